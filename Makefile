@@ -1,0 +1,47 @@
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+PY := $(BIN)/python
+
+.venv/ready: requirements-dev.lock pyproject.toml
+	@echo "==> making .venv (Python packages, pinned by hash)"
+	python3 -m venv .venv
+	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+.PHONY: check test demo demo-down up down format lock help
+
+check: .venv/ready  ## What a commit must pass: format, lint, types, layers, fast tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -m "not cluster and not journey"
+
+test: .venv/ready  ## All tests, those on real clusters included
+	$(PY) -m sandbox prepare
+	$(BIN)/pytest
+
+demo: .venv/ready  ## The main job, told step by step on two real clusters (KEEP=1 leaves them running)
+	$(PY) -m sandbox demo $(if $(KEEP),--keep)
+
+demo-down: down  ## End what `make demo KEEP=1` left running
+
+up: .venv/ready  ## Start the clusters rome and milan with pyliqo installed
+	$(PY) -m sandbox up --install
+
+down: .venv/ready  ## Stop the clusters of this checkout and remove all they made
+	$(PY) -m sandbox down
+
+format: .venv/ready  ## Format the source and mend what the linter can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: .venv/ready  ## Pin the dependencies anew, by hash (needs pip-tools in PATH)
+	pip-compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+	  --no-header --allow-unsafe --strip-extras -o requirements.lock pyproject.toml
+	pip-compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+	  --no-header --allow-unsafe --strip-extras --extra dev -o requirements-dev.lock pyproject.toml
+
+help:  ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

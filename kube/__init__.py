@@ -1,0 +1,6 @@
+"""The machinery: API servers, informers, queues, leases, events, logs, metrics, processes.
+
+Belongs here: whatever talks to a Kubernetes API server or runs a loop, and knows nothing of
+offloading. The only package that imports ``kubernetes``; it may import ``apis`` and nothing else
+of this project.
+"""

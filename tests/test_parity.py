@@ -1,0 +1,54 @@
+"""docs/parity.md is whole and names only tests that exist."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PARITY = ROOT / "docs" / "parity.md"
+PROMISES = [
+    *(f"S0-{number}" for number in range(1, 41)),
+    *(f"S1-{number}" for number in range(1, 10)),
+    "S2-1…n",
+    *(f"S3-{number}" for number in range(1, 28)),
+    *(f"S4-{number}" for number in range(1, 26)),
+    *(f"C-{number}" for number in range(1, 39)),
+]
+
+
+def rows() -> Iterator[list[str]]:
+    for line in PARITY.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if re.match(r"\| (S\d|C)-", line):
+            yield cells
+
+
+def named_tests() -> list[str]:
+    return sorted({name for row in rows() for name in re.findall(r"`(tests/[^`]+)`", row[-1])})
+
+
+@cache
+def functions_in(path: Path) -> frozenset[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, functions))
+
+
+def test_every_promise_has_one_row() -> None:
+    assert [row[0] for row in rows()] == PROMISES
+
+
+def test_every_row_is_open_or_names_a_test() -> None:
+    vague = [row[0] for row in rows() if not re.search(r"^open|`tests/[^`]+::test_", row[-1])]
+    assert vague == []
+
+
+@pytest.mark.parametrize("name", named_tests())
+def test_a_named_test_exists(name: str) -> None:
+    path, _, function = name.partition("::")
+
+    assert function in functions_in(ROOT / path)
