@@ -1,0 +1,198 @@
+"""Every kind, label, annotation, finalizer, taint and name that is on the wire, once.
+
+Grouped by bearer. Source: behaviour.md section 2.
+"""
+
+from typing import Final
+
+from apis.objects import Kind
+
+# Kinds of ours ------------------------------------------------------------------------------------
+
+OFFLOADING_GROUP: Final = "offloading.liqo.io"
+AUTHENTICATION_GROUP: Final = "authentication.liqo.io"
+CORE_GROUP: Final = "core.liqo.io"
+
+NAMESPACE_OFFLOADING: Final = Kind(
+    OFFLOADING_GROUP, "v1beta1", "NamespaceOffloading", "namespaceoffloadings"
+)
+NAMESPACE_MAP: Final = Kind(OFFLOADING_GROUP, "v1beta1", "NamespaceMap", "namespacemaps")
+VIRTUAL_NODE: Final = Kind(OFFLOADING_GROUP, "v1beta1", "VirtualNode", "virtualnodes")
+VK_OPTIONS_TEMPLATE: Final = Kind(
+    OFFLOADING_GROUP, "v1beta1", "VkOptionsTemplate", "vkoptionstemplates"
+)
+SHADOW_POD: Final = Kind(OFFLOADING_GROUP, "v1beta1", "ShadowPod", "shadowpods")
+SHADOW_ENDPOINT_SLICE: Final = Kind(
+    OFFLOADING_GROUP, "v1beta1", "ShadowEndpointSlice", "shadowendpointslices"
+)
+QUOTA: Final = Kind(OFFLOADING_GROUP, "v1beta1", "Quota", "quotas")
+RESOURCE_SLICE: Final = Kind(AUTHENTICATION_GROUP, "v1beta1", "ResourceSlice", "resourceslices")
+IDENTITY: Final = Kind(AUTHENTICATION_GROUP, "v1beta1", "Identity", "identities")
+TENANT: Final = Kind(AUTHENTICATION_GROUP, "v1beta1", "Tenant", "tenants")
+RENEW: Final = Kind(AUTHENTICATION_GROUP, "v1beta1", "Renew", "renews")
+FOREIGN_CLUSTER: Final = Kind(
+    CORE_GROUP, "v1beta1", "ForeignCluster", "foreignclusters", namespaced=False
+)
+PROVIDER_POLICY: Final = Kind(
+    "pyliqo.io", "v1alpha1", "ProviderPolicy", "providerpolicies", namespaced=False
+)
+
+# Kinds of Kubernetes ------------------------------------------------------------------------------
+
+NAMESPACE: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
+NODE: Final = Kind("", "v1", "Node", "nodes", namespaced=False)
+POD: Final = Kind("", "v1", "Pod", "pods")
+CONFIG_MAP: Final = Kind("", "v1", "ConfigMap", "configmaps")
+SECRET: Final = Kind("", "v1", "Secret", "secrets")
+SERVICE: Final = Kind("", "v1", "Service", "services")
+SERVICE_ACCOUNT: Final = Kind("", "v1", "ServiceAccount", "serviceaccounts")
+EVENT: Final = Kind("", "v1", "Event", "events")
+DEPLOYMENT: Final = Kind("apps", "v1", "Deployment", "deployments")
+LEASE: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases")
+RBAC_GROUP: Final = "rbac.authorization.k8s.io"
+ROLE: Final = Kind(RBAC_GROUP, "v1", "Role", "roles")
+ROLE_BINDING: Final = Kind(RBAC_GROUP, "v1", "RoleBinding", "rolebindings")
+CLUSTER_ROLE: Final = Kind(RBAC_GROUP, "v1", "ClusterRole", "clusterroles", namespaced=False)
+CLUSTER_ROLE_BINDING: Final = Kind(
+    RBAC_GROUP, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
+)
+CERTIFICATE_SIGNING_REQUEST: Final = Kind(
+    "certificates.k8s.io",
+    "v1",
+    "CertificateSigningRequest",
+    "certificatesigningrequests",
+    namespaced=False,
+)
+MUTATING_WEBHOOKS: Final = Kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "MutatingWebhookConfiguration",
+    "mutatingwebhookconfigurations",
+    namespaced=False,
+)
+VALIDATING_WEBHOOKS: Final = Kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+    namespaced=False,
+)
+SUBJECT_ACCESS_REVIEW: Final = Kind(
+    "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False
+)
+TOKEN_REVIEW: Final = Kind(
+    "authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False
+)
+ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+POD_DISRUPTION_BUDGET: Final = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
+
+# Names --------------------------------------------------------------------------------------------
+
+LIQO_NAMESPACE: Final = "liqo"
+OFFLOADING_NAME: Final = "offloading"
+"""The one NamespaceOffloading of a namespace."""
+CLUSTER_ID_CONFIG_MAP: Final = "clusterid-configmap"
+"""Value of ``app.kubernetes.io/name`` on the ConfigMap that holds the cluster ID; also its name."""
+CLUSTER_ID_KEY: Final = "CLUSTER_ID"
+DEFAULT_VK_OPTIONS_TEMPLATE: Final = "virtual-kubelet-default"
+RUNTIME_CLASS: Final = "liqo"
+WEBHOOK_SERVICE: Final = "liqo-webhook"
+WEBHOOK_CONFIGURATION: Final = "liqo-webhook"
+WEBHOOK_CERTS_SECRET: Final = "liqo-webhook-certs"  # noqa: S105  # the name, not a secret
+WEBHOOK_PORT: Final = 9443
+KUBELET_PORT: Final = 10250
+NODE_LEASE_NAMESPACE: Final = "kube-node-lease"
+REFLECTOR_LEASE: Final = "virtual-kubelet-leader-election"
+KUBECONFIG_KEY: Final = "kubeconfig"
+ROOT_CA_CONFIG_MAP: Final = "kube-root-ca.crt"
+VIRTUAL_KUBELET_REMOTE_ROLE: Final = "liqo-virtual-kubelet-remote"
+VIRTUAL_KUBELET_LOCAL_ROLE: Final = "liqo-virtual-kubelet-local"
+VIRTUAL_KUBELET_NAMESPACED_ROLE: Final = "liqo-virtual-kubelet-namespaced"
+"""ClusterRole that a RoleBinding grants a virtual kubelet in each offloaded namespace."""
+VIRTUAL_KUBELET_TENANT_ROLE: Final = "liqo-virtual-kubelet-tenant"
+"""ClusterRole that a RoleBinding grants a virtual kubelet in its tenant namespace."""
+REMOTE_CONTROLPLANE_ROLE: Final = "liqo-remote-controlplane"
+
+# Taint, toleration --------------------------------------------------------------------------------
+
+VIRTUAL_NODE_TAINT: Final = "virtual-node.liqo.io/not-allowed"
+VIRTUAL_NODE_TAINT_VALUE: Final = "true"
+VIRTUAL_NODE_TAINT_EFFECT: Final = "NoExecute"
+
+# Labels: peers and replication --------------------------------------------------------------------
+
+REMOTE_CLUSTER_ID: Final = "liqo.io/remote-cluster-id"
+REPLICATION: Final = "liqo.io/replication"
+REMOTE_ID: Final = "liqo.io/remoteID"
+ORIGIN_ID: Final = "liqo.io/originID"
+REPLICATED: Final = "liqo.io/replicated"
+OWNERSHIP: Final = "liqo.io/ownership"
+TENANT_NAMESPACE: Final = "liqo.io/tenant-namespace"
+IDENTITY_TYPE: Final = "liqo.io/identity-type"
+CONTROL_PLANE_IDENTITY: Final = "ControlPlane"
+RESOURCE_SLICE_IDENTITY: Final = "ResourceSlice"
+RESOURCE_SLICE_NAME: Final = "liqo.io/resourceslice-name"
+LIQO_MANAGED: Final = "liqo.io/managed"
+APP_NAME: Final = "app.kubernetes.io/name"
+APP_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+POD_SECURITY_ENFORCE: Final = "pod-security.kubernetes.io/enforce"
+POD_SECURITY_AUDIT: Final = "pod-security.kubernetes.io/audit"
+POD_SECURITY_WARN: Final = "pod-security.kubernetes.io/warn"
+WEBHOOK_LABEL: Final = "liqo.io/webhook"
+
+# Labels: virtual nodes and their pods -------------------------------------------------------------
+
+NODE_TYPE: Final = "liqo.io/type"
+VIRTUAL_NODE_TYPE: Final = "virtual-node"
+VIRTUAL_NODE_LABEL: Final = "liqo.io/virtual-node"
+COMPONENT: Final = "offloading.liqo.io/component"
+VIRTUAL_KUBELET: Final = "virtual-kubelet"
+STORAGE_AVAILABLE: Final = "storage.liqo.io/available"
+HOSTNAME: Final = "kubernetes.io/hostname"
+
+# Labels: namespaces, offloaded pods and reflected objects -----------------------------------------
+
+SCHEDULING_ENABLED: Final = "liqo.io/scheduling-enabled"
+SHADOW_POD_LABEL: Final = "liqo.io/shadowPod"
+REMOTE_UNAVAILABLE: Final = "liqo.io/remote-unavailable"
+MANAGED_BY: Final = "liqo.io/managed-by"
+MANAGED_BY_SHADOW_POD: Final = "shadowpod"
+CREATOR_USER: Final = "liqo.io/creator-user"
+ORIGIN: Final = "offloading.liqo.io/origin"
+DESTINATION: Final = "offloading.liqo.io/destination"
+NODE_NAME: Final = "offloading.liqo.io/nodename"
+SERVICE_ACCOUNT_NAME: Final = "offloading.liqo.io/service-account-name"
+
+# Annotations --------------------------------------------------------------------------------------
+
+MANAGED_BY_NAMESPACE_MAP: Final = "liqo.io/managed-by-namespace-map"
+ORIGINAL_NAME: Final = "liqo.io/original-name"
+REMOTE_TENANT_NAMESPACE: Final = "liqo.io/remote-tenant-namespace"
+SKIP_REFLECTION: Final = "liqo.io/skip-reflection"
+ALLOW_REFLECTION: Final = "liqo.io/allow-reflection"
+FORCE_REMOTE_NODE_PORT: Final = "liqo.io/force-remote-node-port"
+API_SERVER_SUPPORT: Final = "liqo.io/api-server-support"
+REMOTE_SERVICE_ACCOUNT_NAME: Final = "liqo.io/remote-service-account-name"
+ANTI_AFFINITY_PRESET: Final = "liqo.io/anti-affinity-preset"
+ANTI_AFFINITY_LABELS: Final = "liqo.io/anti-affinity-labels"
+REMOTE_RUNTIME_CLASS_NAME: Final = "liqo.io/remote-runtime-class-name"
+OFFLOADING_PATCH_HASH: Final = "liqo.io/offloading-patch-hash"
+FOR_POD_NAME: Final = "offloading.liqo.io/service-account-for-pod-name"
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+WEBHOOK_SERVICE_NAME: Final = "liqo.io/webhook-service-name"
+LOCAL_POD_UID: Final = "pyliqo.io/local-pod-uid"
+"""On a ShadowPod and its Pod: the UID of the local pod that they stand for."""
+SCHEDULING_ENABLED_BY: Final = "pyliqo.io/scheduling-enabled-by"
+"""On a namespace whose scheduling label was set by pyliqo, and so may be taken back."""
+
+# Finalizers ---------------------------------------------------------------------------------------
+
+NAMESPACE_OFFLOADING_FINALIZER: Final = "namespaceoffloading-controller.liqo.io/finalizer"
+NAMESPACE_MAP_FINALIZER: Final = "namespacemap-controller.liqo.io/finalizer"
+VIRTUAL_NODE_FINALIZER: Final = "virtualnode-controller.liqo.io/finalizer"
+REPLICATION_FINALIZER: Final = "crdreplicator.liqo.io/resource"
+
+# Field managers -----------------------------------------------------------------------------------
+
+REFLECTION_MANAGER: Final = "reflection.liqo.io"
+SHADOW_POD_MANAGER: Final = "shadow-pod"

@@ -1,0 +1,98 @@
+"""Names that follow from other names, and what Kubernetes allows in a name.
+
+Source: behaviour.md 2.5, with the test vectors of 11.3.
+"""
+
+import hashlib
+import re
+from typing import Final
+
+from apis import keys
+
+LABEL_LIMIT: Final = 63
+SUBDOMAIN_LIMIT: Final = 253
+_HASH_LENGTH: Final = 8
+_CONSUMER_HASH_LENGTH: Final = 12
+_TOKEN_HASH_LENGTH: Final = 6
+_ROOT_CA_PREFIX: Final = 5
+_DEPLOYMENT_LIMIT: Final = SUBDOMAIN_LIMIT - 11
+"""A ReplicaSet appends a dash and ten characters."""
+
+_DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
+_NAME_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_UNSAFE: Final = re.compile(r"[^\w\-.]", re.ASCII)
+
+
+def tenant_namespace(cluster_id: str) -> str:
+    """Return the namespace of what concerns the cluster ``cluster_id``, its peer."""
+    return shorten(f"liqo-tenant-{cluster_id}")
+
+
+def vk_deployment(virtual_node: str) -> str:
+    """Return the Deployment of the virtual kubelet of ``virtual_node``."""
+    return shorten(f"vk-{virtual_node}", _DEPLOYMENT_LIMIT)
+
+
+def default_remote_namespace(namespace: str, cluster_id: str) -> str:
+    """Return the twin's name under DefaultName; check it, for it may be too long for one."""
+    return f"{namespace}-{cluster_id}"
+
+
+def root_ca_config_map(cluster_id: str) -> str:
+    """Return the name that ``kube-root-ca.crt`` of the consumer ``cluster_id`` has remotely."""
+    prefix = cluster_id[:_ROOT_CA_PREFIX]
+    padding = "" if prefix[-1:].isalnum() else "a"
+    return f"{keys.ROOT_CA_CONFIG_MAP}.{prefix}{padding}"
+
+
+def quota_name(resource_slice: str, consumer: str) -> str:
+    """Return the Quota of a slice, which is also its user and the CN of its certificate."""
+    return f"{resource_slice}-{_hash(consumer, _CONSUMER_HASH_LENGTH)}"
+
+
+def token_key(volume: str, path: str) -> str:
+    """Return the key of the token for ``path`` of ``volume`` in the Secret of a pod's tokens."""
+    return f"{volume}-{_hash(path, _TOKEN_HASH_LENGTH)}"
+
+
+def escaped_user(user: str) -> str:
+    """Return ``user`` as a label value: what a label cannot hold becomes a dash."""
+    return _UNSAFE.sub("-", user)
+
+
+def shorten(name: str, limit: int = LABEL_LIMIT) -> str:
+    """Return ``name``, or its beginning and a hash of the whole where it is beyond ``limit``."""
+    if len(name) <= limit:
+        return name
+    kept = name[: limit - _HASH_LENGTH - 1].rstrip("-.")
+    return f"{kept}-{_hash(name, _HASH_LENGTH)}"
+
+
+def is_dns_label(name: str) -> bool:
+    """Whether ``name`` is a legal name of a namespace or Service."""
+    return len(name) <= LABEL_LIMIT and _DNS_LABEL.fullmatch(name) is not None
+
+
+def is_dns_subdomain(name: str) -> bool:
+    """Whether ``name`` is a legal name of most other objects."""
+    parts = name.split(".")
+    return len(name) <= SUBDOMAIN_LIMIT and all(_DNS_LABEL.fullmatch(part) for part in parts)
+
+
+def is_label_value(value: str) -> bool:
+    """Whether ``value`` is a legal value of a label; the empty one is."""
+    return value == "" or _is_name_part(value)
+
+
+def is_qualified_name(key: str) -> bool:
+    """Whether ``key`` is a legal key of a label or annotation: ``zone``, ``example.org/zone``."""
+    prefix, slash, name = key.rpartition("/")
+    return _is_name_part(name) and (not slash or is_dns_subdomain(prefix))
+
+
+def _is_name_part(text: str) -> bool:
+    return len(text) <= LABEL_LIMIT and _NAME_PART.fullmatch(text) is not None
+
+
+def _hash(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:length]

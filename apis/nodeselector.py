@@ -1,0 +1,176 @@
+"""The algebra of node-selector terms: which nodes they match, and what holds when both hold.
+
+Terms are alternatives; within a term everything holds; an empty term matches no node.
+Source: Kubernetes API reference, NodeSelector; behaviour.md 3.1 and 11.3.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from apis import naming
+from apis.objects import Object
+
+Term: TypeAlias = Object
+"""{"matchExpressions": [{"key", "operator", "values"}], "matchFields": [...]}, both optional."""
+
+_PARTS: Final = ("matchExpressions", "matchFields")
+_NAME_FIELD: Final = "metadata.name"
+_INTEGER_END: Final = 2**63
+_VALUES: Final[dict[str, Callable[[int], bool]]] = {
+    "In": lambda count: count > 0,
+    "NotIn": lambda count: count > 0,
+    "Exists": lambda count: count == 0,
+    "DoesNotExist": lambda count: count == 0,
+    "Gt": lambda count: count == 1,
+    "Lt": lambda count: count == 1,
+}
+
+
+def conjunction(have: Iterable[Term], want: Iterable[Term]) -> list[Term]:
+    """Return the terms that match where ``have`` and ``want`` both do.
+
+    No terms at all mean no condition. Asking twice is asking once: a term that already says
+    what one of ``want`` says is kept as it is. An empty term stays, and matches nothing.
+    """
+    outer, inner = list(have), list(want)
+    if not outer or not inner:
+        return _distinct(dict(term) for term in outer or inner)
+    return _distinct(made for term in outer for made in _narrowed(term, inner))
+
+
+def matches(terms: Iterable[Term], labels: Mapping[str, str], name: str) -> bool:
+    """Whether a node with these labels and this name meets one of ``terms``.
+
+    Raises:
+        ValueError: the terms are malformed; the message says where.
+    """
+    alternatives = list(terms)
+    check(alternatives)
+    return any(_holds(term, labels, name) for term in alternatives)
+
+
+def check(terms: Iterable[Term]) -> None:
+    """Check that every term is one that the scheduler understands.
+
+    Raises:
+        ValueError: it names the term, the requirement and the rule.
+    """
+    for number, term in enumerate(terms):
+        for part in _PARTS:
+            for requirement in _part(term, part):
+                problem = _problem(requirement, is_field=part == "matchFields")
+                if problem:
+                    key = requirement.get("key", "")
+                    raise ValueError(f"nodeSelectorTerms[{number}].{part}, key {key!r}: {problem}")
+
+
+def is_empty(term: Term) -> bool:
+    """Whether ``term`` has no requirement, and so matches no node."""
+    return not any(_part(term, part) for part in _PARTS)
+
+
+def _part(term: Term, part: str) -> list[Object]:
+    return term.get(part) or []
+
+
+def _narrowed(term: Term, want: Sequence[Term]) -> list[Term]:
+    """Return what is left of ``term`` where one of ``want`` holds as well."""
+    if is_empty(term) or any(_implies(term, other) for other in want):
+        return [dict(term)]
+    return [_merged(term, other) for other in want]
+
+
+def _implies(term: Term, other: Term) -> bool:
+    """Whether ``term`` says all that ``other`` says, word by word."""
+    said = {part: _part(term, part) for part in _PARTS}
+    asked = [(part, item) for part in _PARTS for item in _part(other, part)]
+    return bool(asked) and all(item in said[part] for part, item in asked)
+
+
+def _merged(term: Term, other: Term) -> Term:
+    if is_empty(other):
+        return {}
+    merged = dict(term)
+    for part in _PARTS:
+        have = _part(term, part)
+        more = [item for item in _part(other, part) if item not in have]
+        if more:
+            merged[part] = [*have, *more]
+    return merged
+
+
+def _distinct(terms: Iterable[Term]) -> list[Term]:
+    found: list[Term] = []
+    for term in terms:
+        if term not in found:
+            found.append(term)
+    return found
+
+
+def _holds(term: Term, labels: Mapping[str, str], name: str) -> bool:
+    if is_empty(term):
+        return False
+    fields = {_NAME_FIELD: name}
+    return all(_met(item, labels) for item in _part(term, "matchExpressions")) and all(
+        _met(item, fields) for item in _part(term, "matchFields")
+    )
+
+
+def _met(requirement: Object, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement["key"])
+    values = requirement.get("values") or []
+    match requirement["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case operator:
+            return _compares(value, int(values[0]), above=operator == "Gt")
+
+
+def _compares(value: str | None, limit: int, *, above: bool) -> bool:
+    number = _integer(value or "")
+    if number is None:
+        return False
+    return number > limit if above else number < limit
+
+
+def _integer(text: str) -> int | None:
+    """Return the 64-bit integer that a label value is, if it is one."""
+    number = int(text) if text.isascii() and text.isdigit() else None
+    return number if number is None or number < _INTEGER_END else None
+
+
+def _problem(requirement: Object, *, is_field: bool) -> str:
+    """Return what is wrong with ``requirement``; empty if nothing is."""
+    operator, values = requirement.get("operator"), requirement.get("values") or []
+    if operator not in _VALUES:
+        return f"operator {operator!r} is none of {', '.join(_VALUES)}"
+    if is_field:
+        return _field_problem(requirement, operator, values)
+    if not naming.is_qualified_name(str(requirement.get("key", ""))):
+        return "the key is not a label key"
+    if not _VALUES[operator](len(values)):
+        return f"operator {operator} does not take {len(values)} values"
+    return _value_problem(operator, values)
+
+
+def _value_problem(operator: str, values: list[str]) -> str:
+    wrong = [value for value in values if not naming.is_label_value(value)]
+    if wrong:
+        return f"{wrong[0]!r} is not a label value"
+    if operator in ("Gt", "Lt") and _integer(values[0]) is None:
+        return f"{values[0]!r} is not an integer"
+    return ""
+
+
+def _field_problem(requirement: Object, operator: str, values: list[str]) -> str:
+    if requirement.get("key") != _NAME_FIELD:
+        return f"the only field is {_NAME_FIELD}"
+    if operator not in ("In", "NotIn") or len(values) != 1:
+        return "a field takes In or NotIn with exactly one value"
+    return ""

@@ -1,0 +1,129 @@
+"""What every Kubernetes object has: a kind, a key, a UID, owners, a life that may be ending."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+Object: TypeAlias = dict[str, Any]
+"""A Kubernetes object, or a part of one: exactly its JSON."""
+
+
+class Key(NamedTuple):
+    """Where an object is: ``namespace`` is empty for cluster-scoped kinds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an object is; travels beside it, since items of a list do not say so themselves."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """Return the ``apiVersion`` of its objects: ``v1``, ``apps/v1``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """Return its name in RBAC and messages: ``pods``, ``deployments.apps``."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def __str__(self) -> str:
+        return self.kind.lower()
+
+
+def key_of(obj: Mapping[str, Any]) -> Key:
+    """Return the key of ``obj`` by its metadata."""
+    metadata = obj["metadata"]
+    return Key(metadata.get("namespace") or "", metadata["name"])
+
+
+def named(kind: Kind, key: Key, **rest: Any) -> Object:
+    """Return a new object of ``kind`` called ``key``; ``rest`` are its other top-level fields.
+
+    ``metadata=`` in ``rest`` adds to the metadata that ``key`` gives.
+    """
+    metadata: Object = {"name": key.name, **rest.pop("metadata", {})}
+    if key.namespace:
+        metadata["namespace"] = key.namespace
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **rest}
+
+
+def uid(obj: Mapping[str, Any]) -> str:
+    """Return the UID, empty for an object that no server has seen."""
+    return str(obj["metadata"].get("uid", ""))
+
+
+def labels(obj: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels; read only."""
+    return obj["metadata"].get("labels") or {}
+
+
+def annotations(obj: Mapping[str, Any]) -> dict[str, str]:
+    """Return the annotations; read only."""
+    return obj["metadata"].get("annotations") or {}
+
+
+def finalizers(obj: Mapping[str, Any]) -> list[str]:
+    """Return the finalizers; read only."""
+    return obj["metadata"].get("finalizers") or []
+
+
+def is_terminating(obj: Mapping[str, Any]) -> bool:
+    """Whether somebody has asked for its deletion."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def owner_reference(kind: Kind, owner: Mapping[str, Any], *, block: bool = True) -> Object:
+    """Return the controller reference by which a dependent in the same namespace names ``owner``.
+
+    Source: Kubernetes, "Owners and dependents".
+    """
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": block,
+    }
+
+
+def controller_of(obj: Mapping[str, Any]) -> Object | None:
+    """Return the owner reference of the object that controls ``obj``, if there is one."""
+    owners = obj["metadata"].get("ownerReferences") or []
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def is_controlled_by(obj: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
+    """Whether ``owner``, that very object by UID, is the controller of ``obj``."""
+    reference = controller_of(obj)
+    return reference is not None and reference["uid"] == uid(owner)
+
+
+def merge_patch(old: Object, new: Object) -> Object:
+    """Return the JSON merge patch that makes ``old`` into ``new``; {} when they are equal.
+
+    Source: RFC 7386; lists are replaced whole, a key that goes is sent as null.
+    """
+    patch: Object = {name: None for name in old if name not in new}
+    for name, value in new.items():
+        before = old.get(name)
+        if isinstance(before, dict) and isinstance(value, dict):
+            inner = merge_patch(before, value)
+            if inner:
+                patch[name] = inner
+        elif name not in old or before != value:
+            patch[name] = copy.deepcopy(value)
+    return patch

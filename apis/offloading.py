@@ -1,0 +1,330 @@
+"""Our kinds of ``offloading.liqo.io`` as frozen dataclasses, with the CRDs' defaults filled in.
+
+Each is read once, at the edge, by ``parse``; what its CRD would refuse raises ValueError.
+Source: behaviour.md 1.1-1.5.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+from apis import keys, naming, objects
+from apis.nodeselector import Term
+from apis.objects import Key, Object
+
+DEFAULT_METRICS_ADDRESS: Final = ":8082"
+
+E = TypeVar("E", bound=Enum)
+
+
+class PodOffloadingStrategy(Enum):
+    """Where the pods of a namespace may run."""
+
+    LOCAL = "Local"
+    REMOTE = "Remote"
+    LOCAL_AND_REMOTE = "LocalAndRemote"
+
+
+class MappingStrategy(Enum):
+    """How the twin of a namespace is called."""
+
+    ENFORCE_SAME_NAME = "EnforceSameName"
+    DEFAULT_NAME = "DefaultName"
+    SELECTED_NAME = "SelectedName"
+
+
+class MappingPhase(Enum):
+    """How far the twin of a namespace is."""
+
+    ACCEPTED = "Accepted"
+    CREATION_LOOP_BACK_OFF = "CreationLoopBackOff"
+    TERMINATING = "Terminating"
+
+
+class ShadowPodPhase(Enum):
+    """The phase of the Pod that a ShadowPod stands for."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing follows it."""
+        return self in (ShadowPodPhase.SUCCEEDED, ShadowPodPhase.FAILED)
+
+
+class ReflectionPolicy(Enum):
+    """Which objects of a kind are reflected."""
+
+    DENY_LIST = "DenyList"
+    ALLOW_LIST = "AllowList"
+    CUSTOM = "CustomLiqo"
+    REFERENCED = "Referenced"
+
+
+@dataclass(frozen=True)
+class NamespaceOffloading:
+    """Where the pods of its namespace may run, and how the twins are called."""
+
+    strategy: PodOffloadingStrategy = PodOffloadingStrategy.LOCAL_AND_REMOTE
+    cluster_selector: tuple[Term, ...] = ()
+    """Terms of which a cluster's nodes must meet one; none mean every cluster."""
+    mapping_strategy: MappingStrategy = MappingStrategy.DEFAULT_NAME
+    remote_namespace_name: str = ""
+
+    @classmethod
+    def parse(cls, obj: Object) -> "NamespaceOffloading":
+        """Return what ``obj`` says; the selector is not judged (nodeselector.check does).
+
+        Raises:
+            ValueError: a strategy that is none.
+        """
+        spec = obj.get("spec") or {}
+        selector = spec.get("clusterSelector") or {}
+        return cls(
+            strategy=_member(spec, "podOffloadingStrategy", PodOffloadingStrategy.LOCAL_AND_REMOTE),
+            cluster_selector=tuple(selector.get("nodeSelectorTerms") or ()),
+            mapping_strategy=_member(
+                spec, "namespaceMappingStrategy", MappingStrategy.DEFAULT_NAME
+            ),
+            remote_namespace_name=spec.get("remoteNamespaceName") or "",
+        )
+
+    def remote_name(self, namespace: str, cluster_id: str) -> str:
+        """Return the twin of ``namespace``, ``cluster_id`` being the cluster that offloads."""
+        match self.mapping_strategy:
+            case MappingStrategy.ENFORCE_SAME_NAME:
+                return namespace
+            case MappingStrategy.SELECTED_NAME:
+                return self.remote_namespace_name
+            case MappingStrategy.DEFAULT_NAME:
+                return naming.default_remote_namespace(namespace, cluster_id)
+
+
+@dataclass(frozen=True)
+class CurrentMapping:
+    """The twin of a namespace as the provider reports it; ``reason`` says what is wrong."""
+
+    remote_namespace: str
+    phase: MappingPhase
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class NamespaceMap:
+    """Which namespaces of the consumer have which twins on the provider."""
+
+    remote_cluster_id: str
+    desired: dict[str, str] = field(default_factory=dict)
+    current: dict[str, CurrentMapping] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, obj: Object) -> "NamespaceMap":
+        """Return what ``obj`` says.
+
+        Raises:
+            ValueError: a phase that is none.
+        """
+        spec, status = obj.get("spec") or {}, obj.get("status") or {}
+        current = status.get("currentMapping") or {}
+        return cls(
+            remote_cluster_id=objects.labels(obj).get(keys.REMOTE_CLUSTER_ID, ""),
+            desired=dict(spec.get("desiredMapping") or {}),
+            current={local: _current(entry) for local, entry in current.items()},
+        )
+
+
+@dataclass(frozen=True)
+class OffloadingPatch:
+    """What is changed in each pod that goes to one virtual node."""
+
+    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: tuple[Object, ...] = ()
+    node_affinity: Object = field(default_factory=dict)
+    """As ``affinity.nodeAffinity`` of a pod; empty for none."""
+    runtime_class: str = ""
+    labels_not_reflected: tuple[str, ...] = ()
+    annotations_not_reflected: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, patch: Object) -> "OffloadingPatch":
+        """Return what ``spec.offloadingPatch`` says."""
+        return cls(
+            node_selector=dict(patch.get("nodeSelector") or {}),
+            tolerations=tuple(patch.get("tolerations") or ()),
+            node_affinity=(patch.get("affinity") or {}).get("nodeAffinity") or {},
+            runtime_class=patch.get("runtimeClassName") or "",
+            labels_not_reflected=tuple(patch.get("labelsNotReflected") or ()),
+            annotations_not_reflected=tuple(patch.get("annotationsNotReflected") or ()),
+        )
+
+
+@dataclass(frozen=True)
+class OfferedClass:
+    """A storage, ingress or load-balancer class of the provider."""
+
+    name: str
+    is_default: bool = False
+
+
+@dataclass(frozen=True)
+class VirtualNode:
+    """A share of a provider, shown as a Node."""
+
+    name: str
+    namespace: str
+    cluster_id: str
+    kubeconfig_secret: str = ""
+    """Name of a Secret in the same namespace; empty for none yet."""
+    create_node: bool | None = None
+    """None: as the VkOptionsTemplate says. So is ``disable_network_check``."""
+    disable_network_check: bool | None = None
+    hard: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Object, ...] = ()
+    images: tuple[Object, ...] = ()
+    storage_classes: tuple[OfferedClass, ...] = ()
+    ingress_classes: tuple[OfferedClass, ...] = ()
+    load_balancer_classes: tuple[OfferedClass, ...] = ()
+    offloading_patch: OffloadingPatch = OffloadingPatch()
+    vk_options_template_ref: Key | None = None
+    """None: the default template. Without a namespace it is in ours, where administrators write."""
+
+    @classmethod
+    def parse(cls, obj: Object) -> "VirtualNode":
+        """Return what ``obj`` says."""
+        key, spec = objects.key_of(obj), obj.get("spec") or {}
+        return cls(
+            name=key.name,
+            namespace=key.namespace,
+            cluster_id=spec.get("clusterID") or "",
+            kubeconfig_secret=(spec.get("kubeconfigSecretRef") or {}).get("name") or "",
+            create_node=spec.get("createNode"),
+            disable_network_check=spec.get("disableNetworkCheck"),
+            hard=_amounts((spec.get("resourceQuota") or {}).get("hard")),
+            labels=dict(spec.get("labels") or {}),
+            annotations=dict(spec.get("annotations") or {}),
+            taints=tuple(spec.get("taints") or ()),
+            images=tuple(spec.get("images") or ()),
+            storage_classes=_classes(spec, "storageClasses", "storageClassName"),
+            ingress_classes=_classes(spec, "ingressClasses", "ingressClassName"),
+            load_balancer_classes=_classes(spec, "loadBalancerClasses", "loadBalancerClassName"),
+            offloading_patch=OffloadingPatch.parse(spec.get("offloadingPatch") or {}),
+            vk_options_template_ref=_reference(spec.get("vkOptionsTemplateRef")),
+        )
+
+
+@dataclass(frozen=True)
+class ReflectorConfig:
+    """How one kind is reflected; 0 workers turn it off, no policy leaves the default."""
+
+    workers: int
+    policy: ReflectionPolicy | None = None
+
+
+@dataclass(frozen=True)
+class VkOptionsTemplate:
+    """What all virtual kubelets made from it have in common: an administrator's object."""
+
+    container_image: str
+    create_node: bool = True
+    disable_network_check: bool = False
+    metrics_enabled: bool = False
+    metrics_address: str = DEFAULT_METRICS_ADDRESS
+    replicas: int = 1
+    labels_not_reflected: tuple[str, ...] = ()
+    annotations_not_reflected: tuple[str, ...] = ()
+    reflectors: dict[str, ReflectorConfig] = field(default_factory=dict)
+    """By the kind's name of the flags: ``pod``, ``configmap``, ``service``, ..."""
+    resources: Object = field(default_factory=dict)
+    extra_args: tuple[str, ...] = ()
+    extra_labels: dict[str, str] = field(default_factory=dict)
+    extra_annotations: dict[str, str] = field(default_factory=dict)
+    node_extra_labels: dict[str, str] = field(default_factory=dict)
+    node_extra_annotations: dict[str, str] = field(default_factory=dict)
+    image_pull_secrets: tuple[Object, ...] = ()
+    pull_policy: str = "IfNotPresent"
+    tolerations: tuple[Object, ...] = ()
+
+    @classmethod
+    def parse(cls, obj: Object) -> "VkOptionsTemplate":
+        """Return what ``obj`` says.
+
+        Raises:
+            ValueError: a reflection type that is none.
+        """
+        spec = obj.get("spec") or {}
+        replicas = spec.get("replicas")
+        return cls(
+            container_image=spec.get("containerImage") or "",
+            create_node=spec.get("createNode", True),
+            disable_network_check=spec.get("disableNetworkCheck", False),
+            metrics_enabled=spec.get("metricsEnabled", False),
+            metrics_address=spec.get("metricsAddress") or DEFAULT_METRICS_ADDRESS,
+            replicas=1 if replicas is None else replicas,
+            labels_not_reflected=tuple(spec.get("labelsNotReflected") or ()),
+            annotations_not_reflected=tuple(spec.get("annotationsNotReflected") or ()),
+            reflectors=_reflectors(spec.get("reflectorsConfig") or {}),
+            resources=spec.get("resources") or {},
+            extra_args=tuple(spec.get("extraArgs") or ()),
+            extra_labels=dict(spec.get("extraLabels") or {}),
+            extra_annotations=dict(spec.get("extraAnnotations") or {}),
+            node_extra_labels=dict(spec.get("nodeExtraLabels") or {}),
+            node_extra_annotations=dict(spec.get("nodeExtraAnnotations") or {}),
+            image_pull_secrets=tuple(spec.get("imagePullSecrets") or ()),
+            pull_policy=spec.get("pullPolicy") or "IfNotPresent",
+            tolerations=tuple(spec.get("tolerations") or ()),
+        )
+
+
+def shadow_pod_phase(obj: Object) -> ShadowPodPhase:
+    """Return the phase of a ShadowPod; Unknown before there is one.
+
+    Raises:
+        ValueError: a phase that is none.
+    """
+    return _member(obj.get("status") or {}, "phase", ShadowPodPhase.UNKNOWN)
+
+
+def _member(part: Object, name: str, default: E) -> E:
+    """Return the member of the default's enum that ``part`` names."""
+    return type(default)(part.get(name) or default.value)
+
+
+def _current(entry: Object) -> CurrentMapping:
+    return CurrentMapping(
+        remote_namespace=entry.get("remoteNamespace") or "",
+        phase=MappingPhase(entry.get("phase")),
+        reason=entry.get("reason") or "",
+        message=entry.get("message") or "",
+    )
+
+
+def _amounts(hard: Any) -> dict[str, str]:
+    return {name: str(amount) for name, amount in (hard or {}).items()}
+
+
+def _classes(spec: Object, plural: str, name: str) -> tuple[OfferedClass, ...]:
+    offered = spec.get(plural) or ()
+    return tuple(OfferedClass(one[name], bool(one.get("default"))) for one in offered)
+
+
+def _reference(reference: Object | None) -> Key | None:
+    if not reference or not reference.get("name"):
+        return None
+    return Key(reference.get("namespace") or keys.LIQO_NAMESPACE, reference["name"])
+
+
+def _reflectors(config: Object) -> dict[str, ReflectorConfig]:
+    return {
+        kind: ReflectorConfig(
+            one.get("workers") or 0,
+            ReflectionPolicy(one["type"]) if one.get("type") else None,
+        )
+        for kind, one in config.items()
+    }

@@ -1,0 +1,95 @@
+"""Amounts by resource, and what a pod asks for.
+
+Source: behaviour.md 3.8.1.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from apis import quantity
+from apis.objects import Object
+from apis.quantity import Quantity
+
+Resources: TypeAlias = Mapping[str, Quantity]
+"""Amounts by name: ``cpu``, ``memory``, ``nvidia.com/gpu``."""
+
+
+def parse(amounts: Mapping[str, Any] | None) -> dict[str, Quantity]:
+    """Return the amounts of a ResourceList.
+
+    Shape: {"cpu": "500m", "memory": "1Gi", "pods": 10}.
+
+    Raises:
+        ValueError: the message names the resource.
+    """
+    return {name: _amount(name, amount) for name, amount in (amounts or {}).items()}
+
+
+def to_json(amounts: Resources) -> dict[str, str]:
+    """Return ``amounts`` as a ResourceList, in canonical form."""
+    return {name: str(amount) for name, amount in amounts.items()}
+
+
+def total(parts: Iterable[Resources]) -> dict[str, Quantity]:
+    """Return the sum of ``parts``, by resource."""
+    summed: dict[str, Quantity] = {}
+    for part in parts:
+        summed = _joined(summed, part, lambda one, other: one + other)
+    return summed
+
+
+def less(amounts: Resources, used: Resources) -> dict[str, Quantity]:
+    """Return what is left of ``amounts``; below zero where more is used than there is."""
+    return {name: amount - used.get(name, Quantity()) for name, amount in amounts.items()}
+
+
+def lacking(wanted: Resources, free: Resources) -> list[str]:
+    """Return the names of which there is not enough; what ``free`` does not name is not there."""
+    return [name for name, amount in wanted.items() if name not in free or free[name] < amount]
+
+
+def fits(wanted: Resources, free: Resources) -> bool:
+    """Whether ``free`` has enough of everything; all or nothing."""
+    return not lacking(wanted, free)
+
+
+def usage(pod_spec: Object) -> dict[str, Quantity]:
+    """Return what a pod takes: its containers together, or one init container if that is more.
+
+    A sidecar (an init container that is always restarted) runs beside all that start after it.
+
+    Shape: ``pod_spec`` is {"containers": [{"resources": {"requests": {}}}], "initContainers": []}.
+
+    Raises:
+        ValueError: a request is no quantity.
+    """
+    sidecars: dict[str, Quantity] = {}
+    peak: dict[str, Quantity] = {}
+    for container in pod_spec.get("initContainers") or []:
+        beside = total([sidecars, _requests(container)])
+        peak = _joined(peak, beside, max)
+        if container.get("restartPolicy") == "Always":
+            sidecars = beside
+    running = [_requests(container) for container in pod_spec.get("containers") or []]
+    return _joined(total([sidecars, *running]), peak, max)
+
+
+def _requests(container: Object) -> dict[str, Quantity]:
+    return parse((container.get("resources") or {}).get("requests"))
+
+
+def _amount(name: str, amount: Any) -> Quantity:
+    try:
+        return quantity.parse(amount)
+    except ValueError as error:
+        raise ValueError(f"resource {name}: {error}") from error
+
+
+def _joined(
+    one: Resources, other: Resources, join: Callable[[Quantity, Quantity], Quantity]
+) -> dict[str, Quantity]:
+    joined = {name: amount for name, amount in other.items() if name not in one}
+    both = {
+        name: join(amount, other[name]) if name in other else amount for name, amount in one.items()
+    }
+    return {**both, **joined}

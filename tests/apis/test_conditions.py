@@ -1,0 +1,75 @@
+"""Conditions: one per type, and a transition time that moves with the status."""
+
+import copy
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apis import conditions
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=1)
+
+
+def test_a_new_condition_is_appended() -> None:
+    found = conditions.set_(None, "Ready", "True", "Up", "all is well", NOW)
+
+    assert found == [
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Up",
+            "message": "all is well",
+            "lastTransitionTime": "2026-01-02T03:04:05Z",
+        }
+    ]
+
+
+def test_the_time_moves_only_with_the_status() -> None:
+    first = conditions.set_([], "Ready", "True", "Up", "", NOW)
+
+    same = conditions.set_(first, "Ready", "True", "StillUp", "", LATER)
+    other = conditions.set_(first, "Ready", "False", "Down", "", LATER)
+
+    assert same[0]["lastTransitionTime"] == "2026-01-02T03:04:05Z"
+    assert same[0]["reason"] == "StillUp"
+    assert other[0]["lastTransitionTime"] == "2026-01-02T03:05:05Z"
+
+
+def test_places_and_unknown_fields_stay_and_doubles_go() -> None:
+    before: list[dict[str, Any]] = [
+        {"type": "A", "status": "True"},
+        {"type": "B", "status": "True", "lastTransitionTime": "t", "observedGeneration": 3},
+        {"type": "C", "status": "True"},
+        {"type": "B", "status": "False"},
+    ]
+    snapshot = copy.deepcopy(before)
+
+    found = conditions.set_(before, "B", "True", "r", "m", NOW)
+
+    assert [one["type"] for one in found] == ["A", "B", "C"]
+    assert found[1]["observedGeneration"] == 3
+    assert found[1]["lastTransitionTime"] == "t"
+    assert before == snapshot
+
+
+@given(st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from(["True", "False"]))))
+def test_setting_the_same_again_changes_nothing(history: list[tuple[str, str]]) -> None:
+    found: list[dict[str, Any]] = []
+    for type_, status in history:
+        found = conditions.set_(found, type_, status, "r", "m", NOW)
+        assert conditions.set_(found, type_, status, "r", "m", LATER) == found
+        assert conditions.is_true(found, type_) == (status == "True")
+
+    types = [one["type"] for one in found]
+    assert len(types) == len(set(types))
+
+
+def test_a_condition_goes() -> None:
+    found = conditions.set_(None, "Ready", "True", "Up", "", NOW)
+
+    assert conditions.without(found, "Ready") == []
+    assert conditions.find(found, "Other") is None
+    assert not conditions.is_true(None, "Ready")

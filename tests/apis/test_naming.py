@@ -1,0 +1,109 @@
+"""Names: the vectors of the documents, and the limits of Kubernetes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apis import naming
+
+dns_labels = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,100}[a-z0-9])?", fullmatch=True)
+
+
+@pytest.mark.parametrize(
+    ("consumer", "suffix"),
+    [
+        ("wispy-firefly", "c34af51dd912"),
+        ("cool-firefly", "acd8a9ca302f"),
+        ("rome", "a8a4c692b93b"),
+        ("milan", "efee614420c5"),
+    ],
+)
+def test_quota_name(consumer: str, suffix: str) -> None:
+    assert naming.quota_name("mypool", consumer) == f"mypool-{suffix}"
+
+
+@pytest.mark.parametrize(
+    ("consumer", "name"),
+    [
+        ("wispy-firefly", "kube-root-ca.crt.wispy"),
+        ("rome", "kube-root-ca.crt.rome"),
+        ("cool-firefly", "kube-root-ca.crt.cool-a"),
+    ],
+)
+def test_root_ca_config_map(consumer: str, name: str) -> None:
+    assert naming.root_ca_config_map(consumer) == name
+
+
+def test_token_key() -> None:
+    assert naming.token_key("kube-api-access-x", "token") == "kube-api-access-x-3c469e"
+    assert naming.token_key("v", "vault-token").endswith("-1be23b")
+
+
+def test_escaped_user() -> None:
+    assert naming.escaped_user("mypool-c34af51dd912") == "mypool-c34af51dd912"
+    assert naming.escaped_user("system:serviceaccount:a:b") == "system-serviceaccount-a-b"
+
+
+def test_names_that_follow_from_others() -> None:
+    assert naming.default_remote_namespace("foo", "rome") == "foo-rome"
+    assert naming.tenant_namespace("milan") == "liqo-tenant-milan"
+    assert naming.vk_deployment("mypool") == "vk-mypool"
+
+
+@given(dns_labels)
+def test_a_tenant_namespace_is_legal_for_every_cluster_id(cluster_id: str) -> None:
+    name = naming.tenant_namespace(cluster_id)
+
+    assert naming.is_dns_label(name)
+    assert len(name) > 50 or name == f"liqo-tenant-{cluster_id}"
+
+
+@given(st.lists(dns_labels, min_size=2, max_size=2, unique=True))
+def test_different_names_stay_different(names: list[str]) -> None:
+    one, two = (naming.shorten(name) for name in names)
+
+    assert one != two
+    assert naming.is_dns_label(one)
+    assert naming.is_dns_label(two)
+
+
+@given(dns_labels, st.integers(min_value=20, max_value=253))
+def test_shortening_twice_is_shortening_once(name: str, limit: int) -> None:
+    once = naming.shorten(name, limit)
+
+    assert len(once) <= limit
+    assert naming.shorten(once, limit) == once
+
+
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [
+        ("a", "label subdomain value key"),
+        ("a-b", "label subdomain value key"),
+        ("a.b", "subdomain value key"),
+        ("A", "value key"),
+        ("a_b", "value key"),
+        ("a..b", "value key"),
+        ("", "value"),
+        ("-a", ""),
+        ("a-", ""),
+        ("a/b", "key"),
+        ("A.x/b", ""),
+        ("a/b/c", ""),
+        ("a\n", ""),
+        ("é", ""),
+        ("a" * 63, "label subdomain value key"),
+        ("a" * 64, "subdomain"),
+        ("a" * 254, ""),
+        ("a" * 253 + "/b", "key"),
+    ],
+)
+def test_what_a_name_may_be(name: str, rules: str) -> None:
+    met = {
+        "label": naming.is_dns_label(name),
+        "subdomain": naming.is_dns_subdomain(name),
+        "value": naming.is_label_value(name),
+        "key": naming.is_qualified_name(name),
+    }
+
+    assert {rule for rule, holds in met.items() if holds} == set(rules.split())
