@@ -1,0 +1,238 @@
+"""Who we are, and to which API server: the only module that imports ``kubernetes``.
+
+Our own identity (in a pod, or the administrator's kubeconfig) is read by ``kubernetes.aio.config``;
+a kubeconfig out of a Secret by ``kube.kubeconfig``. Nothing generated is loaded, and no key
+stays in a file.
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import ssl
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from kubernetes.aio import config
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import incluster_config, kube_config
+
+from kube import kubeconfig
+from kube.errors import UnauthorizedError
+
+_IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # a private directory is made in it
+
+
+@dataclass(frozen=True)
+class Access:
+    """One API server and one identity, as read once; ``renew`` reads them again."""
+
+    server: str
+    tls: ssl.SSLContext | None = field(repr=False)
+    authorization: str = field(default="", repr=False)
+    """The header of that name; empty when the certificate says it all."""
+    server_name: str = ""
+    proxy: str = ""
+    namespace: str = ""
+    digest: str = field(default="", repr=False)
+    """Of server, CA, certificate and key: another digest needs other connections."""
+    stamp: object = None
+    """Of the files it was read from: another stamp is a reason to read them again."""
+    renew: "Source | None" = field(default=None, repr=False)
+    current_stamp: Callable[[], object] | None = field(default=None, repr=False)
+
+    def is_outdated(self) -> bool:
+        """Whether the files that it was read from have changed."""
+        return self.current_stamp is not None and self.current_stamp() != self.stamp
+
+
+Source: TypeAlias = Callable[[], Awaitable[Access]]
+
+
+async def in_cluster() -> Access:
+    """Return the identity of this pod's service account; its token file is read again.
+
+    Raises:
+        UnauthorizedError: this process runs in no pod, or its files are not there.
+    """
+    return await of_pod(
+        Path(incluster_config.SERVICE_TOKEN_FILENAME), Path(incluster_config.SERVICE_CERT_FILENAME)
+    )
+
+
+async def of_pod(token: Path, ca: Path) -> Access:
+    """Return the identity in the files ``token`` and ``ca``, at the API server of this pod.
+
+    Raises:
+        UnauthorizedError: as in_cluster.
+    """
+
+    async def again() -> Access:
+        return await of_pod(token, ca)
+
+    settings = Configuration()
+    stamp = _stamp([token, ca])
+    loader = incluster_config.InClusterConfigLoader(
+        token_filename=token, cert_filename=ca, try_refresh_token=False
+    )
+    try:
+        loader.load_and_set(settings)
+    except (config.ConfigException, OSError) as error:
+        raise UnauthorizedError(f"no identity of a pod: {error}") from error
+    scheme, _, secret = settings.api_key["BearerToken"].partition(" ")
+    settings.api_key["BearerToken"] = f"{scheme.title()} {secret.strip()}"
+    return _access(settings, renew=again, stamp=stamp, files=[token, ca])
+
+
+async def from_file(path: Path, context: str | None = None) -> Access:
+    """Return the identity that the administrator's kubeconfig at ``path`` gives.
+
+    It may name files and run ``exec`` plugins: it is the administrator's own.
+
+    Raises:
+        UnauthorizedError: it is not there, or makes no sense.
+    """
+
+    async def again() -> Access:
+        return await from_file(path, context)
+
+    before = _stamp([path])
+    settings = Configuration()
+    with _scratch() as scratch:
+        try:
+            await config.load_kube_config(
+                config_file=str(path),
+                context=context,
+                client_configuration=settings,
+                persist_config=False,
+                temp_file_path=str(scratch),
+            )
+            files = [path, *_named_files(settings, scratch)]
+            stamp = before + _stamp(files[1:])
+            return _access(settings, renew=again, stamp=stamp, files=files)
+        except (config.ConfigException, OSError, ssl.SSLError, TypeError, AttributeError) as error:
+            raise UnauthorizedError(f"kubeconfig {path}: {error}") from error
+
+
+def from_kubeconfig(text: bytes, *, renew: Source | None = None) -> Access:
+    """Return the identity in a kubeconfig that somebody else wrote: inline data only.
+
+    ``renew`` is asked when the server no longer accepts it.
+
+    Raises:
+        kubeconfig.KubeconfigError: it says more than it may.
+    """
+    said = kubeconfig.parse(text)
+    try:
+        tls = _context(said.ca, said.certificate, said.key)
+    except (ssl.SSLError, ValueError):
+        raise kubeconfig.KubeconfigError("its certificates or key cannot be read") from None
+    return Access(
+        server=said.server,
+        tls=tls,
+        authorization=f"Bearer {said.token}" if said.token else "",
+        server_name=said.server_name,
+        proxy=said.proxy,
+        namespace=said.namespace,
+        digest=_digest(said.server, said.ca, said.certificate, said.key, said.server_name),
+        renew=renew,
+    )
+
+
+async def discover(path: Path | None) -> Access:
+    """Return the identity of the kubeconfig at ``path``, or without one that of this pod."""
+    return await (from_file(path) if path else in_cluster())
+
+
+def plain(server: str, authorization: str = "") -> Access:
+    """Return access to a server without TLS, for a stub on this machine.
+
+    Raises:
+        ValueError: ``server`` is not on the loopback interface.
+    """
+    if not server.startswith(("http://127.0.0.1:", "http://localhost:", "http://[::1]:")):
+        raise ValueError(f"{server} must be https")
+    return Access(server, None, authorization, digest=_digest(server))
+
+
+def _access(settings: Configuration, *, renew: Source, stamp: object, files: list[Path]) -> Access:
+    if not settings.verify_ssl:
+        raise UnauthorizedError("insecure-skip-tls-verify: the server is always verified")
+    read = [
+        Path(name).read_bytes() if name else b""
+        for name in (settings.ssl_ca_cert, settings.cert_file, settings.key_file)
+    ]
+    secure = settings.host.startswith("https:")
+    authorization = str(settings.api_key.get("BearerToken") or "").strip()
+    return Access(
+        server=settings.host.rstrip("/"),
+        tls=_context(*read) if secure else None,
+        authorization=authorization,
+        server_name=settings.tls_server_name or "",
+        proxy=settings.proxy or "",
+        digest=_digest(settings.host, *read, settings.tls_server_name or ""),
+        stamp=stamp,
+        renew=renew,
+        current_stamp=lambda: _stamp(files),
+    )
+
+
+def _context(ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=ca.decode("ascii") if ca else None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if certificate:
+        with _as_file(certificate + b"\n" + key) as path:
+            context.load_cert_chain(path)
+    return context
+
+
+@contextlib.contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    # ssl reads keys from files only: this one exists in memory and has no name.
+    descriptor = os.memfd_create("identity", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    # The loader writes inline keys to files, remembers them, and removes them at exit: here they
+    # live in memory, in a directory of mode 0700, for as long as it takes to read them.
+    parent = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
+    scratch = Path(tempfile.mkdtemp(dir=parent))
+    try:
+        yield scratch
+    finally:
+        kube_config._cleanup_temp_files()  # noqa: SLF001  # there is no public way to forget them
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _named_files(settings: Configuration, scratch: Path) -> list[Path]:
+    names = [settings.ssl_ca_cert, settings.cert_file, settings.key_file]
+    return [Path(name) for name in names if name and scratch not in Path(name).parents]
+
+
+def _stamp(files: list[Path]) -> tuple[object, ...]:
+    return tuple(_stamp_of(path) for path in files)
+
+
+def _stamp_of(path: Path) -> object:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+
+
+def _digest(*parts: str | bytes) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        whole.update(len(data).to_bytes(8, "big") + data)
+    return whole.hexdigest()

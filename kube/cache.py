@@ -1,0 +1,110 @@
+"""A cluster whose reads come from informers: reconcilers may read and apply without counting."""
+
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import TypeVar
+
+import msgspec
+
+from apis.objects import Key, Kind, Object, key_of
+from kube.cluster import Cluster, Listing, Selection
+from kube.cluster import Event as _Event
+from kube.informer import Change, Informer
+
+T = TypeVar("T")
+
+
+class CachedCluster:
+    """Fulfils Cluster: hits come from informers, a miss asks the server, no apply is sent twice.
+
+    What ``get`` returns may be shared: read only.
+    """
+
+    def __init__(self, live: Cluster, informers: Iterable[Informer[Object]] = ()) -> None:
+        self._live = live
+        self._informers: dict[Kind, list[Informer[Object]]] = {}
+        self._applied: dict[tuple[Kind, Key], dict[str, tuple[bytes, str]]] = {}
+        self._subscriptions: dict[int, Callable[[], None]] = {}
+        for informer in informers:
+            self.add(informer)
+
+    def add(self, informer: Informer[Object]) -> None:
+        """Let hits come from ``informer`` too."""
+        kind = informer.selection.kind
+        self._informers.setdefault(kind, []).append(informer)
+
+        def forget(change: Change[Object]) -> None:
+            if change.new is None:
+                self._applied.pop((kind, change.key), None)
+
+        self._subscriptions[id(informer)] = informer.subscribe(forget)
+
+    def remove(self, informer: Informer[Object]) -> None:
+        """Do without ``informer`` from now on."""
+        informers = self._informers.get(informer.selection.kind, [])
+        if informer in informers:
+            informers.remove(informer)
+            self._subscriptions.pop(id(informer))()
+
+    async def get(self, kind: Kind, key: Key) -> Object | None:
+        cached = self._cached(kind, key)
+        return cached if cached is not None else await self._live.get(kind, key)
+
+    async def get_live(self, kind: Kind, key: Key) -> Object | None:
+        return await self._live.get_live(kind, key)
+
+    async def list(self, of: Selection[T]) -> Listing[T]:
+        return await self._live.list(of)
+
+    def watch(self, of: Selection[T], since: str) -> AsyncGenerator[_Event[T], None]:
+        return self._live.watch(of, since)
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        return await self._live.create(kind, obj)
+
+    async def apply(self, kind: Kind, obj: Object, *, manager: str) -> Object:
+        key = key_of(obj)
+        sent = hashlib.sha256(msgspec.json.encode(obj, order="sorted")).digest()
+        cached = self._cached(kind, key)
+        before = self._applied.get((kind, key), {}).get(manager)
+        if cached is not None and before == (sent, cached["metadata"]["resourceVersion"]):
+            return cached  # the same was sent before, and nobody touched the object since
+        made = await self._live.apply(kind, obj, manager=manager)
+        if self._follows(kind, key):
+            applied = self._applied.setdefault((kind, key), {})
+            applied[manager] = (sent, made["metadata"]["resourceVersion"])
+        return made
+
+    async def patch(
+        self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
+    ) -> Object:
+        return await self._live.patch(kind, key, changes, subresource=subresource)
+
+    async def patch_status(
+        self, kind: Kind, key: Key, status: Object, *, metadata: Object | None = None
+    ) -> Object:
+        return await self._live.patch_status(kind, key, status, metadata=metadata)
+
+    async def delete(self, kind: Kind, key: Key, *, uid: str, grace_s: int | None = None) -> None:
+        self._applied.pop((kind, key), None)
+        await self._live.delete(kind, key, uid=uid, grace_s=grace_s)
+
+    async def post(self, kind: Kind, key: Key, subresource: str, body: Object) -> Object:
+        return await self._live.post(kind, key, subresource, body)
+
+    def _cached(self, kind: Kind, key: Key) -> Object | None:
+        for informer in self._following(kind, key):
+            found = informer.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def _follows(self, kind: Kind, key: Key) -> bool:
+        return any(True for _ in self._following(kind, key))
+
+    def _following(self, kind: Kind, key: Key) -> Iterable[Informer[Object]]:
+        return (
+            informer
+            for informer in self._informers.get(kind, ())
+            if informer.selection.namespace in {"", key.namespace}
+        )

@@ -1,0 +1,506 @@
+"""One API server as a ``Cluster``: raw JSON over aiohttp, nothing modelled, everything bounded."""
+
+import asyncio
+import builtins
+import contextlib
+import functools
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+import yarl
+from prometheus_client import Counter, Histogram
+
+from apis.objects import Key, Kind, Object, key_of
+from kube import access as access_
+from kube import errors, metrics
+from kube.access import Access
+from kube.cluster import Event, Listing, Selection
+from kube.connection import Connection
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+PAGE: Final = 500
+MAX_ANSWER: Final = 64 * 2**20
+MAX_LISTING: Final = 2**30
+MAX_EVENT: Final = 16 * 2**20
+CALL_S: Final = 30.0
+LIST_S: Final = 300.0
+CONNECT_S: Final = 5.0
+BULK_AT_ONCE: Final = 32
+"""Requests in flight; leases and nodes do not wait for their turn behind these."""
+
+_RETRIES: Final = 3
+_MAX_RETRY_AFTER_S: Final = 30.0
+_WAIT_HERE_S: Final = 5.0
+_RESTARTS: Final = 3
+_LOOK_AGAIN_S: Final = 10.0
+_FIRST: Final = frozenset({"leases", "nodes"})
+_SUCCESS: Final = range(200, 300)
+_UNAUTHORIZED, _TOO_MANY, _UNAVAILABLE = 401, 429, 503
+_JSON: Final = {"Content-Type": "application/json"}
+_MERGE: Final = {"Content-Type": "application/merge-patch+json"}
+_APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}  # JSON is YAML
+
+
+class _Meta(msgspec.Struct, gc=False):
+    name: str = ""
+    namespace: str = ""
+    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _Head(msgspec.Struct, gc=False):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _Page(msgspec.Struct, gc=False):
+    metadata: _Meta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Frame(msgspec.Struct, gc=False):
+    type: str
+    object: msgspec.Raw
+
+
+_UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeError, KeyError, TypeError)
+_PAGE: Final = msgspec.json.Decoder(_Page)
+_FRAME: Final = msgspec.json.Decoder(_Frame)
+_HEAD: Final = msgspec.json.Decoder(_Head)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    access: Access | Path | None, *, user_agent: str = "pyliqo"
+) -> AsyncIterator["ClusterClient"]:
+    """Open a client for ``access``: an identity, a kubeconfig file, or None for this pod's own."""
+    who = access if isinstance(access, Access) else await access_.discover(access)
+    client = ClusterClient(who, user_agent=user_agent)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+class ClusterClient:
+    """One API server, in the name of ``access``; fulfils ``Cluster``."""
+
+    def __init__(self, access: Access, *, user_agent: str) -> None:
+        self._user_agent = user_agent
+        self._connection = Connection(access, user_agent)
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._bulk = asyncio.Semaphore(BULK_AT_ONCE)
+        self._renewing = asyncio.Lock()
+        self._looked = time.monotonic()
+
+    @property
+    def access(self) -> Access:
+        """Return who we are now."""
+        return self._connection.access
+
+    async def close(self) -> None:
+        """Close all connections now."""
+        for task in self._retiring:
+            task.cancel()
+        await asyncio.gather(*self._retiring, return_exceptions=True)
+        await self._connection.close()
+
+    def replace(self, access: Access) -> None:
+        """Go on as ``access``: watches open anew, other requests finish as who they began."""
+        old = self._connection
+        self._connection = Connection(access, self._user_agent)
+        task = asyncio.get_running_loop().create_task(old.retire())
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    async def reload(self) -> bool:
+        """Read our identity again from where it came; return whether it is another now."""
+        async with self._renewing:
+            return await self._reload()
+
+    async def get(self, kind: Kind, key: Key) -> Object | None:
+        try:
+            return await self._call("get", kind, "GET", _path(kind, key))
+        except errors.NotFoundError:
+            return None
+
+    async def get_live(self, kind: Kind, key: Key) -> Object | None:
+        return await self.get(kind, key)
+
+    async def list(self, of: Selection[T]) -> Listing[T]:
+        for _ in range(_RESTARTS):
+            with contextlib.suppress(errors.ExpiredError):  # the token of a page: from the start
+                async with _deadline(LIST_S, f"list {of.kind.resource}"):
+                    return await self._list(of)
+        raise errors.ExpiredError(f"the pages of {of.kind.resource} expire faster than we read")
+
+    async def watch(self, of: Selection[T], since: str) -> AsyncGenerator[Event[T], None]:
+        shaped = _Shaped(of)
+        seconds = 300 + secrets.randbelow(300)
+        within = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=seconds + 30)
+        query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
+        query |= {"resourceVersion": since, **_query(of)}
+        path = _path(of.kind, Key(of.namespace, ""))
+        async with self._answer(
+            "watch", of.kind.plural, "GET", path, query=query, timeout=within, is_watch=True
+        ) as answer:
+            async for line in _lines(answer.content):
+                yield shaped.event(line)
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        path = _path(kind, Key(obj["metadata"].get("namespace") or "", ""))
+        return await self._call("create", kind, "POST", path, _typed(kind, obj))
+
+    async def apply(self, kind: Kind, obj: Object, *, manager: str) -> Object:
+        query = {"fieldManager": manager, "force": "true"}
+        body = _typed(kind, obj)
+        path = _path(kind, key_of(obj))
+        return await self._call("apply", kind, "PATCH", path, body, query=query, headers=_APPLY)
+
+    async def patch(
+        self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
+    ) -> Object:
+        path = _path(kind, key, subresource)
+        try:
+            return await self._call("patch", kind, "PATCH", path, changes, headers=_MERGE)
+        except errors.InvalidError as error:
+            if "uid" not in changes.get("metadata", {}) or "metadata.uid" not in str(error):
+                raise
+            # A UID that is sent means: only if it is this one. The server calls it immutable.
+            raise errors.ConflictError(f"{kind} {key} is another object now") from error
+
+    async def patch_status(
+        self, kind: Kind, key: Key, status: Object, *, metadata: Object | None = None
+    ) -> Object:
+        changes: Object = {"status": status}
+        if metadata:
+            changes["metadata"] = metadata
+        return await self.patch(kind, key, changes, subresource="status")
+
+    async def delete(self, kind: Kind, key: Key, *, uid: str, grace_s: int | None = None) -> None:
+        body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        body["propagationPolicy"] = "Background"
+        if grace_s is not None:
+            body["gracePeriodSeconds"] = grace_s
+        try:
+            await self._call("delete", kind, "DELETE", _path(kind, key), body)
+        except errors.NotFoundError:
+            return
+        except errors.ConflictError:
+            await self._check_is_another(kind, key, uid)
+
+    async def post(self, kind: Kind, key: Key, subresource: str, body: Object) -> Object:
+        return await self._call("post", kind, "POST", _path(kind, key, subresource), body)
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        idle_s: float | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Open a raw request, such as a log; the caller reads and bounds the answer.
+
+        Units: ``idle_s`` without a byte end it; None waits for ever, as ``logs -f`` must.
+
+        Raises:
+            KubeError: the server refused.
+        """
+        within = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=idle_s)
+        async with self._answer(
+            "stream", "", method, path, query=dict(query or {}), timeout=within, is_lasting=True
+        ) as answer:
+            yield answer
+
+    async def get_text(self, path: str) -> str:
+        """Return what the server says at ``path``, such as ``/livez``."""
+        return (await self._bytes("get", "", "GET", path)).decode("utf-8", "replace")
+
+    async def version(self) -> Object:
+        """Return the server's version: ``gitVersion``, ``major``, ``minor``, ..."""
+        return _decoded(await self._bytes("get", "", "GET", "/version"))
+
+    async def _list(self, of: Selection[T]) -> Listing[T]:
+        shaped = _Shaped(of)
+        items: dict[Key, T] = {}
+        size, token = 0, ""
+        while True:
+            query = {"limit": str(PAGE), **_query(of)} | ({"continue": token} if token else {})
+            path = _path(of.kind, Key(of.namespace, ""))
+            raw = await self._bytes("list", of.kind.plural, "GET", path, query=query)
+            size += len(raw)
+            page, token_before = shaped.page(raw), token
+            items.update(page.items)
+            token = page.token
+            if not token:
+                return Listing(items, page.version)
+            if size > MAX_LISTING or token == token_before:
+                raise errors.NotReachableError(f"the list of {of.kind.resource} has no end")
+            await asyncio.sleep(0)
+
+    async def _check_is_another(self, kind: Kind, key: Key, uid: str) -> None:
+        there = await self.get(kind, key)
+        if there is not None and there["metadata"].get("uid") == uid:
+            raise errors.ConflictError(f"{kind} {key} changed while it was deleted")
+
+    async def _call(
+        self, verb: str, kind: Kind, method: str, path: str, body: Object | None = None, **rest: Any
+    ) -> Object:
+        rest.setdefault("headers", _JSON)
+        data = None if body is None else msgspec.json.encode(body)
+        return _decoded(await self._bytes(verb, kind.plural, method, path, data=data, **rest))
+
+    async def _bytes(self, verb: str, resource: str, method: str, path: str, **rest: Any) -> bytes:
+        turn = contextlib.nullcontext() if resource in _FIRST else self._bulk
+        async with _deadline(CALL_S + _RETRIES * _WAIT_HERE_S, f"{method} {path}"), turn:
+            for attempt in range(_RETRIES + 1):
+                try:
+                    return await self._once(verb, resource, method, path, **rest)
+                except errors.BusyError as error:
+                    if attempt == _RETRIES or not _is_worth_waiting(error, method):
+                        raise
+                    await asyncio.sleep(error.retry_after_s)
+        raise AssertionError  # pragma: no cover  # the last attempt raises
+
+    async def _once(self, verb: str, resource: str, method: str, path: str, **rest: Any) -> bytes:
+        within = aiohttp.ClientTimeout(total=CALL_S, connect=CONNECT_S, sock_connect=CONNECT_S)
+        async with self._answer(verb, resource, method, path, timeout=within, **rest) as answer:
+            return await _whole(answer)
+
+    @contextlib.asynccontextmanager
+    async def _answer(
+        self, verb: str, resource: str, method: str, path: str, **rest: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        what = f"{method} {self.access.server}{path}"
+        async with contextlib.AsyncExitStack() as stack:
+            with _translated(what):
+                with _measured(verb, resource) as codes:
+                    answer = await self._open(stack, method, path, **rest)
+                    codes.append(answer.status)
+                if answer.status not in _SUCCESS:
+                    raise await _refusal(answer)
+                yield answer
+
+    async def _open(
+        self,
+        stack: contextlib.AsyncExitStack,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        **rest: Any,
+    ) -> aiohttp.ClientResponse:
+        connection = await self._current()
+        who = connection.access
+        answer = await stack.enter_async_context(
+            connection.request(method, _url(connection.access.server, path, query), **rest)
+        )
+        if answer.status != _UNAUTHORIZED or not await self._reload_after(who):
+            return answer
+        answer.close()
+        connection = self._connection
+        return await stack.enter_async_context(
+            connection.request(method, _url(connection.access.server, path, query), **rest)
+        )
+
+    async def _current(self) -> Connection:
+        now = time.monotonic()
+        if now - self._looked > _LOOK_AGAIN_S:
+            self._looked = now
+            if self.access.is_outdated():
+                await self.reload()
+        return self._connection
+
+    async def _reload_after(self, refused: Access) -> bool:
+        async with self._renewing:  # one reload for all that were refused together
+            return self.access is not refused or await self._reload()
+
+    async def _reload(self) -> bool:
+        old = self.access
+        if old.renew is None:
+            return False
+        try:
+            new = await old.renew()
+        except (errors.KubeError, ValueError, OSError) as error:
+            logger.warning("kept credentials that may be outdated", extra={"error": str(error)})
+            return False
+        if new.digest != old.digest:
+            self.replace(new)
+        else:
+            self._connection.access = new
+        return (new.digest, new.authorization) != (old.digest, old.authorization)
+
+
+def _path(kind: Kind, key: Key, subresource: str = "") -> str:
+    root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    segments = ["namespaces", key.namespace] if kind.namespaced and key.namespace else []
+    segments += [kind.plural, key.name, subresource]
+    return "/".join([root, *(quote(segment, safe="") for segment in segments if segment)])
+
+
+def _url(server: str, path: str, query: Mapping[str, str] | None) -> yarl.URL:
+    return yarl.URL(server + path, encoded=True).with_query(query or None)
+
+
+def _query(of: Selection[T]) -> dict[str, str]:
+    selectors = {"labelSelector": of.labels, "fieldSelector": of.fields}
+    return {name: value for name, value in selectors.items() if value}
+
+
+def _typed(kind: Kind, obj: Object) -> Object:
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
+
+
+def _is_worth_waiting(error: errors.BusyError, method: str) -> bool:
+    # 429 was not processed, whatever it was; of the rest only a read may be sent again.
+    is_safe = error.status == _TOO_MANY or (method == "GET" and error.status == _UNAVAILABLE)
+    return is_safe and error.retry_after_s <= _WAIT_HERE_S
+
+
+async def _refusal(answer: aiohttp.ClientResponse) -> errors.KubeError:
+    try:
+        said = _OBJECT.decode(await _whole(answer, most=2**20))
+    except (*_UNREADABLE, errors.NotReachableError):
+        said = {}
+    return errors.refusal(
+        answer.status, said, retry_after_s=_retry_after(answer.headers.get("Retry-After", ""))
+    )
+
+
+def _retry_after(header: str) -> float | None:
+    return min(float(header), _MAX_RETRY_AFTER_S) if header.isdecimal() else None
+
+
+async def _whole(answer: aiohttp.ClientResponse, most: int = MAX_ANSWER) -> bytes:
+    if answer.headers.get("Content-Encoding", "identity") != "identity":
+        raise errors.NotReachableError("the answer is compressed, which was not asked for")
+    whole = bytearray()
+    async for chunk in answer.content.iter_any():
+        whole += chunk
+        if len(whole) > most:
+            answer.close()
+            raise errors.NotReachableError(f"the answer is larger than {most} bytes")
+    return bytes(whole)
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    # Not readline(): its limit depends on the version of aiohttp, and an event may have 3 MB.
+    rest: list[bytes] = []
+    size = 0
+    async for chunk in content.iter_any():
+        *whole, last = chunk.split(b"\n")
+        for line in whole:
+            full, rest, size = b"".join([*rest, line]), [], 0
+            if full.strip():
+                yield full
+        rest.append(last)
+        size += len(last)
+        if size > MAX_EVENT:
+            raise errors.ExpiredError(f"an event is larger than {MAX_EVENT} bytes")
+
+
+class _Decoded(NamedTuple, Generic[T]):
+    items: dict[Key, T]
+    version: str
+    token: str
+
+
+class _Shaped(Generic[T]):
+    """Decodes the objects of a selection."""
+
+    def __init__(self, of: Selection[T]) -> None:
+        self._kind = of.kind
+        self._decoder = msgspec.json.Decoder(of.shape)
+
+    def page(self, raw: bytes) -> _Decoded[T]:
+        """Return a page of a list."""
+        try:
+            page = _PAGE.decode(raw)
+            items = dict(self._item(item) for item in page.items or [])
+        except _UNREADABLE as error:
+            raise errors.NotReachableError(f"unreadable list of {self._kind.resource}") from error
+        return _Decoded(items, page.metadata.resourceVersion, page.metadata.continue_)
+
+    def event(self, line: bytes) -> Event[T]:
+        """Return a line of a watch. What cannot be read might be a deletion: list again."""
+        try:
+            frame = _FRAME.decode(line)
+            if frame.type == "ERROR":
+                raise errors.refusal(0, _OBJECT.decode(frame.object))
+            meta = _HEAD.decode(frame.object).metadata
+            shaped = self._shape(frame.object) if frame.type != "BOOKMARK" else _nothing()
+        except _UNREADABLE as error:
+            raise errors.ExpiredError(f"unreadable event of {self._kind.resource}") from error
+        return Event(frame.type, Key(meta.namespace, meta.name), meta.resourceVersion, shaped)
+
+    def _item(self, raw: msgspec.Raw) -> tuple[Key, T]:
+        meta = _HEAD.decode(raw).metadata
+        return Key(meta.namespace, meta.name), self._shape(raw)
+
+    def _shape(self, raw: msgspec.Raw) -> T:
+        shaped = self._decoder.decode(raw)
+        if isinstance(shaped, dict):
+            shaped["metadata"].pop("managedFields", None)
+            # Items of a list do not say what they are, events do: here both do.
+            shaped.setdefault("apiVersion", self._kind.api_version)
+            shaped.setdefault("kind", self._kind.kind)
+        return shaped
+
+
+def _nothing() -> Any:
+    return {}
+
+
+def _decoded(raw: bytes) -> Object:
+    try:
+        return _OBJECT.decode(raw)
+    except _UNREADABLE as error:
+        raise errors.NotReachableError("the answer is not a JSON object") from error
+
+
+@contextlib.asynccontextmanager
+async def _deadline(seconds: float, what: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise errors.NotReachableError(f"{what}: no answer in {seconds:.0f} s") from error
+
+
+@contextlib.contextmanager
+def _translated(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise errors.NotReachableError(f"{what}: {error!r}") from error
+
+
+@contextlib.contextmanager
+def _measured(verb: str, resource: str) -> Iterator[builtins.list[int]]:
+    began, codes = time.monotonic(), [0]
+    try:
+        yield codes
+    finally:
+        _metrics_of(verb, resource, codes[-1]).inc()
+        _seconds_of(verb).observe(time.monotonic() - began)
+
+
+@functools.cache
+def _metrics_of(verb: str, resource: str, code: int) -> Counter:
+    return metrics.REQUESTS.labels(verb, resource, str(code))
+
+
+@functools.cache
+def _seconds_of(verb: str) -> Histogram:
+    return metrics.REQUEST_SECONDS.labels(verb)

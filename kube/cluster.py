@@ -1,0 +1,104 @@
+"""What a cluster can do, as Protocols: everything above is written against these two."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from apis.objects import Key, Kind, Object
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Selection(Generic[T]):
+    """Which objects, and as what: ``Object``, or a msgspec struct of the part one needs."""
+
+    kind: Kind
+    shape: type[T]
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+
+class Listing(NamedTuple, Generic[T]):
+    """What there is, and the version from which a watch goes on."""
+
+    items: dict[Key, T]
+    version: str
+
+
+class Event(NamedTuple, Generic[T]):
+    """ADDED, MODIFIED, DELETED or BOOKMARK (which carries a version and nothing else)."""
+
+    type: str
+    key: Key
+    version: str
+    object: T
+
+
+class Cluster(Protocol):
+    """Plain JSON in and out. Everything may raise kube.errors.KubeError."""
+
+    async def get(self, kind: Kind, key: Key) -> Object | None:
+        """Return the object, perhaps as old as a cache; None is the server's own word."""
+        ...
+
+    async def get_live(self, kind: Kind, key: Key) -> Object | None:
+        """Return the object as the server has it now: what every deletion is decided on."""
+        ...
+
+    async def list(self, of: Selection[T]) -> Listing[T]:
+        """Return all that is selected, read from the server in pages of 500."""
+        ...
+
+    def watch(self, of: Selection[T], since: str) -> AsyncGenerator[Event[T], None]:
+        """Yield what happened after ``since``; ExpiredError means list again."""
+        ...
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        """Create ``obj``; AlreadyExistsError when its name is taken."""
+        ...
+
+    async def apply(self, kind: Kind, obj: Object, *, manager: str) -> Object:
+        """Server-side apply, forced.
+
+        ``manager`` owns exactly the fields it sent last: a field it stops sending is
+        removed, so one manager always sends the same set of fields.
+        """
+        ...
+
+    async def patch(
+        self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
+    ) -> Object:
+        """Merge ``changes``; a metadata.resourceVersion in them makes it compare-and-swap.
+
+        ``subresource`` is for those that are patched: ``scale``, ``approval`` of a
+        CertificateSigningRequest.
+        """
+        ...
+
+    async def patch_status(
+        self, kind: Kind, key: Key, status: Object, *, metadata: Object | None = None
+    ) -> Object:
+        """Merge ``status`` into the status subresource and return the object.
+
+        ``metadata`` may hold ``uid`` or ``resourceVersion`` as precondition (ConflictError),
+        and for pods ``labels``: the status subresource takes both in one write.
+        """
+        ...
+
+    async def delete(self, kind: Kind, key: Key, *, uid: str, grace_s: int | None = None) -> None:
+        """Delete that very object; a namesake with another UID, or none at all, is fine."""
+        ...
+
+    async def post(self, kind: Kind, key: Key, subresource: str, body: Object) -> Object:
+        """Create at a subresource: ``token`` (TokenRequest), ``eviction``, ``binding``."""
+        ...
+
+
+class Reader(Protocol):
+    """All that admission may do with a cluster: look. Sync, because Flask's views are."""
+
+    def get(self, kind: Kind, key: Key) -> Object | None:
+        """Return the object as Cluster.get does; raise rather than guess."""
+        ...

@@ -1,0 +1,91 @@
+"""Why an API server said no, or nothing.
+
+KubeError
+  NotReachableError      no answer in time: retry
+  BusyError              429 or 5xx: retry, not before ``retry_after_s``
+  NotFoundError          a write to what is gone: start over from a read
+  AlreadyExistsError     somebody created it first: read it, adopt it only if it is ours by record
+  ConflictError          somebody else was faster: retry from a fresh read, silently
+  ExpiredError           410: list again
+  ForbiddenError         our rights are wrong: retry slowly, say which verb and resource
+  InvalidError           the server refuses the object: terminal, our bug or the user's input
+"""
+
+from apis.objects import Object
+
+
+class KubeError(Exception):
+    """An API server did not do what was asked; ``status`` is its HTTP code, 0 for none."""
+
+    status: int = 0
+
+
+class NotReachableError(KubeError):
+    """Nothing was answered in time; the outcome of a write is unknown: retry."""
+
+
+class BusyError(KubeError):
+    """The server cannot now: retry, not before ``retry_after_s``."""
+
+    retry_after_s: float = 1.0
+
+
+class NotFoundError(KubeError):
+    """A write to what is gone: start over from a read."""
+
+
+class AlreadyExistsError(KubeError):
+    """Somebody created it first: read it, adopt it only if it is ours by record."""
+
+
+class ConflictError(KubeError):
+    """Somebody else was faster: retry from a fresh read, silently."""
+
+
+class ExpiredError(KubeError):
+    """The version is too old to go on from: list again."""
+
+
+class ForbiddenError(KubeError):
+    """The rights do not suffice, or admission refused: the message says which."""
+
+
+class InvalidError(KubeError):
+    """The server refuses the object itself: retrying the same cannot help."""
+
+
+class UnauthorizedError(KubeError):
+    """The credentials are not, or no longer, valid."""
+
+
+_SERVER_ERROR = 500
+_BY_STATUS: dict[int, type[KubeError]] = {
+    400: InvalidError,
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: ExpiredError,
+    413: InvalidError,
+    422: InvalidError,
+    429: BusyError,
+}
+
+
+def refusal(status: int, answer: Object, *, retry_after_s: float | None = None) -> KubeError:
+    """Return the error that a ``Status`` answer means.
+
+    Shape: ``answer`` is {"code": int, "reason": str, "message": str}, all optional.
+    Units: ``status`` 0 takes the code of the answer (an ERROR event of a watch has no other).
+    """
+    code = status or int(answer.get("code") or _SERVER_ERROR)
+    kind = _BY_STATUS.get(code, BusyError if code >= _SERVER_ERROR else InvalidError)
+    if answer.get("reason") == "AlreadyExists":
+        kind = AlreadyExistsError
+    if answer.get("reason") == "Expired":
+        kind = ExpiredError
+    error = kind(f"{answer.get('message') or answer.get('reason') or 'no message'} ({code})")
+    error.status = code
+    if isinstance(error, BusyError) and retry_after_s is not None:
+        error.retry_after_s = retry_after_s
+    return error

@@ -1,0 +1,212 @@
+"""What a cluster holds of one selection, kept up to date by list and watch, with every change told.
+
+Source: controllers.md 1-15; Kubernetes, "API concepts", "Efficient detection of changes".
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from apis.objects import Key
+from kube import errors, metrics
+from kube.cluster import Cluster, Event, Selection
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+BACKOFF_S: Final = 0.8
+MAX_BACKOFF_S: Final = 30.0
+STABLE_S: Final = 120.0
+"""A watch that lasted so long was good: the next failure starts from the shortest back-off."""
+SHORT_S: Final = 5.0
+"""A watch that a server ends sooner counts as a failure, or a broken one would keep us busy."""
+_AHEAD: Final = 504
+
+
+class Change(NamedTuple, Generic[T]):
+    """What happened to one object; ``new`` is None when it is gone, or left the selection."""
+
+    key: Key
+    old: T | None
+    new: T | None
+
+
+Handler = Callable[[Change[T]], None]
+
+
+class Informer(Generic[T]):
+    """The objects of one selection. They are shared: read only.
+
+    ``shape`` is ``Object`` or a struct with a ``metadata`` as in ``kube.slim``.
+    """
+
+    def __init__(
+        self,
+        selection: Selection[T],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        dice: Callable[[], float] = random.random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.selection = selection
+        self.synced = asyncio.Event()
+        self._items: dict[Key, T] = {}
+        self._handlers: list[Handler[T]] = []
+        self._clock, self._dice, self._sleep = clock, dice, sleep
+        self._seen = clock()
+        self._version = ""
+        self._resource = selection.kind.resource
+
+    def get(self, key: Key) -> T | None:
+        """Return the object at ``key``, None when it is not in the cache."""
+        return self._items.get(key)
+
+    def items(self) -> Mapping[Key, T]:
+        """Return a read-only view of all there is; it changes as the cluster does."""
+        return MappingProxyType(self._items)
+
+    def age_s(self) -> float:
+        """Return the seconds since the API server last gave a sign of life."""
+        return self._clock() - self._seen
+
+    def subscribe(self, handler: Handler[T]) -> Callable[[], None]:
+        """Tell ``handler`` each change, beginning with what is there; return how to stop that.
+
+        A handler is called in the loop and must neither block nor raise.
+        """
+        self._handlers.append(handler)
+        if self.synced.is_set():
+            for key, item in list(self._items.items()):
+                handler(Change(key, None, item))
+
+        def unsubscribe() -> None:
+            with contextlib.suppress(ValueError):
+                self._handlers.remove(handler)
+
+        return unsubscribe
+
+    def resync(self) -> None:
+        """Tell all handlers everything there is once more, as if each object had changed."""
+        for key, item in list(self._items.items()):
+            self._tell(Change(key, item, item))
+
+    async def run(self, cluster: Cluster) -> None:
+        """Follow ``cluster`` for ever; cancel to stop. What is cached stays."""
+        metrics.WATCHES.labels(self._resource).inc()
+        metrics.CACHED.labels(self._resource).inc(len(self._items))
+        try:
+            await self._follow(cluster)
+        finally:
+            metrics.WATCHES.labels(self._resource).dec()
+            metrics.CACHED.labels(self._resource).dec(len(self._items))
+
+    async def _follow(self, cluster: Cluster) -> None:
+        cause, failures = "start", 0
+        while True:
+            error: errors.KubeError | None = None
+            began = self._clock()
+            try:
+                if cause:
+                    await self._list(cluster, cause)
+                    cause, began = "", self._clock()
+                await self._watch(cluster)
+            except errors.KubeError as raised:
+                error, cause = raised, cause or _cause_to_list(raised)
+            lasted_s = self._clock() - began
+            if lasted_s >= STABLE_S:
+                failures = 0
+            if error or lasted_s < SHORT_S:
+                failures += 1
+                await self._back_off(failures, error)
+
+    async def _back_off(self, failures: int, error: errors.KubeError | None) -> None:
+        asked_s = error.retry_after_s if isinstance(error, errors.BusyError) else 0.0
+        limit_s = min(BACKOFF_S * 2.0 ** min(failures - 1, 16), MAX_BACKOFF_S)
+        pause_s = max(asked_s, self._dice() * limit_s)
+        metrics.WATCH_FAILURES.labels(self._resource).inc()
+        said = "the watch ended at once" if error is None else str(error)
+        fields = {"resource": self._resource, "error": said, "retry_in_s": round(pause_s, 2)}
+        logger.log(logging.WARNING if error else logging.DEBUG, "watching again", extra=fields)
+        await self._sleep(pause_s)
+
+    async def _list(self, cluster: Cluster, cause: str) -> None:
+        metrics.RELISTS.labels(self._resource, cause).inc()
+        listing = await cluster.list(self.selection)
+        self._heard()
+        self._version = listing.version
+        changes = [*self._gone(listing.items), *self._there(listing.items)]
+        # First the whole store, then the news: a handler that looks around sees one state.
+        self.synced.set()
+        for change in changes:
+            self._tell(change)
+
+    def _gone(self, listed: Mapping[Key, T]) -> Iterator[Change[T]]:
+        for key in [key for key in self._items if key not in listed]:
+            yield from self._drop(key, self._items[key])
+
+    def _there(self, listed: Mapping[Key, T]) -> Iterator[Change[T]]:
+        for key, item in listed.items():
+            yield from self._put(key, item)
+
+    async def _watch(self, cluster: Cluster) -> None:
+        async with contextlib.aclosing(cluster.watch(self.selection, self._version)) as events:
+            async for event in events:
+                self._heard()
+                self._version = event.version or self._version
+                for change in list(self._changes(event)):
+                    self._tell(change)
+
+    def _changes(self, event: Event[T]) -> Iterator[Change[T]]:
+        if event.type == "DELETED":
+            yield from self._drop(event.key, event.object)
+        elif event.type in {"ADDED", "MODIFIED"}:
+            yield from self._put(event.key, event.object)
+
+    def _put(self, key: Key, item: T) -> Iterator[Change[T]]:
+        old = self._items.get(key)
+        if old is None:
+            metrics.CACHED.labels(self._resource).inc()
+            self._items[key] = item
+            yield Change(key, None, item)
+            return
+        (old_uid, old_version), (uid, version) = _identity(old), _identity(item)
+        self._items[key] = item
+        if old_uid != uid:
+            yield Change(key, old, None)
+            yield Change(key, None, item)
+        elif old_version != version:
+            yield Change(key, old, item)
+
+    def _drop(self, key: Key, last: T) -> Iterator[Change[T]]:
+        if self._items.pop(key, None) is not None:
+            metrics.CACHED.labels(self._resource).dec()
+            yield Change(key, last, None)
+
+    def _tell(self, change: Change[T]) -> None:
+        for handler in list(self._handlers):
+            handler(change)
+
+    def _heard(self) -> None:
+        self._seen = self._clock()
+        metrics.WATCH_SEEN.labels(self._resource).set_to_current_time()
+
+
+def _cause_to_list(error: errors.KubeError) -> str:
+    """Return why the version is of no use any more; empty when the watch can go on from it."""
+    if isinstance(error, errors.ExpiredError):
+        return "expired" if error.status else "unreadable"
+    if error.status == _AHEAD:  # the server is behind us: restored, or another replica
+        return "ahead"
+    return "refused" if isinstance(error, errors.InvalidError) else ""
+
+
+def _identity(item: Any) -> tuple[str, str]:
+    if isinstance(item, dict):
+        metadata = item["metadata"]
+        return metadata.get("uid", ""), metadata.get("resourceVersion", "")
+    return item.metadata.uid, item.metadata.resourceVersion

@@ -1,0 +1,191 @@
+"""Who of several works: one holder of a Lease at a time, and none a moment too long.
+
+Durations are monotonic; a foreign holder's clock is never believed, only that its record
+stops changing. Source: controllers.md 31-32; client-go, ``tools/leaderelection``.
+"""
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from apis import keys
+from apis.objects import Key, Object, named
+from kube import clock as clock_
+from kube import errors, metrics
+from kube.cluster import Cluster
+
+logger = logging.getLogger(__name__)
+
+_JITTER: Final = 0.2
+_RELEASE_S: Final = 3.0
+
+
+class Election:
+    """One candidate for the lease at ``key``.
+
+    ``identity`` is the pod's name, so that a container that restarts resumes its own lease.
+    """
+
+    def __init__(  # noqa: PLR0913  # three figures of the protocol, three sources of chance
+        self,
+        cluster: Cluster,
+        key: Key,
+        identity: str,
+        *,
+        duration_s: float = 15,
+        renew_s: float = 10,
+        retry_s: float = 2,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], dt.datetime] = clock_.now,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        if not duration_s > renew_s > retry_s > 0:
+            raise ValueError("a lease needs duration_s > renew_s > retry_s > 0")
+        self._cluster, self._key, self._identity = cluster, key, identity
+        self._duration_s, self._renew_s, self._retry_s = duration_s, renew_s, retry_s
+        self._clock, self._now, self._dice = clock, now, dice
+        self._renewed: float | None = None
+        self._seen: Object = {}
+        self._seen_at = clock()
+        self._lease: Object | None = None
+        self._gauge = metrics.LEADER.labels(str(key))
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether we may write: true until the renew deadline, before anybody can take over."""
+        return self._renewed is not None and self._clock() < self._renewed + self._renew_s
+
+    async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do ``work`` whenever we are elected; return when it returns.
+
+        It is cancelled when the lease is lost, and begun anew with the next. The lease is
+        released when we are cancelled or done, so that another candidate need not wait.
+        """
+        while True:
+            await self._acquire()
+            logger.info("leads", extra={"lease": str(self._key)})
+            try:
+                if await self._hold(work):
+                    return
+            finally:
+                self._gauge.set(0)
+                await self._release()
+
+    async def _hold(self, work: Callable[[], Awaitable[None]]) -> bool:
+        self._gauge.set(1)
+        working = asyncio.ensure_future(work())
+        renewing = asyncio.ensure_future(self._renew())
+        try:
+            await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _end(renewing)
+            is_done = working.done()
+            await _end(working)
+        if is_done:
+            working.result()
+            return True
+        logger.warning("no longer leads", extra={"lease": str(self._key)})
+        return False
+
+    async def _acquire(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._renew_s):
+                    if await self._try():
+                        return
+            except (errors.KubeError, TimeoutError) as error:
+                self._log(error)
+            await self._pause()
+
+    async def _renew(self) -> None:
+        """Return when the lease is lost."""
+        while self._renewed is not None:
+            left_s = self._renewed + self._renew_s - self._clock()
+            pause_s = min(self._retry_s * (1 + _JITTER * self._dice()), max(left_s, 0))
+            await asyncio.sleep(pause_s)
+            left_s = self._renewed + self._renew_s - self._clock()
+            if left_s <= 0:
+                return
+            try:
+                async with asyncio.timeout(left_s):
+                    if not await self._try():
+                        return
+            except (errors.KubeError, TimeoutError) as error:
+                self._log(error)
+
+    async def _try(self) -> bool:
+        """Take or renew the lease by compare-and-swap; whether it is ours now."""
+        began = self._clock()
+        lease = self._lease or await self._read()
+        self._lease = None
+        if lease is None:
+            made = named(keys.LEASE, self._key, spec=self._spec({}))
+            self._lease = await self._cluster.create(keys.LEASE, made)
+        else:
+            spec = lease.get("spec") or {}
+            if not self._may_take(spec):
+                return False
+            version = lease["metadata"]["resourceVersion"]
+            changes = {"metadata": {"resourceVersion": version}, "spec": self._spec(spec)}
+            self._lease = await self._cluster.patch(keys.LEASE, self._key, changes)
+        self._renewed = began
+        return True
+
+    async def _read(self) -> Object | None:
+        lease = await self._cluster.get_live(keys.LEASE, self._key)
+        spec = (lease or {}).get("spec") or {}
+        if spec != self._seen:
+            self._seen, self._seen_at = spec, self._clock()
+        return lease
+
+    def _may_take(self, spec: Object) -> bool:
+        holder = spec.get("holderIdentity")
+        if not holder or holder == self._identity:
+            return True
+        self._renewed = None
+        lasts_s = float(spec.get("leaseDurationSeconds") or self._duration_s)
+        return self._clock() >= self._seen_at + lasts_s
+
+    def _spec(self, before: Object) -> Object:
+        now = clock_.micro(self._now())
+        is_ours = before.get("holderIdentity") == self._identity
+        transitions = int(before.get("leaseTransitions") or 0)
+        return {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": round(self._duration_s) or 1,
+            "acquireTime": (is_ours and before.get("acquireTime")) or now,
+            "renewTime": now,
+            "leaseTransitions": transitions + (not is_ours and bool(before)),
+        }
+
+    async def _release(self) -> None:
+        lease, self._lease, self._renewed = self._lease, None, None
+        with contextlib.suppress(errors.KubeError, TimeoutError):
+            async with asyncio.timeout(_RELEASE_S):
+                lease = lease or await self._read()
+                if lease and lease["spec"].get("holderIdentity") == self._identity:
+                    await self._cluster.patch(keys.LEASE, self._key, self._freed(lease))
+
+    def _freed(self, lease: Object) -> Object:
+        now = clock_.micro(self._now())
+        return {
+            "metadata": {"resourceVersion": lease["metadata"]["resourceVersion"]},
+            "spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now},
+        }
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._retry_s * (1 + _JITTER * self._dice()))
+
+    def _log(self, error: Exception) -> None:
+        fields = {"lease": str(self._key), "error": str(error) or "no answer in time"}
+        logger.debug("could not have the lease", extra=fields)
+
+
+async def _end(task: "asyncio.Future[Any]") -> None:
+    task.cancel()
+    await asyncio.wait({task})

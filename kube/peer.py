@@ -1,0 +1,103 @@
+"""The other cluster, by the kubeconfig in a Secret that is renewed now and then.
+
+Source: behaviour.md 5.2 (1); security.md B5, C2.
+"""
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+from apis import keys
+from apis.objects import Key, Object
+from kube import access, client, kubeconfig
+from kube.access import Access
+from kube.client import ClusterClient
+from kube.cluster import Cluster, Selection
+from kube.informer import Informer
+
+logger = logging.getLogger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def follow(home: Cluster, secret: Key, *, user_agent: str) -> AsyncIterator[ClusterClient]:
+    """Connect by the kubeconfig in ``secret``, which is waited for, and go on by what it becomes.
+
+    A Secret that vanishes or makes no sense leaves the identity in use that was there. Only this
+    very Secret is read: get, list and watch on it by name are all the rights this needs.
+    """
+    named = f"metadata.name={secret.name}"
+    selection = Selection(keys.SECRET, Object, secret.namespace, fields=named)
+    informer: Informer[Object] = Informer(selection)
+    changed = asyncio.Event()
+    informer.subscribe(lambda _: changed.set())
+    async with _running(informer.run(home)):
+        await informer.synced.wait()
+        changed.set()
+        first = await _next(informer, secret, changed)
+        async with (
+            client.connect(first, user_agent=user_agent) as remote,
+            _running(_swap(remote, informer, secret, changed)),
+        ):
+            yield remote
+
+
+def identity(secret: Object) -> Access:
+    """Return who the kubeconfig in ``secret`` says we are.
+
+    Raises:
+        kubeconfig.KubeconfigError: there is none, or it says more than it may.
+    """
+    encoded = (secret.get("data") or {}).get(keys.KUBECONFIG_KEY, "")
+    try:
+        text = base64.b64decode(encoded, validate=True)
+    except binascii.Error:
+        raise kubeconfig.KubeconfigError(f"{keys.KUBECONFIG_KEY} is not base64") from None
+    if not text:
+        raise kubeconfig.KubeconfigError(f"the Secret lacks the key {keys.KUBECONFIG_KEY}")
+    return access.from_kubeconfig(text)
+
+
+async def _swap(
+    remote: ClusterClient, informer: Informer[Object], secret: Key, changed: asyncio.Event
+) -> None:
+    while True:
+        renewed = await _next(informer, secret, changed)
+        if _who(renewed) != _who(remote.access):
+            remote.replace(renewed)
+            logger.info("Replaced the identity towards the peer", extra={"secret": secret})
+
+
+def _who(someone: Access) -> tuple[str, str]:
+    return someone.digest, someone.authorization
+
+
+async def _next(informer: Informer[Object], secret: Key, changed: asyncio.Event) -> Access:
+    """Wait for a change of the Secret that gives an identity."""
+    while True:
+        await changed.wait()
+        changed.clear()
+        found = informer.get(secret)
+        if found is None:
+            logger.warning("Secret with the kubeconfig is not there", extra={"secret": secret})
+            continue
+        try:
+            return identity(found)
+        except kubeconfig.KubeconfigError as error:
+            reason = str(error)
+            logger.warning(
+                "Kubeconfig is not acceptable", extra={"secret": secret, "reason": reason}
+            )
+
+
+@contextlib.asynccontextmanager
+async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

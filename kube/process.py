@@ -1,0 +1,210 @@
+"""A daemon: logging, signals, one task group, health and metrics, exit codes.
+
+Source: house.md 8.4; controllers.md 33, 36, 38.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from types import FrameType
+from typing import Any, Final
+
+from aiohttp import web
+
+from kube import logs, metrics
+
+logger = logging.getLogger(__name__)
+
+HEALTH_PORT: Final = 8081
+DRAIN_S: Final = 10.0
+OK, FAILED = 0, 1
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+Check = Callable[[], bool]
+
+
+class Health:
+    """What probes ask: ``ready`` when all checks hold, ``alive`` unless something is stuck."""
+
+    def __init__(self) -> None:
+        self._ready: dict[str, Check] = {}
+        self._alive: dict[str, Check] = {}
+
+    def ready_when(self, name: str, check: Check) -> None:
+        """Answer /readyz with 200 only while ``check`` holds."""
+        self._ready[name] = check
+
+    def alive_when(self, name: str, check: Check) -> None:
+        """Answer /livez with 200 only while ``check`` holds: for deadlocks, not for outages."""
+        self._alive[name] = check
+
+    def not_ready(self) -> list[str]:
+        """Return the names of the readiness checks that do not hold."""
+        return _failing(self._ready)
+
+    def not_alive(self) -> list[str]:
+        """Return the names of the liveness checks that do not hold."""
+        return _failing(self._alive)
+
+
+class Process:
+    """One daemon, as its ``main`` sees it."""
+
+    def __init__(self, name: str, health_port: int = HEALTH_PORT) -> None:
+        self.name = name
+        self.health = Health()
+        self._health_port = health_port
+        self._before_stop: list[Callable[[], Awaitable[None]]] = []
+        self.port = 0
+        """Where /healthz is served, once it is."""
+
+    def before_stop(self, drain: Callable[[], Awaitable[None]]) -> None:
+        """Call ``drain`` on SIGTERM, before all tasks are cancelled; 10 s for all of them."""
+        self._before_stop.append(drain)
+
+    def settled(self) -> None:
+        """Say that the caches are filled: what is there will stay, so the collector skips it."""
+        gc.collect()
+        gc.freeze()
+
+    async def stop(self) -> None:
+        """Finish what waits, for at most 10 s."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                await asyncio.gather(*(drain() for drain in self._before_stop))
+
+    @contextlib.asynccontextmanager
+    async def serve(self, host: str = "") -> AsyncIterator[None]:
+        """Answer /healthz, /livez, /readyz and /metrics while inside."""
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/healthz", _answer(self.health.not_alive)),
+                web.get("/livez", _answer(self.health.not_alive)),
+                web.get("/readyz", _answer(self.health.not_ready)),
+                web.get("/metrics", _metrics),
+            ]
+        )
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, host or None, self._health_port)
+            await site.start()
+            self.port = runner.addresses[0][1]
+            yield
+        finally:
+            await runner.cleanup()
+
+
+Main = Callable[[Process], Coroutine[Any, Any, None]]
+
+
+def run(  # noqa: PLR0913  # what each __main__ passes on from its flags
+    main: Main,
+    *,
+    name: str,
+    health_port: int = HEALTH_PORT,
+    json_logs: bool | None = None,
+    level: int | str = logging.INFO,
+    settings: Mapping[str, object] | None = None,
+) -> int:
+    """Run ``main`` until it returns or a signal ends it; return the exit code.
+
+    The first SIGTERM or SIGINT drains and cancels it, the second ends the process at once.
+    ``settings`` are what was validated at the start; they are logged.
+    """
+    logs.setup(json=json_logs, level=level)
+    gc.set_threshold(100_000, 50, 50)
+    fields = {"program": name, "settings": dict(settings or {})}
+    logger.info("starts", extra=fields)
+    try:
+        asyncio.run(_supervised(main, Process(name, health_port)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return OK
+    except BaseExceptionGroup as group:
+        logger.critical("ends", exc_info=group)
+        return FAILED
+    except Exception:
+        logger.critical("ends", exc_info=True)
+        return FAILED
+    logger.info("ended", extra={"program": name})
+    return OK
+
+
+async def _supervised(main: Main, process: Process) -> None:
+    stopping = asyncio.Event()
+    with _signals(asyncio.get_running_loop(), stopping):
+        await _until_stopped(main, process, stopping)
+
+
+async def _until_stopped(main: Main, process: Process, stopping: asyncio.Event) -> None:
+    async with process.serve():
+        working = asyncio.ensure_future(main(process))
+        waiting = asyncio.ensure_future(stopping.wait())
+        try:
+            await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                logger.info("stops", extra={"program": process.name})
+                await process.stop()
+        finally:
+            for task in (working, waiting):
+                task.cancel()
+            await asyncio.wait({working, waiting})
+        if not working.cancelled():
+            working.result()
+
+
+@contextlib.contextmanager
+def _signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> Iterator[None]:
+    # Not loop.add_signal_handler: the second signal has to work when the loop does not.
+    received: list[int] = []
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        if len(received) > 1:
+            os._exit(128 + number)
+        loop.call_soon_threadsafe(stopping.set)
+
+    before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def heartbeat(
+    within_s: float, *, clock: Callable[[], float] = time.monotonic
+) -> tuple[Callable[[], None], Check]:
+    """Return how to say that something still goes on, and the check whether it lately did."""
+    last = [clock()]
+
+    def beat() -> None:
+        last[0] = clock()
+
+    return beat, lambda: clock() - last[0] < within_s
+
+
+def _answer(
+    failing: Callable[[], list[str]],
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        names = failing()
+        if names:
+            return web.Response(status=503, text="not: " + ", ".join(names) + "\n")
+        return web.Response(text="ok\n")
+
+    return answer
+
+
+async def _metrics(_: web.Request) -> web.Response:
+    return web.Response(body=metrics.page(), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+
+def _failing(checks: Mapping[str, Check]) -> list[str]:
+    return [name for name, check in checks.items() if not check()]

@@ -1,0 +1,265 @@
+"""Which key is next: once each, never twice at a time, later after an error.
+
+``Schedule`` decides and takes the time as an argument; ``Queue`` waits. Source: controllers.md
+16-17; client-go, ``util/workqueue``.
+"""
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+BASE_S: Final = 0.005
+MAX_S: Final = 1000.0
+RETRIES_PER_S: Final = 10.0
+BURST: Final = 100
+
+
+class QueueClosedError(Exception):
+    """The queue was shut down and is empty: the worker ends."""
+
+
+class Schedule(Generic[K]):
+    """The pure part: all times are seconds on the caller's clock."""
+
+    def __init__(
+        self,
+        *,
+        base_s: float = BASE_S,
+        max_s: float = MAX_S,
+        per_s: float = RETRIES_PER_S,
+        burst: int = BURST,
+    ) -> None:
+        self._base_s, self._max_s = base_s, max_s
+        self._bucket = _Bucket(per_s, burst)
+        self._ready: deque[K] = deque()
+        self._dirty: dict[K, float] = {}
+        self._processing: set[K] = set()
+        self._failures: dict[K, int] = {}
+        self._due: dict[K, tuple[float, int]] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._order = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no key is ready, being worked on, or dirty."""
+        return not self._dirty and not self._processing
+
+    def add(self, key: K, now: float) -> None:
+        """Make ``key`` ready, or ready again after whoever works on it is done."""
+        if key in self._dirty:
+            return
+        self._dirty[key] = now
+        if key not in self._processing:
+            self._ready.append(key)
+
+    def add_at(self, key: K, when: float) -> None:
+        """Add ``key`` at ``when``, or at the earlier time that was asked for before."""
+        if key in self._due and self._due[key][0] <= when:
+            return
+        self._due[key] = (when, next(self._order))
+        heapq.heappush(self._heap, (*self._due[key], key))
+
+    def retry(self, key: K, now: float, *, at_least_s: float = 0.0) -> float:
+        """Add ``key`` after its back-off and return that: doubled each time, and rationed."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        own_s = min(self._base_s * 2.0 ** min(failures, 64), self._max_s)
+        delay_s = max(own_s, self._bucket.reserve(now), at_least_s)
+        self.add_at(key, now + delay_s)
+        return delay_s
+
+    def failures(self, key: K) -> int:
+        """Return how often ``key`` has been retried since it was forgotten."""
+        return self._failures.get(key, 0)
+
+    def forget(self, key: K) -> None:
+        """Let the next back-off of ``key`` be the shortest."""
+        self._failures.pop(key, None)
+
+    def take(self, now: float) -> K | None:
+        """Return the next key to work on, None when none is ready; call ``done`` after."""
+        self._promote(now)
+        if not self._ready:
+            return None
+        key = self._ready.popleft()
+        del self._dirty[key]
+        self._processing.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """End the work on ``key``; it is ready again if it was added meanwhile."""
+        self._processing.discard(key)
+        if key in self._dirty and key not in self._ready:
+            self._ready.append(key)
+
+    def next_due(self) -> float | None:
+        """Return when the next delayed key is due."""
+        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][:2]:
+            heapq.heappop(self._heap)  # an earlier time took its place
+        return self._heap[0][0] if self._heap else None
+
+    def drop_delayed(self) -> None:
+        """Forget all keys that are not due yet."""
+        self._due.clear()
+        self._heap.clear()
+
+    def oldest(self) -> float | None:
+        """Return when the key that has been waiting longest was added."""
+        return next(iter(self._dirty.values()), None)
+
+    def _promote(self, now: float) -> None:
+        while (due := self.next_due()) is not None and due <= now:
+            _, _, key = heapq.heappop(self._heap)
+            del self._due[key]
+            self.add(key, now)
+
+
+class Queue(Generic[K]):
+    """The waiting part around a ``Schedule``, for the workers of one event loop."""
+
+    def __init__(
+        self,
+        schedule: Schedule[K] | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._schedule: Schedule[K] = schedule or Schedule()
+        self._clock = clock
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._is_closed = False
+        self._idle = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._schedule)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is ready and nobody works."""
+        return self._schedule.is_idle
+
+    def oldest_age_s(self) -> float:
+        """Return how long the key at the front has waited, 0 without one."""
+        added = self._schedule.oldest()
+        return 0.0 if added is None else max(0.0, self._clock() - added)
+
+    def add(self, key: K) -> None:
+        """Make ``key`` ready."""
+        if not self._is_closed:
+            self._schedule.add(key, self._clock())
+            self._wake()
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Make ``key`` ready in ``seconds``, or when an earlier call said."""
+        if seconds <= 0:
+            self.add(key)
+        elif not self._is_closed:
+            self._schedule.add_at(key, self._clock() + seconds)
+            self._wake()
+
+    def retry(self, key: K, *, at_least_s: float = 0.0) -> float:
+        """Make ``key`` ready after its back-off, and return that in seconds."""
+        if self._is_closed:
+            return 0.0
+        delay_s = self._schedule.retry(key, self._clock(), at_least_s=at_least_s)
+        self._wake()
+        return delay_s
+
+    def failures(self, key: K) -> int:
+        """Return how often ``key`` has been retried since it was forgotten."""
+        return self._schedule.failures(key)
+
+    def forget(self, key: K) -> None:
+        """Let the next back-off of ``key`` be the shortest."""
+        self._schedule.forget(key)
+
+    async def get(self) -> K:
+        """Wait for the next key; call ``done`` with it after the work.
+
+        Raises:
+            QueueClosedError: shut down, and nothing is left.
+        """
+        while (key := self._schedule.take(self._clock())) is None:
+            if self._is_closed and self._schedule.is_idle:
+                self._wake_all()
+                raise QueueClosedError
+            await self._wait()
+        if len(self._schedule):
+            self._wake()
+        return key
+
+    def done(self, key: K) -> None:
+        """End the work on ``key``."""
+        self._schedule.done(key)
+        if self._schedule.is_idle:
+            self._idle.set()
+        if self._is_closed and self._schedule.is_idle:
+            self._wake_all()
+        else:
+            self._wake()
+
+    async def idle(self) -> None:
+        """Wait until a queue that was shut down is empty and nobody works."""
+        while not self._schedule.is_idle:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def shutdown(self) -> None:
+        """Take no more keys, drop the delayed ones; workers end when the rest is done."""
+        self._is_closed = True
+        self._schedule.drop_delayed()
+        self._wake_all()
+
+    async def _wait(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        due = self._schedule.next_due()
+        within_s = None if due is None else max(0.0, due - self._clock())
+        try:
+            await asyncio.wait([waiter], timeout=within_s)
+        except asyncio.CancelledError:
+            if waiter.done():  # the call was for a worker that leaves: pass it on
+                self._wake()
+            raise
+        finally:
+            if not waiter.done():
+                self._waiters.remove(waiter)
+                waiter.cancel()
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _wake_all(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+
+class _Bucket:
+    """Tokens that come in at ``per_s`` up to ``burst``; a debt is a delay."""
+
+    def __init__(self, per_s: float, burst: int) -> None:
+        self._per_s, self._burst = per_s, burst
+        self._tokens = float(burst)
+        self._at: float | None = None
+
+    def reserve(self, now: float) -> float:
+        """Take a token and return in how many seconds it is there."""
+        if self._at is not None:
+            self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_s)
+        self._at = now
+        self._tokens -= 1
+        return max(0.0, -self._tokens / self._per_s)

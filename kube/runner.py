@@ -1,0 +1,250 @@
+"""Runs a reconciler: keys from informers, workers, back-off, and no exception that stops it.
+
+Source: controllers.md 14, 18-22, 36.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from apis.objects import Key
+from kube import errors, logs, metrics
+from kube.informer import Change, Informer
+from kube.queue import Queue, QueueClosedError
+from kube.reconcile import Reconciler, TerminalError
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+DRAIN_S: Final = 10.0
+RECONCILE_S: Final = 300.0
+"""A reconcile that takes longer is cut off and retried: each of its calls has a deadline."""
+
+
+def own_key(change: Change[Any]) -> Iterable[Key]:
+    """Return the key of the object itself."""
+    return (change.key,)
+
+
+@dataclass(frozen=True, eq=False)
+class Source(Generic[T]):
+    """Whose changes matter, and which keys each of them asks to look at."""
+
+    informer: Informer[T]
+    keys: Callable[[Change[T]], Iterable[Key]] = own_key
+
+
+class Runner:
+    """Calls ``reconciler`` for each key of ``sources``, ``workers`` keys at a time."""
+
+    def __init__(  # noqa: PLR0913  # the knobs of a loop, all with defaults
+        self,
+        name: str,
+        reconciler: Reconciler,
+        sources: Sequence[Source[Any]],
+        *,
+        workers: int = 1,
+        wait_for: Sequence[Informer[Any]] = (),
+        on_terminal: Callable[[Key, TerminalError], None] | None = None,
+        queue: Queue[Key] | None = None,
+        deadline_s: float = RECONCILE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._reconciler = reconciler
+        self._sources = list(sources)
+        self._workers = workers
+        self._wait_for = list(wait_for)
+        self._on_terminal = on_terminal
+        self._queue: Queue[Key] = queue if queue is not None else Queue()
+        self._deadline_s = deadline_s
+        self._clock = clock
+        self._since: dict[Key, float] = {}
+        self._ids = itertools.count(1)
+        self._attached: dict[Source[Any], _Attachment] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._is_draining = False
+        self._outcomes = {
+            outcome: metrics.RECONCILES.labels(name, outcome)
+            for outcome in ("done", "again", "conflict", "busy", "terminal", "error")
+        }
+        self._retries = metrics.QUEUE_RETRIES.labels(name)
+        self._seconds = metrics.RECONCILE_SECONDS.labels(name)
+        metrics.QUEUE_DEPTH.labels(name).set_function(lambda: len(self._queue))
+        metrics.QUEUE_OLDEST.labels(name).set_function(self._queue.oldest_age_s)
+
+    def enqueue(self, key: Key, after_s: float = 0) -> None:
+        """Ask for a look at ``key``, now or in ``after_s``."""
+        self._queue.add_after(key, after_s)
+
+    def is_synced(self) -> bool:
+        """Whether every informer that a reconcile may look into has its first list."""
+        return all(informer.synced.is_set() for informer in self._needed())
+
+    def stuck_s(self) -> float:
+        """Return for how long the slowest reconcile has been running, 0 without one."""
+        return max((self._clock() - since for since in self._since.values()), default=0.0)
+
+    def is_alive(self) -> bool:
+        """Whether no worker is stuck: what a liveness probe asks."""
+        return self.stuck_s() < 2 * self._deadline_s
+
+    async def run(self) -> None:
+        """Wait until all informers have synced, then reconcile for ever; cancel to stop."""
+        for informer in self._needed():
+            await informer.synced.wait()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                for source in self._sources:
+                    self._attached[source] = _Attachment(self._subscribed(source))
+                for attachment in self._attached.values():
+                    attachment.start(tasks)
+                for _ in range(self._workers):
+                    tasks.create_task(self._work())
+        finally:
+            self._tasks = None
+            for attachment in self._attached.values():
+                attachment.end()
+
+    def attach(self, source: Source[Any], *, wait_for: Sequence[Informer[Any]] = ()) -> None:
+        """Add a source that comes later, such as a namespace's.
+
+        Its keys are looked at once its informer and ``wait_for`` have synced.
+        """
+        needed = [source.informer, *wait_for]
+        attachment = _Attachment(self._subscribed(source), needed)
+        self._attached[source] = attachment
+        if self._tasks is not None:
+            attachment.start(self._tasks)
+
+    def detach(self, source: Source[Any]) -> None:
+        """Take no more keys from ``source``."""
+        attachment = self._attached.pop(source, None)
+        if attachment is not None:
+            attachment.end()
+
+    async def drain(self, within_s: float = DRAIN_S) -> None:
+        """Take no more keys and finish those that wait, before a process ends."""
+        self._is_draining = True
+        for attachment in self._attached.values():
+            attachment.end()
+        self._queue.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._queue.idle()
+
+    def _needed(self) -> list[Informer[Any]]:
+        return [*(source.informer for source in self._sources), *self._wait_for]
+
+    def _subscribed(self, source: Source[Any]) -> Callable[[], Callable[[], None]]:
+        def on_change(change: Change[Any]) -> None:
+            try:
+                for key in source.keys(change):
+                    self._queue.add(key)
+            except Exception:
+                # A handler of an informer must not raise: the others would miss the change.
+                fields = {"controller": self.name, "changed": str(change.key)}
+                logger.exception("could not tell whom a change concerns", extra=fields)
+
+        return lambda: source.informer.subscribe(on_change)
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                key = await self._queue.get()
+            except QueueClosedError:
+                # Drained: the process ends and cancels us.
+                await asyncio.get_running_loop().create_future()
+                return
+            self._since[key] = self._clock()
+            try:
+                with logs.bound(controller=self.name, key=str(key), reconcile=next(self._ids)):
+                    await self._reconcile(key)
+            finally:
+                self._seconds.observe(self._clock() - self._since.pop(key))
+                self._queue.done(key)
+
+    async def _reconcile(self, key: Key) -> None:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                again_s = await self._reconciler.reconcile(key)
+        except TerminalError as error:
+            self._give_up(key, error)
+        except Exception as error:  # noqa: BLE001  # any failure parks its key, none stops the loop
+            self._put_off(key, error)
+        else:
+            self._queue.forget(key)
+            self._outcomes["done" if again_s is None else "again"].inc()
+            if again_s is not None:
+                self._queue.add_after(key, again_s)
+
+    def _give_up(self, key: Key, error: TerminalError) -> None:
+        self._outcomes["terminal"].inc()
+        self._queue.forget(key)
+        fields = {"reason": error.reason, "error": str(error)}
+        logger.warning("gave up until something changes", extra=fields)
+        if self._on_terminal is not None:
+            try:
+                self._on_terminal(key, error)
+            except Exception:
+                logger.exception("could not report why", extra={"reason": error.reason})
+
+    def _put_off(self, key: Key, error: Exception) -> None:
+        self._retries.inc()
+        retry_s = self._queue.retry(key, at_least_s=_asked_s(error))
+        self._outcomes[_outcome(error)].inc()
+        fields = {"error": str(error) or repr(error), "retry_in_s": round(retry_s, 3)}
+        if isinstance(error, errors.ConflictError):
+            logger.debug("somebody else was faster", extra=fields)
+        elif isinstance(error, errors.KubeError):
+            logger.warning("tries again", extra=fields)
+        else:
+            logger.error("tries again", extra=fields, exc_info=error)
+
+
+class _Attachment:
+    """A subscription that begins when all it needs has synced."""
+
+    def __init__(
+        self, subscribe: Callable[[], Callable[[], None]], needed: Sequence[Informer[Any]] = ()
+    ) -> None:
+        self._subscribe = subscribe
+        self._needed = needed
+        self._unsubscribe: Callable[[], None] | None = None
+        self._waiting: asyncio.Task[None] | None = None
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Subscribe as soon as possible."""
+        if all(informer.synced.is_set() for informer in self._needed):
+            self._unsubscribe = self._subscribe()
+        else:
+            self._waiting = tasks.create_task(self._start_later())
+
+    def end(self) -> None:
+        """Unsubscribe, or do not wait any more."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        self._waiting = self._unsubscribe = None
+
+    async def _start_later(self) -> None:
+        for informer in self._needed:
+            await informer.synced.wait()
+        self._unsubscribe = self._subscribe()
+
+
+def _asked_s(error: Exception) -> float:
+    return error.retry_after_s if isinstance(error, errors.BusyError) else 0.0
+
+
+def _outcome(error: Exception) -> str:
+    if isinstance(error, errors.ConflictError):
+        return "conflict"
+    return "busy" if isinstance(error, errors.BusyError) else "error"

@@ -1,0 +1,80 @@
+"""Clusters for all tests: a fake and a real API server, held to each other by the same tests."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from apis import keys
+from apis.objects import Key, Kind, named
+from kube import client
+from kube.cluster import Cluster
+from sandbox import controlplane
+from sandbox.controlplane import Plane
+from tests.fakes import FakeCluster
+
+CRDS = Path(__file__).parent.parent / "manifests" / "10-crds"
+CRD = Kind(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    namespaced=False,
+)
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """Yield an API server for the whole run; a test that stops it starts it again."""
+    with controlplane.start(tmp_path_factory.mktemp("plane")) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def crds(plane: Plane) -> None:
+    """Install our kinds on the API server."""
+    with ThreadPoolExecutor() as pool:  # whoever asks may be inside an event loop
+        pool.submit(lambda: asyncio.run(_install(plane.kubeconfig))).result()
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Yield a cluster: once the fake, once the real one with our CRDs."""
+    if request.param == "fake":
+        yield FakeCluster(strict=True)
+        return
+    request.getfixturevalue("crds")
+    plane: Plane = request.getfixturevalue("plane")
+    async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as real:
+        yield real
+
+
+@pytest.fixture
+async def namespace(cluster: Cluster) -> str:
+    """Return a namespace of this test's own."""
+    name = f"test-{secrets.token_hex(4)}"
+    await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
+    return name
+
+
+async def _install(kubeconfig: Path) -> None:
+    async with client.connect(kubeconfig, user_agent="pyliqo-tests") as real:
+        for path in sorted(CRDS.glob("*.yaml")):
+            for crd in yaml.safe_load_all(path.read_text()):
+                if crd and crd["kind"] == CRD.kind:
+                    await real.apply(CRD, crd, manager="tests")
+                    await _wait_established(real, Key("", crd["metadata"]["name"]))
+
+
+async def _wait_established(cluster: Cluster, key: Key) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            crd = await cluster.get_live(CRD, key)
+            conditions = ((crd or {}).get("status") or {}).get("conditions") or []
+            if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
+                return
+            await asyncio.sleep(0.05)

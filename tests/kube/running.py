@@ -1,0 +1,118 @@
+"""What tests of loops share: run something meanwhile, wait for what must come."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
+
+
+@contextlib.asynccontextmanager
+async def running(*coroutines: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """Run ``coroutines`` while inside, then cancel them; what they raised is raised."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+
+
+async def until(holds: Callable[[], object], within_s: float = 20) -> None:
+    """Wait until ``holds``."""
+    async with asyncio.timeout(within_s):
+        while not holds():  # noqa: ASYNC110  # a test looks at states that announce nothing
+            await asyncio.sleep(0.001)
+
+
+async def forever() -> None:
+    """Wait until cancelled."""
+    await asyncio.Event().wait()
+
+
+async def turns(count: int = 50) -> None:
+    """Let everybody else go on for a while."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def dice(seed: int) -> random.Random:
+    """Return chance that is the same in every run."""
+    return random.Random(seed)  # noqa: S311  # nothing here is a secret
+
+
+class Gate:
+    """A port that leads to another, until it is shut: then all that went through it breaks."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._server: asyncio.Server | None = None
+        self._through: set[asyncio.Task[None]] = set()
+        self._is_open = False
+        self.port = 0
+
+    async def open(self) -> None:
+        """Let connections through."""
+        self._is_open = True
+        self._server = await asyncio.start_server(self._enter, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def shut(self) -> None:
+        """Break every connection and refuse new ones."""
+        self._is_open = False
+        if self._server:
+            self._server.close()
+        for task in self._through:
+            task.cancel()
+        await asyncio.gather(*self._through, return_exceptions=True)
+        await turns()
+
+    def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._is_open:  # it was accepted when the gate was shut
+            writer.transport.abort()
+            return
+        task = asyncio.ensure_future(self._pass(reader, writer))
+        self._through.add(task)
+        task.add_done_callback(self._through.discard)
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends = [writer]
+        with contextlib.suppress(OSError):
+            try:
+                onward, back = await asyncio.open_connection("127.0.0.1", self._to)
+                ends.append(back)
+                await asyncio.gather(_pump(reader, back), _pump(onward, writer))
+            finally:
+                for end in ends:
+                    end.transport.abort()
+                await asyncio.gather(*(end.wait_closed() for end in ends), return_exceptions=True)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+class Time:
+    """A clock that moves when told to, or when somebody sleeps; it keeps how long they slept."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+Sleep = Callable[[float], Awaitable[None]]

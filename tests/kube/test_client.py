@@ -1,0 +1,465 @@
+"""The client against a server that misbehaves: bounded in bytes, time and retries."""
+
+import asyncio
+import contextlib
+import dataclasses
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from apis import keys
+from apis.objects import Key, Kind, Object
+from kube import access, client, errors, metrics
+from kube.access import Access
+from kube.client import ClusterClient
+from kube.cluster import Selection
+from tests.factories import config_map
+from tests.kube.running import until
+
+WEB = Key("ns", "web")
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Stub:
+    """A server that answers what a test says, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[web.Request] = []
+        self.bodies: list[bytes] = []
+        self.answers: list[web.StreamResponse | Answer] = []
+        self.server = ""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request)
+        self.bodies.append(await request.read())
+        answer = self.answers.pop(0) if self.answers else web.json_response({})
+        return answer if isinstance(answer, web.StreamResponse) else await answer(request)
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[str]:
+        app = web.Application(client_max_size=2**26)
+        app.router.add_route("*", "/{path:.*}", self.answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[Stub]:
+    stub = Stub()
+    async with stub.listening() as stub.server:
+        yield stub
+
+
+@pytest.fixture
+async def cluster(stub: Stub) -> AsyncIterator[ClusterClient]:
+    async with client.connect(access.plain(stub.server), user_agent="pyliqo-test/1") as cluster:
+        yield cluster
+
+
+def status(code: int, reason: str = "", **headers: str) -> web.Response:
+    body = {"kind": "Status", "reason": reason, "message": "so it is", "code": code}
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return web.json_response(body, status=code, headers=named)
+
+
+def stream(*chunks: bytes) -> Answer:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for chunk in chunks:
+            await response.write(chunk)
+        return response
+
+    return answer
+
+
+def line(type_: str, name: str = "a", version: str = "7", **rest: Any) -> bytes:
+    obj = {"metadata": {"namespace": "ns", "name": name, "resourceVersion": version}, **rest}
+    return msgspec.json.encode({"type": type_, "object": obj}) + b"\n"
+
+
+async def watched(cluster: ClusterClient) -> list[tuple[str, str, str]]:
+    events = cluster.watch(Selection(keys.CONFIG_MAP, Object, "ns"), "5")
+    async with contextlib.aclosing(events):
+        return [(event.type, event.key.name, event.version) async for event in events]
+
+
+async def test_requests_are_what_kubernetes_expects(stub: Stub, cluster: ClusterClient) -> None:
+    obj = config_map("ns", "web")
+    await cluster.apply(keys.CONFIG_MAP, obj, manager="liqo-x")
+    await cluster.patch(keys.CONFIG_MAP, WEB, {"data": None})
+    await cluster.patch_status(keys.SHADOW_POD, WEB, {"phase": "Running"})
+    await cluster.delete(keys.POD, WEB, uid="u-1", grace_s=0)
+    await cluster.post(keys.SERVICE_ACCOUNT, WEB, "token", {})
+    await cluster.create(keys.NAMESPACE, {"metadata": {"name": "ns"}})
+    await cluster.patch(keys.CERTIFICATE_SIGNING_REQUEST, Key("", "c"), {}, subresource="approval")
+
+    root = "/api/v1/namespaces/ns"
+    assert [(one.method, one.path_qs, one.content_type) for one in stub.asked] == [
+        (
+            "PATCH",
+            f"{root}/configmaps/web?fieldManager=liqo-x&force=true",
+            "application/apply-patch+yaml",
+        ),
+        ("PATCH", f"{root}/configmaps/web", "application/merge-patch+json"),
+        (
+            "PATCH",
+            "/apis/offloading.liqo.io/v1beta1/namespaces/ns/shadowpods/web/status",
+            "application/merge-patch+json",
+        ),
+        ("DELETE", f"{root}/pods/web", "application/json"),
+        ("POST", f"{root}/serviceaccounts/web/token", "application/json"),
+        ("POST", "/api/v1/namespaces", "application/json"),
+        (
+            "PATCH",
+            "/apis/certificates.k8s.io/v1/certificatesigningrequests/c/approval",
+            "application/merge-patch+json",
+        ),
+    ]
+    assert {one.headers["User-Agent"] for one in stub.asked} == {"pyliqo-test/1"}
+    assert {one.headers["Accept-Encoding"] for one in stub.asked} == {"identity"}
+    assert b'"preconditions":{"uid":"u-1"}' in stub.bodies[3]
+    assert b'"gracePeriodSeconds":0' in stub.bodies[3]
+
+
+async def test_names_are_quoted(stub: Stub, cluster: ClusterClient) -> None:
+    await cluster.get(keys.CONFIG_MAP, Key("ns", "../../nodes?x#y"))
+
+    assert stub.asked[0].raw_path == "/api/v1/namespaces/ns/configmaps/..%2F..%2Fnodes%3Fx%23y"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "error"),
+    [
+        (400, "BadRequest", errors.InvalidError),
+        (401, "Unauthorized", errors.UnauthorizedError),
+        (403, "Forbidden", errors.ForbiddenError),
+        (404, "NotFound", errors.NotFoundError),
+        (409, "Conflict", errors.ConflictError),
+        (409, "AlreadyExists", errors.AlreadyExistsError),
+        (410, "Expired", errors.ExpiredError),
+        (413, "RequestEntityTooLarge", errors.InvalidError),
+        (422, "Invalid", errors.InvalidError),
+        (500, "InternalError", errors.BusyError),
+        (503, "ServiceUnavailable", errors.BusyError),
+        (504, "Timeout", errors.BusyError),
+    ],
+)
+async def test_each_refusal_is_its_own_error(
+    stub: Stub, cluster: ClusterClient, code: int, reason: str, error: type[errors.KubeError]
+) -> None:
+    stub.answers = [status(code, reason)]
+
+    with pytest.raises(error, match="so it is") as caught:
+        await cluster.create(keys.CONFIG_MAP, config_map())
+    assert caught.value.status == code
+
+
+async def test_a_redirect_is_not_followed(stub: Stub, cluster: ClusterClient) -> None:
+    stub.answers = [web.Response(status=302, headers={"Location": f"{stub.server}/elsewhere"})]
+
+    with pytest.raises(errors.KubeError):
+        await cluster.get(keys.CONFIG_MAP, WEB)
+    assert len(stub.asked) == 1
+
+
+async def test_too_many_is_tried_again_a_few_times(stub: Stub, cluster: ClusterClient) -> None:
+    stub.answers = [status(429, Retry_After="0"), status(429, Retry_After="0")]
+    await cluster.create(keys.CONFIG_MAP, config_map())
+    assert len(stub.asked) == 3
+
+    stub.answers = [status(429, Retry_After="0") for _ in range(99)]
+    with pytest.raises(errors.BusyError):
+        await cluster.create(keys.CONFIG_MAP, config_map())
+    assert len(stub.asked) == 7
+
+
+async def test_an_unavailable_server_is_read_again_but_not_written(
+    stub: Stub, cluster: ClusterClient
+) -> None:
+    stub.answers = [status(503, Retry_After="0")]
+    await cluster.get(keys.CONFIG_MAP, WEB)
+    assert len(stub.asked) == 2
+
+    stub.answers = [status(503, Retry_After="0")]
+    with pytest.raises(errors.BusyError):
+        await cluster.create(keys.CONFIG_MAP, config_map())
+    assert len(stub.asked) == 3
+
+
+@pytest.mark.parametrize(("header", "expected"), [("20", 20), ("9" * 30, 30), ("soon", 1)])
+async def test_how_long_to_wait_is_handed_on_and_capped(
+    stub: Stub, cluster: ClusterClient, header: str, expected: float
+) -> None:
+    stub.answers = [status(500, Retry_After=header)]
+
+    with pytest.raises(errors.BusyError) as caught:
+        await cluster.get(keys.CONFIG_MAP, WEB)
+    assert caught.value.retry_after_s == expected
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        web.Response(body=b"{" * 10),
+        web.Response(body=b"[]"),
+        web.Response(body=b'{"a":' * 100_000),
+        web.Response(body=b"\xff\xfe"),
+        web.Response(body=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"}),
+    ],
+    ids=["cut", "list", "deep", "no text", "compressed"],
+)
+async def test_an_answer_that_cannot_be_read_is_none(
+    stub: Stub, cluster: ClusterClient, answer: web.Response
+) -> None:
+    stub.answers = [answer]
+
+    with pytest.raises(errors.NotReachableError):
+        await cluster.get(keys.CONFIG_MAP, WEB)
+
+
+async def test_an_answer_has_an_end(stub: Stub, cluster: ClusterClient) -> None:
+    stub.answers = [stream(*[b" " * 2**20] * (client.MAX_ANSWER // 2**20 + 1))]
+
+    with pytest.raises(errors.NotReachableError, match="larger"):
+        await cluster.get(keys.CONFIG_MAP, WEB)
+
+
+async def test_pages_are_read_to_the_last_and_from_the_start_when_one_expires(
+    stub: Stub, cluster: ClusterClient
+) -> None:
+    def page(name: str, token: str = "") -> web.Response:
+        item = {"metadata": {"namespace": "ns", "name": name, "managedFields": [1]}}
+        return web.json_response(
+            {"metadata": {"resourceVersion": "9", "continue": token}, "items": [item]}
+        )
+
+    stub.answers = [page("a", "t1"), status(410, "Expired"), page("a", "t2"), page("b")]
+
+    listing = await cluster.list(Selection(keys.CONFIG_MAP, Object, "ns", "x=y", "a.b=c"))
+
+    assert {key.name for key in listing.items} == {"a", "b"}
+    assert listing.version == "9"
+    assert listing.items[Key("ns", "a")] == {
+        "metadata": {"namespace": "ns", "name": "a"},
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+    }
+    assert [one.query.get("continue") for one in stub.asked] == [None, "t1", None, "t2"]
+    assert dict(stub.asked[0].query) == {
+        "limit": "500",
+        "labelSelector": "x=y",
+        "fieldSelector": "a.b=c",
+    }
+
+
+async def test_a_list_without_end_is_given_up(stub: Stub, cluster: ClusterClient) -> None:
+    same = {"metadata": {"resourceVersion": "9", "continue": "same"}, "items": None}
+    stub.answers = [web.json_response(same) for _ in range(9)]
+
+    with pytest.raises(errors.NotReachableError, match="no end"):
+        await cluster.list(Selection(keys.CONFIG_MAP, Object))
+    assert len(stub.asked) == 2
+
+
+async def test_lines_may_be_cut_anywhere_and_be_large(stub: Stub, cluster: ClusterClient) -> None:
+    lines = line("ADDED", "é") + b"\n" + line("MODIFIED", big="x" * 3_000_000) + line("BOOKMARK")
+    for size in (1, 7, 1000, 2**20):
+        some = lines if size > 500 else lines[:300]
+        whole = await _read_in(stub, cluster, some, size)
+        assert whole[0] == ("ADDED", "é", "7")
+    assert whole[1:] == [("MODIFIED", "a", "7"), ("BOOKMARK", "a", "7")]
+
+
+async def _read_in(
+    stub: Stub, cluster: ClusterClient, data: bytes, size: int
+) -> list[tuple[str, str, str]]:
+    chunks = [data[at : at + size] for at in range(0, len(data), size)]
+    stub.answers = [stream(*chunks)]
+    return await watched(cluster)
+
+
+async def test_a_watch_asks_for_bookmarks_and_an_end(stub: Stub, cluster: ClusterClient) -> None:
+    seconds = set()
+    for _ in range(20):
+        stub.answers = [stream()]
+        await watched(cluster)
+        query = dict(stub.asked[-1].query)
+        seconds.add(int(query.pop("timeoutSeconds")))
+        assert query == {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": "5"}
+
+    assert len(seconds) > 1
+    assert min(seconds) >= 300
+    assert max(seconds) < 600
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (b'{"type": "ADDED"}\n', errors.ExpiredError),
+        (b"{broken\n", errors.ExpiredError),
+        (b'{"type":"ADDED","object":{"metadata":5}}\n', errors.ExpiredError),
+        (b'{"type":"ERROR","object":{"code":410,"reason":"Expired"}}\n', errors.ExpiredError),
+        (b'{"type":"ERROR","object":{"code":429}}\n', errors.BusyError),
+        (b'{"type":"ERROR","object":{"code":504}}\n', errors.BusyError),
+        (b"x" * (client.MAX_EVENT + 2**20), errors.ExpiredError),
+    ],
+    ids=["half", "broken", "no object", "expired", "busy", "ahead", "without end"],
+)
+async def test_a_bad_event_is_an_error_and_never_skipped(
+    stub: Stub, cluster: ClusterClient, bad: bytes, error: type[errors.KubeError]
+) -> None:
+    stub.answers = [stream(line("ADDED"), bad)]
+
+    with pytest.raises(error):
+        await watched(cluster)
+
+
+async def test_a_connection_that_breaks_in_an_event_is_no_bad_event(
+    stub: Stub, cluster: ClusterClient
+) -> None:
+    async def broken(request: web.Request) -> web.StreamResponse:
+        response = await stream(line("ADDED")[:20])(request)
+        assert request.transport
+        request.transport.abort()
+        return response
+
+    stub.answers = [broken]
+
+    with pytest.raises(errors.NotReachableError):
+        await watched(cluster)
+
+
+async def test_no_server_is_not_reachable(stub: Stub) -> None:
+    async with client.connect(access.plain("http://127.0.0.1:9")) as nobody:
+        with pytest.raises(errors.NotReachableError):
+            await nobody.get(keys.CONFIG_MAP, WEB)
+
+
+async def test_a_namesake_is_not_deleted_and_a_change_meanwhile_is_a_conflict(
+    stub: Stub, cluster: ClusterClient
+) -> None:
+    stub.answers = [status(404)]
+    await cluster.delete(keys.POD, WEB, uid="u-1")
+    stub.answers = [status(409), web.json_response({"metadata": {"uid": "u-2"}})]
+    await cluster.delete(keys.POD, WEB, uid="u-1")
+    stub.answers = [status(409), web.json_response({"metadata": {"uid": "u-1"}})]
+    with pytest.raises(errors.ConflictError):
+        await cluster.delete(keys.POD, WEB, uid="u-1")
+
+
+def renewing(server: str, *tokens: str) -> Access:
+    rest = list(tokens)
+
+    async def renew() -> Access:
+        token = rest.pop(0) if len(rest) > 1 else rest[0]
+        return dataclasses.replace(first, authorization=f"Bearer {token}", renew=renew)
+
+    first = dataclasses.replace(access.plain(server, f"Bearer {rest.pop(0)}"), renew=renew)
+    return first
+
+
+async def test_credentials_are_read_again_when_they_are_refused(stub: Stub) -> None:
+    async with client.connect(renewing(stub.server, "old", "new")) as cluster:
+        stub.answers = [status(401)]
+        await cluster.create(keys.CONFIG_MAP, config_map())
+
+        stub.answers = [status(401), status(401)]
+        with pytest.raises(errors.UnauthorizedError):
+            await cluster.create(keys.CONFIG_MAP, config_map())
+
+    sent = [one.headers["Authorization"] for one in stub.asked]
+    assert sent == ["Bearer old", "Bearer new", "Bearer new"]
+
+
+async def test_many_refused_together_read_credentials_once(stub: Stub) -> None:
+    async with client.connect(renewing(stub.server, "old", "new", "newer")) as cluster:
+        stub.answers = [status(401) for _ in range(5)]
+        await asyncio.gather(*(cluster.get(keys.CONFIG_MAP, WEB) for _ in range(5)))
+        assert cluster.access.authorization == "Bearer new"
+
+
+async def test_another_identity_ends_watches_and_lets_calls_finish(stub: Stub) -> None:
+    held, release = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        held.set()
+        await release.wait()
+        return web.json_response({"metadata": {"name": "answered"}})
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = await stream(line("ADDED"))(request)
+        await asyncio.Event().wait()
+        return response
+
+    async with client.connect(access.plain(stub.server, "Bearer old")) as cluster:
+        stub.answers = [endless, slow]
+        events = cluster.watch(Selection(keys.CONFIG_MAP, Object), "5")
+        await anext(events)
+        call = asyncio.ensure_future(cluster.get(keys.CONFIG_MAP, WEB))
+        await held.wait()
+
+        other = dataclasses.replace(access.plain(stub.server, "Bearer new"), digest="other")
+        cluster.replace(other)
+
+        with pytest.raises(errors.NotReachableError):
+            await anext(events)
+        release.set()
+        assert await call == {"metadata": {"name": "answered"}}
+        await cluster.get(keys.CONFIG_MAP, WEB)
+
+    assert stub.asked[-1].headers["Authorization"] == "Bearer new"
+    assert stub.asked[-2].headers["Authorization"] == "Bearer old"
+
+
+async def test_leases_and_nodes_do_not_wait_behind_the_rest(
+    stub: Stub, cluster: ClusterClient
+) -> None:
+    release = asyncio.Event()
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        await release.wait()
+        return web.json_response({})
+
+    stub.answers = [slow] * client.BULK_AT_ONCE
+    bulk = [
+        asyncio.ensure_future(cluster.get(keys.CONFIG_MAP, WEB))
+        for _ in range(2 * client.BULK_AT_ONCE)
+    ]
+    await until(lambda: len(stub.asked) == client.BULK_AT_ONCE)
+    await cluster.get(keys.LEASE, WEB)
+    await cluster.get(keys.NODE, Key("", "node"))
+    assert len(stub.asked) == client.BULK_AT_ONCE + 2
+    release.set()
+    await asyncio.gather(*bulk)
+
+
+async def test_logs_are_streamed_and_refusals_raised(stub: Stub, cluster: ClusterClient) -> None:
+    stub.answers = [stream(b"one\n", b"two\n"), status(403, "Forbidden")]
+
+    async with cluster.stream("GET", "/api/v1/x/log", {"follow": "true"}) as answer:
+        assert await answer.read() == b"one\ntwo\n"
+    with pytest.raises(errors.ForbiddenError):
+        async with cluster.stream("GET", "/api/v1/x/log"):
+            pass
+
+
+async def test_requests_are_counted(stub: Stub, cluster: ClusterClient) -> None:
+    kind = Kind("", "v1", "Counted", "counteds")
+    stub.answers = [web.json_response({}), status(403)]
+    await cluster.get(kind, WEB)
+    with pytest.raises(errors.ForbiddenError):
+        await cluster.get(kind, WEB)
+
+    for code in ("200", "403"):
+        labels = {"verb": "get", "resource": "counteds", "code": code}
+        assert metrics.REGISTRY.get_sample_value("kube_requests_total", labels) == 1

@@ -1,0 +1,455 @@
+"""An informer has what the cluster has, tells each change once, and survives what servers do."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Any, TypeVar
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object, uid
+from kube import errors, metrics
+from kube.cluster import Cluster, Event, Listing, Selection
+from kube.informer import Change, Informer
+from kube.slim import Partial, Slim
+from tests.factories import config_map, pod
+from tests.fakes import FakeCluster
+from tests.kube.running import Time, dice, running, turns, until
+
+T = TypeVar("T")
+A, B = Key("default", "a"), Key("default", "b")
+
+
+def config(name: str = "a", **data: str) -> Object:
+    return config_map("default", name, **data)
+
+
+def followed(**chance: Any) -> tuple[Informer[Object], list[Change[Object]]]:
+    told: list[Change[Object]] = []
+    informer = Informer(Selection(keys.CONFIG_MAP, Object), **chance)
+    informer.subscribe(told.append)
+    return informer, told
+
+
+def kinds(told: Iterable[Change[Object]]) -> list[str]:
+    names = {(False, True): "add", (True, True): "update", (True, False): "delete"}
+    return [names[change.old is not None, change.new is not None] for change in told]
+
+
+async def remove(cluster: Cluster, key: Key) -> None:
+    there = await cluster.get(keys.CONFIG_MAP, key)
+    assert there
+    await cluster.delete(keys.CONFIG_MAP, key, uid=uid(there))
+
+
+def refused(code: int, reason: str = "") -> errors.KubeError:
+    return errors.refusal(code, {"reason": reason, "message": "so it is"})
+
+
+class Script:
+    """A cluster that plays what a test wrote: a list or an error, then events or an error."""
+
+    def __init__(self, *acts: Any) -> None:
+        self._acts = list(acts)
+        self.asked: list[str] = []
+
+    async def list(self, of: Selection[T]) -> Listing[T]:
+        self.asked.append("list")
+        act: Any = self._acts.pop(0) if self._acts else await asyncio.Event().wait()
+        if isinstance(act, Exception):
+            raise act
+        listing: Listing[T] = act
+        return listing
+
+    async def watch(self, of: Selection[T], since: str) -> AsyncGenerator[Event[T], None]:
+        self.asked.append(f"watch from {since}")
+        act: Any = self._acts.pop(0) if self._acts else await asyncio.Event().wait()
+        for event in act:
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"an informer must not {name}")
+
+
+def listed(version: str, *objects: Object) -> Listing[Object]:
+    items = {Key("default", obj["metadata"]["name"]): obj for obj in objects}
+    return Listing(items, version)
+
+
+def at(version: str, name: str = "a", uid_: str = "u") -> Object:
+    metadata = {"namespace": "default", "name": name, "uid": uid_, "resourceVersion": version}
+    return {"metadata": metadata}
+
+
+def event(type_: str, obj: Object) -> Event[Object]:
+    metadata = obj["metadata"]
+    return Event(type_, Key("default", metadata["name"]), metadata["resourceVersion"], obj)
+
+
+async def play(*acts: Any, end: int) -> tuple[Script, Time, Informer[Object], list[str]]:
+    """Run an informer until it has asked ``end`` times."""
+    time = Time()
+    informer, told = followed(clock=time, dice=lambda: 1.0, sleep=time.sleep)
+    script = Script(*acts)
+    async with running(informer.run(script)):
+        await until(lambda: len(script.asked) >= end)
+        await turns()
+    return script, time, informer, kinds(told)
+
+
+async def test_a_list_then_a_watch_from_its_version() -> None:
+    script, _, informer, told = await play(
+        listed("5", at("3")), [event("ADDED", at("6", "b")), event("MODIFIED", at("7"))], end=3
+    )
+
+    assert script.asked == ["list", "watch from 5", "watch from 7"]
+    assert told == ["add", "add", "update"]
+    assert set(informer.items()) == {A, B}
+
+
+async def test_versions_are_opaque() -> None:
+    script, _, _, _ = await play(listed("zz-9", at("x")), [event("MODIFIED", at("#a/é"))], end=3)
+
+    assert script.asked == ["list", "watch from zz-9", "watch from #a/é"]
+
+
+async def test_a_bookmark_moves_the_version_and_tells_nothing() -> None:
+    bookmark: Event[Object] = Event("BOOKMARK", Key("", ""), "99", {})
+
+    script, _, _, told = await play(listed("5"), [bookmark, refused(500)], end=3)
+
+    assert script.asked[-1] == "watch from 99"
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    "expired",
+    [
+        [refused(410, "Expired")],
+        [event("ADDED", at("6", "b")), refused(410, "Gone")],
+        [errors.ExpiredError("unreadable event")],
+        [refused(400, "BadRequest")],
+    ],
+    ids=["as a status", "as an event", "unreadable event", "version refused"],
+)
+async def test_a_version_of_no_use_means_list_again(expired: list[Any]) -> None:
+    script, time, _, _ = await play(listed("5"), expired, listed("50"), end=4)
+
+    assert script.asked == ["list", "watch from 5", "list", "watch from 50"]
+    assert time.slept == [0.8]
+
+
+async def test_a_page_that_expires_means_list_again() -> None:
+    script, _, _, _ = await play(errors.ExpiredError("token"), listed("50"), end=3)
+
+    assert script.asked == ["list", "list", "watch from 50"]
+
+
+async def test_a_version_ahead_of_the_server_means_list_again() -> None:
+    script, _, _, _ = await play(listed("5"), [refused(504, "Timeout")], listed("3"), end=4)
+
+    assert script.asked == ["list", "watch from 5", "list", "watch from 3"]
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+async def test_a_busy_server_is_asked_later_from_the_same_version(code: int) -> None:
+    busy = refused(code)
+
+    script, _, _, _ = await play(listed("5"), [busy], [busy], end=4)
+
+    assert script.asked == ["list", "watch from 5", "watch from 5", "watch from 5"]
+
+
+async def test_a_lost_connection_goes_on_from_the_same_version() -> None:
+    lost = errors.NotReachableError("reset")
+
+    script, _, _, _ = await play(listed("5"), [event("ADDED", at("6")), lost], end=3)
+
+    assert script.asked == ["list", "watch from 5", "watch from 6"]
+
+
+async def test_retry_after_is_the_least() -> None:
+    busy = errors.refusal(429, {}, retry_after_s=20)
+
+    _, time, _, _ = await play(listed("5"), [busy], end=3)
+
+    assert time.slept == [20]
+
+
+async def test_back_off_doubles_up_to_half_a_minute() -> None:
+    lost = errors.NotReachableError("reset")
+
+    _, time, _, _ = await play(*[lost] * 9, end=10)
+
+    assert time.slept == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30, 30]
+
+
+async def test_back_off_is_full_jitter() -> None:
+    time = Time()
+    rolls = itertools.cycle([0.0, 0.5])
+    informer, _ = followed(clock=time, dice=lambda: next(rolls), sleep=time.sleep)
+    script = Script(*[errors.NotReachableError("reset")] * 4)
+    async with running(informer.run(script)):
+        await until(lambda: len(script.asked) == 5)
+
+    assert time.slept == [0, 0.8, 0, 3.2]
+
+
+async def test_two_good_minutes_reset_the_back_off() -> None:
+    time = Time()
+
+    def good() -> Iterable[Any]:
+        time.now += 121
+        yield errors.NotReachableError("reset")
+
+    informer, _ = followed(clock=time, dice=lambda: 1.0, sleep=time.sleep)
+    lost = errors.NotReachableError("reset")
+    script = Script(lost, lost, listed("5"), good(), [lost])
+    async with running(informer.run(script)):
+        await until(lambda: len(script.asked) == 6)
+
+    assert time.slept == [0.8, 1.6, 0.8, 1.6]
+
+
+async def test_a_watch_that_ends_in_time_is_opened_at_once() -> None:
+    time = Time()
+
+    def minutes() -> Iterable[Any]:
+        time.now += 400
+        yield event("ADDED", at("6"))
+
+    informer, _ = followed(clock=time, dice=lambda: 1.0, sleep=time.sleep)
+    script = Script(listed("5"), minutes(), minutes())
+    async with running(informer.run(script)):
+        await until(lambda: len(script.asked) == 4)
+
+    assert time.slept == []
+
+
+async def test_a_server_that_ends_every_watch_at_once_does_not_keep_us_busy() -> None:
+    _, time, _, _ = await play(listed("5"), [], [], [], end=5)
+
+    assert time.slept == [0.8, 1.6, 3.2]
+
+
+async def test_what_a_list_lacks_is_told_as_deleted_with_its_last_state() -> None:
+    time = Time()
+    informer, told = followed(clock=time, sleep=time.sleep)
+    cluster = FakeCluster()
+    await cluster.create(keys.CONFIG_MAP, config(data="last words"))
+    async with running(informer.run(cluster)):
+        await until(informer.synced.is_set)
+        cluster.fail("watch", refused(503), times=1)
+        cluster.cut()
+        await remove(cluster, A)
+        cluster.expire()
+        await until(lambda: len(told) == 2)
+
+    assert kinds(told) == ["add", "delete"]
+    assert told[1].old
+    assert told[1].old["data"] == {"data": "last words"}
+    assert informer.items() == {}
+
+
+async def test_another_object_of_that_name_is_a_delete_and_an_add() -> None:
+    _, _, informer, told = await play(
+        listed("5", at("3")), [refused(410)], listed("50", at("30", uid_="other")), end=4
+    )
+
+    assert told == ["add", "delete", "add"]
+    assert informer.items()[A]["metadata"]["uid"] == "other"
+
+
+async def test_another_object_of_that_name_in_a_watch() -> None:
+    _, _, _, told = await play(
+        listed("5", at("3")), [event("MODIFIED", at("30", uid_="other"))], end=3
+    )
+
+    assert told == ["add", "delete", "add"]
+
+
+async def test_the_same_version_again_tells_nothing() -> None:
+    same = event("MODIFIED", at("6"))
+
+    _, _, _, told = await play(
+        listed("5", at("6")), [*[same] * 1000, refused(410)], listed("6", at("6")), end=4
+    )
+
+    assert told == ["add"]
+
+
+async def test_resync_tells_everything_again() -> None:
+    informer, told = followed()
+    cluster = FakeCluster()
+    await cluster.create(keys.CONFIG_MAP, config())
+    async with running(informer.run(cluster)):
+        await until(lambda: told)
+        informer.resync()
+
+    assert kinds(told) == ["add", "update"]
+    assert told[1].old is told[1].new
+
+
+async def test_what_leaves_the_selection_leaves_the_cache_and_lives_on() -> None:
+    cluster = FakeCluster()
+    obj = config()
+    obj["metadata"]["labels"] = {"app": "a"}
+    await cluster.create(keys.CONFIG_MAP, obj)
+    informer = Informer(Selection(keys.CONFIG_MAP, Object, labels="app=a"))
+    told: list[Change[Object]] = []
+    informer.subscribe(told.append)
+    async with running(informer.run(cluster)):
+        await until(lambda: told)
+        await cluster.patch(keys.CONFIG_MAP, A, {"metadata": {"labels": {"app": "b"}}})
+        await until(lambda: len(told) == 2)
+
+    assert kinds(told) == ["add", "delete"]
+    assert informer.get(A) is None
+    assert await cluster.get_live(keys.CONFIG_MAP, A)
+
+
+async def test_a_late_subscriber_is_told_what_is_there() -> None:
+    informer, _ = followed()
+    cluster = FakeCluster()
+    await cluster.create(keys.CONFIG_MAP, config())
+    told: list[Change[Object]] = []
+    async with running(informer.run(cluster)):
+        await until(informer.synced.is_set)
+        unsubscribe = informer.subscribe(told.append)
+        unsubscribe()
+        unsubscribe()
+        await cluster.create(keys.CONFIG_MAP, config("b"))
+        await until(lambda: informer.get(B))
+
+    assert [change.key for change in told] == [A]
+
+
+async def test_the_whole_store_is_there_before_the_first_news() -> None:
+    informer, _ = followed()
+    cluster = FakeCluster()
+    for name in ("a", "b"):
+        await cluster.create(keys.CONFIG_MAP, config(name))
+    seen: list[int] = []
+    informer.subscribe(lambda _: seen.append(len(informer.items())))
+    async with running(informer.run(cluster)):
+        await until(lambda: len(seen) == 2)
+
+    assert seen == [2, 2]
+
+
+async def test_what_is_cached_cannot_be_changed() -> None:
+    informer, _ = followed()
+    cluster = FakeCluster()
+    await cluster.create(keys.CONFIG_MAP, config(a="1"))
+    async with running(informer.run(cluster)):
+        await until(informer.synced.is_set)
+    cached = informer.get(A)
+    assert cached
+
+    with pytest.raises(TypeError):
+        cached["data"]["a"] = "2"
+    with pytest.raises(TypeError):
+        cached["metadata"].setdefault("labels", {})
+    with pytest.raises(TypeError):
+        informer.items()[A] = cached  # type: ignore[index]  # it must not be possible
+
+
+async def test_structs_are_cached_too() -> None:
+    cluster = FakeCluster()
+    await cluster.create(keys.POD, pod("default", "a"))
+    slim = Informer(Selection(keys.POD, Slim))
+    partial = Informer(Selection(keys.POD, Partial))
+    async with running(slim.run(cluster), partial.run(cluster)):
+        await until(lambda: slim.get(A) and partial.get(A))
+        await cluster.patch(keys.POD, A, {"metadata": {"labels": {"x": "y"}}})
+        await until(lambda: _labels(slim) == _labels(partial) == {"x": "y"})
+
+
+def _labels(informer: Informer[Any]) -> dict[str, str] | None:
+    item: Any = informer.get(A)
+    labels: dict[str, str] | None = item.metadata.labels
+    return labels
+
+
+async def test_the_age_is_that_of_the_last_sign_of_life() -> None:
+    time = Time()
+    informer, _ = followed(clock=time)
+    cluster = FakeCluster()
+    async with running(informer.run(cluster)):
+        await until(informer.synced.is_set)
+        time.now += 70
+        assert informer.age_s() == 70
+        await cluster.create(keys.CONFIG_MAP, config())
+        await until(lambda: informer.get(A))
+
+    assert informer.age_s() == 0
+
+
+async def test_lists_objects_and_watches_are_counted() -> None:
+    def value(name: str, **labels: str) -> float:
+        return metrics.REGISTRY.get_sample_value(name, {"resource": "leases.x", **labels}) or 0
+
+    kind = keys.LEASE.__class__("x", "v1", "Lease", "leases")
+    informer = Informer(Selection(kind, Object))
+    script = Script(listed("5", at("3")), [refused(410)], listed("50", at("30"), at("31", "b")))
+    async with running(informer.run(script)):
+        await until(lambda: len(script.asked) == 4)
+        assert value("kube_informer_watches") == 1
+        assert value("kube_informer_objects") == 2
+
+    assert value("kube_informer_lists_total", cause="start") == 1
+    assert value("kube_informer_lists_total", cause="expired") == 1
+    assert value("kube_informer_failures_total") == 1
+    assert value("kube_informer_last_sign_of_life_timestamp_seconds") > 0
+    assert value("kube_informer_watches") == value("kube_informer_objects") == 0
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_any_mishap_ends_in_what_the_cluster_has(seed: int) -> None:
+    chance = dice(seed)
+    time = Time()
+    cluster = FakeCluster()
+    informer, told = followed(clock=time, dice=chance.random, sleep=time.sleep)
+    names = [f"n{number}" for number in range(6)]
+    mishaps: list[Callable[[], None]] = [
+        cluster.cut,
+        lambda: cluster.cut(refused(500)),
+        cluster.expire,
+        lambda: cluster.fail("watch", refused(410, "Expired")),
+        lambda: cluster.fail("list", errors.NotReachableError("reset")),
+        lambda: None,
+    ]
+    async with running(informer.run(cluster)):
+        for step in range(200):
+            key = Key("default", chance.choice(names))
+            if await cluster.get(keys.CONFIG_MAP, key) is None:
+                await cluster.create(keys.CONFIG_MAP, config(key.name))
+            elif chance.random() < 0.5:
+                await cluster.patch(keys.CONFIG_MAP, key, {"data": {"step": str(step)}})
+            else:
+                await remove(cluster, key)
+            chance.choice(mishaps)()
+            await turns(chance.randrange(4))
+        there = {key: obj for (_, key), obj in cluster.everything().items()}
+        await until(lambda: dict(informer.items()) == there)
+
+    assert _replayed(told) == there
+
+
+def _replayed(told: Iterable[Change[Object]]) -> dict[Key, Object]:
+    """Apply what was told, holding each change to what was told before."""
+    seen: dict[Key, Object] = {}
+    for change in told:
+        if change.old is None:
+            assert change.key not in seen
+        else:
+            assert uid(seen[change.key]) == uid(change.old)
+        if change.new is None:
+            del seen[change.key]
+        else:
+            assert change.old is None or uid(change.old) == uid(change.new)
+            seen[change.key] = change.new
+    return seen

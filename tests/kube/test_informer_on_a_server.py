@@ -1,0 +1,175 @@
+"""An informer and a real API server that restarts, forgets, and changes behind its back."""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object, uid
+from kube import access, client, metrics
+from kube.client import ClusterClient
+from kube.cluster import Cluster, Selection
+from kube.informer import Change, Informer
+from sandbox.controlplane import Plane
+from tests.factories import config_map
+from tests.kube.running import Gate, running, until
+
+pytestmark = pytest.mark.cluster
+
+
+def lists(cause: str) -> float:
+    labels = {"resource": "configmaps", "cause": cause}
+    return metrics.REGISTRY.get_sample_value("kube_informer_lists_total", labels) or 0
+
+
+def failures() -> float:
+    labels = {"resource": "configmaps"}
+    return metrics.REGISTRY.get_sample_value("kube_informer_failures_total", labels) or 0
+
+
+@pytest.fixture
+async def gate(plane: Plane) -> AsyncIterator[Gate]:
+    gate = Gate(urlsplit(plane.server).port or 443)
+    await gate.open()
+    yield gate
+    await gate.shut()
+
+
+@contextlib.asynccontextmanager
+async def connected(plane: Plane, gate: Gate | None = None) -> AsyncIterator[ClusterClient]:
+    who = await access.from_file(plane.kubeconfig)
+    if gate:
+        who = dataclasses.replace(who, server=f"https://127.0.0.1:{gate.port}")
+    async with client.connect(who, user_agent="pyliqo-tests") as cluster:
+        yield cluster
+
+
+def followed(namespace: str) -> tuple[Informer[Object], list[Change[Object]]]:
+    told: list[Change[Object]] = []
+    informer = Informer(Selection(keys.CONFIG_MAP, Object, namespace, labels="test"))
+    informer.subscribe(told.append)
+    return informer, told
+
+
+async def create(cluster: Cluster, namespace: str, name: str) -> Object:
+    obj = config_map(namespace, name, its="last words")
+    obj["metadata"]["labels"] = {"test": ""}
+    return await cluster.create(keys.CONFIG_MAP, obj)
+
+
+async def made(cluster: Cluster, plane: Plane) -> str:
+    obj = {"metadata": {"generateName": "test-"}}
+    return str((await cluster.create(keys.NAMESPACE, obj))["metadata"]["name"])
+
+
+async def remove(cluster: Cluster, obj: Object) -> None:
+    key = Key(obj["metadata"]["namespace"], obj["metadata"]["name"])
+    await cluster.delete(keys.CONFIG_MAP, key, uid=uid(obj))
+
+
+def versions(items: object) -> dict[Key, str]:
+    assert hasattr(items, "items")
+    return {key: obj["metadata"]["resourceVersion"] for key, obj in items.items()}
+
+
+async def test_a_cut_a_deletion_a_namesake_and_a_compaction(plane: Plane, gate: Gate) -> None:
+    async with connected(plane) as direct, connected(plane, gate) as through:
+        namespace = await made(direct, plane)
+        informer, told = followed(namespace)
+        gone, replaced = [await create(direct, namespace, name) for name in ("a", "b")]
+        async with running(informer.run(through)):
+            await until(lambda: len(told) == 2)
+            expired, told[:] = lists("expired"), []
+
+            await gate.shut()
+            await remove(direct, gone)
+            await remove(direct, replaced)
+            again = await create(direct, namespace, "b")
+            await create(direct, namespace, "c")
+            plane.compact()  # not in a thread: the server would end with it
+            await gate.open()
+
+            await until(lambda: len(told) == 4, within_s=60)
+            listing = await direct.list(informer.selection)
+            assert versions(informer.items()) == versions(listing.items)
+
+    assert lists("expired") == expired + 1
+    changes = {
+        (change.key.name, uid(change.old or {"metadata": {}}), uid(change.new or {"metadata": {}}))
+        for change in told
+    }
+    assert ("a", uid(gone), "") in changes
+    assert ("b", uid(replaced), "") in changes
+    assert ("b", "", uid(again)) in changes
+    deleted = next(change for change in told if change.key.name == "a")
+    assert deleted.old
+    assert deleted.old["data"] == {"its": "last words"}
+
+
+async def test_a_restart_of_the_server_costs_no_list_and_no_event(plane: Plane) -> None:
+    async with connected(plane) as cluster:
+        namespace = await made(cluster, plane)
+        informer, told = followed(namespace)
+        async with running(informer.run(cluster)):
+            await until(informer.synced.is_set)
+            failed = failures()
+            before = [lists(cause) for cause in ("start", "expired", "ahead", "unreadable")]
+
+            plane.kill_apiserver()
+            await until(lambda: failures() > failed)
+            plane.start_apiserver()
+            await create(cluster, namespace, "after")
+
+            await until(lambda: told, within_s=60)
+
+    after = [lists(cause) for cause in ("start", "expired", "ahead", "unreadable")]
+    assert after == before
+    assert [change.key.name for change in told] == ["after"]
+
+
+async def test_a_cut_connection_loses_and_doubles_nothing(plane: Plane, gate: Gate) -> None:
+    async with connected(plane) as direct, connected(plane, gate) as through:
+        namespace = await made(direct, plane)
+        informer, told = followed(namespace)
+        async with running(informer.run(through)):
+            await until(informer.synced.is_set)
+            for number in range(3):
+                await create(direct, namespace, f"before-{number}")
+                await gate.shut()
+                await create(direct, namespace, f"during-{number}")
+                await gate.open()
+            await until(lambda: len(told) >= 6, within_s=60)
+
+    assert sorted(change.key.name for change in told) == sorted(
+        f"{when}-{number}" for when in ("before", "during") for number in range(3)
+    )
+
+
+async def test_bookmarks_are_asked_for_and_a_large_event_is_read(plane: Plane) -> None:
+    async with connected(plane) as cluster:
+        namespace = await made(cluster, plane)
+        informer, told = followed(namespace)
+        async with running(informer.run(cluster)):
+            await until(informer.synced.is_set)
+            obj = config_map(namespace, "large", large="x" * 1_000_000)
+            obj["metadata"]["labels"] = {"test": ""}
+            await cluster.create(keys.CONFIG_MAP, obj)
+            await until(lambda: told)
+
+    assert told[0].new
+    assert len(told[0].new["data"]["large"]) == 1_000_000
+
+
+async def test_a_long_list_comes_in_pages(plane: Plane) -> None:
+    async with connected(plane) as cluster:
+        namespace = await made(cluster, plane)
+        names = [f"n{number:04d}" for number in range(client.PAGE + 20)]
+        await asyncio.gather(*(create(cluster, namespace, name) for name in names))
+
+        listing = await cluster.list(Selection(keys.CONFIG_MAP, Object, namespace, labels="test"))
+
+    assert sorted(key.name for key in listing.items) == names

@@ -1,0 +1,416 @@
+"""A runner calls its reconciler for what changed, again after errors, and never stops."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object, uid
+from kube import errors, logs, metrics
+from kube.cluster import Cluster, Selection
+from kube.informer import Change, Informer
+from kube.queue import Queue
+from kube.reconcile import TerminalError
+from kube.runner import Runner, Source
+from tests.factories import config_map
+from tests.fakes import FakeCluster
+from tests.kube.running import Time, dice, running, turns, until
+
+A, B = Key("default", "a"), Key("default", "b")
+
+
+@dataclass
+class Recording:
+    """A reconciler that remembers, and does what it is told."""
+
+    answers: list[Exception | float | None] = field(default_factory=list)
+    seen: list[Key] = field(default_factory=list)
+
+    async def reconcile(self, key: Key) -> float | None:
+        self.seen.append(key)
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def configs(namespace: str = "") -> Informer[Object]:
+    return Informer(Selection(keys.CONFIG_MAP, Object, namespace))
+
+
+def outcomes(name: str) -> dict[str, float]:
+    values = {
+        outcome: metrics.REGISTRY.get_sample_value(
+            "kube_reconciles_total", {"controller": name, "outcome": outcome}
+        )
+        for outcome in ("done", "again", "conflict", "busy", "terminal", "error")
+    }
+    return {outcome: value for outcome, value in values.items() if value}
+
+
+async def test_each_object_is_looked_at() -> None:
+    cluster, informer, recording = FakeCluster(), configs(), Recording()
+    for name in ("a", "b"):
+        await cluster.create(keys.CONFIG_MAP, config_map("default", name))
+    runner = Runner("each", recording, [Source(informer)])
+    async with running(informer.run(cluster), runner.run()):
+        await until(lambda: len(recording.seen) == 2)
+        await cluster.patch(keys.CONFIG_MAP, A, {"data": {"x": "y"}})
+        await until(lambda: len(recording.seen) == 3)
+
+    assert sorted(recording.seen) == [A, A, B]
+    assert outcomes("each") == {"done": 3}
+
+
+async def test_a_source_says_whom_a_change_concerns() -> None:
+    def owner(change: Change[Object]) -> Iterable[Key]:
+        return [Key("", f"owner-of-{change.key.name}")]
+
+    cluster, informer, recording = FakeCluster(), configs(), Recording()
+    runner = Runner("owner", recording, [Source(informer, owner)])
+    async with running(informer.run(cluster), runner.run()):
+        await cluster.create(keys.CONFIG_MAP, config_map("default", "a"))
+        await until(lambda: recording.seen)
+
+    assert recording.seen == [Key("", "owner-of-a")]
+
+
+async def test_a_source_that_fails_stops_neither_informer_nor_runner() -> None:
+    def broken(change: Change[Object]) -> Iterable[Key]:
+        raise KeyError(change.key.name)
+
+    cluster, informer, recording = FakeCluster(), configs(), Recording()
+    runner = Runner("broken", recording, [Source(informer, broken), Source(informer)])
+    async with running(informer.run(cluster), runner.run()):
+        await cluster.create(keys.CONFIG_MAP, config_map("default", "a"))
+        await until(lambda: recording.seen)
+
+
+@pytest.mark.parametrize(
+    "order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2), (0, 2, 1), (2, 0, 1)]
+)
+async def test_no_worker_runs_before_all_informers_have_synced(order: tuple[int, ...]) -> None:
+    cluster, recording = FakeCluster(), Recording()
+    await cluster.create(keys.CONFIG_MAP, config_map("default", "a"))
+    informers = [configs(), configs("default"), configs("other")]
+    sources = [Source(informer) for informer in informers[:2]]
+    runner = Runner("barrier", recording, sources, wait_for=informers[2:])
+    async with running(runner.run()) as tasks:
+        for number in order:
+            await turns()
+            assert recording.seen == []
+            assert not runner.is_synced()
+            tasks.append(asyncio.ensure_future(informers[number].run(cluster)))
+        await until(lambda: recording.seen)
+
+    assert runner.is_synced()
+
+
+async def test_a_source_that_comes_later_waits_for_its_own_informers() -> None:
+    cluster, recording = FakeCluster(), Recording()
+    await cluster.create(keys.CONFIG_MAP, config_map("default", "a"))
+    early, needed = configs("default"), configs("other")
+    runner = Runner("late", recording, [])
+    source = Source(early)
+    async with running(runner.run(), early.run(cluster)) as tasks:
+        await until(early.synced.is_set)
+        runner.attach(source, wait_for=[needed])
+        await turns()
+        assert recording.seen == []
+        tasks.append(asyncio.ensure_future(needed.run(cluster)))
+        await until(lambda: recording.seen)
+        runner.detach(source)
+        await cluster.patch(keys.CONFIG_MAP, A, {"data": {"x": "y"}})
+        await turns()
+
+    assert recording.seen == [A]
+
+
+async def test_a_source_may_leave_before_it_was_ready_or_the_runner_runs() -> None:
+    cluster, recording, informer = FakeCluster(), Recording(), configs()
+    await cluster.create(keys.CONFIG_MAP, config_map("default", "a"))
+    runner = Runner("leaves", recording, [])
+    one, two = Source(informer), Source(informer)
+    runner.attach(one)
+    runner.detach(one)
+    runner.detach(one)
+    async with running(runner.run()) as tasks:
+        runner.attach(two)
+        await turns()
+        runner.detach(two)
+        tasks.append(asyncio.ensure_future(informer.run(cluster)))
+        await until(informer.synced.is_set)
+        await turns()
+
+    assert recording.seen == []
+
+
+async def test_any_failure_parks_its_key_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recording = Recording([ValueError("one"), RecursionError("two"), errors.InvalidError("three")])
+    runner = Runner("failing", recording, [])
+    with caplog.at_level(logging.WARNING):
+        async with running(runner.run()):
+            runner.enqueue(A)
+            await until(lambda: len(recording.seen) == 4)
+
+    assert recording.seen == [A] * 4
+    logged = [record for record in caplog.records if record.name == "kube.runner"]
+    assert [vars(record)["error"] for record in logged] == ["one", "two", "three"]
+    assert [vars(record)["retry_in_s"] for record in logged] == [0.005, 0.01, 0.02]
+    assert outcomes("failing") == {"error": 3, "done": 1}
+
+
+async def test_a_conflict_is_retried_silently(caplog: pytest.LogCaptureFixture) -> None:
+    recording = Recording([errors.ConflictError("faster")])
+    runner = Runner("conflict", recording, [])
+    with caplog.at_level(logging.INFO):
+        async with running(runner.run()):
+            runner.enqueue(A)
+            await until(lambda: len(recording.seen) == 2)
+
+    assert [record for record in caplog.records if record.name == "kube.runner"] == []
+    assert outcomes("conflict") == {"conflict": 1, "done": 1}
+
+
+async def test_a_busy_server_is_not_asked_before_it_said() -> None:
+    time = Time()
+    queue: Queue[Key] = Queue(clock=time)
+    recording = Recording([errors.refusal(429, {}, retry_after_s=20)])
+    runner = Runner("busy", recording, [], queue=queue)
+    async with running(runner.run()):
+        runner.enqueue(A)
+        await until(lambda: recording.seen)
+        time.now += 19
+        runner.enqueue(B)
+        await until(lambda: recording.seen == [A, B])
+        time.now += 1
+        runner.enqueue(B)
+        await until(lambda: len(recording.seen) == 4)
+
+    assert recording.seen in ([A, B, A, B], [A, B, B, A])
+
+
+async def test_what_cannot_be_helped_is_told_and_forgotten() -> None:
+    told: list[tuple[Key, str]] = []
+    recording = Recording([ValueError("x"), TerminalError("NoSuchThing", "there is none")])
+    queue: Queue[Key] = Queue()
+
+    def on_terminal(key: Key, error: TerminalError) -> None:
+        told.append((key, error.reason))
+        raise RuntimeError("even this")
+
+    runner = Runner("terminal", recording, [], on_terminal=on_terminal, queue=queue)
+    async with running(runner.run()):
+        runner.enqueue(A)
+        await until(lambda: told and queue.is_idle)
+        assert queue.failures(A) == 0
+        runner.enqueue(B)
+        await until(lambda: B in recording.seen)
+
+    assert told == [(A, "NoSuchThing")]
+    assert recording.seen == [A, A, B]
+
+
+async def test_a_reconciler_says_when_to_look_again() -> None:
+    recording = Recording([0.001, None])
+    runner = Runner("again", recording, [])
+    async with running(runner.run()):
+        runner.enqueue(A)
+        await until(lambda: len(recording.seen) == 2)
+
+    assert outcomes("again") == {"again": 1, "done": 1}
+
+
+async def test_a_reconcile_that_hangs_is_cut_off() -> None:
+    class Hanging:
+        count = 0
+
+        async def reconcile(self, key: Key) -> float | None:
+            self.count += 1
+            if self.count == 1:
+                await asyncio.Event().wait()
+            return None
+
+    hanging = Hanging()
+    runner = Runner("hanging", hanging, [], deadline_s=0.01)
+    async with running(runner.run()):
+        runner.enqueue(A)
+        await until(lambda: hanging.count == 2)
+
+
+async def test_a_stuck_worker_shows() -> None:
+    time = Time()
+    release = asyncio.Event()
+
+    class Stuck:
+        async def reconcile(self, key: Key) -> float | None:
+            await release.wait()
+            return None
+
+    runner = Runner("stuck", Stuck(), [], clock=time)
+    async with running(runner.run()):
+        runner.enqueue(A)
+        await turns()
+        time.now += 599
+        assert runner.is_alive()
+        time.now += 2
+        assert not runner.is_alive()
+        release.set()
+        await until(runner.is_alive)
+
+
+async def test_log_lines_say_what_was_worked_on() -> None:
+    seen: list[dict[str, object]] = []
+
+    class Logging:
+        async def reconcile(self, key: Key) -> float | None:
+            record = logging.makeLogRecord({"msg": "created pod", "pod": key})
+            seen.append(logs.fields_of(record))
+            return None
+
+    runner = Runner("logging", Logging(), [])
+    async with running(runner.run()):
+        runner.enqueue(A)
+        await until(lambda: seen)
+
+    expected = {"controller": "logging", "key": "default/a", "reconcile": 1, "pod": "default/a"}
+    assert seen == [expected]
+
+
+async def test_draining_finishes_what_waits_and_takes_no_more() -> None:
+    cluster, informer, recording = FakeCluster(), configs(), Recording()
+    runner = Runner("draining", recording, [Source(informer)])
+    async with running(informer.run(cluster), runner.run()):
+        await until(informer.synced.is_set)
+        await turns()
+        runner.enqueue(A)
+        await runner.drain()
+        runner.enqueue(B)
+        await cluster.create(keys.CONFIG_MAP, config_map("default", "b"))
+        await turns()
+
+    assert recording.seen == [A]
+
+
+async def test_draining_does_not_wait_for_ever() -> None:
+    class Hanging:
+        async def reconcile(self, key: Key) -> float | None:
+            await asyncio.Event().wait()
+            return None
+
+    runner = Runner("endless", Hanging(), [])
+    async with running(runner.run()):
+        runner.enqueue(A)
+        await turns()
+        await runner.drain(within_s=0.01)
+
+
+async def test_depth_and_age_of_the_queue_are_measured() -> None:
+    time = Time()
+    runner = Runner("depth", Recording(), [], queue=Queue(clock=time))
+    runner.enqueue(A)
+    runner.enqueue(B)
+    time.now += 3
+
+    def value(name: str) -> float | None:
+        return metrics.REGISTRY.get_sample_value(name, {"controller": "depth"})
+
+    assert value("kube_queue_depth") == 2
+    assert value("kube_queue_oldest_seconds") == 3
+    assert value("kube_queue_retries_total") == 0
+
+
+class Copying:
+    """A reconciler as they should be: what ``source`` says, ``copy`` becomes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def reconcile(self, key: Key) -> float | None:
+        source = await self._cluster.get(keys.CONFIG_MAP, Key("source", key.name))
+        copied = await self._cluster.get_live(keys.CONFIG_MAP, Key("copy", key.name))
+        if source is not None:
+            made = config_map("copy", key.name, **source.get("data", {}))
+            await self._cluster.apply(keys.CONFIG_MAP, made, manager="copying")
+        elif copied is not None:
+            await self._cluster.delete(keys.CONFIG_MAP, Key("copy", key.name), uid=uid(copied))
+        return None
+
+
+async def change_at_random(cluster: FakeCluster, dice: random.Random) -> None:
+    key = Key("source", dice.choice("abcd"))
+    there = await cluster.get(keys.CONFIG_MAP, key)
+    if there is None:
+        await cluster.create(keys.CONFIG_MAP, config_map(*key, x="0"))
+    elif dice.random() < 0.6:
+        changes = {"data": {"x": str(dice.random())}}
+        await cluster.patch(keys.CONFIG_MAP, key, changes)
+    else:
+        await cluster.delete(keys.CONFIG_MAP, key, uid=uid(there))
+
+
+def data_in(cluster: FakeCluster, namespace: str) -> dict[str, Object]:
+    return {
+        key.name: obj.get("data", {})
+        for (_, key), obj in cluster.everything().items()
+        if key.namespace == namespace
+    }
+
+
+async def copy_through(seed: int, mishap: Callable[[FakeCluster, random.Random], None]) -> None:
+    chance = dice(seed)
+    cluster, time = FakeCluster(), Time()
+    informer: Informer[Object] = Informer(
+        Selection(keys.CONFIG_MAP, Object), clock=time, dice=chance.random, sleep=time.sleep
+    )
+    runner = Runner("copying", Copying(cluster), [Source(informer)], workers=3)
+    async with running(informer.run(cluster), runner.run()):
+        for _ in range(15):
+            await change_at_random(cluster, chance)
+            mishap(cluster, chance)
+            await turns(chance.randrange(3))
+        await until(lambda: data_in(cluster, "source") == data_in(cluster, "copy"))
+        await turns(100)
+        versions = cluster.everything()
+        informer.resync()
+        await turns(200)
+
+    assert cluster.everything() == versions
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_fifty_interleavings_each_end_in_one_state(seed: int) -> None:
+    def mishap(cluster: FakeCluster, dice: random.Random) -> None:
+        match dice.randrange(5):
+            case 0:
+                cluster.cut(errors.NotReachableError("reset"))
+            case 1:
+                cluster.fail("apply", errors.refusal(409, {"reason": "Conflict"}))
+            case 2:
+                cluster.fail("apply", errors.NotReachableError("answer lost"), after=True)
+            case 3:
+                cluster.expire()
+                cluster.cut()
+
+    for number in range(50):
+        await copy_through(50 * seed + number, mishap)
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_all_events_replaced_by_one_resync_end_in_the_same_state(seed: int) -> None:
+    chance = dice(seed)
+    cluster = FakeCluster()
+    for _ in range(40):
+        await change_at_random(cluster, chance)
+        if chance.random() < 0.3:
+            await Copying(cluster).reconcile(Key("source", chance.choice("abcd")))
+    informer = configs()
+    runner = Runner("resync", Copying(cluster), [Source(informer)])
+    async with running(informer.run(cluster), runner.run()):
+        await until(lambda: data_in(cluster, "source") == data_in(cluster, "copy"))
