@@ -1,0 +1,128 @@
+"""``python3 -m certs``: authority, serving certificate and caBundle of the admission webhook."""
+
+import argparse
+import asyncio
+import functools
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from apis import keys
+from apis.objects import Key, Kind, Object
+from certs import injection, rotation
+from kube import client, clock, process
+from kube.cache import CachedCluster
+from kube.cluster import Cluster, Selection
+from kube.informer import Change, Informer
+from kube.process import HEALTH_PORT, Process
+from kube.runner import Runner, Source
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line says."""
+
+    kubeconfig: Path | None
+    rotation: rotation.Settings
+    health_port: int
+    json_logs: bool | None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Keep the certificates until SIGTERM; return the exit status."""
+    settings = _settings(argv)
+    return process.run(
+        functools.partial(_serve, settings),
+        name="certs",
+        health_port=settings.health_port,
+        json_logs=settings.json_logs,
+    )
+
+
+async def _serve(settings: Settings, daemon: Process) -> None:
+    agent = f"pyliqo-certs/{version('pyliqo')}"
+    async with client.connect(settings.kubeconfig, user_agent=agent) as live:
+        await follow(live, settings.rotation, daemon)
+
+
+async def follow(
+    live: Cluster,
+    settings: rotation.Settings,
+    daemon: Process,
+    *,
+    configuration: str = keys.WEBHOOK_CONFIGURATION,
+) -> None:
+    """Keep Secrets and configurations of the cluster ``live`` up to date; cancel to stop."""
+    where = Key("", configuration)
+    secrets = [_one(keys.SECRET, settings.ca_key), _one(keys.SECRET, settings.certs_key)]
+    kinds = (keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS)
+    hooks = {kind: _one(kind, where) for kind in kinds}
+    cluster = CachedCluster(live, [*secrets, *hooks.values()])
+    certificates = Runner(
+        "certificates",
+        rotation.RotationReconciler(cluster, clock.now, settings),
+        [Source(informer, _always(settings.certs_key)) for informer in secrets],
+    )
+    certificates.enqueue(settings.certs_key)
+    runners = [certificates]
+    for kind, informer in hooks.items():
+        reconciler = injection.InjectionReconciler(cluster, kind, settings.certs_key)
+        sources = [Source(informer), Source(secrets[1], _always(where))]
+        runners.append(Runner(f"injection-{kind.plural}", reconciler, sources))
+    for runner in runners:
+        daemon.health.ready_when(runner.name, runner.is_synced)
+        daemon.health.alive_when(runner.name, runner.is_alive)
+    async with asyncio.TaskGroup() as tasks:
+        for informer in (*secrets, *hooks.values()):
+            tasks.create_task(informer.run(live))
+        for runner in runners:
+            tasks.create_task(runner.run())
+
+
+def _one(kind: Kind, key: Key) -> Informer[Object]:
+    fields = f"metadata.name={key.name}"
+    return Informer(Selection(kind, Object, namespace=key.namespace, fields=fields))
+
+
+def _always(key: Key) -> Callable[[Change[Any]], Iterable[Key]]:
+    def keys_of(_change: Change[Any]) -> tuple[Key]:
+        return (key,)
+
+    return keys_of
+
+
+def _settings(argv: Sequence[str] | None) -> Settings:
+    parser = argparse.ArgumentParser(prog="python3 -m certs", description=__doc__)
+    parser.add_argument(
+        "--kubeconfig", type=Path, help="kubeconfig file; without it this pod's own identity"
+    )
+    parser.add_argument(
+        "--namespace",
+        default=keys.LIQO_NAMESPACE,
+        help="where the Secrets and the webhook's Service are (%(default)s)",
+    )
+    parser.add_argument(
+        "--health-port",
+        type=int,
+        default=HEALTH_PORT,
+        help="port of /healthz, /readyz and /metrics (%(default)s)",
+    )
+    parser.add_argument(
+        "--json-logs",
+        action=argparse.BooleanOptionalAction,
+        help="JSON log lines; by default unless standard error is a terminal",
+    )
+    given = parser.parse_args(argv)
+    return Settings(
+        kubeconfig=given.kubeconfig,
+        rotation=rotation.Settings(namespace=given.namespace),
+        health_port=given.health_port,
+        json_logs=given.json_logs,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""Keys, certificate authorities, certificates and requests: PEM in, PEM out, nothing kept.
+
+Keys are on the curve P-256. Certificates begin an hour before ``now``, because the clocks of two
+clusters differ, and none outlives the authority that signed it.
+"""
+
+import datetime as dt
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+BACKDATED = dt.timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A certificate and its private key, both PEM; never logged, never shown."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Whom a certificate or a request names."""
+
+    common_name: str
+    organizations: tuple[str, ...] = ()
+    dns: tuple[str, ...] = ()
+    ips: tuple[str, ...] = ()
+
+
+def new_key() -> bytes:
+    """Return a new private key, as PEM (PKCS 8, not encrypted)."""
+    return _pem(ec.generate_private_key(ec.SECP256R1()))
+
+
+def public_key(key: bytes) -> bytes:
+    """Return the public half of the private ``key``, as PEM."""
+    return _public_pem(_private(key).public_key())
+
+
+def new_ca(name: str, *, now: dt.datetime, lifetime: dt.timedelta) -> KeyPair:
+    """Return a new self-signed certificate authority that ends ``lifetime`` after ``now``."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(Subject(name))
+    builder = (
+        _builder(subject, subject, key.public_key(), now, now + lifetime)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(_usage(ca=True), critical=True)
+    )
+    return KeyPair(_certificate_pem(builder.sign(key, hashes.SHA256())), _pem(key))
+
+
+def issue(  # noqa: PLR0913  # all by keyword, each a field of the certificate
+    ca: KeyPair,
+    *,
+    common_name: str,
+    organizations: Sequence[str] = (),
+    dns: Sequence[str] = (),
+    ips: Sequence[str] = (),
+    server: bool = False,
+    client: bool = False,
+    now: dt.datetime,
+    lifetime: dt.timedelta,
+) -> KeyPair:
+    """Return a new key and its certificate, signed by ``ca``, for servers, clients or both."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = Subject(common_name, tuple(organizations), tuple(dns), tuple(ips))
+    leaf = _Leaf(subject, key.public_key(), server=server, client=client)
+    return KeyPair(_signed(ca, leaf, now, lifetime), _pem(key))
+
+
+def new_csr(
+    key: bytes,
+    *,
+    common_name: str,
+    organizations: Sequence[str] = (),
+    dns: Sequence[str] = (),
+    ips: Sequence[str] = (),
+) -> bytes:
+    """Return a certificate signing request made with the private ``key``, as PEM."""
+    subject = Subject(common_name, tuple(organizations), tuple(dns), tuple(ips))
+    builder = x509.CertificateSigningRequestBuilder().subject_name(_name(subject))
+    if names := _alternatives(subject):
+        builder = builder.add_extension(names, critical=False)
+    request = builder.sign(_private(key), hashes.SHA256())
+    return request.public_bytes(serialization.Encoding.PEM)
+
+
+def sign(  # noqa: PLR0913  # all but two by keyword, each a field of the certificate
+    ca: KeyPair, csr: bytes, *, server: bool = False, client: bool = False,
+    now: dt.datetime, lifetime: dt.timedelta,
+) -> bytes:  # fmt: skip
+    """Return the certificate that ``ca`` gives to the request ``csr``, as PEM.
+
+    Raises:
+        ValueError: not a request, or not signed by the key it carries: refuse it.
+    """
+    request = _request(csr)
+    key = request.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise ValueError("the request's key is not an elliptic-curve key: make it with new_key()")  # noqa: TRY004  # the value of the PEM, not its Python type
+    return _signed(ca, _Leaf(subject(csr), key, server=server, client=client), now, lifetime)
+
+
+def subject(pem: bytes) -> Subject:
+    """Return whom the certificate or the request ``pem`` names.
+
+    Raises:
+        ValueError: neither of both.
+    """
+    found = _request(pem) if b"REQUEST-----" in pem else x509.load_pem_x509_certificate(pem)
+    name = found.subject
+    common = name.get_attributes_for_oid(NameOID.COMMON_NAME)
+    organizations = name.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    return Subject(
+        str(common[0].value) if common else "",
+        tuple(str(one.value) for one in organizations),
+        *_alternatives_of(found.extensions),
+    )
+
+
+def started(certificate: bytes) -> dt.datetime:
+    """Return the time from which the PEM ``certificate`` holds (aware, UTC)."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_before_utc
+
+
+def expiry(certificate: bytes) -> dt.datetime:
+    """Return the time at which the PEM ``certificate`` ends (aware, UTC)."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
+def fits_key(certificate: bytes, key: bytes) -> bool:
+    """Whether the private ``key`` is the one that the PEM ``certificate`` speaks of."""
+    found = x509.load_pem_x509_certificate(certificate).public_key()
+    return isinstance(found, ec.EllipticCurvePublicKey) and _public_pem(found) == public_key(key)
+
+
+def is_signed_by(certificate: bytes, ca: bytes) -> bool:
+    """Whether the PEM certificate ``ca`` signed the PEM ``certificate``."""
+    issuer = x509.load_pem_x509_certificate(ca)
+    try:
+        x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(issuer)
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    subject: Subject
+    key: ec.EllipticCurvePublicKey
+    server: bool
+    client: bool
+
+
+def _signed(ca: KeyPair, leaf: _Leaf, now: dt.datetime, lifetime: dt.timedelta) -> bytes:
+    issuer = x509.load_pem_x509_certificate(ca.certificate)
+    end = min(now + lifetime, issuer.not_valid_after_utc)
+    builder = (
+        _builder(_name(leaf.subject), issuer.subject, leaf.key, now, end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(ca=False), critical=True)
+        .add_extension(_authority(issuer), critical=False)
+    )
+    if purposes := _purposes(leaf):
+        builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+    if names := _alternatives(leaf.subject):
+        builder = builder.add_extension(names, critical=False)
+    return _certificate_pem(builder.sign(_private(ca.key), hashes.SHA256()))
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey,
+    now: dt.datetime, end: dt.datetime,
+) -> x509.CertificateBuilder:  # fmt: skip
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _name(subject: Subject) -> x509.Name:
+    organizations = [
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in subject.organizations
+    ]
+    return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, subject.common_name)])
+
+
+def _usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=not ca,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _purposes(leaf: _Leaf) -> list[x509.ObjectIdentifier]:
+    wanted = {
+        ExtendedKeyUsageOID.SERVER_AUTH: leaf.server,
+        ExtendedKeyUsageOID.CLIENT_AUTH: leaf.client,
+    }
+    return [purpose for purpose, is_wanted in wanted.items() if is_wanted]
+
+
+def _authority(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier.value)
+
+
+def _alternatives(subject: Subject) -> x509.SubjectAlternativeName | None:
+    names: list[x509.GeneralName] = [x509.DNSName(name) for name in subject.dns]
+    names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in subject.ips]
+    return x509.SubjectAlternativeName(names) if names else None
+
+
+def _alternatives_of(extensions: x509.Extensions) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    try:
+        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return (), ()
+    dns = tuple(names.get_values_for_type(x509.DNSName))
+    return dns, tuple(str(ip) for ip in names.get_values_for_type(x509.IPAddress))
+
+
+def _request(csr: bytes) -> x509.CertificateSigningRequest:
+    request = x509.load_pem_x509_csr(csr)
+    if not request.is_signature_valid:
+        raise ValueError("the request is not signed by the key it carries: make a new one")
+    return request
+
+
+def _private(key: bytes) -> ec.EllipticCurvePrivateKey:
+    loaded = serialization.load_pem_private_key(key, password=None)
+    if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+        raise ValueError("not an elliptic-curve key: make one with new_key()")  # noqa: TRY004  # the value of the PEM, not its Python type
+    return loaded
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _public_pem(key: ec.EllipticCurvePublicKey) -> bytes:
+    return key.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def _certificate_pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)

@@ -1,0 +1,92 @@
+"""When a certificate has to be made anew: a chain of checks named for what they find. Pure.
+
+Source: cert-manager's policy chains; behaviour.md 2.5, renewal after two thirds of the life.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from certs import bundle, pki
+from certs.pki import KeyPair
+
+
+@dataclass(frozen=True)
+class Held:
+    """A certificate with its key as found, and what it is held against."""
+
+    pair: KeyPair | None
+    trusted: bytes = b""
+    """A PEM bundle: one of these has to have signed it."""
+    dns: tuple[str, ...] = ()
+
+
+Check: TypeAlias = Callable[[Held, KeyPair, dt.datetime], str | None]
+
+
+def reason_to_replace(held: Held, now: dt.datetime) -> str | None:
+    """Return why the serving certificate ``held`` has to be made anew, None while it need not."""
+    return _first(_LEAF, held, now)
+
+
+def reason_to_replace_ca(pair: KeyPair | None, now: dt.datetime) -> str | None:
+    """Return why the authority ``pair`` has to be followed by another, None while it need not."""
+    return _first(_AUTHORITY, Held(pair), now)
+
+
+def renewal(certificate: bytes) -> dt.datetime:
+    """Return the moment at which two thirds of the life of ``certificate`` are over."""
+    start, end = pki.started(certificate), pki.expiry(certificate)
+    return start + (end - start) * 2 / 3
+
+
+def made(certificate: bytes) -> dt.datetime:
+    """Return when ``certificate`` was made, which is later than the time from which it holds."""
+    return pki.started(certificate) + pki.BACKDATED
+
+
+def signer(authorities: Sequence[KeyPair], now: dt.datetime, settled: dt.timedelta) -> KeyPair:
+    """Return who signs now: the newest whose certificate all clients have had time to learn.
+
+    Shape: ``authorities`` newest first, at least one. Where none is that old, the oldest signs.
+    """
+    known = (pair for pair in authorities if now - made(pair.certificate) >= settled)
+    return next(known, authorities[-1])
+
+
+def _first(checks: Sequence[Check], held: Held, now: dt.datetime) -> str | None:
+    if held.pair is None:
+        return "there is none"
+    try:
+        found = (check(held, held.pair, now) for check in checks)
+        return next((reason for reason in found if reason), None)
+    except ValueError:
+        return "it cannot be read"
+
+
+def _key_mismatch(_held: Held, pair: KeyPair, _now: dt.datetime) -> str | None:
+    fits = pki.fits_key(pair.certificate, pair.key)
+    return None if fits else "its key is another one's"
+
+
+def _not_yet_valid(_held: Held, pair: KeyPair, now: dt.datetime) -> str | None:
+    return "it begins later" if pki.started(pair.certificate) > now else None
+
+
+def _expires_soon(_held: Held, pair: KeyPair, now: dt.datetime) -> str | None:
+    return "two thirds of its life are over" if renewal(pair.certificate) <= now else None
+
+
+def _names_differ(held: Held, pair: KeyPair, _now: dt.datetime) -> str | None:
+    same = set(pki.subject(pair.certificate).dns) == set(held.dns)
+    return None if same else "it is for other names"
+
+
+def _not_trusted(held: Held, pair: KeyPair, _now: dt.datetime) -> str | None:
+    signed = (pki.is_signed_by(pair.certificate, ca) for ca in bundle.certificates(held.trusted))
+    return None if any(signed) else "no authority that clients trust has signed it"
+
+
+_AUTHORITY: Final[tuple[Check, ...]] = (_key_mismatch, _not_yet_valid, _expires_soon)
+_LEAF: Final[tuple[Check, ...]] = (*_AUTHORITY, _names_differ, _not_trusted)

@@ -1,0 +1,181 @@
+"""Keeps the webhook's authority and serving certificate alive in two Secrets.
+
+``liqo-ca`` holds the authority with its key, which nobody else mounts; ``liqo-webhook-certs`` what
+the webhook serves with, and the bundle that API servers are told to trust.
+"""
+
+import base64
+import binascii
+import datetime as dt
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from apis import keys
+from apis.objects import Key, Object, named
+from certs import bundle, pki, policy
+from certs.pki import KeyPair
+from certs.policy import Held
+from kube.cluster import Cluster
+from kube.errors import AlreadyExistsError
+
+CA_SECRET: Final = "liqo-ca"  # noqa: S105  # the name, not a secret
+CA_LIFETIME: Final = dt.timedelta(days=365)
+LEAF_LIFETIME: Final = dt.timedelta(days=30)
+SETTLED: Final = dt.timedelta(minutes=5)
+"""What a new authority waits before it signs: all API servers have its certificate by then."""
+LOOK_AGAIN_S: Final = 3600.0
+LOOK_SOONEST_S: Final = 1.0
+
+_PAIRS: Final = (("tls.crt", "tls.key"), ("previous.crt", "previous.key"))
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """For whom the certificate is, where it is kept, and how long it lives."""
+
+    namespace: str = keys.LIQO_NAMESPACE
+    service: str = keys.WEBHOOK_SERVICE
+    ca_lifetime: dt.timedelta = CA_LIFETIME
+    leaf_lifetime: dt.timedelta = LEAF_LIFETIME
+    settled: dt.timedelta = SETTLED
+
+    @property
+    def dns(self) -> tuple[str, ...]:
+        """Return the names by which API servers call the Service."""
+        return (f"{self.service}.{self.namespace}.svc",)
+
+    @property
+    def ca_key(self) -> Key:
+        """Return where the authority is."""
+        return Key(self.namespace, CA_SECRET)
+
+    @property
+    def certs_key(self) -> Key:
+        """Return where the serving certificate is."""
+        return Key(self.namespace, keys.WEBHOOK_CERTS_SECRET)
+
+
+class RotationReconciler:
+    """Makes both Secrets, and makes them anew in time. Several replicas agree on what is stored."""
+
+    def __init__(
+        self, cluster: Cluster, clock: Callable[[], dt.datetime], settings: Settings | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._settings = settings or Settings()
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring both Secrets up to date; ``key`` is that of the serving certificate.
+
+        Raises:
+            ConflictError: another replica was faster: look again.
+        """
+        now = self._clock()
+        authorities = await self._authorities(now)
+        leaf = await self._leaf(key, authorities, now)
+        due = min(policy.renewal(leaf), policy.renewal(authorities[0].certificate))
+        seconds = (due - now).total_seconds()
+        return min(max(seconds, LOOK_SOONEST_S), LOOK_AGAIN_S)
+
+    async def _authorities(self, now: dt.datetime) -> list[KeyPair]:
+        where = self._settings.ca_key
+        secret = await self._cluster.get_live(keys.SECRET, where)
+        held = authorities_in(secret, now)
+        reason = policy.reason_to_replace_ca(held[0] if held else None, now)
+        if reason is None:
+            return held
+        name = f"liqo-webhook-ca-{now:%Y%m%dT%H%M%S}"
+        fresh = [pki.new_ca(name, now=now, lifetime=self._settings.ca_lifetime), *held[:1]]
+        try:
+            await self._store(where, secret, _authority_data(fresh))
+        except AlreadyExistsError:  # another replica made it first: that one counts for all
+            return await self._authorities(now)
+        logger.info("Made certificate authority", extra={"secret": str(where), "reason": reason})
+        return fresh
+
+    async def _leaf(self, where: Key, authorities: list[KeyPair], now: dt.datetime) -> bytes:
+        secret = await self._cluster.get_live(keys.SECRET, where)
+        data = _data(secret)
+        ours = (pair.certificate for pair in authorities)
+        trusted = bundle.merge(*ours, data.get("ca.crt", b""), now=now)
+        pair = _pair(data, *_PAIRS[0])
+        reason = policy.reason_to_replace(Held(pair, trusted, self._settings.dns), now)
+        if reason or pair is None:
+            pair = self._issued(authorities, now)
+        wanted = {"ca.crt": trusted, "tls.crt": pair.certificate, "tls.key": pair.key}
+        if wanted != data:
+            await self._store(where, secret, wanted)
+            fields = {"secret": str(where), "reason": reason or "the authorities changed"}
+            logger.info("Stored serving certificate", extra=fields)
+        return pair.certificate
+
+    def _issued(self, authorities: Sequence[KeyPair], now: dt.datetime) -> KeyPair:
+        settings = self._settings
+        return pki.issue(
+            policy.signer(authorities, now, settings.settled),
+            common_name=settings.dns[0],
+            dns=settings.dns,
+            server=True,
+            now=now,
+            lifetime=settings.leaf_lifetime,
+        )
+
+    async def _store(self, where: Key, found: Object | None, data: Mapping[str, bytes]) -> None:
+        """Write ``data``, and nothing else, if nobody wrote since ``found`` was read."""
+        encoded = {name: base64.b64encode(value).decode() for name, value in data.items()}
+        metadata: Object = {
+            "labels": {keys.WEBHOOK_LABEL: "true", keys.LIQO_MANAGED: "true"},
+            "annotations": {keys.WEBHOOK_SERVICE_NAME: self._settings.service},
+        }
+        if found is None:
+            secret = named(keys.SECRET, where, metadata=metadata, type="Opaque", data=encoded)
+            await self._cluster.create(keys.SECRET, secret)
+            return
+        metadata["resourceVersion"] = found["metadata"]["resourceVersion"]
+        gone = {name: None for name in found.get("data") or {} if name not in encoded}
+        changes: Object = {"metadata": metadata, "data": {**gone, **encoded}}
+        await self._cluster.patch(keys.SECRET, where, changes)
+
+
+def authorities_in(secret: Object | None, now: dt.datetime) -> list[KeyPair]:
+    """Return the authorities in the Secret ``liqo-ca`` that hold at ``now``, the newest first."""
+    data = _data(secret)
+    pairs = (_pair(data, *names) for names in _PAIRS)
+    return [pair for pair in pairs if pair and _holds(pair, now)]
+
+
+def trusted_in(secret: Object | None) -> bytes:
+    """Return the bundle in the Secret ``liqo-webhook-certs``, empty when there is none."""
+    return _data(secret).get("ca.crt", b"")
+
+
+def _holds(pair: KeyPair, now: dt.datetime) -> bool:
+    try:
+        begun = pki.started(pair.certificate) <= now < pki.expiry(pair.certificate)
+        return begun and pki.fits_key(pair.certificate, pair.key)
+    except ValueError:
+        return False
+
+
+def _authority_data(authorities: Sequence[KeyPair]) -> dict[str, bytes]:
+    data: dict[str, bytes] = {}
+    for (certificate, key), pair in zip(_PAIRS, authorities, strict=False):
+        data |= {certificate: pair.certificate, key: pair.key}
+    return data
+
+
+def _pair(data: Mapping[str, bytes], certificate: str, key: str) -> KeyPair | None:
+    found = data.get(certificate), data.get(key)
+    return KeyPair(found[0], found[1]) if found[0] and found[1] else None
+
+
+def _data(secret: Object | None) -> dict[str, bytes]:
+    encoded = (secret or {}).get("data") or {}
+    try:
+        return {name: base64.b64decode(value) for name, value in encoded.items()}
+    except (binascii.Error, ValueError):
+        return {}

@@ -1,0 +1,147 @@
+"""Certificates say what they should, hold as long as they should, and are refused otherwise."""
+
+import datetime as dt
+import ipaddress
+import subprocess
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from certs import pki
+from certs.pki import KeyPair, Subject
+
+NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+
+
+@pytest.fixture(scope="module", name="ca")
+def make_ca() -> KeyPair:
+    return pki.new_ca("pyliqo-ca", now=NOW, lifetime=10 * DAY)
+
+
+def extension(certificate: bytes, kind: type[x509.ExtensionType]) -> x509.ExtensionType:
+    loaded = x509.load_pem_x509_certificate(certificate)
+    return loaded.extensions.get_extension_for_class(kind).value
+
+
+def purposes(certificate: bytes) -> set[str]:
+    found = extension(certificate, x509.ExtendedKeyUsage)
+    assert isinstance(found, x509.ExtendedKeyUsage)
+    return {purpose.dotted_string for purpose in found}
+
+
+def test_an_authority_may_sign_and_nothing_else_may(ca: KeyPair) -> None:
+    leaf = pki.issue(ca, common_name="leaf", client=True, now=NOW, lifetime=DAY)
+    assert extension(ca.certificate, x509.BasicConstraints) == x509.BasicConstraints(
+        ca=True, path_length=None
+    )
+    assert extension(leaf.certificate, x509.BasicConstraints) == x509.BasicConstraints(
+        ca=False, path_length=None
+    )
+
+
+def test_a_leaf_names_its_subject(ca: KeyPair) -> None:
+    pair = pki.issue(
+        ca, common_name="webhook", organizations=["one", "two"], dns=["a.svc", "b"],
+        ips=["10.0.0.1", "::1"], server=True, now=NOW, lifetime=DAY,
+    )  # fmt: skip
+    wanted = Subject("webhook", ("one", "two"), ("a.svc", "b"), ("10.0.0.1", "::1"))
+    assert pki.subject(pair.certificate) == wanted
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "wanted"),
+    [
+        (True, False, {"1.3.6.1.5.5.7.3.1"}),
+        (False, True, {"1.3.6.1.5.5.7.3.2"}),
+        (True, True, {"1.3.6.1.5.5.7.3.1", "1.3.6.1.5.5.7.3.2"}),
+    ],
+)
+def test_a_leaf_serves_only_its_purpose(
+    ca: KeyPair, *, server: bool, client: bool, wanted: set[str]
+) -> None:
+    pair = pki.issue(ca, common_name="x", server=server, client=client, now=NOW, lifetime=DAY)
+    assert purposes(pair.certificate) == wanted
+
+
+def test_a_leaf_begins_an_hour_early_and_ends_in_time(ca: KeyPair) -> None:
+    pair = pki.issue(ca, common_name="x", client=True, now=NOW, lifetime=DAY)
+    assert pki.started(pair.certificate) == NOW - dt.timedelta(hours=1)
+    assert pki.expiry(pair.certificate) == NOW + DAY
+
+
+def test_a_leaf_never_outlives_its_authority(ca: KeyPair) -> None:
+    pair = pki.issue(ca, common_name="x", client=True, now=NOW, lifetime=100 * DAY)
+    assert pki.expiry(pair.certificate) == pki.expiry(ca.certificate) == NOW + 10 * DAY
+
+
+def test_key_and_certificate_belong_together(ca: KeyPair) -> None:
+    one = pki.issue(ca, common_name="x", client=True, now=NOW, lifetime=DAY)
+    other = pki.issue(ca, common_name="x", client=True, now=NOW, lifetime=DAY)
+    assert pki.fits_key(one.certificate, one.key)
+    assert not pki.fits_key(one.certificate, other.key)
+
+
+def test_only_the_authority_that_signed_is_recognised(ca: KeyPair) -> None:
+    other = pki.new_ca("pyliqo-ca", now=NOW, lifetime=DAY)  # the same name, another key
+    pair = pki.issue(ca, common_name="x", client=True, now=NOW, lifetime=DAY)
+    assert pki.is_signed_by(pair.certificate, ca.certificate)
+    assert not pki.is_signed_by(pair.certificate, other.certificate)
+    assert pki.is_signed_by(ca.certificate, ca.certificate)
+
+
+def test_a_request_is_signed_as_it_asks(ca: KeyPair) -> None:
+    key = pki.new_key()
+    csr = pki.new_csr(key, common_name="rome", organizations=["liqo.io"], dns=["x"], ips=["::1"])
+    certificate = pki.sign(ca, csr, client=True, now=NOW, lifetime=DAY)
+    assert pki.subject(csr) == pki.subject(certificate)
+    assert pki.subject(certificate) == Subject("rome", ("liqo.io",), ("x",), ("::1",))
+    assert pki.fits_key(certificate, key)
+    assert pki.is_signed_by(certificate, ca.certificate)
+
+
+def test_a_request_for_another_key_is_refused(ca: KeyPair) -> None:
+    csr = pki.new_csr(pki.new_key(), common_name="rome")
+    request = x509.load_pem_x509_csr(csr).public_bytes(serialization.Encoding.DER)
+    forged = x509.load_der_x509_csr(request.replace(b"rome", b"ropa"))
+    with pytest.raises(ValueError, match="not signed by the key"):
+        pki.sign(
+            ca, forged.public_bytes(serialization.Encoding.PEM), client=True, now=NOW, lifetime=DAY
+        )
+
+
+@pytest.mark.parametrize("nonsense", [b"", b"-----BEGIN CERTIFICATE REQUEST-----\nAA==\n", b"\xff"])
+def test_what_is_no_request_is_refused(ca: KeyPair, nonsense: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        pki.sign(ca, nonsense, client=True, now=NOW, lifetime=DAY)
+
+
+def test_a_key_on_another_curve_is_refused() -> None:
+    key = rsa.generate_private_key(65537, 2048).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    with pytest.raises(ValueError, match="elliptic-curve"):
+        pki.new_csr(key, common_name="rome")
+
+
+def test_a_key_is_never_shown(ca: KeyPair) -> None:
+    assert "PRIVATE" not in repr(ca)
+
+
+def test_openssl_agrees(ca: KeyPair, tmp_path: Path) -> None:
+    pair = pki.issue(
+        ca, common_name="x", dns=["liqo-webhook.liqo.svc"], ips=[str(ipaddress.ip_address(1))],
+        server=True, now=NOW, lifetime=DAY,
+    )  # fmt: skip
+    for name, content in (("ca", ca.certificate), ("leaf", pair.certificate)):
+        (tmp_path / name).write_bytes(content)
+    at = str(int(NOW.timestamp()))
+    command = ["openssl", "verify", "-x509_strict", "-purpose", "sslserver", "-attime", at]
+    command += ["-verify_hostname", "liqo-webhook.liqo.svc", "-CAfile", "ca", "leaf"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "leaf: OK", done.stderr

@@ -1,0 +1,94 @@
+"""When certificates are made anew, and what a bundle holds; the clock is fixed."""
+
+import datetime as dt
+
+import pytest
+
+from certs import bundle, pki, policy
+from certs.pki import KeyPair
+from certs.policy import Held
+
+NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+DNS = ("liqo-webhook.liqo.svc",)
+CA = pki.new_ca("one", now=NOW, lifetime=365 * DAY)
+OTHER = pki.new_ca("two", now=NOW, lifetime=365 * DAY)
+
+
+def leaf(ca: KeyPair = CA, now: dt.datetime = NOW, dns: tuple[str, ...] = DNS) -> KeyPair:
+    return pki.issue(ca, common_name="webhook", dns=dns, server=True, now=now, lifetime=30 * DAY)
+
+
+LEAF = leaf()
+
+
+@pytest.mark.parametrize(
+    ("pair", "at", "reason"),
+    [
+        pytest.param(LEAF, NOW, None, id="fresh"),
+        pytest.param(LEAF, NOW + 19 * DAY, None, id="before two thirds"),
+        pytest.param(LEAF, NOW + 20 * DAY, "two thirds", id="after two thirds"),
+        pytest.param(LEAF, NOW + 31 * DAY, "two thirds", id="ended"),
+        pytest.param(LEAF, NOW - DAY, "begins later", id="clock went back"),
+        pytest.param(LEAF, NOW - dt.timedelta(minutes=30), None, id="clock went back a little"),
+        pytest.param(None, NOW, "there is none", id="none"),
+        pytest.param(KeyPair(b"x", b"y"), NOW, "cannot be read", id="garbage"),
+        pytest.param(KeyPair(LEAF.certificate[:99], LEAF.key), NOW, "cannot be read", id="cut"),
+        pytest.param(KeyPair(LEAF.certificate, b""), NOW, "cannot be read", id="no key"),
+        pytest.param(KeyPair(LEAF.certificate, OTHER.key), NOW, "another one's", id="wrong key"),
+        pytest.param(leaf(dns=("x.liqo.svc",)), NOW, "other names", id="names"),
+        pytest.param(leaf(OTHER), NOW, "no authority", id="signer"),
+    ],
+)
+def test_the_reason_to_replace_a_leaf(
+    pair: KeyPair | None, at: dt.datetime, reason: str | None
+) -> None:
+    found = policy.reason_to_replace(Held(pair, CA.certificate, DNS), at)
+
+    assert reason in found if found and reason else found == reason
+
+
+@pytest.mark.parametrize(
+    ("pair", "at", "reason"),
+    [
+        (CA, NOW + 200 * DAY, None),
+        (CA, NOW + 250 * DAY, "two thirds"),
+        (CA, NOW - DAY, "begins later"),
+        (KeyPair(CA.certificate, OTHER.key), NOW, "another one's"),
+        (None, NOW, "there is none"),
+    ],
+)
+def test_the_reason_to_replace_an_authority(
+    pair: KeyPair | None, at: dt.datetime, reason: str | None
+) -> None:
+    found = policy.reason_to_replace_ca(pair, at)
+
+    assert reason in found if found and reason else found == reason
+
+
+def test_a_leaf_never_outlives_its_authority() -> None:
+    short = pki.new_ca("short", now=NOW, lifetime=DAY)
+
+    assert pki.expiry(leaf(short).certificate) == pki.expiry(short.certificate)
+
+
+def test_a_new_authority_signs_once_it_is_known() -> None:
+    settled = dt.timedelta(minutes=5)
+    newest = pki.new_ca("new", now=NOW + DAY, lifetime=365 * DAY)
+
+    assert policy.signer([newest, CA], NOW + DAY, settled) is CA
+    assert policy.signer([newest, CA], NOW + DAY + settled, settled) is newest
+    assert policy.signer([newest], NOW + DAY, settled) is newest
+
+
+def test_a_bundle_holds_old_and_new_once_and_nothing_that_ended() -> None:
+    ended = pki.new_ca("ended", now=NOW - 10 * DAY, lifetime=DAY).certificate
+    new, old = OTHER.certificate, CA.certificate
+    text = b"# a comment\r\n" + old.replace(b"\n", b"\r\n")
+    bad = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+    merged = bundle.merge(new, ended + text + bad, old, CA.key, now=NOW)
+
+    assert merged == new + old
+    assert bundle.merge(merged, now=NOW) == merged
+    assert bundle.merge(b"", now=NOW) == b""

@@ -1,0 +1,163 @@
+"""Both Secrets over their life, on the fake and on a real API server."""
+
+import asyncio
+import base64
+import datetime as dt
+
+from apis import keys
+from apis.objects import Key, Object
+from certs import pki, policy, rotation
+from certs.rotation import RotationReconciler, Settings
+from kube.cluster import Cluster
+from kube.errors import AlreadyExistsError, ConflictError
+
+NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> dt.datetime:
+        return self.now
+
+
+async def data(cluster: Cluster, key: Key) -> dict[str, bytes]:
+    found = await cluster.get_live(keys.SECRET, key)
+    assert found
+    return {name: base64.b64decode(value) for name, value in found["data"].items()}
+
+
+async def secrets(cluster: Cluster, settings: Settings) -> list[Object | None]:
+    where = (settings.ca_key, settings.certs_key)
+    return [await cluster.get_live(keys.SECRET, key) for key in where]
+
+
+async def test_the_first_look_makes_both_and_the_second_writes_nothing(
+    cluster: Cluster, namespace: str
+) -> None:
+    settings = Settings(namespace=namespace)
+    reconciler = RotationReconciler(cluster, Clock(), settings)
+
+    again_s = await reconciler.reconcile(settings.certs_key)
+    made = await secrets(cluster, settings)
+    await reconciler.reconcile(settings.certs_key)
+
+    assert again_s == rotation.LOOK_AGAIN_S
+    assert await secrets(cluster, settings) == made
+    served = await data(cluster, settings.certs_key)
+    assert sorted(served) == ["ca.crt", "tls.crt", "tls.key"]
+    assert pki.is_signed_by(served["tls.crt"], served["ca.crt"])
+    assert pki.subject(served["tls.crt"]).dns == (f"liqo-webhook.{namespace}.svc",)
+    assert (await data(cluster, settings.ca_key))["tls.key"] not in served.values()
+
+
+async def test_replicas_at_first_boot_agree(cluster: Cluster, namespace: str) -> None:
+    settings = Settings(namespace=namespace)
+    replicas = [RotationReconciler(cluster, Clock(), settings) for _ in range(5)]
+
+    async def boot(replica: RotationReconciler) -> None:
+        while True:
+            try:
+                await replica.reconcile(settings.certs_key)
+            except AlreadyExistsError:
+                continue  # as the queue does: look again
+            return
+
+    await asyncio.gather(*(boot(replica) for replica in replicas))
+
+    authority = await data(cluster, settings.ca_key)
+    served = await data(cluster, settings.certs_key)
+    assert served["ca.crt"] == authority["tls.crt"]
+    assert pki.is_signed_by(served["tls.crt"], authority["tls.crt"])
+
+
+async def test_a_year_of_hourly_looks_never_breaks_trust(cluster: Cluster, namespace: str) -> None:
+    settings = Settings(namespace=namespace)
+    clock = Clock()
+    reconciler = RotationReconciler(cluster, clock, settings)
+    leaves, authorities = set(), set()
+    trusted_before = b""
+
+    for _ in range(150):
+        await reconciler.reconcile(settings.certs_key)
+        served = await data(cluster, settings.certs_key)
+        leaves.add(served["tls.crt"])
+        authorities.add((await data(cluster, settings.ca_key))["tls.crt"])
+        # Whoever still has the bundle of the look before trusts what is served now, and before.
+        pair = pki.KeyPair(served["tls.crt"], served["tls.key"])
+        held = policy.Held(pair, trusted_before, settings.dns)
+        if trusted_before:
+            assert policy.reason_to_replace(held, clock.now) is None
+        trusted_before = served["ca.crt"]
+        clock.now += 5 * DAY
+
+    assert len(authorities) >= 3
+    assert len(leaves) >= 30
+
+
+async def test_a_lost_leaf_and_a_lost_authority_are_made_anew(
+    cluster: Cluster, namespace: str
+) -> None:
+    settings = Settings(namespace=namespace)
+    clock = Clock()
+    reconciler = RotationReconciler(cluster, clock, settings)
+    await reconciler.reconcile(settings.certs_key)
+    before = await data(cluster, settings.certs_key)
+
+    await delete(cluster, settings.certs_key)
+    await reconciler.reconcile(settings.certs_key)
+    leaf = await data(cluster, settings.certs_key)
+    assert leaf["ca.crt"] == before["ca.crt"]
+    assert pki.is_signed_by(leaf["tls.crt"], before["ca.crt"])
+
+    await delete(cluster, settings.ca_key)
+    clock.now += DAY
+    await reconciler.reconcile(settings.certs_key)
+    after = await data(cluster, settings.certs_key)
+    assert after["tls.crt"] == leaf["tls.crt"]
+    assert after["ca.crt"].endswith(leaf["ca.crt"])
+    assert after["ca.crt"] != leaf["ca.crt"]
+
+
+async def test_garbage_and_strange_keys_are_replaced(cluster: Cluster, namespace: str) -> None:
+    settings = Settings(namespace=namespace)
+    reconciler = RotationReconciler(cluster, Clock(), settings)
+    await reconciler.reconcile(settings.certs_key)
+    garbage = {"data": {"tls.crt": "AAAA", "tls.key": None, "more": "AAAA"}}
+    await cluster.patch(keys.SECRET, settings.certs_key, garbage)
+
+    await reconciler.reconcile(settings.certs_key)
+
+    served = await data(cluster, settings.certs_key)
+    assert sorted(served) == ["ca.crt", "tls.crt", "tls.key"]
+    assert pki.fits_key(served["tls.crt"], served["tls.key"])
+
+
+async def test_a_slower_replica_does_not_overwrite(cluster: Cluster, namespace: str) -> None:
+    settings = Settings(namespace=namespace)
+    clock = Clock()
+    first, second = (RotationReconciler(cluster, clock, settings) for _ in range(2))
+    await first.reconcile(settings.certs_key)
+    clock.now += 25 * DAY
+
+    found = await asyncio.gather(
+        first.reconcile(settings.certs_key),
+        second.reconcile(settings.certs_key),
+        return_exceptions=True,
+    )
+
+    failed = [one for one in found if isinstance(one, BaseException)]
+    assert all(isinstance(one, ConflictError) for one in failed)
+    await second.reconcile(settings.certs_key)
+    served = await data(cluster, settings.certs_key)
+    assert pki.fits_key(served["tls.crt"], served["tls.key"])
+
+
+async def delete(cluster: Cluster, key: Key) -> None:
+    found = await cluster.get_live(keys.SECRET, key)
+    assert found
+    await cluster.delete(keys.SECRET, key, uid=found["metadata"]["uid"])
