@@ -1,0 +1,98 @@
+"""AdmissionReviews as an API server sends them, and what a webhook may look up."""
+
+import base64
+import json
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from apis import keys
+from apis.objects import Key, Kind, Object, named
+from kube.errors import KubeError
+
+
+class Known:
+    """A ``handlers.Lookup`` over a dict; ``error`` is what every look-up raises."""
+
+    def __init__(self, *objects: tuple[Kind, Object], error: KubeError | None = None) -> None:
+        self._objects = {(kind, _key(obj)): obj for kind, obj in objects}
+        self._error = error
+        self.asked: list[tuple[Kind, Key]] = []
+
+    def get(self, kind: Kind, key: Key) -> Object | None:
+        self.asked.append((kind, key))
+        if self._error:
+            raise self._error
+        return self._objects.get((kind, key))
+
+    def all(self, kind: Kind) -> Mapping[Key, Object]:
+        if self._error:
+            raise self._error
+        return {key: obj for (found, key), obj in self._objects.items() if found == kind}
+
+    def within(self, seconds: float) -> "Known":
+        return self
+
+
+def _key(obj: Object) -> Key:
+    return Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+
+def offloading(namespace: str = "shop", *, name: str = keys.OFFLOADING_NAME, **spec: Any) -> Object:
+    return named(keys.NAMESPACE_OFFLOADING, Key(namespace, name), spec=spec)
+
+
+def namespace(name: str, *, is_labelled: bool = True) -> Object:
+    labels = {"liqo.io/scheduling-enabled": "true"} if is_labelled else {}
+    return named(keys.NAMESPACE, Key("", name), metadata={"labels": labels})
+
+
+def review(
+    obj: Object | None,
+    *,
+    kind: Kind = keys.POD,
+    operation: str = "CREATE",
+    namespace: str = "shop",
+    **request: Any,
+) -> Object:
+    resource = {"group": kind.group, "version": kind.version, "resource": kind.plural}
+    shape = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": shape,
+            "resource": resource,
+            "requestKind": shape,
+            "requestResource": resource,
+            "name": "web",
+            "namespace": namespace,
+            "operation": operation,
+            "userInfo": {"username": "admin", "groups": ["system:authenticated"]},
+            "object": obj,
+            "oldObject": None,
+            "dryRun": False,
+            "options": {"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions"},
+            **request,
+        },
+    }
+
+
+def body(*args: Any, **kwargs: Any) -> bytes:
+    return json.dumps(review(*args, **kwargs)).encode()
+
+
+def patch_of(answer: Object) -> list[Object]:
+    encoded = answer["response"].get("patch")
+    found: list[Object] = json.loads(base64.b64decode(encoded)) if encoded else []
+    return found
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(3000):
+        if holds():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it did not come true in thirty seconds")

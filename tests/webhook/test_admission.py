@@ -1,0 +1,201 @@
+"""AdmissionReviews off the wire, hostile ones among them. Source: admission.md 2-9; security D8."""
+
+import json
+from typing import Any
+
+import pytest
+
+from apis import keys
+from tests.webhook.reviews import body, offloading, patch_of, review
+from webhook import admission
+from webhook.admission import Admitted, DeniedError, Judge, MalformedError, Request
+
+UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
+POD = {"metadata": {"name": "web"}, "spec": {}}
+
+
+def judge(answer: Admitted | DeniedError) -> Judge:
+    def handler(request: Request) -> Admitted:
+        if isinstance(answer, DeniedError):
+            raise answer
+        return answer
+
+    return Judge(keys.POD, frozenset({"CREATE", "DELETE"}), handler)
+
+
+ALLOWING = judge(Admitted())
+
+
+def test_an_answer_repeats_version_and_uid_and_no_patch() -> None:
+    answer = admission.review(body(POD), ALLOWING)
+
+    assert answer == {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": UID, "allowed": True, "auditAnnotations": {"verdict": "allowed"}},
+    }
+
+
+def test_a_change_comes_with_its_type() -> None:
+    operations = [{"op": "add", "path": "/spec/x", "value": "ü"}]
+
+    answer = admission.review(body(POD), judge(Admitted(operations)))
+
+    assert answer["response"]["patchType"] == "JSONPatch"
+    assert patch_of(answer) == operations
+
+
+def test_a_refusal_has_code_reason_and_one_short_sentence() -> None:
+    denied = DeniedError("spec.x:\r\nno " + "x" * 300, code=422)
+
+    response = admission.review(body(POD), judge(denied))["response"]
+
+    assert response["allowed"] is False
+    assert (response["status"]["code"], response["status"]["reason"]) == (422, "Invalid")
+    message = response["status"]["message"]
+    assert len(message) == 256
+    assert message.startswith("spec.x:  no")
+    assert message.isprintable()
+    assert response["auditAnnotations"] == {"verdict": "denied", "reason": message}
+
+
+def test_warnings_are_short_printable_and_few() -> None:
+    warnings = ["a\nb", "x" * 1000, *["more"] * 30]
+
+    response = admission.review(body(POD), judge(Admitted(warnings=warnings)))["response"]
+
+    assert response["warnings"][0] == "a b"
+    assert all(len(text) <= 256 and text.isprintable() for text in response["warnings"])
+    assert sum(map(len, response["warnings"])) <= 4096
+
+
+@pytest.mark.parametrize("name", ["oldObject", "options", "dryRun", "userInfo", "name"])
+@pytest.mark.parametrize("is_null", [True, False])
+def test_what_may_be_missing_is_not_missed(name: str, *, is_null: bool) -> None:
+    sent = review(POD)
+    sent["request"].pop(name)
+    if is_null:
+        sent["request"][name] = None
+
+    assert admission.review(json.dumps(sent).encode(), ALLOWING)["response"]["allowed"]
+
+
+def test_a_delete_has_only_an_old_object() -> None:
+    sent = body(None, operation="DELETE", oldObject=POD)
+
+    assert admission.review(sent, ALLOWING)["response"]["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        pytest.param({"operation": "UPDATE", "oldObject": POD}, "not UPDATE", id="operation"),
+        pytest.param({"operation": "CONNECT"}, "not CONNECT", id="CONNECT"),
+        pytest.param({"operation": "EXPLODE"}, "not EXPLODE", id="unknown operation"),
+        pytest.param({"subResource": "status"}, "not pods/status", id="subresource"),
+        pytest.param({"kind_": "nodes"}, "not nodes", id="another kind"),
+        pytest.param({"version": "v2"}, "not pods v2", id="another version"),
+    ],
+)
+def test_what_it_is_not_for_is_refused_explicitly(request_: dict[str, Any], message: str) -> None:
+    sent = review(POD)
+    resource = sent["request"]["resource"]
+    resource["resource"] = request_.pop("kind_", "pods")
+    resource["version"] = request_.pop("version", "v1")
+    sent["request"] |= request_
+
+    response = admission.review(json.dumps(sent).encode(), ALLOWING)["response"]
+
+    assert response["allowed"] is False
+    assert response["status"]["code"] == 400
+    assert message in response["status"]["message"]
+    assert "correct its configuration" in response["status"]["message"]
+
+
+def test_a_custom_kind_is_known_by_group_and_plural() -> None:
+    kind = keys.NAMESPACE_OFFLOADING
+    only = Judge(kind, frozenset({"CREATE"}), lambda _request: Admitted())
+
+    assert admission.review(body(offloading(), kind=kind), only)["response"]["allowed"]
+
+
+HOSTILE = [
+    pytest.param(b"", id="nothing"),
+    pytest.param(b"{", id="half"),
+    pytest.param(b"null", id="null"),
+    pytest.param(b"[]", id="list"),
+    pytest.param(b'"x"', id="string"),
+    pytest.param(b"{}", id="empty"),
+    pytest.param(body(POD)[:-1], id="cut"),
+    pytest.param(body(POD) + b"{}", id="two values"),
+    pytest.param(b"[" * 100_000, id="deep, open"),
+    pytest.param(b"[" * 100_000 + b"]" * 100_000, id="deep lists"),
+    pytest.param(b'{"a":' * 100_000 + b"1" + b"}" * 100_000, id="deep objects"),
+    pytest.param(b"[" * 250 + b"]" * 250, id="a little too deep"),
+    pytest.param(b'{"a": NaN}', id="NaN"),
+    pytest.param(b'{"a": Infinity}', id="Infinity"),
+    pytest.param(b'{"a": -Infinity}', id="-Infinity"),
+    pytest.param(b'{"a": 1e999}', id="beyond double"),
+    pytest.param(b'{"a": ' + b"9" * 5000 + b"}", id="5000 digits"),
+    pytest.param(b'{"a": 1, "a": 2}', id="key twice"),
+    pytest.param(
+        body(POD).replace(b'"spec": {}', b'"spec": {}, "spec": {"x": 1}'), id="spec twice"
+    ),
+    pytest.param(b'{"a": "\\ud800"}', id="lone surrogate"),
+    pytest.param(b'{"\\udc00": 1}', id="lone surrogate in a key"),
+    pytest.param(b'{"a": "\xff"}', id="not UTF-8"),
+    pytest.param(b"\xef\xbb\xbf" + body(POD), id="byte-order mark"),
+    pytest.param(body(POD).decode().encode("utf-16"), id="UTF-16"),
+    pytest.param(body(POD).decode().encode("utf-32"), id="UTF-32"),
+    pytest.param(b'{"a": 01}', id="leading zero"),
+    pytest.param(b"{'a': 1}", id="single quotes"),
+    pytest.param(b'{"a": "\x01"}', id="control character"),
+    pytest.param(b"\x1f\x8b\x08\x00\x00", id="gzip"),
+    pytest.param(body(POD, uid=""), id="no uid"),
+    pytest.param(body(POD, uid=5), id="uid a number"),
+    pytest.param(body(POD, uid=None), id="uid null"),
+    pytest.param(body(POD, resource="pods"), id="resource a string"),
+    pytest.param(body(POD, operation=["CREATE"]), id="operation a list"),
+    pytest.param(body(POD, userInfo="root"), id="user a string"),
+    pytest.param(body(POD, dryRun="yes"), id="dry run a string"),
+    pytest.param(body([POD]), id="object a list"),
+    pytest.param(body(None), id="no object"),
+    pytest.param(body(None, operation="DELETE"), id="no old object"),
+    pytest.param(body(POD).replace(b"k8s.io/v1", b"k8s.io/v1beta1"), id="v1beta1"),
+    pytest.param(body(POD).replace(b"AdmissionReview", b"Review"), id="another kind"),
+    pytest.param(b'{"request": ' + b'{"uid": "x"}' + b"}", id="no version"),
+    pytest.param(
+        b'{"a": {' + b",".join(b'"%d":0' % n for n in range(500_000)) + b"}}", id="many keys"
+    ),
+]
+
+
+@pytest.mark.parametrize("sent", HOSTILE)
+def test_a_hostile_body_is_malformed_and_the_answer_is_json(sent: bytes) -> None:
+    with pytest.raises(MalformedError) as malformed:
+        admission.review(sent, ALLOWING)
+
+    answer = json.dumps(admission.malformed(malformed.value)).encode()
+    assert json.loads(answer)["response"]["allowed"] is False
+    assert len(json.loads(answer)["response"]["status"]["message"]) <= 256
+
+
+def test_what_is_malformed_keeps_its_uid() -> None:
+    with pytest.raises(MalformedError) as malformed:
+        admission.review(body(POD, operation=5), ALLOWING)
+
+    assert admission.malformed(malformed.value)["response"]["uid"] == UID
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ["😀 \u2028 \x7f", "\\u0000", "{" * 300 + "[" * 300, "\\", '"', "x" * 300_000],
+)
+def test_odd_text_in_an_object_is_none_of_our_business(odd: str) -> None:
+    sent = {**POD, "odd": {odd: [odd, 10**300, 1e300, -0.0]}}
+
+    assert admission.review(body(sent), ALLOWING)["response"]["allowed"]
+
+
+def test_a_pair_of_surrogates_is_a_character() -> None:
+    assert admission.decode(b'{"a": "\\ud83d\\ude00"}') == {"a": "😀"}

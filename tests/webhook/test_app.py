@@ -1,0 +1,270 @@
+"""The paths, over Flask's test client. Source: admission.md 1-13; behaviour.md 3.1-3.2."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jsonpatch
+import pytest
+from flask.testing import FlaskClient
+
+from apis import keys
+from apis.objects import Object
+from kube.errors import NotReachableError
+from tests.webhook.reviews import Known, body, namespace, offloading, patch_of, review
+from webhook import app
+
+POD_PATHS = ("/mutate/pod", "/mutate/pod/early")
+VALIDATE = "/validate/namespace-offloading"
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"generateName": "web-"},
+    "spec": {"containers": [{"name": "main", "image": "nginx", "fromTheFuture": 1}]},
+}
+DOWN = NotReachableError("no answer in time")
+
+
+def client(known: Known) -> FlaskClient:
+    return app.create_app(known, runtime_class="liqo").test_client()
+
+
+def post(known: Known, path: str, sent: bytes, **kwargs: Any) -> Any:
+    return client(known).post(path, data=sent, content_type="application/json", **kwargs)
+
+
+def answer(known: Known, path: str, obj: Object | None = POD, **kwargs: Any) -> Object:
+    found = post(known, path, body(obj, **kwargs))
+    assert found.status_code == 200
+    verdict: Object = found.get_json()
+    return verdict
+
+
+OFFLOADED = Known((keys.NAMESPACE_OFFLOADING, offloading(podOffloadingStrategy="Remote")))
+
+
+@pytest.mark.parametrize("path", POD_PATHS)
+def test_a_pod_is_changed_where_its_namespace_is_offloaded(path: str) -> None:
+    found = answer(OFFLOADED, path)
+
+    changed = jsonpatch.apply_patch(POD, patch_of(found))
+    assert changed["spec"]["tolerations"][0]["key"] == "virtual-node.liqo.io/not-allowed"
+    assert changed["spec"]["containers"] == POD["spec"]["containers"]  # type: ignore[index]  # JSON
+    assert found["response"]["auditAnnotations"] == {"verdict": "offloaded: Remote"}
+
+
+def test_a_labelled_namespace_without_offloading_is_refused_early_with_the_cure() -> None:
+    found = answer(Known((keys.NAMESPACE, namespace("shop"))), "/mutate/pod")["response"]
+
+    assert found["allowed"] is False
+    assert found["status"]["code"] == 500
+    for part in ("namespace shop", "create or correct", "remove the label", "try again"):
+        assert part in found["status"]["message"]
+
+
+@pytest.mark.parametrize("path", POD_PATHS)
+def test_a_pod_outside_is_untouched(path: str) -> None:
+    known = Known((keys.NAMESPACE, namespace("shop", is_labelled=False)))
+
+    found = answer(known, path)["response"]
+
+    assert found["allowed"] is True
+    assert "patch" not in found
+
+
+def test_an_offloading_that_ends_places_no_pod_any_more() -> None:
+    ending = offloading(podOffloadingStrategy="Remote")
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    known = Known((keys.NAMESPACE_OFFLOADING, ending), (keys.NAMESPACE, namespace("shop")))
+
+    early = answer(known, "/mutate/pod/early")["response"]
+    labelled = answer(known, "/mutate/pod")["response"]
+
+    assert "patch" not in early
+    assert early["allowed"] is True
+    assert labelled["allowed"] is False
+
+
+def test_the_early_hook_looks_up_one_object() -> None:
+    known = Known((keys.NAMESPACE, namespace("shop", is_labelled=False)))
+
+    answer(known, "/mutate/pod/early")
+
+    assert [kind for kind, _ in known.asked] == [keys.NAMESPACE_OFFLOADING]
+
+
+def test_an_early_pod_never_waits_for_an_api_server_that_is_down() -> None:
+    found = answer(Known(error=DOWN), "/mutate/pod/early")["response"]
+
+    assert found["allowed"] is True
+    assert found["auditAnnotations"] == {"verdict": "unchanged: cannot be judged"}
+
+
+@pytest.mark.parametrize("path", ["/mutate/pod", VALIDATE])
+def test_a_lookup_that_failed_is_no_answer(path: str) -> None:
+    kind = keys.NAMESPACE_OFFLOADING if path == VALIDATE else keys.POD
+    obj = offloading() if path == VALIDATE else POD
+
+    found = post(Known(error=DOWN), path, body(obj, kind=kind))
+
+    assert found.status_code == 503
+    assert "try again" in found.get_json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_allowed"), [("/mutate/pod", False), ("/mutate/pod/early", True)]
+)
+def test_an_offloading_that_cannot_be_read(path: str, *, is_allowed: bool) -> None:
+    known = Known((keys.NAMESPACE_OFFLOADING, offloading(podOffloadingStrategy="Nowhere")))
+
+    assert answer(known, path)["response"]["allowed"] is is_allowed
+
+
+def test_the_namespace_is_that_of_the_request() -> None:
+    elsewhere = {**POD, "metadata": {"name": "web", "namespace": ""}}
+
+    assert patch_of(answer(OFFLOADED, "/mutate/pod", elsewhere))
+
+
+def test_validation_knows_the_cluster_and_the_others() -> None:
+    config = {
+        "metadata": {"namespace": "liqo", "name": "clusterid-configmap"},
+        "data": {"CLUSTER_ID": "rome"},
+    }
+    known = Known((keys.CONFIG_MAP, config), (keys.NAMESPACE_OFFLOADING, offloading("b")))
+    wanted = offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="b-rome")
+
+    found = answer(known, VALIDATE, wanted, kind=keys.NAMESPACE_OFFLOADING)["response"]
+
+    assert found["allowed"] is False
+    assert "already that of b" in found["status"]["message"]
+
+
+def test_an_update_is_judged_against_the_old_object() -> None:
+    found = answer(
+        Known(error=DOWN),
+        VALIDATE,
+        offloading(podOffloadingStrategy="Remote"),
+        kind=keys.NAMESPACE_OFFLOADING,
+        operation="UPDATE",
+        oldObject=offloading(),
+    )["response"]
+
+    assert found["allowed"] is True
+    assert "not evicted" in found["warnings"][0]
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8"])
+def test_json_is_taken(content_type: str) -> None:
+    sent = client(OFFLOADED).post("/mutate/pod", data=body(POD), content_type=content_type)
+
+    assert sent.status_code == 200
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/yaml", "", "x"])
+def test_another_type_is_415(content_type: str) -> None:
+    sent = client(OFFLOADED).post("/mutate/pod", data=body(POD), content_type=content_type)
+
+    assert sent.status_code == 415
+
+
+def test_an_encoded_body_is_415() -> None:
+    assert (
+        post(OFFLOADED, "/mutate/pod", b"", headers={"Content-Encoding": "gzip"}).status_code == 415
+    )
+
+
+@pytest.mark.parametrize("method", ["get", "put", "delete", "patch"])
+def test_another_method_is_405(method: str) -> None:
+    assert getattr(client(OFFLOADED), method)("/mutate/pod").status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/mutate/pod/", "/mutate", "/mutate/pods", "//mutate/pod", "/"])
+def test_another_path_is_404_and_nothing_is_redirected(path: str) -> None:
+    assert post(OFFLOADED, path, body(POD)).status_code == 404
+
+
+def test_seven_megabytes_pass_and_more_are_413() -> None:
+    empty = len(body({**POD, "padding": ""}))
+    fits = body({**POD, "padding": "x" * (app.MAX_BODY - empty)})
+
+    assert post(OFFLOADED, "/mutate/pod", fits).status_code == 200
+    assert post(OFFLOADED, "/mutate/pod", fits + b" ").status_code == 413
+
+
+def test_what_is_malformed_is_400_with_the_uid() -> None:
+    found = post(OFFLOADED, "/mutate/pod", body(POD, operation=5))
+
+    assert found.status_code == 400
+    assert found.get_json()["response"]["uid"] == review(POD)["request"]["uid"]
+
+
+@pytest.mark.parametrize("spec", [None, [], "x", {"tolerations": {}}, {"affinity": 1}])
+def test_a_pod_of_another_shape_is_400(spec: Any) -> None:
+    assert post(OFFLOADED, "/mutate/pod", body({**POD, "spec": spec})).status_code == 400
+
+
+def test_probes() -> None:
+    is_ready = [False]
+    probed = app.create_app(OFFLOADED, runtime_class="liqo", is_ready=lambda: is_ready[0])
+
+    assert probed.test_client().get("/healthz").status_code == 200
+    assert probed.test_client().get("/readyz").status_code == 503
+    is_ready[0] = True
+    assert probed.test_client().get("/readyz").status_code == 200
+
+
+def counted(known: Known, path: str, verdict: str) -> float:
+    line = f'webhook_reviews_total{{path="{path}",verdict="{verdict}"}} '
+    text = client(known).get("/metrics").get_data(as_text=True)
+    return next((float(found[len(line) :]) for found in text.splitlines() if line in found), 0)
+
+
+def test_verdicts_are_counted() -> None:
+    before = counted(OFFLOADED, "/mutate/pod", "changed")
+
+    answer(OFFLOADED, "/mutate/pod")
+
+    assert counted(OFFLOADED, "/mutate/pod", "changed") == before + 1
+
+
+@pytest.mark.parametrize(
+    ("timeout", "seconds"),
+    [
+        ("10s", 8),
+        ("1s", 0.8),
+        ("500ms", 0.4),
+        ("1m0s", 24),
+        ("2.5s", 2),
+        (None, 8),
+        ("", 8),
+        ("soon", 8),
+        ("0s", 8),
+        ("-5s", 8),
+        ("9" * 50 + "s", 8),
+    ],
+)
+def test_the_answer_takes_less_than_the_api_server_waits(
+    timeout: str | None, seconds: float
+) -> None:
+    assert app.budget_s(timeout) == pytest.approx(seconds)
+
+
+def test_parallel_reviews_get_the_verdicts_of_serial_ones() -> None:
+    known = Known(
+        (keys.NAMESPACE_OFFLOADING, offloading("remote", podOffloadingStrategy="Remote")),
+        (keys.NAMESPACE_OFFLOADING, offloading("local", podOffloadingStrategy="Local")),
+        (keys.NAMESPACE, namespace("labelled")),
+    )
+    served = app.create_app(known, runtime_class="liqo")
+    namespaces = ["remote", "local", "labelled", "other"] * 500
+
+    def verdict(name: str) -> str:
+        sent = served.test_client().post("/mutate/pod", json=review(POD, namespace=name, uid=name))
+        return json.dumps(sent.get_json(), sort_keys=True)
+
+    with ThreadPoolExecutor(8) as threads:
+        parallel = list(threads.map(verdict, namespaces))
+
+    serial = {name: verdict(name) for name in set(namespaces)}
+    assert parallel == [serial[name] for name in namespaces]

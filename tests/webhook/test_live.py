@@ -1,0 +1,318 @@
+"""The webhook as a process in front of a real API server.
+
+Source: admission.md 14, 20-22, 28-29, 32; behaviour.md 3.1-3.2; faults.md F30.
+"""
+
+import asyncio
+import base64
+import secrets
+import socket
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from apis import keys
+from apis.nodeselector import Term
+from apis.objects import Key, Object, named
+from apis.offloading import PodOffloadingStrategy as Strategy
+from kube import client
+from kube.client import ClusterClient
+from kube.errors import KubeError
+from sandbox.controlplane import Plane
+from tests.factories import pod, pod_spec
+from tests.webhook.reviews import namespace, offloading, wait_until
+from tests.webhook.test_pods import TABLE
+from tests.webhook.test_serving import CA, leaf, store
+
+pytestmark = pytest.mark.cluster
+
+RULE = {"apiVersions": ["*"], "scope": "Namespaced"}
+PODS = {**RULE, "apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
+OFFLOADINGS = {
+    **RULE,
+    "apiGroups": ["offloading.liqo.io"],
+    "resources": ["namespaceoffloadings"],
+    "operations": ["CREATE", "UPDATE"],
+}
+Case = tuple[Strategy, tuple[Term, ...], tuple[Term, ...], tuple[Term, ...]]
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+LABEL = "liqo.io/scheduling-enabled"
+
+
+@dataclass
+class Hooked:
+    """A running webhook that judges the namespaces with the label ``judged: <run>``."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    run: str
+
+    def hook(self, name: str, path: str, rule: Object, operator: str, policy: str) -> Object:
+        wanted = [{"key": "judged", "operator": "In", "values": [self.run]}]
+        if operator:
+            wanted.append({"key": LABEL, "operator": operator, "values": ["true"]})
+        return {
+            "name": name,
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": policy,
+            "timeoutSeconds": 3,
+            "clientConfig": {
+                "url": f"https://127.0.0.1:{self.port}{path}",
+                "caBundle": base64.b64encode(CA.certificate).decode(),
+            },
+            "namespaceSelector": {"matchExpressions": wanted},
+            "rules": [rule],
+        }
+
+    def is_ready(self) -> bool:
+        assert self.process.poll() is None
+        url = f"https://127.0.0.1:{self.port}/readyz"
+        context = ssl.create_default_context(cadata=CA.certificate.decode())
+        try:
+            with urllib.request.urlopen(url, context=context) as answer:  # our own
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    async def install(self, cluster: ClusterClient) -> None:
+        mutating = [
+            {
+                **self.hook("pod.mutate.liqo.io", "/mutate/pod", PODS, "In", "Fail"),
+                "reinvocationPolicy": "IfNeeded",
+            },
+            {
+                **self.hook(
+                    "early.pod.mutate.liqo.io", "/mutate/pod/early", PODS, "NotIn", "Ignore"
+                ),
+                "reinvocationPolicy": "IfNeeded",
+            },
+        ]
+        path = "/validate/namespace-offloading"
+        validating = [self.hook("nsoff.validate.liqo.io", path, OFFLOADINGS, "", "Fail")]
+        for kind, hooks in (
+            (keys.MUTATING_WEBHOOKS, mutating),
+            (keys.VALIDATING_WEBHOOKS, validating),
+        ):
+            await cluster.create(kind, named(kind, Key("", self.run), webhooks=hooks))
+        await self._wait_until_called(cluster)
+
+    async def _wait_until_called(self, cluster: ClusterClient) -> None:
+        """The API server learns of a configuration a moment after it was written."""
+        space = await self.space(cluster, is_labelled=True)
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    await cluster.create(keys.POD, pod(space, secrets.token_hex(4)))
+                except KubeError:
+                    return
+                await asyncio.sleep(0.05)
+
+    async def space(self, cluster: ClusterClient, *, is_labelled: bool = False) -> str:
+        name = f"live-{secrets.token_hex(4)}"
+        made = namespace(name, is_labelled=is_labelled)
+        made["metadata"]["labels"]["judged"] = self.run
+        await cluster.create(keys.NAMESPACE, made)
+        return name
+
+
+@pytest.fixture(scope="module")
+def hooked(plane: Plane, crds: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hooked]:
+    directory = tmp_path_factory.mktemp("webhook")
+    found = start(plane.kubeconfig, directory)
+    try:
+        wait_until(found.is_ready)
+        asyncio.run(_installed(plane.kubeconfig, found))
+        yield found
+    finally:
+        found.process.kill()
+        found.process.wait()
+
+
+def start(kubeconfig: Path, directory: Path) -> Hooked:
+    store(directory / "tls", leaf())
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    command = [
+        *(sys.executable, "-m", "webhook", "--host", "127.0.0.1", "--port", str(port)),
+        *("--tls-dir", str(directory / "tls" / "current"), "--kubeconfig", str(kubeconfig)),
+    ]
+    with (directory / "log").open("wb") as lines:
+        process = subprocess.Popen(command, stderr=lines, stdout=lines)
+    return Hooked(process, port, f"run-{secrets.token_hex(4)}")
+
+
+async def _installed(kubeconfig: Path, found: Hooked) -> None:
+    async with client.connect(kubeconfig) as cluster:
+        await found.install(cluster)
+
+
+@pytest.fixture
+async def cluster(plane: Plane) -> AsyncIterator[ClusterClient]:
+    async with client.connect(plane.kubeconfig) as real:
+        yield real
+
+
+def tolerates(made: Object) -> bool:
+    found = made["spec"].get("tolerations") or []
+    return any(one.get("key") == "virtual-node.liqo.io/not-allowed" for one in found)
+
+
+async def test_what_comes_right_after_its_offloading_is_offloaded(
+    cluster: ClusterClient, hooked: Hooked
+) -> None:
+    async def one_file() -> bool:
+        space = await hooked.space(cluster)
+        await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space))
+        return tolerates(await cluster.create(keys.POD, pod(space)))
+
+    assert [await one_file() for _ in range(20)] == [True] * 20
+
+
+async def test_a_labelled_namespace_refuses_until_it_is_known_how(
+    cluster: ClusterClient, hooked: Hooked
+) -> None:
+    space = await hooked.space(cluster, is_labelled=True)
+
+    with pytest.raises(KubeError, match=f"namespace {space} has the label.*create or correct"):
+        await cluster.create(keys.POD, pod(space))
+
+    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space))
+    assert tolerates(await cluster.create(keys.POD, pod(space)))
+
+
+async def test_a_pod_outside_is_untouched(cluster: ClusterClient, hooked: Hooked) -> None:
+    space = await hooked.space(cluster)
+
+    made = await cluster.create(keys.POD, pod(space))
+
+    assert not tolerates(made)
+    assert "nodeAffinity" not in (made["spec"].get("affinity") or {})
+
+
+async def test_a_strategy_reaches_the_stored_pod(cluster: ClusterClient, hooked: Hooked) -> None:
+    space = await hooked.space(cluster)
+    spec = {"podOffloadingStrategy": "Remote"}
+    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space, **spec))
+
+    made = await cluster.create(keys.POD, pod(space))
+
+    required = made["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    (term,) = required["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [
+        {"key": "liqo.io/type", "operator": "In", "values": ["virtual-node"]}
+    ]
+
+
+@pytest.mark.parametrize("case", [pytest.param(one.values, id=one.id) for one in TABLE])
+async def test_the_truth_table_is_what_the_server_stores(
+    cluster: ClusterClient, hooked: Hooked, case: Case
+) -> None:
+    strategy, selector, own, expected = case
+    space = await hooked.space(cluster)
+    spec: Object = {
+        "podOffloadingStrategy": strategy.value,
+        "clusterSelector": {"nodeSelectorTerms": list(selector)},
+    }
+    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space, **spec))
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(own)}}} if own else {}
+
+    made = await cluster.create(keys.POD, pod(space, spec=pod_spec(affinity=affinity)))
+
+    stored = (made["spec"]["affinity"].get("nodeAffinity") or {}).get(REQUIRED) or {}
+    assert stored.get("nodeSelectorTerms", []) == list(expected)
+    assert tolerates(made)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"namespaceMappingStrategy": "SelectedName"}, "remoteNamespaceName"),
+        (
+            {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "Not.A.Label"},
+            "remoteNamespaceName|remote namespace",
+        ),
+        (
+            {
+                "clusterSelector": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}
+                    ]
+                }
+            },
+            "nodeSelectorTerms",
+        ),
+    ],
+)
+async def test_a_wrong_offloading_is_refused(
+    cluster: ClusterClient, hooked: Hooked, spec: Object, message: str
+) -> None:
+    space = await hooked.space(cluster)
+
+    with pytest.raises(KubeError, match=message):
+        await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space, **spec))
+
+    key = Key(space, "offloading")
+    assert await cluster.get_live(keys.NAMESPACE_OFFLOADING, key) is None
+
+
+async def test_two_namespaces_never_share_a_twin(cluster: ClusterClient, hooked: Hooked) -> None:
+    twin = f"twin-{secrets.token_hex(4)}"
+    spec = {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": twin}
+    first, second = [await hooked.space(cluster) for _ in range(2)]
+    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(first, **spec))
+
+    async with asyncio.timeout(20):  # the cache learns of the first one a moment later
+        while True:
+            try:
+                made = await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(second, **spec))
+            except KubeError as error:
+                assert f"already that of {first}" in str(error)  # noqa: PT017  # or the next one
+                return
+            uid = made["metadata"]["uid"]
+            key = Key(second, "offloading")
+            await cluster.delete(keys.NAMESPACE_OFFLOADING, key, uid=uid)
+
+
+async def test_immutable_fields_stay_on_every_path(cluster: ClusterClient, hooked: Hooked) -> None:
+    space = await hooked.space(cluster)
+    key = Key(space, "offloading")
+    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space))
+    changed = {"namespaceMappingStrategy": "EnforceSameName"}
+
+    with pytest.raises(KubeError, match="namespaceMappingStrategy"):
+        await cluster.patch(keys.NAMESPACE_OFFLOADING, key, {"spec": changed})
+    wanted = offloading(space, **changed)
+    with pytest.raises(KubeError, match="namespaceMappingStrategy"):
+        await cluster.apply(keys.NAMESPACE_OFFLOADING, wanted, manager="tests")
+    await cluster.patch(
+        keys.NAMESPACE_OFFLOADING, key, {"spec": {"podOffloadingStrategy": "Remote"}}
+    )
+
+
+async def test_without_a_webhook_only_labelled_namespaces_wait(
+    cluster: ClusterClient, plane: Plane, crds: None, tmp_path: Path
+) -> None:
+    gone = start(plane.kubeconfig, tmp_path)
+    try:
+        wait_until(gone.is_ready)
+        await gone.install(cluster)
+    finally:
+        gone.process.kill()
+        gone.process.wait()
+    labelled = await gone.space(cluster, is_labelled=True)
+    other = await gone.space(cluster)
+
+    with pytest.raises(KubeError, match=r"pod\.mutate\.liqo\.io"):
+        await cluster.create(keys.POD, pod(labelled))
+    assert not tolerates(await cluster.create(keys.POD, pod(other)))

@@ -1,0 +1,252 @@
+"""What a NamespaceOffloading may say. Source: behaviour.md 3.2; admission.md 24-25."""
+
+from typing import Any
+
+import pytest
+
+from apis.objects import Key, Object
+from tests.webhook.reviews import offloading
+from webhook.admission import Admitted, DeniedError, MalformedError
+from webhook.rules import namespaceoffloadings as rules
+
+EU = {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]}
+
+
+def selector(*terms: Object) -> Object:
+    return {"nodeSelectorTerms": list(terms)}
+
+
+def expression(**requirement: Any) -> Object:
+    return selector({"matchExpressions": [{"key": "region", "operator": "In", **requirement}]})
+
+
+def field(**requirement: Any) -> Object:
+    return selector({"matchFields": [{"key": "metadata.name", "operator": "In", **requirement}]})
+
+
+def created(
+    obj: Object, *, others: dict[Key, Object] | None = None, cluster_id: str = "rome"
+) -> Admitted:
+    namespace = obj["metadata"]["namespace"]
+    return rules.check_create(obj, namespace, others=others or {}, cluster_id=cluster_id)
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        offloading(),
+        offloading(namespaceMappingStrategy="EnforceSameName", podOffloadingStrategy="Remote"),
+        offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="their-shop"),
+        offloading(clusterSelector=selector(EU)),
+        offloading(clusterSelector=selector()),
+        offloading(clusterSelector=None),
+        offloading(clusterSelector=field(values=["milan"])),
+        offloading(clusterSelector=expression(operator="Exists")),
+        offloading(clusterSelector=expression(operator="Gt", values=["5"])),
+        offloading("default"),
+        offloading("liqor"),
+    ],
+)
+def test_what_is_right_passes_silently(obj: Object) -> None:
+    assert created(obj) == Admitted(warnings=[])
+
+
+@pytest.mark.parametrize(
+    ("obj", "message"),
+    [
+        pytest.param(offloading(name="other"), "must be 'offloading'", id="name"),
+        pytest.param(offloading("kube-system"), "belongs to the system", id="kube-system"),
+        pytest.param(offloading("kube-public"), "belongs to the system", id="kube-*"),
+        pytest.param(offloading("liqo"), "belongs to the system", id="liqo"),
+        pytest.param(offloading("liqo-tenant-milan"), "belongs to the system", id="tenant"),
+        pytest.param(offloading("liqo-storage"), "belongs to the system", id="storage"),
+        pytest.param(
+            offloading(namespaceMappingStrategy="SelectedName"),
+            "remoteNamespaceName is mandatory",
+            id="SelectedName without a name",
+        ),
+        pytest.param(
+            offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="No.Name"),
+            "'No.Name', which is no name",
+            id="SelectedName, no DNS label",
+        ),
+        pytest.param(
+            offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="kube-system"),
+            "belongs to the system of the other cluster",
+            id="SelectedName, reserved",
+        ),
+        pytest.param(offloading("n" * 60), "at most 63 characters", id="DefaultName too long"),
+        pytest.param(offloading(podOffloadingStrategy="Nowhere"), "Nowhere", id="strategy"),
+        pytest.param(
+            offloading(clusterSelector=expression(operator="Near", values=["x"])),
+            "clusterSelector.nodeSelectorTerms[0].matchExpressions",
+            id="operator",
+        ),
+        pytest.param(
+            offloading(clusterSelector=selector(EU, *expression()["nodeSelectorTerms"])),
+            "nodeSelectorTerms[1]",
+            id="In without values",
+        ),
+        pytest.param(
+            offloading(clusterSelector=expression(key="a b", values=["x"])),
+            "label key",
+            id="key",
+        ),
+        pytest.param(
+            offloading(clusterSelector=expression(values=["no value"])), "label value", id="value"
+        ),
+        pytest.param(
+            offloading(clusterSelector=expression(operator="Lt", values=["five"])),
+            "integer",
+            id="Lt",
+        ),
+        pytest.param(
+            offloading(clusterSelector=field(values=["a", "b"])), "exactly one value", id="field"
+        ),
+        pytest.param(
+            offloading(clusterSelector=selector(*[EU] * 100)), "100 terms, 99", id="terms"
+        ),
+    ],
+)
+def test_what_is_wrong_is_refused_with_field_and_cure(obj: Object, message: str) -> None:
+    with pytest.raises(DeniedError) as denied:
+        created(obj)
+
+    assert message in str(denied.value)
+    assert len(str(denied.value)) <= 256
+    assert 400 <= denied.value.code < 500
+
+
+def test_the_length_counts_once_the_cluster_has_an_id() -> None:
+    long = offloading("n" * 60)
+
+    assert created(long, cluster_id="") == Admitted(warnings=[])
+
+
+@pytest.mark.parametrize(
+    ("obj", "other"),
+    [
+        pytest.param(
+            offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="twin"),
+            offloading("b", namespaceMappingStrategy="SelectedName", remoteNamespaceName="twin"),
+            id="both selected",
+        ),
+        pytest.param(
+            offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="b"),
+            offloading("b", namespaceMappingStrategy="EnforceSameName"),
+            id="selected like one of the same name",
+        ),
+        pytest.param(
+            offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="b-rome"),
+            offloading("b"),
+            id="selected like a default",
+        ),
+        pytest.param(
+            offloading("b-rome", namespaceMappingStrategy="EnforceSameName"),
+            offloading("b"),
+            id="same name as a default",
+        ),
+    ],
+)
+def test_two_namespaces_never_share_a_twin(obj: Object, other: Object) -> None:
+    others = {Key("b", "offloading"): other}
+
+    with pytest.raises(DeniedError, match="already that of b"):
+        created(obj, others=others)
+
+
+def test_what_the_status_says_is_taken() -> None:
+    other = {**offloading("b"), "status": {"remoteNamespaceName": "twin"}}
+    wanted = offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="twin")
+
+    with pytest.raises(DeniedError, match="'twin' is already that of b"):
+        created(wanted, others={Key("b", "offloading"): other}, cluster_id="")
+
+
+def test_a_namespace_does_not_collide_with_itself() -> None:
+    obj = offloading()
+
+    assert created(obj, others={Key("shop", "offloading"): obj}) == Admitted(warnings=[])
+
+
+@pytest.mark.parametrize(
+    ("obj", "warning"),
+    [
+        (offloading(remoteNamespaceName="x"), "no effect without SelectedName"),
+        (offloading(clusterSelector=selector(EU, {})), "nodeSelectorTerms[1] is empty"),
+    ],
+)
+def test_what_is_odd_is_admitted_with_a_warning(obj: Object, warning: str) -> None:
+    (found,) = created(obj).warnings
+
+    assert warning in found
+    assert len(found) <= 120
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "field"),
+    [
+        ({}, {"namespaceMappingStrategy": "EnforceSameName"}, "namespaceMappingStrategy"),
+        (
+            {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "a"},
+            {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "b"},
+            "remoteNamespaceName",
+        ),
+        ({}, {"remoteNamespaceName": "b"}, "remoteNamespaceName"),
+    ],
+)
+@pytest.mark.parametrize("metadata", [{}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}])
+def test_mapping_and_remote_name_never_change(
+    before: Object, after: Object, field: str, metadata: Object
+) -> None:
+    new = offloading(**after)
+    new["metadata"] |= metadata
+
+    with pytest.raises(DeniedError, match=f"spec.{field} cannot be modified"):
+        rules.check_update(offloading(**before), new)
+
+
+def test_a_default_written_out_is_no_change() -> None:
+    new = offloading(namespaceMappingStrategy="DefaultName")
+
+    assert rules.check_update(offloading(), new) == Admitted(warnings=[])
+
+
+STRATEGIES = ("Local", "Remote", "LocalAndRemote")
+
+
+@pytest.mark.parametrize("before", STRATEGIES)
+@pytest.mark.parametrize("after", STRATEGIES)
+def test_a_tightened_strategy_warns(before: str, after: str) -> None:
+    admitted = rules.check_update(
+        offloading(podOffloadingStrategy=before), offloading(podOffloadingStrategy=after)
+    )
+
+    warns = after not in (before, "LocalAndRemote")
+    assert len(admitted.warnings) == warns
+    assert all("not evicted" in text and len(text) <= 120 for text in admitted.warnings)
+
+
+def test_a_new_selector_is_judged_and_an_old_one_is_not() -> None:
+    wrong = offloading(clusterSelector=expression(operator="Near"))
+
+    with pytest.raises(DeniedError):
+        rules.check_update(offloading(), wrong)
+    assert rules.check_update(wrong, wrong) == Admitted(warnings=[])
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        {"metadata": {"name": "offloading"}},
+        {"metadata": [], "spec": {}},
+        {"metadata": {"name": "offloading"}, "spec": "x"},
+        offloading(clusterSelector=[]),
+        offloading(clusterSelector={"nodeSelectorTerms": [1]}),
+        offloading(clusterSelector=expression(values="eu")),
+        offloading(podOffloadingStrategy=[]),
+    ],
+)
+def test_what_is_none_is_malformed(obj: Object) -> None:
+    with pytest.raises(MalformedError, match="not a NamespaceOffloading"):
+        rules.check_create(obj, "shop", others={}, cluster_id="rome")

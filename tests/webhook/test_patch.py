@@ -1,0 +1,68 @@
+"""JSON Patch operations against plain assignment."""
+
+import copy
+from typing import Any
+
+import jsonpatch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apis.objects import Object
+from webhook import patch
+
+NAMES = st.sampled_from(["spec", "a/b", "c~d", "x"])
+OBJECTS = st.recursive(
+    st.none() | st.integers() | st.text(max_size=3),
+    lambda inner: st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+ROOTS = st.dictionaries(NAMES, OBJECTS, max_size=3)
+PATHS = st.lists(NAMES, min_size=1, max_size=4).map(tuple)
+
+
+def assigned(obj: Object, path: tuple[str, ...], value: Any) -> Object:
+    made = copy.deepcopy(obj)
+    inner = made
+    for name in path[:-1]:
+        if inner.get(name) is None:
+            inner[name] = {}
+        inner = inner[name]
+    inner[path[-1]] = value
+    return made
+
+
+def is_plain(obj: Object, path: tuple[str, ...]) -> bool:
+    above = [patch.find(obj, path[:depth]) for depth in range(1, len(path))]
+    return all(found is None or isinstance(found, dict) for found in above)
+
+
+@given(ROOTS, PATHS, st.integers() | st.lists(st.integers(), max_size=2))
+def test_put_is_assignment(obj: Object, path: tuple[str, ...], value: Any) -> None:
+    if not is_plain(obj, path):
+        return
+    changes = patch.put(obj, path, value)
+
+    assert jsonpatch.apply_patch(obj, changes) == assigned(obj, path, value)
+    assert patch.put(assigned(obj, path, value), path, value) == []
+
+
+def test_append_makes_the_list_and_what_is_above_it() -> None:
+    made = jsonpatch.apply_patch({"spec": {}}, patch.append({"spec": {}}, ("spec", "list"), 1))
+
+    assert made == {"spec": {"list": [1]}}
+    assert jsonpatch.apply_patch(made, patch.append(made, ("spec", "list"), 2)) == {
+        "spec": {"list": [1, 2]}
+    }
+
+
+def test_a_null_counts_as_missing() -> None:
+    sent = {"spec": {"affinity": None, "tolerations": None}}
+
+    changes = [
+        *patch.append(sent, ("spec", "tolerations"), {}),
+        *patch.put(sent, ("spec", "affinity", "nodeAffinity"), {"x": 1}),
+    ]
+
+    assert jsonpatch.apply_patch(sent, changes) == {
+        "spec": {"affinity": {"nodeAffinity": {"x": 1}}, "tolerations": [{}]}
+    }

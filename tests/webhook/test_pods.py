@@ -1,0 +1,380 @@
+"""The truth table of pod mutation. Source: behaviour.md 3.1 and 11.3; admission.md 14-22."""
+
+import copy
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apis import nodeselector
+from apis.nodeselector import Term
+from apis.objects import Object
+from apis.offloading import NamespaceOffloading
+from apis.offloading import PodOffloadingStrategy as Strategy
+from webhook.admission import DeniedError, MalformedError
+from webhook.rules import pods
+
+LOCAL, REMOTE, BOTH = Strategy.LOCAL, Strategy.REMOTE, Strategy.LOCAL_AND_REMOTE
+
+
+def term(*expressions: tuple[str, str, list[str]]) -> Term:
+    return {
+        "matchExpressions": [
+            {"key": key, "operator": operator, "values": values}
+            for key, operator, values in expressions
+        ]
+    }
+
+
+VN_EXPRESSION = ("liqo.io/type", "In", ["virtual-node"])
+NOT_VN_EXPRESSION = ("liqo.io/type", "NotIn", ["virtual-node"])
+A_EXPRESSION = ("disk", "In", ["ssd"])
+B_EXPRESSION = ("zone", "In", ["a", "b"])
+S1_EXPRESSION = ("region", "In", ["eu"])
+S2_EXPRESSION = ("region", "In", ["us"])
+VN, NOT_VN, A, B, S1, S2 = (
+    term(VN_EXPRESSION),
+    term(NOT_VN_EXPRESSION),
+    term(A_EXPRESSION),
+    term(B_EXPRESSION),
+    term(S1_EXPRESSION),
+    term(S2_EXPRESSION),
+)
+EMPTY: Term = {}
+PINNED: Term = {
+    "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}],
+}
+
+
+def both(*terms: Term) -> Term:
+    return {"matchExpressions": [item for one in terms for item in one["matchExpressions"]]}
+
+
+def pod(*terms: Term, tolerations: list[Object] | None = None, **spec: Any) -> Object:
+    made: Object = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": "web-", "labels": {"app": "web"}},
+        "spec": {
+            "containers": [{"name": "main", "image": "nginx", "fromTheFuture": {"b": 1, "a": [2]}}],
+            **spec,
+        },
+        "fromTheFuture": {"z": None},
+    }
+    if tolerations is not None:
+        made["spec"]["tolerations"] = tolerations
+    if terms:
+        affinity = made["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
+        affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {
+            "nodeSelectorTerms": list(terms)
+        }
+    return made
+
+
+def admitted(sent: Object, offloading: NamespaceOffloading) -> Object:
+    """Return ``sent`` as it is stored, having shown that it was left alone and twice is once."""
+    snapshot = copy.deepcopy(sent)
+    changes = pods.offload(sent, offloading, runtime_class="liqo")
+    made: Object = jsonpatch.apply_patch(sent, changes)
+    assert sent == snapshot
+    assert pods.offload(made, offloading, runtime_class="liqo") == []
+    return made
+
+
+TABLE = [
+    pytest.param(BOTH, (), (), (), id="LocalAndRemote"),
+    pytest.param(BOTH, (), (A,), (A,), id="LocalAndRemote, own term"),
+    pytest.param(BOTH, (S1, S2), (), (S1, S2, NOT_VN), id="LocalAndRemote, selector"),
+    pytest.param(
+        BOTH,
+        (S1,),
+        (A, B),
+        (both(A, S1), both(A, NOT_VN), both(B, S1), both(B, NOT_VN)),
+        id="LocalAndRemote, selector, own terms",
+    ),
+    pytest.param(REMOTE, (), (), (VN,), id="Remote"),
+    pytest.param(
+        REMOTE,
+        (S1, S2),
+        (A,),
+        (both(A, S1, VN), both(A, S2, VN)),
+        id="Remote, selector, own term",
+    ),
+    pytest.param(REMOTE, (), (A, EMPTY), (both(A, VN), EMPTY), id="Remote, own empty term"),
+    pytest.param(REMOTE, (EMPTY,), (), (EMPTY,), id="Remote, empty selector term"),
+    pytest.param(REMOTE, (EMPTY,), (A,), (EMPTY,), id="Remote, empty selector term, own term"),
+    pytest.param(
+        REMOTE, (), (PINNED,), ({**PINNED, **VN},), id="Remote, own term with matchFields"
+    ),
+    pytest.param(
+        REMOTE,
+        (S1,),
+        (A, B),
+        (both(A, S1, VN), both(B, S1, VN)),
+        id="Remote, worked example",
+    ),
+]
+
+
+@pytest.mark.parametrize(("strategy", "selector", "own", "expected"), TABLE)
+def test_terms(
+    strategy: Strategy,
+    selector: tuple[Term, ...],
+    own: tuple[Term, ...],
+    expected: tuple[Term, ...],
+) -> None:
+    made = admitted(pod(*own), NamespaceOffloading(strategy, selector))
+
+    assert made == pod(*expected, tolerations=[pods.TOLERATION])
+
+
+@pytest.mark.parametrize("selector", [(), (S1, S2)])
+def test_a_local_namespace_keeps_its_pods(selector: tuple[Term, ...]) -> None:
+    assert pods.offload(pod(A), NamespaceOffloading(LOCAL, selector), runtime_class="liqo") == []
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_the_runtime_class_places_but_the_selector_chooses(strategy: Strategy) -> None:
+    sent = pod(A, runtimeClassName="liqo")
+
+    assert admitted(sent, NamespaceOffloading(strategy)) == sent
+    assert admitted(sent, NamespaceOffloading(strategy, (S1, S2))) == pod(
+        both(A, S1), both(A, S2), runtimeClassName="liqo"
+    )
+
+
+def test_another_runtime_class_is_a_pod_like_any_other() -> None:
+    made = admitted(pod(runtimeClassName="gvisor"), NamespaceOffloading(REMOTE))
+
+    assert made == pod(VN, tolerations=[pods.TOLERATION], runtimeClassName="gvisor")
+
+
+OURS = {
+    "key": "virtual-node.liqo.io/not-allowed",
+    "operator": "Exists",
+    "effect": "NoExecute",
+}
+
+
+@pytest.mark.parametrize(
+    "wide",
+    [
+        pytest.param(OURS, id="the same"),
+        pytest.param({"key": OURS["key"], "operator": "Exists"}, id="every effect"),
+        pytest.param({"operator": "Exists"}, id="everything"),
+        pytest.param({"operator": "Exists", "effect": "NoExecute"}, id="every key"),
+        pytest.param({**OURS, "effect": ""}, id="empty effect"),
+    ],
+)
+def test_a_toleration_as_wide_counts(wide: Object) -> None:
+    sent = pod(VN, tolerations=[wide])
+
+    assert admitted(sent, NamespaceOffloading(REMOTE)) == sent
+
+
+@pytest.mark.parametrize(
+    "narrow",
+    [
+        pytest.param({**OURS, "tolerationSeconds": 300}, id="for a time"),
+        pytest.param({**OURS, "effect": "NoSchedule"}, id="another effect"),
+        pytest.param({**OURS, "operator": "Equal", "value": "true"}, id="one value"),
+        pytest.param({**OURS, "key": "node.kubernetes.io/not-ready"}, id="another key"),
+        pytest.param({"key": OURS["key"], "effect": "NoExecute"}, id="Equal by default"),
+    ],
+)
+def test_a_narrower_toleration_does_not_count(narrow: Object) -> None:
+    made = admitted(pod(tolerations=[narrow]), NamespaceOffloading(BOTH))
+
+    assert made["spec"]["tolerations"] == [narrow, OURS]
+
+
+DAEMON = {
+    "apiVersion": "apps/v1",
+    "kind": "DaemonSet",
+    "name": "logs",
+    "uid": "1",
+    "controller": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec", "reason"),
+    [
+        pytest.param({"ownerReferences": [DAEMON]}, {}, "DaemonSet", id="DaemonSet"),
+        pytest.param({"annotations": {pods.MIRROR: "x"}}, {}, "static pod", id="mirror pod"),
+        pytest.param({}, {"nodeName": "node-1"}, "names a node", id="nodeName"),
+    ],
+)
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_pods_placed_otherwise_are_left_alone(
+    strategy: Strategy, metadata: Object, spec: Object, reason: str
+) -> None:
+    sent = pod(PINNED, **spec)
+    sent["metadata"] |= metadata
+
+    verdict = pods.judge(sent, NamespaceOffloading(strategy, (S1,)), runtime_class="liqo")
+
+    assert not verdict.patch
+    assert reason in verdict.verdict
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        {**DAEMON, "apiVersion": "example.org/v1"},
+        {**DAEMON, "controller": False},
+        {**DAEMON, "kind": "ReplicaSet"},
+    ],
+)
+def test_what_only_resembles_a_daemon_set_is_offloaded(owner: Object) -> None:
+    sent = pod()
+    sent["metadata"]["ownerReferences"] = [owner]
+
+    assert admitted(sent, NamespaceOffloading(REMOTE))["spec"]["tolerations"] == [OURS]
+
+
+def numbered(count: int, key: str) -> tuple[Term, ...]:
+    return tuple(term((key, "In", [str(number)])) for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("own", "selected", "fits"),
+    [
+        (10, 10, True),
+        (100, 1, True),
+        (0, 100, True),
+        (11, 10, False),
+        (101, 1, False),
+        (0, 101, False),
+        (5000, 5000, False),
+    ],
+)
+def test_growth_is_bounded(own: int, selected: int, *, fits: bool) -> None:
+    offloading = NamespaceOffloading(REMOTE, numbered(selected, "region"))
+    sent = pod(*numbered(own, "disk"))
+
+    if fits:
+        admitted(sent, offloading)
+        return
+    with pytest.raises(DeniedError, match="more than 100") as denied:
+        pods.offload(sent, offloading, runtime_class="liqo")
+    assert len(str(denied.value)) <= 256
+
+
+def test_preferred_terms_and_other_affinities_stay() -> None:
+    preferred = [{"weight": 1, "preference": A}]
+    affinity = {
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred},
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"x": 1}]},
+    }
+    sent = pod(affinity=affinity, nodeSelector={"disk": "ssd"})
+
+    made = admitted(sent, NamespaceOffloading(REMOTE))
+
+    required = made["spec"]["affinity"]["nodeAffinity"].pop(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    made["spec"].pop("tolerations")
+    assert required == {"nodeSelectorTerms": [VN]}
+    assert made == sent
+
+
+def test_only_what_is_needed_is_touched() -> None:
+    sent = pod(A, tolerations=[{"key": "x", "operator": "Exists"}])
+
+    changes = pods.offload(sent, NamespaceOffloading(REMOTE), runtime_class="liqo")
+
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    assert [(change["op"], change["path"]) for change in changes] == [
+        ("add", "/spec/tolerations/-"),
+        ("add", f"/spec/affinity/nodeAffinity/{required}/nodeSelectorTerms"),
+    ]
+
+
+def test_allowed_nodes_of_a_local_namespace_are_its_own() -> None:
+    assert pods.allowed_nodes(NamespaceOffloading(LOCAL, (S1,))) == [NOT_VN]
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("spec", None),
+        ("spec", []),
+        ("metadata", "x"),
+        ("spec.tolerations", {}),
+        ("spec.tolerations", [1]),
+        ("spec.affinity", []),
+        ("spec.affinity", {"nodeAffinity": "x"}),
+        ("spec.nodeName", {}),
+        ("metadata.ownerReferences", ["x"]),
+        ("metadata.annotations", [1]),
+    ],
+)
+def test_what_is_no_pod_is_malformed(part: str, value: Any) -> None:
+    sent = pod()
+    above, _, name = part.rpartition(".")
+    (sent[above] if above else sent)[name] = value
+
+    with pytest.raises(MalformedError, match="not a Pod"):
+        pods.judge(sent, NamespaceOffloading(REMOTE), runtime_class="liqo")
+
+
+# Generated pods -----------------------------------------------------------------------------------
+
+EXPRESSIONS = st.sampled_from(
+    [VN_EXPRESSION, NOT_VN_EXPRESSION, A_EXPRESSION, B_EXPRESSION, S1_EXPRESSION, S2_EXPRESSION]
+)
+TERMS = st.lists(EXPRESSIONS, max_size=3).map(lambda items: term(*items)) | st.just(PINNED)
+SELECTORS = st.lists(
+    st.lists(EXPRESSIONS, max_size=2).map(lambda items: term(*items)), max_size=3
+).map(tuple)
+TOLERATIONS = st.none() | st.lists(
+    st.sampled_from([OURS, {"operator": "Exists"}, {**OURS, "tolerationSeconds": 5}]), max_size=3
+)
+PODS = st.builds(
+    lambda terms, tolerations, spec: pod(*terms, tolerations=tolerations, **spec),
+    st.lists(TERMS, max_size=3),
+    TOLERATIONS,
+    st.sampled_from([{}, {"runtimeClassName": "liqo"}, {"nodeName": "n"}, {"fromTheFuture": [1]}]),
+)
+OFFLOADINGS = st.builds(NamespaceOffloading, st.sampled_from(Strategy), SELECTORS)
+NODES = [
+    {"region": region, "disk": disk, "zone": zone, **kind}
+    for region in ("eu", "us", "as")
+    for disk in ("ssd", "hdd")
+    for zone in ("a", "c")
+    for kind in ({}, {"liqo.io/type": "virtual-node"})
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(PODS, OFFLOADINGS)
+def test_twice_is_once_for_any_pod(sent: Object, offloading: NamespaceOffloading) -> None:
+    admitted(sent, offloading)
+
+
+def required(found: Object) -> list[Term]:
+    affinity = found["spec"].get("affinity", {}).get("nodeAffinity", {})
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    return list(terms.get("nodeSelectorTerms", []))
+
+
+def may_run(terms: list[Term], node: dict[str, str]) -> bool:
+    return not terms or nodeselector.matches(terms, node, "node-1")
+
+
+@settings(max_examples=200, deadline=None)
+@given(PODS, OFFLOADINGS)
+def test_a_node_is_allowed_when_user_and_namespace_allow_it(
+    sent: Object, offloading: NamespaceOffloading
+) -> None:
+    if sent["spec"].get("nodeName") or sent["spec"].get("runtimeClassName"):
+        return
+    made = admitted(sent, offloading)
+    allowed = [] if offloading.strategy is LOCAL else pods.allowed_nodes(offloading)
+
+    for node in NODES:
+        wanted = may_run(required(sent), node) and may_run(allowed, node)
+        assert may_run(required(made), node) == wanted

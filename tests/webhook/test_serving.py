@@ -1,0 +1,274 @@
+"""The real server: TLS, rotation, silent clients, signals. Source: stack.md 6.2; D9; F27; F36."""
+
+import contextlib
+import datetime as dt
+import http.client
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from certs import kubeconfig, pki
+from certs.pki import KeyPair
+from kube import clock
+from tests.webhook.reviews import body, wait_until
+from webhook import serving
+
+DAY = dt.timedelta(days=1)
+POD = {"metadata": {"name": "web"}, "spec": {"containers": []}}
+CA = pki.new_ca("test", now=clock.now(), lifetime=DAY)
+
+
+def leaf() -> KeyPair:
+    return pki.issue(
+        CA,
+        common_name="webhook",
+        dns=["localhost"],
+        ips=["127.0.0.1"],
+        server=True,
+        now=clock.now(),
+        lifetime=DAY,
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def store(directory: Path, pair: KeyPair) -> None:
+    """Replace both files as a Secret volume does: all at once, by a link."""
+    version = directory / pair.certificate[-60:-30].hex()
+    version.mkdir(parents=True)
+    (version / "tls.crt").write_bytes(pair.certificate)
+    (version / "tls.key").write_bytes(pair.key)
+    new, current = directory / "new", directory / "current"
+    new.symlink_to(version)
+    new.replace(current)
+
+
+def nowhere(directory: Path) -> Path:
+    """Return a kubeconfig of an API server that is not there."""
+    user = pki.issue(CA, common_name="us", client=True, now=clock.now(), lifetime=DAY)
+    identity = kubeconfig.Identity(
+        name="us",
+        cluster_id="nowhere",
+        server=f"https://127.0.0.1:{free_port()}",
+        ca=CA.certificate,
+        certificate=user.certificate,
+        key=user.key,
+    )
+    path = directory / "kubeconfig"
+    path.write_bytes(kubeconfig.forge(identity))
+    return path
+
+
+@dataclass
+class Served:
+    """A webhook that runs, and how to talk to it."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    tls: Path
+    log: Path
+
+    def context(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cadata=CA.certificate.decode())
+
+    def connection(self) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.port, timeout=30, context=self.context()
+        )
+
+    def ask(self, method: str, path: str, sent: bytes | None = None) -> tuple[int, bytes]:
+        with contextlib.closing(self.connection()) as connection:
+            connection.request(method, path, sent, {"Content-Type": "application/json"})
+            found = connection.getresponse()
+            return found.status, found.read()
+
+    def handshake(self) -> ssl.SSLSocket:
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        return self.context().wrap_socket(plain, server_hostname="127.0.0.1")
+
+    def certificate(self) -> bytes:
+        with self.handshake() as found:
+            return ssl.DER_cert_to_PEM_cert(found.getpeercert(binary_form=True) or b"").encode()
+
+
+@pytest.fixture(scope="module", name="served")
+def start_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with running(tmp_path_factory.mktemp("served")) as found:
+        yield found
+
+
+@pytest.fixture(name="own")
+def start_own(tmp_path: Path) -> Iterator[Served]:
+    with running(tmp_path) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def running(directory: Path) -> Iterator[Served]:
+    store(directory / "tls", leaf())
+    port, log = free_port(), directory / "log"
+    command = [
+        *(sys.executable, "-m", "webhook", "--host", "127.0.0.1", "--port", str(port)),
+        *("--tls-dir", str(directory / "tls" / "current")),
+        *("--kubeconfig", str(nowhere(directory)), "--json-logs"),
+    ]
+    with log.open("wb") as lines:
+        process = subprocess.Popen(command, stderr=lines, stdout=lines)
+    found = Served(process, port, directory / "tls", log)
+
+    def answers() -> bool:
+        assert process.poll() is None, log.read_text()
+        with contextlib.suppress(OSError):
+            return found.ask("GET", "/healthz")[0] == 200
+        return False
+
+    try:
+        wait_until(answers)
+        yield found
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_it_serves_and_does_not_guess_while_the_api_server_is_away(served: Served) -> None:
+    assert served.ask("GET", "/readyz")[0] == 503
+    assert served.ask("POST", "/mutate/pod?timeout=1s", body(POD))[0] == 503
+    status, answer = served.ask("POST", "/mutate/pod/early?timeout=1s", body(POD))
+    assert status == 200
+    assert b'"allowed":true' in answer
+    assert served.ask("GET", "/metrics")[0] == 200
+
+
+def test_a_new_certificate_is_served_on_the_next_connection(served: Served) -> None:
+    before = served.certificate()
+    kept = served.connection()
+    kept.request("GET", "/healthz")
+    kept.getresponse().read()
+    new = leaf()
+
+    store(served.tls, new)
+
+    assert served.certificate() == new.certificate != before
+    kept.request("GET", "/healthz")
+    assert kept.getresponse().read() == b"ok"
+    kept.close()
+
+
+def test_many_rotations_fail_no_review(served: Served) -> None:
+    head = {"Content-Type": "application/json"}
+    with contextlib.closing(served.connection()) as kept:
+        for _ in range(50):
+            store(served.tls, leaf())
+            kept.request("POST", "/mutate/pod/early?timeout=1s", body(POD), head)
+            answer = kept.getresponse()
+            assert answer.status == 200
+            assert answer.read()
+            assert served.ask("POST", "/mutate/pod/early?timeout=1s", body(POD))[0] == 200
+
+
+def test_a_half_written_certificate_is_not_served(own: Served) -> None:
+    before = own.certificate()
+    broken = leaf()
+
+    store(own.tls, KeyPair(broken.certificate, leaf().key))
+    assert own.certificate() == before
+
+    (own.tls / "current" / "tls.crt").write_bytes(broken.certificate[:100])
+    assert own.certificate() == before
+
+    (own.tls / "current").unlink()
+    assert own.certificate() == before
+
+
+def test_sigterm_ends_it_with_0(own: Served) -> None:
+    kept = own.connection()
+    kept.request("GET", "/healthz")
+    kept.getresponse().read()
+
+    own.process.send_signal(signal.SIGTERM)
+
+    assert own.process.wait(30) == 0
+    kept.close()
+
+
+def test_silent_clients_hold_no_thread(served: Served) -> None:
+    with contextlib.ExitStack() as clients:
+        for _ in range(40):
+            clients.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+        for _ in range(2):
+            clients.enter_context(served.handshake())
+        for _ in range(2):
+            half = clients.enter_context(served.handshake())
+            half.sendall(
+                b"POST /mutate/pod/early HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{"
+            )
+
+        assert served.ask("POST", "/mutate/pod/early?timeout=1s", body(POD))[0] == 200
+    assert served.process.poll() is None
+
+
+def test_an_endless_or_huge_body_kills_nobody(served: Served) -> None:
+    head = b"POST /mutate/pod HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+    with served.handshake() as huge:
+        huge.sendall(head + b"Content-Length: 7340033\r\n\r\n")
+        assert b" 413 " in huge.recv(100)
+    with served.handshake() as endless:
+        endless.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        chunk = b"100000\r\n" + b"x" * 2**20 + b"\r\n"
+        with contextlib.suppress(OSError):
+            for _ in range(9):
+                endless.sendall(chunk)
+        assert b" 413 " in endless.recv(100)
+    assert served.ask("GET", "/healthz")[0] == 200
+
+
+def test_log_lines_are_json_and_hold_no_object(own: Served) -> None:
+    own.ask("POST", "/mutate/pod/early", body({**POD, "secret": "canary"}))
+    own.process.send_signal(signal.SIGTERM)
+    own.process.wait(30)
+
+    lines = own.log.read_text().splitlines()
+    assert lines
+    assert all(line.startswith('{"time"') for line in lines)
+    assert not any("canary" in line for line in lines)
+
+
+def test_without_an_identity_it_ends_and_says_why(tmp_path: Path) -> None:
+    store(tmp_path / "tls", leaf())
+    command = [
+        *(sys.executable, "-m", "webhook", "--host", "127.0.0.1", "--port", str(free_port())),
+        *("--tls-dir", str(tmp_path / "tls" / "current")),
+        *("--kubeconfig", str(tmp_path / "not-there")),
+    ]
+
+    ended = subprocess.run(command, capture_output=True, timeout=60, check=False)
+
+    assert ended.returncode == serving.FAILED
+    assert b"not-there" in ended.stderr
+
+
+def test_tls_is_modern() -> None:
+    context = serving.hardened(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+
+    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+    names = {cipher["name"] for cipher in context.get_ciphers()}
+    assert not any("CBC" in name or name.endswith("SHA") for name in names)
+
+
+@pytest.mark.parametrize(("host", "bound"), [("10.0.0.1", "10.0.0.1:1"), ("::", "[::]:1")])
+def test_addresses(host: str, bound: str) -> None:
+    assert serving.address(host, 1) == bound
+    with pytest.raises(ValueError, match="out of range"):
+        serving.address(host, 2**16)

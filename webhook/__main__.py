@@ -1,0 +1,102 @@
+"""``python3 -m webhook``: the admission webhook of one cluster."""
+
+import argparse
+import functools
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import flask
+
+from apis import keys
+from kube import client, logs
+from kube.client import ClusterClient
+from webhook import app, serving
+from webhook.reader import CachedReader
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line says."""
+
+    tls: Path
+    bind: str
+    kubeconfig: Path | None
+    runtime_class: str
+    json_logs: bool | None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM; return the exit status."""
+    settings = _settings(argv)
+    logs.setup(json=settings.json_logs)
+    server = serving.Server(
+        functools.partial(_load, settings), bind=settings.bind, tls=settings.tls
+    )
+    try:
+        server.run()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    return 0
+
+
+def _load(settings: Settings) -> flask.Flask:
+    connect = functools.partial(_connect, settings.kubeconfig)
+    reader = CachedReader(connect, [keys.NAMESPACE_OFFLOADING], on_failure=_give_up)
+    return app.create_app(reader, runtime_class=settings.runtime_class, is_ready=reader.is_ready)
+
+
+def _connect(kubeconfig: Path | None) -> AbstractAsyncContextManager[ClusterClient]:
+    return client.connect(kubeconfig, user_agent=f"pyliqo-webhook/{version('pyliqo')}")
+
+
+def _give_up(_error: Exception) -> None:
+    """End the process, which cannot judge any more: whoever runs it starts it again, slower."""
+    os._exit(serving.FAILED)
+
+
+def _settings(argv: Sequence[str] | None) -> Settings:
+    parser = argparse.ArgumentParser(prog="python3 -m webhook", description=__doc__)
+    parser.add_argument(
+        "--tls-dir",
+        type=Path,
+        default=Path("/etc/liqo/tls"),
+        help="directory with tls.crt and tls.key; read anew when they change (%(default)s)",
+    )
+    parser.add_argument(
+        "--host",
+        default="0.0.0.0",  # noqa: S104  # a pod has one address, which it learns late
+        help="address to listen on (%(default)s)",
+    )
+    parser.add_argument(
+        "--port", type=int, default=keys.WEBHOOK_PORT, help="port to listen on (%(default)s)"
+    )
+    parser.add_argument(
+        "--kubeconfig", type=Path, help="kubeconfig file; without it this pod's own identity"
+    )
+    parser.add_argument(
+        "--runtime-class",
+        default=keys.RUNTIME_CLASS,
+        help="pods of this RuntimeClass go to virtual nodes whatever the strategy (%(default)s)",
+    )
+    parser.add_argument(
+        "--json-logs",
+        action=argparse.BooleanOptionalAction,
+        help="JSON log lines; by default unless standard error is a terminal",
+    )
+    given = parser.parse_args(argv)
+    return Settings(
+        tls=given.tls_dir,
+        bind=serving.address(given.host, given.port),
+        kubeconfig=given.kubeconfig,
+        runtime_class=given.runtime_class,
+        json_logs=given.json_logs,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,299 @@
+"""AdmissionReview as read off the wire and as answered. Pure: bytes and a handler in, JSON out.
+
+Source: Kubernetes, "Dynamic Admission Control"; admission.md 2-9; security.md D8.
+"""
+
+import base64
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn, TypeAlias
+
+import msgspec
+
+from apis.objects import Kind, Object
+from webhook.patch import Operation
+
+API_VERSION: Final = "admission.k8s.io/v1"
+MAX_DEPTH: Final = 200
+MAX_MESSAGE: Final = 256
+MAX_WARNINGS: Final = 15
+"""Of at most 256 characters each: together just below the 4096 that API servers pass on."""
+
+_CREATE, _UPDATE, _DELETE = "CREATE", "UPDATE", "DELETE"
+_REASONS: Final = {
+    400: "BadRequest",
+    403: "Forbidden",
+    409: "Conflict",
+    422: "Invalid",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+
+
+class DeniedError(Exception):
+    """The request is understood and refused; users see the message, so say what to do."""
+
+    def __init__(self, message: str, *, code: int = 403) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class MalformedError(Exception):
+    """No AdmissionReview as API servers send it: answer 400, with ``uid`` if it had one."""
+
+    def __init__(self, message: str, *, uid: str = "") -> None:
+        super().__init__(message)
+        self.uid = uid
+
+
+@dataclass(frozen=True)
+class Request:
+    """What somebody asks of the API server; ``object`` and ``old_object`` are {} where not sent."""
+
+    uid: str
+    operation: str
+    resource: str
+    """As ``Kind.resource``: ``pods``, ``namespaceoffloadings.offloading.liqo.io``."""
+    version: str = "v1"
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    object: Object = field(default_factory=dict, repr=False)
+    old_object: Object = field(default_factory=dict, repr=False)
+    user: str = ""
+    is_dry_run: bool = False
+    budget_s: float = 8.0
+    """How long looking things up may take, so that the API server still waits for the answer."""
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """The request may pass, changed by ``patch``; ``warnings`` are shown to the user."""
+
+    patch: Sequence[Operation] = ()
+    warnings: Sequence[str] = ()
+    verdict: str = "allowed"
+    """Why, in a word or two of ours: for the audit log."""
+
+
+Handler: TypeAlias = Callable[[Request], Admitted]
+"""Admits (a validator without a patch) or raises DeniedError."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A handler and what it is for: anything else that arrives there is refused, never guessed."""
+
+    kind: Kind
+    operations: frozenset[str]
+    handler: Handler
+
+
+class _Resource(msgspec.Struct):
+    version: str
+    resource: str
+    group: str = ""
+
+
+class _User(msgspec.Struct):
+    username: str | None = None
+
+
+class _Sent(msgspec.Struct, rename="camel"):
+    uid: str
+    operation: str
+    resource: _Resource
+    sub_resource: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+    user_info: _User | None = None
+    dry_run: bool | None = None
+    options: dict[str, Any] | None = None
+
+
+class _Review(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+    request: _Sent
+
+
+def review(body: bytes, judge: Judge, *, budget_s: float = 8.0) -> Object:
+    """Return the AdmissionReview that answers ``body``.
+
+    Raises:
+        MalformedError: ``body`` is none, or not in version v1.
+    """
+    request = parse(body, budget_s=budget_s)
+    try:
+        _expect(request, judge)
+        admitted = judge.handler(request)
+    except DeniedError as denied:
+        return _answer({"uid": request.uid, **_refusal(denied)})
+    except MalformedError as malformed:
+        raise MalformedError(str(malformed), uid=request.uid) from malformed
+    return _answer({"uid": request.uid, **_admission(admitted)})
+
+
+def malformed(error: MalformedError) -> Object:
+    """Return the AdmissionReview that goes with an answer 400."""
+    denied = DeniedError(str(error), code=400)
+    return _answer({"uid": error.uid, **_refusal(denied)})
+
+
+def parse(body: bytes, *, budget_s: float) -> Request:
+    """Return the request in the AdmissionReview ``body``.
+
+    Shape: {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {...}}.
+
+    Raises:
+        MalformedError: not that, or not strict JSON.
+    """
+    sent = decode(body)
+    uid = _uid(sent)
+    try:
+        found = msgspec.convert(sent, _Review)
+    except msgspec.ValidationError as error:
+        raise MalformedError(f"not an AdmissionReview: {error}", uid=uid) from error
+    if (found.api_version, found.kind) != (API_VERSION, "AdmissionReview"):
+        message = f"only AdmissionReview of {API_VERSION} is understood: list it alone"
+        raise MalformedError(message, uid=uid)
+    if not uid:
+        raise MalformedError("the request has no uid")
+    return _request(found.request, budget_s)
+
+
+def decode(body: bytes) -> Any:
+    """Return the JSON value in ``body``, read strictly.
+
+    Python's reader accepts NaN and keys that occur twice, and overflows on depth; API servers
+    send neither, and two readers of a doubled key may see two different objects.
+
+    Raises:
+        MalformedError: not JSON in UTF-8, or one of those.
+    """
+    try:
+        text = body.decode("utf-8", "strict")
+        value = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+        )
+        if b"\\u" in body:  # the only way to a lone surrogate, which no answer could repeat
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeError as error:
+        raise MalformedError("the body is not UTF-8 without a byte-order mark") from error
+    except RecursionError as error:
+        raise MalformedError(f"the body is nested deeper than {MAX_DEPTH}") from error
+    except ValueError as error:
+        raise MalformedError(f"the body is not strict JSON: {error}") from error
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and _is_deep(value):
+        raise MalformedError(f"the body is nested deeper than {MAX_DEPTH}")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key occurs twice in one object")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("a number is out of range")
+    return number
+
+
+def _is_deep(value: Any) -> bool:
+    level, depth = [value], 0
+    while level := [node for node in level if isinstance(node, dict | list)]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            return True
+        level = [
+            child for node in level for child in (node.values() if isinstance(node, dict) else node)
+        ]
+    return False
+
+
+def _uid(sent: Any) -> str:
+    request = sent.get("request") if isinstance(sent, dict) else None
+    uid = request.get("uid") if isinstance(request, dict) else None
+    return uid[:MAX_MESSAGE] if isinstance(uid, str) else ""
+
+
+def _request(sent: _Sent, budget_s: float) -> Request:
+    resource = sent.resource
+    plural = resource.resource
+    return Request(
+        uid=sent.uid,
+        operation=sent.operation,
+        resource=f"{plural}.{resource.group}" if resource.group else plural,
+        version=resource.version,
+        subresource=sent.sub_resource or "",
+        namespace=sent.namespace or "",
+        name=sent.name or "",
+        object=sent.object or {},
+        old_object=sent.old_object or {},
+        user=(sent.user_info and sent.user_info.username) or "",
+        is_dry_run=bool(sent.dry_run),
+        budget_s=budget_s,
+    )
+
+
+def _expect(request: Request, judge: Judge) -> None:
+    what = (request.resource, request.version, request.subresource)
+    if what != (judge.kind.resource, judge.kind.version, ""):
+        shown = "/".join(part for part in (request.resource, request.subresource) if part)
+        message = f"this webhook judges {judge.kind.resource} {judge.kind.version}, not {shown} "
+        raise DeniedError(f"{message}{request.version}: correct its configuration", code=400)
+    if request.operation not in judge.operations:
+        judged = " and ".join(sorted(judge.operations))
+        message = f"this webhook judges {judged} of {judge.kind.resource}, not {request.operation}"
+        raise DeniedError(f"{message}: correct its configuration", code=400)
+    if request.operation in (_CREATE, _UPDATE) and not request.object:
+        raise MalformedError(f"{request.operation} without an object")
+    if request.operation in (_UPDATE, _DELETE) and not request.old_object:
+        raise MalformedError(f"{request.operation} without an oldObject")
+
+
+def _admission(admitted: Admitted) -> Object:
+    response: Object = {"allowed": True, "auditAnnotations": {"verdict": admitted.verdict}}
+    if admitted.patch:
+        encoded = base64.b64encode(json.dumps(list(admitted.patch)).encode()).decode()
+        response |= {"patchType": "JSONPatch", "patch": encoded}
+    if admitted.warnings:
+        response["warnings"] = [sentence(text) for text in admitted.warnings[:MAX_WARNINGS]]
+    return response
+
+
+def _refusal(denied: DeniedError) -> Object:
+    message = sentence(str(denied))
+    reason = _REASONS.get(denied.code, "Forbidden")
+    return {
+        "allowed": False,
+        "status": {
+            "status": "Failure",
+            "code": denied.code,
+            "reason": reason,
+            "message": message,
+        },
+        "auditAnnotations": {"verdict": "denied", "reason": message},
+    }
+
+
+def _answer(response: Object) -> Object:
+    return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
+
+
+def sentence(text: str) -> str:
+    """Return ``text`` as one line of at most 256 printable characters."""
+    line = "".join(char if char.isprintable() else " " for char in text)
+    return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"

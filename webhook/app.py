@@ -1,0 +1,136 @@
+"""The WSGI app: a table of paths, one view, and what goes wrong around it, said as HTTP.
+
+A refusal is an answer (HTTP 200, ``allowed: false``); a failure is a 4xx or 5xx, and what a failure
+means is the failure policy of the webhook configuration.
+"""
+
+import functools
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import flask
+import werkzeug.exceptions
+from flask.typing import ResponseReturnValue
+
+from apis import keys
+from apis.objects import Object
+from kube import metrics as kube_metrics
+from kube.errors import KubeError
+from webhook import admission, handlers, metrics
+from webhook.admission import Judge, MalformedError
+from webhook.handlers import Lookup
+
+MAX_BODY: Final = 7 * 2**20
+"""Two objects of 3 MB and 1 MB around them, as in controller-runtime."""
+DEFAULT_TIMEOUT_S: Final = 10.0
+MAX_TIMEOUT_S: Final = 30.0
+SHARE: Final = 0.8
+"""Of the API server's patience: what is left pays for the way there and back."""
+
+_DURATION: Final = re.compile(
+    r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?(?:(\d{1,9})ms)?"
+)
+logger = logging.getLogger(__name__)
+
+
+def judges(lookup: Lookup, *, runtime_class: str) -> Mapping[str, Judge]:
+    """Return who answers at which path; webhook configurations name these paths."""
+    pod = functools.partial(handlers.mutate_pod, lookup, runtime_class)
+    early = functools.partial(handlers.mutate_pod_early, lookup, runtime_class)
+    offloading = functools.partial(handlers.validate_namespace_offloading, lookup)
+    create = frozenset({"CREATE"})
+    create_or_update = frozenset({"CREATE", "UPDATE"})
+    return {
+        "/mutate/pod": Judge(keys.POD, create, pod),
+        "/mutate/pod/early": Judge(keys.POD, create, early),
+        "/validate/namespace-offloading": Judge(
+            keys.NAMESPACE_OFFLOADING, create_or_update, offloading
+        ),
+    }
+
+
+def create_app(
+    lookup: Lookup, *, runtime_class: str, is_ready: Callable[[], bool] = lambda: True
+) -> flask.Flask:
+    """Build the WSGI app; everything it touches comes in as an argument."""
+    app = flask.Flask("webhook", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    for path, judge in judges(lookup, runtime_class=runtime_class).items():
+        view = functools.partial(_answer, path, judge)
+        app.add_url_rule(path, endpoint=path, view_func=view, methods=["POST"])
+    app.add_url_rule("/healthz", endpoint="healthz", view_func=lambda: "ok")
+    app.add_url_rule("/readyz", endpoint="readyz", view_func=functools.partial(_ready, is_ready))
+    app.add_url_rule("/metrics", endpoint="metrics", view_func=_metrics)
+    app.register_error_handler(werkzeug.exceptions.HTTPException, _http_error)
+    app.register_error_handler(MalformedError, _malformed)
+    app.register_error_handler(KubeError, _unavailable)
+    return app
+
+
+def budget_s(timeout: str | None) -> float:
+    """Return the seconds that an answer may take, by the ``timeout`` of the request's URL.
+
+    Shape: a duration as Go prints it, ``10s`` or ``1m0s``; anything else counts as 10 s.
+    """
+    found = _DURATION.fullmatch(timeout or "")
+    parts = [float(part or 0) for part in found.groups()] if found else []
+    seconds = sum(part * unit for part, unit in zip(parts, (3600, 60, 1, 0.001), strict=False))
+    return SHARE * min(seconds or DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S)
+
+
+def _answer(path: str, judge: Judge) -> ResponseReturnValue:
+    began = time.monotonic()
+    request = flask.request
+    if request.mimetype != "application/json" or request.content_encoding:
+        raise werkzeug.exceptions.UnsupportedMediaType("send application/json, not encoded")
+    body = request.get_data(cache=False)
+    if request.content_length is None and len(body) >= MAX_BODY:  # chunked, and cut off there
+        raise werkzeug.exceptions.RequestEntityTooLarge
+    try:
+        answer = admission.review(body, judge, budget_s=budget_s(request.args.get("timeout")))
+    finally:
+        metrics.REVIEW_SECONDS.labels(path).observe(time.monotonic() - began)
+    _record(path, answer["response"])
+    return flask.jsonify(answer)
+
+
+def _record(path: str, response: Object) -> None:
+    changed = "changed" if "patch" in response else "allowed"
+    verdict = changed if response["allowed"] else "denied"
+    metrics.REVIEWS.labels(path, verdict).inc()
+    level = logging.DEBUG if verdict == "allowed" else logging.INFO
+    logger.log(level, "Answered review", extra={"uid": response["uid"], "verdict": verdict})
+
+
+def _ready(is_ready: Callable[[], bool]) -> ResponseReturnValue:
+    return ("ok", 200) if is_ready() else ("the cache is not filled yet", 503)
+
+
+def _metrics() -> ResponseReturnValue:
+    return flask.Response(kube_metrics.page(), content_type=kube_metrics.CONTENT_TYPE)
+
+
+def _malformed(error: MalformedError) -> ResponseReturnValue:
+    metrics.REVIEWS.labels(flask.request.path, "malformed").inc()
+    return flask.jsonify(admission.malformed(error)), 400
+
+
+def _unavailable(error: KubeError) -> ResponseReturnValue:
+    metrics.REVIEWS.labels(flask.request.path, "unavailable").inc()
+    logger.warning("Looking up what a review needs did not succeed", extra={"reason": str(error)})
+    message = "the API server did not tell the webhook in time what it needs to judge: try again"
+    return flask.jsonify({"message": message}), 503
+
+
+def _http_error(error: werkzeug.exceptions.HTTPException) -> ResponseReturnValue:
+    if isinstance(error, werkzeug.exceptions.InternalServerError):
+        metrics.REVIEWS.labels(_known_path(), "error").inc()
+    return flask.jsonify({"message": error.description or error.name}), error.code or 500
+
+
+def _known_path() -> str:
+    rule = flask.request.url_rule
+    return rule.rule if rule else "other"

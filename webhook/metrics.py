@@ -1,0 +1,32 @@
+"""What the webhook counts. Label values are ours, never a user's."""
+
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from kube.metrics import REGISTRY
+
+REVIEWS: Final = Counter(
+    "webhook_reviews",
+    "Reviews by path and verdict: allowed, changed, denied, malformed, unavailable, error",
+    ["path", "verdict"],
+    registry=REGISTRY,
+)
+REVIEW_SECONDS: Final = Histogram(
+    "webhook_review_seconds",
+    "How long an answer took, reading not counted",
+    ["path"],
+    buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1, 5),
+    registry=REGISTRY,
+)
+LOOKUPS: Final = Counter(
+    "webhook_lookups",
+    "Objects looked up, by where the answer came from: cache, live, failed",
+    ["resource", "source"],
+    registry=REGISTRY,
+)
+CERTIFICATE_EXPIRY: Final = Gauge(
+    "webhook_certificate_expiry_timestamp_seconds",
+    "When the served certificate ends",
+    registry=REGISTRY,
+)

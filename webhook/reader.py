@@ -1,0 +1,134 @@
+"""What handlers look things up in: informers in one background thread, the live server on a miss.
+
+The only place where threads and a loop meet. Flask's threads read the informers' dicts, and hand
+a coroutine to the loop when an object is not there.
+"""
+
+import asyncio
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, TypeAlias
+
+from apis.objects import Key, Kind, Object
+from kube.cluster import Cluster, Selection
+from kube.errors import KubeError, NotReachableError
+from kube.informer import Informer
+from webhook import metrics
+
+DEADLINE_S: Final = 8.0
+STALE_S: Final = 180.0
+"""Watches tell something each minute: after three silent ones a hit is asked of the server too."""
+
+logger = logging.getLogger(__name__)
+
+Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[Cluster]]
+
+
+class CachedReader:
+    """Fulfils ``handlers.Lookup``. Made after the fork, because threads do not survive one.
+
+    ``on_failure`` is told why the thread ended, which it never does by itself.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        kinds: Iterable[Kind],
+        *,
+        on_failure: Callable[[Exception], None] | None = None,
+        within_s: float = DEADLINE_S,
+    ) -> None:
+        self._informers = {kind: Informer(Selection(kind, Object)) for kind in kinds}
+        self._live: Future[tuple[asyncio.AbstractEventLoop, Cluster]] = Future()
+        self._within_s = within_s
+        self._on_failure = on_failure
+        work = functools.partial(self._run, connect)
+        threading.Thread(target=work, name="informers", daemon=True).start()
+
+    def get(self, kind: Kind, key: Key) -> Object | None:
+        return self._get(kind, key, time.monotonic() + self._within_s)
+
+    def all(self, kind: Kind) -> Mapping[Key, Object]:
+        informer = self._informers[kind]
+        if not informer.synced.is_set():
+            raise NotReachableError(f"the cache of {kind.resource} is not filled yet: try again")
+        return informer.items()
+
+    def within(self, seconds: float) -> "_Until":
+        return _Until(self, time.monotonic() + seconds)
+
+    def is_ready(self) -> bool:
+        """Whether every informer has its first list."""
+        return all(informer.synced.is_set() for informer in self._informers.values())
+
+    def _get(self, kind: Kind, key: Key, until: float) -> Object | None:
+        informer = self._informers.get(kind)
+        cached = informer.get(key) if informer and informer.age_s() < STALE_S else None
+        if cached is not None:
+            metrics.LOOKUPS.labels(kind.resource, "cache").inc()
+            return cached
+        try:
+            found = self._ask(kind, key, until)
+        except KubeError:
+            metrics.LOOKUPS.labels(kind.resource, "failed").inc()
+            raise
+        metrics.LOOKUPS.labels(kind.resource, "live").inc()
+        return found
+
+    def _ask(self, kind: Kind, key: Key, until: float) -> Object | None:
+        asked: Future[Object | None] | None = None
+        try:
+            loop, cluster = self._live.result(_left(until))
+            asked = asyncio.run_coroutine_threadsafe(_asking(cluster, kind, key), loop)
+            return asked.result(_left(until))
+        except TimeoutError as error:
+            raise NotReachableError(f"{kind} {key}: no answer in time") from error
+        finally:
+            if asked is not None:
+                asked.cancel()
+
+    def _run(self, connect: Connect) -> None:
+        try:
+            asyncio.run(self._follow(connect))
+        except Exception as error:
+            logger.exception("Informers ended")
+            if not self._live.done():
+                self._live.set_exception(NotReachableError(f"no API server: {error}"))
+            if self._on_failure is not None:
+                self._on_failure(error)
+
+    async def _follow(self, connect: Connect) -> None:
+        async with connect() as cluster, asyncio.TaskGroup() as tasks:
+            for informer in self._informers.values():
+                tasks.create_task(informer.run(cluster))
+            self._live.set_result((asyncio.get_running_loop(), cluster))
+
+
+class _Until:
+    """A CachedReader as seen by one review: it gives up when the review's time is over."""
+
+    def __init__(self, reader: CachedReader, until: float) -> None:
+        self._reader = reader
+        self._until = until
+
+    def get(self, kind: Kind, key: Key) -> Object | None:
+        return self._reader._get(kind, key, self._until)  # noqa: SLF001  # a view of that class
+
+    def all(self, kind: Kind) -> Mapping[Key, Object]:
+        return self._reader.all(kind)
+
+    def within(self, seconds: float) -> "_Until":
+        return _Until(self._reader, min(self._until, time.monotonic() + seconds))
+
+
+def _left(until: float) -> float:
+    return max(0.0, until - time.monotonic())
+
+
+def _asking(cluster: Cluster, kind: Kind, key: Key) -> Coroutine[Any, Any, Object | None]:
+    return cluster.get_live(kind, key)

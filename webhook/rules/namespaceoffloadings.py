@@ -1,0 +1,219 @@
+"""When a namespace may be offloaded, and what may change later. Pure.
+
+Source: behaviour.md 3.2; admission.md 24-25; security.md D6.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from apis import keys, naming, nodeselector
+from apis.objects import Key, Object
+from apis.offloading import MappingStrategy, NamespaceOffloading
+from apis.offloading import PodOffloadingStrategy as Strategy
+from webhook.admission import Admitted, DeniedError, MalformedError
+
+MAX_TERMS: Final = 99
+"""Of a cluster selector: one more may be added, and pods take 100 in all."""
+INVALID: Final = 422
+
+_RESERVED: Final = frozenset({"kube-system", keys.LIQO_NAMESPACE})
+_RESERVED_PREFIXES: Final = ("kube-", "liqo-")
+
+
+def check_create(
+    obj: Object, namespace: str, *, others: Mapping[Key, Object], cluster_id: str
+) -> Admitted:
+    """Admit a new NamespaceOffloading of ``namespace``, with warnings for what is odd.
+
+    ``others`` are all that exist; ``cluster_id`` is our own, empty while nobody has chosen it.
+
+    Raises:
+        DeniedError: with the field, the rule and the way out.
+        MalformedError: not a NamespaceOffloading.
+    """
+    check_shape(obj)
+    _check_name(obj)
+    if is_reserved(namespace):
+        message = f"namespace {namespace} belongs to the system and is not offloaded"
+        raise DeniedError(f"{message}: offload another namespace")
+    offloading = _parse(obj)
+    _check_selector(obj)
+    _check_remote_name(offloading, namespace, cluster_id)
+    _check_collision(offloading, namespace, others=others, cluster_id=cluster_id)
+    return Admitted(warnings=[*_oddities(obj, offloading)])
+
+
+def check_update(old: Object, new: Object) -> Admitted:
+    """Admit the change from ``old`` to ``new``; a tightened strategy with a warning.
+
+    An object that is being deleted is judged like any other; what did not change is not.
+
+    Raises:
+        DeniedError: a field that never changes was changed, or the selector is wrong.
+        MalformedError: not a NamespaceOffloading.
+    """
+    check_shape(old)
+    check_shape(new)
+    _check_name(new)
+    before, after = _parse(old), _parse(new)
+    _check_immutable(before, after)
+    if _terms(old) == _terms(new):
+        return Admitted(warnings=[*_tightened(before, after)])
+    _check_selector(new)
+    return Admitted(warnings=[*_tightened(before, after), *_oddities(new, after)])
+
+
+def is_reserved(namespace: str) -> bool:
+    """Whether ``namespace`` is Kubernetes' or ours, and so is never offloaded."""
+    return namespace in _RESERVED or namespace.startswith(_RESERVED_PREFIXES)
+
+
+def _check_name(obj: Object) -> None:
+    name = obj["metadata"].get("name") or ""
+    if name != keys.OFFLOADING_NAME:
+        message = f"metadata.name must be {keys.OFFLOADING_NAME!r}, not {name!r}"
+        raise DeniedError(f"{message}: a namespace has one NamespaceOffloading")
+
+
+def _check_immutable(before: NamespaceOffloading, after: NamespaceOffloading) -> None:
+    if before.mapping_strategy is not after.mapping_strategy:
+        field, was = "namespaceMappingStrategy", before.mapping_strategy.value
+    elif before.remote_namespace_name != after.remote_namespace_name:
+        field, was = "remoteNamespaceName", before.remote_namespace_name or "unset"
+    else:
+        return
+    message = f"spec.{field} cannot be modified after creation (it is {was})"
+    raise DeniedError(f"{message}: delete the NamespaceOffloading and create it anew")
+
+
+def _check_selector(obj: Object) -> None:
+    terms = _terms(obj)
+    if len(terms) > MAX_TERMS:
+        message = f"spec.clusterSelector has {len(terms)} terms, {MAX_TERMS} are possible"
+        raise DeniedError(f"{message}: say the same with fewer", code=INVALID)
+    try:
+        nodeselector.check(terms)
+    except ValueError as error:
+        raise DeniedError(f"spec.clusterSelector.{error}", code=INVALID) from error
+
+
+def _check_remote_name(offloading: NamespaceOffloading, namespace: str, cluster_id: str) -> None:
+    chosen = offloading.mapping_strategy is MappingStrategy.SELECTED_NAME
+    if chosen and not offloading.remote_namespace_name:
+        raise DeniedError("spec.remoteNamespaceName is mandatory with SelectedName: set it")
+    name = _remote_name(offloading, namespace, cluster_id)
+    if name and not naming.is_dns_label(name):
+        rule = "lower-case letters, digits and '-', at most 63 characters"
+        message = f"the remote namespace would be called {name!r}, which is no name ({rule})"
+        way = "" if chosen else "SelectedName and "
+        raise DeniedError(f"{message}: choose another with {way}spec.remoteNamespaceName")
+    if chosen and is_reserved(name):
+        message = f"spec.remoteNamespaceName {name!r} belongs to the system of the other cluster"
+        raise DeniedError(f"{message}: choose another")
+
+
+def _check_collision(
+    offloading: NamespaceOffloading,
+    namespace: str,
+    *,
+    others: Mapping[Key, Object],
+    cluster_id: str,
+) -> None:
+    wanted = _remote_name(offloading, namespace, cluster_id)
+    if not wanted:
+        return
+    for key, other in list(others.items()):
+        if key.namespace != namespace and _taken(other, key.namespace, cluster_id) == wanted:
+            message = f"the remote namespace {wanted!r} is already that of {key.namespace}"
+            way = "choose another with SelectedName and spec.remoteNamespaceName"
+            raise DeniedError(f"{message}: {way}", code=409)
+
+
+def _taken(other: Object, namespace: str, cluster_id: str) -> str:
+    known = (other.get("status") or {}).get("remoteNamespaceName")
+    return str(known or _remote_name(_parse(other), namespace, cluster_id))
+
+
+def _remote_name(offloading: NamespaceOffloading, namespace: str, cluster_id: str) -> str:
+    """Return the twin's name, empty where it needs a cluster ID that nobody has chosen yet."""
+    if offloading.mapping_strategy is MappingStrategy.DEFAULT_NAME and not cluster_id:
+        return ""
+    return offloading.remote_name(namespace, cluster_id)
+
+
+def _tightened(before: NamespaceOffloading, after: NamespaceOffloading) -> Iterator[str]:
+    if before.strategy is not after.strategy and after.strategy is not Strategy.LOCAL_AND_REMOTE:
+        yield (
+            f"pods that run already may violate podOffloadingStrategy {after.strategy.value}: "
+            "they are not evicted"
+        )
+
+
+def _oddities(obj: Object, offloading: NamespaceOffloading) -> Iterator[str]:
+    chosen = offloading.mapping_strategy is MappingStrategy.SELECTED_NAME
+    if offloading.remote_namespace_name and not chosen:
+        yield "spec.remoteNamespaceName has no effect without SelectedName"
+    for index, term in enumerate(_terms(obj)):
+        if not term.get("matchExpressions") and not term.get("matchFields"):
+            yield f"spec.clusterSelector.nodeSelectorTerms[{index}] is empty and matches no cluster"
+
+
+def _terms(obj: Object) -> list[Object]:
+    return (obj["spec"].get("clusterSelector") or {}).get("nodeSelectorTerms") or []
+
+
+def _parse(obj: Object) -> NamespaceOffloading:
+    try:
+        return NamespaceOffloading.parse(obj)
+    except ValueError as error:
+        raise DeniedError(
+            f"the NamespaceOffloading cannot be read: {error}", code=INVALID
+        ) from error
+
+
+# What the rules read of a NamespaceOffloading -----------------------------------------------------
+
+
+class _Requirement(msgspec.Struct):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _Term(msgspec.Struct, rename="camel"):
+    match_expressions: list[_Requirement] | None = None
+    match_fields: list[_Requirement] | None = None
+
+
+class _Selector(msgspec.Struct, rename="camel"):
+    node_selector_terms: list[_Term] | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    namespace_mapping_strategy: str | None = None
+    remote_namespace_name: str | None = None
+    pod_offloading_strategy: str | None = None
+    cluster_selector: _Selector | None = None
+
+
+class _Metadata(msgspec.Struct):
+    name: str | None = None
+
+
+class _NamespaceOffloading(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec
+
+
+def check_shape(obj: Object) -> None:
+    """Check what the rules read of ``obj``; what fits the CRD's schema always passes.
+
+    Raises:
+        MalformedError: something else is there than in a NamespaceOffloading.
+    """
+    try:
+        msgspec.convert(obj, _NamespaceOffloading)
+    except msgspec.ValidationError as error:
+        raise MalformedError(f"not a NamespaceOffloading: {error}") from error

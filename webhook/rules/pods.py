@@ -1,0 +1,217 @@
+"""What an offloaded namespace asks of its pods. Pure: no I/O, no clock, no globals.
+
+Source: behaviour.md 3.1; admission.md 14-19.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from apis import keys, nodeselector
+from apis.nodeselector import Term
+from apis.objects import Object, annotations, controller_of
+from apis.offloading import NamespaceOffloading
+from apis.offloading import PodOffloadingStrategy as Strategy
+from webhook import patch
+from webhook.admission import Admitted, DeniedError, MalformedError
+from webhook.patch import Operation, Path
+
+MAX_TERMS: Final = 100
+"""Of a pod's required node affinity: the scheduler reads each for each node."""
+
+TOLERATION: Final[Object] = {
+    "key": keys.VIRTUAL_NODE_TAINT,
+    "operator": "Exists",
+    "effect": keys.VIRTUAL_NODE_TAINT_EFFECT,
+}
+MIRROR: Final = "kubernetes.io/config.mirror"
+"""On pods that a kubelet reads from files; the API server only mirrors them."""
+
+_TOLERATIONS: Final[Path] = ("spec", "tolerations")
+_REQUIRED: Final[Path] = (
+    "spec",
+    "affinity",
+    "nodeAffinity",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "nodeSelectorTerms",
+)
+
+
+def judge(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str) -> Admitted:
+    """Return the verdict on ``pod``, in a word for the audit log, with its changes.
+
+    Raises:
+        DeniedError: the changes would grow beyond what a scheduler should have to read.
+        MalformedError: not a pod.
+    """
+    check_shape(pod)
+    if reason := placed_otherwise(pod):
+        return Admitted(verdict=f"unchanged: {reason}")
+    changes = offload(pod, offloading, runtime_class=runtime_class)
+    verdict = "offloaded" if changes else "unchanged"
+    return Admitted(changes, verdict=f"{verdict}: {offloading.strategy.value}")
+
+
+def offload(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str) -> list[Operation]:
+    """Return the changes that let ``pod`` run where its namespace says; [] if none.
+
+    A pod of the runtime class gets toleration and virtual nodes from that class, and from here
+    no more than the choice among them. A pod that was changed is not changed again, since the
+    API server asks anew when a later webhook touches it.
+
+    Raises:
+        DeniedError: more than 100 terms would result.
+    """
+    if placed_otherwise(pod):
+        return []
+    if pod["spec"].get("runtimeClassName") == runtime_class:
+        return _require(pod, _selected(offloading))
+    if offloading.strategy is Strategy.LOCAL:
+        return []
+    return [*_tolerate(pod), *_require(pod, allowed_nodes(offloading))]
+
+
+def allowed_nodes(offloading: NamespaceOffloading) -> list[Term]:
+    """Return the node-selector terms the pods must meet; [] allows every node."""
+    selected = _selected(offloading)
+    match offloading.strategy:
+        case Strategy.LOCAL:
+            return [_nodes("NotIn")]
+        case Strategy.REMOTE:
+            return nodeselector.conjunction(selected, [_nodes("In")])
+        case Strategy.LOCAL_AND_REMOTE:
+            return [*selected, _nodes("NotIn")] if selected else []
+
+
+def _selected(offloading: NamespaceOffloading) -> list[Term]:
+    selected = list(offloading.cluster_selector)
+    if len(selected) > MAX_TERMS:
+        message = f"the cluster selector of the namespace has more than {MAX_TERMS} terms"
+        raise DeniedError(f"{message}: shorten it")
+    return selected
+
+
+def placed_otherwise(pod: Object) -> str:
+    """Return why ``pod`` does not wait for a scheduler's free choice; empty if it does."""
+    if pod["spec"].get("nodeName"):
+        return "names a node"
+    if MIRROR in annotations(pod):
+        return "mirrors a static pod"
+    owner = controller_of(pod)
+    if owner is not None and _is_daemon_set(owner):
+        return "is pinned by its DaemonSet"
+    return ""
+
+
+def _is_daemon_set(owner: Object) -> bool:
+    group = str(owner.get("apiVersion")).partition("/")[0]
+    return group == "apps" and owner.get("kind") == "DaemonSet"
+
+
+def _nodes(operator: str) -> Term:
+    expression = {
+        "key": keys.NODE_TYPE,
+        "operator": operator,
+        "values": [keys.VIRTUAL_NODE_TYPE],
+    }
+    return {"matchExpressions": [expression]}
+
+
+def _tolerate(pod: Object) -> list[Operation]:
+    if any(_covers(toleration) for toleration in patch.find(pod, _TOLERATIONS) or []):
+        return []
+    return patch.append(pod, _TOLERATIONS, TOLERATION)
+
+
+def _covers(toleration: Object) -> bool:
+    """Whether it is ours or a wider one: no key means every key, no effect every effect."""
+    return (
+        toleration.get("operator") == "Exists"
+        and toleration.get("key") in (None, "", keys.VIRTUAL_NODE_TAINT)
+        and toleration.get("effect") in (None, "", keys.VIRTUAL_NODE_TAINT_EFFECT)
+        and toleration.get("tolerationSeconds") is None
+    )
+
+
+def _require(pod: Object, terms: list[Term]) -> list[Operation]:
+    if not terms:
+        return []
+    have = patch.find(pod, _REQUIRED) or []
+    _check_growth(have, terms)
+    return patch.put(pod, _REQUIRED, nodeselector.conjunction(have, terms))
+
+
+def _check_growth(have: list[Term], terms: list[Term]) -> None:
+    made = 0 if have else len(terms)
+    for term in have:  # one by one, so that a huge product is never built
+        made += len(nodeselector.conjunction([term], terms[: MAX_TERMS + 1]))
+        if made > MAX_TERMS:
+            break
+    if made > MAX_TERMS:
+        message = (
+            f"spec.affinity.nodeAffinity: its {len(have)} required terms and the {len(terms)} of "
+            f"the namespace make more than {MAX_TERMS}: shorten one or the other"
+        )
+        raise DeniedError(message)
+
+
+# What the rules read of a pod ---------------------------------------------------------------------
+
+
+class _Expression(msgspec.Struct):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _Term(msgspec.Struct, rename="camel"):
+    match_expressions: list[_Expression] | None = None
+    match_fields: list[_Expression] | None = None
+
+
+class _Required(msgspec.Struct, rename="camel"):
+    node_selector_terms: list[_Term] | None = None
+
+
+class _NodeAffinity(msgspec.Struct):
+    required: _Required | None = msgspec.field(default=None, name=_REQUIRED[3])
+
+
+class _Affinity(msgspec.Struct, rename="camel"):
+    node_affinity: _NodeAffinity | None = None
+
+
+class _Toleration(msgspec.Struct, rename="camel"):
+    key: str | None = None
+    operator: str | None = None
+    effect: str | None = None
+    toleration_seconds: int | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str | None = None
+    runtime_class_name: str | None = None
+    tolerations: list[_Toleration] | None = None
+    affinity: _Affinity | None = None
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    annotations: dict[str, Any] | None = None
+    owner_references: list[dict[str, Any]] | None = None
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec
+
+
+def check_shape(pod: Object) -> None:
+    """Check what the rules read of ``pod``; an API server's own pods always pass.
+
+    Raises:
+        MalformedError: something else is there than in a Pod.
+    """
+    try:
+        msgspec.convert(pod, _Pod)
+    except msgspec.ValidationError as error:
+        raise MalformedError(f"not a Pod: {error}") from error
