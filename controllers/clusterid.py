@@ -1,0 +1,49 @@
+"""The cluster's own name: read from its ConfigMap, made once where there is none."""
+
+import logging
+from typing import Final
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from kube.cluster import Cluster
+from kube.errors import AlreadyExistsError
+from kube.reconcile import TerminalError
+
+_SHOWN_OF_UID: Final = 8
+
+logger = logging.getLogger(__name__)
+
+
+async def ensure(cluster: Cluster, namespace: str = keys.LIQO_NAMESPACE) -> str:
+    """Return the cluster ID; ``cluster-<8 hex of the UID of kube-system>`` unless one was set.
+
+    Raises:
+        TerminalError: the ConfigMap is there and holds no ID.
+    """
+    key = Key(namespace, keys.CLUSTER_ID_CONFIG_MAP)
+    found = await cluster.get_live(keys.CONFIG_MAP, key)
+    if found is None:
+        found = await _create(cluster, key)
+    cluster_id = str((found.get("data") or {}).get(keys.CLUSTER_ID_KEY, ""))
+    if not cluster_id:
+        message = f"configmap {key} has no {keys.CLUSTER_ID_KEY}: set it to this cluster's ID"
+        raise TerminalError("NoClusterID", message)
+    return cluster_id
+
+
+async def _create(cluster: Cluster, key: Key) -> Object:
+    system = await cluster.get_live(keys.NAMESPACE, Key("", "kube-system"))
+    if system is None:
+        raise TerminalError("NoClusterID", "namespace kube-system is missing: no ID can be derived")
+    cluster_id = f"cluster-{objects.uid(system).replace('-', '')[:_SHOWN_OF_UID]}"
+    wanted = objects.named(
+        keys.CONFIG_MAP,
+        key,
+        metadata={"labels": {keys.APP_NAME: keys.CLUSTER_ID_CONFIG_MAP}},
+        data={keys.CLUSTER_ID_KEY: cluster_id},
+    )
+    logger.info("Creating cluster ID", extra={"cluster": cluster_id})
+    try:
+        return await cluster.create(keys.CONFIG_MAP, wanted)
+    except AlreadyExistsError:
+        return await cluster.get_live(keys.CONFIG_MAP, key) or wanted

@@ -1,0 +1,197 @@
+"""The twin namespace, its binding, and which entry of a map may have it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from apis import keys, naming, objects
+from apis.objects import Key, Object
+from apis.offloading import CurrentMapping as Entry
+from apis.offloading import MappingPhase, NamespaceMap
+from controllers import protected
+
+ACCEPTED: Final = MappingPhase.ACCEPTED
+FAILED: Final = MappingPhase.CREATION_LOOP_BACK_OFF
+TERMINATING: Final = MappingPhase.TERMINATING
+
+MAX_TWINS: Final = 50
+"""Twin namespaces of one tenant, unless the provider says otherwise. Source: security.md A5."""
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """Who asks, by the provider's own record: its tenant namespace and that one's label."""
+
+    namespace: str
+    cluster_id: str
+
+
+class RefusedError(Exception):
+    """An entry that may not be served; ``reason`` and message go into its status."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def tenant(namespace: Object | None, namespace_map: Object) -> Tenant:
+    """Return whose map it is: labels of the map are believed only if the record agrees.
+
+    Raises:
+        RefusedError: the namespace is no tenant's, or the map claims another origin.
+    Source: security.md A7.
+    """
+    where = objects.key_of(namespace_map)
+    labels = objects.labels(namespace) if namespace else {}
+    cluster_id = labels.get(keys.REMOTE_CLUSTER_ID, "")
+    if labels.get(keys.TENANT_NAMESPACE) != "true" or not cluster_id:
+        raise RefusedError("NoTenant", f"namespace {where.namespace} is no tenant namespace")
+    if objects.labels(namespace_map).get(keys.ORIGIN_ID) != cluster_id:
+        message = f"namespacemap {where} does not come from cluster {cluster_id}"
+        raise RefusedError("OriginMismatch", message)
+    return Tenant(where.namespace, cluster_id)
+
+
+def is_replica(namespace_map: Object) -> bool:
+    """Whether this cluster is the provider for ``namespace_map``."""
+    return objects.labels(namespace_map).get(keys.REPLICATED) == "true"
+
+
+def status(entries: Mapping[str, Entry]) -> Object:
+    """Return the whole status: {currentMapping: {local: {remoteNamespace, phase, ...}}}."""
+    if not entries:
+        return {}
+    return {"currentMapping": {local: _shown(entries[local]) for local in sorted(entries)}}
+
+
+def _shown(entry: Entry) -> Object:
+    shown: Object = {"remoteNamespace": entry.remote_namespace, "phase": entry.phase.value}
+    if entry.reason:
+        shown |= {"reason": entry.reason, "message": entry.message}
+    return shown
+
+
+def owner_mark(namespace_map: Object) -> str:
+    """Return the value of the annotation that records the owner of a twin."""
+    return str(objects.key_of(namespace_map))
+
+
+def owner_of(obj: Object) -> Key | None:
+    """Return the NamespaceMap that a namespace or binding was made for, if any."""
+    mark = objects.annotations(obj).get(keys.MANAGED_BY_NAMESPACE_MAP, "")
+    namespace, slash, name = mark.partition("/")
+    return Key(namespace, name) if slash and namespace and name else None
+
+
+def is_twin(namespace: Object, namespace_map: Object, local: str) -> bool:
+    """Whether ``namespace`` was made for ``local`` by this very map."""
+    annotations = objects.annotations(namespace)
+    return (
+        owner_of(namespace) == objects.key_of(namespace_map)
+        and annotations.get(keys.ORIGINAL_NAME) == local
+    )
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that nobody gets.
+
+    Raises:
+        RefusedError: it is no name of a namespace, or reserved.
+    """
+    if not naming.is_dns_label(name):
+        raise RefusedError("InvalidName", f"{name!r} is no valid name for a namespace")
+    if protected.is_reserved(name):
+        message = f"namespace {name} is reserved on this cluster: select another remote name"
+        raise RefusedError("NameReserved", message)
+
+
+def check_twin(namespace: Object, namespace_map: Object, local: str) -> None:
+    """Refuse to touch a namespace that was not made for ``local`` by this map: no adoption.
+
+    Raises:
+        RefusedError: somebody else's, or another local namespace's.
+    """
+    if is_twin(namespace, namespace_map, local):
+        return
+    name = namespace["metadata"]["name"]
+    if owner_of(namespace) == objects.key_of(namespace_map):
+        other = objects.annotations(namespace).get(keys.ORIGINAL_NAME, "")
+        message = f"namespace {name} is already the twin of namespace {other}"
+    else:
+        message = f"namespace {name} exists already and is not managed for this cluster"
+    raise RefusedError("Conflict", message)
+
+
+def check_room(
+    twins: Iterable[Object], entries: Mapping[str, Entry], tenant_: Tenant, limit: int
+) -> None:
+    """Refuse one more twin than ``limit``; ``entries`` may know of some that ``twins`` lacks yet.
+
+    Raises:
+        RefusedError: the tenant has them all.
+    """
+    taken = {entry.remote_namespace for entry in entries.values() if entry.phase == ACCEPTED}
+    for twin in twins:
+        owner = owner_of(twin)
+        if owner is not None and owner.namespace == tenant_.namespace:
+            taken.add(twin["metadata"]["name"])
+    if len(taken) >= limit:
+        raise RefusedError("TooManyNamespaces", f"the limit of {limit} namespaces is reached")
+
+
+def namespace(name: str, local: str, namespace_map: Object, tenant_: Tenant) -> Object:
+    """Return the twin namespace to create.
+
+    Its Pod Security level may be raised by the provider. Source: security.md A1.
+    """
+    metadata = {
+        "labels": {
+            keys.REMOTE_CLUSTER_ID: tenant_.cluster_id,
+            keys.LIQO_MANAGED: "true",
+            keys.POD_SECURITY_ENFORCE: "baseline",
+        },
+        "annotations": {
+            keys.MANAGED_BY_NAMESPACE_MAP: owner_mark(namespace_map),
+            keys.ORIGINAL_NAME: local,
+        },
+    }
+    return objects.named(keys.NAMESPACE, Key("", name), metadata=metadata)
+
+
+def binding(name: str, namespace_map: Object, tenant_: Tenant) -> Object:
+    """Return what lets the tenant's virtual kubelets into the twin ``name``."""
+    metadata = {
+        "labels": {
+            keys.APP_MANAGED_BY: "liqo",
+            keys.LIQO_MANAGED: "true",
+            keys.REMOTE_CLUSTER_ID: tenant_.cluster_id,
+        },
+        "annotations": {keys.MANAGED_BY_NAMESPACE_MAP: owner_mark(namespace_map)},
+    }
+    group = {"kind": "Group", "apiGroup": keys.RBAC_GROUP, "name": tenant_.cluster_id}
+    role = {
+        "apiGroup": keys.RBAC_GROUP,
+        "kind": keys.CLUSTER_ROLE.kind,
+        "name": keys.VIRTUAL_KUBELET_REMOTE_ROLE,
+    }
+    key = Key(name, tenant_.namespace)
+    return objects.named(keys.ROLE_BINDING, key, metadata=metadata, subjects=[group], roleRef=role)
+
+
+def leftovers(
+    namespace_map: Object, owned: Iterable[Object], wanted: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what has to go, the local namespace by the twin's name.
+
+    That is every entry shown and every namespace recorded as ours that nobody asks for any more,
+    or that is asked for under another name.
+    """
+    current = NamespaceMap.parse(namespace_map).current
+    shown = {entry.remote_namespace: local for local, entry in current.items()}
+    recorded = {
+        each["metadata"]["name"]: objects.annotations(each).get(keys.ORIGINAL_NAME, "")
+        for each in owned
+        if owner_of(each) == objects.key_of(namespace_map)
+    }
+    known = {**shown, **recorded}
+    return {name: local for name, local in known.items() if name and wanted.get(local) != name}

@@ -1,0 +1,1 @@
+"""NamespaceOffloading to the entries of NamespaceMaps, on the consumer, and their state back."""

@@ -1,0 +1,207 @@
+"""Which clusters a namespace goes to, and what its NamespaceOffloading says about them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from apis import conditions, keys, nodeselector, objects
+from apis.nodeselector import Term
+from apis.objects import Key, Object
+from apis.offloading import MappingPhase, NamespaceMap, VirtualNode
+from controllers import protected
+
+REQUIRED: Final = "OffloadingRequired"
+READY: Final = "Ready"
+
+_FAILED: Final = frozenset({MappingPhase.CREATION_LOOP_BACK_OFF, MappingPhase.TERMINATING})
+_WHY: Final = {
+    None: ("Creating", "the remote namespace is being created"),
+    MappingPhase.CREATION_LOOP_BACK_OFF: (
+        "CreationLoopBackOff",
+        "the remote cluster could not create the namespace",
+    ),
+    MappingPhase.TERMINATING: ("Terminating", "the remote namespace is being deleted"),
+}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where one namespace stands with one cluster; ``phase`` is None before its answer."""
+
+    required: bool
+    phase: MappingPhase | None = None
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the cluster has, or is asked for, a twin of the namespace."""
+        return self.required or self.phase is not None
+
+
+def check_namespace(namespace: str) -> None:
+    """Refuse what is not offloaded whoever asks.
+
+    Raises:
+        ValueError: it holds the cluster's own parts or ours.
+    """
+    if protected.is_system(namespace):
+        raise ValueError(f"namespace {namespace} belongs to the system: it stays here")
+
+
+def standing(namespace: str, namespace_map: Object) -> Standing:
+    """Return what ``namespace_map`` asks of its cluster for ``namespace``, and its answer."""
+    parsed = NamespaceMap.parse(namespace_map)
+    is_required = namespace in parsed.desired
+    entry = parsed.current.get(namespace)
+    if entry is None:
+        return Standing(is_required)
+    return Standing(is_required, entry.phase, entry.reason, entry.message)
+
+
+def selected(
+    terms: tuple[Term, ...], virtual_nodes: Iterable[VirtualNode], nodes: Mapping[Key, Object]
+) -> frozenset[str]:
+    """Return the clusters of which any virtual node matches ``terms``; no terms match all.
+
+    Raises:
+        ValueError: a term is syntactically invalid; the message says which.
+    """
+    return frozenset(
+        node.cluster_id
+        for node in virtual_nodes
+        if not terms or nodeselector.matches(terms, _labels(node, nodes), node.name)
+    )
+
+
+def _labels(virtual_node: VirtualNode, nodes: Mapping[Key, Object]) -> Mapping[str, str]:
+    node = nodes.get(Key("", virtual_node.name))
+    return objects.labels(node) if node else node_labels(virtual_node)
+
+
+def node_labels(virtual_node: VirtualNode) -> dict[str, str]:
+    """Return the labels that the Node of ``virtual_node`` will have, before it exists."""
+    return {
+        keys.HOSTNAME: virtual_node.name,
+        keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE,
+        keys.REMOTE_CLUSTER_ID: virtual_node.cluster_id,
+        **virtual_node.labels,
+        keys.STORAGE_AVAILABLE: "true" if virtual_node.storage_classes else "false",
+    }
+
+
+def touched(old: Object | None, new: Object | None) -> frozenset[str] | None:
+    """Return the namespaces that a change of a NamespaceMap concerns; None means all of them."""
+    if old is None or new is None or objects.is_terminating(old) != objects.is_terminating(new):
+        return None
+    before, after = NamespaceMap.parse(old), NamespaceMap.parse(new)
+    concerned: set[str] = set()
+    for was, now in ((before.desired, after.desired), (before.current, after.current)):
+        concerned |= {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
+    return frozenset(concerned)
+
+
+def is_same_choice(old: Object | None, new: Object | None) -> bool:
+    """Whether a change of a VirtualNode or Node leaves every cluster selector's verdict."""
+    if old is None or new is None:
+        return False
+    return (
+        objects.labels(old) == objects.labels(new)
+        and old.get("spec") == new.get("spec")
+        and objects.is_terminating(old) == objects.is_terminating(new)
+    )
+
+
+def scheduling_enabled(uid: str) -> Object:
+    """Return the merge patch that switches the pod webhook on, on behalf of ``uid``."""
+    labels = {keys.SCHEDULING_ENABLED: "true"}
+    return {"metadata": {"labels": labels, "annotations": {keys.SCHEDULING_ENABLED_BY: uid}}}
+
+
+def scheduling_taken_back(namespace: Object) -> Object | None:
+    """Return the merge patch that takes our label back, or None if it is not ours to take."""
+    if keys.SCHEDULING_ENABLED_BY not in objects.annotations(namespace):
+        return None
+    metadata: Object = {
+        "annotations": {keys.SCHEDULING_ENABLED_BY: None},
+        "resourceVersion": namespace["metadata"]["resourceVersion"],
+    }
+    if objects.labels(namespace).get(keys.SCHEDULING_ENABLED) == "true":
+        metadata["labels"] = {keys.SCHEDULING_ENABLED: None}
+    return {"metadata": metadata}
+
+
+def status(
+    offloading: Object, remote_name: str, standings: Mapping[str, Standing], now: datetime
+) -> Object:
+    """Return the status of ``offloading``, given its standing by NamespaceMap.
+
+    Shape: {remoteNamespaceName, offloadingPhase, observedGeneration,
+        remoteNamespacesConditions: {map: [{type, status, lastTransitionTime, reason, message}]}}.
+    """
+    terminating = objects.is_terminating(offloading)
+    kept = {cluster: each for cluster, each in standings.items() if each.exists or not terminating}
+    before = (offloading.get("status") or {}).get("remoteNamespacesConditions") or {}
+    wanted: Object = {
+        "remoteNamespaceName": remote_name,
+        "offloadingPhase": phase(kept.values(), terminating=terminating),
+        "observedGeneration": offloading["metadata"].get("generation", 0),
+    }
+    if kept:
+        wanted["remoteNamespacesConditions"] = {
+            cluster: _conditions(before.get(cluster) or [], kept[cluster], now)
+            for cluster in sorted(kept)
+        }
+    return wanted
+
+
+def invalid(offloading: Object, maps: Iterable[str], why: str, now: datetime) -> Object:
+    """Return the status of an ``offloading`` that cannot be understood: nothing else changes."""
+    before: Object = offloading.get("status") or {}
+    found = before.get("remoteNamespacesConditions") or {}
+    told = {
+        name: conditions.set_(found.get(name), REQUIRED, "Unknown", "Invalid", why, now)
+        for name in sorted(maps)
+    }
+    return {**before, "remoteNamespacesConditions": {**found, **told}} if told else before
+
+
+def phase(standings: Iterable[Standing], *, terminating: bool) -> str:
+    """Return the phase in one word; only clusters that are required count.
+
+    Source: behaviour.md 4.1; its test vectors are in 11.3.
+    """
+    required = [each for each in standings if each.required]
+    ready = sum(each.phase is MappingPhase.ACCEPTED for each in required)
+    failed = sum(each.phase in _FAILED for each in required)
+    verdicts = {
+        "Terminating": terminating,
+        "NoClusterSelected": not required,
+        "Ready": ready == len(required),
+        "AllFailed": failed == len(required),
+        "SomeFailed": failed > 0,
+    }
+    return next((word for word, holds in verdicts.items() if holds), "InProgress")
+
+
+def _conditions(before: list[Object], standing_: Standing, now: datetime) -> list[Object]:
+    found = [each for each in before if each["type"] != READY or standing_.exists]
+    found = list(conditions.set_(found, REQUIRED, *_required(standing_), now))
+    if standing_.exists:
+        found = list(conditions.set_(found, READY, *_ready(standing_), now))
+    return found
+
+
+def _required(standing_: Standing) -> tuple[str, str, str]:
+    if standing_.required:
+        return "True", "ClusterSelected", "the cluster is selected for this namespace"
+    return "False", "ClusterNotSelected", "the cluster is not selected for this namespace"
+
+
+def _ready(standing_: Standing) -> tuple[str, str, str]:
+    if standing_.phase is MappingPhase.ACCEPTED:
+        return "True", "NamespaceCreated", "the remote namespace is there"
+    reason, message = _WHY[standing_.phase]
+    said = (part for part in (message, standing_.reason, standing_.message) if part)
+    return "False", reason, ": ".join(said)

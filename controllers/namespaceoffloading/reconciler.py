@@ -1,0 +1,253 @@
+"""Writes the entries of one namespace into the maps of the selected clusters, and nothing else."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from apis import keys, nodeselector, objects
+from apis.objects import Key, Object
+from apis.offloading import NamespaceOffloading, PodOffloadingStrategy, VirtualNode
+from controllers import upkeep
+from controllers.namespaceoffloading import forge
+from controllers.views import View
+from controllers.virtualnode.forge import rights
+from kube.cluster import Cluster
+from kube.errors import KubeError
+from kube.events import Recorder
+from kube.reconcile import TerminalError
+
+ORPHAN_S: Final = 30.0
+"""How long an admitted NamespaceOffloading may take until its label is taken back."""
+KIND: Final = keys.NAMESPACE_OFFLOADING
+FINALIZER: Final = keys.NAMESPACE_OFFLOADING_FINALIZER
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class World:
+    """What the process knows of all peers: whole kinds, read only."""
+
+    namespace_maps: View
+    virtual_nodes: View
+    nodes: View
+    bindings: View
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One cluster: its map, and those of its virtual nodes that are here to stay."""
+
+    namespace_map: Object
+    virtual_nodes: tuple[VirtualNode, ...]
+
+    @property
+    def key(self) -> Key:
+        """Return where its map is."""
+        return objects.key_of(self.namespace_map)
+
+
+class NamespaceOffloadingReconciler:
+    """One namespace: rights first, then the entry in each map; backwards when it ends."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        world: World,
+        *,
+        cluster_id: str,
+        events: Recorder,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._cluster = cluster
+        self._world = world
+        self._cluster_id = cluster_id
+        self._events = events
+        self._clock = clock
+        self._orphans: dict[Key, datetime] = {}
+
+    async def reconcile(self, key: Key) -> float | None:
+        obj = await self._cluster.get(KIND, key)
+        if obj is None:
+            return await self._adrift(key)
+        self._orphans.pop(key, None)
+        if objects.is_terminating(obj):
+            await self._withdraw(key.namespace, obj)
+            return None
+        offloading = await self._understood(key.namespace, obj)
+        obj = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
+        await self._offload(key.namespace, obj, offloading)
+        return None
+
+    async def _understood(self, namespace: str, obj: Object) -> NamespaceOffloading:
+        try:
+            forge.check_namespace(namespace)
+            offloading = NamespaceOffloading.parse(obj)
+            nodeselector.check(offloading.cluster_selector)
+        except ValueError as error:
+            await self._say_invalid(obj, str(error))
+            raise TerminalError("Invalid", str(error)) from error
+        return offloading
+
+    async def _say_invalid(self, obj: Object, message: str) -> None:
+        self._events.event(KIND, obj, "Warning", "Invalid", message)
+        peers = await self._peers([])
+        maps = [peer.key.name for peer in peers.values()]
+        status = forge.invalid(obj, maps, message, self._clock())
+        await upkeep.write_status(self._cluster, KIND, obj, status)
+
+    async def _offload(self, namespace: str, obj: Object, offloading: NamespaceOffloading) -> None:
+        virtual_nodes = await self._virtual_nodes()
+        nodes = await self._world.nodes()
+        chosen = forge.selected(offloading.cluster_selector, virtual_nodes, nodes)
+        await self._label(namespace, obj, offloading)
+        name = offloading.remote_name(namespace, self._cluster_id)
+        peers = await self._peers(virtual_nodes)
+        wanted = {cluster_id: name for cluster_id in peers if cluster_id in chosen}
+        standings, failures = await self._enter_all(namespace, peers, wanted)
+        await self._report(obj, name, standings)
+        upkeep.raise_all(failures)
+
+    async def _withdraw(self, namespace: str, obj: Object) -> None:
+        await self._unlabel(namespace)
+        peers = await self._peers(await self._virtual_nodes())
+        standings, failures = await self._enter_all(namespace, peers, {})
+        name = str((obj.get("status") or {}).get("remoteNamespaceName", ""))
+        obj = await self._report(obj, name, standings)
+        upkeep.raise_all(failures)
+        if any(each.exists for each in standings.values()):
+            return  # an event of the map follows
+        for key in await self._bound(namespace):
+            await self._remove_binding(key)
+        await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
+
+    async def _enter_all(
+        self, namespace: str, peers: Mapping[str, Peer], wanted: Mapping[str, str]
+    ) -> tuple[dict[str, forge.Standing], list[Exception]]:
+        """Return the standing by map after all entries are written, and what went wrong."""
+        standings: dict[str, forge.Standing] = {}
+        failures: list[Exception] = []
+        for cluster_id, peer in peers.items():
+            found = peer.namespace_map
+            try:
+                found = await self._enter(namespace, peer, wanted.get(cluster_id))
+            except (KubeError, TerminalError) as error:  # the other peers do not wait for this one
+                failures.append(error)
+            standings[peer.key.name] = forge.standing(namespace, found)
+        return standings, failures
+
+    async def _enter(self, namespace: str, peer: Peer, wanted: str | None) -> Object:
+        """Return the map after its entry for ``namespace`` is ``wanted``, or gone if None."""
+        desired = peer.namespace_map.get("spec", {}).get("desiredMapping") or {}
+        if wanted is not None:
+            for virtual_node in peer.virtual_nodes:
+                binding = rights.offloaded_namespace(virtual_node, namespace)
+                is_ours = rights.is_of(virtual_node)
+                await upkeep.ensure(self._cluster, keys.ROLE_BINDING, binding, is_ours=is_ours)
+        found = peer.namespace_map
+        if desired.get(namespace) != wanted:
+            logger.info("Mapping namespace", extra={"kind": "namespacemap", "key": str(peer.key)})
+            changes: Object = {"spec": {"desiredMapping": {namespace: wanted}}}
+            found = await self._cluster.patch(keys.NAMESPACE_MAP, peer.key, changes)
+        if not forge.standing(namespace, found).exists:
+            await self._revoke_peer(namespace, peer)
+        return found
+
+    async def _revoke_peer(self, namespace: str, peer: Peer) -> None:
+        names = {each.name for each in peer.virtual_nodes}
+        bound = await self._bound(namespace)
+        if not names.intersection(bound.values()):
+            return
+        found = await self._cluster.get_live(keys.NAMESPACE_MAP, peer.key)
+        if found and forge.standing(namespace, found).exists:
+            return  # the cache was behind
+        for key, virtual_node in bound.items():
+            if virtual_node in names:
+                await self._remove_binding(key)
+
+    async def _bound(self, namespace: str) -> dict[Key, str]:
+        return {
+            key: rights.virtual_node_of(binding)
+            for key, binding in (await self._world.bindings()).items()
+            if key.namespace == namespace and rights.is_for_offloading(binding)
+        }
+
+    async def _remove_binding(self, key: Key) -> None:
+        is_ours = rights.is_for_offloading
+        await upkeep.remove(self._cluster, keys.ROLE_BINDING, key, is_ours=is_ours)
+
+    async def _virtual_nodes(self) -> list[VirtualNode]:
+        found = await self._world.virtual_nodes()
+        return [VirtualNode.parse(found[key]) for key in sorted(found)]
+
+    async def _peers(self, virtual_nodes: list[VirtualNode]) -> Mapping[str, Peer]:
+        staying = {
+            key
+            for key, obj in (await self._world.virtual_nodes()).items()
+            if not objects.is_terminating(obj)
+        }
+        maps = (await self._world.namespace_maps()).values()
+        return {
+            cluster_id: Peer(
+                each,
+                tuple(
+                    node
+                    for node in virtual_nodes
+                    if node.cluster_id == cluster_id and Key(node.namespace, node.name) in staying
+                ),
+            )
+            for each in maps
+            if (cluster_id := objects.labels(each).get(keys.REMOTE_ID, ""))
+            and objects.labels(each).get(keys.REPLICATION) == "true"
+            and not objects.is_terminating(each)
+        }
+
+    async def _label(self, namespace: str, obj: Object, offloading: NamespaceOffloading) -> None:
+        if offloading.strategy is PodOffloadingStrategy.LOCAL:
+            await self._unlabel(namespace)
+            return
+        found = await self._cluster.get(keys.NAMESPACE, Key("", namespace))
+        if found is None or objects.labels(found).get(keys.SCHEDULING_ENABLED) == "true":
+            return
+        changes = forge.scheduling_enabled(objects.uid(obj))
+        await self._cluster.patch(keys.NAMESPACE, Key("", namespace), changes)
+
+    async def _unlabel(self, namespace: str) -> None:
+        found = await self._cluster.get(keys.NAMESPACE, Key("", namespace))
+        if found is None or forge.scheduling_taken_back(found) is None:
+            return
+        found = await self._cluster.get_live(keys.NAMESPACE, Key("", namespace))
+        changes = forge.scheduling_taken_back(found) if found else None
+        if changes:
+            await self._cluster.patch(keys.NAMESPACE, Key("", namespace), changes)
+
+    async def _adrift(self, key: Key) -> float | None:
+        """Take back a label whose NamespaceOffloading never came, after a grace period."""
+        namespace = await self._cluster.get(keys.NAMESPACE, Key("", key.namespace))
+        if namespace is None or forge.scheduling_taken_back(namespace) is None:
+            self._orphans.pop(key, None)
+            return None
+        since = self._orphans.setdefault(key, self._clock())
+        left = since + timedelta(seconds=ORPHAN_S) - self._clock()
+        if left > timedelta(0):
+            return left.total_seconds()
+        if await self._cluster.get_live(KIND, key) is None:
+            await self._unlabel(key.namespace)
+        self._orphans.pop(key, None)
+        return None
+
+    async def _report(
+        self, obj: Object, name: str, standings: Mapping[str, forge.Standing]
+    ) -> Object:
+        status = forge.status(obj, name, standings, self._clock())
+        before = (obj.get("status") or {}).get("offloadingPhase")
+        written = await upkeep.write_status(self._cluster, KIND, obj, status)
+        after = status["offloadingPhase"]
+        if after != before and after in {"AllFailed", "SomeFailed"}:
+            message = (
+                "a remote cluster refused the namespace: see status.remoteNamespacesConditions"
+            )
+            self._events.event(KIND, obj, "Warning", after, message)
+        return written

@@ -1,0 +1,1 @@
+"""Our own objects between two clusters: spec from consumer to provider, status back."""

@@ -1,0 +1,101 @@
+"""The replica of a local object on the provider, and which objects take part at all."""
+
+from dataclasses import dataclass
+
+from apis import keys, objects
+from apis.objects import Key, Kind, Object
+
+
+@dataclass(frozen=True)
+class Peering:
+    """One pair of tenant namespaces: here, and on the peer."""
+
+    local_cluster_id: str
+    remote_cluster_id: str
+    local_namespace: str
+    remote_namespace: str
+
+    def replica_of(self, key: Key) -> Key:
+        """Return where the replica of a local object is."""
+        return Key(self.remote_namespace, key.name)
+
+    def original_of(self, key: Key) -> Key:
+        """Return where the local object of a replica is."""
+        return Key(self.local_namespace, key.name)
+
+    def selector(self) -> str:
+        """Return the label selector of our replicas on the peer."""
+        return f"{keys.REPLICATED}=true,{keys.ORIGIN_ID}={self.local_cluster_id}"
+
+
+def destination(obj: Object) -> str:
+    """Return the cluster that ``obj`` is replicated to; empty for an object that stays."""
+    labels = objects.labels(obj)
+    return labels.get(keys.REMOTE_ID, "") if labels.get(keys.REPLICATION) == "true" else ""
+
+
+def is_replica(obj: Object, peering: Peering) -> bool:
+    """Whether ``obj``, on the peer, was put there by this cluster."""
+    labels = objects.labels(obj)
+    origin = labels.get(keys.ORIGIN_ID)
+    return labels.get(keys.REPLICATED) == "true" and origin == peering.local_cluster_id
+
+
+def replica(kind: Kind, local: Object, peering: Peering) -> Object:
+    """Return the replica of ``local``: its spec, and labels that say where it came from.
+
+    Source: behaviour.md 4.12, 11.2.
+    """
+    return objects.named(
+        kind,
+        peering.replica_of(objects.key_of(local)),
+        metadata={
+            "labels": labels(local, peering),
+            "annotations": _annotations(local),
+        },
+        spec=local.get("spec") or {},
+    )
+
+
+def labels(local: Object, peering: Peering) -> dict[str, str]:
+    """Return the labels of the replica of ``local``."""
+    kept = {name: value for name, value in objects.labels(local).items() if name != keys.OWNERSHIP}
+    return {
+        **kept,
+        keys.REPLICATION: "false",
+        keys.REPLICATED: "true",
+        keys.ORIGIN_ID: peering.local_cluster_id,
+        keys.REMOTE_CLUSTER_ID: peering.local_cluster_id,
+    }
+
+
+def changes(kind: Kind, local: Object, remote: Object, peering: Peering) -> Object:
+    """Return the merge patch that brings ``remote`` up to date; {} when it is.
+
+    What the provider added to labels and annotations stays.
+    """
+    wanted = replica(kind, local, peering)
+    patch: Object = {}
+    spec = objects.merge_patch(remote.get("spec") or {}, wanted["spec"])
+    if spec:
+        patch["spec"] = spec
+    metadata = {
+        field: differing
+        for field in ("labels", "annotations")
+        if (differing := _differing(remote, wanted, field))
+    }
+    return {**patch, "metadata": metadata} if metadata else patch
+
+
+def _differing(remote: Object, wanted: Object, field: str) -> dict[str, str]:
+    found = remote["metadata"].get(field) or {}
+    asked: dict[str, str] = wanted["metadata"][field]
+    return {name: value for name, value in asked.items() if found.get(name) != value}
+
+
+def _annotations(local: Object) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in objects.annotations(local).items()
+        if name != keys.LAST_APPLIED
+    }

@@ -1,0 +1,189 @@
+"""One task a peer, for as long as anything is to be replicated to it."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from apis import keys, naming, objects
+from apis.objects import Key, Kind, Object
+from controllers.replication import forge
+from controllers.replication.forge import Peering
+from controllers.replication.reconciler import ReplicationReconciler
+from kube import peer
+from kube.cache import CachedCluster
+from kube.cluster import Cluster, Selection
+from kube.errors import KubeError
+from kube.events import Recorder
+from kube.informer import Change, Informer
+from kube.runner import Runner, Source
+
+KINDS: Final[tuple[Kind, ...]] = (keys.NAMESPACE_MAP,)
+"""What is replicated; a new kind is one more here, and an informer for it."""
+UNREACHABLE_S: Final = 150.0
+"""How long a peer may say nothing until its objects tell: above the minute between bookmarks."""
+RESTART_S: Final = 10.0
+_LOOK_S: Final = 15.0
+
+logger = logging.getLogger(__name__)
+
+
+class PeerKey(NamedTuple):
+    """A tenant namespace here, and the cluster it is for."""
+
+    namespace: str
+    cluster_id: str
+
+
+@dataclass(frozen=True)
+class Home:
+    """This cluster: its cached view, and the informer of each replicated kind."""
+
+    cluster_id: str
+    live: Cluster
+    cached: CachedCluster
+    informers: dict[Kind, Informer[Object]]
+    events: Recorder
+    user_agent: str
+
+
+class Peers:
+    """Starts and stops replication as the first object for a peer comes and the last one goes."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._changed = asyncio.Event()
+        self._tasks: dict[PeerKey, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Follow the local objects for ever; cancel to stop all peers."""
+        for informer in self._home.informers.values():
+            await informer.synced.wait()
+        stops = [
+            informer.subscribe(lambda _: self._changed.set())
+            for informer in self._home.informers.values()
+        ]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    self._changed.clear()
+                    self._adjust(tasks)
+                    await self._changed.wait()
+        finally:
+            for stop in stops:
+                stop()
+
+    def _adjust(self, tasks: asyncio.TaskGroup) -> None:
+        wanted = wanted_peers(list(self._home.informers.values()))
+        for key in self._tasks.keys() - wanted:
+            self._tasks.pop(key).cancel()
+            logger.info("Stopped replication", extra={"cluster": key.cluster_id})
+        for key in wanted - self._tasks.keys():
+            self._tasks[key] = tasks.create_task(self._serve(key))
+            logger.info("Started replication", extra={"cluster": key.cluster_id})
+
+    async def _serve(self, key: PeerKey) -> None:
+        """Replicate for ever; what breaks this peer must not break the others."""
+        while True:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    replicas: dict[Kind, Informer[Object]] = {}
+                    tasks.create_task(_watch_over(self._home, key, replicas))
+                    tasks.create_task(_replicate(self._home, key, replicas))
+            except* KubeError as group:
+                error = str(group.exceptions[0])
+                logger.warning(
+                    "replication starts again",
+                    extra={"cluster": key.cluster_id, "error": error, "retry_in_s": RESTART_S},
+                )
+            await asyncio.sleep(RESTART_S)
+
+
+def wanted_peers(informers: Sequence[Informer[Object]]) -> set[PeerKey]:
+    """Return the peers for which there is anything to replicate."""
+    return {
+        PeerKey(key.namespace, cluster_id)
+        for informer in informers
+        for key, obj in informer.items().items()
+        if (cluster_id := forge.destination(obj))
+    }
+
+
+def secret_of(key: PeerKey) -> Key:
+    """Return where the identity for replication is: by name, never by label.
+
+    Source: security.md A11.
+    """
+    return Key(key.namespace, f"kubeconfig-controlplane-{key.cluster_id}")
+
+
+async def _replicate(home: Home, key: PeerKey, replicas: dict[Kind, Informer[Object]]) -> None:
+    secret = secret_of(key)
+    async with peer.follow(home.live, secret, user_agent=home.user_agent) as remote:
+        peering = await _peering(home, key, secret)
+        cached = CachedCluster(remote)
+        async with asyncio.TaskGroup() as tasks:
+            for kind in KINDS:
+                selection = Selection(
+                    kind, Object, peering.remote_namespace, labels=peering.selector()
+                )
+                informer: Informer[Object] = Informer(selection)
+                cached.add(informer)
+                replicas[kind] = informer
+                tasks.create_task(informer.run(remote))
+                tasks.create_task(_runner(home, peering, kind, cached, informer).run())
+
+
+async def _peering(home: Home, key: PeerKey, secret: Key) -> Peering:
+    found = await home.live.get_live(keys.SECRET, secret)
+    annotations = objects.annotations(found) if found else {}
+    default = naming.tenant_namespace(home.cluster_id)
+    remote_namespace = annotations.get(keys.REMOTE_TENANT_NAMESPACE) or default
+    return Peering(home.cluster_id, key.cluster_id, key.namespace, remote_namespace)
+
+
+def _runner(
+    home: Home, peering: Peering, kind: Kind, remote: Cluster, replicas: Informer[Object]
+) -> Runner:
+    def originals(change: Change[Object]) -> list[Key]:
+        obj = change.new or change.old
+        ours = obj is not None and forge.destination(obj) == peering.remote_cluster_id
+        return [change.key] if ours and change.key.namespace == peering.local_namespace else []
+
+    return Runner(
+        f"replication-{kind}",
+        ReplicationReconciler(kind, peering, home.cached, remote),
+        [
+            Source(home.informers[kind], originals),
+            Source(replicas, lambda change: [peering.original_of(change.key)]),
+        ],
+    )
+
+
+async def _watch_over(home: Home, key: PeerKey, replicas: dict[Kind, Informer[Object]]) -> None:
+    """Tell on the objects of a peer that it does not answer, once each time."""
+    is_told = False
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        is_silent = not replicas or any(map(_is_silent, replicas.values()))
+        if is_silent and not is_told:
+            secret = secret_of(key)
+            message = f"cluster {key.cluster_id} does not answer the identity in secret {secret}"
+            _tell(home, key, "PeerUnreachable", message)
+        if is_told and not is_silent:
+            _tell(home, key, "PeerReachable", f"cluster {key.cluster_id} answers again")
+        is_told = is_silent
+
+
+def _is_silent(replicas: Informer[Object]) -> bool:
+    return not replicas.synced.is_set() or replicas.age_s() > UNREACHABLE_S
+
+
+def _tell(home: Home, key: PeerKey, reason: str, message: str) -> None:
+    logger.warning("peer changed", extra={"cluster": key.cluster_id, "reason": reason})
+    type_: Literal["Normal", "Warning"] = "Normal" if reason == "PeerReachable" else "Warning"
+    for kind, informer in home.informers.items():
+        for obj in informer.items().values():
+            if forge.destination(obj) == key.cluster_id:
+                home.events.event(kind, obj, type_, reason, message)

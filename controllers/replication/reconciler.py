@@ -1,0 +1,92 @@
+"""One object of one kind between this cluster and one peer."""
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from apis import keys, objects
+from apis.objects import Key, Kind, Object
+from controllers import upkeep
+from controllers.replication import forge
+from controllers.replication.forge import Peering
+from kube.cluster import Cluster
+from kube.errors import ForbiddenError
+from kube.reconcile import TerminalError
+
+FINALIZER: Final = keys.REPLICATION_FINALIZER
+GOING_POLL_S: Final = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ReplicationReconciler:
+    """The local object decides spec and existence, the replica's status comes back."""
+
+    kind: Kind
+    peering: Peering
+    local: Cluster
+    remote: Cluster
+
+    async def reconcile(self, key: Key) -> float | None:
+        original = await self.local.get(self.kind, key)
+        if original is None:
+            await self._sweep(key)
+            return None
+        if objects.is_terminating(original):
+            return await self._withdraw(original)
+        if forge.destination(original) != self.peering.remote_cluster_id:
+            return None
+        original = await upkeep.add_finalizer(self.local, self.kind, original, FINALIZER)
+        replica = await self._replicate(original)
+        status = replica.get("status") or {}
+        await upkeep.write_status(self.local, self.kind, original, status)
+        return None
+
+    async def _replicate(self, original: Object) -> Object:
+        where = self.peering.replica_of(objects.key_of(original))
+        found = await self.remote.get(self.kind, where)
+        if found is None:
+            logger.info("Creating replica", extra={"kind": str(self.kind), "key": str(where)})
+            wanted = forge.replica(self.kind, original, self.peering)
+            return await self.remote.create(self.kind, wanted)
+        if not forge.is_replica(found, self.peering):
+            message = f"{self.kind} {where} on {self.peering.remote_cluster_id} is not our replica"
+            raise TerminalError("ReplicationConflict", message)
+        if objects.is_terminating(found):
+            return found  # gone, it is created anew
+        changes = forge.changes(self.kind, original, found, self.peering)
+        if not changes:
+            return found
+        logger.info("Updating replica", extra={"kind": str(self.kind), "key": str(where)})
+        return await self.remote.patch(self.kind, where, changes)
+
+    async def _withdraw(self, original: Object) -> float | None:
+        if FINALIZER not in objects.finalizers(original):
+            return None
+        if not await self._removed(objects.key_of(original)):
+            return GOING_POLL_S
+        await upkeep.remove_finalizer(self.local, self.kind, original, FINALIZER)
+        return None
+
+    async def _sweep(self, key: Key) -> None:
+        """Remove a replica whose original is gone: by the server's word, not by the cache's."""
+        found = await self.remote.get(self.kind, self.peering.replica_of(key))
+        if found is None or not forge.is_replica(found, self.peering):
+            return
+        if await self.local.get_live(self.kind, key) is None:
+            await self._removed(key)
+
+    async def _removed(self, key: Key) -> bool:
+        where = self.peering.replica_of(key)
+        try:
+            return await upkeep.remove(
+                self.remote,
+                self.kind,
+                where,
+                is_ours=lambda found: forge.is_replica(found, self.peering),
+            )
+        except ForbiddenError:
+            # A drained tenant has no rights any more: what it left behind is the provider's.
+            logger.warning("peer refuses us: replica left to it", extra={"key": str(where)})
+            return True

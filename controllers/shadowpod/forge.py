@@ -1,0 +1,83 @@
+"""The Pod that a ShadowPod asks for, and the status that the Pod gives back."""
+
+from datetime import datetime
+from typing import Final
+
+from apis import conditions, keys, objects
+from apis.objects import Object
+
+FINISHED: Final = frozenset({"Succeeded", "Failed"})
+NOT_STARTED: Final = frozenset({"", "Pending", "Unknown"})
+ADMITTED: Final = "Admitted"
+FAILED_CREATE: Final = "FailedCreatePod"
+
+
+def pod(shadow: Object) -> Object:
+    """Return the Pod to create: ``spec.pod``, owned by the ShadowPod."""
+    wanted = metadata(shadow)
+    owner = objects.owner_reference(keys.SHADOW_POD, shadow)
+    wanted["metadata"]["ownerReferences"] = [owner]
+    return {**wanted, "spec": shadow["spec"]["pod"]}
+
+
+def metadata(shadow: Object) -> Object:
+    """Return the apply-patch for a Pod that exists: labels and annotations, nothing else.
+
+    A running pod's spec is the API server's to keep, and whatever else the provider
+    added to the pod stays its own.
+    """
+    labels = {**objects.labels(shadow), keys.MANAGED_BY: keys.MANAGED_BY_SHADOW_POD}
+    annotations = {
+        name: value
+        for name, value in objects.annotations(shadow).items()
+        if name != keys.LAST_APPLIED
+    }
+    shared = {"labels": labels, "annotations": annotations}
+    return objects.named(keys.POD, objects.key_of(shadow), metadata=shared)
+
+
+def is_of_predecessor(existing: Object, shadow: Object) -> bool:
+    """Whether ``existing`` belonged to an earlier ShadowPod of that name: it is about to go."""
+    owner = objects.controller_of(existing)
+    if owner is None or owner["kind"] != keys.SHADOW_POD.kind:
+        return False
+    return bool(owner["name"] == shadow["metadata"]["name"])
+
+
+def phase(shadow: Object) -> str:
+    """Return the phase that the ShadowPod shows; empty before the first."""
+    return str((shadow.get("status") or {}).get("phase", ""))
+
+
+def is_finished(shadow: Object) -> bool:
+    """Whether its work is over: finished work is never started again."""
+    return phase(shadow) in FINISHED
+
+
+def status(shadow: Object, existing: Object, now: datetime) -> Object:
+    """Return the status to show for ``existing``, its own Pod.
+
+    Source: the write budget of a pod: nothing is written for what has not started.
+    """
+    before: Object = shadow.get("status") or {}
+    seen = str((existing.get("status") or {}).get("phase", ""))
+    shown = phase(shadow)
+    idle = seen in NOT_STARTED and shown in NOT_STARTED
+    wanted = {**before, "phase": seen} if seen and not idle else dict(before)
+    if before.get("conditions"):
+        wanted["conditions"] = _admitted(before, "True", "Created", "", now)
+    return wanted
+
+
+def refused(shadow: Object, reason: str, message: str, now: datetime) -> Object:
+    """Return the status of a ShadowPod for which there is no Pod, and why."""
+    before: Object = shadow.get("status") or {}
+    found = _admitted(before, "False", reason, message, now)
+    return {**before, "phase": phase(shadow) or "Unknown", "conditions": found}
+
+
+def _admitted(
+    before: Object, status_: str, reason: str, message: str, now: datetime
+) -> list[Object]:
+    found = before.get("conditions") or []
+    return list(conditions.set_(found, ADMITTED, status_, reason, message, now))

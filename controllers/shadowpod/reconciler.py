@@ -1,0 +1,92 @@
+"""Creates the Pod of a ShadowPod, keeps its metadata, and reports its phase."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from controllers import drift, upkeep
+from controllers.shadowpod import forge
+from controllers.shadowpod.slim import Find
+from kube.cluster import Cluster
+from kube.errors import ForbiddenError, InvalidError
+from kube.events import Recorder
+from kube.reconcile import TerminalError
+
+MANAGER: Final = keys.SHADOW_POD_MANAGER
+
+logger = logging.getLogger(__name__)
+
+
+class ShadowPodReconciler:
+    """Reads two objects, forges two, writes what differs."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        events: Recorder,
+        clock: Callable[[], datetime],
+        find: Find | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._find = find or cluster.get
+        self._events = events
+        self._clock = clock
+
+    async def reconcile(self, key: Key) -> float | None:
+        shadow = await self._find(keys.SHADOW_POD, key)
+        if shadow is None or objects.is_terminating(shadow):
+            return None  # the owner reference takes the pod along
+        if forge.is_finished(shadow):
+            return None  # finished work is not started again
+        existing = await self._find(keys.POD, key)
+        if existing is None:
+            existing = await self._create(key)
+        elif not objects.is_controlled_by(existing, shadow):
+            if forge.is_of_predecessor(existing, shadow):
+                return None  # its deletion brings us back
+            message = f"pod {key} exists and is not the ShadowPod's"
+            await self._refuse(shadow, forge.FAILED_CREATE, message)
+            raise TerminalError(forge.FAILED_CREATE, message)
+        if existing is None or objects.is_terminating(existing):
+            return None  # another event follows when it is gone
+        await self._keep_metadata(shadow, existing)
+        status = forge.status(shadow, existing, self._clock())
+        await upkeep.write_status(self._cluster, keys.SHADOW_POD, shadow, status)
+        return None
+
+    async def _create(self, key: Key) -> Object | None:
+        shadow = await self._cluster.get_live(keys.SHADOW_POD, key)
+        if shadow is None or objects.is_terminating(shadow) or forge.is_finished(shadow):
+            return None  # the cache was behind
+        logger.info("Creating pod", extra={"pod": str(key)})
+        try:
+            created = await self._cluster.create(keys.POD, forge.pod(shadow))
+        except (ForbiddenError, InvalidError) as error:
+            if await self._ends(key.namespace):
+                return None  # it goes with its namespace
+            await self._refuse(shadow, forge.FAILED_CREATE, str(error))
+            if isinstance(error, InvalidError):
+                raise TerminalError(forge.FAILED_CREATE, str(error)) from error
+            raise
+        if forge.phase(shadow):  # once more: of a first pod the ShadowPod itself tells enough
+            message = f"created pod {key} again"
+            self._events.event(keys.SHADOW_POD, shadow, "Normal", "CreatedPod", message)
+        return created
+
+    async def _ends(self, namespace: str) -> bool:
+        found = await self._cluster.get_live(keys.NAMESPACE, Key("", namespace))
+        return found is None or objects.is_terminating(found)
+
+    async def _keep_metadata(self, shadow: Object, existing: Object) -> None:
+        wanted = forge.metadata(shadow)
+        if not drift.keeps(existing["metadata"], wanted["metadata"]):
+            await self._cluster.apply(keys.POD, wanted, manager=MANAGER)
+
+    async def _refuse(self, shadow: Object, reason: str, message: str) -> None:
+        self._events.event(keys.SHADOW_POD, shadow, "Warning", reason, message)
+        status = forge.refused(shadow, reason, message, self._clock())
+        await upkeep.write_status(self._cluster, keys.SHADOW_POD, shadow, status)

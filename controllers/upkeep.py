@@ -1,0 +1,111 @@
+"""The writes that every reconciler makes: only what differs, only what is ours, never blindly."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from apis import objects
+from apis.objects import Key, Kind, Object
+from controllers import drift
+from kube.cluster import Cluster
+from kube.errors import AlreadyExistsError, ConflictError
+from kube.reconcile import TerminalError
+
+MANAGER: Final = "liqo-controllers"
+
+logger = logging.getLogger(__name__)
+
+
+async def ensure(
+    cluster: Cluster, kind: Kind, wanted: Object, *, is_ours: Callable[[Object], bool]
+) -> Object:
+    """Return the object as the server has it, after making it keep ``wanted``.
+
+    Raises:
+        TerminalError: the name is taken by an object that is not ours.
+    """
+    key = objects.key_of(wanted)
+    found = await cluster.get(kind, key)
+    if found is None:
+        return await _create(cluster, kind, wanted, is_ours)
+    if not is_ours(found):
+        raise TerminalError(
+            "NameTaken", f"{kind} {key} exists and is not ours: rename or remove it"
+        )
+    if drift.keeps(found, wanted):
+        return found
+    if found.get("roleRef") != wanted.get("roleRef"):  # the one part that no update changes
+        await cluster.delete(kind, key, uid=objects.uid(found))
+        return await _create(cluster, kind, wanted, is_ours)
+    logger.info("Updating object", extra={"kind": str(kind), "key": str(key)})
+    return await cluster.apply(kind, wanted, manager=MANAGER)
+
+
+async def _create(
+    cluster: Cluster, kind: Kind, wanted: Object, is_ours: Callable[[Object], bool]
+) -> Object:
+    key = objects.key_of(wanted)
+    logger.info("Creating object", extra={"kind": str(kind), "key": str(key)})
+    try:
+        return await cluster.create(kind, wanted)
+    except AlreadyExistsError as error:
+        found = await cluster.get_live(kind, key)
+        if found is not None and is_ours(found):
+            return found
+        raise ConflictError(f"{kind} {key} appeared meanwhile") from error
+
+
+async def remove(
+    cluster: Cluster, kind: Kind, key: Key, *, is_ours: Callable[[Object], bool]
+) -> bool:
+    """Ask for the deletion of an object if it is ours, judged live; whether it is gone, for us.
+
+    A namesake that is not ours counts as gone.
+    """
+    found = await cluster.get_live(kind, key)
+    if found is None or not is_ours(found):
+        return True
+    if not objects.is_terminating(found):
+        logger.info("Deleting object", extra={"kind": str(kind), "key": str(key)})
+        await cluster.delete(kind, key, uid=objects.uid(found))
+    return False
+
+
+async def write_status(cluster: Cluster, kind: Kind, obj: Object, status: Object) -> Object:
+    """Make ``status`` the whole status of that very object; no write when it is already."""
+    changes = objects.merge_patch(obj.get("status") or {}, status)
+    if not changes:
+        return obj
+    precondition = {"uid": objects.uid(obj)}
+    return await cluster.patch_status(kind, objects.key_of(obj), changes, metadata=precondition)
+
+
+async def add_finalizer(cluster: Cluster, kind: Kind, obj: Object, finalizer: str) -> Object:
+    """Return ``obj`` with our finalizer: no effect outside of it before that."""
+    present = objects.finalizers(obj)
+    if finalizer in present:
+        return obj
+    return await _set_finalizers(cluster, kind, obj, [*present, finalizer])
+
+
+async def remove_finalizer(cluster: Cluster, kind: Kind, obj: Object, finalizer: str) -> None:
+    """Let ``obj`` go, as far as we are concerned."""
+    present = objects.finalizers(obj)
+    if finalizer in present:
+        await _set_finalizers(cluster, kind, obj, [each for each in present if each != finalizer])
+
+
+async def _set_finalizers(
+    cluster: Cluster, kind: Kind, obj: Object, finalizers: list[str]
+) -> Object:
+    version = obj["metadata"]["resourceVersion"]
+    metadata = {"finalizers": finalizers, "resourceVersion": version}
+    return await cluster.patch(kind, objects.key_of(obj), {"metadata": metadata})
+
+
+def raise_all(failures: Sequence[Exception]) -> None:
+    """Raise what was collected, so that the queue tries again; nothing for no failure."""
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        raise ExceptionGroup("several parts were refused", failures)

@@ -1,0 +1,29 @@
+"""All objects of a selection at once: out of an informer in the process, by a list in a test."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+from apis.objects import Key, Object
+from kube.cluster import Cluster, Selection
+from kube.informer import Informer
+
+View: TypeAlias = Callable[[], Awaitable[Mapping[Key, Object]]]
+"""Read only. What a view lacks may exist: whoever deletes for that reason asks the server."""
+
+
+def cached(informer: Informer[Object]) -> View:
+    """Return the view that an informer keeps: no request at all."""
+
+    async def items() -> Mapping[Key, Object]:
+        return informer.items()
+
+    return items
+
+
+def live(cluster: Cluster, of: Selection[Object]) -> View:
+    """Return the view that lists each time it is asked."""
+
+    async def items() -> Mapping[Key, Object]:
+        return (await cluster.list(of)).items
+
+    return items

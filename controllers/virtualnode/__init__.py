@@ -1,0 +1,1 @@
+"""VirtualNode to its virtual kubelet: rights, Deployment, NamespaceMap; drained before it goes."""

@@ -1,0 +1,263 @@
+"""The Deployment of one virtual kubelet: two containers of the same image, each with its flags.
+
+Image and arguments come from the VkOptionsTemplate and from the VirtualNode's own fields only.
+Source: behaviour.md 3.4.1, 5.1; security.md C4.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from apis import keys, naming, objects
+from apis.objects import Key, Object
+from apis.offloading import VirtualNode, VkOptionsTemplate
+
+KUBELET: Final = "kubelet"
+REFLECTOR: Final = "reflector"
+HEALTH_PORTS: Final = {KUBELET: 8081, REFLECTOR: 8082}
+
+_REFLECTED: Final = ("configmap", "secret", "service")
+_SCRATCH: Final = "scratch"
+_USER: Final = 65532
+
+EXTRA_OF: Final[dict[str, frozenset[str]]] = {
+    KUBELET: frozenset(
+        {
+            "node-lease-duration",
+            "node-ping-failures",
+            "node-ping-interval",
+            "node-ping-timeout",
+            "pod-reflection-workers",
+        }
+    ),
+    REFLECTOR: frozenset(
+        f"{kind}-reflection-{what}" for kind in _REFLECTED for what in ("workers", "type")
+    ),
+}
+"""Which container takes which flag of ``extraArgs``; what neither takes is left out."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """What every virtual kubelet of this cluster is told."""
+
+    cluster_id: str
+    liqo_namespace: str = keys.LIQO_NAMESPACE
+
+
+def deployment(obj: Object, options: VkOptionsTemplate, home: Home) -> Object:
+    """Return the whole Deployment of the VirtualNode ``obj``, and owned by it."""
+    virtual_node = VirtualNode.parse(obj)
+    selector = selector_labels(virtual_node)
+    labels = {**options.extra_labels, **selector}
+    template: Object = {
+        "metadata": {
+            "labels": labels,
+            "annotations": {
+                **options.extra_annotations,
+                keys.OFFLOADING_PATCH_HASH: patch_hash(obj["spec"].get("offloadingPatch") or {}),
+            },
+        },
+        "spec": _pod_spec(virtual_node, options, home),
+    }
+    metadata: Object = {
+        "labels": {**labels, keys.LIQO_MANAGED: "true"},
+        "annotations": dict(options.extra_annotations),
+        "ownerReferences": [objects.owner_reference(keys.VIRTUAL_NODE, obj)],
+    }
+    key = Key(virtual_node.namespace, naming.vk_deployment(virtual_node.name))
+    spec = {
+        "replicas": options.replicas,
+        "selector": {"matchLabels": selector},
+        "template": template,
+    }
+    return objects.named(keys.DEPLOYMENT, key, metadata=metadata, spec=spec)
+
+
+def selector_labels(virtual_node: VirtualNode) -> dict[str, str]:
+    """Return the labels by which the pods of ``virtual_node`` are found."""
+    return {
+        keys.COMPONENT: keys.VIRTUAL_KUBELET,
+        keys.REMOTE_CLUSTER_ID: virtual_node.cluster_id,
+        keys.VIRTUAL_NODE_LABEL: virtual_node.name,
+    }
+
+
+def patch_hash(offloading_patch: Object) -> str:
+    """Return the annotation value that rolls the pods out when ``offloading_patch`` changes."""
+    text = json.dumps(offloading_patch, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def unknown_arguments(extra: Iterable[str]) -> list[str]:
+    """Return the arguments of ``extra`` that neither container takes."""
+    taken = frozenset().union(*EXTRA_OF.values())
+    return [argument for argument in extra if _flag(argument) not in taken]
+
+
+def creates_node(virtual_node: VirtualNode, options: VkOptionsTemplate) -> bool:
+    """Return whether there is to be a Node: the VirtualNode's word, else the template's."""
+    wanted = virtual_node.create_node
+    return options.create_node if wanted is None else wanted
+
+
+def _pod_spec(virtual_node: VirtualNode, options: VkOptionsTemplate, home: Home) -> Object:
+    arguments = {
+        KUBELET: _kubelet_arguments(virtual_node, options, home),
+        REFLECTOR: _reflector_arguments(virtual_node, options, home),
+    }
+    spec: Object = {
+        "serviceAccountName": virtual_node.name,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(name, options, arguments[name]) for name in arguments],
+        "volumes": [{"name": _SCRATCH, "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}],
+    }
+    if options.image_pull_secrets:
+        spec["imagePullSecrets"] = list(options.image_pull_secrets)
+    if options.tolerations:
+        spec["tolerations"] = list(options.tolerations)
+    return spec
+
+
+def _container(name: str, options: VkOptionsTemplate, arguments: list[str]) -> Object:
+    port = HEALTH_PORTS[name]
+    ports = [{"name": f"{name}-health"[:15], "containerPort": port, "protocol": "TCP"}]
+    if name == KUBELET:
+        ports.insert(
+            0, {"name": "kubelet-api", "containerPort": keys.KUBELET_PORT, "protocol": "TCP"}
+        )
+    container: Object = {
+        "name": name,
+        "image": options.container_image,
+        "imagePullPolicy": options.pull_policy,
+        "command": ["python3", "-m", name],
+        "args": [*arguments, f"--health-port={port}"],
+        "env": _environment(),
+        "ports": ports,
+        "livenessProbe": _probe("/livez", port, failures=6),
+        "readinessProbe": _probe("/readyz", port, failures=3),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": _SCRATCH, "mountPath": "/tmp"}],  # noqa: S108  # its own memory
+    }
+    if options.resources:
+        container["resources"] = options.resources
+    return container
+
+
+def _environment() -> list[Object]:
+    paths = {
+        "POD_IP": "status.podIP",
+        "POD_NAME": "metadata.name",
+        "POD_NAMESPACE": "metadata.namespace",
+        "VIRTUALNODE_NAME": f"metadata.labels['{keys.VIRTUAL_NODE_LABEL}']",
+    }
+    return [
+        {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+        for name, path in paths.items()
+    ]
+
+
+def _probe(path: str, port: int, *, failures: int) -> Object:
+    return {
+        "httpGet": {"path": path, "port": port, "scheme": "HTTP"},
+        "periodSeconds": 5,
+        "timeoutSeconds": 2,
+        "failureThreshold": failures,
+    }
+
+
+def _shared_arguments(virtual_node: VirtualNode, home: Home) -> list[str]:
+    return [
+        f"--foreign-cluster-id={virtual_node.cluster_id}",
+        f"--nodename={virtual_node.name}",
+        f"--tenant-namespace={virtual_node.namespace}",
+        f"--liqo-namespace={home.liqo_namespace}",
+        f"--home-cluster-id={home.cluster_id}",
+        f"--foreign-kubeconfig-secret-name={virtual_node.kubeconfig_secret}",
+    ]
+
+
+def _kubelet_arguments(
+    virtual_node: VirtualNode, options: VkOptionsTemplate, home: Home
+) -> list[str]:
+    check = virtual_node.disable_network_check
+    unchecked = options.disable_network_check if check is None else check
+    arguments = [
+        *_shared_arguments(virtual_node, home),
+        "--node-ip=$(POD_IP)",
+        f"--create-node={_bool(creates_node(virtual_node, options))}",
+        f"--node-check-network={_bool(not unchecked)}",
+    ]
+    for flag, pairs in (
+        ("node-extra-annotations", options.node_extra_annotations),
+        ("node-extra-labels", options.node_extra_labels),
+    ):
+        if pairs:
+            arguments.append(f"--{flag}={_pairs(pairs)}")
+    arguments += _workers(options, ["pod"])
+    return _with_extra(arguments, options, KUBELET)
+
+
+def _reflector_arguments(
+    virtual_node: VirtualNode, options: VkOptionsTemplate, home: Home
+) -> list[str]:
+    patch = virtual_node.offloading_patch
+    arguments = _shared_arguments(virtual_node, home)
+    if offered := virtual_node.load_balancer_classes:
+        preferred = next((each for each in offered if each.is_default), offered[0])
+        arguments += [
+            "--enable-load-balancer=true",
+            f"--remote-real-load-balancer-class-name={preferred.name}",
+        ]
+    arguments += _workers(options, _REFLECTED)
+    arguments += [
+        f"--{kind}-reflection-type={policy.value}"
+        for kind in _REFLECTED
+        if kind in options.reflectors and (policy := options.reflectors[kind].policy)
+    ]
+    for flag, own, common in (
+        ("labels", patch.labels_not_reflected, options.labels_not_reflected),
+        ("annotations", patch.annotations_not_reflected, options.annotations_not_reflected),
+    ):
+        if hidden := dict.fromkeys([*own, *common]):
+            arguments.append(f"--{flag}-not-reflected={','.join(hidden)}")
+    return _with_extra(arguments, options, REFLECTOR)
+
+
+def _workers(options: VkOptionsTemplate, kinds: Iterable[str]) -> list[str]:
+    return [
+        f"--{kind}-reflection-workers={options.reflectors[kind].workers}"
+        for kind in kinds
+        if kind in options.reflectors
+    ]
+
+
+def _with_extra(arguments: list[str], options: VkOptionsTemplate, container: str) -> list[str]:
+    extra = [each for each in options.extra_args if _flag(each) in EXTRA_OF[container]]
+    overridden = {_flag(each) for each in extra}
+    return [*(each for each in arguments if _flag(each) not in overridden), *extra]
+
+
+def _flag(argument: str) -> str:
+    return argument.removeprefix("--").partition("=")[0]
+
+
+def _bool(value: bool) -> str:  # noqa: FBT001  # the value to print
+    return "true" if value else "false"
+
+
+def _pairs(pairs: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(pairs.items()))

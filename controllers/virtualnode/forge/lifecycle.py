@@ -1,0 +1,129 @@
+"""The conditions of a VirtualNode, its NamespaceMap, and who has to leave its Node."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from apis import conditions, keys, objects
+from apis.objects import Key, Object
+from apis.offloading import VirtualNode
+
+VIRTUAL_KUBELET: Final = "VirtualKubelet"
+NODE: Final = "Node"
+NONE, RUNNING, CREATING, DRAINING, DELETING = (
+    "None",
+    "Running",
+    "Creating",
+    "Draining",
+    "Deleting",
+)
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+_IGNORED: Final = frozenset({(NONE, DRAINING), (NONE, DELETING), (DELETING, DRAINING)})
+_MIRROR: Final = "kubernetes.io/config.mirror"
+
+
+def namespace_map(virtual_node: VirtualNode) -> Object:
+    """Return the map of the remote cluster of ``virtual_node``, shared by all nodes on it."""
+    labels = {
+        keys.REMOTE_CLUSTER_ID: virtual_node.cluster_id,
+        keys.REPLICATION: "true",
+        keys.REMOTE_ID: virtual_node.cluster_id,
+        keys.LIQO_MANAGED: "true",
+    }
+    key = Key(virtual_node.namespace, virtual_node.cluster_id)
+    return objects.named(keys.NAMESPACE_MAP, key, metadata={"labels": labels}, spec={})
+
+
+def is_map_of(virtual_node: VirtualNode, found: Object) -> bool:
+    """Whether ``found`` is the local copy of that map, and not a replica from elsewhere."""
+    labels = objects.labels(found)
+    return labels.get(keys.REPLICATED) != "true" and (
+        labels.get(keys.REMOTE_ID, virtual_node.cluster_id) == virtual_node.cluster_id
+    )
+
+
+def kubelet_state(deployment: Object) -> tuple[str, str, str]:
+    """Return status, reason and message of the condition ``VirtualKubelet``."""
+    status = deployment.get("status") or {}
+    seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    if seen and status.get("availableReplicas", 0) > 0:
+        return RUNNING, "DeploymentAvailable", "the virtual kubelet is up"
+    return CREATING, "DeploymentUnavailable", "the pod of the virtual kubelet is not ready"
+
+
+def node_state(virtual_node_creates: bool, node: Object | None) -> tuple[str, str, str]:  # noqa: FBT001  # the one question
+    """Return status, reason and message of the condition ``Node``."""
+    if not virtual_node_creates:
+        return NONE, "NodeNotWanted", "spec.createNode is false"
+    if node is None:
+        return CREATING, "NodeMissing", "the virtual kubelet has not created the node yet"
+    found = (node.get("status") or {}).get("conditions")
+    if conditions.is_true(found, "Ready"):
+        return RUNNING, "NodeReady", "the node is ready"
+    ready = conditions.find(found, "Ready") or {}
+    return CREATING, "NodeNotReady", ready.get("message") or "the node is not ready"
+
+
+def status(
+    virtual_node: Object, states: Mapping[str, tuple[str, str, str]], now: datetime
+) -> Object:
+    """Return the status after ``states`` by condition type; what is not named stays.
+
+    A type occurs once. What was Running never becomes Creating again: then reason and message
+    alone tell that it is not ready.
+    Source: behaviour.md 4.3.
+    """
+    before: Object = virtual_node.get("status") or {}
+    found = {each["type"]: each for each in before.get("conditions") or []}
+    for type_, state in states.items():
+        found[type_] = _condition(found.get(type_), type_, state, now)
+    return {**before, "conditions": [found[type_] for type_ in sorted(found)]}
+
+
+def _condition(
+    before: Object | None, type_: str, state: tuple[str, str, str], now: datetime
+) -> Object:
+    status_, reason, message = state
+    shown = (before or {}).get("status", "")
+    if before and (shown, status_) in _IGNORED:
+        return before
+    if (shown, status_) == (RUNNING, CREATING):
+        status_ = RUNNING
+    since = (before or {}).get("lastTransitionTime")
+    if status_ != shown or not since:
+        since = now.strftime(_TIME)
+    said = {"status": status_, "reason": reason, "message": message}
+    return {"type": type_, **said, "lastTransitionTime": since}
+
+
+def has_to_leave(pod: Object) -> bool:
+    """Whether a drain evicts ``pod``: offloaded, and not what its node would get back at once.
+
+    A pod that has ended has left already.
+    """
+    owner = objects.controller_of(pod)
+    return (
+        objects.labels(pod).get(keys.SHADOW_POD_LABEL) == "true"
+        and (owner is None or owner["kind"] != "DaemonSet")
+        and _MIRROR not in objects.annotations(pod)
+        and (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
+    )
+
+
+def eviction(pod: Object) -> Object:
+    """Return the request to evict that very pod, as far as disruption budgets allow."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"]},
+        "deleteOptions": {"preconditions": {"uid": objects.uid(pod)}},
+    }
+
+
+def is_node_of(virtual_node: VirtualNode, node: Object) -> bool:
+    """Whether ``node`` was made by the virtual kubelet of ``virtual_node``."""
+    labels = objects.labels(node)
+    return (
+        labels.get(keys.NODE_TYPE) == keys.VIRTUAL_NODE_TYPE
+        and labels.get(keys.REMOTE_CLUSTER_ID) == virtual_node.cluster_id
+    )

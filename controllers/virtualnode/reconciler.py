@@ -1,0 +1,244 @@
+"""Sets up what a VirtualNode needs, and takes it down in the order that loses no pod."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from apis import keys, naming, objects
+from apis.objects import Key, Object
+from apis.offloading import VirtualNode, VkOptionsTemplate
+from controllers import upkeep
+from controllers.views import View
+from controllers.virtualnode.forge import deployment, lifecycle, rights
+from controllers.virtualnode.forge.deployment import Home
+from controllers.virtualnode.forge.rights import Grant
+from kube.cluster import Cluster, Selection
+from kube.errors import BusyError, ForbiddenError, NotFoundError
+from kube.events import Recorder
+from kube.reconcile import TerminalError
+
+KIND: Final = keys.VIRTUAL_NODE
+FINALIZER: Final = keys.VIRTUAL_NODE_FINALIZER
+DRAIN_POLL_S: Final = 5.0
+STOP_POLL_S: Final = 2.0
+
+logger = logging.getLogger(__name__)
+
+State = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class World:
+    """What the process knows of whole kinds, read only."""
+
+    bindings: View
+
+
+class VirtualNodeReconciler:
+    """One VirtualNode; a drain comes back every few seconds and holds no worker meanwhile."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        world: World,
+        *,
+        home: Home,
+        events: Recorder,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._cluster = cluster
+        self._world = world
+        self._home = home
+        self._events = events
+        self._clock = clock
+        self._last = asyncio.Lock()
+
+    async def reconcile(self, key: Key) -> float | None:
+        obj = await self._cluster.get(KIND, key)
+        if obj is None:
+            return None
+        virtual_node = VirtualNode.parse(obj)
+        if objects.is_terminating(obj):
+            return await self._take_down(obj, virtual_node)
+        options = await self._options(obj, virtual_node)
+        obj = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
+        return await self._set_up(obj, virtual_node, options)
+
+    async def _options(self, obj: Object, virtual_node: VirtualNode) -> VkOptionsTemplate:
+        system = self._home.liqo_namespace
+        default = Key(system, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+        key = virtual_node.vk_options_template_ref or default
+        if key.namespace != system:
+            message = f"vkOptionsTemplateRef {key}: only templates in namespace {system} are used"
+            self._events.event(KIND, obj, "Warning", "InvalidTemplate", message)
+            raise TerminalError("InvalidTemplate", message)
+        found = await self._cluster.get(keys.VK_OPTIONS_TEMPLATE, key)
+        if found is None:
+            message = f"vkoptionstemplate {key} does not exist: create it"
+            self._events.event(KIND, obj, "Warning", "MissingTemplate", message)
+            raise TerminalError("MissingTemplate", message)  # its creation brings us back
+        return VkOptionsTemplate.parse(found)
+
+    async def _set_up(
+        self, obj: Object, virtual_node: VirtualNode, options: VkOptionsTemplate
+    ) -> float | None:
+        await self._grant(obj, virtual_node)
+        running = await self._deploy(obj, options)
+        await upkeep.ensure(
+            self._cluster,
+            keys.NAMESPACE_MAP,
+            lifecycle.namespace_map(virtual_node),
+            is_ours=lambda found: lifecycle.is_map_of(virtual_node, found),
+        )
+        creates = deployment.creates_node(virtual_node, options)
+        states = {lifecycle.VIRTUAL_KUBELET: lifecycle.kubelet_state(running)}
+        node = await self._cluster.get(keys.NODE, Key("", virtual_node.name))
+        if not creates and node is not None and lifecycle.is_node_of(virtual_node, node):
+            return await self._remove_node(obj, virtual_node, states)
+        states[lifecycle.NODE] = lifecycle.node_state(creates, node)
+        await self._report(obj, states)
+        return None
+
+    async def _grant(self, obj: Object, virtual_node: VirtualNode) -> None:
+        owner = objects.owner_reference(KIND, obj)
+        account = rights.service_account(virtual_node, owner)
+        for grant in (account, *rights.at_home(virtual_node)):
+            is_ours = rights.is_of(virtual_node)
+            await upkeep.ensure(self._cluster, grant.kind, grant.wanted, is_ours=is_ours)
+
+    async def _deploy(self, obj: Object, options: VkOptionsTemplate) -> Object:
+        wanted = deployment.deployment(obj, options, self._home)
+        existed = await self._cluster.get(keys.DEPLOYMENT, objects.key_of(wanted))
+        running = await upkeep.ensure(
+            self._cluster,
+            keys.DEPLOYMENT,
+            wanted,
+            is_ours=lambda found: objects.is_controlled_by(found, obj),
+        )
+        if existed is None:
+            self._events.event(KIND, obj, "Normal", "VkCreated", "created the virtual kubelet")
+            if ignored := deployment.unknown_arguments(options.extra_args):
+                message = f"extraArgs of the template that are left out: {' '.join(ignored)}"
+                self._events.event(KIND, obj, "Warning", "UnknownArgument", message)
+        return running
+
+    async def _remove_node(
+        self, obj: Object, virtual_node: VirtualNode, states: Mapping[str, State]
+    ) -> float | None:
+        draining = (lifecycle.DRAINING, "NodeDraining", "pods are leaving the node")
+        obj = await self._report(obj, {**states, lifecycle.NODE: draining})
+        if await self._drain(virtual_node):
+            return DRAIN_POLL_S
+        if not await self._node_gone(virtual_node):
+            return STOP_POLL_S
+        await self._report(obj, {lifecycle.NODE: lifecycle.node_state(False, None)})  # noqa: FBT003
+        return None
+
+    async def _take_down(self, obj: Object, virtual_node: VirtualNode) -> float | None:
+        if FINALIZER not in objects.finalizers(obj):
+            return None
+        draining = (lifecycle.DRAINING, "NodeDraining", "pods are leaving the node")
+        obj = await self._report(obj, {lifecycle.NODE: draining})
+        left = await self._drain(virtual_node)
+        if left:
+            return DRAIN_POLL_S
+        deleting = (lifecycle.DELETING, "VirtualNodeDeleted", "the virtual node is being deleted")
+        obj = await self._report(obj, {lifecycle.VIRTUAL_KUBELET: deleting})
+        if not await self._kubelet_gone(obj, virtual_node):
+            return STOP_POLL_S
+        obj = await self._report(obj, {lifecycle.NODE: deleting})
+        if not await self._node_gone(virtual_node):
+            return STOP_POLL_S
+        await self._revoke(virtual_node)
+        async with self._last:  # two that end at once may not both see the other
+            await self._forget_map(virtual_node)
+            await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
+        return None
+
+    async def _drain(self, virtual_node: VirtualNode) -> int:
+        """Cordon the node and ask its pods to leave; return how many are left."""
+        key = Key("", virtual_node.name)
+        node = await self._cluster.get_live(keys.NODE, key)
+        if node is None or not lifecycle.is_node_of(virtual_node, node):
+            return 0
+        if not node.get("spec", {}).get("unschedulable"):
+            logger.info("Cordoning node", extra={"node": virtual_node.name})
+            await self._cluster.patch(keys.NODE, key, {"spec": {"unschedulable": True}})
+        on_node = Selection(keys.POD, Object, fields=f"spec.nodeName={virtual_node.name}")
+        found = (await self._cluster.list(on_node)).items.values()
+        leaving = [pod for pod in found if lifecycle.has_to_leave(pod)]
+        for pod in leaving:
+            if not objects.is_terminating(pod):
+                await self._evict(pod)
+        return len(leaving)
+
+    async def _evict(self, pod: Object) -> None:
+        key = objects.key_of(pod)
+        try:
+            await self._cluster.post(keys.POD, key, "eviction", lifecycle.eviction(pod))
+        except BusyError:
+            logger.info("Eviction awaits a disruption budget", extra={"pod": str(key)})
+        except NotFoundError:
+            return  # it left by itself
+        except ForbiddenError as error:
+            # A namespace that is being deleted answers so, and the pod goes with it.
+            logger.warning("Pod was not evicted", extra={"pod": str(key), "reason": str(error)})
+
+    async def _kubelet_gone(self, obj: Object, virtual_node: VirtualNode) -> bool:
+        key = Key(virtual_node.namespace, naming.vk_deployment(virtual_node.name))
+        gone = await upkeep.remove(
+            self._cluster,
+            keys.DEPLOYMENT,
+            key,
+            is_ours=lambda found: objects.is_controlled_by(found, obj),
+        )
+        if not gone:
+            self._events.event(KIND, obj, "Normal", "VkDeleted", "deleted the virtual kubelet")
+            return False
+        chosen = deployment.selector_labels(virtual_node).items()
+        labels = ",".join(f"{name}={value}" for name, value in chosen)
+        pods = Selection(keys.POD, Object, namespace=virtual_node.namespace, labels=labels)
+        return not (await self._cluster.list(pods)).items
+
+    async def _node_gone(self, virtual_node: VirtualNode) -> bool:
+        return await upkeep.remove(
+            self._cluster,
+            keys.NODE,
+            Key("", virtual_node.name),
+            is_ours=lambda found: lifecycle.is_node_of(virtual_node, found),
+        )
+
+    async def _revoke(self, virtual_node: VirtualNode) -> None:
+        is_ours = rights.is_of(virtual_node)
+        elsewhere = [
+            Grant(keys.ROLE_BINDING, binding)
+            for binding in (await self._world.bindings()).values()
+            if is_ours(binding)
+        ]
+        for grant in (*elsewhere, *rights.at_home(virtual_node)):
+            key = objects.key_of(grant.wanted)
+            await upkeep.remove(self._cluster, grant.kind, key, is_ours=is_ours)
+        account = Key(virtual_node.namespace, virtual_node.name)
+        await upkeep.remove(self._cluster, keys.SERVICE_ACCOUNT, account, is_ours=is_ours)
+
+    async def _forget_map(self, virtual_node: VirtualNode) -> None:
+        siblings = Selection(KIND, Object, namespace=virtual_node.namespace)
+        for key, obj in (await self._cluster.list(siblings)).items.items():
+            if (
+                key.name != virtual_node.name
+                and VirtualNode.parse(obj).cluster_id == virtual_node.cluster_id
+            ):
+                return  # the map is shared, and still in use
+        await upkeep.remove(
+            self._cluster,
+            keys.NAMESPACE_MAP,
+            objects.key_of(lifecycle.namespace_map(virtual_node)),
+            is_ours=lambda found: lifecycle.is_map_of(virtual_node, found),
+        )
+
+    async def _report(self, obj: Object, states: Mapping[str, State]) -> Object:
+        status = lifecycle.status(obj, states, self._clock())
+        return await upkeep.write_status(self._cluster, KIND, obj, status)

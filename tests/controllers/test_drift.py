@@ -1,0 +1,26 @@
+"""What counts as drift, and what is only somebody else's addition."""
+
+from typing import Any
+
+import pytest
+
+from controllers import drift
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "expected"),
+    [
+        pytest.param({"a": 1, "b": 2}, {"a": 1}, True, id="an addition is none"),
+        pytest.param({"a": 2}, {"a": 1}, False, id="another value"),
+        pytest.param({}, {"a": 1}, False, id="a missing field"),
+        pytest.param({}, {"a": {}}, True, id="an empty map may be absent"),
+        pytest.param({}, {"a": []}, True, id="an empty list may be absent"),
+        pytest.param({"a": [1]}, {"a": []}, False, id="an item too many"),
+        pytest.param({"a": [{"b": 1, "c": 2}]}, {"a": [{"b": 1}]}, True, id="defaults in items"),
+        pytest.param({"a": [1, 2]}, {"a": [2, 1]}, False, id="another order"),
+        pytest.param({"a": "x"}, {"a": {"b": 1}}, False, id="no map"),
+        pytest.param(None, {"a": 1}, False, id="nothing at all"),
+    ],
+)
+def test_keeps(found: Any, wanted: Any, *, expected: bool) -> None:
+    assert drift.keeps(found, wanted) is expected

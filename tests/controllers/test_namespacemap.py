@@ -1,0 +1,320 @@
+"""A provider makes twins, never adopts, and deletes only what its own record names."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apis import keys, objects
+from apis.objects import Key, Kind, Object
+from controllers import views
+from controllers.namespacemap import forge
+from controllers.namespacemap.reconciler import NamespaceMapReconciler
+from kube.cluster import Cluster, Selection
+from kube.errors import NotReachableError
+from kube.reconcile import TerminalError
+from tests import factories
+from tests.controllers.support import Ledger, Told, end, make, replica_map, settle, there
+from tests.fakes import FakeCluster
+
+LABELED = Selection(keys.NAMESPACE, Object, labels=keys.REMOTE_CLUSTER_ID)
+
+
+@dataclass
+class Milan:
+    """A provider with one tenant, the cluster ``rome``."""
+
+    cluster: Ledger
+    tenant: str
+    unique: str
+    max_twins: int = 50
+
+    def __post_init__(self) -> None:
+        self.told = Told(self.cluster)
+        self.reconciler = NamespaceMapReconciler(
+            self.cluster,
+            views.live(self.cluster, LABELED),
+            events=self.told.recorder,
+            max_twins=self.max_twins,
+        )
+
+    @property
+    def key(self) -> Key:
+        return Key(self.tenant, "milan")
+
+    async def ask(self, **desired: str | None) -> None:
+        if await self.cluster.get_live(keys.NAMESPACE_MAP, self.key) is None:
+            obj = replica_map(self.tenant, "milan", self.unique, {})
+            await self.cluster.create(keys.NAMESPACE_MAP, obj)
+        changes = {"spec": {"desiredMapping": desired}}
+        await self.cluster.patch(keys.NAMESPACE_MAP, self.key, changes)
+        await self.settle()
+
+    async def settle(self) -> None:
+        await settle(self.reconciler, self.key, self.cluster)
+
+    async def entry(self, local: str) -> Object:
+        found = await there(self.cluster, keys.NAMESPACE_MAP, self.key)
+        entry: Object = found["status"]["currentMapping"][local]
+        return entry
+
+    async def is_bound(self, name: str) -> bool:
+        return await self.cluster.get_live(keys.ROLE_BINDING, Key(name, self.tenant)) is not None
+
+    async def namespace(self, name: str) -> Object | None:
+        return await self.cluster.get_live(keys.NAMESPACE, Key("", name))
+
+
+async def tenant_of(cluster: Cluster, unique: str, **options: int) -> Milan:
+    tenant = f"liqo-tenant-{unique}"
+    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: unique}
+    await cluster.create(keys.NAMESPACE, factories.namespace(tenant, **labels))
+    return Milan(Ledger(cluster), tenant, unique, **options)
+
+
+@pytest.fixture
+async def milan(cluster: Cluster, namespace: str) -> Milan:
+    return await tenant_of(cluster, namespace)
+
+
+@pytest.fixture
+async def fake() -> FakeCluster:
+    return FakeCluster(strict=True)
+
+
+async def test_a_twin_is_made_with_record_and_rights(milan: Milan) -> None:
+    name = f"foo-{milan.unique}"
+
+    await milan.ask(foo=name)
+
+    twin = await milan.namespace(name)
+    assert twin is not None
+    assert twin["metadata"]["annotations"] == {
+        keys.MANAGED_BY_NAMESPACE_MAP: f"{milan.tenant}/milan",
+        keys.ORIGINAL_NAME: "foo",
+    }
+    assert objects.labels(twin)[keys.REMOTE_CLUSTER_ID] == milan.unique
+    assert objects.labels(twin)[keys.POD_SECURITY_ENFORCE] == "baseline"
+    binding = await there(milan.cluster, keys.ROLE_BINDING, Key(name, milan.tenant))
+    assert binding["roleRef"]["name"] == "liqo-virtual-kubelet-remote"
+    assert [each["name"] for each in binding["subjects"]] == [milan.unique]
+    assert await milan.entry("foo") == {"remoteNamespace": name, "phase": "Accepted"}
+
+
+@pytest.mark.parametrize("name", ["kube-system", "default", "liqo", "liqo-tenant-turin", "kube-x"])
+async def test_reserved_names_are_refused_and_the_others_served(milan: Milan, name: str) -> None:
+    await milan.ask(foo=name, bar=f"bar-{milan.unique}")
+
+    assert (await milan.entry("foo"))["phase"] == "CreationLoopBackOff"
+    assert (await milan.entry("foo"))["reason"] == "NameReserved"
+    assert (await milan.entry("bar"))["phase"] == "Accepted"
+    assert not await milan.is_bound(name)
+
+
+@pytest.mark.parametrize("name", ["UPPER", "a/b", "x" * 64, "-a"])
+async def test_what_is_no_name_is_refused(milan: Milan, name: str) -> None:
+    await milan.ask(foo=name)
+
+    assert (await milan.entry("foo"))["reason"] == "InvalidName"
+
+
+async def test_a_namespace_that_exists_is_never_adopted(milan: Milan) -> None:
+    name = f"theirs-{milan.unique}"
+    theirs = await milan.cluster.create(keys.NAMESPACE, factories.namespace(name))
+
+    await milan.ask(foo=name)
+    await milan.ask(foo=None)
+
+    assert await milan.namespace(name) == theirs
+    assert not await milan.is_bound(name)
+    assert "Conflict" in milan.told.reasons
+
+
+async def test_the_second_of_two_on_one_name_is_refused(milan: Milan) -> None:
+    name = f"shared-{milan.unique}"
+    await milan.ask(bar=name)
+
+    await milan.ask(abc=name)
+    refused = await milan.entry("abc")
+    await milan.ask(abc=None)
+
+    assert refused["phase"] == "CreationLoopBackOff"
+    assert "already the twin of namespace bar" in refused["message"]
+    twin = await milan.namespace(name)
+    assert twin is not None
+    assert not objects.is_terminating(twin)
+    assert (await milan.entry("bar"))["phase"] == "Accepted"
+
+
+async def test_what_is_not_asked_for_any_more_goes(milan: Milan) -> None:
+    name = f"foo-{milan.unique}"
+    await milan.ask(foo=name)
+
+    await milan.ask(foo=None)
+
+    twin = await milan.namespace(name)
+    found = await there(milan.cluster, keys.NAMESPACE_MAP, milan.key)
+    current = (found.get("status") or {}).get("currentMapping") or {}
+    if twin is None:  # the fake's namespaces go at once
+        assert current == {}
+    else:
+        assert objects.is_terminating(twin)
+        assert current["foo"]["phase"] == "Terminating"
+
+
+async def test_the_map_goes_after_its_twins() -> None:
+    milan = await tenant_of(FakeCluster(strict=True), "rome")
+    await milan.ask(foo="foo-rome", bar="bar-rome")
+    await end(milan.cluster, keys.NAMESPACE_MAP, milan.key)
+
+    await milan.settle()
+
+    assert await milan.namespace("foo-rome") is None
+    assert await milan.namespace("bar-rome") is None
+    assert await milan.cluster.get_live(keys.NAMESPACE_MAP, milan.key) is None
+
+
+async def test_a_twin_under_another_name_is_not_leaked() -> None:
+    milan = await tenant_of(FakeCluster(strict=True), "rome")
+    await milan.ask(foo="first")
+
+    await milan.ask(foo="second")
+
+    assert await milan.namespace("first") is None
+    assert (await milan.entry("foo")) == {"remoteNamespace": "second", "phase": "Accepted"}
+
+
+async def test_a_deletion_that_was_not_answered_is_tried_again() -> None:
+    fake = FakeCluster(strict=True)
+    milan = await tenant_of(fake, "rome")
+    await milan.ask(foo="foo-rome")
+    await fake.patch(keys.NAMESPACE_MAP, milan.key, {"spec": {"desiredMapping": {"foo": None}}})
+    fake.fail("delete", NotReachableError("no answer"), kind=keys.NAMESPACE)
+
+    with pytest.raises(NotReachableError):
+        await milan.reconciler.reconcile(milan.key)
+    kept = await milan.entry("foo")
+    await milan.settle()
+
+    assert kept["phase"] == "Accepted"
+    assert await milan.namespace("foo-rome") is None
+
+
+async def test_an_accepted_entry_stays_so_when_the_server_does_not_answer() -> None:
+    fake = FakeCluster(strict=True)
+    milan = await tenant_of(fake, "rome")
+    await milan.ask(foo="foo-rome")
+    fake.fail("get", NotReachableError("no answer"), kind=keys.ROLE_BINDING)
+
+    with pytest.raises(NotReachableError):
+        await milan.reconciler.reconcile(milan.key)
+
+    assert (await milan.entry("foo"))["phase"] == "Accepted"
+
+
+async def test_there_is_room_for_so_many_and_no_more(cluster: Cluster, namespace: str) -> None:
+    milan = await tenant_of(cluster, namespace, max_twins=2)
+    wanted = {name: f"{name}-{namespace}" for name in ("a", "b", "c")}
+
+    await milan.ask(**wanted)
+
+    phases = [(await milan.entry(name))["phase"] for name in wanted]
+    assert phases == ["Accepted", "Accepted", "CreationLoopBackOff"]
+    assert (await milan.entry("c"))["reason"] == "TooManyNamespaces"
+    assert await milan.namespace(wanted["c"]) is None
+
+
+async def test_a_map_that_claims_another_origin_is_not_served(milan: Milan) -> None:
+    obj = replica_map(milan.tenant, "milan", "turin", {"foo": f"foo-{milan.unique}"})
+    await milan.cluster.create(keys.NAMESPACE_MAP, obj)
+
+    with pytest.raises(TerminalError, match="does not come from"):
+        await milan.reconciler.reconcile(milan.key)
+
+    assert await milan.namespace(f"foo-{milan.unique}") is None
+
+
+async def test_a_map_outside_a_tenant_namespace_is_not_served(
+    cluster: Cluster, namespace: str
+) -> None:
+    milan = Milan(Ledger(cluster), namespace, "rome")
+    await make(cluster, keys.NAMESPACE_MAP, replica_map(namespace, "milan", "rome", {"a": "b"}))
+
+    with pytest.raises(TerminalError, match="no tenant namespace"):
+        await milan.reconciler.reconcile(milan.key)
+
+
+class Racing(Ledger):
+    """Somebody makes the namespace of that name between our read and our create."""
+
+    intruder: str = ""
+
+    async def get(self, kind: Kind, key: Key) -> Object | None:
+        found = await super().get(kind, key)
+        if kind == keys.NAMESPACE and key.name == self.intruder and found is None:
+            await super().create(kind, factories.namespace(key.name))
+        return found
+
+
+async def test_a_namespace_that_appears_meanwhile_gets_no_binding(
+    cluster: Cluster, namespace: str
+) -> None:
+    milan = await tenant_of(cluster, namespace)
+    milan.cluster = Racing(cluster)
+    milan.cluster.intruder = f"foo-{namespace}"
+    milan = Milan(milan.cluster, milan.tenant, milan.unique)
+
+    await milan.ask(foo=f"foo-{namespace}")
+
+    assert not await milan.is_bound(f"foo-{namespace}")
+    assert (await milan.entry("foo"))["reason"] == "Conflict"
+
+
+class Replacing(Ledger):
+    """The twin is replaced by somebody's namesake while its binding is made."""
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        key = objects.key_of(obj)
+        if kind == keys.ROLE_BINDING:
+            where = Key("", key.namespace)
+            await end(self, keys.NAMESPACE, where)
+            await super().create(keys.NAMESPACE, factories.namespace(where.name))
+        return await super().create(kind, obj)
+
+
+async def test_a_namespace_that_is_replaced_meanwhile_keeps_no_binding(fake: FakeCluster) -> None:
+    tenant = (await tenant_of(fake, "rome")).tenant
+    milan = Milan(Replacing(fake), tenant, "rome")
+
+    await milan.ask(foo="foo-rome")
+
+    assert not await milan.is_bound("foo-rome")
+    assert (await milan.entry("foo"))["reason"] == "Conflict"
+
+
+NAMES = [f"n{number}" for number in range(8)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    taken=st.sets(st.sampled_from(NAMES)),
+    maps=st.lists(st.dictionaries(st.sampled_from("abcd"), st.sampled_from(NAMES)), max_size=4),
+)
+async def test_bindings_are_only_in_twins_of_the_tenant(
+    taken: set[str], maps: list[dict[str, str]]
+) -> None:
+    cluster = FakeCluster(strict=True)
+    milan = await tenant_of(cluster, "rome")
+    for name in taken:
+        await cluster.create(keys.NAMESPACE, factories.namespace(name))
+
+    for desired in maps:
+        await milan.ask(**{local: desired.get(local) for local in "abcd"})
+
+        for kind, key in cluster.everything():
+            if kind == keys.ROLE_BINDING:
+                assert key.namespace not in taken
+                twin = await there(cluster, keys.NAMESPACE, Key("", key.namespace))
+                assert forge.owner_of(twin) == milan.key
+    assert all([await milan.namespace(name) is not None for name in taken])

@@ -1,0 +1,290 @@
+"""A namespace is offloaded entry by entry, and taken back the same way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object
+from controllers import views
+from controllers.namespaceoffloading.reconciler import NamespaceOffloadingReconciler, World
+from kube.cluster import Cluster, Selection
+from kube.errors import NotReachableError
+from kube.reconcile import TerminalError
+from tests import factories
+from tests.controllers.support import (
+    NOW,
+    Ledger,
+    Told,
+    end,
+    ensure_namespace,
+    local_map,
+    make,
+    offloading,
+    settle,
+    there,
+    virtual_node,
+)
+from tests.fakes import FakeCluster
+
+
+@dataclass
+class Rome:
+    """A consumer with one peer, all in namespaces of this test."""
+
+    cluster: Ledger
+    namespace: str
+    tenant: str
+    told: Told
+    now: datetime = NOW
+    clock: Callable[[], datetime] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = lambda: self.now
+        self.reconciler = NamespaceOffloadingReconciler(
+            self.cluster,
+            self.world(),
+            cluster_id="rome",
+            events=self.told.recorder,
+            clock=self.clock,
+        )
+
+    def world(self) -> World:
+        def of(selection: Selection[Object]) -> views.View:
+            return views.live(self.cluster, selection)
+
+        virtual_nodes = f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}"
+        return World(
+            namespace_maps=of(Selection(keys.NAMESPACE_MAP, Object, self.tenant)),
+            virtual_nodes=of(Selection(keys.VIRTUAL_NODE, Object, self.tenant)),
+            nodes=of(Selection(keys.NODE, Object, labels=virtual_nodes)),
+            bindings=of(Selection(keys.ROLE_BINDING, Object, self.namespace)),
+        )
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, "offloading")
+
+    async def settle(self) -> None:
+        await settle(self.reconciler, self.key, self.cluster)
+
+    async def offload(self, **spec: object) -> None:
+        await self.cluster.create(keys.NAMESPACE_OFFLOADING, offloading(self.namespace, **spec))
+        await self.settle()
+
+    async def peer(self, cluster_id: str, **spec: object) -> None:
+        node = virtual_node(self.tenant, f"{cluster_id}-{self.namespace}", cluster_id, **spec)
+        await self.cluster.create(keys.VIRTUAL_NODE, node)
+        await self.cluster.create(keys.NAMESPACE_MAP, local_map(self.tenant, cluster_id))
+
+    async def answer(self, cluster_id: str, phase: str | None, **rest: str) -> None:
+        entry = {"remoteNamespace": f"{self.namespace}-rome", "phase": phase, **rest}
+        mapping = {self.namespace: entry if phase else None}
+        key = Key(self.tenant, cluster_id)
+        await self.cluster.patch_status(keys.NAMESPACE_MAP, key, {"currentMapping": mapping})
+
+    async def desired(self, cluster_id: str) -> dict[str, str]:
+        found = await there(self.cluster, keys.NAMESPACE_MAP, Key(self.tenant, cluster_id))
+        return found["spec"].get("desiredMapping") or {}
+
+    async def status(self) -> Object:
+        found = await there(self.cluster, keys.NAMESPACE_OFFLOADING, self.key)
+        status: Object = found["status"]
+        return status
+
+    async def label(self) -> str | None:
+        found = await there(self.cluster, keys.NAMESPACE, Key("", self.namespace))
+        return (found["metadata"].get("labels") or {}).get(keys.SCHEDULING_ENABLED)
+
+    async def bound(self) -> list[str]:
+        listing = await self.cluster.list(Selection(keys.ROLE_BINDING, Object, self.namespace))
+        return sorted(key.name for key in listing.items)
+
+
+@pytest.fixture
+async def rome(cluster: Cluster, namespace: str) -> Rome:
+    tenant = f"liqo-tenant-{namespace}"
+    await ensure_namespace(cluster, tenant)
+    made = Rome(Ledger(cluster), namespace, tenant, Told(cluster))
+    await made.peer("milan")
+    return made
+
+
+async def test_the_entry_the_label_and_the_rights_are_there(rome: Rome) -> None:
+    await rome.offload()
+    await rome.answer("milan", "Accepted")
+    await rome.settle()
+
+    assert await rome.desired("milan") == {rome.namespace: f"{rome.namespace}-rome"}
+    assert await rome.label() == "true"
+    assert await rome.bound() == [f"liqo-node-milan-{rome.namespace}"]
+    status = await rome.status()
+    assert status["offloadingPhase"] == "Ready"
+    assert status["remoteNamespaceName"] == f"{rome.namespace}-rome"
+    assert status["observedGeneration"] == 1
+
+
+async def test_rights_come_before_the_entry(rome: Rome) -> None:
+    await rome.offload()
+
+    order = [kind for _, kind, _ in rome.cluster.writes]
+    entry = max(
+        i
+        for i, (verb, kind, _) in enumerate(rome.cluster.writes)
+        if (verb, kind) == ("patch", "namespacemap")
+    )
+    assert order.index("rolebinding") < entry
+
+
+async def test_a_cluster_that_is_not_selected_gets_nothing(rome: Rome) -> None:
+    expression = {"key": "zone", "operator": "In", "values": ["a"]}
+    await rome.peer("turin", labels={"zone": "a"})
+
+    await rome.offload(clusterSelector={"nodeSelectorTerms": [{"matchExpressions": [expression]}]})
+
+    assert await rome.desired("milan") == {}
+    assert list(await rome.desired("turin")) == [rome.namespace]
+    assert await rome.bound() == [f"liqo-node-turin-{rome.namespace}"]
+    assert (await rome.status())["offloadingPhase"] == "InProgress"
+
+
+async def test_a_cluster_no_longer_selected_keeps_its_rights_until_the_twin_is_gone(
+    rome: Rome,
+) -> None:
+    await rome.offload()
+    await rome.answer("milan", "Accepted")
+    selector: Object = {"nodeSelectorTerms": [{}]}
+    changes = {"spec": {"clusterSelector": selector}}
+    await rome.cluster.patch(keys.NAMESPACE_OFFLOADING, rome.key, changes)
+
+    await rome.settle()
+    while_terminating = await rome.bound()
+    await rome.answer("milan", None)
+    await rome.settle()
+
+    assert len(while_terminating) == 1
+    assert await rome.desired("milan") == {}
+    assert await rome.bound() == []
+    assert (await rome.status())["offloadingPhase"] == "NoClusterSelected"
+
+
+async def test_a_peer_without_a_map_does_not_hold_up_the_others(rome: Rome) -> None:
+    node = virtual_node(rome.tenant, f"half-{rome.namespace}", "half")
+    await rome.cluster.create(keys.VIRTUAL_NODE, node)
+
+    await rome.offload()
+
+    assert list(await rome.desired("milan")) == [rome.namespace]
+
+
+async def test_the_providers_refusal_is_shown(rome: Rome) -> None:
+    await rome.offload()
+    await rome.answer("milan", "CreationLoopBackOff", reason="Conflict", message="it exists")
+
+    await rome.settle()
+
+    status = await rome.status()
+    assert status["offloadingPhase"] == "AllFailed"
+    assert "it exists" in status["remoteNamespacesConditions"]["milan"][1]["message"]
+    assert rome.told.reasons.count("AllFailed") == 1
+
+
+async def test_unoffloading_waits_for_the_twin_and_leaves_nothing(rome: Rome) -> None:
+    await rome.offload()
+    await rome.answer("milan", "Accepted")
+    await rome.settle()
+    await end(rome.cluster, keys.NAMESPACE_OFFLOADING, rome.key)
+
+    await rome.settle()
+    waiting = await rome.status()
+    await rome.answer("milan", None)
+    await rome.settle()
+
+    assert waiting["offloadingPhase"] == "Terminating"
+    assert await rome.cluster.get_live(keys.NAMESPACE_OFFLOADING, rome.key) is None
+    assert await rome.desired("milan") == {}
+    assert await rome.label() is None
+    assert await rome.bound() == []
+
+
+async def test_a_label_that_a_user_set_stays(rome: Rome) -> None:
+    labels = {"metadata": {"labels": {keys.SCHEDULING_ENABLED: "true"}}}
+    await rome.cluster.patch(keys.NAMESPACE, Key("", rome.namespace), labels)
+    await rome.offload()
+    await end(rome.cluster, keys.NAMESPACE_OFFLOADING, rome.key)
+
+    await rome.settle()
+
+    assert await rome.cluster.get_live(keys.NAMESPACE_OFFLOADING, rome.key) is None
+    assert await rome.label() == "true"
+
+
+async def test_strategy_local_takes_our_label_back(rome: Rome) -> None:
+    await rome.offload()
+    changes = {"spec": {"podOffloadingStrategy": "Local"}}
+    await rome.cluster.patch(keys.NAMESPACE_OFFLOADING, rome.key, changes)
+
+    await rome.settle()
+
+    assert await rome.label() is None
+    assert list(await rome.desired("milan")) == [rome.namespace]
+
+
+async def test_a_label_whose_offloading_never_came_is_taken_back_later(rome: Rome) -> None:
+    metadata = {
+        "labels": {keys.SCHEDULING_ENABLED: "true"},
+        "annotations": {keys.SCHEDULING_ENABLED_BY: "admission"},
+    }
+    await rome.cluster.patch(keys.NAMESPACE, Key("", rome.namespace), {"metadata": metadata})
+
+    again = await rome.reconciler.reconcile(rome.key)
+    meanwhile = await rome.label()
+    rome.now = NOW + timedelta(minutes=1)
+    await rome.settle()
+
+    assert again == 30
+    assert meanwhile == "true"
+    assert await rome.label() is None
+
+
+@pytest.mark.parametrize("operator", ["In", "Gt"])
+async def test_a_selector_that_makes_no_sense_is_said(rome: Rome, operator: str) -> None:
+    term = {"matchExpressions": [{"key": "zone", "operator": operator, "values": []}]}
+    selector = {"nodeSelectorTerms": [term]}
+
+    with pytest.raises(TerminalError):
+        await rome.offload(clusterSelector=selector)
+
+    assert set(rome.told.reasons) == {"Invalid"}
+    assert await rome.desired("milan") == {}
+    [condition] = (await rome.status())["remoteNamespacesConditions"]["milan"]
+    assert (condition["status"], condition["reason"]) == ("Unknown", "Invalid")
+
+
+async def test_one_map_that_cannot_be_written_does_not_stop_the_next() -> None:
+    fake = FakeCluster()
+    for name in ("foo", "tenant"):
+        await fake.create(keys.NAMESPACE, factories.namespace(name))
+    rome = Rome(Ledger(fake), "foo", "tenant", Told(fake))
+    await rome.peer("milan")
+    await rome.peer("turin")
+    await make(fake, keys.NAMESPACE_OFFLOADING, offloading("foo"))
+    fake.fail("patch", NotReachableError("no answer"), kind=keys.NAMESPACE_MAP)
+
+    with pytest.raises(NotReachableError):
+        await rome.reconciler.reconcile(rome.key)
+
+    assert await rome.desired("milan") == {}
+    assert await rome.desired("turin") == {"foo": "foo-rome"}
+    await rome.settle()
+    assert await rome.desired("milan") == {"foo": "foo-rome"}
+
+
+async def test_system_namespaces_stay_at_home(cluster: Cluster) -> None:
+    rome = Rome(Ledger(FakeCluster()), "kube-system", "tenant", Told(cluster))
+    await rome.cluster.create(keys.NAMESPACE_OFFLOADING, offloading("kube-system"))
+
+    with pytest.raises(TerminalError, match="belongs to the system"):
+        await rome.reconciler.reconcile(rome.key)

@@ -1,0 +1,156 @@
+"""Which clusters are selected, and what the status says: behaviour.md 4.1, 11.3."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object
+from apis.offloading import MappingPhase, VirtualNode
+from controllers.namespaceoffloading import forge
+from controllers.namespaceoffloading.forge import Standing
+from tests import factories
+from tests.controllers.support import LATER, NOW, local_map, offloading, virtual_node
+
+ACCEPTED, FAILED, TERMINATING = (
+    Standing(required=True, phase=MappingPhase.ACCEPTED),
+    Standing(required=True, phase=MappingPhase.CREATION_LOOP_BACK_OFF),
+    Standing(required=True, phase=MappingPhase.TERMINATING),
+)
+CREATING = Standing(required=True)
+LEFT = Standing(required=False, phase=MappingPhase.ACCEPTED)
+NEVER = Standing(required=False)
+
+
+@pytest.mark.parametrize(
+    ("standings", "expected"),
+    [
+        ([ACCEPTED, FAILED], "SomeFailed"),
+        ([ACCEPTED, CREATING], "InProgress"),
+        ([], "NoClusterSelected"),
+        ([NEVER], "NoClusterSelected"),
+        ([ACCEPTED, ACCEPTED], "Ready"),
+        ([ACCEPTED, NEVER], "Ready"),
+        ([FAILED, TERMINATING], "AllFailed"),
+        pytest.param([CREATING, LEFT], "InProgress", id="one that is left does not count as ready"),
+    ],
+)
+def test_phase(standings: list[Standing], expected: str) -> None:
+    assert forge.phase(standings, terminating=False) == expected
+    assert forge.phase(standings, terminating=True) == "Terminating"
+
+
+def parsed(name: str, cluster_id: str, **spec: Any) -> VirtualNode:
+    return VirtualNode.parse(virtual_node("liqo-tenant-x", name, cluster_id, **spec))
+
+
+def term(key: str, *values: str) -> Object:
+    return {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [
+        pytest.param((), {"milan", "turin"}, id="no terms select all"),
+        pytest.param((term("zone", "a"),), {"milan"}, id="any virtual node of a cluster counts"),
+        pytest.param(
+            (term("zone", "a"), term("zone", "c")), {"milan", "turin"}, id="terms are ORed"
+        ),
+        pytest.param(({},), set(), id="an empty term matches nothing"),
+        pytest.param((term(keys.REMOTE_CLUSTER_ID, "turin"),), {"turin"}, id="labels to come"),
+        pytest.param((term(keys.STORAGE_AVAILABLE, "true"),), {"turin"}, id="storage"),
+    ],
+)
+def test_selected(terms: tuple[Object, ...], expected: set[str]) -> None:
+    nodes = [
+        parsed("milan-1", "milan", labels={"zone": "a"}),
+        parsed("milan-2", "milan", labels={"zone": "b"}),
+        parsed("turin", "turin", labels={"zone": "c"}, storageClasses=[{"storageClassName": "s"}]),
+    ]
+
+    assert forge.selected(terms, nodes, {}) == expected
+    assert forge.selected(terms, reversed(nodes), {}) == expected
+
+
+def test_the_labels_of_a_node_that_exists_win() -> None:
+    node = factories.node("milan", metadata={"labels": {"zone": "z"}})
+    nodes = {Key("", "milan"): node}
+
+    assert not forge.selected((term("zone", "a"),), [parsed("milan", "milan")], nodes)
+    assert forge.selected((term("zone", "z"),), [parsed("milan", "milan")], nodes) == {"milan"}
+
+
+def test_status_twice_is_once_and_keeps_its_times() -> None:
+    obj = {**offloading("foo"), "status": {}}
+    obj["metadata"]["generation"] = 3
+    standings = {"milan": ACCEPTED, "turin": Standing(required=True)}
+
+    first = forge.status(obj, "foo-rome", standings, NOW)
+    second = forge.status({**obj, "status": copy.deepcopy(first)}, "foo-rome", standings, LATER)
+
+    assert first == second
+    assert first["observedGeneration"] == 3
+    conditions = first["remoteNamespacesConditions"]
+    assert [(each["type"], each["reason"]) for each in conditions["milan"]] == [
+        ("OffloadingRequired", "ClusterSelected"),
+        ("Ready", "NamespaceCreated"),
+    ]
+    assert conditions["turin"][1]["reason"] == "Creating"
+
+
+def test_the_providers_reason_is_shown() -> None:
+    refused = Standing(
+        required=True,
+        phase=MappingPhase.CREATION_LOOP_BACK_OFF,
+        reason="Conflict",
+        message="namespace foo exists already",
+    )
+
+    status = forge.status(offloading("foo"), "foo", {"milan": refused}, NOW)
+
+    ready = status["remoteNamespacesConditions"]["milan"][1]
+    assert ready["reason"] == "CreationLoopBackOff"
+    assert "Conflict: namespace foo exists already" in ready["message"]
+    assert status["offloadingPhase"] == "AllFailed"
+
+
+def test_a_cluster_never_selected_has_no_ready_condition() -> None:
+    status = forge.status(offloading("foo"), "foo", {"milan": NEVER}, NOW)
+
+    assert [each["type"] for each in status["remoteNamespacesConditions"]["milan"]] == [
+        "OffloadingRequired"
+    ]
+
+
+def test_while_ending_what_is_over_is_dropped() -> None:
+    obj = offloading("foo")
+    obj["metadata"]["deletionTimestamp"] = "2025-01-31T12:00:00Z"
+
+    status = forge.status(obj, "foo", {"milan": NEVER, "turin": LEFT}, NOW)
+
+    assert list(status["remoteNamespacesConditions"]) == ["turin"]
+    assert status["offloadingPhase"] == "Terminating"
+
+
+def test_a_change_of_a_map_concerns_the_namespaces_in_it() -> None:
+    old = local_map("t", "milan", foo="foo-rome", bar="bar-rome")
+    new = copy.deepcopy(old)
+    new["status"] = {
+        "currentMapping": {"foo": {"remoteNamespace": "foo-rome", "phase": "Accepted"}}
+    }
+    del new["spec"]["desiredMapping"]["bar"]
+
+    assert forge.touched(old, new) == frozenset({"foo", "bar"})
+    assert forge.touched(old, copy.deepcopy(old)) == frozenset()
+    assert forge.touched(None, new) is None
+
+
+def test_the_storage_label_says_what_is_there() -> None:
+    classes = [{"storageClassName": "s"}]
+
+    assert forge.node_labels(parsed("n", "c"))[keys.STORAGE_AVAILABLE] == "false"
+    assert (
+        forge.node_labels(parsed("n", "c", storageClasses=classes))[keys.STORAGE_AVAILABLE]
+        == "true"
+    )

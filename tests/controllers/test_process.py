@@ -1,0 +1,262 @@
+"""The whole controller manager on a real API server, which is consumer and provider at once."""
+
+import asyncio
+import base64
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from apis import keys, naming, objects
+from apis.objects import Key, Kind, Object, named
+from kube import client
+from kube.cluster import Cluster
+from sandbox.controlplane import Plane
+from tests import factories
+from tests.controllers.support import end, ensure_namespace, offloading, there, virtual_node
+
+pytestmark = pytest.mark.cluster
+
+WRITES = ("apply", "create", "delete", "patch", "post")
+WITHIN_S = 40
+RBAC = Path(__file__).parents[2] / "manifests" / "20-rbac"
+KINDS = {
+    kind.kind: kind
+    for kind in (
+        keys.SERVICE_ACCOUNT,
+        keys.ROLE,
+        keys.ROLE_BINDING,
+        keys.CLUSTER_ROLE,
+        keys.CLUSTER_ROLE_BINDING,
+    )
+}
+SUCCESS = 200
+
+
+class Manager:
+    """The process, and what it says of itself."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def counts(self, metric: str, **labels: str) -> float:
+        """Return the sum of ``metric`` over everything with ``labels``."""
+        _, text = await self._get("/metrics")
+        wanted = [f'{name}="{value}"' for name, value in labels.items()]
+        return sum(
+            float(line.rsplit(" ", 1)[1])
+            for line in text.splitlines()
+            if line.startswith(metric) and all(each in line for each in wanted)
+        )
+
+    async def writes(self) -> float:
+        """Return how much was written, leases aside."""
+        total = sum([await self.counts("kube_requests_total", verb=verb) for verb in WRITES])
+        leases = [
+            await self.counts("kube_requests_total", verb=verb, resource="leases")
+            for verb in WRITES
+        ]
+        return total - sum(leases)
+
+    async def is_ready(self) -> bool:
+        """Whether it answers so."""
+        try:
+            return (await self._get("/readyz"))[0] == SUCCESS
+        except aiohttp.ClientError:
+            return False
+
+    async def _get(self, path: str) -> tuple[int, str]:
+        url = f"http://127.0.0.1:{self.port}{path}"
+        async with aiohttp.ClientSession() as http, http.get(url) as answer:
+            return answer.status, await answer.text()
+
+
+async def until(holds: Callable[[], Any], what: str) -> None:
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            while not await holds():  # noqa: ASYNC110  # the condition is in another process
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        pytest.fail(f"not within {WITHIN_S} s: {what}")
+
+
+@pytest.fixture
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Only the real one: the process speaks HTTP."""
+    request.getfixturevalue("crds")
+    plane: Plane = request.getfixturevalue("plane")
+    async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as real:
+        yield real
+
+
+@pytest.fixture
+async def rights(cluster: Cluster) -> None:
+    """Install what the manifests let the process do, and nothing more."""
+    for name in (keys.LIQO_NAMESPACE, keys.NODE_LEASE_NAMESPACE):
+        await ensure_namespace(cluster, name)
+    for path in sorted(RBAC.glob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            if document and document["kind"] in KINDS:
+                await cluster.apply(KINDS[document["kind"]], document, manager="tests")
+
+
+async def kubeconfig_of_its_account(cluster: Cluster, plane: Plane) -> Object:
+    """Return a kubeconfig for the ServiceAccount of the controller manager."""
+    account = Key(keys.LIQO_NAMESPACE, "liqo-controller-manager")
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600},
+    }
+    answer = await cluster.post(keys.SERVICE_ACCOUNT, account, "token", request)
+    config: Object = json.loads(inline(plane.kubeconfig))
+    config["users"][0]["user"] = {"token": answer["status"]["token"]}
+    return config
+
+
+@pytest.fixture
+async def manager(
+    cluster: Cluster, namespace: str, plane: Plane, tmp_path: Path, rights: None
+) -> AsyncIterator[Manager]:
+    """Run ``python -m controllers`` as the cluster ``rome-<namespace>``, in its own name."""
+    key = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
+    data = {"CLUSTER_ID": f"rome-{namespace}"}
+    await cluster.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, key, data=data))
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(await kubeconfig_of_its_account(cluster, plane)))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (tmp_path / "log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "controllers",
+            "--kubeconfig", str(kubeconfig),
+            "--liqo-namespace", keys.LIQO_NAMESPACE,
+            "--health-port", str(port),
+            stderr=log, stdout=log,
+        )  # fmt: skip
+        made = Manager(port)
+        try:
+            await until(made.is_ready, "the process is ready")
+            yield made
+        finally:
+            process.terminate()
+            code = await asyncio.wait_for(process.wait(), 15)
+            sys.stdout.write((tmp_path / "log").read_text())  # pytest shows it for what failed
+            await end(cluster, keys.CONFIG_MAP, key)
+    assert code == 0
+
+
+def inline(kubeconfig: Path) -> bytes:
+    """Return the administrator's kubeconfig with its files inside."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    for entry in (config["clusters"][0]["cluster"], config["users"][0]["user"]):
+        for name in ("certificate-authority", "client-certificate", "client-key"):
+            if path := entry.pop(name, None):
+                content = (kubeconfig.parent / path).read_bytes()
+                entry[f"{name}-data"] = base64.b64encode(content).decode()
+    return json.dumps(config).encode()
+
+
+async def peer(cluster: Cluster, unique: str, kubeconfig: Path) -> tuple[str, str]:
+    """Set up both tenant namespaces and the identity; return local and remote namespace."""
+    rome, milan = f"rome-{unique}", f"milan-{unique}"
+    for remote in (rome, milan):
+        labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: remote}
+        tenant = factories.namespace(naming.tenant_namespace(remote), **labels)
+        await cluster.create(keys.NAMESPACE, tenant)
+    local, remote = naming.tenant_namespace(milan), naming.tenant_namespace(rome)
+    data = {"kubeconfig": base64.b64encode(inline(kubeconfig)).decode()}
+    secret = factories.secret(local, f"kubeconfig-controlplane-{milan}", **data)
+    await cluster.create(keys.SECRET, secret)
+    template = {
+        "containerImage": "pyliqo:1",
+        "createNode": True,
+        "disableNetworkCheck": False,
+        "metricsEnabled": False,
+    }
+    key = Key(keys.LIQO_NAMESPACE, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    wanted = named(keys.VK_OPTIONS_TEMPLATE, key, spec=template)
+    await cluster.apply(keys.VK_OPTIONS_TEMPLATE, wanted, manager="tests")
+    await cluster.create(keys.VIRTUAL_NODE, virtual_node(local, milan, milan))
+    return local, remote
+
+
+async def test_a_namespace_is_offloaded_and_taken_back(
+    cluster: Cluster, namespace: str, manager: Manager, plane: Plane
+) -> None:
+    local, remote = await peer(cluster, namespace, plane.kubeconfig)
+    key, milan = Key(namespace, "offloading"), f"milan-{namespace}"
+    only = {"key": keys.REMOTE_CLUSTER_ID, "operator": "In", "values": [milan]}
+    selector = {"nodeSelectorTerms": [{"matchExpressions": [only]}]}
+    obj = offloading(namespace, clusterSelector=selector)
+    await cluster.create(keys.NAMESPACE_OFFLOADING, obj)
+
+    async def is_ready() -> bool:
+        status = (await there(cluster, keys.NAMESPACE_OFFLOADING, key)).get("status") or {}
+        return status.get("offloadingPhase") == "Ready"
+
+    async def is_gone(kind: Kind, where: Key) -> bool:
+        return await cluster.get_live(kind, where) is None
+
+    await until(is_ready, "the namespace is offloaded")
+    twin = await there(cluster, keys.NAMESPACE, Key("", f"{namespace}-rome-{namespace}"))
+    assert objects.annotations(twin)[keys.MANAGED_BY_NAMESPACE_MAP] == f"{remote}/{milan}"
+    assert not await is_gone(keys.DEPLOYMENT, Key(local, f"vk-{milan}"))
+    assert await manager.counts("kube_requests_total", code="403") == 0
+    await idle(cluster, manager, key)
+
+    await end(cluster, keys.NAMESPACE_OFFLOADING, key)
+
+    async def is_terminating() -> bool:
+        found = await there(cluster, keys.NAMESPACE, objects.key_of(twin))
+        return objects.is_terminating(found)
+
+    await until(is_terminating, "the twin is being deleted")
+    await end(cluster, keys.VIRTUAL_NODE, Key(local, milan))
+    await until(lambda: is_gone(keys.VIRTUAL_NODE, Key(local, milan)), "the virtual node is gone")
+    assert await is_gone(keys.DEPLOYMENT, Key(local, f"vk-{milan}"))
+    assert await is_gone(keys.SERVICE_ACCOUNT, Key(local, milan))
+    assert await manager.counts("kube_requests_total", code="403") == 0
+
+
+async def idle(cluster: Cluster, manager: Manager, key: Key) -> None:
+    """Show that looking at everything once more writes nothing and lists nothing."""
+
+    async def looks() -> float:
+        return await manager.counts("kube_reconciles_total", controller="namespaceoffloading")
+
+    async def touch(number: int) -> None:
+        labels = {"metadata": {"labels": {"touched": str(number)}}}
+        await cluster.patch(keys.NAMESPACE_OFFLOADING, key, labels)
+        await cluster.patch(keys.VIRTUAL_NODE, await virtual(), labels)
+
+    async def virtual() -> Key:
+        name = f"milan-{key.namespace}"
+        return Key(naming.tenant_namespace(name), name)
+
+    async def round_(number: int) -> tuple[float, float]:
+        before = await looks()
+        await touch(number)
+
+        async def looked() -> bool:
+            return await looks() > before + 1
+
+        await until(looked, "the controllers looked again")
+        lists = await manager.counts("kube_requests_total", verb="list")
+        return await manager.writes(), lists
+
+    first = await round_(1)
+
+    async def is_quiet() -> bool:
+        nonlocal first
+        before, first = first, await round_(int(first[0]) + 100)
+        return before == first
+
+    await until(is_quiet, "nothing is written or listed any more")

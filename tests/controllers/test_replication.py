@@ -1,0 +1,196 @@
+"""Spec goes from consumer to provider, status comes back, and nothing goes by mistake."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from controllers.replication import forge
+from controllers.replication.forge import Peering
+from controllers.replication.reconciler import ReplicationReconciler
+from kube.cluster import Cluster
+from kube.errors import ForbiddenError, NotReachableError
+from kube.reconcile import TerminalError
+from tests.controllers.support import Ledger, end, ensure_namespace, local_map, settle, there
+from tests.fakes import FakeCluster
+
+KIND = keys.NAMESPACE_MAP
+
+
+@dataclass
+class Peers:
+    """Two tenant namespaces; in one cluster, which is all the same to a reconciler."""
+
+    cluster: Ledger
+    peering: Peering
+
+    def __post_init__(self) -> None:
+        self.reconciler = ReplicationReconciler(KIND, self.peering, self.cluster, self.cluster)
+
+    @property
+    def here(self) -> Key:
+        return Key(self.peering.local_namespace, "milan")
+
+    @property
+    def there(self) -> Key:
+        return self.peering.replica_of(self.here)
+
+    async def settle(self) -> None:
+        await settle(self.reconciler, self.here, self.cluster)
+
+    async def original(self) -> Object:
+        return await there(self.cluster, KIND, self.here)
+
+    async def replica(self) -> Object:
+        return await there(self.cluster, KIND, self.there)
+
+
+async def between(cluster: Cluster, unique: str) -> Peers:
+    peering = Peering("rome", "milan", f"liqo-tenant-milan-{unique}", f"liqo-tenant-rome-{unique}")
+    await ensure_namespace(cluster, peering.local_namespace)
+    await ensure_namespace(cluster, peering.remote_namespace)
+    await cluster.create(KIND, local_map(peering.local_namespace, "milan", foo="foo-rome"))
+    return Peers(Ledger(cluster), peering)
+
+
+@pytest.fixture
+async def peers(cluster: Cluster, namespace: str) -> Peers:
+    return await between(cluster, namespace)
+
+
+async def test_the_replica_has_the_spec_and_the_labels_of_the_example(peers: Peers) -> None:
+    await peers.settle()
+
+    replica = await peers.replica()
+    assert replica["spec"] == {"desiredMapping": {"foo": "foo-rome"}}
+    assert objects.labels(replica) == {
+        "liqo.io/replication": "false",
+        "liqo.io/remoteID": "milan",
+        "liqo.io/originID": "rome",
+        "liqo.io/replicated": "true",
+        "liqo.io/remote-cluster-id": "rome",
+    }
+    assert objects.finalizers(await peers.original()) == ["crdreplicator.liqo.io/resource"]
+
+
+async def test_ownership_and_the_last_applied_configuration_stay_here() -> None:
+    original = local_map("t", "milan")
+    original["metadata"]["labels"][keys.OWNERSHIP] = "mine"
+    original["metadata"]["annotations"] = {keys.LAST_APPLIED: "{}", "note": "x"}
+
+    replica = forge.replica(KIND, original, Peering("rome", "milan", "t", "r"))
+
+    assert keys.OWNERSHIP not in objects.labels(replica)
+    assert objects.annotations(replica) == {"note": "x"}
+
+
+async def test_spec_follows_and_status_comes_back(peers: Peers) -> None:
+    await peers.settle()
+    changes = {"spec": {"desiredMapping": {"foo": None, "bar": "bar-rome"}}}
+    await peers.cluster.patch(KIND, peers.here, changes)
+    current = {"bar": {"remoteNamespace": "bar-rome", "phase": "Accepted"}}
+    await peers.cluster.patch_status(KIND, peers.there, {"currentMapping": current})
+
+    await peers.settle()
+
+    assert (await peers.replica())["spec"]["desiredMapping"] == {"bar": "bar-rome"}
+    assert (await peers.original())["status"]["currentMapping"] == current
+
+
+async def test_the_reason_of_a_refusal_comes_back(peers: Peers) -> None:
+    await peers.settle()
+    entry = {"remoteNamespace": "foo-rome", "phase": "CreationLoopBackOff"}
+    refused = {"foo": {**entry, "reason": "Conflict", "message": "it exists"}}
+    await peers.cluster.patch_status(KIND, peers.there, {"currentMapping": refused})
+
+    await peers.settle()
+
+    assert (await peers.original())["status"]["currentMapping"] == refused
+
+
+async def test_a_replica_that_the_provider_deletes_comes_back(peers: Peers) -> None:
+    await peers.settle()
+    before = objects.uid(await peers.replica())
+    await end(peers.cluster, KIND, peers.there)
+
+    await peers.settle()
+
+    assert objects.uid(await peers.replica()) != before
+
+
+async def test_the_original_waits_until_the_replica_is_gone(peers: Peers) -> None:
+    await peers.settle()
+    finalizers = {"metadata": {"finalizers": ["example.org/slow"]}}
+    await peers.cluster.patch(KIND, peers.there, finalizers)
+    await end(peers.cluster, KIND, peers.here)
+
+    again = await peers.reconciler.reconcile(peers.here)
+    waiting = await peers.original()
+    await peers.cluster.patch(KIND, peers.there, {"metadata": {"finalizers": []}})
+    await peers.settle()
+
+    assert again is not None
+    assert objects.finalizers(waiting)
+    assert await peers.cluster.get_live(KIND, peers.here) is None
+    assert await peers.cluster.get_live(KIND, peers.there) is None
+
+
+async def test_a_replica_whose_original_is_gone_goes(peers: Peers) -> None:
+    await peers.settle()
+    await peers.cluster.patch(KIND, peers.here, {"metadata": {"finalizers": []}})
+    await end(peers.cluster, KIND, peers.here)
+
+    await peers.settle()
+
+    assert await peers.cluster.get_live(KIND, peers.there) is None
+
+
+async def test_what_is_not_our_replica_is_left_alone(peers: Peers) -> None:
+    foreign = local_map(peers.peering.remote_namespace, "milan", theirs="x")
+    made = await peers.cluster.create(KIND, foreign)
+
+    with pytest.raises(TerminalError, match="is not our replica"):
+        await peers.reconciler.reconcile(peers.here)
+    await end(peers.cluster, KIND, peers.here)
+    await peers.settle()
+
+    assert await peers.replica() == made
+
+
+async def test_what_is_not_for_this_peer_stays_here(peers: Peers) -> None:
+    labels = {"metadata": {"labels": {keys.REMOTE_ID: "turin"}}}
+    await peers.cluster.patch(KIND, peers.here, labels)
+
+    await peers.settle()
+
+    assert await peers.cluster.get_live(KIND, peers.there) is None
+
+
+async def test_a_peer_that_does_not_answer_loses_nothing() -> None:
+    here, away = FakeCluster(), FakeCluster()
+    peers = await between(here, "x")
+    two = ReplicationReconciler(KIND, peers.peering, here, away)
+    await two.reconcile(peers.here)
+    await end(here, KIND, peers.here)
+    away.fail("get", NotReachableError("no answer"))
+
+    with pytest.raises(NotReachableError):
+        await two.reconcile(peers.here)
+
+    assert objects.finalizers(await peers.original())
+    assert not objects.is_terminating(await there(away, KIND, peers.there))
+
+
+async def test_a_drained_tenant_is_let_go() -> None:
+    here, away = FakeCluster(), FakeCluster()
+    peers = await between(here, "x")
+    two = ReplicationReconciler(KIND, peers.peering, here, away)
+    await two.reconcile(peers.here)
+    await end(here, KIND, peers.here)
+    away.fail("get_live", ForbiddenError("no rights"))
+    away.fail("get", ForbiddenError("no rights"))
+
+    await two.reconcile(peers.here)
+
+    assert await here.get_live(KIND, peers.here) is None

@@ -1,0 +1,214 @@
+"""A ShadowPod has one Pod of its own, and says how it is."""
+
+import asyncio
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object, named
+from controllers.shadowpod import forge, slim
+from controllers.shadowpod.reconciler import ShadowPodReconciler
+from kube.cluster import Cluster, Selection
+from kube.errors import ForbiddenError
+from kube.informer import Informer
+from kube.reconcile import TerminalError
+from tests import factories
+from tests.controllers.support import NOW, Ledger, Told, end, settle, there
+from tests.fakes import FakeCluster
+
+
+def shadow(namespace: str, name: str = "web") -> Object:
+    metadata = {
+        "labels": {"app": "web", keys.ORIGIN: "rome"},
+        "annotations": {keys.LOCAL_POD_UID: "one", keys.LAST_APPLIED: "{}"},
+    }
+    spec = {"pod": factories.pod_spec()}
+    return named(keys.SHADOW_POD, Key(namespace, name), metadata=metadata, spec=spec)
+
+
+@pytest.fixture
+async def web(cluster: Cluster, namespace: str) -> Key:
+    account = named(keys.SERVICE_ACCOUNT, Key(namespace, "default"))
+    await cluster.create(keys.SERVICE_ACCOUNT, account)
+    await cluster.create(keys.SHADOW_POD, shadow(namespace))
+    return Key(namespace, "web")
+
+
+def reconciler(cluster: Cluster) -> ShadowPodReconciler:
+    return ShadowPodReconciler(cluster, events=Told(cluster).recorder, clock=lambda: NOW)
+
+
+async def run(cluster: Cluster, key: Key, phase: str) -> None:
+    await cluster.patch_status(keys.POD, key, {"phase": phase})
+    await reconciler(cluster).reconcile(key)
+
+
+async def test_the_pod_is_created_with_metadata_spec_and_owner(cluster: Cluster, web: Key) -> None:
+    await reconciler(cluster).reconcile(web)
+
+    pod = await there(cluster, keys.POD, web)
+    owner = pod["metadata"]["ownerReferences"][0]
+    assert owner["kind"] == "ShadowPod"
+    assert owner["controller"] is True
+    assert pod["metadata"]["labels"] == {
+        "app": "web",
+        keys.ORIGIN: "rome",
+        keys.MANAGED_BY: "shadowpod",
+    }
+    assert pod["metadata"]["annotations"] == {keys.LOCAL_POD_UID: "one"}
+    assert pod["spec"]["containers"][0]["image"] == "nginx"
+
+
+async def test_up_to_running_it_costs_two_writes(cluster: Cluster, web: Key) -> None:
+    ledger = Ledger(cluster)
+    await settle(reconciler(ledger), web, ledger)
+    await cluster.patch_status(keys.POD, web, {"phase": "Running"})
+
+    await settle(reconciler(ledger), web, ledger)
+
+    assert [verb for verb, *_ in ledger.writes] == ["create", "patch_status"]
+    assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == "Running"
+
+
+async def test_labels_follow_but_the_spec_stays(cluster: Cluster, web: Key) -> None:
+    ledger = Ledger(cluster)
+    await reconciler(ledger).reconcile(web)
+    changes = {"metadata": {"labels": {"tier": "front"}}, "spec": {"pod": {"hostname": "other"}}}
+    await cluster.patch(keys.SHADOW_POD, web, changes)
+
+    await settle(reconciler(ledger), web, ledger)
+
+    pod = await there(cluster, keys.POD, web)
+    assert pod["metadata"]["labels"]["tier"] == "front"
+    assert "hostname" not in pod["spec"]
+
+
+async def test_a_pod_that_vanished_comes_back(cluster: Cluster, web: Key) -> None:
+    await reconciler(cluster).reconcile(web)
+    first = await there(cluster, keys.POD, web)
+    await run(cluster, web, "Running")
+    await cluster.delete(keys.POD, web, uid=first["metadata"]["uid"], grace_s=0)
+
+    await reconciler(cluster).reconcile(web)
+
+    second = await there(cluster, keys.POD, web)
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_finished_work_is_not_started_again(cluster: Cluster, web: Key, phase: str) -> None:
+    await reconciler(cluster).reconcile(web)
+    await run(cluster, web, phase)
+    pod = await there(cluster, keys.POD, web)
+    await cluster.delete(keys.POD, web, uid=pod["metadata"]["uid"], grace_s=0)
+
+    await reconciler(cluster).reconcile(web)
+
+    assert await cluster.get_live(keys.POD, web) is None
+    assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == phase
+
+
+async def test_the_pod_of_somebody_else_is_left_alone(cluster: Cluster, web: Key) -> None:
+    ledger, told = Ledger(cluster), Told(cluster)
+    foreign = await cluster.create(keys.POD, factories.pod(web.namespace, web.name))
+
+    for _ in range(2):
+        with pytest.raises(TerminalError, match="is not the ShadowPod's"):
+            await ShadowPodReconciler(ledger, events=told.recorder, clock=lambda: NOW).reconcile(
+                web
+            )
+
+    assert await there(cluster, keys.POD, web) == foreign
+    condition = (await there(cluster, keys.SHADOW_POD, web))["status"]["conditions"][0]
+    assert (condition["type"], condition["status"]) == ("Admitted", "False")
+    assert condition["reason"] == "FailedCreatePod"
+    assert set(told.reasons) == {"FailedCreatePod"}
+    assert len(ledger.writes) == 1
+
+
+async def test_a_pod_that_is_no_longer_refused_is_admitted(
+    web_on_fake: tuple[FakeCluster, Key],
+) -> None:
+    cluster, web = web_on_fake
+    cluster.fail("create", ForbiddenError("violates PodSecurity"), kind=keys.POD)
+    with pytest.raises(ForbiddenError):
+        await reconciler(cluster).reconcile(web)
+    refused = (await there(cluster, keys.SHADOW_POD, web))["status"]["conditions"][0]
+
+    await reconciler(cluster).reconcile(web)
+
+    condition = (await there(cluster, keys.SHADOW_POD, web))["status"]["conditions"][0]
+    assert "PodSecurity" in refused["message"]
+    assert condition["status"] == "True"
+
+
+async def test_where_the_namespace_goes_nothing_is_tried_again() -> None:
+    cluster, web = FakeCluster(), Key("gone", "web")
+    await cluster.create(keys.SHADOW_POD, shadow(web.namespace))
+    cluster.fail("create", ForbiddenError("is being terminated"), kind=keys.POD)
+
+    assert await reconciler(cluster).reconcile(web) is None
+
+    assert not (await there(cluster, keys.SHADOW_POD, web)).get("status")
+
+
+async def test_the_pod_of_a_predecessor_is_waited_for(cluster: Cluster, web: Key) -> None:
+    await reconciler(cluster).reconcile(web)
+    first = await there(cluster, keys.POD, web)
+    await end(cluster, keys.SHADOW_POD, web)
+    await cluster.create(keys.SHADOW_POD, shadow(web.namespace))
+
+    await reconciler(cluster).reconcile(web)
+    meanwhile = await there(cluster, keys.SHADOW_POD, web)
+    await cluster.delete(keys.POD, web, uid=first["metadata"]["uid"], grace_s=0)
+    await reconciler(cluster).reconcile(web)
+
+    assert not meanwhile.get("status")
+    assert (await there(cluster, keys.POD, web))["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+async def test_a_shadow_pod_on_its_way_out_gets_no_pod(cluster: Cluster, web: Key) -> None:
+    await cluster.patch(keys.SHADOW_POD, web, {"metadata": {"finalizers": ["example.org/wait"]}})
+    await end(cluster, keys.SHADOW_POD, web)
+
+    await reconciler(cluster).reconcile(web)
+
+    assert await cluster.get_live(keys.POD, web) is None
+
+
+@pytest.fixture
+async def web_on_fake() -> tuple[FakeCluster, Key]:
+    cluster = FakeCluster(strict=True)
+    await cluster.create(keys.SHADOW_POD, shadow("default"))
+    return cluster, Key("default", "web")
+
+
+async def test_caches_without_specs_suffice(cluster: Cluster, web: Key) -> None:
+    ledger = Ledger(cluster)
+    shadows = Informer(Selection(keys.SHADOW_POD, slim.SlimShadow, web.namespace))
+    pods = Informer(Selection(keys.POD, slim.SlimPod, web.namespace))
+    reconciler = ShadowPodReconciler(
+        ledger,
+        events=Told(cluster).recorder,
+        clock=lambda: NOW,
+        find=slim.find(cluster, shadows, pods),
+    )
+
+    async def cached(phase: str) -> None:
+        async with asyncio.timeout(10):
+            while (pod := pods.get(web)) is None or pod.status.phase != phase:  # noqa: ASYNC110  # what an informer holds
+                await asyncio.sleep(0.01)
+
+    async with asyncio.TaskGroup() as tasks:
+        following = [tasks.create_task(each.run(cluster)) for each in (shadows, pods)]
+        await shadows.synced.wait()
+        await reconciler.reconcile(web)
+        await cached("Pending")
+        await cluster.patch_status(keys.POD, web, {"phase": "Running"})
+        await cached("Running")
+        await reconciler.reconcile(web)
+        for each in following:
+            each.cancel()
+
+    assert [verb for verb, *_ in ledger.writes] == ["create", "patch_status"]
+    assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == "Running"

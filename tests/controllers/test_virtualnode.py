@@ -1,0 +1,317 @@
+"""A VirtualNode gets its virtual kubelet, and loses it only after its pods have left."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key, Object, named
+from apis.offloading import VirtualNode
+from controllers import views
+from controllers.virtualnode.forge import rights
+from controllers.virtualnode.forge.deployment import Home
+from controllers.virtualnode.reconciler import VirtualNodeReconciler, World
+from kube.cluster import Cluster, Selection
+from kube.errors import BusyError
+from kube.reconcile import TerminalError
+from tests import factories
+from tests.controllers.support import (
+    NOW,
+    Ledger,
+    Told,
+    end,
+    ensure_namespace,
+    settle,
+    there,
+    virtual_node,
+)
+from tests.fakes import FakeCluster
+
+BINDINGS = Selection(keys.ROLE_BINDING, Object, labels=f"{keys.COMPONENT}={keys.VIRTUAL_KUBELET}")
+
+
+@dataclass
+class Rome:
+    """A consumer with the virtual node ``name`` in a tenant namespace of this test."""
+
+    cluster: Ledger
+    tenant: str
+    name: str
+
+    def __post_init__(self) -> None:
+        self.told = Told(self.cluster)
+        self.reconciler = VirtualNodeReconciler(
+            self.cluster,
+            World(bindings=views.live(self.cluster, BINDINGS)),
+            home=Home("rome", self.tenant),
+            events=self.told.recorder,
+            clock=lambda: NOW,
+        )
+
+    @property
+    def key(self) -> Key:
+        return Key(self.tenant, self.name)
+
+    @property
+    def deployment(self) -> Key:
+        return Key(self.tenant, f"vk-{self.name}")
+
+    async def create(self, **spec: object) -> None:
+        node = virtual_node(self.tenant, self.name, "milan", **spec)
+        await self.cluster.create(keys.VIRTUAL_NODE, node)
+
+    async def settle(self) -> None:
+        await settle(self.reconciler, self.key, self.cluster)
+
+    async def conditions(self) -> dict[str, str]:
+        found = await there(self.cluster, keys.VIRTUAL_NODE, self.key)
+        return {each["type"]: each["status"] for each in found["status"]["conditions"]}
+
+    async def node(self, *, ready: str = "True") -> None:
+        labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: "milan"}
+        key = Key("", self.name)
+        await self.cluster.create(keys.NODE, factories.node(self.name, metadata={"labels": labels}))
+        condition = {"type": "Ready", "status": ready, "reason": "x", "message": "y"}
+        await self.cluster.patch_status(keys.NODE, key, {"conditions": [condition]})
+
+    async def up(self) -> None:
+        found = await there(self.cluster, keys.DEPLOYMENT, self.deployment)
+        counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), 1)
+        status = {**counts, "observedGeneration": found["metadata"]["generation"]}
+        await self.cluster.patch_status(keys.DEPLOYMENT, self.deployment, status)
+
+    async def is_there(self, kind: objects.Kind, key: Key) -> bool:
+        return await self.cluster.get_live(kind, key) is not None
+
+
+async def prepared(cluster: Cluster, unique: str) -> Rome:
+    tenant = f"liqo-tenant-{unique}"
+    for name in (tenant, keys.NODE_LEASE_NAMESPACE, "kube-system"):
+        await ensure_namespace(cluster, name)
+    spec = {
+        "containerImage": "pyliqo:1",
+        "createNode": True,
+        "disableNetworkCheck": False,
+        "metricsEnabled": False,
+    }
+    key = Key(tenant, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    await cluster.create(keys.VK_OPTIONS_TEMPLATE, named(keys.VK_OPTIONS_TEMPLATE, key, spec=spec))
+    return Rome(Ledger(cluster), tenant, f"milan-{unique}")
+
+
+@pytest.fixture
+async def rome(cluster: Cluster, namespace: str) -> Rome:
+    return await prepared(cluster, namespace)
+
+
+async def test_it_gets_account_rights_deployment_and_map(rome: Rome) -> None:
+    await rome.create()
+    await rome.settle()
+
+    found = await there(rome.cluster, keys.VIRTUAL_NODE, rome.key)
+    assert objects.finalizers(found) == [keys.VIRTUAL_NODE_FINALIZER]
+    assert await rome.is_there(keys.SERVICE_ACCOUNT, rome.key)
+    for kind, wanted in rights.at_home(VirtualNode.parse(found)):
+        assert await rome.is_there(kind, objects.key_of(wanted))
+    namespace_map = await there(rome.cluster, keys.NAMESPACE_MAP, Key(rome.tenant, "milan"))
+    assert objects.labels(namespace_map)[keys.REPLICATION] == "true"
+    assert objects.labels(namespace_map)[keys.REMOTE_ID] == "milan"
+    assert rome.told.reasons == ["VkCreated"]
+    assert await rome.conditions() == {"VirtualKubelet": "Creating", "Node": "Creating"}
+
+
+async def test_running_is_what_really_runs(rome: Rome) -> None:
+    await rome.create()
+    await rome.settle()
+    await rome.up()
+    await rome.settle()
+    up = await rome.conditions()
+    await rome.node()
+    await rome.settle()
+
+    assert up == {"VirtualKubelet": "Running", "Node": "Creating"}
+    assert await rome.conditions() == {"VirtualKubelet": "Running", "Node": "Running"}
+
+
+async def test_a_change_of_the_template_reaches_the_deployment(rome: Rome) -> None:
+    await rome.create()
+    await rome.settle()
+    key = Key(rome.tenant, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    changes = {"spec": {"containerImage": "pyliqo:2", "replicas": 2}}
+    await rome.cluster.patch(keys.VK_OPTIONS_TEMPLATE, key, changes)
+
+    await rome.settle()
+
+    spec = (await there(rome.cluster, keys.DEPLOYMENT, rome.deployment))["spec"]
+    assert spec["replicas"] == 2
+    assert {each["image"] for each in spec["template"]["spec"]["containers"]} == {"pyliqo:2"}
+
+
+async def test_what_somebody_broke_is_mended(rome: Rome) -> None:
+    await rome.create()
+    await rome.settle()
+    binding = Key("", rights.name(rome.name))
+    await rome.cluster.patch(keys.DEPLOYMENT, rome.deployment, {"spec": {"replicas": 0}})
+    await end(rome.cluster, keys.CLUSTER_ROLE_BINDING, binding)
+
+    await rome.settle()
+
+    assert (await there(rome.cluster, keys.DEPLOYMENT, rome.deployment))["spec"]["replicas"] == 1
+    assert await rome.is_there(keys.CLUSTER_ROLE_BINDING, binding)
+
+
+async def test_a_deployment_of_somebody_else_is_left_alone(rome: Rome) -> None:
+    foreign = factories.deployment(rome.tenant, f"vk-{rome.name}")
+    made = await rome.cluster.create(keys.DEPLOYMENT, foreign)
+    await rome.create()
+
+    with pytest.raises(TerminalError, match="is not ours"):
+        await rome.settle()
+
+    assert await there(rome.cluster, keys.DEPLOYMENT, rome.deployment) == made
+
+
+async def test_a_template_outside_our_namespace_is_refused(rome: Rome) -> None:
+    await rome.create(vkOptionsTemplateRef={"name": "mine", "namespace": "default"})
+
+    with pytest.raises(TerminalError, match="only templates in namespace"):
+        await rome.settle()
+
+    assert not await rome.is_there(keys.DEPLOYMENT, rome.deployment)
+
+
+async def test_a_template_that_is_missing_does_not_hinder_the_end(rome: Rome) -> None:
+    await rome.create()
+    await rome.settle()
+    await end(rome.cluster, keys.VK_OPTIONS_TEMPLATE, Key(rome.tenant, "virtual-kubelet-default"))
+    await end(rome.cluster, keys.VIRTUAL_NODE, rome.key)
+
+    await rome.settle()
+
+    assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
+
+
+async def test_it_leaves_nothing(rome: Rome, namespace: str) -> None:
+    await rome.create()
+    await rome.settle()
+    await rome.node()
+    virtual = VirtualNode.parse(await there(rome.cluster, keys.VIRTUAL_NODE, rome.key))
+    await rome.cluster.create(keys.ROLE_BINDING, rights.offloaded_namespace(virtual, namespace))
+    await end(rome.cluster, keys.VIRTUAL_NODE, rome.key)
+
+    await rome.settle()
+
+    assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
+    assert not await rome.is_there(keys.DEPLOYMENT, rome.deployment)
+    assert not await rome.is_there(keys.SERVICE_ACCOUNT, rome.key)
+    assert not await rome.is_there(keys.NODE, Key("", rome.name))
+    assert not await rome.is_there(keys.NAMESPACE_MAP, Key(rome.tenant, "milan"))
+    assert not await rome.is_there(keys.ROLE_BINDING, Key(namespace, rights.name(rome.name)))
+    for kind, wanted in rights.at_home(virtual):
+        assert not await rome.is_there(kind, objects.key_of(wanted))
+
+
+async def test_the_map_stays_for_the_other_virtual_node_of_the_cluster(rome: Rome) -> None:
+    other = virtual_node(rome.tenant, f"other-{rome.name}", "milan")
+    await rome.cluster.create(keys.VIRTUAL_NODE, other)
+    await rome.create()
+    await rome.settle()
+    await end(rome.cluster, keys.VIRTUAL_NODE, rome.key)
+
+    await rome.settle()
+
+    assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
+    assert await rome.is_there(keys.NAMESPACE_MAP, Key(rome.tenant, "milan"))
+
+
+async def offloaded_pod(rome: Rome, name: str) -> Key:
+    spec = factories.pod_spec(nodeName=rome.name, terminationGracePeriodSeconds=30)
+    labels = {"labels": {keys.SHADOW_POD_LABEL: "true"}}
+    await rome.cluster.create(keys.POD, factories.pod("default", name, spec=spec, metadata=labels))
+    await rome.cluster.patch_status(keys.POD, Key("default", name), {"phase": "Running"})
+    return Key("default", name)
+
+
+@pytest.fixture
+async def drained() -> tuple[Rome, FakeCluster, Key]:
+    """A virtual node with one offloaded pod, as its deletion begins."""
+    fake = FakeCluster(strict=True)
+    rome = await prepared(fake, "x")
+    await rome.create()
+    await rome.settle()
+    await rome.node()
+    pod = await offloaded_pod(rome, "web")
+    await end(fake, keys.VIRTUAL_NODE, rome.key)
+    return rome, fake, pod
+
+
+async def test_pods_are_evicted_before_anything_is_taken_down(
+    drained: tuple[Rome, FakeCluster, Key],
+) -> None:
+    rome, fake, pod = drained
+
+    again = await rome.reconciler.reconcile(rome.key)
+    await rome.settle()
+
+    assert again == 5
+    assert (await there(fake, keys.NODE, Key("", rome.name)))["spec"]["unschedulable"] is True
+    assert objects.is_terminating(await there(fake, keys.POD, pod))
+    assert await rome.is_there(keys.DEPLOYMENT, rome.deployment)
+    assert (await rome.conditions())["Node"] == "Draining"
+    evictions = [verb for verb, *_ in rome.cluster.writes if verb == "eviction"]
+    assert len(evictions) == 1
+
+
+async def test_when_they_are_gone_so_is_the_rest(drained: tuple[Rome, FakeCluster, Key]) -> None:
+    rome, fake, pod = drained
+    await rome.reconciler.reconcile(rome.key)
+    await fake.delete(keys.POD, pod, uid=objects.uid(await there(fake, keys.POD, pod)), grace_s=0)
+
+    await rome.settle()
+
+    assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
+    assert not await rome.is_there(keys.NODE, Key("", rome.name))
+
+
+async def test_a_disruption_budget_is_waited_for_and_holds_up_nobody_else(
+    drained: tuple[Rome, FakeCluster, Key],
+) -> None:
+    rome, fake, first = drained
+    second = await offloaded_pod(rome, "zoo")
+    fake.fail("post", BusyError("disruption budget"), kind=keys.POD)
+
+    again = await rome.reconciler.reconcile(rome.key)
+    refused = await there(fake, keys.POD, first)
+    other = await there(fake, keys.POD, second)
+    await rome.reconciler.reconcile(rome.key)
+
+    assert again == 5
+    assert not objects.is_terminating(refused)
+    assert objects.is_terminating(other)
+    assert objects.is_terminating(await there(fake, keys.POD, first))
+
+
+async def test_without_a_node_the_virtual_kubelet_stays(rome: Rome) -> None:
+    await rome.create()
+    await rome.settle()
+    await rome.node()
+    await rome.cluster.patch(keys.VIRTUAL_NODE, rome.key, {"spec": {"createNode": False}})
+
+    await rome.settle()
+
+    assert not await rome.is_there(keys.NODE, Key("", rome.name))
+    assert await rome.is_there(keys.DEPLOYMENT, rome.deployment)
+    assert (await rome.conditions())["Node"] == "None"
+
+
+async def test_a_node_that_is_not_virtual_is_never_deleted(rome: Rome) -> None:
+    await rome.create(createNode=False)
+    await rome.cluster.create(keys.NODE, factories.node(rome.name))
+    await rome.settle()
+    await end(rome.cluster, keys.VIRTUAL_NODE, rome.key)
+
+    await rome.settle()
+
+    node = await there(rome.cluster, keys.NODE, Key("", rome.name))
+    assert not node["spec"].get("unschedulable") if "spec" in node else True
+    assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)

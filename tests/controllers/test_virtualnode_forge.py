@@ -1,0 +1,284 @@
+"""The Deployment, rights and conditions of a virtual node, computed."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key, Object, named
+from apis.offloading import VirtualNode, VkOptionsTemplate
+from controllers.virtualnode.forge import deployment, lifecycle, rights
+from controllers.virtualnode.forge.deployment import Home
+from kubelet import settings as kubelet_settings
+from reflector import __main__ as reflector_main
+from tests import factories
+from tests.controllers.support import LATER, NOW, virtual_node
+
+HOME = Home("rome")
+
+
+def node(**spec: Any) -> Object:
+    obj = virtual_node("liqo-tenant-milan", "milan", "milan", **spec)
+    obj["metadata"]["uid"] = "u"
+    return obj
+
+
+def template(**spec: Any) -> VkOptionsTemplate:
+    wanted = {
+        "containerImage": "pyliqo:1",
+        "createNode": True,
+        "disableNetworkCheck": False,
+        "metricsEnabled": False,
+        **spec,
+    }
+    return VkOptionsTemplate.parse(
+        named(keys.VK_OPTIONS_TEMPLATE, Key("liqo", "virtual-kubelet-default"), spec=wanted)
+    )
+
+
+def forged(options: VkOptionsTemplate | None = None, **spec: Any) -> dict[str, Object]:
+    """Return the two containers by name."""
+    made = deployment.deployment(node(**spec), options or template(), HOME)
+    return {each["name"]: each for each in made["spec"]["template"]["spec"]["containers"]}
+
+
+def test_the_deployment_has_the_names_and_labels_of_the_reference() -> None:
+    made = deployment.deployment(node(), template(extraLabels={"team": "a"}), HOME)
+
+    chosen = {
+        "offloading.liqo.io/component": "virtual-kubelet",
+        "liqo.io/remote-cluster-id": "milan",
+        "liqo.io/virtual-node": "milan",
+    }
+    assert objects.key_of(made) == Key("liqo-tenant-milan", "vk-milan")
+    assert made["spec"]["selector"] == {"matchLabels": chosen}
+    assert made["spec"]["template"]["metadata"]["labels"] == {**chosen, "team": "a"}
+    assert made["metadata"]["ownerReferences"][0]["kind"] == "VirtualNode"
+    assert made["spec"]["template"]["spec"]["serviceAccountName"] == "milan"
+
+
+def test_the_hash_of_no_patch_is_that_of_the_reference() -> None:
+    made = deployment.deployment(node(), template(), HOME)
+
+    digest = made["spec"]["template"]["metadata"]["annotations"]["liqo.io/offloading-patch-hash"]
+    assert digest == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+
+
+def test_another_patch_rolls_the_pods_out() -> None:
+    first = deployment.deployment(node(), template(), HOME)
+    second = deployment.deployment(
+        node(offloadingPatch={"nodeSelector": {"disk": "ssd"}}), template(), HOME
+    )
+
+    assert first["spec"]["template"] != second["spec"]["template"]
+
+
+def test_two_containers_are_of_one_image_and_may_do_nothing() -> None:
+    containers = forged()
+
+    assert list(containers) == ["kubelet", "reflector"]
+    for name, container in containers.items():
+        assert container["image"] == "pyliqo:1"
+        assert container["command"] == ["python3", "-m", name]
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert {each["name"] for each in container["env"]} == {
+            "POD_IP",
+            "POD_NAME",
+            "POD_NAMESPACE",
+            "VIRTUALNODE_NAME",
+        }
+
+
+def test_each_container_understands_its_arguments() -> None:
+    reflectors = {
+        kind: {"workers": 2, "type": "DenyList"}
+        for kind in ("pod", "configmap", "secret", "service", "ingress", "event")
+    }
+    extra = [f"--{flag}=5s" for flag in ("node-ping-interval", "node-ping-timeout")]
+    options = template(
+        reflectorsConfig=reflectors,
+        extraArgs=[*extra, "--secret-reflection-workers=7", "--enable-apiserver-support=true"],
+        nodeExtraLabels={"a": "b", "c": "d"},
+        nodeExtraAnnotations={"e": "f"},
+        labelsNotReflected=["x"],
+        annotationsNotReflected=["y"],
+    )
+    containers = forged(
+        options,
+        loadBalancerClasses=[
+            {"loadBalancerClassName": "a"},
+            {"loadBalancerClassName": "b", "default": True},
+        ],
+    )
+    arguments = {
+        name: [each.replace("$(POD_IP)", "10.0.0.1") for each in container["args"]]
+        for name, container in containers.items()
+    }
+
+    kubelet = kubelet_settings._parser().parse_args(arguments["kubelet"])  # noqa: SLF001  # its flags
+    reflector = reflector_main._parser().parse_args(arguments["reflector"])  # noqa: SLF001  # its flags
+
+    assert kubelet.nodename == reflector.nodename == "milan"
+    assert "kubeconfig-milan" in {
+        kubelet.foreign_kubeconfig_secret_name,
+        reflector.foreign_kubeconfig_secret_name,
+    }
+    assert (kubelet.health_port, reflector.health_port) == (8081, 8082)
+    assert kubelet.node_extra_labels == {"a": "b", "c": "d"}
+    assert reflector.secret_reflection_workers == 7
+    assert reflector.remote_real_load_balancer_class_name == "b"
+
+
+@pytest.mark.parametrize("name", ["kubelet", "reflector"])
+def test_every_extra_argument_is_one_that_its_container_takes(name: str) -> None:
+    parsers = {
+        "kubelet": kubelet_settings._parser(),  # noqa: SLF001  # its flags
+        "reflector": reflector_main._parser(),  # noqa: SLF001  # its flags
+    }
+    taken = set(parsers[name]._option_string_actions)  # noqa: SLF001  # argparse has no other way
+
+    assert {f"--{flag}" for flag in deployment.EXTRA_OF[name]} <= taken
+
+
+def test_arguments_that_nobody_takes_are_left_out_and_named() -> None:
+    extra = ["--enable-storage", "--node-ping-interval=5s"]
+    containers = forged(template(extraArgs=extra))
+
+    assert deployment.unknown_arguments(extra) == ["--enable-storage"]
+    assert "--node-ping-interval=5s" in containers["kubelet"]["args"]
+    assert "--enable-storage" not in [
+        *containers["kubelet"]["args"],
+        *containers["reflector"]["args"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("own", "common", "expected"),
+    [(None, True, "true"), (None, False, "false"), (False, True, "false"), (True, False, "true")],
+)
+def test_create_node_is_the_virtual_nodes_word_first(
+    *, own: bool | None, common: bool, expected: str
+) -> None:
+    obj = node(createNode=own)
+    made = deployment.deployment(obj, template(createNode=common), HOME)
+
+    arguments = made["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert f"--create-node={expected}" in arguments
+
+
+def test_rights_name_one_account_and_one_secret() -> None:
+    virtual = VirtualNode.parse(node())
+
+    grants = {
+        (kind.kind, str(objects.key_of(each))): each for kind, each in rights.at_home(virtual)
+    }
+
+    assert sorted(grants) == [
+        ("ClusterRoleBinding", "liqo-node-milan"),
+        ("Role", "kube-node-lease/liqo-node-milan"),
+        ("Role", "liqo-tenant-milan/liqo-node-milan-kubeconfig"),
+        ("RoleBinding", "kube-node-lease/liqo-node-milan"),
+        ("RoleBinding", "kube-system/liqo-node-milan"),
+        ("RoleBinding", "liqo-tenant-milan/liqo-node-milan"),
+        ("RoleBinding", "liqo-tenant-milan/liqo-node-milan-kubeconfig"),
+    ]
+    rules = grants["Role", "liqo-tenant-milan/liqo-node-milan-kubeconfig"]["rules"]
+    assert [each["resourceNames"] for each in rules] == [["kubeconfig-milan"]]
+    for (kind, _), grant in grants.items():
+        if kind.endswith("Binding"):
+            account = {"kind": "ServiceAccount", "namespace": "liqo-tenant-milan", "name": "milan"}
+            assert grant["subjects"] == [account]
+
+
+def test_a_binding_for_somebody_else_is_not_ours() -> None:
+    virtual = VirtualNode.parse(node())
+    binding = rights.offloaded_namespace(virtual, "foo")
+    other = copy.deepcopy(binding)
+    other["metadata"]["labels"][keys.REMOTE_CLUSTER_ID] = "turin"
+
+    assert rights.is_of(virtual)(binding)
+    assert not rights.is_of(virtual)(other)
+    assert rights.is_for_offloading(binding)
+
+
+def state(status: str) -> tuple[str, str, str]:
+    return status, f"{status}Reason", f"{status} message"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("Creating", "Running", "Running"),
+        ("Running", "Creating", "Running"),
+        ("None", "Draining", "None"),
+        ("None", "Deleting", "None"),
+        ("Deleting", "Draining", "Deleting"),
+        ("Running", "Draining", "Draining"),
+        ("Draining", "Deleting", "Deleting"),
+        ("Draining", "None", "None"),
+    ],
+)
+def test_which_condition_may_follow_which(before: str, after: str, expected: str) -> None:
+    first = lifecycle.status({}, {lifecycle.NODE: state(before)}, NOW)
+
+    second = lifecycle.status({"status": first}, {lifecycle.NODE: state(after)}, LATER)
+
+    [condition] = second["conditions"]
+    moved = expected != before
+    assert condition["status"] == expected
+    assert (
+        condition["lastTransitionTime"] == first["conditions"][0]["lastTransitionTime"]
+    ) != moved
+
+
+def test_a_type_occurs_once_and_each_is_set() -> None:
+    doubled = {"conditions": [{"type": "Node", "status": "Creating"}] * 2}
+    states = {lifecycle.NODE: state("Running"), lifecycle.VIRTUAL_KUBELET: state("Running")}
+
+    status = lifecycle.status({"status": doubled}, states, NOW)
+
+    assert [(each["type"], each["status"]) for each in status["conditions"]] == [
+        ("Node", "Running"),
+        ("VirtualKubelet", "Running"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("generation", "status", "expected"),
+    [
+        (2, {"observedGeneration": 2, "availableReplicas": 1}, "Running"),
+        (2, {"observedGeneration": 1, "availableReplicas": 1}, "Creating"),
+        (2, {"observedGeneration": 2}, "Creating"),
+        (1, None, "Creating"),
+    ],
+)
+def test_running_means_available(generation: int, status: Object | None, expected: str) -> None:
+    found = {"metadata": {"generation": generation}, "status": status}
+
+    assert lifecycle.kubelet_state(found)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({}, True, id="an offloaded pod"),
+        pytest.param({"labels": {}}, False, id="not taken over"),
+        pytest.param(
+            {"ownerReferences": [{"kind": "DaemonSet", "uid": "1", "controller": True}]},
+            False,
+            id="of a DaemonSet",
+        ),
+        pytest.param(
+            {"ownerReferences": [{"kind": "ReplicaSet", "uid": "1", "controller": True}]},
+            True,
+            id="of a ReplicaSet",
+        ),
+        pytest.param({"annotations": {"kubernetes.io/config.mirror": "x"}}, False, id="a mirror"),
+    ],
+)
+def test_who_has_to_leave(changes: Object, *, expected: bool) -> None:
+    metadata = {"labels": {keys.SHADOW_POD_LABEL: "true"}, **changes}
+
+    assert lifecycle.has_to_leave(factories.pod(metadata=metadata)) is expected

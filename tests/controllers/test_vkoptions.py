@@ -1,0 +1,65 @@
+"""The default VkOptionsTemplate is there, and its image follows ours until somebody objects."""
+
+from apis import keys
+from apis.objects import Key, Object, named
+from apis.offloading import VkOptionsTemplate
+from controllers import vkoptions
+from kube.cluster import Cluster
+from tests.fakes import FakeCluster
+
+KEY = Key("liqo", keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+
+
+async def running(image: str) -> FakeCluster:
+    cluster = FakeCluster()
+    pod = named(keys.POD, Key("liqo", "manager"), spec={"containers": [{"image": image}]})
+    await cluster.create(keys.POD, pod)
+    return cluster
+
+
+async def stored(cluster: Cluster) -> Object:
+    found = await cluster.get_live(keys.VK_OPTIONS_TEMPLATE, KEY)
+    assert found
+    return found
+
+
+async def test_it_is_made_with_our_image_and_made_once() -> None:
+    cluster = await running("pyliqo:1")
+
+    await vkoptions.ensure(cluster, "liqo", "manager")
+    first = await stored(cluster)
+    await vkoptions.ensure(cluster, "liqo", "manager")
+
+    assert await stored(cluster) == first
+    options = VkOptionsTemplate.parse(first)
+    assert options.container_image == "pyliqo:1"
+    assert options.create_node is True
+    assert len(options.annotations_not_reflected) == 11
+
+
+async def test_its_image_follows_an_upgrade() -> None:
+    cluster = await running("pyliqo:2")
+    await cluster.create(keys.VK_OPTIONS_TEMPLATE, vkoptions.template("liqo", "pyliqo:1"))
+
+    await vkoptions.ensure(cluster, "liqo", "manager")
+
+    assert (await stored(cluster))["spec"]["containerImage"] == "pyliqo:2"
+
+
+async def test_an_administrators_image_stays() -> None:
+    cluster = await running("pyliqo:2")
+    theirs = vkoptions.template("liqo", "special:1")
+    theirs["metadata"]["labels"] = {}
+    await cluster.create(keys.VK_OPTIONS_TEMPLATE, theirs)
+
+    await vkoptions.ensure(cluster, "liqo", "manager")
+
+    assert (await stored(cluster))["spec"]["containerImage"] == "special:1"
+
+
+async def test_without_a_pod_of_ours_nothing_is_made() -> None:
+    cluster = FakeCluster()
+
+    await vkoptions.ensure(cluster, "liqo", "elsewhere")
+
+    assert await cluster.get_live(keys.VK_OPTIONS_TEMPLATE, KEY) is None
