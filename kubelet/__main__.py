@@ -1,0 +1,55 @@
+"""The process ``kubelet``: one virtual node, led by one of the pods ``vk-<virtualnode>``."""
+
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from apis.objects import Key
+from kube import client, peer, process
+from kube.lease import Election
+from kube.process import Process
+from kubelet import settings
+from kubelet.loops import Loops
+from kubelet.settings import Settings
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until a signal ends it; return the exit code."""
+    chosen = settings.parse(argv)
+    instance = os.environ.get("POD_NAME") or chosen.node_name
+    kubeconfig = os.environ.get("KUBECONFIG")
+    if chosen.kubeconfig is None and kubeconfig:
+        chosen = settings.with_kubeconfig(chosen, kubeconfig)
+    return process.run(
+        lambda running: _run(chosen, instance, running),
+        name="kubelet",
+        health_port=chosen.health_port,
+        settings={name: str(value) for name, value in asdict(chosen).items()},
+    )
+
+
+async def _run(chosen: Settings, instance: str, running: Process) -> None:
+    connected: list[bool] = []
+    running.health.ready_when("kubeconfig", lambda: bool(connected))
+    secret = Key(chosen.tenant_namespace, chosen.kubeconfig_secret)
+    agent = f"pyliqo-kubelet/{_version()}"
+    async with (
+        client.connect(chosen.kubeconfig, user_agent=agent) as home,
+        peer.follow(home, secret, user_agent=agent) as provider,
+    ):
+        connected.append(True)
+        election = Election(home, Key(chosen.tenant_namespace, chosen.node_name), instance)
+        await election.lead(lambda: Loops(chosen, instance, home, provider).run(running))
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("pyliqo")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""Who may use the kubelet API: a client certificate or token says who asks, the server whether.
+
+Source: security.md D1, I7; Kubernetes, "Kubelet authentication/authorization".
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from apis import keys
+from apis.objects import Kind, Object
+from kube import errors
+from kube.cluster import Cluster
+
+T = TypeVar("T")
+
+ALLOW_S: Final = 120.0
+DENY_S: Final = 30.0
+MAX_REMEMBERED: Final = 4096
+_BEARER: Final = "Bearer "
+
+
+class User(NamedTuple):
+    """Who asks."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+
+
+@dataclass(frozen=True)
+class Right:
+    """One right on the node: a subresource of ``nodes``, and a verb named by the effect."""
+
+    verb: str
+    subresource: str
+
+
+class UnauthenticatedError(Exception):
+    """Nobody we know: answer 401."""
+
+
+class DeniedError(Exception):
+    """Somebody who may not: answer 403."""
+
+
+class Gate:
+    """Asks the home API server, and remembers for a while what it said; fails closed."""
+
+    def __init__(
+        self, cluster: Cluster, node: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cluster, self._node, self._clock = cluster, node, clock
+        self._users: _Memory[User | None] = _Memory(clock)
+        self._verdicts: _Memory[bool] = _Memory(clock)
+
+    async def user(self, certificate: Mapping[str, Any] | None, authorization: str) -> User:
+        """Return who asks: of a verified ``certificate`` (as ssl decodes it), or of a token.
+
+        Raises:
+            UnauthenticatedError: neither says who it is.
+        """
+        if certificate:
+            return subject(certificate)
+        if not authorization.startswith(_BEARER):
+            raise UnauthenticatedError("a client certificate or a bearer token is needed")
+        token = authorization.removeprefix(_BEARER).strip()
+        found = await self._by_token(token) if token else None
+        if found is None:
+            raise UnauthenticatedError("the token is not valid")
+        return found
+
+    async def check(self, user: User, rights: Sequence[Right]) -> None:
+        """Return if ``user`` has one of ``rights``.
+
+        Raises:
+            DeniedError: it has none, or nobody can say.
+        """
+        for right in rights:
+            if await self._has(user, right):
+                return
+        wanted = " or ".join(f"{right.verb} nodes/{right.subresource}" for right in rights)
+        raise DeniedError(f"user {user.name!r} needs {wanted} on node {self._node}")
+
+    async def _by_token(self, token: str) -> User | None:
+        digest = hashlib.sha256(token.encode()).digest()
+        known, user = self._users.get(digest)
+        if not known:
+            review = _review(keys.TOKEN_REVIEW.api_version, "TokenReview", {"token": token})
+            answer = await self._ask(keys.TOKEN_REVIEW, review, UnauthenticatedError)
+            user = _token_user(answer.get("status") or {})
+            self._users.put(digest, user, ALLOW_S if user else DENY_S)
+        return user
+
+    async def _has(self, user: User, right: Right) -> bool:
+        known, verdict = self._verdicts.get((user, right))
+        if known:
+            return bool(verdict)
+        spec = {
+            "user": user.name,
+            "groups": list(user.groups),
+            "uid": user.uid,
+            "resourceAttributes": {
+                "verb": right.verb,
+                "resource": "nodes",
+                "subresource": right.subresource,
+                "name": self._node,
+                "version": "v1",
+            },
+        }
+        kind = keys.SUBJECT_ACCESS_REVIEW
+        answer = await self._ask(kind, _review(kind.api_version, kind.kind, spec), DeniedError)
+        status: Object = answer.get("status") or {}
+        allowed = status.get("allowed") is True and status.get("denied") is not True
+        self._verdicts.put((user, right), allowed, ALLOW_S if allowed else DENY_S)
+        return allowed
+
+    async def _ask(self, kind: Kind, review: Object, refusal: type[Exception]) -> Object:
+        try:
+            return await self._cluster.create(kind, review)
+        except errors.KubeError as error:
+            raise refusal("the API server cannot be asked who may do this") from error
+
+
+def subject(certificate: Mapping[str, Any]) -> User:
+    """Return the user that a certificate names: CN, and its O as groups.
+
+    Shape: as ``ssl.SSLSocket.getpeercert`` gives it.
+
+    Raises:
+        UnauthenticatedError: it has not exactly one common name.
+    """
+    fields = [field for part in certificate.get("subject", ()) for field in part]
+    names = [value for name, value in fields if name == "commonName"]
+    if len(names) != 1 or not names[0]:
+        raise UnauthenticatedError("the client certificate has no common name")
+    groups = tuple(value for name, value in fields if name == "organizationName")
+    return User(names[0], (*groups, "system:authenticated"))
+
+
+def _token_user(status: Object) -> User | None:
+    user: Object = status.get("user") or {}
+    if status.get("authenticated") is not True or not user.get("username"):
+        return None
+    return User(user["username"], tuple(user.get("groups") or ()), user.get("uid", ""))
+
+
+def _review(api_version: str, kind: str, spec: Object) -> Object:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {}, "spec": spec}
+
+
+class _Memory(Generic[T]):
+    """Answers that are believed for a while; bounded, the oldest goes first."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._entries: dict[Hashable, tuple[float, T]] = {}
+
+    def get(self, key: Hashable) -> tuple[bool, T | None]:
+        """Return whether an answer is known, and it."""
+        until, value = self._entries.get(key, (0.0, None))
+        return (True, value) if self._clock() < until else (False, None)
+
+    def put(self, key: Hashable, value: T, seconds: float) -> None:
+        """Believe ``value`` for ``seconds``."""
+        self._entries.pop(key, None)
+        self._entries[key] = (self._clock() + seconds, value)
+        while len(self._entries) > MAX_REMEMBERED:
+            del self._entries[next(iter(self._entries))]

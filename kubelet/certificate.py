@@ -1,0 +1,133 @@
+"""The serving certificate of the kubelet API, asked for by a CSR and renewed in time.
+
+The private key is only in memory. Without an approved certificate nothing listens; pods work.
+
+Source: behaviour.md 2.5, 4.18, 5.7; security.md C3.
+"""
+
+import base64
+import logging
+import os
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from certs import pki, policy, serving
+from kube.cluster import Cluster
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+DENIED_S: Final = 300.0
+MAX_LOOKS: Final = 900
+"""Looks at a request before another is made: one that nobody judges is forgotten after a day."""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A request that is on its way, with the key it is for."""
+
+    name: str
+    key: bytes = field(repr=False)
+    looks: int = 0
+
+
+class CertificateReconciler:
+    """Has a certificate for the node, hands it to ``install``, and comes back in time."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        node: str,
+        address: str,
+        install: Callable[[pki.KeyPair], Awaitable[None]],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._cluster, self._node, self._address = cluster, node, address
+        self._install, self._clock = install, clock
+        self._pending: Pending | None = None
+        self._renew_at: datetime | None = None
+
+    async def reconcile(self, key: Key) -> float | None:
+        logger.debug("Looks at the serving certificate", extra={"node": key.name})
+        if self._renew_at is not None and self._clock() < self._renew_at:
+            return (self._renew_at - self._clock()).total_seconds()
+        if self._pending is None:
+            self._pending = await self._request()
+            return LOOK_S
+        return await self._look(self._pending)
+
+    async def _request(self) -> Pending:
+        request = serving.request(self._node, ips=[self._address])
+        made = await self._cluster.create(
+            keys.CERTIFICATE_SIGNING_REQUEST, _request(self._node, request.csr)
+        )
+        name = objects.key_of(made).name
+        logger.info("Requested serving certificate", extra={"csr": name})
+        return Pending(name, request.key)
+
+    async def _look(self, pending: Pending) -> float:
+        found = await self._cluster.get_live(
+            keys.CERTIFICATE_SIGNING_REQUEST, Key("", pending.name)
+        )
+        if found is None or pending.looks > MAX_LOOKS:
+            self._pending = None
+            return LOOK_S
+        status: Object = found.get("status") or {}
+        if issued := status.get("certificate"):
+            return await self._take(pki.KeyPair(base64.b64decode(issued), pending.key))
+        if reason := _denial(status):
+            logger.warning("Serving certificate was denied", extra={"reason": reason})
+            self._pending = None
+            return DENIED_S
+        self._pending = Pending(pending.name, pending.key, pending.looks + 1)
+        return min(LOOK_S * (1 + pending.looks // 30), 60.0)
+
+    async def _take(self, pair: pki.KeyPair) -> float:
+        self._pending = None
+        if not pki.fits_key(pair.certificate, pair.key):
+            return DENIED_S
+        await self._install(pair)
+        self._renew_at = policy.renewal(pair.certificate)
+        logger.info("Installed serving certificate", extra={"renewal": str(self._renew_at)})
+        return max(LOOK_S, (self._renew_at - self._clock()).total_seconds())
+
+
+def load(context: ssl.SSLContext, pair: pki.KeyPair) -> None:
+    """Let new connections of ``context`` be served with ``pair``; no file on a disk has the key."""
+    descriptor = os.memfd_create("certificate")
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(pair.key + pair.certificate)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+def _request(node: str, request: bytes) -> Object:
+    kind = keys.CERTIFICATE_SIGNING_REQUEST
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {
+            "generateName": f"vk-{node[:200]}-",
+            "labels": {keys.VIRTUAL_NODE_LABEL: node, keys.LIQO_MANAGED: "true"},
+        },
+        "spec": {
+            "request": base64.b64encode(request).decode(),
+            "signerName": serving.SIGNER,
+            "usages": list(serving.USAGES),
+        },
+    }
+
+
+def _denial(status: Object) -> str:
+    for item in status.get("conditions") or []:
+        if item.get("type") in {"Denied", "Failed"}:
+            return f"{item.get('reason', '')}: {item.get('message', '')}"
+    return ""

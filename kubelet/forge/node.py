@@ -1,0 +1,314 @@
+"""What the Node of a virtual node looks like, and the patches that make one look so.
+
+Metadata and taints are merged three ways against what was written last (recorded on the Node), so
+that what administrators and Kubernetes add stays, and what the VirtualNode drops goes.
+
+Source: behaviour.md 5.3, 5.4; security.md B3.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from apis import keys, quantity
+from apis.objects import Key, Object, merge_patch, named
+from apis.offloading import VirtualNode
+
+LAST_APPLIED: Final = "virtual-kubelet.io/last-applied-object-meta"
+FALLBACK_VERSION: Final = "v1.25.0"
+HEARTBEAT: Final = timedelta(minutes=5)
+READY: Final = "KubeletReady"
+NOT_READY: Final = "KubeletNotReady"
+NOT_REACHABLE: Final = "ProviderNotReachable"
+
+_TAINT: Final = {
+    "key": keys.VIRTUAL_NODE_TAINT,
+    "value": keys.VIRTUAL_NODE_TAINT_VALUE,
+    "effect": keys.VIRTUAL_NODE_TAINT_EFFECT,
+}
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What never changes while the process lives."""
+
+    name: str
+    cluster_id: str
+    address: str
+    port: int
+    version: str = FALLBACK_VERSION
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Health:
+    """What the pings of the provider say; a few lost ones in a row are not an outage."""
+
+    threshold: int = 3
+    failures: int = 0
+    reason: str = ""
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the provider counts as there."""
+        return self.failures < self.threshold
+
+    def after(self, failure: str) -> "Health":
+        """Return the health after one more ping; ``failure`` is empty when it was answered."""
+        if not failure:
+            return replace(self, failures=0, reason="")
+        return replace(self, failures=min(self.failures + 1, self.threshold), reason=failure)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The part of a Node that is ours."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    taints: Sequence[Object]
+
+    def record(self) -> str:
+        """Return what is remembered of it on the Node."""
+        taints = [_mark(taint) for taint in self.taints]
+        kept = {
+            "labels": sorted(self.labels),
+            "annotations": sorted(self.annotations),
+            "taints": sorted(taints),
+        }
+        return json.dumps(kept, sort_keys=True, separators=(",", ":"))
+
+
+def wanted(identity: Identity, virtual: VirtualNode) -> Wanted:
+    """Return labels, annotations and taints; ours win over those of the VirtualNode."""
+    own = {
+        keys.HOSTNAME: identity.name,
+        "kubernetes.io/role": "agent",
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE,
+        "type": keys.VIRTUAL_KUBELET,
+        keys.REMOTE_CLUSTER_ID: identity.cluster_id,
+        "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+        "alpha.service-controller.kubernetes.io/exclude-balancer": "true",
+        keys.STORAGE_AVAILABLE: "true" if virtual.storage_classes else "false",
+    }
+    protected = {
+        name: own[name] for name in (keys.HOSTNAME, keys.NODE_TYPE, keys.REMOTE_CLUSTER_ID)
+    }
+    others = [dict(taint) for taint in virtual.taints if _mark(taint) != _mark(_TAINT)]
+    return Wanted(
+        labels={**own, **identity.labels, **virtual.labels, **protected},
+        annotations={**identity.annotations, **virtual.annotations},
+        taints=[_TAINT, *others],
+    )
+
+
+def fresh(identity: Identity, want: Wanted) -> Object:
+    """Return the Node to create."""
+    return named(
+        keys.NODE,
+        Key("", identity.name),
+        metadata={
+            "labels": dict(want.labels),
+            "annotations": {**want.annotations, LAST_APPLIED: want.record()},
+        },
+        spec={"taints": list(want.taints)},
+    )
+
+
+def changes(node: Object, want: Wanted) -> Object:
+    """Return the merge patch for metadata and taints of ``node``, {} if it is as wanted."""
+    before = _recorded(node)
+    patch: Object = {"metadata": {}}
+    annotations = {**want.annotations, LAST_APPLIED: want.record()}
+    for name, new in (("labels", dict(want.labels)), ("annotations", annotations)):
+        if part := _three_way(node["metadata"].get(name) or {}, before.get(name, []), new):
+            patch["metadata"][name] = part
+    have = node.get("spec", {}).get("taints") or []
+    taints = _taints(have, before.get("taints", []), want.taints)
+    if taints != have:
+        patch["spec"] = {"taints": taints}
+        patch["metadata"]["resourceVersion"] = node["metadata"].get("resourceVersion")
+    return patch if patch["metadata"] or "spec" in patch else {}
+
+
+def status(
+    node: Object, identity: Identity, virtual: VirtualNode, health: Health, now: datetime
+) -> Object:
+    """Return the whole status of ``node``, its heartbeats as they were."""
+    before: Object = node.get("status") or {}
+    return {
+        **before,
+        "capacity": _resources(before.get("capacity") or {}, virtual.hard),
+        "allocatable": _resources(before.get("allocatable") or {}, virtual.hard),
+        "conditions": _conditions(before.get("conditions") or [], virtual, health, now),
+        "addresses": _addresses(identity),
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": identity.port}},
+        "nodeInfo": {**(before.get("nodeInfo") or {}), **_info(identity)},
+        "images": list(virtual.images),
+    }
+
+
+def status_changes(node: Object, want: Object, now: datetime) -> Object:
+    """Return the merge patch for the status, {} if nothing changed and the heartbeat is young.
+
+    Resources that a VirtualNode does not offer any more go.
+    """
+    before: Object = node.get("status") or {}
+    same = all(_plain(before.get(name)) == _plain(want[name]) for name in want)
+    if same and not _is_old(before.get("conditions") or [], now):
+        return {}
+    beating = [
+        {**item, "lastHeartbeatTime": _stamp(now)} if item["type"] in _OURS else item
+        for item in want["conditions"]
+    ]
+    return merge_patch(before, {**want, "conditions": beating})
+
+
+# Conditions --------------------------------------------------------------------------------------
+
+_PRESSURES: Final[Mapping[str, tuple[str, str]]] = {
+    "MemoryPressure": ("RemoteClusterHasSufficientMemory", "RemoteClusterHasMemoryPressure"),
+    "DiskPressure": ("RemoteClusterHasNoDiskPressure", "RemoteClusterHasDiskPressure"),
+    "PIDPressure": ("RemoteClusterHasNoPIDPressure", "RemoteClusterHasPIDPressure"),
+}
+"""Each pressure with its reason when there is none, and when there is."""
+_OURS: Final = frozenset({"Ready", *_PRESSURES})
+
+
+def _conditions(
+    have: Sequence[Object], virtual: VirtualNode, health: Health, now: datetime
+) -> list[Object]:
+    known = {item["type"]: item for item in have}
+    is_offering = _has(virtual, "cpu") and _has(virtual, "memory")
+    made = [_condition(known.get("Ready"), _ready(health, is_offering=is_offering), now)]
+    for type_, (fine, pressed) in _PRESSURES.items():
+        want = (type_, "False", fine) if is_offering else (type_, "True", pressed)
+        made.append(_condition(known.get(type_), (*want, ""), now))
+    return [*made, *(item for item in have if not _is_ours(item))]
+
+
+def _is_ours(condition: Object) -> bool:
+    """Whether it is made here: that of the network is, and goes while no fabric is checked."""
+    is_network = str(condition.get("reason", "")).startswith("LiqoNetworking")
+    return condition["type"] in _OURS or is_network
+
+
+def _ready(health: Health, *, is_offering: bool) -> tuple[str, str, str, str]:
+    if not health.is_reachable:
+        return "Ready", "False", NOT_REACHABLE, health.reason
+    if not is_offering:
+        return "Ready", "False", NOT_READY, "the VirtualNode offers no cpu or no memory"
+    return "Ready", "True", READY, "kubelet is posting ready status"
+
+
+def _condition(have: Object | None, want: tuple[str, str, str, str], now: datetime) -> Object:
+    """Return the condition; time, reason and message change with the status only."""
+    type_, status_, reason, message = want
+    if have and have.get("status") == status_:
+        return have
+    return {
+        "type": type_,
+        "status": status_,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": _stamp(now),
+        "lastHeartbeatTime": _stamp(now),
+    }
+
+
+def _has(virtual: VirtualNode, resource: str) -> bool:
+    amount = virtual.hard.get(resource)
+    return amount is not None and quantity.parse(amount).nanos > 0
+
+
+def _is_old(conditions: Sequence[Object], now: datetime) -> bool:
+    beats = [item.get("lastHeartbeatTime") or "" for item in conditions if item["type"] in _OURS]
+    return min(beats, default="") < _stamp(now - HEARTBEAT)
+
+
+# Parts -------------------------------------------------------------------------------------------
+
+
+def _addresses(identity: Identity) -> list[Object]:
+    """Return the pod's IP and no name: API servers would try a Hostname first."""
+    return [{"type": "InternalIP", "address": identity.address}] if identity.address else []
+
+
+def _info(identity: Identity) -> Object:
+    return {
+        "kubeletVersion": identity.version,
+        "kubeProxyVersion": "",
+        "operatingSystem": "linux",
+        "architecture": "amd64",
+        "osImage": f"cluster {identity.cluster_id}",
+        "kernelVersion": "",
+        "containerRuntimeVersion": "pyliqo://",
+        "machineID": "",
+        "systemUUID": "",
+        "bootID": "",
+    }
+
+
+def _resources(have: Mapping[str, str], hard: Mapping[str, str]) -> dict[str, str]:
+    """Return ``hard``, in the server's words where the amounts are equal: 1000m is 1 there."""
+    return {
+        name: have[name] if name in have and _equal(have[name], amount) else amount
+        for name, amount in hard.items()
+    }
+
+
+def _equal(one: str, other: str) -> bool:
+    return quantity.parse(one) == quantity.parse(other)
+
+
+def _three_way(have: Mapping[str, str], before: Sequence[str], new: Mapping[str, str]) -> Object:
+    gone = {name: None for name in before if name in have and name not in new}
+    return {**gone, **{name: value for name, value in new.items() if have.get(name) != value}}
+
+
+def _taints(have: Sequence[Object], before: Sequence[str], want: Sequence[Object]) -> list[Object]:
+    """Return ours in their place, and those of others as they are."""
+    ours = {_mark(taint): dict(taint) for taint in want}
+    kept = [
+        ours.pop(_mark(taint), taint)
+        for taint in have
+        if _mark(taint) in ours or _mark(taint) not in before
+    ]
+    return [*kept, *ours.values()]
+
+
+def _mark(taint: Mapping[str, str]) -> str:
+    """Return what makes a taint that taint. Source: Kubernetes, Taint.MatchTaint."""
+    return f"{taint.get('key', '')}:{taint.get('effect', '')}"
+
+
+def _recorded(node: Object) -> dict[str, list[str]]:
+    text = (node["metadata"].get("annotations") or {}).get(LAST_APPLIED, "")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return {
+        name: [item for item in value if isinstance(item, str)]
+        for name, value in (found.items() if isinstance(found, dict) else ())
+        if isinstance(value, list)
+    }
+
+
+def _plain(part: object) -> object:
+    """Return ``part`` as it compares: no heartbeats, null and empty alike."""
+    if isinstance(part, list):
+        return [_plain(item) for item in part] or None
+    if isinstance(part, dict):
+        plain = {name: _plain(value) for name, value in part.items() if name != "lastHeartbeatTime"}
+        return {name: value for name, value in plain.items() if value is not None} or None
+    return part or None
+
+
+def _stamp(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")

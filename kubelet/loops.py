@@ -1,0 +1,232 @@
+"""All loops of one virtual node, wired: what runs while this pod leads.
+
+The loops do not wait for each other: a lease is renewed whatever pods or the provider do.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from apis.offloading import OffloadingPatch, VirtualNode
+from kube import clock
+from kube.cache import CachedCluster
+from kube.client import ClusterClient
+from kube.cluster import Selection
+from kube.events import Recorder
+from kube.informer import Change, Informer
+from kube.process import Process
+from kube.runner import Runner, Source
+from kubelet import mappings, serving
+from kubelet.access import Gate
+from kubelet.certificate import CertificateReconciler
+from kubelet.forge import shadowpod
+from kubelet.forge.node import Health, Identity
+from kubelet.forge.places import Peers
+from kubelet.mappings import Mappings
+from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, Pulse
+from kubelet.pods import Node, PodReconciler
+from kubelet.serving import Server
+from kubelet.settings import Settings
+
+COMPONENT: Final = "liqo-pod-reflection"
+CLIENT_CA: Final = Key("kube-system", "extension-apiserver-authentication")
+CLIENT_CA_FIELD: Final = "client-ca-file"
+
+
+class Loops:
+    """Made anew each time this pod becomes the leader; ``instance`` is its name."""
+
+    def __init__(
+        self, settings: Settings, instance: str, home: ClusterClient, provider: ClusterClient
+    ) -> None:
+        self._settings, self._home, self._provider = settings, home, provider
+        self._key = Key("", settings.node_name)
+        self._pods_here = _informer(keys.POD, fields=f"spec.nodeName={settings.node_name}")
+        self._node = _named(keys.NODE, self._key)
+        virtual = Key(settings.tenant_namespace, settings.node_name)
+        self._virtual_nodes = _named(keys.VIRTUAL_NODE, virtual)
+        self._client_ca = _named(keys.CONFIG_MAP, CLIENT_CA)
+        self._peers = Peers(settings.home_cluster_id, settings.foreign_cluster_id)
+        self._maps = mappings.informer(settings.tenant_namespace, self._peers)
+        self._local = CachedCluster(home, [self._pods_here, self._node])
+        self._remote = CachedCluster(provider)
+        self._recorder = Recorder(home, COMPONENT, instance)
+        self._pulse = Pulse(self._on_health, threshold=settings.ping_failures)
+        self._mappings = Mappings(
+            home, self._remote, maps=self._maps, peers=self._peers, node=settings.node_name
+        )
+        self._server = Server(serving.application(self._api()), settings.listen_port)
+        self._pods = self._pod_runner()
+        self._nodes: Runner | None = None
+
+    async def run(self, running: Process) -> None:
+        """Run all loops for ever."""
+        runners = await self._runners()
+        for runner in runners:
+            running.health.alive_when(runner.name, runner.is_alive)
+        running.health.ready_when("synced", self._pods.is_synced)
+        running.before_stop(self._pods.drain)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for informer in self._informers():
+                    tasks.create_task(informer.run(self._home))
+                for runner in runners:
+                    tasks.create_task(runner.run())
+                tasks.create_task(self._mappings.run(self._pods, self._local_keys))
+                tasks.create_task(self._recorder.run())
+                await self._pods_here.synced.wait()
+                running.settled()
+        finally:
+            await self._server.close()
+
+    def _informers(self) -> list[Informer[Object]]:
+        always = [self._pods_here, self._maps, self._virtual_nodes]
+        node = [self._node] if self._settings.create_node else []
+        return [*always, *node, *([self._client_ca] if self._settings.node_ip else [])]
+
+    async def _runners(self) -> list[Runner]:
+        pinged = [self._ping_runner()] if self._settings.ping_interval_s else []
+        node = await self._node_runners() if self._settings.create_node else []
+        served = self._serving_runners() if self._settings.node_ip else []
+        return [self._pods, *pinged, *node, *served]
+
+    # Pods ------------------------------------------------------------------------------------
+
+    def _pod_runner(self) -> Runner:
+        node = Node(self._settings.node_name, self._settings.node_ip, self._options)
+        reconciler = PodReconciler(
+            self._local,
+            self._remote,
+            node=node,
+            namespaces=self._mappings,
+            recorder=self._recorder,
+            clock=clock.now,
+        )
+        return Runner(
+            "pods",
+            reconciler,
+            [Source(self._pods_here)],
+            workers=self._settings.workers,
+            wait_for=[self._maps, self._virtual_nodes],
+        )
+
+    def _options(self) -> shadowpod.Options:
+        found = next(iter(self._virtual_nodes.items().values()), None)
+        patch = VirtualNode.parse(found).offloading_patch if found else OffloadingPatch()
+        settings = self._settings
+        hidden = replace(
+            patch,
+            labels_not_reflected=(*patch.labels_not_reflected, *settings.hidden_labels),
+            annotations_not_reflected=(
+                *patch.annotations_not_reflected,
+                *settings.hidden_annotations,
+            ),
+        )
+        return shadowpod.Options(settings.node_name, hidden)
+
+    def _local_keys(self, namespace: str) -> Iterable[Key]:
+        here = list(self._pods_here.items())
+        return [key for key in here if not namespace or key.namespace == namespace]
+
+    # Node ------------------------------------------------------------------------------------
+
+    async def _node_runners(self) -> list[Runner]:
+        settings = self._settings
+        version = await self._home.version()
+        identity = Identity(
+            name=settings.node_name,
+            cluster_id=settings.foreign_cluster_id,
+            address=settings.node_ip,
+            port=settings.listen_port,
+            version=str(version.get("gitVersion") or Identity.version),
+            labels=settings.extra_labels,
+            annotations=settings.extra_annotations,
+        )
+        node = NodeReconciler(
+            self._local,
+            identity,
+            virtual_nodes=self._virtual_nodes.items,
+            health=lambda: self._pulse.health,
+            clock=clock.now,
+        )
+        sources = [Source(self._node), Source(self._virtual_nodes, self._to_node)]
+        self._nodes = Runner("node", node, sources)
+        lease = LeaseReconciler(self._local, duration_s=settings.lease_s, clock=clock.now)
+        return [self._nodes, self._started(Runner("lease", lease, []), self._key)]
+
+    def _to_node(self, _: Change[Object]) -> Iterable[Key]:
+        return (self._key,)
+
+    def _ping_runner(self) -> Runner:
+        pings = PingReconciler(self._ping, self._pulse, interval_s=self._settings.ping_interval_s)
+        return self._started(Runner("ping", pings, []), self._key)
+
+    async def _ping(self) -> None:
+        # A stream, since it does not queue behind the bulk of our own requests.
+        async with (
+            asyncio.timeout(self._settings.ping_timeout_s),
+            self._provider.stream("GET", "/livez") as answer,
+        ):
+            await answer.read()
+
+    def _on_health(self, health: Health) -> None:
+        if self._nodes is not None:
+            self._nodes.enqueue(self._key)
+        if health.is_reachable:
+            for key in self._local_keys(""):  # none waits for the end of its back-off
+                self._pods.enqueue(key)
+
+    # Kubelet API -----------------------------------------------------------------------------
+
+    def _api(self) -> serving.Api:
+        return serving.Api(
+            node=self._settings.node_name,
+            local=self._local,
+            remote=self._remote,
+            provider=self._provider,
+            namespaces=self._mappings,
+            pods=self._pods_here.items,
+            gate=Gate(self._home, self._settings.node_name),
+        )
+
+    def _serving_runners(self) -> list[Runner]:
+        certificates = CertificateReconciler(
+            self._home,
+            node=self._settings.node_name,
+            address=self._settings.node_ip,
+            install=self._server.certify,
+            clock=clock.now,
+        )
+        trust = TrustReconciler(self._client_ca, self._server)
+        return [
+            self._started(Runner("serving-certificate", certificates, []), self._key),
+            self._started(Runner("client-ca", trust, [Source(self._client_ca)]), CLIENT_CA),
+        ]
+
+    @staticmethod
+    def _started(runner: Runner, key: Key) -> Runner:
+        runner.enqueue(key)
+        return runner
+
+
+class TrustReconciler:
+    """Lets the kubelet API trust whom the home API server trusts."""
+
+    def __init__(self, config_maps: Informer[Object], server: Server) -> None:
+        self._config_maps, self._server = config_maps, server
+
+    async def reconcile(self, key: Key) -> float | None:
+        found = self._config_maps.get(key) or {}
+        await self._server.trust((found.get("data") or {}).get(CLIENT_CA_FIELD, ""))
+        return None
+
+
+def _informer(kind: objects.Kind, **selected: Any) -> Informer[Object]:
+    return Informer(Selection(kind, Object, **selected))
+
+
+def _named(kind: objects.Kind, key: Key) -> Informer[Object]:
+    return _informer(kind, namespace=key.namespace, fields=f"metadata.name={key.name}")

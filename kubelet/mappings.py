@@ -1,0 +1,177 @@
+"""Which namespaces are offloaded, and the watches on the provider that follow them.
+
+Per accepted entry of the NamespaceMap two informers run on the provider; no pod of a namespace is
+judged before both have their first list.
+
+Source: behaviour.md 1.2, 5.5; controllers.md 14, 30; faults.md F21, F22.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from apis import keys
+from apis.objects import Key, Object
+from apis.offloading import NamespaceMap
+from apis.pairs import Pair
+from kube.cache import CachedCluster
+from kube.cluster import Cluster, Selection
+from kube.informer import Change, Informer
+from kube.runner import Runner, Source
+from kubelet.forge import places
+from kubelet.forge.places import Peers, Place, State
+
+logger = logging.getLogger(__name__)
+
+FOLLOWED: Final = (keys.SHADOW_POD, keys.POD)
+
+
+def informer(tenant_namespace: str, peers: Peers) -> Informer[Object]:
+    """Return the informer on the NamespaceMap of the pair."""
+    ours = f"{keys.REMOTE_CLUSTER_ID}={peers.destination}"
+    return Informer(Selection(keys.NAMESPACE_MAP, Object, tenant_namespace, labels=ours))
+
+
+class Mappings:
+    """The offloaded namespaces of one virtual node; fulfils ``kubelet.pods.Namespaces``."""
+
+    def __init__(
+        self,
+        local: Cluster,
+        remote: CachedCluster,
+        *,
+        maps: Informer[Object],
+        peers: Peers,
+        node: str,
+    ) -> None:
+        self._local, self._remote = local, remote
+        self._maps, self._peers, self._node = maps, peers, node
+        self._followed: dict[str, _Followed] = {}
+        self._accepted: dict[Key, tuple[str, Mapping[str, Pair]]] = {}
+        self._changed = asyncio.Event()
+
+    async def place(self, namespace: str) -> Place:
+        """Return where the pods of ``namespace`` go; but for Offloaded the server was asked."""
+        if pair := self._cached().get(namespace):
+            return Place(State.OFFLOADED, pair)
+        key = Key(self._maps.selection.namespace, self._peers.destination)
+        found = await self._local.get_live(keys.NAMESPACE_MAP, key)
+        parsed = NamespaceMap.parse(found) if found else None
+        return places.place(parsed, namespace, self._peers)
+
+    def is_synced(self, namespace: str) -> bool:
+        """Whether both informers of the namespace have their first list, for the pair of now."""
+        followed = self._followed.get(namespace)
+        pair = self._cached().get(namespace)
+        return followed is not None and followed.pair == pair and followed.is_synced
+
+    async def run(self, runner: Runner, locals_: Callable[[str], Iterable[Key]]) -> None:
+        """Follow the NamespaceMap for ever; ``locals_`` are the pods here of a namespace."""
+        unsubscribe = self._maps.subscribe(self._on_change)
+        try:
+            await self._maps.synced.wait()
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    self._changed.clear()
+                    self._adjust(tasks, runner, locals_)
+                    await self._changed.wait()
+        finally:
+            unsubscribe()
+
+    def _on_change(self, _: Change[Object]) -> None:
+        self._changed.set()
+
+    def _cached(self) -> dict[str, Pair]:
+        """Return the accepted pairs; of a NamespaceMap that makes no sense, the last ones."""
+        for key, found in self._maps.items().items():
+            version = found["metadata"].get("resourceVersion", "")
+            if self._accepted.get(key, ("", {}))[0] != version:
+                self._accepted[key] = (version, self._read(key, found))
+        gone = self._accepted.keys() - self._maps.items().keys()
+        for key in gone:
+            del self._accepted[key]
+        return {name: pair for _, pairs in self._accepted.values() for name, pair in pairs.items()}
+
+    def _read(self, key: Key, found: Object) -> Mapping[str, Pair]:
+        try:
+            return places.accepted(NamespaceMap.parse(found), self._peers)
+        except ValueError as error:
+            logger.warning(
+                "Keeps the last mappings", extra={"namespacemap": str(key), "error": str(error)}
+            )
+            return self._accepted.get(key, ("", {}))[1]
+
+    def _adjust(
+        self, tasks: asyncio.TaskGroup, runner: Runner, locals_: Callable[[str], Iterable[Key]]
+    ) -> None:
+        """Follow what is accepted, and no more what is not; its pods are judged again."""
+        accepted = self._cached()
+        for namespace, followed in list(self._followed.items()):
+            if accepted.get(namespace) != followed.pair:
+                followed.task.cancel()
+                del self._followed[namespace]
+                logger.info("Namespace is no more followed", extra={"namespace": namespace})
+        for namespace, pair in accepted.items():
+            if namespace not in self._followed:
+                followed = _Followed(pair, self._node)
+                work = followed.run(self._remote, runner, locals_)
+                followed.task = tasks.create_task(work)
+                self._followed[namespace] = followed
+                logger.info("Namespace is followed", extra={"namespace": namespace})
+        self._judge_others(runner, locals_)
+
+    def _judge_others(self, runner: Runner, locals_: Callable[[str], Iterable[Key]]) -> None:
+        for key in locals_(""):
+            if key.namespace not in self._followed:
+                runner.enqueue(key)
+
+
+class _Followed:
+    """One namespace and its informers on the provider."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self, pair: Pair, node: str) -> None:
+        self.pair = pair
+        labels = f"{pair.selector()},{keys.NODE_NAME}={node}"
+        self.informers: list[Informer[Object]] = [
+            Informer(Selection(kind, Object, pair.remote_namespace, labels=labels))
+            for kind in FOLLOWED
+        ]
+
+    @property
+    def is_synced(self) -> bool:
+        return all(informer.synced.is_set() for informer in self.informers)
+
+    async def run(
+        self, remote: CachedCluster, runner: Runner, locals_: Callable[[str], Iterable[Key]]
+    ) -> None:
+        """Follow; when all is seen, let all pods of the namespace be looked at, and those left."""
+        with contextlib.ExitStack() as undo:
+            async with asyncio.TaskGroup() as tasks:
+                for informer in self.informers:
+                    tasks.create_task(informer.run(remote))
+                for informer in self.informers:
+                    await informer.synced.wait()
+                for informer in self.informers:
+                    self._attach(informer, remote, runner, undo)
+                for key in locals_(self.pair.local_namespace):
+                    runner.enqueue(key)
+
+    def _attach(
+        self,
+        informer: Informer[Object],
+        remote: CachedCluster,
+        runner: Runner,
+        undo: contextlib.ExitStack,
+    ) -> None:
+        source = Source(informer, self._keys)
+        remote.add(informer)
+        undo.callback(remote.remove, informer)
+        runner.attach(source)
+        undo.callback(runner.detach, source)
+
+    def _keys(self, change: Change[Object]) -> Iterable[Key]:
+        return (self.pair.original_of(change.key),)

@@ -1,0 +1,141 @@
+"""Keeps the Node, its lease and its health: three loops that do not wait for each other.
+
+Source: behaviour.md 5.3, 5.4; faults.md F4, F7.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from apis.offloading import VirtualNode
+from kube import clock as clock_
+from kube import errors
+from kube.cluster import Cluster
+from kubelet.forge import node as forge
+from kubelet.forge.node import Health, Identity
+
+logger = logging.getLogger(__name__)
+
+RENEWALS: Final = 4
+"""How often a lease is renewed in its duration."""
+_LOOK_S: Final = 60.0
+
+
+class Pulse:
+    """What is known of the provider's health; ``on_change`` is told each verdict that differs."""
+
+    def __init__(self, on_change: Callable[[Health], None], *, threshold: int = 3) -> None:
+        self.health = Health(threshold)
+        self._on_change = on_change
+
+    def beat(self, failure: str) -> None:
+        """Take note of a ping; ``failure`` is empty when it was answered."""
+        before, self.health = self.health, self.health.after(failure)
+        if before.is_reachable != self.health.is_reachable:
+            logger.warning(
+                "Provider is reachable" if self.health.is_reachable else "Provider is silent",
+                extra={"reason": failure},
+            )
+            self._on_change(self.health)
+
+
+class PingReconciler:
+    """Asks the provider for a sign of life, again and again; a silent one is no error here."""
+
+    def __init__(
+        self, ping: Callable[[], Awaitable[object]], pulse: Pulse, *, interval_s: float
+    ) -> None:
+        self._ping, self._pulse, self._interval_s = ping, pulse, interval_s
+
+    async def reconcile(self, key: Key) -> float | None:
+        logger.debug("Pings the provider", extra={"node": key.name})
+        self._pulse.beat(await self._failure())
+        return self._interval_s
+
+    async def _failure(self) -> str:
+        try:
+            await self._ping()
+        except (errors.KubeError, TimeoutError) as error:
+            return f"the provider's API server gives no sign of life: {error or 'timeout'}"
+        return ""
+
+
+class LeaseReconciler:
+    """Renews the Node's lease for as long as this process lives, whatever the provider does."""
+
+    def __init__(self, cluster: Cluster, *, duration_s: int, clock: Callable[[], datetime]) -> None:
+        self._cluster, self._duration_s, self._clock = cluster, duration_s, clock
+
+    async def reconcile(self, key: Key) -> float | None:
+        lease = Key(keys.NODE_LEASE_NAMESPACE, key.name)
+        try:
+            await self._cluster.patch(keys.LEASE, lease, {"spec": self._spec(key.name)})
+        except errors.NotFoundError:
+            return await self._create(lease)
+        return self._duration_s / RENEWALS
+
+    async def _create(self, key: Key) -> float:
+        node = await self._cluster.get(keys.NODE, Key("", key.name))
+        if node is None:
+            return 1.0  # its owner comes first
+        owner = {"apiVersion": "v1", "kind": "Node", "name": key.name, "uid": objects.uid(node)}
+        lease = objects.named(
+            keys.LEASE, key, metadata={"ownerReferences": [owner]}, spec=self._spec(key.name)
+        )
+        await self._cluster.create(keys.LEASE, lease)
+        return self._duration_s / RENEWALS
+
+    def _spec(self, holder: str) -> Object:
+        return {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": self._duration_s,
+            "renewTime": clock_.micro(self._clock()),
+        }
+
+
+class NodeReconciler:
+    """Makes the Node what the VirtualNode and the health of the provider say."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        identity: Identity,
+        *,
+        virtual_nodes: Callable[[], Mapping[Key, Object]],
+        health: Callable[[], Health],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._cluster, self._identity = cluster, identity
+        self._virtual_nodes, self._health, self._clock = virtual_nodes, health, clock
+
+    async def reconcile(self, key: Key) -> float | None:
+        virtual = self._virtual_node()
+        if virtual is None:
+            return None  # not there yet, or going: whoever deletes it deletes the Node
+        parsed = VirtualNode.parse(virtual)
+        if parsed.create_node is False:
+            return None
+        node = await self._node(key, parsed)
+        now = self._clock()
+        want = forge.status(node, self._identity, parsed, self._health(), now)
+        if changes := forge.status_changes(node, want, now):
+            await self._cluster.patch_status(keys.NODE, key, changes)
+        return _LOOK_S
+
+    def _virtual_node(self) -> Object | None:
+        found = next(iter(self._virtual_nodes().values()), None)
+        return None if found is None or objects.is_terminating(found) else found
+
+    async def _node(self, key: Key, virtual: VirtualNode) -> Object:
+        want = forge.wanted(self._identity, virtual)
+        node = await self._cluster.get(keys.NODE, key)
+        if node is None:
+            logger.info("Creating node", extra={"node": key.name})
+            return await self._cluster.create(keys.NODE, forge.fresh(self._identity, want))
+        if changes := forge.changes(node, want):
+            logger.info("Updating node", extra={"node": key.name})
+            return await self._cluster.patch(keys.NODE, key, changes)
+        return node

@@ -1,0 +1,361 @@
+"""Each pod that is bound to the virtual node runs on the provider, and says here how it goes.
+
+Source: behaviour.md 5.5; measures.md row 5; security.md B9, D3, I3.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, Protocol
+
+from apis import keys, objects
+from apis.objects import Key, Kind, Object
+from apis.pairs import Pair
+from kube import errors
+from kube.cluster import Cluster
+from kubelet.forge import shadowpod, status
+from kubelet.forge.decisions import DESTRUCTIVE, Sight, Step, decide
+from kubelet.forge.places import Place, State
+
+logger = logging.getLogger(__name__)
+
+SUCCESSFUL_REFLECTION: Final = "SuccessfulReflection"
+LOOK_AGAIN_S: Final = 5.0
+"""For what no event will tell, such as an object that is not selected by our watches."""
+REFUSED_S: Final = 1.0
+MAX_REFUSED_S: Final = 300.0
+PATIENCE: Final = timedelta(seconds=10)
+"""A namespace is offloaded that long after its first pods: before, they are not judged."""
+
+
+class Namespaces(Protocol):
+    """Where the pods of a namespace go."""
+
+    async def place(self, namespace: str) -> Place:
+        """Return it; that a namespace is not offloaded is always the server's own word."""
+        ...
+
+    def is_synced(self, namespace: str) -> bool:
+        """Whether all that the provider has of the namespace has been seen."""
+        ...
+
+
+class Recorder(Protocol):
+    """Tells users."""
+
+    def event(
+        self,
+        kind: Kind,
+        obj: Object,
+        type_: Literal["Normal", "Warning"],
+        reason: str,
+        message: str,
+    ) -> None:
+        """Record an Event about ``obj``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Node:
+    """The virtual node whose pods these are; ``options`` may change with its VirtualNode."""
+
+    name: str
+    host_ip: str
+    options: Callable[[], shadowpod.Options]
+
+
+class PodReconciler:
+    """Sees one pod on both sides, decides by the table, does one step."""
+
+    def __init__(  # noqa: PLR0913  # the two worlds and who looks at them
+        self,
+        local: Cluster,
+        remote: Cluster,
+        *,
+        node: Node,
+        namespaces: Namespaces,
+        recorder: Recorder,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._local, self._remote = local, remote
+        self._node, self._namespaces = node, namespaces
+        self._recorder, self._clock = recorder, clock
+        self._lives: dict[Key, _Life] = {}
+        self._written = _Written()
+        self._refused_s: dict[Key, float] = {}
+
+    async def reconcile(self, key: Key) -> float | None:
+        local = self._written.newest(key, self._mine(await self._local.get(keys.POD, key)))
+        if local is None:
+            self._forget(key)
+        place = await self._namespaces.place(key.namespace)
+        if place.state is not State.OFFLOADED or place.pair is None:
+            return await self._fall_back(local, place) if local else None
+        if not self._namespaces.is_synced(key.namespace):
+            return None  # its barrier asks for all its pods when it falls
+        sight = await self._sight(key, local, place.pair)
+        step = decide(sight)
+        if step in DESTRUCTIVE:
+            sight = await self._live_sight(key, place.pair)
+            step = decide(sight)
+        return await self._do(step, key, sight)
+
+    async def _do(self, step: Step, key: Key, sight: Sight) -> float | None:
+        logger.debug("Decided", extra={"pod": str(key), "step": step.name})
+        match step, sight.local, sight.shadow:
+            case Step.DELETE_SHADOW, _, dict() as shadow:
+                await self._delete_shadow(shadow)
+            case Step.DELETE_LOCAL, dict() as local, _:
+                await self._delete_local(local)
+            case Step.OFFLOAD, dict() as local, _:
+                return await self._offload(local, sight.pair)
+            case Step.FOLLOW, dict() as local, dict() as shadow:
+                return await self._follow(local, shadow, sight)
+            case Step.WATCH_END, dict() as local, _:
+                await self._watch_end(local, sight.mine(sight.remote))
+            case Step.REFUSE, dict() as local, _:
+                return await self._refuse(local, self._taken(local, sight.pair))
+            case Step.WAIT, _, _:
+                return LOOK_AGAIN_S
+        return None
+
+    # Seeing ----------------------------------------------------------------------------------
+
+    def _mine(self, pod: Object | None) -> Object | None:
+        """Return the pod if it is bound here: a namesake elsewhere is none of ours."""
+        return pod if pod and pod["spec"].get("nodeName") == self._node.name else None
+
+    async def _sight(self, key: Key, local: Object | None, pair: Pair) -> Sight:
+        twin = pair.twin_of(key)
+        shadow, remote = await asyncio.gather(
+            self._remote.get(keys.SHADOW_POD, twin), self._remote.get(keys.POD, twin)
+        )
+        return Sight(local, shadow, remote, pair, self._node.name)
+
+    async def _live_sight(self, key: Key, pair: Pair) -> Sight:
+        """Return what the servers say now: nothing is deleted on the word of a cache."""
+        twin = pair.twin_of(key)
+        local, shadow, remote = await asyncio.gather(
+            self._local.get_live(keys.POD, key),
+            self._remote.get_live(keys.SHADOW_POD, twin),
+            self._remote.get_live(keys.POD, twin),
+        )
+        return Sight(self._mine(local), shadow, remote, pair, self._node.name)
+
+    # The life of an offloaded pod ------------------------------------------------------------
+
+    async def _offload(self, local: Object, pair: Pair) -> float | None:
+        shadow = shadowpod.shadow(local, pair, self._node.options())
+        key = objects.key_of(local)
+        try:
+            await self._remote.create(keys.SHADOW_POD, shadow)
+        except errors.AlreadyExistsError:
+            return 0.1  # seen by the next read, which judges whose it is
+        except (errors.ForbiddenError, errors.InvalidError) as error:
+            return await self._refuse(local, str(error))
+        logger.info("Created shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
+        self._refused_s.pop(key, None)
+        if not _is_labelled(local):
+            twin = objects.key_of(shadow)
+            message = f"runs on cluster {pair.destination} as pod {twin}"
+            self._recorder.event(keys.POD, local, "Normal", SUCCESSFUL_REFLECTION, message)
+        await self._write(local, status.accepted(local, self._home()))
+        return None
+
+    async def _follow(self, local: Object, shadow: Object, sight: Sight) -> float | None:
+        if keys.REMOTE_UNAVAILABLE not in objects.labels(local):
+            await self._update(local, shadow, sight.pair)
+        if refusal := _refusal(shadow):
+            await self._refuse(local, refusal)
+            return None  # the provider tells when it changes its mind
+        await self._write(local, self._status(local, shadow, sight.remote))
+        return None
+
+    async def _update(self, local: Object, shadow: Object, pair: Pair) -> None:
+        wanted = shadowpod.metadata(local, pair, self._node.options())
+        if changes := shadowpod.changes(shadow, wanted):
+            changes["metadata"]["resourceVersion"] = shadow["metadata"]["resourceVersion"]
+            await self._remote.patch(keys.SHADOW_POD, objects.key_of(shadow), changes)
+            logger.info("Updated shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
+
+    def _status(self, local: Object, shadow: Object, remote: Object | None) -> Object:
+        if remote is not None:
+            return status.mirrored(local, remote, self._home(self._restarts(local, remote)))
+        phase = status.status_of(shadow).get("phase", "")
+        if phase in status.FINISHED:
+            return status.vanished(local, phase, self._clock())
+        return status.accepted(local, self._home())
+
+    async def _watch_end(self, local: Object, remote: Object | None) -> None:
+        """Tell the final phase, which Jobs count by; what comes before it is not worth a write."""
+        if remote is None or not status.is_finished(remote) or status.is_finished(local):
+            return
+        await self._write(
+            local, status.mirrored(local, remote, self._home(self._restarts(local, remote)))
+        )
+
+    def _restarts(self, local: Object, remote: Object) -> int:
+        """Return how often the provider made the pod anew; guessed for what came before us."""
+        key = objects.key_of(local)
+        life = self._lives.get(key)
+        if life is None or life.local != objects.uid(local):
+            guess = status.restart_count(local) - status.restart_count(remote)
+            life = _Life(objects.uid(local), objects.uid(remote), max(0, guess))
+        elif life.remote != objects.uid(remote):
+            life = _Life(life.local, objects.uid(remote), life.restarts + 1)
+        self._lives[key] = life
+        return life.restarts
+
+    def _home(self, restarts: int = 0) -> status.Home:
+        return status.Home(self._node.host_ip, self._clock(), restarts)
+
+    # Refusals --------------------------------------------------------------------------------
+
+    def _taken(self, local: Object, pair: Pair) -> str:
+        twin = pair.twin_of(objects.key_of(local))
+        return (
+            f"pod or shadowpod {twin} already exists on cluster {pair.destination} and was not"
+            " made for this pod: delete it there, or rename this one"
+        )
+
+    async def _refuse(self, local: Object, message: str) -> float:
+        """Leave the pod Pending and say why; return when to try again."""
+        key = objects.key_of(local)
+        wanted = status.refused(local, message, self._home())
+        is_news = not status.is_same(status.status_of(local), wanted)
+        if is_news and not status.has_started(local):
+            await self._patch(local, wanted, {})
+            self._recorder.event(keys.POD, local, "Warning", status.FAILED_REFLECTION, message)
+        pause_s = self._refused_s.get(key, REFUSED_S)
+        self._refused_s[key] = min(pause_s * 2, MAX_REFUSED_S)
+        return pause_s
+
+    # The namespace is not offloaded, or no more -----------------------------------------------
+
+    async def _fall_back(self, local: Object, place: Place) -> float | None:
+        if objects.is_terminating(local):
+            return await self._let_go(local, place)
+        if status.is_finished(local):
+            return None
+        if status.has_started(local):
+            if place.state is State.WITHDRAWN:
+                await self._disable(local, status.aborted(local, self._clock()))
+            return None
+        if (patience_s := self._patience_s(local)) > 0:
+            return patience_s
+        await self._disable(local, status.backed_off(local))
+        return None
+
+    def _patience_s(self, local: Object) -> float:
+        created = local["metadata"].get("creationTimestamp")
+        if not created:
+            return 0.0
+        since = datetime.fromisoformat(created)
+        return (since + PATIENCE - self._clock()).total_seconds()
+
+    async def _disable(self, local: Object, wanted: Object) -> None:
+        if status.is_same(status.status_of(local), wanted):
+            return
+        await self._patch(local, wanted, {})
+        message = str(wanted["message"])
+        self._recorder.event(keys.POD, local, "Warning", status.REFLECTION_DISABLED, message)
+
+    async def _let_go(self, local: Object, place: Place) -> float | None:
+        """End a terminating pod, once nothing of it can be left on the provider."""
+        if place.pair is None:
+            if place.state is State.WAITING and _is_labelled(local):
+                return LOOK_AGAIN_S  # it ran there, and nobody says that it is gone
+            await self._delete_local(local)
+            return None
+        try:
+            sight = await self._live_sight(objects.key_of(local), place.pair)
+        except errors.ForbiddenError:
+            return LOOK_AGAIN_S  # our rights go before the namespace does; then its entry goes
+        step = decide(sight)
+        if step in DESTRUCTIVE:
+            await self._do(step, objects.key_of(local), sight)
+        return LOOK_AGAIN_S
+
+    # Writing ---------------------------------------------------------------------------------
+
+    async def _write(self, local: Object, wanted: Object) -> None:
+        """Write the status if it is worth it, with the label that says whose pod it is."""
+        if _is_labelled(local):
+            if status.is_significant(status.status_of(local), wanted):
+                await self._patch(local, wanted, {})
+            return
+        await self._patch(local, wanted, {"labels": {keys.SHADOW_POD_LABEL: "true"}})
+
+    async def _patch(self, local: Object, wanted: Object, metadata: Object) -> None:
+        changes = objects.merge_patch(status.status_of(local), wanted)
+        key = objects.key_of(local)
+        metadata = {"uid": objects.uid(local), **metadata}
+        made = await self._local.patch_status(keys.POD, key, changes, metadata=metadata)
+        self._written.add(local, made)
+
+    async def _delete_shadow(self, shadow: Object) -> None:
+        key = objects.key_of(shadow)
+        await self._remote.delete(keys.SHADOW_POD, key, uid=objects.uid(shadow))
+        logger.info("Deleted shadowpod", extra={"shadowpod": str(key)})
+
+    async def _delete_local(self, local: Object) -> None:
+        key = objects.key_of(local)
+        await self._local.delete(keys.POD, key, uid=objects.uid(local), grace_s=0)
+        logger.info("Deleted pod", extra={"pod": str(key)})
+
+    def _forget(self, key: Key) -> None:
+        self._lives.pop(key, None)
+        self._refused_s.pop(key, None)
+        self._written.forget(key)
+
+
+@dataclass(frozen=True)
+class _Life:
+    """Of a pod: which objects it is on both sides, and how often the remote one was made anew."""
+
+    local: str
+    remote: str
+    restarts: int
+
+
+class _Written:
+    """What we wrote and the cache has not shown yet, lest the same be written again."""
+
+    def __init__(self) -> None:
+        self._made: dict[Key, tuple[set[str], Object]] = {}
+
+    def add(self, before: Object, made: Object) -> None:
+        """Remember that ``made`` came of ``before``."""
+        older, _ = self._made.get(objects.key_of(made), (set(), None))
+        self._made[objects.key_of(made)] = ({*older, _version(before)}, made)
+
+    def newest(self, key: Key, cached: Object | None) -> Object | None:
+        """Return ``cached``, or what we made of that very version since."""
+        older, made = self._made.get(key, (set(), None))
+        if cached is not None and _version(cached) in older:
+            return made
+        self._made.pop(key, None)
+        return cached
+
+    def forget(self, key: Key) -> None:
+        """Forget the pod."""
+        self._made.pop(key, None)
+
+
+def _version(obj: Object) -> str:
+    return str(obj["metadata"].get("resourceVersion", ""))
+
+
+def _is_labelled(local: Object) -> bool:
+    return objects.labels(local).get(keys.SHADOW_POD_LABEL) == "true"
+
+
+def _refusal(shadow: Object) -> str:
+    """Return why the provider does not admit the pod, "" if it does."""
+    conditions: list[dict[str, Any]] = status.conditions_of(shadow)
+    for item in conditions:
+        if item.get("type") == "Admitted" and item.get("status") == "False":
+            return str(item.get("message") or item.get("reason") or "not admitted")
+    return ""

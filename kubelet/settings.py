@@ -1,0 +1,167 @@
+"""The flags of the kubelet, validated once.
+
+Source: behaviour.md 5.1, those that concern this process.
+"""
+
+import argparse
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from apis import keys
+
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+|0")
+_PARTS: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the process was told; ``pod_name`` is its identity in elections."""
+
+    node_name: str
+    tenant_namespace: str
+    liqo_namespace: str
+    home_cluster_id: str
+    foreign_cluster_id: str
+    kubeconfig_secret: str
+    node_ip: str
+    listen_port: int
+    create_node: bool
+    lease_s: int
+    ping_interval_s: float
+    ping_timeout_s: float
+    ping_failures: int
+    check_network: bool
+    extra_labels: dict[str, str]
+    extra_annotations: dict[str, str]
+    hidden_labels: tuple[str, ...]
+    hidden_annotations: tuple[str, ...]
+    workers: int
+    health_port: int
+    kubeconfig: Path | None
+
+
+def parse(argv: Sequence[str] | None) -> Settings:
+    """Return the settings that ``argv`` gives; it ends the process with 2 if they make no sense."""
+    options = _parser().parse_args(argv)
+    return Settings(
+        node_name=options.nodename,
+        tenant_namespace=options.tenant_namespace,
+        liqo_namespace=options.liqo_namespace,
+        home_cluster_id=options.home_cluster_id,
+        foreign_cluster_id=options.foreign_cluster_id,
+        kubeconfig_secret=options.foreign_kubeconfig_secret_name,
+        node_ip=options.node_ip,
+        listen_port=options.listen_port,
+        create_node=options.create_node,
+        lease_s=max(4, round(options.node_lease_duration)),
+        ping_interval_s=options.node_ping_interval,
+        ping_timeout_s=options.node_ping_timeout,
+        ping_failures=options.node_ping_failures,
+        check_network=options.node_check_network,
+        extra_labels=options.node_extra_labels,
+        extra_annotations=options.node_extra_annotations,
+        hidden_labels=options.labels_not_reflected,
+        hidden_annotations=options.annotations_not_reflected,
+        workers=options.pod_reflection_workers,
+        health_port=options.health_port,
+        kubeconfig=options.kubeconfig,
+    )
+
+
+def with_kubeconfig(chosen: Settings, path: str) -> Settings:
+    """Return ``chosen`` with the kubeconfig at ``path``."""
+    return replace(chosen, kubeconfig=Path(path))
+
+
+def duration(text: str) -> float:
+    """Return the seconds that ``text`` means, as Go writes durations: 40s, 1m30s, 500ms, 0."""
+    if not _DURATION.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 40s or 1m30s")
+    return sum(float(amount) * _SECONDS[unit] for amount, unit in _PARTS.findall(text))
+
+
+def truth(text: str) -> bool:
+    """Return the boolean that ``text`` means, as Go's flags have it."""
+    lowered = text.lower()
+    if lowered not in {"true", "false", "1", "0", "t", "f"}:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return lowered in {"true", "1", "t"}
+
+
+def pairs(text: str) -> dict[str, str]:
+    """Return {"a": "1", "b": "2"} for ``a=1,b=2``."""
+    items = [item for item in text.split(",") if item]
+    if any("=" not in item for item in items):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value,key=value")
+    return {name: value for name, _, value in (item.partition("=") for item in items)}
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Return ("a", "b") for ``a,b``."""
+    return tuple(item for item in text.split(",") if item)
+
+
+def address(text: str) -> str:
+    """Return ``text`` if it is an IP address, or empty."""
+    try:
+        return text and str(ipaddress.ip_address(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no IP address") from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kubelet",
+        description="One virtual node: its Node, its pods on the provider, and the kubelet API.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    _add_identity(parser)
+    _add_node(parser)
+    add = parser.add_argument
+    add("--pod-reflection-workers", type=int, default=10, help="pods looked at together")
+    add("--labels-not-reflected", type=names, default=(), help="key,... that pods keep here")
+    add("--annotations-not-reflected", type=names, default=(), help="key,... that pods keep here")
+    add("--health-port", type=int, default=8081, help="port of /healthz, /readyz and /metrics")
+    add(
+        "--kubeconfig",
+        "--home-kubeconfig",
+        type=Path,
+        help="home cluster; without it, the identity of this pod",
+    )
+    return parser
+
+
+def _add_identity(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--nodename", default=keys.VIRTUAL_KUBELET, help="name of the Node and its VirtualNode")
+    add("--tenant-namespace", default="default", help="where VirtualNode, Secret and Lease are")
+    add("--liqo-namespace", default=keys.LIQO_NAMESPACE, help="where pyliqo is installed")
+    add("--home-cluster-id", required=True, help="the consumer")
+    add("--foreign-cluster-id", required=True, help="the provider")
+    add("--foreign-kubeconfig-secret-name", required=True, help="Secret in the tenant namespace")
+
+
+def _add_node(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--create-node", type=truth, default=True, nargs="?", const=True, help="make a Node")
+    add("--node-ip", type=address, default="", help="InternalIP of the Node: this pod's IP")
+    add("--listen-port", type=int, default=keys.KUBELET_PORT, help="port of the kubelet API")
+    add("--node-lease-duration", type=duration, default=40.0, help="renewed four times in it")
+    add("--node-ping-interval", type=duration, default=10.0, help="0 never pings the provider")
+    add("--node-ping-timeout", type=duration, default=1.0, help="of one ping")
+    add("--node-ping-failures", type=int, default=3, help="in a row, before the Node is NotReady")
+    add(
+        "--node-check-network",
+        type=truth,
+        default=True,
+        nargs="?",
+        const=True,
+        help="let the network between the clusters count, where pyliqo makes it",
+    )
+    add("--node-extra-labels", type=pairs, default={}, help="key=value,... on the Node")
+    add("--node-extra-annotations", type=pairs, default={}, help="key=value,... on the Node")

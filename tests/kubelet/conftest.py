@@ -1,0 +1,25 @@
+"""What the tests of the kubelet share."""
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, named
+from apis.pairs import Pair
+from kube.cluster import Cluster
+from tests.fakes import FakeCluster
+from tests.kubelet.worlds import World
+
+
+@pytest.fixture
+async def world(cluster: Cluster, namespace: str) -> World:
+    """Yield two clusters; the real API server is both of them, with a namespace for each."""
+    remote = FakeCluster(strict=True) if isinstance(cluster, FakeCluster) else cluster
+    pair = Pair("rome", "milan", namespace, f"{namespace}-rome")
+    await remote.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", pair.remote_namespace)))
+    return World(cluster, remote, pair)
+
+
+@pytest.fixture
+def fake_world() -> World:
+    """Return two fakes, whose requests can be counted and fail."""
+    return World(FakeCluster(), FakeCluster())

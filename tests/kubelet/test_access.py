@@ -1,0 +1,119 @@
+"""Who may use the kubelet API (security.md D1)."""
+
+from collections.abc import Callable
+
+import pytest
+
+from apis import keys
+from apis.objects import Object
+from kube import errors
+from kubelet import access
+from kubelet.access import DeniedError, Gate, Right, UnauthenticatedError, User
+from tests.fakes import FakeCluster
+
+LOGS = (Right("get", "proxy"),)
+ADMIN = User("admin", ("system:masters", "system:authenticated"))
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def allows(*names: str) -> Callable[[Object], Object]:
+    return lambda review: {"allowed": review["spec"]["user"] in names}
+
+
+def knows(token: str) -> Callable[[Object], Object]:
+    def answer(review: Object) -> Object:
+        if review["spec"]["token"] != token:
+            return {"authenticated": False}
+        return {"authenticated": True, "user": {"username": "robot", "groups": ["robots"]}}
+
+    return answer
+
+
+def asked(cluster: FakeCluster) -> int:
+    return cluster.requests["create", "subjectaccessreviews"]
+
+
+def test_a_certificate_names_user_and_groups() -> None:
+    certificate = {
+        "subject": (
+            (("organizationName", "a"),), (("organizationName", "b"),), (("commonName", "me"),),
+        )
+    }  # fmt: skip
+    assert access.subject(certificate) == User("me", ("a", "b", "system:authenticated"))
+
+
+@pytest.mark.parametrize(
+    "subject", [(), ((("commonName", ""),),), ((("commonName", "a"),), (("commonName", "b"),))]
+)
+def test_a_certificate_without_one_name_names_nobody(subject: object) -> None:
+    with pytest.raises(UnauthenticatedError):
+        access.subject({"subject": subject})
+
+
+@pytest.mark.parametrize("header", ["", "Basic eDp5", "Bearer", "Bearer ", "Bearer wrong"])
+async def test_nobody_we_know(header: str) -> None:
+    cluster = FakeCluster()
+    cluster.answers[keys.TOKEN_REVIEW] = knows("right")
+    with pytest.raises(UnauthenticatedError):
+        await Gate(cluster, "milan").user(None, header)
+
+
+async def test_a_token_is_reviewed_and_remembered() -> None:
+    cluster = FakeCluster()
+    cluster.answers[keys.TOKEN_REVIEW] = knows("right")
+    clock = Clock()
+    gate = Gate(cluster, "milan", clock=clock)
+
+    for seconds in (0, 100, 30):
+        clock.now += seconds
+        assert await gate.user(None, "Bearer right") == User("robot", ("robots",))
+
+    assert cluster.requests["create", "tokenreviews"] == 2
+
+
+async def test_a_verdict_is_remembered_two_minutes_or_half_a_one() -> None:
+    cluster = FakeCluster()
+    cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = allows("admin")
+    clock = Clock()
+    gate = Gate(cluster, "milan", clock=clock)
+
+    await gate.check(ADMIN, LOGS)
+    clock.now += 119
+    await gate.check(ADMIN, LOGS)
+    assert asked(cluster) == 1
+    clock.now += 2
+    await gate.check(ADMIN, LOGS)
+    assert asked(cluster) == 2
+
+    for seconds, expected in ((0, 3), (29, 3), (2, 4)):
+        clock.now += seconds
+        with pytest.raises(DeniedError, match="get nodes/proxy"):
+            await gate.check(User("mallory"), LOGS)
+        assert asked(cluster) == expected
+
+
+async def test_one_of_several_rights_suffices() -> None:
+    cluster = FakeCluster()
+    cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = lambda review: {
+        "allowed": review["spec"]["resourceAttributes"]["subresource"] == "proxy"
+    }
+    await Gate(cluster, "milan").check(ADMIN, (Right("get", "pods"), Right("get", "proxy")))
+
+
+async def test_it_fails_closed_when_nobody_can_be_asked() -> None:
+    cluster = FakeCluster()
+    cluster.fail("create", errors.NotReachableError("away"), times=9)
+    gate = Gate(cluster, "milan")
+    with pytest.raises(DeniedError):
+        await gate.check(ADMIN, LOGS)
+    with pytest.raises(UnauthenticatedError):
+        await gate.user(None, "Bearer right")

@@ -1,0 +1,258 @@
+"""Namespaces come and go; nothing is judged before it is seen (faults.md F21, F22)."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from apis.offloading import NamespaceMap, OffloadingPatch
+from kube import errors
+from kube.cache import CachedCluster
+from kube.cluster import Selection
+from kube.informer import Informer
+from kube.runner import Runner, Source
+from kubelet import mappings
+from kubelet.forge import places, shadowpod
+from kubelet.forge.places import Peers, State
+from kubelet.mappings import Mappings
+from kubelet.pods import Node, PodReconciler
+from tests import factories
+from tests.fakes import FakeCluster
+from tests.kubelet.worlds import HOST, NODE, NOW, TWIN, WEB, Recorder, running
+
+PEERS = Peers("rome", "milan")
+MAP = Key("liqo-tenant-milan", "milan")
+
+
+def namespace_map(phase: str | None = "Accepted", *, is_desired: bool = True) -> Object:
+    """Return a NamespaceMap with or without the namespace ``shop``."""
+    current = {"shop": {"remoteNamespace": "shop-rome", "phase": phase}} if phase else {}
+    return objects.named(
+        keys.NAMESPACE_MAP,
+        MAP,
+        metadata={"labels": {keys.REMOTE_CLUSTER_ID: "milan"}},
+        spec={"desiredMapping": {"shop": "shop-rome"} if is_desired else {}},
+        status={"currentMapping": current},
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "has_pair"),
+    [
+        (None, State.WAITING, False),
+        (namespace_map(), State.OFFLOADED, True),
+        (namespace_map(None), State.WAITING, False),
+        (namespace_map("CreationLoopBackOff"), State.WAITING, False),
+        (namespace_map("Terminating"), State.WAITING, True),
+        (namespace_map("Accepted", is_desired=False), State.WITHDRAWN, True),
+        (namespace_map("Terminating", is_desired=False), State.WITHDRAWN, True),
+        (namespace_map(None, is_desired=False), State.WITHDRAWN, False),
+    ],
+)
+def test_what_a_namespace_map_says(found: Object | None, state: State, *, has_pair: bool) -> None:
+    parsed = NamespaceMap.parse(found) if found else None
+    place = places.place(parsed, "shop", PEERS)
+    assert (place.state, place.pair is not None) == (state, has_pair)
+
+
+class Kubelet:
+    """Runner, mappings and reconciler as ``kubelet.loops`` wires them."""
+
+    def __init__(self, local: FakeCluster, remote: FakeCluster) -> None:
+        self.local, self.remote = local, remote
+        fields = f"spec.nodeName={NODE}"
+        self.pods: Informer[Object] = Informer(Selection(keys.POD, Object, fields=fields))
+        self.maps = mappings.informer(MAP.namespace, PEERS)
+        cached = CachedCluster(remote)
+        self.mappings = Mappings(local, cached, maps=self.maps, peers=PEERS, node=NODE)
+        self.recorder = Recorder()
+        options = shadowpod.Options(NODE, OffloadingPatch())
+        reconciler = PodReconciler(
+            CachedCluster(local, [self.pods]),
+            cached,
+            node=Node(NODE, HOST, lambda: options),
+            namespaces=self.mappings,
+            recorder=self.recorder,
+            clock=lambda: NOW,
+        )
+        self.runner = Runner("test-pods", reconciler, [Source(self.pods)], wait_for=[self.maps])
+
+    def keys(self, namespace: str) -> list[Key]:
+        """Return the pods here."""
+        return [key for key in self.pods.items() if not namespace or key.namespace == namespace]
+
+    def coroutines(self) -> list[Callable[[], object]]:
+        """Return what has to run."""
+        return [
+            lambda: self.pods.run(self.local),
+            lambda: self.maps.run(self.local),
+            self.runner.run,
+            lambda: self.mappings.run(self.runner, self.keys),
+        ]
+
+    @contextlib.asynccontextmanager
+    async def running(self, order: tuple[int, ...] = (0, 1, 2, 3)) -> AsyncIterator[None]:
+        """Run all of it, begun in ``order``."""
+        parts = self.coroutines()
+        tasks = [asyncio.ensure_future(parts[index]()) for index in order]  # type: ignore[call-overload]  # coroutines all
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def clusters() -> tuple[FakeCluster, FakeCluster]:
+    return FakeCluster(), FakeCluster()
+
+
+async def bind(cluster: FakeCluster, phase: str = "") -> Object:
+    spec = {**factories.pod_spec(), "nodeName": NODE}
+    made = await cluster.create(keys.POD, factories.pod(*WEB, spec=spec))
+    return await cluster.patch_status(keys.POD, WEB, running(phase)) if phase else made
+
+
+async def put_map(cluster: FakeCluster, found: Object) -> None:
+    if await cluster.get(keys.NAMESPACE_MAP, MAP) is None:
+        await cluster.create(keys.NAMESPACE_MAP, found)
+    desired = {"desiredMapping": None}
+    await cluster.patch(keys.NAMESPACE_MAP, MAP, {"spec": desired})
+    await cluster.patch(keys.NAMESPACE_MAP, MAP, {"spec": found["spec"]})
+    await cluster.patch_status(keys.NAMESPACE_MAP, MAP, {"currentMapping": None})
+    await cluster.patch_status(keys.NAMESPACE_MAP, MAP, found["status"])
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110  # several loops have to settle
+            await asyncio.sleep(0)
+
+
+def has_shadow(cluster: FakeCluster) -> bool:
+    return (keys.SHADOW_POD, TWIN) in cluster.everything()
+
+
+def phase(cluster: FakeCluster) -> str:
+    return str(cluster.everything()[keys.POD, WEB]["status"]["phase"])
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+async def test_in_whatever_order_the_caches_fill_no_pod_fails(
+    clusters: tuple[FakeCluster, FakeCluster], order: tuple[int, ...]
+) -> None:
+    local, remote = clusters
+    await bind(local, "Running")
+    await put_map(local, namespace_map())
+
+    async with Kubelet(local, remote).running(order):
+        await eventually(lambda: has_shadow(remote))
+
+    assert phase(local) == "Running"
+
+
+async def test_without_a_namespace_map_nothing_fails_and_with_one_it_goes_on(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    local, remote = clusters
+    await bind(local, "Running")
+    kubelet = Kubelet(local, remote)
+
+    async with kubelet.running():
+        await eventually(lambda: local.requests["get", "namespacemaps"] > 0)
+        assert phase(local) == "Running"
+        await put_map(local, namespace_map())
+        await eventually(lambda: has_shadow(remote))
+
+    assert phase(local) == "Running"
+
+
+async def test_an_error_on_the_way_to_the_provider_aborts_nothing(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    local, remote = clusters
+    await bind(local, "Running")
+    await put_map(local, namespace_map())
+    remote.fail("*", errors.BusyError("500"), times=2)
+    local.fail("get", errors.BusyError("500"), kind=keys.NAMESPACE_MAP)
+
+    async with Kubelet(local, remote).running():
+        await eventually(lambda: has_shadow(remote))
+
+    assert phase(local) == "Running"
+
+
+async def test_a_namespace_map_that_makes_no_sense_changes_nothing(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    local, remote = clusters
+    await bind(local)
+    await put_map(local, namespace_map())
+    kubelet = Kubelet(local, remote)
+
+    async with kubelet.running():
+        await eventually(lambda: has_shadow(remote))
+        nonsense = {"currentMapping": {"shop": {"phase": "Nonsense"}}}
+        made = await local.patch_status(keys.NAMESPACE_MAP, MAP, nonsense)
+        await eventually(lambda: kubelet.maps.get(MAP) == made)
+        assert kubelet.mappings.is_synced("shop")
+        assert (await kubelet.mappings.place("shop")).state is State.OFFLOADED
+
+
+async def test_a_withdrawn_namespace_aborts_what_ran(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    local, remote = clusters
+    await bind(local)
+    await put_map(local, namespace_map())
+    kubelet = Kubelet(local, remote)
+
+    async with kubelet.running():
+        await eventually(lambda: has_shadow(remote))
+        await local.patch_status(keys.POD, WEB, running())
+        await put_map(local, namespace_map("Terminating", is_desired=False))
+        await eventually(lambda: phase(local) == "Failed")
+
+    assert ("Warning", "ReflectionDisabled") in kubelet.recorder.told
+
+
+async def test_a_shadow_left_over_goes_when_its_namespace_is_seen(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    local, remote = clusters
+    pair = PEERS.pair("shop", "shop-rome")
+    labels = {**pair.labels(), keys.NODE_NAME: NODE}
+    left = objects.named(keys.SHADOW_POD, TWIN, metadata={"labels": labels}, spec={"pod": {}})
+    await remote.create(keys.SHADOW_POD, left)
+    await put_map(local, namespace_map())
+
+    async with Kubelet(local, remote).running():
+        await eventually(lambda: not has_shadow(remote))
+
+
+async def test_at_rest_nothing_is_listed_or_written(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    local, remote = clusters
+    await bind(local)
+    await put_map(local, namespace_map())
+    kubelet = Kubelet(local, remote)
+
+    async with kubelet.running():
+        await eventually(lambda: has_shadow(remote))
+        labelled = {"liqo.io/shadowPod": "true"}
+        await eventually(lambda: objects.labels(local.everything()[keys.POD, WEB]) == labelled)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        before = local.requests.copy(), remote.requests.copy()
+        kubelet.pods.resync()
+        for _ in range(500):
+            await asyncio.sleep(0)
+        after = local.requests - before[0], remote.requests - before[1]
+
+    assert {verb for verb, _ in (*after[0], *after[1])} <= {"get"}

@@ -1,0 +1,275 @@
+"""The Node of a VirtualNode, its lease and its health (behaviour.md 5.3, 5.4)."""
+
+import dataclasses
+import datetime as dt
+import secrets
+from typing import Any, cast
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from kube import errors
+from kube.cluster import Cluster
+from kubelet.forge.node import Health, Identity
+from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, Pulse
+from tests.fakes import FakeCluster
+from tests.kubelet.worlds import NOW, Counted, named_condition
+
+NODE = Key("", "milan")
+VIRTUAL = Key("liqo-tenant-milan", "milan")
+IDENTITY = Identity("milan", "milan-id", "10.0.0.9", 10250, "v1.35.4", {"extra": "1"})
+SILENT = Health(failures=3, reason="the provider is silent")
+
+
+class Keeper:
+    """A node reconciler with what it looks at in its hands."""
+
+    def __init__(self, cluster: Cluster, name: str = "milan", **spec: Any) -> None:
+        self.cluster, self.now, self.health = cluster, NOW, Health()
+        self.key = Key("", name)
+        self.counted = Counted(cluster)
+        self.offer(**spec)
+        self.reconciler = NodeReconciler(
+            cast("Cluster", self.counted),
+            dataclasses.replace(IDENTITY, name=name),
+            virtual_nodes=lambda: {VIRTUAL: self.virtual} if self.virtual else {},
+            health=lambda: self.health,
+            clock=lambda: self.now,
+        )
+
+    def offer(self, cpu: str = "4", memory: str = "8Gi", **spec: Any) -> None:
+        """Let the VirtualNode be so."""
+        hard = {"cpu": cpu, "memory": memory, **spec.pop("hard", {})}
+        spec = {"clusterID": "milan-id", "resourceQuota": {"hard": hard}, **spec}
+        self.virtual: Object | None = objects.named(keys.VIRTUAL_NODE, VIRTUAL, spec=spec)
+
+    async def reconcile(self) -> Object:
+        """Reconcile twice, the second time without a write, and return the Node."""
+        await self.reconciler.reconcile(self.key)
+        before = self.counted.writes
+        await self.reconciler.reconcile(self.key)
+        assert self.counted.writes == before
+        node = await self.cluster.get(keys.NODE, self.key)
+        assert node
+        return node
+
+
+@pytest.fixture
+def keeper() -> Keeper:
+    return Keeper(FakeCluster())
+
+
+async def test_a_node_as_documented(keeper: Keeper) -> None:
+    keeper.offer(labels={"zone": "x"}, storageClasses=[{"storageClassName": "fast"}])
+
+    node = await keeper.reconcile()
+
+    assert objects.labels(node) == {
+        "kubernetes.io/hostname": "milan",
+        "kubernetes.io/role": "agent",
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "liqo.io/type": "virtual-node",
+        "type": "virtual-kubelet",
+        "liqo.io/remote-cluster-id": "milan-id",
+        "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+        "alpha.service-controller.kubernetes.io/exclude-balancer": "true",
+        "storage.liqo.io/available": "true",
+        "extra": "1",
+        "zone": "x",
+    }
+    assert node["spec"]["taints"] == [
+        {"key": "virtual-node.liqo.io/not-allowed", "value": "true", "effect": "NoExecute"}
+    ]
+    status = node["status"]
+    assert status["capacity"] == status["allocatable"] == {"cpu": "4", "memory": "8Gi"}
+    assert {"type": "InternalIP", "address": "10.0.0.9"} in status["addresses"]
+    assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
+    assert status["nodeInfo"]["kubeletVersion"] == "v1.35.4"
+    shown = {item["type"]: (item["status"], item["reason"]) for item in status["conditions"]}
+    assert shown == {
+        "Ready": ("True", "KubeletReady"),
+        "MemoryPressure": ("False", "RemoteClusterHasSufficientMemory"),
+        "DiskPressure": ("False", "RemoteClusterHasNoDiskPressure"),
+        "PIDPressure": ("False", "RemoteClusterHasNoPIDPressure"),
+    }
+
+
+async def test_twice_is_once_on_a_server_too(cluster: Cluster) -> None:
+    keeper = Keeper(cluster, f"node-{secrets.token_hex(4)}")
+    images = [{"names": ["nginx"], "sizeBytes": 5}]
+    hard = {"example.org/gpu": "1"}
+    keeper.offer(cpu="4000m", memory="8192Mi", hard=hard, images=images, labels={"a": "1"})
+    assert (await keeper.reconcile())["status"]["capacity"]["example.org/gpu"] == "1"
+
+    keeper.offer(cpu="2")
+    node = await keeper.reconcile()
+
+    assert node["status"]["capacity"] == node["status"]["allocatable"]
+    assert node["status"]["capacity"].keys() == {"cpu", "memory"}
+    assert node["status"]["capacity"]["cpu"] == "2"
+    assert "a" not in objects.labels(node)
+    keeper.health = SILENT
+    node = await keeper.reconcile()
+    assert named_condition(node["status"], "Ready")["status"] == "False"
+    await cluster.delete(keys.NODE, keeper.key, uid=objects.uid(node))
+
+
+async def test_what_the_virtual_node_drops_goes_and_what_others_added_stays(keeper: Keeper) -> None:
+    keeper.offer(
+        labels={"a": "1"}, taints=[{"key": "t", "effect": "NoSchedule"}], hard={"x/y": "1"}
+    )
+    await keeper.reconcile()
+    theirs = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    node = await keeper.cluster.get(keys.NODE, NODE)
+    assert node
+    taints = [theirs, *node["spec"]["taints"]]
+    changes = {"metadata": {"labels": {"admin": "1"}}, "spec": {"taints": taints}}
+    await keeper.cluster.patch(keys.NODE, NODE, changes)
+
+    keeper.offer(labels={"b": "2"})
+    node = await keeper.reconcile()
+
+    labels = objects.labels(node)
+    assert ("a" in labels, labels["b"], labels["admin"]) == (False, "2", "1")
+    assert [taint["key"] for taint in node["spec"]["taints"]] == [
+        "node.kubernetes.io/unschedulable", "virtual-node.liqo.io/not-allowed",
+    ]  # fmt: skip
+    assert node["status"]["capacity"] == {"cpu": "4", "memory": "8Gi"}
+
+
+@pytest.mark.parametrize("label", ["liqo.io/type", "liqo.io/remote-cluster-id"])
+async def test_labels_that_decide_placement_cannot_be_overridden(
+    keeper: Keeper, label: str
+) -> None:
+    keeper.offer(labels={label: "spoofed"})
+    assert objects.labels(await keeper.reconcile())[label] != "spoofed"
+
+
+async def test_a_deleted_node_comes_back(keeper: Keeper) -> None:
+    node = await keeper.reconcile()
+    await keeper.cluster.delete(keys.NODE, NODE, uid=objects.uid(node))
+
+    assert objects.uid(await keeper.reconcile()) != objects.uid(node)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_no_node_without_a_virtual_node_that_wants_one(*, gone: bool) -> None:
+    keeper = Keeper(FakeCluster(), createNode=False)
+    keeper.virtual = None if gone else keeper.virtual
+
+    await keeper.reconciler.reconcile(NODE)
+
+    assert await keeper.cluster.get(keys.NODE, NODE) is None
+
+
+async def test_a_silent_provider_makes_it_not_ready_with_the_reason(keeper: Keeper) -> None:
+    await keeper.reconcile()
+    keeper.health, keeper.now = SILENT, NOW + dt.timedelta(seconds=35)
+
+    ready = named_condition((await keeper.reconcile())["status"], "Ready")
+
+    assert (ready["status"], ready["message"]) == ("False", "the provider is silent")
+    assert ready["lastTransitionTime"] == "2026-01-31T12:00:35Z"
+    keeper.health = Health()
+    assert named_condition((await keeper.reconcile())["status"], "Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+async def test_without_cpu_or_memory_it_is_not_ready(keeper: Keeper, resource: str) -> None:
+    keeper.offer(**{resource: "0"})
+    status = (await keeper.reconcile())["status"]
+    assert named_condition(status, "Ready")["reason"] == "KubeletNotReady"
+    assert named_condition(status, "MemoryPressure")["status"] == "True"
+
+
+async def test_an_idle_node_is_written_once_in_five_minutes(keeper: Keeper) -> None:
+    await keeper.reconcile()
+    before = keeper.counted.writes
+    for minutes in range(1, 61):
+        keeper.now = NOW + dt.timedelta(minutes=minutes)
+        await keeper.reconciler.reconcile(NODE)
+
+    assert 10 <= keeper.counted.writes - before <= 12
+
+
+async def test_conditions_of_others_stay(keeper: Keeper) -> None:
+    await keeper.reconcile()
+    node = await keeper.cluster.get(keys.NODE, NODE)
+    assert node
+    other = {"type": "Custom", "status": "True"}
+    changes = {"conditions": [*node["status"]["conditions"], other]}
+    await keeper.cluster.patch_status(keys.NODE, NODE, changes)
+    keeper.health = SILENT
+
+    assert named_condition((await keeper.reconcile())["status"], "Custom") == other
+
+
+async def test_amounts_in_the_servers_words_are_no_change(keeper: Keeper) -> None:
+    keeper.offer(cpu="4000m", memory="8192Mi")
+    await keeper.reconcile()
+    said = {"cpu": "4", "memory": "8Gi"}
+    await keeper.cluster.patch_status(keys.NODE, NODE, {"capacity": said, "allocatable": said})
+    before = keeper.counted.writes
+
+    await keeper.reconcile()
+
+    assert keeper.counted.writes == before
+
+
+# Health ------------------------------------------------------------------------------------------
+
+
+async def test_three_lost_pings_in_a_row_are_an_outage_and_one_answer_ends_it() -> None:
+    answers = [True, False, False, True, False, False, False, False, True]
+    verdicts: list[bool] = []
+    changes: list[bool] = []
+    pulse = Pulse(lambda health: changes.append(health.is_reachable))
+
+    async def ping() -> None:
+        if not answers.pop(0):
+            raise errors.NotReachableError("no route")
+
+    pings = PingReconciler(ping, pulse, interval_s=10)
+    for _ in range(9):
+        assert await pings.reconcile(NODE) == 10
+        verdicts.append(pulse.health.is_reachable)
+
+    assert verdicts == [True] * 6 + [False, False, True]
+    assert changes == [False, True]
+
+
+async def test_a_ping_that_takes_too_long_is_lost() -> None:
+    pulse = Pulse(lambda _: None, threshold=1)
+
+    async def ping() -> None:
+        raise TimeoutError
+
+    await PingReconciler(ping, pulse, interval_s=10).reconcile(NODE)
+
+    assert not pulse.health.is_reachable
+
+
+# Lease -------------------------------------------------------------------------------------------
+
+
+async def test_the_lease_is_owned_by_the_node_and_renewed() -> None:
+    cluster = FakeCluster()
+    now = [NOW]
+    lease = LeaseReconciler(cluster, duration_s=40, clock=lambda: now[0])
+    assert await lease.reconcile(NODE) == 1.0, "its node comes first"
+    node = await cluster.create(keys.NODE, objects.named(keys.NODE, NODE))
+
+    assert await lease.reconcile(NODE) == 10
+    now[0] += dt.timedelta(seconds=10)
+    assert await lease.reconcile(NODE) == 10
+
+    made = await cluster.get(keys.LEASE, Key("kube-node-lease", "milan"))
+    assert made
+    assert made["spec"] == {
+        "holderIdentity": "milan",
+        "leaseDurationSeconds": 40,
+        "renewTime": "2026-01-31T12:00:10.000000Z",
+    }
+    assert made["metadata"]["ownerReferences"][0]["uid"] == objects.uid(node)

@@ -1,0 +1,540 @@
+"""One pod's life, by the decision table of behaviour.md 5.5.1."""
+
+import datetime as dt
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key
+from kube import errors
+from kubelet.forge.places import Place, State
+from tests import factories
+from tests.fakes import FakeCluster
+from tests.kubelet import worlds
+from tests.kubelet.worlds import World, ended, running, waiting
+
+
+async def test_a_bound_pod_gets_a_shadow_pod_and_a_label(world: World) -> None:
+    local = await world.bound(metadata={"labels": {"app": "web"}})
+
+    await world.reconcile()
+
+    shadow = await world.shadow()
+    pod = await world.pod()
+    assert shadow
+    assert pod
+    assert objects.labels(shadow) == {
+        "app": "web",
+        "offloading.liqo.io/origin": "rome",
+        "offloading.liqo.io/destination": "milan",
+        "offloading.liqo.io/nodename": "milan",
+    }
+    assert objects.annotations(shadow)[keys.LOCAL_POD_UID] == objects.uid(local)
+    assert objects.labels(pod) == {"app": "web", "liqo.io/shadowPod": "true"}
+    assert pod["status"]["phase"] == "Pending"
+    assert world.recorder.told == [("Normal", "SuccessfulReflection")]
+
+
+async def test_up_to_running_it_costs_three_writes(world: World) -> None:
+    await world.bound()
+    await world.reconcile(2)
+    await world.run_remotely()
+    for status in (waiting("ContainerCreating"), waiting("PodInitializing"), running()):
+        await world.runs(status)
+        await world.reconcile(2)
+
+    assert world.writes() == (2, 1)
+    status = await world.status()
+    assert status["phase"] == "Running"
+    assert status["podIP"] == "10.1.0.7"
+    assert status["hostIP"] == worlds.HOST
+    assert len(world.recorder.told) == 1
+
+
+async def test_a_second_reconcile_writes_nothing(world: World) -> None:
+    await world.offloaded()
+    before = world.writes()
+
+    assert await world.reconcile(3) is None
+
+    assert world.writes() == before
+
+
+async def test_why_a_pod_stays_pending_is_told(world: World) -> None:
+    await world.bound()
+    await world.reconcile()
+    await world.run_remotely(waiting("ImagePullBackOff", "no such image"))
+
+    await world.reconcile(2)
+
+    state = (await world.status())["containerStatuses"][0]["state"]
+    assert state == {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+
+
+async def test_that_no_remote_node_fits_is_told(world: World) -> None:
+    await world.bound()
+    await world.reconcile()
+    unschedulable = worlds.condition(
+        "PodScheduled", "False", reason="Unschedulable", message="0/1 nodes"
+    )
+    await world.run_remotely({"phase": "Pending", "conditions": [unschedulable]})
+
+    await world.reconcile()
+
+    shown = worlds.named_condition(await world.status(), "PodScheduled")
+    assert (shown["status"], shown["message"]) == ("False", "0/1 nodes")
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+@pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
+async def test_what_ended_while_we_were_away_ends_here(
+    world: World, phase: str, policy: str
+) -> None:
+    await world.offloaded(spec={"restartPolicy": policy})
+    await world.runs(ended(phase, int(phase == "Failed")))
+    world.restart()
+
+    await world.reconcile(2)
+
+    assert (await world.status())["phase"] == phase
+    before = world.writes()
+    await world.reconcile(2)
+    assert world.writes() == before
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown"])
+@pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
+async def test_what_goes_on_goes_on_here(world: World, phase: str, policy: str) -> None:
+    await world.offloaded(spec={"restartPolicy": policy})
+    await world.runs(running(phase))
+    world.restart()
+
+    await world.reconcile(2)
+
+    expected = "Running" if phase == "Pending" else phase
+    assert (await world.status())["phase"] == expected
+    assert await world.shadow()
+
+
+@pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
+async def test_a_remote_pod_that_is_gone_for_now_changes_nothing(world: World, policy: str) -> None:
+    await world.offloaded(spec={"restartPolicy": policy})
+    before = await world.status()
+    await world.end_remotely()
+    world.restart()
+
+    await world.reconcile(2)
+
+    assert await world.status() == before
+
+
+@pytest.mark.parametrize(("phase", "exit_code"), [("Succeeded", 0), ("Failed", 1)])
+async def test_a_shadow_that_ended_without_its_pod_ends_the_pod(
+    world: World, phase: str, exit_code: int
+) -> None:
+    await world.offloaded()
+    await world.end_remotely()
+    await world.remote.patch_status(keys.SHADOW_POD, world.twin, {"phase": phase})
+
+    await world.reconcile(2)
+
+    status = await world.status()
+    assert (status["phase"], status["reason"]) == (phase, "RemotePodTerminated")
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == exit_code
+
+
+async def test_a_recreated_pod_is_one_more_restart(world: World) -> None:
+    await world.offloaded(running(restarts=2))
+    await world.end_remotely()
+    await world.reconcile()
+    await world.run_remotely(running(restarts=0))
+
+    await world.reconcile()
+
+    assert (await world.status())["containerStatuses"][0]["restartCount"] == 1
+    world.restart()
+    await world.reconcile()
+    assert (await world.status())["containerStatuses"][0]["restartCount"] == 1
+
+
+async def test_labels_and_annotations_follow_and_the_spec_stays(world: World) -> None:
+    await world.offloaded(metadata={"labels": {"app": "web", "old": "1"}})
+    by_provider = {"labels": {keys.CREATOR_USER: "milan"}}
+    await world.remote.patch(keys.SHADOW_POD, world.twin, {"metadata": by_provider})
+    changes = {"labels": {"tier": "front", "old": None}, "annotations": {"note": "x"}}
+    await world.local.patch(keys.POD, world.web, {"metadata": changes})
+
+    await world.reconcile(2)
+
+    shadow = await world.shadow()
+    assert shadow
+    labels = objects.labels(shadow)
+    assert (labels["tier"], labels[keys.CREATOR_USER]) == ("front", "milan")
+    assert "old" not in labels
+    assert objects.annotations(shadow)["note"] == "x"
+
+
+async def test_while_the_provider_is_away_the_pod_is_not_ready(world: World) -> None:
+    await world.offloaded()
+    labels = {keys.REMOTE_UNAVAILABLE: "true"}
+    await world.local.patch(keys.POD, world.web, {"metadata": {"labels": labels}})
+    await world.reconcile(2)
+
+    ready = worlds.named_condition(await world.status(), "Ready")
+    assert ready["status"] == "False"
+
+    gone = {keys.REMOTE_UNAVAILABLE: None}
+    await world.local.patch(keys.POD, world.web, {"metadata": {"labels": gone}})
+    await world.reconcile(2)
+    ready = worlds.named_condition(await world.status(), "Ready")
+    assert ready["status"] == "True"
+
+
+# The end -----------------------------------------------------------------------------------------
+
+
+async def delete_locally(world: World) -> None:
+    pod = await world.pod()
+    assert pod
+    await world.local.delete(keys.POD, world.web, uid=objects.uid(pod))
+
+
+async def test_a_deleted_pod_goes_when_nothing_of_it_is_left(world: World) -> None:
+    await world.offloaded()
+    await delete_locally(world)
+
+    await world.reconcile(2)
+    assert await world.shadow() is None
+    assert await world.pod(), "the remote pod is still there"
+
+    await world.end_remotely()
+    await world.reconcile(2)
+    assert await world.pod() is None
+
+
+async def test_a_pod_deleted_by_force_takes_its_shadow_along(world: World) -> None:
+    await world.offloaded()
+    pod = await world.pod()
+    assert pod
+    await world.local.delete(keys.POD, world.web, uid=objects.uid(pod), grace_s=0)
+
+    await world.reconcile(2)
+
+    assert await world.shadow() is None
+
+
+async def test_a_terminating_pod_shows_its_final_phase_and_no_other(world: World) -> None:
+    await world.offloaded()
+    await delete_locally(world)
+    await world.reconcile()
+    before = world.writes()
+
+    await world.runs(running(conditions=[worlds.condition("Ready", "False")]))
+    await world.reconcile()
+    assert world.writes() == before
+
+    await world.runs(ended("Succeeded", 0))
+    await world.reconcile(2)
+    assert world.writes() == (before[0] + 1, before[1])
+    assert (await world.status())["phase"] == "Succeeded"
+
+
+async def test_a_new_pod_of_the_same_name_waits_for_the_end_of_the_old(world: World) -> None:
+    await world.offloaded()
+    old = await world.pod()
+    assert old
+    await world.local.delete(keys.POD, world.web, uid=objects.uid(old), grace_s=0)
+    new = await world.bound()
+
+    await world.reconcile()
+    assert await world.shadow() is None
+    assert await world.reconcile() is not None, "the old remote pod is still there"
+    assert await world.shadow() is None
+
+    await world.end_remotely()
+    await world.reconcile()
+    shadow = await world.shadow()
+    assert shadow
+    assert objects.annotations(shadow)[keys.LOCAL_POD_UID] == objects.uid(new)
+
+
+async def test_a_shadow_that_the_provider_deleted_comes_back(world: World) -> None:
+    await world.offloaded()
+    shadow = await world.shadow()
+    assert shadow
+    await world.remote.delete(keys.SHADOW_POD, world.twin, uid=objects.uid(shadow))
+
+    await world.reconcile()
+
+    again = await world.shadow()
+    assert again
+    assert objects.uid(again) != objects.uid(shadow)
+    assert world.recorder.told.count(("Normal", "SuccessfulReflection")) == 1
+
+
+async def test_a_finished_pod_is_never_offloaded_again(world: World) -> None:
+    await world.bound({"phase": "Failed"})
+
+    await world.reconcile(2)
+
+    assert await world.shadow() is None
+
+
+# Whose it is -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [keys.SHADOW_POD, keys.POD], ids=str)
+async def test_what_is_not_ours_is_never_touched(world: World, kind: objects.Kind) -> None:
+    theirs = await world.remote.create(
+        kind, objects.named(kind, world.twin, spec=factories.pod_spec())
+    )
+    await world.bound()
+
+    assert await world.reconcile(2)
+
+    assert await world.remote.get(kind, world.twin) == theirs
+    assert world.recorder.told == [("Warning", "FailedReflection")]
+    assert "already exists" in (await world.status())["message"]
+    await delete_locally(world)
+    await world.reconcile(2)
+    assert await world.pod() is None
+    assert await world.remote.get(kind, world.twin) == theirs
+
+
+async def test_what_another_virtual_node_made_is_never_touched(world: World) -> None:
+    labels = {**world.pair.labels(), keys.NODE_NAME: "turin"}
+    theirs = objects.named(
+        keys.SHADOW_POD, world.twin, metadata={"labels": labels}, spec={"pod": {}}
+    )
+    made = await world.remote.create(keys.SHADOW_POD, theirs)
+
+    await world.reconcile()
+    assert await world.shadow() == made
+
+    await world.bound()
+    assert await world.reconcile() is not None
+    assert await world.shadow() == made
+
+
+async def test_a_pod_of_another_node_is_none_of_ours(world: World) -> None:
+    await world.bound(spec={"nodeName": "physical"})
+
+    await world.reconcile(2)
+
+    assert await world.shadow() is None
+    assert "hostIP" not in await world.status()
+
+
+# Refused -----------------------------------------------------------------------------------------
+
+
+async def test_a_refused_pod_stays_pending_and_says_why(fake_world: World) -> None:
+    world = fake_world
+    assert isinstance(world.remote, FakeCluster)
+    await world.bound()
+    world.remote.fail("create", errors.ForbiddenError("quota exceeded"), times=3)
+
+    pauses = [await world.reconcile() for _ in range(3)]
+
+    assert pauses == [1.0, 2.0, 4.0]
+    status = await world.status()
+    assert (status["phase"], status["message"]) == ("Pending", "quota exceeded")
+    assert worlds.named_condition(status, "pyliqo.io/Offloaded")["status"] == "False"
+    assert world.recorder.told == [("Warning", "FailedReflection")]
+
+    await world.reconcile()
+    status = await world.status()
+    assert await world.shadow()
+    assert "message" not in status
+    assert not worlds.named_condition(status, "pyliqo.io/Offloaded")
+
+
+async def test_a_shadow_that_is_not_admitted_says_why(world: World) -> None:
+    await world.bound()
+    await world.reconcile()
+    refusal = {"type": "Admitted", "status": "False", "reason": "QuotaExceeded", "message": "full"}
+    await world.remote.patch_status(keys.SHADOW_POD, world.twin, {"conditions": [refusal]})
+
+    await world.reconcile(2)
+    assert (await world.status())["message"] == "full"
+
+    admitted = {**refusal, "status": "True", "message": ""}
+    await world.remote.patch_status(keys.SHADOW_POD, world.twin, {"conditions": [admitted]})
+    await world.reconcile(2)
+    assert "message" not in await world.status()
+
+
+async def test_a_lost_answer_doubles_nothing(fake_world: World) -> None:
+    world = fake_world
+    assert isinstance(world.remote, FakeCluster)
+    await world.bound()
+    world.remote.fail("create", errors.NotReachableError("reset"), after=True)
+
+    with pytest.raises(errors.NotReachableError):
+        await world.reconcile()
+    await world.reconcile(2)
+
+    assert world.remote.requests["create", "shadowpods"] == 1
+    assert await world.shadow()
+
+
+@pytest.mark.parametrize("is_terminating", [False, True])
+async def test_nothing_is_deleted_for_lack_of_contact(
+    fake_world: World, *, is_terminating: bool
+) -> None:
+    world = fake_world
+    assert isinstance(world.remote, FakeCluster)
+    await world.offloaded()
+    if is_terminating:
+        await delete_locally(world)
+    world.remote.fail("*", errors.NotReachableError("silence"), times=100)
+
+    for _ in range(3):
+        with pytest.raises(errors.NotReachableError):
+            await world.reconcile()
+
+    assert await world.pod()
+    assert (keys.SHADOW_POD, world.twin) in world.remote.everything()
+
+
+# Not offloaded, or no more -----------------------------------------------------------------------
+
+
+async def test_nothing_is_judged_before_its_namespace_is_seen(fake_world: World) -> None:
+    world = fake_world
+    await world.bound()
+    world.namespaces.synced = False
+
+    await world.reconcile()
+
+    assert await world.shadow() is None
+    assert world.writes() == (0, 0)
+
+
+@pytest.mark.parametrize("state", [State.WAITING, State.WITHDRAWN])
+async def test_a_pod_that_never_started_backs_off(world: World, state: State) -> None:
+    world.namespaces.now = Place(state)
+    world.now = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)  # noqa: TID251  # as the fake
+    await world.bound()
+
+    await world.reconcile(3)
+
+    status = await world.status()
+    assert (status["phase"], status["reason"]) == ("Pending", "OffloadingBackOff")
+    assert world.recorder.told == [("Warning", "ReflectionDisabled")]
+
+    world.namespaces.now = Place(State.OFFLOADED, world.pair)
+    await world.reconcile()
+    assert await world.shadow()
+    assert "reason" not in await world.status()
+
+
+async def test_a_new_pod_is_not_judged_while_its_namespace_may_be_on_its_way(
+    fake_world: World,
+) -> None:
+    world = fake_world
+    world.namespaces.now = Place(State.WAITING)
+    world.now = dt.datetime.now(dt.UTC)  # noqa: TID251  # as the fake
+    await world.bound()
+
+    again = await world.reconcile()
+
+    assert again is not None
+    assert 0 < again <= 11
+    assert world.writes() == (0, 0)
+
+
+async def test_a_pod_that_ran_fails_when_its_namespace_is_withdrawn(world: World) -> None:
+    await world.offloaded()
+    world.namespaces.now = Place(State.WITHDRAWN, world.pair)
+
+    await world.reconcile(2)
+
+    status = await world.status()
+    assert (status["phase"], status["reason"]) == ("Failed", "OffloadingAborted")
+    assert worlds.named_condition(status, "Ready")["status"] == "False"
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
+    assert world.recorder.told.count(("Warning", "ReflectionDisabled")) == 1
+
+    world.namespaces.now = Place(State.OFFLOADED, world.pair)
+    await world.reconcile(2)
+    assert await world.shadow() is None
+    assert (await world.status())["phase"] == "Failed"
+
+
+async def test_a_pod_that_runs_is_left_alone_while_nothing_is_known(world: World) -> None:
+    await world.offloaded()
+    before = await world.status()
+    world.namespaces.now = Place(State.WAITING)
+
+    await world.reconcile(3)
+
+    assert await world.status() == before
+
+
+async def test_a_terminating_pod_goes_with_its_namespace(world: World) -> None:
+    await world.offloaded()
+    await delete_locally(world)
+    world.namespaces.now = Place(State.WITHDRAWN, world.pair)
+
+    await world.reconcile(2)
+    assert await world.shadow() is None
+    assert await world.pod()
+
+    world.namespaces.now = Place(State.WITHDRAWN)
+    await world.reconcile()
+    assert await world.pod() is None
+
+
+async def test_a_terminating_pod_that_ran_waits_while_nothing_is_known(world: World) -> None:
+    await world.offloaded()
+    await delete_locally(world)
+    world.namespaces.now = Place(State.WAITING)
+
+    assert await world.reconcile(2) is not None
+
+    assert await world.pod()
+
+
+async def test_a_terminating_pod_that_never_ran_goes_at_once(world: World) -> None:
+    await world.bound()
+    await delete_locally(world)
+    world.namespaces.now = Place(State.WAITING)
+
+    await world.reconcile()
+
+    assert await world.pod() is None
+
+
+async def test_what_we_wrote_and_the_cache_lacks_is_not_written_again(fake_world: World) -> None:
+    world = fake_world
+    stale = await world.bound()
+    assert isinstance(world.local, FakeCluster)
+    local = _Late(world.local, stale)
+    world.local = local  # type: ignore[assignment]  # a Cluster all the same
+    world.restart()
+    await world.reconcile()
+    await world.run_remotely(running())
+    await world.reconcile()
+    written = local.patches
+
+    await world.reconcile(3)
+
+    assert local.patches == written == 2
+
+
+class _Late:
+    """A cluster whose cache shows the pod as it first was."""
+
+    def __init__(self, cluster: FakeCluster, stale: objects.Object) -> None:
+        self._cluster, self._stale, self.patches = cluster, stale, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._cluster, name)
+
+    async def get(self, kind: objects.Kind, key: Key) -> objects.Object:
+        return self._stale
+
+    async def patch_status(self, *args: object, **rest: object) -> object:
+        self.patches += 1
+        return await self._cluster.patch_status(*args, **rest)  # type: ignore[arg-type]  # as sent

@@ -1,0 +1,324 @@
+"""The kubelet API, through real TLS, before a provider that is a web server (security.md D)."""
+
+import base64
+import contextlib
+import datetime as dt
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+import aiohttp
+import pytest
+import yarl
+from aiohttp import web
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from certs import pki
+from kube.access import Access
+from kube.client import ClusterClient
+from kubelet import certificate, serving
+from kubelet.access import Gate
+from kubelet.certificate import CertificateReconciler
+from kubelet.forge.places import Place, State
+from kubelet.serving import Api, Server
+from tests import factories
+from tests.fakes import FakeCluster
+from tests.kubelet.worlds import NODE, NOW, PAIR, TWIN, WEB, Namespaces
+
+DAY = dt.timedelta(days=1)
+LOGS = "/containerLogs/shop/web/main"
+
+
+@dataclass
+class Rig:
+    """A server, the two clusters behind it, and what reached the provider."""
+
+    local: FakeCluster
+    remote: FakeCluster
+    server: Server
+    ca: pki.KeyPair
+    seen: list[str] = field(default_factory=list)
+    answer: tuple[int, str] = (200, "one\ntwo\n")
+
+    async def get(
+        self, path: str, who: str | None = "admin", *, token: str = "", method: str = "GET"
+    ) -> tuple[int, str]:
+        """Ask as ``who``, by a certificate of the API server's CA."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        url = yarl.URL(f"https://127.0.0.1:{self.server.port}{path}", encoded=True)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, url, ssl=self.context(who), headers=headers) as answer,
+        ):
+            return answer.status, await answer.text()
+
+    def context(self, who: str | None, ca: pki.KeyPair | None = None) -> ssl.SSLContext:
+        """Return the client's side."""
+        context = ssl.create_default_context(cadata=self.ca.certificate.decode())
+        if who:
+            made = pki.issue(ca or self.ca, common_name=who, client=True, now=now(), lifetime=DAY)
+            certificate.load(context, made)
+        return context
+
+
+def now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)  # noqa: TID251  # TLS takes no other clock
+
+
+@contextlib.asynccontextmanager
+async def provider(rig_of: list[Rig]) -> AsyncIterator[ClusterClient]:
+    async def log(request: web.Request) -> web.Response:
+        rig = rig_of[0]
+        rig.seen.append(request.path_qs)
+        status, text = rig.answer
+        if status != 200:
+            return web.json_response({"message": text, "code": status}, status=status)
+        return web.Response(text=text)
+
+    app = web.Application()
+    app.router.add_route("*", "/{rest:.*}", log)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = runner.addresses[0][1]
+    client = ClusterClient(Access(f"http://127.0.0.1:{port}", None), user_agent="test")
+    try:
+        yield client
+    finally:
+        await client.close()
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    local, remote = FakeCluster(), FakeCluster()
+    local.answers[keys.SUBJECT_ACCESS_REVIEW] = lambda review: {
+        "allowed": review["spec"]["user"] in {"admin", "robot"}
+    }
+    local.answers[keys.TOKEN_REVIEW] = lambda review: {
+        "authenticated": review["spec"]["token"] in {"good", "weak"},
+        "user": {"username": {"good": "robot"}.get(review["spec"]["token"], "nobody")},
+    }
+    spec = {**factories.pod_spec(), "nodeName": NODE}
+    pod = await local.create(keys.POD, factories.pod(*WEB, spec=spec))
+    await remote.create(keys.POD, twin_of(pod))
+    found: list[Rig] = []
+    async with provider(found) as client:
+        api = Api(
+            NODE, local, remote, client, Namespaces(Place(State.OFFLOADED, PAIR)),
+            pods=lambda: {WEB: pod}, gate=Gate(local, NODE),
+        )  # fmt: skip
+        server = Server(serving.application(api), 0, "127.0.0.1")
+        ca = pki.new_ca("home", now=now(), lifetime=DAY)
+        made = pki.issue(
+            ca, common_name="n", ips=["127.0.0.1"], server=True, now=now(), lifetime=DAY
+        )
+        await server.trust(ca.certificate.decode())
+        assert not server.is_listening, "no certificate yet"
+        await server.certify(made)
+        found.append(Rig(local, remote, server, ca))
+        yield found[0]
+        await server.close()
+
+
+def twin_of(pod: Object, **metadata: Mapping[str, str]) -> Object:
+    labels = {**PAIR.labels(), keys.NODE_NAME: NODE}
+    annotations = {keys.LOCAL_POD_UID: objects.uid(pod)}
+    return factories.pod(*TWIN, metadata={"labels": labels, "annotations": annotations, **metadata})
+
+
+async def test_logs_come_from_the_provider(rig: Rig) -> None:
+    query = "?follow=true&tailLines=0&timestamps=true&previous=false&sinceSeconds=5"
+    assert await rig.get(LOGS + query) == (200, "one\ntwo\n")
+    path = "/api/v1/namespaces/shop-rome/pods/web/log?container=main"
+    assert rig.seen == [f"{path}&{query[1:]}"]
+
+
+@pytest.mark.parametrize(
+    "option", ["tailLines=-1", "tailLines=a", "follow=yes", "sinceTime=now", "limitBytes=1e9"]
+)
+async def test_an_option_that_makes_no_sense_is_refused(rig: Rig, option: str) -> None:
+    assert (await rig.get(f"{LOGS}?{option}"))[0] == 400
+    assert rig.seen == []
+
+
+async def test_an_option_nobody_knows_is_not_passed_on(rig: Rig) -> None:
+    await rig.get(f"{LOGS}?insecureSkipTLSVerifyBackend=true&container=other")
+    assert rig.seen == ["/api/v1/namespaces/shop-rome/pods/web/log?container=main"]
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [(400, 400), (404, 404), (401, 502), (403, 502), (500, 502)]
+)
+async def test_a_refusal_of_the_provider_is_told(rig: Rig, status: int, expected: int) -> None:
+    rig.answer = (status, "container is waiting to start")
+    code, text = await rig.get(LOGS)
+    assert code == expected
+    assert "waiting to start" in text
+
+
+@pytest.mark.parametrize("path", [LOGS, "/pods", "/exec/shop/web/main", "/nothing", "/metrics"])
+@pytest.mark.parametrize(
+    ("who", "token", "expected"),
+    [(None, "", 401), (None, "bad", 401), (None, "weak", 403), ("mallory", "", 403)],
+)
+async def test_who_may_not(rig: Rig, path: str, who: str, token: str, expected: int) -> None:
+    assert (await rig.get(path, who, token=token))[0] == expected
+    assert rig.seen == []
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [(LOGS, 200), ("/pods", 200), ("/exec/shop/web/main", 501), ("/nothing", 404),
+     ("/attach/a/b/c", 501), ("/portForward/a/b", 501), ("/stats/summary", 501), ("/metrics", 501)],
+)  # fmt: skip
+async def test_what_there_is(rig: Rig, path: str, expected: int) -> None:
+    assert (await rig.get(path))[0] == expected
+    assert (await rig.get(path, None, token="good"))[0] == expected  # noqa: S106  # of the test
+
+
+async def test_health_is_for_everybody(rig: Rig) -> None:
+    assert await rig.get("/healthz", None) == (200, "ok")
+
+
+async def test_a_certificate_of_another_authority_opens_nothing(rig: Rig) -> None:
+    other = pki.new_ca("other", now=now(), lifetime=DAY)
+    context = rig.context("admin", other)
+    url = f"https://127.0.0.1:{rig.server.port}{LOGS}"
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientError):
+            async with session.get(url, ssl=context):
+                pass
+    assert rig.seen == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/containerLogs/shop/..%2f..%2fsecrets/main",
+        "/containerLogs/shop/%2e%2e/main",
+        "/containerLogs/shop/web%00/main",
+        "/containerLogs/shop/web%252f/main",
+        "/containerLogs/shop/web/main%3fx",
+        "/containerLogs/SHOP/web/main",
+        "/containerLogs/shop/web/" + "a" * 64,
+        "/containerLogs//web/main",
+        "/containerLogs/shop/web\\x/main",
+        "/containerLogs/shop/web;x/main",
+    ],
+)
+async def test_a_tricky_path_reaches_nothing(rig: Rig, path: str) -> None:
+    assert (await rig.get(path))[0] in {400, 404}
+    assert rig.seen == []
+
+
+async def test_only_the_very_pod_bound_here_is_ours(rig: Rig) -> None:
+    assert (await rig.get("/containerLogs/shop/other/main"))[0] == 404
+    assert (await rig.get("/containerLogs/shop/web/side"))[0] == 404
+    spec = {**factories.pod_spec(), "nodeName": "physical"}
+    await rig.local.create(keys.POD, factories.pod("shop", "there", spec=spec))
+    assert (await rig.get("/containerLogs/shop/there/main"))[0] == 404
+    old = {"annotations": {keys.LOCAL_POD_UID: "of an older one"}}
+    await rig.remote.patch(keys.POD, TWIN, {"metadata": old})
+    assert (await rig.get(LOGS))[0] == 404
+    assert rig.seen == []
+
+
+async def test_another_certificate_is_served_at_once(rig: Rig) -> None:
+    port = rig.server.port
+    other = pki.new_ca("next", now=now(), lifetime=DAY)
+    made = pki.issue(
+        other, common_name="n", ips=["127.0.0.1"], server=True, now=now(), lifetime=DAY
+    )
+
+    await rig.server.certify(made)
+
+    assert rig.server.port == port
+    context = ssl.create_default_context(cadata=other.certificate.decode())
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"https://127.0.0.1:{port}/healthz", ssl=context) as answer,
+    ):
+        assert answer.status == 200
+
+
+async def test_another_authority_of_clients_replaces_the_first(rig: Rig) -> None:
+    await rig.server.trust("")
+    assert (await rig.get(LOGS))[0] == 401
+    assert (await rig.get("/healthz", None))[0] == 200
+
+
+# The serving certificate -------------------------------------------------------------------------
+
+
+@dataclass
+class Signing:
+    """A reconciler of the certificate, and the authority that may sign."""
+
+    cluster: FakeCluster = field(default_factory=FakeCluster)
+    installed: list[pki.KeyPair] = field(default_factory=list)
+    now: dt.datetime = NOW
+
+    def __post_init__(self) -> None:
+        self.ca = pki.new_ca("home", now=NOW, lifetime=10 * DAY)
+        self.reconciler = CertificateReconciler(
+            self.cluster, node="milan", address="10.0.0.9", install=self._install,
+            clock=lambda: self.now,
+        )  # fmt: skip
+
+    async def _install(self, pair: pki.KeyPair) -> None:
+        self.installed.append(pair)
+
+    async def reconcile(self) -> float:
+        again = await self.reconciler.reconcile(Key("", "milan"))
+        assert again is not None
+        return again
+
+    def requests(self) -> list[Object]:
+        everything = self.cluster.everything().items()
+        return [obj for (kind, _), obj in everything if kind == keys.CERTIFICATE_SIGNING_REQUEST]
+
+    async def sign(self) -> None:
+        request = self.requests()[-1]
+        csr = base64.b64decode(request["spec"]["request"])
+        made = pki.sign(self.ca, csr, server=True, now=self.now, lifetime=3 * DAY)
+        status = {"certificate": base64.b64encode(made).decode()}
+        key = objects.key_of(request)
+        await self.cluster.patch_status(keys.CERTIFICATE_SIGNING_REQUEST, key, status)
+
+
+async def test_a_certificate_is_asked_for_waited_for_and_renewed_in_time() -> None:
+    signing = Signing()
+
+    await signing.reconcile()
+    await signing.reconcile()
+    assert (len(signing.requests()), signing.installed) == (1, [])
+    spec = signing.requests()[0]["spec"]
+    assert spec["signerName"] == "kubernetes.io/kubelet-serving"
+    assert spec["usages"] == ["digital signature", "server auth"]
+
+    await signing.sign()
+    assert await signing.reconcile() == pytest.approx(2 * DAY.total_seconds(), rel=0.01)
+    subject = pki.subject(signing.installed[0].certificate)
+    assert (subject.common_name, subject.organizations) == ("system:node:milan", ("system:nodes",))
+    assert subject.ips == ("10.0.0.9",)
+
+    await signing.reconcile()
+    assert len(signing.requests()) == 1
+    signing.now += 2 * DAY + dt.timedelta(minutes=1)
+    await signing.reconcile()
+    assert len(signing.requests()) == 2
+
+
+async def test_a_denied_request_is_made_again_later() -> None:
+    signing = Signing()
+    await signing.reconcile()
+    key = objects.key_of(signing.requests()[0])
+    denied = {"conditions": [{"type": "Denied", "status": "True", "reason": "No"}]}
+    await signing.cluster.patch_status(keys.CERTIFICATE_SIGNING_REQUEST, key, denied)
+
+    assert await signing.reconcile() == 300
+    await signing.reconcile()
+
+    assert len(signing.requests()) == 2

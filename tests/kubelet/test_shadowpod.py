@@ -1,0 +1,182 @@
+"""What is sent to the provider, field by field (behaviour.md 5.5.2, 5.5.3)."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from apis import keys
+from apis.objects import Object
+from apis.offloading import OffloadingPatch
+from kubelet.forge import shadowpod
+from kubelet.forge.shadowpod import Options
+from tests import factories
+from tests.kubelet.worlds import PAIR
+
+TOLERATION = {"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists", "effect": "NoExecute"}
+OTHER = {"key": "gpu", "operator": "Exists"}
+TOKEN = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}
+ROOT_CA = {
+    "configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+}
+DOWNWARD: Object = {"downwardAPI": {"items": []}}
+PROJECTED = {"name": "kube-api-access-x", "projected": {"sources": [TOKEN, ROOT_CA, DOWNWARD]}}
+
+
+def forged(
+    spec: Object | None = None,
+    annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    **patch: Any,
+) -> Object:
+    metadata = {"annotations": annotations or {}, "labels": labels or {}, "uid": "1"}
+    pod = factories.pod(
+        "shop", "web", spec={**factories.pod_spec(), **(spec or {})}, metadata=metadata
+    )
+    snapshot = copy.deepcopy(pod)
+    made = shadowpod.spec(pod, PAIR, Options("milan", OffloadingPatch(**patch)))
+    assert pod == snapshot
+    return made
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("activeDeadlineSeconds", 5),
+        ("dnsConfig", {"nameservers": ["1.1.1.1"]}),
+        ("dnsPolicy", "None"),
+        ("enableServiceLinks", False),
+        ("hostAliases", [{"ip": "1.1.1.1", "hostnames": ["a"]}]),
+        ("hostname", "web"),
+        ("imagePullSecrets", [{"name": "pull"}]),
+        ("readinessGates", [{"conditionType": "a/b"}]),
+        ("restartPolicy", "Never"),
+        ("securityContext", {"runAsUser": 1}),
+        ("setHostnameAsFQDN", True),
+        ("shareProcessNamespace", True),
+        ("subdomain", "sub"),
+        ("terminationGracePeriodSeconds", 5),
+        ("topologySpreadConstraints", [{"maxSkew": 1}]),
+        ("initContainers", [{"name": "init", "image": "x", "restartPolicy": "Always"}]),
+    ],
+)
+def test_copied(field: str, value: object) -> None:
+    assert forged({field: value})[field] == value
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "serviceAccountName", "serviceAccount", "nodeName", "schedulerName", "priority",
+        "priorityClassName", "preemptionPolicy", "overhead", "os", "hostUsers",
+        "ephemeralContainers", "resourceClaims", "schedulingGates", "resources", "workloadRef",
+        "nodeSelector", "affinity", "fromTheFuture",
+    ],
+)  # fmt: skip
+def test_dropped(field: str) -> None:
+    assert field not in forged({field: {"some": "value"}})
+
+
+@pytest.mark.parametrize("field", ["hostNetwork", "hostPID", "hostIPC"])
+def test_forced_false(field: str) -> None:
+    assert forged({field: True})[field] is False
+
+
+def test_tokens_of_the_consumer_stay_and_its_root_ca_is_renamed() -> None:
+    made = forged(
+        {"volumes": [PROJECTED, {"name": "own", "configMap": {"name": "kube-root-ca.crt"}}]}
+    )
+
+    renamed = {"configMap": {**ROOT_CA["configMap"], "name": "kube-root-ca.crt.rome"}}
+    assert made["volumes"][0]["projected"]["sources"] == [renamed, DOWNWARD]
+    assert made["volumes"][1]["configMap"]["name"] == "kube-root-ca.crt"
+    assert made["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(None, "robot"), ("theirs", "theirs")])
+def test_mode_remote_keeps_the_service_account(asked: str | None, expected: str) -> None:
+    annotations = {keys.API_SERVER_SUPPORT: "remote"}
+    annotations |= {keys.REMOTE_SERVICE_ACCOUNT_NAME: asked} if asked else {}
+
+    made = forged({"serviceAccountName": "robot", "volumes": [PROJECTED]}, annotations)
+
+    assert made["serviceAccountName"] == expected
+    assert made["automountServiceAccountToken"] is True
+    assert made["volumes"] == [PROJECTED]
+
+
+def test_the_toleration_of_virtual_nodes_stays_here() -> None:
+    made = forged({"tolerations": [TOLERATION, OTHER]}, tolerations=({"key": "extra"},))
+    assert made["tolerations"] == [OTHER, {"key": "extra"}]
+
+
+def test_the_offloading_patch_places() -> None:
+    term: Object = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+    made = forged(node_selector={"zone": "a"}, node_affinity=term)
+    assert made["nodeSelector"] == {"zone": "a"}
+    assert made["affinity"] == {"nodeAffinity": term}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "own", "offered", "expected"),
+    [
+        ("", "", "", None),
+        ("", "liqo", "", None),
+        ("", "liqo", "liqo", None),
+        ("", "gvisor", "kata", "gvisor"),
+        ("", "liqo", "kata", "kata"),
+        ("nvidia", "gvisor", "kata", "nvidia"),
+    ],
+)
+def test_runtime_class(annotation: str, own: str, offered: str, expected: str | None) -> None:
+    annotations = {keys.REMOTE_RUNTIME_CLASS_NAME: annotation} if annotation else {}
+    made = forged({"runtimeClassName": own} if own else {}, annotations, runtime_class=offered)
+    assert made.get("runtimeClassName") == expected
+
+
+LABELS = {"app": "web", "tier": "x", "pod-template-hash": "7", "liqo.io/shadowPod": "true"}
+
+
+def test_anti_affinity_soft_and_hard() -> None:
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app": "web", "tier": "x"}},
+    }
+    soft = forged(annotations={keys.ANTI_AFFINITY_PRESET: "soft"}, labels=LABELS)
+    hard = forged(annotations={keys.ANTI_AFFINITY_PRESET: "hard"}, labels=LABELS)
+    assert soft["affinity"]["podAntiAffinity"] == {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]
+    }
+    assert hard["affinity"]["podAntiAffinity"] == {
+        "requiredDuringSchedulingIgnoredDuringExecution": [term]
+    }
+
+
+def test_anti_affinity_by_listed_labels_and_propagated() -> None:
+    listed = {keys.ANTI_AFFINITY_PRESET: "hard", keys.ANTI_AFFINITY_LABELS: "app, other"}
+    made = forged(annotations=listed, labels=LABELS)
+    term = made["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
+    assert term["labelSelector"] == {"matchLabels": {"app": "web"}}
+
+    own = {"podAntiAffinity": {"x": 1}, "nodeAffinity": {"y": 1}}
+    made = forged({"affinity": own}, {keys.ANTI_AFFINITY_PRESET: "propagate"})
+    assert made["affinity"] == {"podAntiAffinity": {"x": 1}}
+
+
+def test_what_is_not_reflected_is_not_sent() -> None:
+    metadata = {
+        "uid": "1",
+        "labels": {"app": "web", "secret": "x", keys.SHADOW_POD_LABEL: "true"},
+        "annotations": {"note": "x", "hidden": "y", keys.LAST_APPLIED: "{}"},
+    }
+    patch = OffloadingPatch(labels_not_reflected=("secret",), annotations_not_reflected=("hidden",))
+    pod = factories.pod("shop", "web", metadata=metadata)
+
+    made = shadowpod.shadow(pod, PAIR, Options("milan", patch))
+
+    assert made["metadata"]["labels"] == {
+        "app": "web", keys.NODE_NAME: "milan", **PAIR.labels(),
+    }  # fmt: skip
+    assert made["metadata"]["annotations"] == {"note": "x", keys.LOCAL_POD_UID: "1"}
+    assert (made["metadata"]["namespace"], made["metadata"]["name"]) == ("shop-rome", "web")
+    assert shadowpod.changes(made, made["metadata"]) == {}

@@ -1,0 +1,218 @@
+"""What the provider says about a pod passes a filter (security.md B1, B2)."""
+
+import copy
+import datetime as dt
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apis.objects import Object
+from kubelet.forge import status
+from kubelet.forge.status import Home
+from tests import factories
+from tests.kubelet import worlds
+from tests.kubelet.worlds import NOW, condition, container, running
+
+HOME = Home("10.0.0.9", NOW)
+RANK = {"Pending": 0, "Running": 1, "Unknown": 1, "Succeeded": 2, "Failed": 2}
+
+
+def local(status_: Object | None = None, **spec: Any) -> Object:
+    return factories.pod(spec={**factories.pod_spec(), **spec}, status=status_ or {})
+
+
+def remote(status_: Any) -> Object:
+    return {"metadata": {"name": "web"}, "spec": {}, "status": status_}
+
+
+# Every value of every field may be anything ------------------------------------------------------
+
+words = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(["Running", "Succeeded", "main", "True", "Ready", "127.0.0.1", "10.1.0.7"]),
+    st.sampled_from(["2026-01-31T11:00:00Z", "9999-12-31T00:00:00Z", "2026-02-31T00:00:00Z"]),
+    st.just("x" * 5000),
+    st.just("\x1b[31m\r\u202e"),
+)
+junk = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), words),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=9), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+states = st.one_of(
+    junk,
+    st.dictionaries(
+        st.sampled_from(["waiting", "running", "terminated", "other"]),
+        st.one_of(
+            junk,
+            st.dictionaries(
+                st.sampled_from(["exitCode", "signal", "reason", "message", "startedAt"]), junk
+            ),
+        ),
+    ),
+)
+containers = st.one_of(
+    junk,
+    st.lists(
+        st.fixed_dictionaries(
+            {"name": st.sampled_from(["main", "other"])},
+            optional={
+                "state": states,
+                "lastState": states,
+                "restartCount": st.one_of(junk, st.just(2**40)),
+                "ready": junk,
+                "image": junk,
+            },
+        ),
+        max_size=3,
+    ),
+)
+conditions = st.one_of(
+    junk,
+    st.lists(
+        st.fixed_dictionaries(
+            {"type": words, "status": words},
+            optional={"message": junk, "reason": junk, "lastTransitionTime": junk},
+        ),
+        max_size=4,
+    ),
+)
+statuses = st.one_of(
+    junk,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "phase": st.one_of(words, st.sampled_from(sorted(RANK))),
+            "podIP": words,
+            "message": junk,
+            "reason": junk,
+            "startTime": junk,
+            "conditions": conditions,
+            "containerStatuses": containers,
+            "initContainerStatuses": containers,
+        },
+    ),
+)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(before=st.sampled_from(sorted(RANK)), offered=statuses)
+def test_whatever_the_provider_says_is_made_harmless(before: str, offered: Any) -> None:
+    pod = local({"phase": before, "qosClass": "BestEffort"})
+    snapshot = copy.deepcopy(pod)
+
+    made = status.mirrored(pod, remote(offered), HOME)
+
+    assert pod == snapshot
+    assert RANK[made["phase"]] >= RANK[before]
+    assert made["qosClass"] == "BestEffort"
+    assert [item["name"] for item in made.get("containerStatuses", [])] in ([], ["main"])
+    assert "initContainerStatuses" not in made
+    text = json.dumps(made, ensure_ascii=False)
+    assert len(text) < 2**16
+    assert not re.search(r"(?<!\\)\\(u001b|r)|\u202e", text)
+    types = [item["type"] for item in made.get("conditions", [])]
+    assert len(types) == len(set(types))
+    again = status.mirrored({**pod, "status": made}, remote(offered), HOME)
+    assert again == made
+
+
+def test_only_the_first_kibibyte_of_a_message_comes() -> None:
+    made = status.mirrored(local(), remote(running(message="x" * 2**20)), HOME)
+    assert len(made["message"]) == 1024
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "::1", "::ffff:10.0.0.1", "fe80::1%e",  # noqa: S104  # an address that is refused
+     "010.1.1.1", "10.1.0.7/24", "", None, 7],
+)  # fmt: skip
+def test_an_address_no_pod_has_is_not_published(address: object) -> None:
+    made = status.mirrored(local(), remote(running(podIP=address)), HOME)
+    assert "podIP" not in made
+    assert "podIPs" not in made
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running", "Failed", "Nonsense", None])
+def test_a_final_phase_is_final(phase: object) -> None:
+    made = status.mirrored(local({"phase": "Succeeded"}), remote(running(phase)), HOME)  # type: ignore[arg-type]  # also nonsense
+    assert made["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("policy", "exit_code", "may_leave"),
+    [("Always", 0, True), ("OnFailure", 0, False), ("OnFailure", 1, True), ("Never", 1, False)],
+)
+def test_a_container_leaves_its_end_only_where_the_server_lets_it(
+    policy: str, exit_code: int, *, may_leave: bool
+) -> None:
+    before = running()
+    before["containerStatuses"] = [container({"terminated": {"exitCode": exit_code}})]
+    pod = local(before, restartPolicy=policy)
+
+    made = status.mirrored(pod, remote(running()), HOME)
+
+    assert ("running" in made["containerStatuses"][0]["state"]) is may_leave
+
+
+def test_a_time_of_tomorrow_or_of_long_ago_is_dropped() -> None:
+    late = [condition("Ready") | {"lastTransitionTime": "2027-01-01T00:00:00Z"}]
+    early = [condition("Ready") | {"lastTransitionTime": "1970-01-01T00:00:00Z"}]
+    for conditions_ in (late, early):
+        made = status.mirrored(local(), remote(running(conditions=conditions_)), HOME)
+        assert made["conditions"] == [{"type": "Ready", "status": "True"}]
+
+
+def test_unknown_conditions_of_the_provider_stay_there_and_ours_stay_here() -> None:
+    pod = local({"phase": "Running", "conditions": [condition("example.org/Mine")]})
+    offered = running(conditions=[condition("Ready"), condition("example.org/Theirs")])
+
+    made = status.mirrored(pod, remote(offered), HOME)
+
+    assert [item["type"] for item in made["conditions"]] == ["Ready", "example.org/Mine"]
+
+
+def test_restarts_of_the_provider_are_added() -> None:
+    home = Home("10.0.0.9", NOW, restarts=3)
+    made = status.mirrored(local(), remote(running(restarts=2)), home)
+    assert made["containerStatuses"][0]["restartCount"] == 5
+
+
+@pytest.mark.parametrize(
+    ("after", "is_significant"),
+    [
+        (worlds.waiting("ContainerCreating"), False),
+        (worlds.waiting("PodInitializing"), False),
+        (worlds.waiting("ImagePullBackOff"), True),
+        ({"phase": "Pending", "conditions": [condition("Initialized")]}, False),
+        ({"phase": "Pending", "conditions": [condition("PodScheduled", "False")]}, True),
+        ({"phase": "Pending", "reason": "OffloadingBackOff"}, True),
+        ({"phase": "Pending", "initContainerStatuses": [container({"running": {}})]}, True),
+        (running(), True),
+    ],
+)
+def test_what_is_worth_a_write_while_pending(after: Object, *, is_significant: bool) -> None:
+    assert status.is_significant({"phase": "Pending"}, after) is is_significant
+
+
+def test_an_aborted_pod_keeps_what_had_ended() -> None:
+    over = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    both = [container(over), {**container({"running": {}}), "name": "side"}]
+    containers_ = [{"name": "main"}, {"name": "side"}]
+    pod = local(running(containerStatuses=both), containers=containers_)
+
+    made = status.aborted(pod, NOW + dt.timedelta(seconds=1))
+
+    states_ = [item["state"] for item in made["containerStatuses"]]
+    assert states_[0] == over
+    assert states_[1]["terminated"]["exitCode"] == 1
+    assert (
+        status.aborted({**pod, "status": made}, NOW)["containerStatuses"]
+        == made["containerStatuses"]
+    )
