@@ -1,0 +1,193 @@
+"""The container ``reflector`` of the pod ``vk-<virtualnode>``: flags, clusters, one leader."""
+
+import argparse
+import functools
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from apis import keys
+from apis.objects import Key, Kind
+from apis.offloading import ReflectionPolicy as Policy
+from kube import client, peer, process
+from kube.cluster import Cluster
+from kube.events import Recorder
+from kube.lease import Election
+from kube.process import Process
+from reflector.forge.twins import Settings as TwinSettings
+from reflector.namespaces import Identity, KindLoop, Namespaces
+from reflector.policy import SUPPORTED, Filter
+from reflector.reflection import FORGES, Rules
+
+NAME: Final = "reflector"
+HEALTH_PORT: Final = 8082
+WORKERS: Final = 3
+_POLICIES: Final = ", ".join(policy.value for policy in SUPPORTED)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the flags say."""
+
+    nodename: str
+    identity: Identity
+    secret: Key
+    instance: str
+    """Of this pod; a container that restarts resumes its own lease."""
+    kubeconfig: Path | None = None
+    health_port: int = HEALTH_PORT
+    workers: dict[Kind, int] = field(default_factory=dict)
+    policies: dict[Kind, Policy] = field(default_factory=dict)
+    twins: TwinSettings = field(default_factory=TwinSettings)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Reflect until a signal ends it; return the exit status."""
+    given = settings(argv, instance=os.environ.get("POD_NAME", ""))
+    shown = {field.name: str(getattr(given, field.name)) for field in fields(given)}
+    work = functools.partial(_main, given)
+    return process.run(work, name=NAME, health_port=given.health_port, settings=shown)
+
+
+async def _main(settings: Settings, process_: Process) -> None:
+    agent = f"pyliqo-{NAME}/{importlib.metadata.version('pyliqo')}"
+    connected: list[Cluster] = []
+    process_.health.ready_when("peer", lambda: bool(connected))
+    async with (
+        client.connect(settings.kubeconfig, user_agent=agent) as home,
+        peer.follow(home, settings.secret, user_agent=agent) as foreign,
+    ):
+        connected.append(foreign)
+        lease = Key(settings.identity.tenant_namespace, keys.REFLECTOR_LEASE)
+        election = Election(home, lease, settings.instance)
+        await election.lead(functools.partial(_reflect, settings, process_, home, foreign))
+
+
+async def _reflect(settings: Settings, process_: Process, home: Cluster, foreign: Cluster) -> None:
+    """Reflect while we lead: nobody else does for this provider."""
+    loops, recorders = _loops(settings, home)
+    namespaces = Namespaces(settings.identity, loops, home, foreign)
+    process_.health.ready_when("namespaces", namespaces.maps.synced.is_set)
+    process_.health.alive_when("workers", namespaces.is_alive)
+    try:
+        await namespaces.run(*(recorder.run() for recorder in recorders))
+    finally:
+        process_.health.ready_when("namespaces", lambda: True)  # who stands by is ready too
+        process_.health.alive_when("workers", lambda: True)
+
+
+def _loops(settings: Settings, home: Cluster) -> tuple[list[KindLoop], list[Recorder]]:
+    loops, recorders = [], []
+    for kind, workers in settings.workers.items():
+        if workers:
+            recorder = Recorder(home, f"liqo-{kind}-reflection", settings.instance)
+            rules = Rules(settings.policies[kind], settings.twins)
+            loops.append(KindLoop(kind, rules, functools.partial(recorder.event, kind), workers))
+            recorders.append(recorder)
+    return loops, recorders
+
+
+def settings(argv: Sequence[str] | None, *, instance: str) -> Settings:
+    """Return what the flags ``argv`` say; ``instance`` is the pod, by default the node."""
+    given = _parser().parse_args(argv)
+    identity = Identity(given.home_cluster_id, given.foreign_cluster_id, given.tenant_namespace)
+    hidden = Filter(_items(given.labels_not_reflected), _items(given.annotations_not_reflected))
+    return Settings(
+        nodename=given.nodename,
+        identity=identity,
+        secret=Key(given.tenant_namespace, given.foreign_kubeconfig_secret_name),
+        instance=instance or given.nodename,
+        kubeconfig=given.kubeconfig,
+        health_port=given.health_port,
+        workers={kind: getattr(given, f"{kind}_reflection_workers") for kind in FORGES},
+        policies={kind: getattr(given, f"{kind}_reflection_type") for kind in FORGES},
+        twins=TwinSettings(
+            hidden, given.enable_load_balancer, given.remote_real_load_balancer_class_name
+        ),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {NAME}",
+        description="Keep the ConfigMaps, Secrets and Services of offloaded namespaces on a "
+        "provider as they are here. Of all virtual nodes of a provider one does, by Lease.",
+    )
+    add = parser.add_argument
+    add("--nodename", required=True, help="name of the virtual node")
+    add("--tenant-namespace", required=True, help="where the VirtualNode and its Secret are")
+    add("--liqo-namespace", default=keys.LIQO_NAMESPACE, help="where pyliqo is installed")
+    add("--home-cluster-id", required=True, help="cluster ID of this cluster")
+    add("--foreign-cluster-id", required=True, help="cluster ID of the provider")
+    add(
+        "--foreign-kubeconfig-secret-name",
+        required=True,
+        help="Secret in the tenant namespace with the kubeconfig for the provider",
+    )
+    add(
+        "--kubeconfig",
+        "--home-kubeconfig",
+        type=Path,
+        default=os.environ.get("KUBECONFIG"),
+        help="kubeconfig of this cluster; in a pod its service account",
+    )
+    add("--health-port", type=int, default=HEALTH_PORT, help="of /healthz /readyz /metrics")
+    _add_kinds(parser)
+    _add_twins(parser)
+    return parser
+
+
+def _add_kinds(parser: argparse.ArgumentParser) -> None:
+    for kind in FORGES:
+        parser.add_argument(
+            f"--{kind}-reflection-workers",
+            type=_count,
+            default=WORKERS,
+            help=f"how many {kind}s at once, 0 for none at all (default {WORKERS})",
+        )
+        parser.add_argument(
+            f"--{kind}-reflection-type",
+            type=_policy,
+            default=Policy.DENY_LIST,
+            help=f"which {kind}s: {_POLICIES} (default {Policy.DENY_LIST.value})",
+        )
+
+
+def _add_twins(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    switch: dict[str, Any] = {"type": _switch, "nargs": "?", "const": True, "default": False}
+    add("--enable-load-balancer", **switch, help="set the class of load balancers")
+    add("--remote-real-load-balancer-class-name", default="", help="their class on the provider")
+    several: dict[str, Any] = {"action": "append", "default": [], "metavar": "KEY,..."}
+    add("--labels-not-reflected", **several, help="labels that stay here")
+    add("--annotations-not-reflected", **several, help="annotations that stay here")
+
+
+def _policy(text: str) -> Policy:
+    if text not in {policy.value for policy in SUPPORTED}:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {_POLICIES}")
+    return Policy(text)
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no count")
+    return int(text)
+
+
+def _items(texts: Sequence[str]) -> frozenset[str]:
+    return frozenset(part.strip() for text in texts for part in text.split(",") if part.strip())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

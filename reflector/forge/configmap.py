@@ -1,0 +1,34 @@
+"""The twin of a ConfigMap; the one with the cluster's root certificates goes by another name."""
+
+from typing import Final
+
+from apis import keys, naming, objects
+from apis.objects import Object
+from apis.pairs import Pair
+from reflector.forge import twins
+
+FIELDS: Final = ("data", "binaryData", "immutable")
+
+
+def remote(local: Object, pair: Pair, settings: twins.Settings) -> Object:
+    """Return the twin of the ConfigMap ``local``.
+
+    Source: behaviour.md 6.4.
+    """
+    twin = twins.of(keys.CONFIG_MAP, local, pair, settings, keep=FIELDS)
+    twin["metadata"]["name"] = twin_name(objects.key_of(local).name, pair)
+    return twin
+
+
+def twin_name(name: str, pair: Pair) -> str:
+    """Return the name over there: the provider has a ``kube-root-ca.crt`` of its own."""
+    if name == keys.ROOT_CA_CONFIG_MAP:
+        return naming.root_ca_config_map(pair.origin)
+    return name
+
+
+def original_name(name: str, pair: Pair) -> str:
+    """Return the name at home of the twin ``name``."""
+    if name == naming.root_ca_config_map(pair.origin):
+        return keys.ROOT_CA_CONFIG_MAP
+    return name

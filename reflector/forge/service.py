@@ -1,0 +1,54 @@
+"""The twin of a Service: the provider allocates its addresses and ports itself."""
+
+from typing import Final
+
+from apis import keys, objects
+from apis.objects import Object
+from apis.pairs import Pair
+from reflector.forge import twins
+
+COPIED: Final = (
+    "type",
+    "selector",
+    "externalName",
+    "allocateLoadBalancerNodePorts",
+    "externalTrafficPolicy",
+    "internalTrafficPolicy",
+    "ipFamilyPolicy",
+    "loadBalancerSourceRanges",
+    "publishNotReadyAddresses",
+    "sessionAffinity",
+)
+PORT_FIELDS: Final = ("name", "port", "targetPort", "protocol", "appProtocol")
+HEADLESS: Final = "None"
+
+
+def remote(local: Object, pair: Pair, settings: twins.Settings) -> Object:
+    """Return the twin of the Service ``local``.
+
+    Source: behaviour.md 6.5.
+    """
+    have = local.get("spec") or {}
+    spec = {name: have[name] for name in COPIED if have.get(name) is not None}
+    force = objects.annotations(local).get(keys.FORCE_REMOTE_NODE_PORT, "").lower() == "true"
+    if have.get("ports"):
+        spec["ports"] = [_port(port, force_node_port=force) for port in have["ports"]]
+    if have.get("clusterIP") == HEADLESS:
+        spec["clusterIP"] = HEADLESS
+    spec |= _load_balancer_class(have, settings)
+    return twins.of(keys.SERVICE, local, pair, settings, spec=spec)
+
+
+def _port(port: Object, *, force_node_port: bool) -> Object:
+    """Return ``port`` for the provider: 0 asks for no node port, leaving it out for any."""
+    kept = {name: port[name] for name in PORT_FIELDS if port.get(name) is not None}
+    if not port.get("nodePort"):
+        return {**kept, "nodePort": 0}
+    return {**kept, "nodePort": port["nodePort"]} if force_node_port else kept
+
+
+def _load_balancer_class(spec: Object, settings: twins.Settings) -> Object:
+    offered = settings.enable_load_balancer and settings.load_balancer_class
+    if spec.get("type") == "LoadBalancer" and offered:
+        return {"loadBalancerClass": settings.load_balancer_class}
+    return {}

@@ -1,0 +1,136 @@
+"""What may leave home: policies, the protected set, and the metadata that stays. Pure.
+
+Source: behaviour.md 6.1-6.5; security.md B6, I5.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from apis import keys, objects
+from apis.objects import Key, Kind, Object
+from apis.offloading import ReflectionPolicy as Policy
+
+
+class ContradictionError(Exception):
+    """An object asks to be reflected and to be skipped; the message is for its author."""
+
+
+PROTECTED_SECRET_TYPES: Final = frozenset(
+    {"kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"}
+)
+HELM_TYPE_PREFIX: Final = "helm.sh/release"
+BUILT_IN_SERVICE: Final = Key("default", "kubernetes")
+
+NEVER_ANNOTATIONS: Final = frozenset(
+    {
+        keys.LAST_APPLIED,
+        "cloud.google.com/neg",
+        "cloud.google.com/neg-status",
+        "kubernetes.digitalocean.com/load-balancer-id",
+        "ingress.kubernetes.io/backends",
+        "ingress.kubernetes.io/forwarding-rule",
+        "ingress.kubernetes.io/target-proxy",
+        "ingress.kubernetes.io/url-map",
+        "metallb.universe.tf/address-pool",
+        "metallb.universe.tf/ip-allocated-from-pool",
+        "metallb.universe.tf/loadBalancerIPs",
+        "loadbalancer.openstack.org/load-balancer-id",
+    }
+)
+"""Written by controllers of this cluster for this cluster, or holding the whole object again."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which labels and annotations stay at home, besides ``NEVER_ANNOTATIONS``."""
+
+    labels_not_reflected: frozenset[str] = frozenset()
+    annotations_not_reflected: frozenset[str] = frozenset()
+
+    def labels(self, obj: Mapping[str, object]) -> dict[str, str]:
+        """Return the labels that may leave."""
+        return _without(objects.labels(obj), self.labels_not_reflected)
+
+    def annotations(self, obj: Mapping[str, object]) -> dict[str, str]:
+        """Return the annotations that may leave."""
+        return _without(objects.annotations(obj), self.annotations_not_reflected, NEVER_ANNOTATIONS)
+
+
+def is_protected(kind: Kind, obj: Object) -> bool:
+    """Whether ``obj`` never leaves, whatever policies and annotations say."""
+    if kind == keys.SECRET:
+        return _is_protected_type(str(obj.get("type") or "")) or is_pod_token(obj)
+    return kind == keys.SERVICE and objects.key_of(obj) == BUILT_IN_SERVICE
+
+
+def is_pod_token(obj: Object) -> bool:
+    """Whether it is a Secret with tokens requested for one offloaded pod.
+
+    The kubelet keeps those; at home they came from a consumer of this cluster.
+    """
+    return keys.SERVICE_ACCOUNT_NAME in objects.labels(
+        obj
+    ) and keys.FOR_POD_NAME in objects.annotations(obj)
+
+
+def reason_to_stay(kind: Kind, obj: Object, policy: Policy) -> str | None:
+    """Return why ``obj`` is not reflected, worded for its author; None when it is.
+
+    Raises:
+        ContradictionError: it carries both annotations and is of those that honour both.
+    """
+    if is_protected(kind, obj):
+        return f"{kind} {objects.key_of(obj)} is protected and never reflected"
+    if kind == keys.CONFIG_MAP and obj["metadata"]["name"] == keys.ROOT_CA_CONFIG_MAP:
+        return _root_ca(obj)
+    return _CHOICES[policy](obj)
+
+
+def _root_ca(obj: Object) -> str | None:
+    """Pods mount it without being asked, so only an explicit skip keeps it here."""
+    if _is_set(obj, keys.SKIP_REFLECTION) and _is_set(obj, keys.ALLOW_REFLECTION):
+        raise ContradictionError(
+            f"annotations {keys.SKIP_REFLECTION} and {keys.ALLOW_REFLECTION} contradict: remove one"
+        )
+    return _unless_denied(obj)
+
+
+def _unless_denied(obj: Object) -> str | None:
+    if _is_set(obj, keys.SKIP_REFLECTION):
+        return f"reflection disabled by annotation {keys.SKIP_REFLECTION}"
+    return None
+
+
+def _if_allowed(obj: Object) -> str | None:
+    if _is_set(obj, keys.ALLOW_REFLECTION):
+        return None
+    return f"reflection needs annotation {keys.ALLOW_REFLECTION} (policy AllowList)"
+
+
+def _always(_obj: Object) -> str | None:
+    return None
+
+
+_Choice: TypeAlias = Callable[[Object], str | None]
+_CHOICES: Final[dict[Policy, _Choice]] = {
+    Policy.DENY_LIST: _unless_denied,
+    Policy.ALLOW_LIST: _if_allowed,
+    Policy.CUSTOM: _always,  # these kinds have no rules of their own but the protected set
+}
+SUPPORTED: Final = tuple(_CHOICES)
+"""A policy of references (only what offloaded pods mention) will be one more row above."""
+
+
+def _is_set(obj: Object, annotation: str) -> bool:
+    value = objects.annotations(obj).get(annotation)
+    return value is not None and value.lower() != "false"
+
+
+def _is_protected_type(type_: str) -> bool:
+    return type_ in PROTECTED_SECRET_TYPES or type_.startswith(HELM_TYPE_PREFIX)
+
+
+def _without(entries: Mapping[str, str], *unwanted: Iterable[str]) -> dict[str, str]:
+    dropped = frozenset().union(*unwanted)
+    return {name: value for name, value in entries.items() if name not in dropped}

@@ -1,0 +1,218 @@
+"""Pairs of namespaces that come and go."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+from apis import keys
+from apis.objects import Key, Object, named
+from apis.offloading import ReflectionPolicy as Policy
+from apis.pairs import Pair
+from reflector.namespaces import Identity, KindLoop, Namespaces
+from reflector.reflection import FORGES, Rules
+from tests import factories
+from tests.fakes import FakeCluster
+
+TENANT = "liqo-tenant-milan"
+MAP = Key(TENANT, "milan")
+IDENTITY = Identity("rome", "milan", TENANT)
+WRITES = ("create", "apply", "patch", "patch_status", "delete", "post")
+WITHIN_S = 60.0
+
+
+def namespace_map(name: str = "milan", **replication: str) -> Object:
+    labels = {
+        "liqo.io/remote-cluster-id": "milan",
+        "liqo.io/replication": replication.get("replication", "true"),
+    }
+    return named(keys.NAMESPACE_MAP, Key(TENANT, name), metadata={"labels": labels}, spec={})
+
+
+async def offload(
+    home: FakeCluster, twins: Mapping[str, str | None], phase: str = "Accepted"
+) -> None:
+    """Say that the provider made ``twins``; None takes one back."""
+    current = {
+        local: remote and {"remoteNamespace": remote, "phase": phase}
+        for local, remote in twins.items()
+    }
+    await home.patch(keys.NAMESPACE_MAP, MAP, {"spec": {"desiredMapping": dict(twins)}})
+    await home.patch_status(keys.NAMESPACE_MAP, MAP, {"currentMapping": current})
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while not await holds():  # noqa: ASYNC110  # a cluster in a dict has no event to await
+            await asyncio.sleep(0.005)
+
+
+async def there(cluster: FakeCluster, namespace: str, name: str = "settings") -> bool:
+    return await cluster.get(keys.CONFIG_MAP, Key(namespace, name)) is not None
+
+
+def tell(*_: object) -> None:
+    """Drop what is told."""
+
+
+@contextlib.asynccontextmanager
+async def reflecting(home: FakeCluster, foreign: FakeCluster) -> AsyncIterator[Namespaces]:
+    loops = [KindLoop(kind, Rules(Policy.DENY_LIST), tell, 2) for kind in FORGES]
+    namespaces = Namespaces(IDENTITY, loops, home, foreign)
+    running = asyncio.create_task(namespaces.run())
+    try:
+        yield namespaces
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def world() -> tuple[FakeCluster, FakeCluster]:
+    home, foreign = FakeCluster(), FakeCluster()
+    await home.create(keys.NAMESPACE_MAP, namespace_map())
+    await home.create(keys.CONFIG_MAP, factories.config_map("foo"))
+    return home, foreign
+
+
+async def test_an_accepted_namespace_is_reflected_and_followed() -> None:
+    home, foreign = await world()
+    await offload(home, {"foo": "foo-rome"})
+
+    async with reflecting(home, foreign):
+        await eventually(lambda: there(foreign, "foo-rome"))
+        await home.create(keys.CONFIG_MAP, factories.config_map("foo", "later"))
+        await eventually(lambda: there(foreign, "foo-rome", "later"))
+
+
+async def test_nothing_leaves_before_the_provider_accepted() -> None:
+    home, foreign = await world()
+    await home.create(keys.CONFIG_MAP, factories.config_map("bar"))
+    await offload(home, {"foo": "foo-rome"}, phase="CreationLoopBackOff")
+
+    async with reflecting(home, foreign):
+        await home.create(keys.CONFIG_MAP, factories.config_map("foo", "more"))
+        await offload(home, {"bar": "bar-rome"})
+        await eventually(lambda: there(foreign, "bar-rome"))
+
+    assert {key.namespace for _, key in foreign.everything()} == {"bar-rome"}
+
+
+async def test_namespaces_that_are_not_offloaded_are_not_even_read() -> None:
+    home, foreign = await world()
+    await home.create(keys.SECRET, factories.secret("private"))
+    await offload(home, {"foo": "foo-rome"})
+
+    async with reflecting(home, foreign):
+        await eventually(lambda: there(foreign, "foo-rome"))
+
+    assert home.requests["list", "secrets"] == 1
+    assert foreign.requests["list", "secrets"] == 1
+    assert all(key.namespace == "foo-rome" for _, key in foreign.everything())
+
+
+async def test_drift_on_the_provider_is_repaired() -> None:
+    home, foreign = await world()
+    await offload(home, {"foo": "foo-rome"})
+
+    async with reflecting(home, foreign):
+        await eventually(lambda: there(foreign, "foo-rome"))
+        twin = await foreign.get(keys.CONFIG_MAP, Key("foo-rome", "settings"))
+        assert twin
+        await foreign.delete(
+            keys.CONFIG_MAP, Key("foo-rome", "settings"), uid=twin["metadata"]["uid"]
+        )
+        await eventually(lambda: there(foreign, "foo-rome"))
+
+
+async def test_leftovers_of_what_went_while_nobody_watched_are_removed() -> None:
+    home, foreign = await world()
+    pair = Pair("rome", "milan", "foo", "foo-rome")
+    labelled = {"metadata": {"labels": pair.labels()}}
+    for kind in FORGES:
+        await foreign.create(kind, named(kind, Key("foo-rome", "gone"), **labelled))
+    await foreign.create(keys.CONFIG_MAP, factories.config_map("foo-rome", "theirs"))
+    await offload(home, {"foo": "foo-rome"})
+
+    async def is_clean() -> bool:
+        return not any(key.name == "gone" for _, key in foreign.everything())
+
+    async with reflecting(home, foreign):
+        await eventually(is_clean)
+
+    assert await there(foreign, "foo-rome", "theirs")
+
+
+async def test_stopping_a_namespace_deletes_nothing() -> None:
+    home, foreign = await world()
+    await offload(home, {"foo": "foo-rome"})
+
+    async with reflecting(home, foreign) as namespaces:
+        await eventually(lambda: there(foreign, "foo-rome"))
+        await offload(home, {"foo": None})
+
+        async def is_stopped() -> bool:
+            return not namespaces.running
+
+        await eventually(is_stopped)
+        local = await home.get(keys.CONFIG_MAP, Key("foo", "settings"))
+        assert local
+        await home.delete(keys.CONFIG_MAP, Key("foo", "settings"), uid=local["metadata"]["uid"])
+
+    assert await there(foreign, "foo-rome")
+
+
+async def test_another_remote_name_starts_anew() -> None:
+    home, foreign = await world()
+    await offload(home, {"foo": "foo-rome"})
+
+    async with reflecting(home, foreign) as namespaces:
+        await eventually(lambda: there(foreign, "foo-rome"))
+        await offload(home, {"foo": "other"})
+        await eventually(lambda: there(foreign, "other"))
+
+        assert [pair.remote_namespace for pair in namespaces.running] == ["other"]
+
+
+async def test_the_map_of_the_other_direction_is_not_ours() -> None:
+    home, foreign = await world()
+    replica = namespace_map("rome", replication="false")
+    await home.create(keys.NAMESPACE_MAP, replica)
+    await offload(home, {"foo": "foo-rome"})
+
+    async with reflecting(home, foreign) as namespaces:
+        await eventually(lambda: there(foreign, "foo-rome"))
+
+        assert len(namespaces.running) == 1
+
+
+async def test_idle_it_neither_lists_nor_writes() -> None:
+    home, foreign = await world()
+    await home.create(keys.SERVICE, factories.service("foo"))
+    await home.create(keys.SECRET, factories.secret("foo"))
+    await offload(home, {"foo": "foo-rome"})
+
+    async def is_settled() -> bool:
+        return len(foreign.everything()) == len(FORGES)
+
+    async with reflecting(home, foreign):
+        await eventually(is_settled)
+        before = costs(home, foreign)
+        await home.create(keys.CONFIG_MAP, factories.config_map("foo", "last"))
+        await eventually(lambda: there(foreign, "foo-rome", "last"))
+        after = costs(home, foreign)
+
+    # The one ConfigMap was created here by the test, and applied there once.
+    assert {name: after[name] - before.get(name, 0) for name in after if after[name]} == {
+        **dict.fromkeys(before, 0),
+        "create configmaps": 1,
+        "apply configmaps": 1,
+    }
+
+
+def costs(*clusters: FakeCluster) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for cluster in clusters:
+        for (verb, plural), count in cluster.requests.items():
+            if verb in {*WRITES, "list"}:
+                name = f"{verb} {plural}"
+                found[name] = found.get(name, 0) + count
+    return found

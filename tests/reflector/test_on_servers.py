@@ -1,0 +1,171 @@
+"""The same on what a real API server makes of it: twins are in another namespace of one cluster."""
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Kind, Object, named
+from apis.pairs import Pair
+from kube import errors
+from kube.cluster import Cluster
+from kube.reconcile import TerminalError
+from reflector.reflection import FORGES, Ends, Reflection, Rules
+from tests import factories
+from tests.reflector import behind
+
+
+@pytest.fixture
+async def pair(cluster: Cluster, namespace: str) -> Pair:
+    remote = f"{namespace}-rome"
+    await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", remote)))
+    return Pair("rome", "milan", namespace, remote)
+
+
+def reflection(cluster: Cluster, pair: Pair, kind: Kind) -> Reflection:
+    return Reflection(kind, pair, Rules(), Ends(cluster, cluster, lambda *_: None))
+
+
+def original(kind: Kind, namespace: str) -> Object:
+    bodies: dict[Kind, Object] = {
+        keys.CONFIG_MAP: factories.config_map(namespace, "mine", a="1", b="2"),
+        keys.SECRET: factories.secret(namespace, "mine", a="eA=="),
+        keys.SERVICE: factories.service(namespace, "mine", type="NodePort"),
+    }
+    return bodies[kind]
+
+
+@pytest.mark.parametrize("kind", list(FORGES), ids=str)
+async def test_twice_is_once_and_a_restart_changes_nothing(
+    cluster: Cluster, pair: Pair, kind: Kind
+) -> None:
+    here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
+    await cluster.create(kind, original(kind, pair.local_namespace))
+    first = reflection(cluster, pair, kind)
+    await first.reconcile(here)
+    twin = await cluster.get_live(kind, there)
+
+    await first.reconcile(here)
+    await reflection(cluster, pair, kind).reconcile(here)
+
+    assert twin
+    assert pair.reflects(twin)
+    assert await cluster.get_live(kind, there) == twin
+
+
+@pytest.mark.parametrize("kind", list(FORGES), ids=str)
+async def test_changes_follow_and_drift_is_repaired(
+    cluster: Cluster, pair: Pair, kind: Kind
+) -> None:
+    here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
+    field = "spec" if kind == keys.SERVICE else "data"
+    change: Object = {"selector": {"app": "new"}} if kind == keys.SERVICE else {"a": "bmV3"}
+    drift: Object = {"selector": {"app": "bad"}} if kind == keys.SERVICE else {"a": "YmFk"}
+    await cluster.create(kind, original(kind, pair.local_namespace))
+    reflecting = reflection(cluster, pair, kind)
+    await reflecting.reconcile(here)
+
+    await cluster.patch(kind, here, {field: change})
+    await reflecting.reconcile(here)
+    followed = await cluster.get_live(kind, there)
+    await cluster.patch(kind, there, {field: drift, "metadata": {"labels": {"theirs": "1"}}})
+    await reflecting.reconcile(here)
+    repaired = await cluster.get_live(kind, there)
+
+    assert followed
+    assert repaired
+    assert change.items() <= followed[field].items()
+    assert repaired[field] == followed[field]
+    assert repaired["metadata"]["labels"] == {"theirs": "1", **pair.labels()}
+
+
+async def test_what_is_dropped_goes(cluster: Cluster, pair: Pair) -> None:
+    here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
+    await cluster.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP, pair.local_namespace))
+    reflecting = reflection(cluster, pair, keys.CONFIG_MAP)
+    await reflecting.reconcile(here)
+    await cluster.patch(keys.CONFIG_MAP, here, {"data": {"a": None}})
+
+    await reflecting.reconcile(here)
+
+    twin = await cluster.get_live(keys.CONFIG_MAP, there)
+    assert twin
+    assert twin["data"] == {"b": "2"}
+
+
+async def test_a_service_becomes_headless_free_of_node_ports(cluster: Cluster, pair: Pair) -> None:
+    here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
+    await cluster.create(keys.SERVICE, original(keys.SERVICE, pair.local_namespace))
+    reflecting = reflection(cluster, pair, keys.SERVICE)
+    await reflecting.reconcile(here)
+    await cluster.patch(keys.SERVICE, here, {"spec": {"type": "ClusterIP"}})
+
+    await reflecting.reconcile(here)
+
+    twin = await cluster.get_live(keys.SERVICE, there)
+    assert twin
+    assert twin["spec"]["type"] == "ClusterIP"
+    assert not twin["spec"]["ports"][0].get("nodePort")
+
+
+async def test_an_immutable_twin_is_refused_by_the_server(cluster: Cluster, pair: Pair) -> None:
+    here = Key(pair.local_namespace, "mine")
+    fixed = original(keys.CONFIG_MAP, pair.local_namespace) | {"immutable": True}
+    made = await cluster.create(keys.CONFIG_MAP, fixed)
+    await reflection(cluster, pair, keys.CONFIG_MAP).reconcile(here)
+    await cluster.delete(keys.CONFIG_MAP, here, uid=made["metadata"]["uid"])
+    await cluster.create(keys.CONFIG_MAP, fixed | {"data": {"a": "other"}})
+
+    with pytest.raises(TerminalError):
+        await reflection(cluster, pair, keys.CONFIG_MAP).reconcile(here)
+
+
+async def test_a_namesake_that_took_the_place_meanwhile_is_a_conflict(
+    cluster: Cluster, pair: Pair
+) -> None:
+    here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
+    await cluster.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP, pair.local_namespace))
+    await reflection(cluster, pair, keys.CONFIG_MAP).reconcile(here)
+    late = await behind.from_now_on(cluster, keys.CONFIG_MAP, pair.remote_namespace)
+    twin = await cluster.get_live(keys.CONFIG_MAP, there)
+    assert twin
+    await cluster.delete(keys.CONFIG_MAP, there, uid=twin["metadata"]["uid"])
+    theirs = await cluster.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, there))
+    await cluster.patch(keys.CONFIG_MAP, here, {"data": {"a": "3"}})
+    ends = Ends(cluster, late, lambda *_: None)
+
+    with pytest.raises(errors.ConflictError):
+        await Reflection(keys.CONFIG_MAP, pair, Rules(), ends).reconcile(here)
+
+    assert await cluster.get_live(keys.CONFIG_MAP, there) == theirs
+
+
+async def test_a_cache_that_is_behind_deletes_nothing(cluster: Cluster, pair: Pair) -> None:
+    here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
+    skipped = original(keys.CONFIG_MAP, pair.local_namespace)
+    skipped["metadata"]["annotations"] = {"liqo.io/skip-reflection": "true"}
+    await cluster.create(keys.CONFIG_MAP, skipped)
+    late = await behind.from_now_on(cluster, keys.CONFIG_MAP, pair.local_namespace)
+    unskip = {"metadata": {"annotations": {"liqo.io/skip-reflection": None}}}
+    await cluster.patch(keys.CONFIG_MAP, here, unskip)
+    await reflection(cluster, pair, keys.CONFIG_MAP).reconcile(here)
+    ends = Ends(late, cluster, lambda *_: None)
+
+    again_s = await Reflection(keys.CONFIG_MAP, pair, Rules(), ends).reconcile(here)
+
+    assert await cluster.get_live(keys.CONFIG_MAP, there)
+    assert again_s is not None
+
+
+async def test_skipping_and_deleting_remove_the_twin(cluster: Cluster, pair: Pair) -> None:
+    here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
+    made = await cluster.create(keys.SECRET, original(keys.SECRET, pair.local_namespace))
+    reflecting = reflection(cluster, pair, keys.SECRET)
+    for value, is_there in (("false", True), ("true", False), ("false", True)):
+        annotations = {"annotations": {"liqo.io/skip-reflection": value}}
+        await cluster.patch(keys.SECRET, here, {"metadata": annotations})
+        await reflecting.reconcile(here)
+        assert (await cluster.get_live(keys.SECRET, there) is not None) is is_there
+
+    await cluster.delete(keys.SECRET, here, uid=made["metadata"]["uid"])
+    await reflecting.reconcile(here)
+
+    assert await cluster.get_live(keys.SECRET, there) is None

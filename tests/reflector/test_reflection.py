@@ -1,0 +1,364 @@
+"""The one algorithm, on two clusters."""
+
+from typing import Any
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Kind, Object, named
+from apis.offloading import ReflectionPolicy as Policy
+from apis.pairs import Pair
+from kube import errors
+from kube.reconcile import TerminalError
+from reflector.forge.twins import Settings
+from reflector.policy import SUPPORTED, Filter
+from reflector.reflection import FORGES, Ends, Reflection, Rules
+from tests import factories
+from tests.fakes import FakeCluster
+
+PAIR = Pair("rome", "milan", "foo", "foo-rome")
+HERE = Key("foo", "mine")
+THERE = Key("foo-rome", "mine")
+WRITES = ("create", "apply", "patch", "patch_status", "delete", "post")
+SKIP = {"metadata": {"annotations": {"liqo.io/skip-reflection": "true"}}}
+
+
+class World:
+    """Two clusters, and what was told to authors."""
+
+    def __init__(self) -> None:
+        self.home, self.foreign = FakeCluster(), FakeCluster()
+        self.told: list[tuple[str, str, str]] = []
+
+    def reflection(
+        self,
+        kind: Kind = keys.CONFIG_MAP,
+        policy: Policy = Policy.DENY_LIST,
+        settings: Settings | None = None,
+    ) -> Reflection:
+        ends = Ends(self.home, self.foreign, self._tell)
+        return Reflection(kind, PAIR, Rules(policy, settings or Settings()), ends)
+
+    def writes(self) -> int:
+        return sum(
+            count
+            for cluster in (self.home, self.foreign)
+            for (verb, _), count in cluster.requests.items()
+            if verb in WRITES
+        )
+
+    def reasons(self) -> list[tuple[str, str]]:
+        return [(type_, reason) for type_, reason, _ in self.told]
+
+    def _tell(self, obj: Object, type_: str, reason: str, message: str) -> None:
+        self.told.append((type_, reason, message))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def original(kind: Kind, **rest: Any) -> Object:
+    bodies: dict[Kind, Object] = {
+        keys.CONFIG_MAP: factories.config_map("foo", "mine", a="1", b="2"),
+        keys.SECRET: factories.secret("foo", "mine", a="eA=="),
+        keys.SERVICE: factories.service("foo", "mine"),
+    }
+    return {**bodies[kind], **rest}
+
+
+@pytest.mark.parametrize("kind", list(FORGES), ids=str)
+async def test_a_new_object_gets_a_twin_by_one_write(world: World, kind: Kind) -> None:
+    await world.home.create(kind, original(kind))
+    before = world.writes()
+
+    await world.reflection(kind).reconcile(HERE)
+
+    twin = await world.foreign.get(kind, THERE)
+    assert twin
+    assert PAIR.reflects(twin)
+    assert world.writes() == before + 1
+    assert world.reasons() == [("Normal", "SuccessfulReflection")]
+
+
+@pytest.mark.parametrize("kind", list(FORGES), ids=str)
+async def test_twice_is_once(world: World, kind: Kind) -> None:
+    await world.home.create(kind, original(kind))
+    reflection = world.reflection(kind)
+    await reflection.reconcile(HERE)
+    before, told = world.writes(), list(world.told)
+
+    await reflection.reconcile(HERE)
+
+    assert world.writes() == before
+    assert world.told == told
+
+
+@pytest.mark.parametrize("kind", [keys.CONFIG_MAP, keys.SECRET], ids=str)
+async def test_a_restart_writes_nothing(world: World, kind: Kind) -> None:
+    await world.home.create(kind, original(kind))
+    await world.reflection(kind).reconcile(HERE)
+    before, told = world.writes(), list(world.told)
+
+    await world.reflection(kind).reconcile(HERE)
+
+    assert world.writes() == before
+    assert world.told == told
+
+
+@pytest.mark.parametrize("kind", list(FORGES), ids=str)
+async def test_what_goes_at_home_goes_there(world: World, kind: Kind) -> None:
+    made = await world.home.create(kind, original(kind))
+    reflection = world.reflection(kind)
+    await reflection.reconcile(HERE)
+    await world.home.delete(kind, HERE, uid=made["metadata"]["uid"])
+    before = world.writes()
+
+    await reflection.reconcile(HERE)
+
+    assert await world.foreign.get(kind, THERE) is None
+    assert world.writes() == before + 1
+
+
+async def test_changes_follow_and_what_is_dropped_goes(world: World) -> None:
+    await world.home.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP))
+    reflection = world.reflection()
+    await reflection.reconcile(HERE)
+    changes = {"data": {"a": "3", "b": None}, "metadata": {"labels": {"tier": "front"}}}
+    await world.home.patch(keys.CONFIG_MAP, HERE, changes)
+    before = world.writes()
+
+    await reflection.reconcile(HERE)
+
+    twin = await world.foreign.get(keys.CONFIG_MAP, THERE)
+    assert twin
+    assert twin["data"] == {"a": "3"}
+    assert twin["metadata"]["labels"] == {"tier": "front", **PAIR.labels()}
+    assert world.writes() == before + 1
+
+
+@pytest.mark.parametrize("kind", list(FORGES), ids=str)
+async def test_drift_is_repaired(world: World, kind: Kind) -> None:
+    await world.home.create(kind, original(kind))
+    reflection = world.reflection(kind)
+    await reflection.reconcile(HERE)
+    field = "spec" if kind == keys.SERVICE else "data"
+    drift = {"selector": {"app": "other"}} if kind == keys.SERVICE else {"a": "b3RoZXI="}
+    await world.foreign.patch(kind, THERE, {field: drift})
+
+    await reflection.reconcile(HERE)
+
+    twin, local = await world.foreign.get(kind, THERE), await world.home.get(kind, HERE)
+    assert twin
+    assert local
+    name = next(iter(drift))
+    assert twin[field][name] == local[field][name]
+
+
+async def test_a_deleted_twin_is_restored(world: World) -> None:
+    await world.home.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP))
+    reflection = world.reflection()
+    await reflection.reconcile(HERE)
+    twin = await world.foreign.get(keys.CONFIG_MAP, THERE)
+    assert twin
+    await world.foreign.delete(keys.CONFIG_MAP, THERE, uid=twin["metadata"]["uid"])
+
+    await reflection.reconcile(HERE)
+
+    assert await world.foreign.get(keys.CONFIG_MAP, THERE)
+
+
+async def test_what_the_provider_adds_stays_and_costs_no_write_a_look(world: World) -> None:
+    await world.home.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP))
+    reflection = world.reflection()
+    await reflection.reconcile(HERE)
+    await world.foreign.patch(keys.CONFIG_MAP, THERE, {"metadata": {"labels": {"theirs": "1"}}})
+    await reflection.reconcile(HERE)
+    before = world.writes()
+
+    for _ in range(100):
+        await reflection.reconcile(HERE)
+
+    twin = await world.foreign.get(keys.CONFIG_MAP, THERE)
+    assert twin
+    assert twin["metadata"]["labels"]["theirs"] == "1"
+    assert world.writes() == before
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["original", "no original"])
+@pytest.mark.parametrize(
+    "labels",
+    [{}, {"offloading.liqo.io/origin": "naples", "offloading.liqo.io/destination": "milan"}],
+    ids=["unlabelled", "another consumer's"],
+)
+async def test_somebody_elses_object_is_not_touched(
+    world: World, *, labels: dict[str, str], is_there: bool
+) -> None:
+    theirs = named(keys.CONFIG_MAP, THERE, metadata={"labels": labels}, data={"theirs": "1"})
+    before = await world.foreign.create(keys.CONFIG_MAP, theirs)
+    if is_there:
+        await world.home.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP))
+    writes = world.writes()
+
+    again_s = await world.reflection().reconcile(HERE)
+
+    assert await world.foreign.get(keys.CONFIG_MAP, THERE) == before
+    assert world.writes() == writes
+    assert world.reasons() == ([("Warning", "FailedReflection")] if is_there else [])
+    assert (again_s is not None) is is_there
+
+
+async def test_tokens_that_the_kubelet_keeps_are_not_touched(world: World) -> None:
+    metadata = {
+        "labels": {**PAIR.labels(), "offloading.liqo.io/service-account-name": "default"},
+        "annotations": {"offloading.liqo.io/service-account-for-pod-name": "web"},
+    }
+    await world.foreign.create(keys.SECRET, named(keys.SECRET, THERE, metadata=metadata))
+
+    await world.reflection(keys.SECRET).reconcile(HERE)
+
+    assert await world.foreign.get(keys.SECRET, THERE)
+
+
+async def test_skipping_later_removes_the_twin_and_says_so_once(world: World) -> None:
+    await world.home.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP))
+    reflection = world.reflection()
+    await reflection.reconcile(HERE)
+    await world.home.patch(keys.CONFIG_MAP, HERE, SKIP)
+
+    await reflection.reconcile(HERE)
+    await reflection.reconcile(HERE)
+
+    assert await world.foreign.get(keys.CONFIG_MAP, THERE) is None
+    assert world.reasons()[1:] == [("Normal", "ReflectionDisabled")]
+
+
+async def test_unskipping_brings_it_back(world: World) -> None:
+    await world.home.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP))
+    await world.home.patch(keys.CONFIG_MAP, HERE, SKIP)
+    reflection = world.reflection()
+    await reflection.reconcile(HERE)
+    await world.home.patch(
+        keys.CONFIG_MAP, HERE, {"metadata": {"annotations": {"liqo.io/skip-reflection": "false"}}}
+    )
+
+    await reflection.reconcile(HERE)
+
+    assert await world.foreign.get(keys.CONFIG_MAP, THERE)
+
+
+async def test_under_allow_list_only_what_asks_for_it_leaves(world: World) -> None:
+    await world.home.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP))
+    reflection = world.reflection(policy=Policy.ALLOW_LIST)
+
+    await reflection.reconcile(HERE)
+    assert await world.foreign.get(keys.CONFIG_MAP, THERE) is None
+
+    asks = {"metadata": {"annotations": {"liqo.io/allow-reflection": "true"}}}
+    await world.home.patch(keys.CONFIG_MAP, HERE, asks)
+    await reflection.reconcile(HERE)
+    assert await world.foreign.get(keys.CONFIG_MAP, THERE)
+
+
+@pytest.mark.parametrize("policy", SUPPORTED)
+@pytest.mark.parametrize(
+    "type_",
+    ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"],
+)
+async def test_protected_secrets_are_never_sent_nor_talked_about(
+    world: World, policy: Policy, type_: str
+) -> None:
+    canary = original(keys.SECRET, type=type_, data={"token": "Y2FuYXJ5"})
+    canary["metadata"]["annotations"] = {"liqo.io/allow-reflection": "true"}
+    await world.home.create(keys.SECRET, canary)
+
+    await world.reflection(keys.SECRET, policy).reconcile(HERE)
+
+    assert world.foreign.everything() == {}
+    assert not any(verb in WRITES for verb, _ in world.foreign.requests)
+    assert world.told == []
+
+
+async def test_last_applied_and_managed_fields_are_never_sent(world: World) -> None:
+    canary = original(keys.SECRET)
+    canary["metadata"]["annotations"] = {keys.LAST_APPLIED: "canary", "mine": "1"}
+    await world.home.create(keys.SECRET, canary)
+
+    await world.reflection(keys.SECRET).reconcile(HERE)
+
+    twin = await world.foreign.get(keys.SECRET, THERE)
+    assert twin
+    assert twin["metadata"]["annotations"] == {"mine": "1"}
+
+
+async def test_hidden_labels_go_when_they_become_hidden(world: World) -> None:
+    asked = original(keys.CONFIG_MAP)
+    asked["metadata"]["labels"] = {"team": "a", "app": "web"}
+    await world.home.create(keys.CONFIG_MAP, asked)
+    await world.reflection().reconcile(HERE)
+
+    settings = Settings(Filter(frozenset({"team"})))
+    await world.reflection(settings=settings).reconcile(HERE)
+
+    twin = await world.foreign.get(keys.CONFIG_MAP, THERE)
+    assert twin
+    assert twin["metadata"]["labels"] == {"app": "web", **PAIR.labels()}
+
+
+async def test_the_root_certificates_have_their_own_name(world: World) -> None:
+    root = factories.config_map("foo", "kube-root-ca.crt", **{"ca.crt": "PEM"})
+    await world.home.create(keys.CONFIG_MAP, root)
+    reflection = world.reflection(policy=Policy.ALLOW_LIST)
+    twin = Key("foo-rome", "kube-root-ca.crt.rome")
+
+    await reflection.reconcile(Key("foo", "kube-root-ca.crt"))
+
+    assert await world.foreign.get(keys.CONFIG_MAP, twin)
+    assert reflection.original_of(twin) == Key("foo", "kube-root-ca.crt")
+
+
+async def test_contradictory_annotations_are_told_to_the_author(world: World) -> None:
+    root = factories.config_map("foo", "kube-root-ca.crt")
+    both = {"liqo.io/skip-reflection": "true", "liqo.io/allow-reflection": "true"}
+    root["metadata"]["annotations"] = both
+    await world.home.create(keys.CONFIG_MAP, root)
+
+    with pytest.raises(TerminalError, match="contradict"):
+        await world.reflection().reconcile(Key("foo", "kube-root-ca.crt"))
+
+    assert world.reasons() == [("Warning", "FailedReflection")]
+
+
+async def test_an_immutable_twin_is_told_and_not_retried(world: World) -> None:
+    fixed = original(keys.CONFIG_MAP, immutable=True)
+    made = await world.home.create(keys.CONFIG_MAP, fixed)
+    await world.reflection().reconcile(HERE)
+    await world.home.delete(keys.CONFIG_MAP, HERE, uid=made["metadata"]["uid"])
+    await world.home.create(keys.CONFIG_MAP, {**fixed, "data": {"a": "other"}})
+
+    with pytest.raises(TerminalError, match="immutable"):
+        await world.reflection().reconcile(HERE)
+
+    assert world.reasons()[-1] == ("Warning", "FailedReflection")
+
+
+async def test_while_the_twin_namespace_goes_it_waits_quietly(world: World) -> None:
+    await world.home.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP))
+    message = "unable to create new content in namespace foo-rome because it is being terminated"
+    world.foreign.fail("apply", errors.refusal(403, {"message": message}))
+
+    again_s = await world.reflection().reconcile(HERE)
+
+    assert again_s is not None
+    assert world.told == []
+
+
+async def test_missing_rights_are_told_and_retried(world: World) -> None:
+    await world.home.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP))
+    world.foreign.fail("apply", errors.refusal(403, {"message": "user cannot patch configmaps"}))
+
+    with pytest.raises(errors.ForbiddenError):
+        await world.reflection().reconcile(HERE)
+
+    assert world.reasons() == [("Warning", "FailedReflection")]
