@@ -1,0 +1,48 @@
+"""``liqoctl``, ``kubectl liqo``, ``python -m liqoctl``."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from liqoctl import options
+from liqoctl.commands.offload import offload, unoffload
+from liqoctl.commands.version import version
+from liqoctl.commands.virtualnode import create, delete
+from liqoctl.options import Session
+
+EXAMPLES = options.examples(
+    "liqoctl create virtualnode milan --remote-cluster-id milan --kubeconfig-secret-name milan",
+    "liqoctl offload namespace foo",
+    "liqoctl unoffload namespace foo",
+    "kubectl liqo offload namespace foo -l region=europe",
+)
+
+
+@click.group(cls=options.AliasGroup, context_settings=options.CONTEXT, epilog=EXAMPLES)
+@options.global_flags
+def cli(session: Session) -> None:
+    """Extend this cluster over others: virtual nodes, offloaded namespaces.
+
+    Data goes to stdout, progress to stderr. Exit status: 0 done, 1 not done, 2 wrong usage.
+    """
+
+
+for command in (create, delete, offload, unoffload, version):
+    cli.add_command(command)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status: 0 done, 1 not done, 2 wrong usage."""
+    plugin = Path(sys.argv[0]).name.startswith("kubectl-")
+    name = "kubectl liqo" if plugin else "liqoctl"
+    try:
+        cli.main(args=None if argv is None else list(argv), prog_name=name)
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The commands as click sees them: flags, help with examples, no cluster."""

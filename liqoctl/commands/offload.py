@@ -1,0 +1,145 @@
+"""``liqoctl offload`` and ``liqoctl unoffload``."""
+
+import functools
+
+import click
+
+from liqoctl import options
+from liqoctl.forge import offloading as forge
+from liqoctl.options import Session
+
+ALIASES = {"ns": "namespace", "namespaces": "namespace"}
+
+
+@click.group(
+    cls=options.AliasGroup,
+    aliases=ALIASES,
+    epilog=options.examples("liqoctl offload namespace foo"),
+)
+def offload() -> None:
+    """Let namespaces extend over other clusters."""
+
+
+@click.group(
+    cls=options.AliasGroup,
+    aliases=ALIASES,
+    epilog=options.examples("liqoctl unoffload namespace foo --dry-run"),
+)
+def unoffload() -> None:
+    """Take offloaded namespaces back."""
+
+
+OFFLOAD_EXAMPLES = options.examples(
+    "liqoctl offload namespace foo",
+    "liqoctl offload namespace foo bar --pod-offloading-strategy Remote",
+    "liqoctl offload namespace foo --namespace-mapping-strategy EnforceSameName",
+    "liqoctl offload namespace foo -l 'region in (europe,us-west), !staging'",
+    "liqoctl offload ns --ns-selector team=web --timeout 1m",
+    "liqoctl offload namespace foo -o yaml > offloading.yaml",
+)
+
+
+@offload.command("namespace", epilog=OFFLOAD_EXAMPLES)
+@click.argument("names", metavar="NAME...", nargs=-1)
+@click.option(
+    "--namespace-mapping-strategy",
+    "mapping",
+    type=click.Choice(forge.MAPPING_STRATEGIES),
+    default="DefaultName",
+    show_default=True,
+    help="How the namespaces on the other clusters are called: NAME-<this cluster's ID>, NAME, "
+    "or as --remote-namespace-name says.",
+)
+@click.option(
+    "--pod-offloading-strategy",
+    "pods",
+    type=click.Choice(forge.POD_STRATEGIES),
+    default="LocalAndRemote",
+    show_default=True,
+    help="Where pods may run.",
+)
+@click.option(
+    "--remote-namespace-name",
+    "remote_name",
+    default="",
+    help="Name on the other clusters, with --namespace-mapping-strategy SelectedName.",
+)
+@click.option(
+    "-l",
+    "--selector",
+    "selectors",
+    multiple=True,
+    help="Which clusters, by the labels of their virtual nodes. Given several times, a cluster "
+    "that meets one of them is selected.  [default: every cluster]",
+)
+@click.option("--ns-selector", help="Offload the namespaces with these labels too.")
+@click.option(
+    "--timeout", type=options.Duration(), default="20s", show_default=True, help="How long to wait."
+)
+@options.OUTPUT
+@options.global_flags
+def offload_namespace(
+    names: tuple[str, ...],
+    ns_selector: str | None,
+    timeout: float,
+    output: str | None,
+    session: Session,
+    **given: object,
+) -> None:
+    """Offload namespaces: pods in them may run on other clusters.
+
+    Makes or updates the NamespaceOffloading of each and waits until the namespaces on the selected
+    clusters are there.
+    """
+    wanted = forge.Wanted(metadata=session.metadata, **given)  # type: ignore[arg-type]  # click's
+    _check(names, ns_selector, wanted)
+    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
+
+    chosen = cli.Chosen(names, ns_selector)
+    cli.offload(session, chosen, wanted, timeout_s=timeout, output=output)
+
+
+def _check(names: tuple[str, ...], ns_selector: str | None, wanted: forge.Wanted) -> None:
+    if not names and ns_selector is None:
+        raise click.UsageError("name a namespace, or give --ns-selector")
+    if wanted.mapping == "SelectedName" and not wanted.remote_name:
+        raise click.UsageError("SelectedName needs --remote-namespace-name")
+    try:
+        forge.manifest("any", wanted)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--selector") from error
+
+
+UNOFFLOAD_EXAMPLES = options.examples(
+    "liqoctl unoffload namespace foo --dry-run",
+    "liqoctl unoffload namespace foo",
+    "liqoctl unoffload ns foo bar --skip-confirm --timeout 5m",
+)
+
+
+@unoffload.command("namespace", epilog=UNOFFLOAD_EXAMPLES)
+@click.argument("names", metavar="NAME...", nargs=-1)
+@click.option("--ns-selector", help="Take back the namespaces with these labels too.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be destroyed.")
+@click.option(
+    "--timeout", type=options.Duration(), default="2m", show_default=True, help="How long to wait."
+)
+@options.global_flags
+def unoffload_namespace(
+    names: tuple[str, ...],
+    ns_selector: str | None,
+    dry_run: bool,  # noqa: FBT001  # click passes it by name
+    timeout: float,
+    session: Session,
+) -> None:
+    """Take namespaces back: their twins on other clusters go, with everything in them.
+
+    Pods that ran there end, and their owners replace them here. Says what goes and asks first.
+    """
+    if not names and ns_selector is None:
+        raise click.UsageError("name a namespace, or give --ns-selector")
+    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
+
+    confirm = functools.partial(options.confirm, session)
+    removal = cli.Removal(dry_run=dry_run, confirm=confirm, timeout_s=timeout)
+    cli.unoffload(session, cli.Chosen(names, ns_selector), removal)

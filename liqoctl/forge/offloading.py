@@ -1,0 +1,116 @@
+"""The NamespaceOffloading that flags ask for, and what its status means to its author. Pure.
+
+Source: behaviour.md 1.1, 7.2, 7.3.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from apis import keys, labelselector
+from apis.objects import Key, Object
+from liqoctl.forge import manifests
+
+MAPPING_STRATEGIES: Final = ("DefaultName", "EnforceSameName", "SelectedName")
+POD_STRATEGIES: Final = ("LocalAndRemote", "Local", "Remote")
+TIGHTENED: Final = (
+    "the new pod offloading strategy is stricter than the current one: "
+    "pods that violate it and already run are not evicted"
+)
+
+
+class Outcome(Enum):
+    """How far an offloading is."""
+
+    READY = "ready"
+    NOTHING_SELECTED = "nothing selected"
+    FAILED = "failed"
+    WAITING = "waiting"
+
+
+_OUTCOMES: Final = {
+    "Ready": Outcome.READY,
+    "NoClusterSelected": Outcome.NOTHING_SELECTED,
+    "SomeFailed": Outcome.FAILED,
+    "AllFailed": Outcome.FAILED,
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the flags say; each selector becomes one term, and any term will do."""
+
+    mapping: str = "DefaultName"
+    pods: str = "LocalAndRemote"
+    remote_name: str = ""
+    selectors: Sequence[str] = ()
+    metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Labels and annotations that all objects get."""
+
+
+def manifest(namespace: str, wanted: Wanted) -> Object:
+    """Return the NamespaceOffloading of ``namespace``.
+
+    Raises:
+        ValueError: a selector is none.
+    """
+    spec: Object = {
+        "namespaceMappingStrategy": wanted.mapping,
+        "podOffloadingStrategy": wanted.pods,
+    }
+    if wanted.remote_name:
+        spec["remoteNamespaceName"] = wanted.remote_name
+    if wanted.selectors:
+        terms = [labelselector.to_term(labelselector.parse(text)) for text in wanted.selectors]
+        spec["clusterSelector"] = {"nodeSelectorTerms": terms}
+    where = Key(namespace, keys.OFFLOADING_NAME)
+    return manifests.made(keys.NAMESPACE_OFFLOADING, where, spec, wanted.metadata)
+
+
+def is_tightened(existing: Object, wanted: Object) -> bool:
+    """Whether pods that run now may violate what is ``wanted``."""
+    before = existing["spec"].get("podOffloadingStrategy")
+    after = wanted["spec"]["podOffloadingStrategy"]
+    return after not in {before, "LocalAndRemote"}
+
+
+def outcome(offloading: Object) -> Outcome:
+    """Return how far the generation that was asked for is."""
+    status = offloading.get("status") or {}
+    if status.get("observedGeneration") != offloading["metadata"].get("generation"):
+        return Outcome.WAITING
+    return _OUTCOMES.get(status.get("offloadingPhase", ""), Outcome.WAITING)
+
+
+def phase(offloading: Object) -> str:
+    """Return the phase that the status tells, for messages."""
+    return (offloading.get("status") or {}).get("offloadingPhase") or "none yet"
+
+
+def conditions(offloading: Object) -> list[str]:
+    """Return one line for each condition of a cluster that is not as it should be."""
+    found = (offloading.get("status") or {}).get("remoteNamespacesConditions") or {}
+    return [
+        f"{cluster}: {condition['type']}={condition['status']}, {_because(condition)}"
+        for cluster in sorted(found)
+        for condition in found[cluster] or []
+        if condition["type"] == "Ready" and condition["status"] != "True"
+    ]
+
+
+def twins(offloading: Object) -> list[tuple[str, str]]:
+    """Return the (cluster, remote namespace) pairs that removing ``offloading`` destroys."""
+    status = offloading.get("status") or {}
+    found = status.get("remoteNamespacesConditions") or {}
+    name = str(status.get("remoteNamespaceName") or "")
+    return [(cluster, name) for cluster in sorted(found) if _exists(found[cluster] or [])]
+
+
+def _exists(cluster: list[Object]) -> bool:
+    return any(condition["type"] == "Ready" for condition in cluster)
+
+
+def _because(condition: Object) -> str:
+    reason, message = condition.get("reason") or "no reason", condition.get("message")
+    return f"{reason} ({message})" if message else str(reason)

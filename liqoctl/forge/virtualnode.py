@@ -1,0 +1,117 @@
+"""The VirtualNode that flags, or a ResourceSlice, ask for. Pure.
+
+Source: behaviour.md 1.3, 4.7, 7.6.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from apis import keys, naming, objects
+from apis.objects import Key, Object
+from liqoctl.forge import manifests
+
+_CLASSES: Final = ("storageClasses", "ingressClasses", "loadBalancerClasses")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the flags say."""
+
+    name: str
+    namespace: str
+    cluster_id: str
+    create_node: bool = True
+    disable_network_check: bool = False
+    kubeconfig_secret: str = ""
+    slice_name: str = ""
+    template: Key | None = None
+    hard: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By field: ``storageClasses``, ``ingressClasses``, ``loadBalancerClasses``."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    runtime_class: str = ""
+    metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Labels and annotations that all objects get."""
+
+
+def from_flags(wanted: Wanted) -> Object:
+    """Return the VirtualNode whose resources and classes the flags give."""
+    spec = _spec(wanted, {"name": wanted.kubeconfig_secret})
+    spec["resourceQuota"] = {"hard": dict(wanted.hard)}
+    for name in _CLASSES:
+        if wanted.classes.get(name):
+            spec[name] = _classes(name, wanted.classes[name])
+    return _virtual_node(wanted, spec)
+
+
+def from_slice(wanted: Wanted, resource_slice: Object) -> Object:
+    """Return the VirtualNode whose resources and classes the provider granted.
+
+    Raises:
+        ValueError: nothing is granted yet.
+    """
+    status = resource_slice.get("status") or {}
+    if not status.get("resources"):
+        where = objects.key_of(resource_slice)
+        raise ValueError(f"resourceslice {where} has no resources granted yet: wait, then retry")
+    spec = _spec(wanted, {"name": f"kubeconfig-resourceslice-{wanted.slice_name}"})
+    spec["resourceQuota"] = {"hard": dict(status["resources"])}
+    spec |= {name: status[name] for name in _CLASSES if status.get(name)}
+    labels = {**(status.get("nodeLabels") or {}), **wanted.labels}
+    selector = {**(status.get("nodeSelector") or {}), **wanted.node_selector}
+    return _virtual_node(replace(wanted, labels=labels, node_selector=selector), spec)
+
+
+def _spec(wanted: Wanted, secret: Object) -> Object:
+    spec: Object = {
+        "clusterID": wanted.cluster_id,
+        "createNode": wanted.create_node,
+        "disableNetworkCheck": wanted.disable_network_check,
+        "kubeconfigSecretRef": secret,
+    }
+    if wanted.template:
+        namespace, name = wanted.template
+        spec["vkOptionsTemplateRef"] = {"name": name, "namespace": namespace}
+    return spec
+
+
+def _virtual_node(wanted: Wanted, spec: Object) -> Object:
+    if wanted.labels:
+        spec["labels"] = dict(wanted.labels)
+    patch: Object = {"nodeSelector": dict(wanted.node_selector)} if wanted.node_selector else {}
+    if wanted.runtime_class:
+        patch["runtimeClassName"] = wanted.runtime_class
+    if patch:
+        spec["offloadingPatch"] = patch
+    labels = {**wanted.metadata.get("labels", {}), **_labels(wanted)}
+    where = Key(wanted.namespace, wanted.name)
+    return manifests.made(keys.VIRTUAL_NODE, where, spec, {**wanted.metadata, "labels": labels})
+
+
+def _labels(wanted: Wanted) -> dict[str, str]:
+    labels = {keys.REMOTE_CLUSTER_ID: wanted.cluster_id}
+    if wanted.slice_name:
+        labels[keys.RESOURCE_SLICE_NAME] = wanted.slice_name
+    return labels
+
+
+def _classes(name: str, given: Sequence[str]) -> list[Object]:
+    """Return the entries of ``given``, the first of which is the default."""
+    key = f"{name.removesuffix('Classes')}ClassName"
+    return [
+        {key: class_, "default": True} if index == 0 else {key: class_}
+        for index, class_ in enumerate(given)
+    ]
+
+
+def in_tenant_namespace(wanted: Wanted) -> Wanted:
+    """Return ``wanted`` in the namespace that the peering's objects are in by default."""
+    return replace(wanted, namespace=naming.tenant_namespace(wanted.cluster_id))
+
+
+def is_ready(node: Object | None) -> bool:
+    """Whether ``node`` is there and says that it is ready."""
+    conditions = ((node or {}).get("status") or {}).get("conditions") or []
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

@@ -1,0 +1,58 @@
+"""What a command says: data on stdout, progress on stderr; colour on a terminal only."""
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import click
+import rich.console
+import rich.text
+import yaml
+
+from apis.objects import Object
+
+_STYLES: Final = {"INFO": "cyan", "WARN": "yellow"}
+
+
+class Progress:
+    """One line a step, on stderr; rich knows when colour is not wanted (``NO_COLOR``, a pipe)."""
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        self._console = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
+        self._verbose = verbose
+
+    def info(self, message: str) -> None:
+        """Say that a step is done."""
+        self._say("INFO", message)
+
+    def warning(self, message: str) -> None:
+        """Say that it went on, and that somebody should look."""
+        self._say("WARN", message)
+
+    def detail(self, message: str) -> None:
+        """Say what only ``--verbose`` wants to know."""
+        if self._verbose:
+            self._say("INFO", message)
+
+    @contextlib.contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Show on a terminal, and nowhere else, that ``what`` is waited for."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with self._console.status(f"waiting for {what}"):
+            yield
+
+    def _say(self, prefix: str, message: str) -> None:
+        self._console.print(rich.text.Text.assemble((prefix, _STYLES[prefix]), "  ", message))
+
+
+def dump(objects: Iterable[Object], form: str) -> None:
+    """Print ``objects`` as ``yaml``, each document ended by ``---``, or as ``json``."""
+    for obj in objects:
+        if form == "json":
+            click.echo(json.dumps(obj, indent=2))
+        else:
+            click.echo(yaml.dump(obj, Dumper=yaml.CSafeDumper, sort_keys=False), nl=False)
+            click.echo("---")

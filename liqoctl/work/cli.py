@@ -1,0 +1,89 @@
+"""What each command does, from its flags to the cluster or to stdout."""
+
+from collections.abc import Sequence
+
+from apis.objects import Key
+from kube.client import ClusterClient
+from liqoctl import output as output_
+from liqoctl.forge import offloading as offloading_forge
+from liqoctl.forge import virtualnode as virtualnode_forge
+from liqoctl.options import Session
+from liqoctl.output import Progress
+from liqoctl.work import offloading, session, versions, virtualnodes
+from liqoctl.work.offloading import Chosen, Removal
+from liqoctl.work.virtualnodes import Deletion
+
+__all__ = ["Chosen", "Deletion", "Removal"]
+
+
+def offload(
+    who: Session,
+    chosen: Chosen,
+    wanted: offloading_forge.Wanted,
+    *,
+    timeout_s: float,
+    output: str | None,
+) -> None:
+    """Offload, or print what would be applied; by names alone that needs no cluster."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        names = await offloading.namespaces(cluster, chosen)
+        manifests = _offloadings(names, wanted)
+        if output:
+            output_.dump(manifests, output)
+        else:
+            await offloading.offload(cluster, progress, manifests, timeout_s=timeout_s)
+
+    if output and chosen.selector is None:
+        output_.dump(_offloadings(chosen.names, wanted), output)
+    else:
+        session.run(who, work)
+
+
+def _offloadings(names: Sequence[str], wanted: offloading_forge.Wanted) -> list[dict[str, object]]:
+    return [offloading_forge.manifest(name, wanted) for name in dict.fromkeys(names)]
+
+
+def unoffload(who: Session, chosen: Chosen, removal: Removal) -> None:
+    """Take namespaces back."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        names = await offloading.namespaces(cluster, chosen)
+        await offloading.unoffload(cluster, progress, names, removal)
+
+    session.run(who, work)
+
+
+def create_virtualnode(
+    who: Session, wanted: virtualnode_forge.Wanted, *, timeout_s: float, output: str | None
+) -> None:
+    """Create a virtual node, or print it; only its slice's resources need a cluster then."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        if output:
+            output_.dump([await virtualnodes.manifest(cluster, wanted)], output)
+        else:
+            await virtualnodes.create(cluster, progress, wanted, timeout_s=timeout_s)
+
+    if output and not wanted.slice_name:
+        output_.dump([virtualnode_forge.from_flags(wanted)], output)
+    else:
+        session.run(who, work)
+
+
+def delete_virtualnode(who: Session, key: Key, deletion: Deletion) -> None:
+    """Delete a virtual node."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        await virtualnodes.delete(cluster, progress, key, deletion)
+
+    session.run(who, work)
+
+
+def server_version(who: Session) -> None:
+    """Print the version of what is installed in the cluster."""
+
+    async def work(cluster: ClusterClient, _progress: Progress) -> None:
+        await versions.tell(cluster, who.namespace)
+
+    session.run(who, work)

@@ -1,0 +1,200 @@
+"""Offloading namespaces, and taking it back.
+
+Source: behaviour.md 7.2, 7.3.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import click
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from kube import errors
+from kube.cluster import Cluster, Selection
+from liqoctl.forge import manifests
+from liqoctl.forge import offloading as forge
+from liqoctl.forge.offloading import Outcome
+from liqoctl.output import Progress
+from liqoctl.work import waiting
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which namespaces a command is about: those named, and those with the labels."""
+
+    names: Sequence[str]
+    selector: str | None = None
+
+
+async def namespaces(cluster: Cluster, chosen: Chosen) -> list[str]:
+    """Return the ``chosen`` namespaces, each once: the named first, then the others by name."""
+    selected: Iterable[str] = ()
+    if chosen.selector is not None:
+        found = await cluster.list(Selection(keys.NAMESPACE, Object, labels=chosen.selector))
+        selected = sorted(key.name for key in found.items)
+    return list(dict.fromkeys([*chosen.names, *selected]))
+
+
+async def offload(
+    cluster: Cluster, progress: Progress, wanted: Sequence[Object], *, timeout_s: float
+) -> None:
+    """Apply the NamespaceOffloadings ``wanted`` and wait until their namespaces are offloaded.
+
+    Raises:
+        click.ClickException: some are not; the message says which, and why.
+    """
+    if not wanted:
+        progress.info("no namespaces selected: nothing to do")
+        return
+    with progress.waiting("the other clusters"):
+        await _each(_offload(cluster, progress, one, timeout_s) for one in wanted)
+
+
+async def _offload(cluster: Cluster, progress: Progress, wanted: Object, timeout_s: float) -> None:
+    key = objects.key_of(wanted)
+    await _apply(cluster, progress, wanted)  # bounded by the client, and never cut half way
+    try:
+        async with asyncio.timeout(timeout_s):
+            found = await waiting.until(cluster, keys.NAMESPACE_OFFLOADING, key, _is_settled)
+    except TimeoutError:
+        found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
+    _report(progress, key.namespace, found, timeout_s)
+
+
+async def _apply(cluster: Cluster, progress: Progress, wanted: Object) -> None:
+    key = objects.key_of(wanted)
+    existing = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
+    if existing is None:
+        await cluster.create(keys.NAMESPACE_OFFLOADING, wanted)
+        progress.info(f"namespace {key.namespace}: offloading enabled")
+        return
+    if forge.is_tightened(existing, wanted):
+        progress.warning(f"namespace {key.namespace}: {forge.TIGHTENED}")
+    changes = manifests.changes(existing, wanted)
+    if changes:
+        await cluster.patch(keys.NAMESPACE_OFFLOADING, key, changes)
+        progress.info(f"namespace {key.namespace}: offloading updated")
+    else:
+        progress.info(f"namespace {key.namespace}: offloading is as asked for already")
+
+
+def _is_settled(found: Object | None) -> bool:
+    return found is None or forge.outcome(found) is not Outcome.WAITING
+
+
+def _report(progress: Progress, namespace: str, found: Object | None, timeout_s: float) -> None:
+    if found is None:
+        raise click.ClickException(f"namespace {namespace}: somebody removed its offloading")
+    outcome = forge.outcome(found)
+    if outcome is Outcome.READY:
+        progress.info(f"namespace {namespace}: offloaded as {_remote_name(found)}")
+        return
+    if outcome is Outcome.NOTHING_SELECTED:
+        progress.warning(f"namespace {namespace}: no cluster is selected, its pods stay here")
+        return
+    waited = f" after {timeout_s:g}s" if outcome is Outcome.WAITING else ""
+    details = "".join(f"; {line}" for line in forge.conditions(found))
+    phase = forge.phase(found)
+    message = f"namespace {namespace} is not offloaded{waited}: phase {phase}{details}"
+    raise click.ClickException(message)
+
+
+def _remote_name(found: Object) -> str:
+    return (found.get("status") or {}).get("remoteNamespaceName") or "its twins"
+
+
+@dataclass(frozen=True)
+class Removal:
+    """How to take offloading back."""
+
+    dry_run: bool
+    confirm: Callable[[str], None]
+    """Asks the user, and raises click.Abort on a no."""
+    timeout_s: float
+
+
+async def unoffload(
+    cluster: Cluster, progress: Progress, named: Sequence[str], removal: Removal
+) -> None:
+    """Remove the NamespaceOffloadings of the namespaces ``named`` and wait until they are gone.
+
+    Raises:
+        click.ClickException: a namespace is not there, or its offloading does not go.
+    """
+    found = [await _existing(cluster, progress, namespace) for namespace in named]
+    offloadings = [one for one in found if one is not None]
+    if not offloadings:
+        progress.info("no offloaded namespaces: nothing to do")
+        return
+    for offloading in offloadings:
+        await _announce(cluster, progress, offloading)
+    if removal.dry_run:
+        progress.info("dry run: nothing was removed")
+        return
+    removal.confirm("Remove these namespaces with everything in them, volumes included?")
+    with progress.waiting("the other clusters"):
+        await _each(_unoffload(cluster, progress, one, removal.timeout_s) for one in offloadings)
+
+
+async def _existing(cluster: Cluster, progress: Progress, namespace: str) -> Object | None:
+    key = Key(namespace, keys.OFFLOADING_NAME)
+    offloading = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
+    if offloading is None:
+        if await cluster.get_live(keys.NAMESPACE, Key("", namespace)) is None:
+            raise click.ClickException(f"namespace {namespace} does not exist")
+        progress.info(f"namespace {namespace}: not offloaded")
+    return offloading
+
+
+async def _announce(cluster: Cluster, progress: Progress, offloading: Object) -> None:
+    """Say what goes with ``offloading``."""
+    namespace = objects.key_of(offloading).namespace
+    twins = forge.twins(offloading)
+    for cluster_id, remote in twins:
+        progress.warning(f"namespace {remote} on {cluster_id} goes, with everything in it")
+    if not twins:
+        progress.info(f"namespace {namespace}: no namespace on another cluster")
+    pods = await _offloaded_pods(cluster, namespace)
+    if pods:
+        progress.warning(f"namespace {namespace}: {pods} offloaded pods end; owners replace them")
+
+
+async def _offloaded_pods(cluster: Cluster, namespace: str) -> int:
+    labels = f"{keys.SHADOW_POD_LABEL}=true"
+    try:
+        return len((await cluster.list(Selection(keys.POD, Object, namespace, labels))).items)
+    except errors.ForbiddenError:  # who may not look at pods may still unoffload
+        return 0
+
+
+async def _unoffload(
+    cluster: Cluster, progress: Progress, offloading: Object, timeout_s: float
+) -> None:
+    key, uid = objects.key_of(offloading), objects.uid(offloading)
+
+    def is_gone(found: Object | None) -> bool:
+        return found is None or objects.uid(found) != uid
+
+    await cluster.delete(keys.NAMESPACE_OFFLOADING, key, uid=uid)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await waiting.until(cluster, keys.NAMESPACE_OFFLOADING, key, is_gone)
+    except TimeoutError:
+        found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
+        details = "".join(f"; {line}" for line in forge.conditions(found or {}))
+        message = f"namespace {key.namespace} is still being unoffloaded after {timeout_s:g}s"
+        raise click.ClickException(message + details) from None
+    progress.info(f"namespace {key.namespace}: offloading removed")
+
+
+async def _each(work: Iterable[object]) -> None:
+    """Do all ``work`` at once and raise what went wrong, together."""
+    results = await asyncio.gather(*work, return_exceptions=True)  # type: ignore[call-overload]
+    failures = [result for result in results if isinstance(result, BaseException)]
+    for failure in failures:
+        if not isinstance(failure, click.ClickException | errors.KubeError):
+            raise failure
+    if failures:
+        raise click.ClickException("\n".join(str(failure) for failure in failures))

@@ -1,0 +1,152 @@
+"""Making and removing virtual nodes.
+
+Source: behaviour.md 7.6.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import click
+
+from apis import keys, naming, objects
+from apis.objects import Key, Object
+from kube.cluster import Cluster, Selection
+from liqoctl.forge import manifests
+from liqoctl.forge import virtualnode as forge
+from liqoctl.output import Progress
+from liqoctl.work import waiting
+
+
+async def tenant_namespace(cluster: Cluster, cluster_id: str) -> str:
+    """Return the namespace of the peering with ``cluster_id``, found by its labels.
+
+    Raises:
+        click.ClickException: there is none, or more than one.
+    """
+    labels = f"{keys.TENANT_NAMESPACE}=true,{keys.REMOTE_CLUSTER_ID}={cluster_id}"
+    found = (await cluster.list(Selection(keys.NAMESPACE, Object, labels=labels))).items
+    if len(found) == 1:
+        return next(iter(found)).name
+    if found:
+        names = ", ".join(sorted(key.name for key in found))
+        raise click.ClickException(f"several tenant namespaces for {cluster_id}: {names}; use -n")
+    message = f"no tenant namespace for {cluster_id}: create {naming.tenant_namespace(cluster_id)}"
+    raise click.ClickException(f"{message} with the labels {labels}")
+
+
+async def manifest(cluster: Cluster, wanted: forge.Wanted) -> Object:
+    """Return the VirtualNode ``wanted``, read from its ResourceSlice.
+
+    Raises:
+        click.ClickException: the slice is not there, or nothing is granted yet.
+    """
+    where = Key(wanted.namespace, wanted.slice_name)
+    found = await cluster.get_live(keys.RESOURCE_SLICE, where)
+    if found is None:
+        raise click.ClickException(f"resourceslice {where} does not exist")
+    try:
+        return forge.from_slice(wanted, found)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def create(
+    cluster: Cluster, progress: Progress, wanted: forge.Wanted, *, timeout_s: float
+) -> None:
+    """Create the virtual node ``wanted``, or bring it up to date, and wait for its Node.
+
+    Raises:
+        click.ClickException: something it needs is missing, or the Node does not become ready.
+    """
+    if not wanted.namespace:
+        wanted = replace(wanted, namespace=await tenant_namespace(cluster, wanted.cluster_id))
+    virtual_node = (
+        await manifest(cluster, wanted) if wanted.slice_name else forge.from_flags(wanted)
+    )
+    await _check_kubeconfig(cluster, virtual_node)
+    await _apply(cluster, progress, virtual_node)
+    if wanted.create_node:
+        with progress.waiting(f"node {wanted.name}"):
+            await _wait_for_node(cluster, progress, wanted.name, timeout_s)
+
+
+async def _check_kubeconfig(cluster: Cluster, virtual_node: Object) -> None:
+    name = virtual_node["spec"]["kubeconfigSecretRef"]["name"]
+    where = Key(objects.key_of(virtual_node).namespace, name)
+    secret = await cluster.get_live(keys.SECRET, where)
+    if secret is None:
+        raise click.ClickException(f"secret {where} does not exist: create it first")
+    if keys.KUBECONFIG_KEY not in (secret.get("data") or {}):
+        raise click.ClickException(f"secret {where} lacks the key {keys.KUBECONFIG_KEY}")
+
+
+async def _apply(cluster: Cluster, progress: Progress, wanted: Object) -> None:
+    key = objects.key_of(wanted)
+    existing = await cluster.get_live(keys.VIRTUAL_NODE, key)
+    if existing is None:
+        await cluster.create(keys.VIRTUAL_NODE, wanted)
+        progress.info(f"virtual node {key}: created")
+        return
+    changes = manifests.changes(existing, wanted)
+    if changes:
+        await cluster.patch(keys.VIRTUAL_NODE, key, changes)
+        progress.info(f"virtual node {key}: updated")
+    else:
+        progress.info(f"virtual node {key}: is as asked for already")
+
+
+async def _wait_for_node(cluster: Cluster, progress: Progress, name: str, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await waiting.until(cluster, keys.NODE, Key("", name), forge.is_ready)
+    except TimeoutError:
+        message = f"node {name} is not ready after {timeout_s:g}s"
+        hint = f"see the pods of deployment vk-{name}"
+        raise click.ClickException(f"{message}: {hint}") from None
+    progress.info(f"node {name}: ready")
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """How to delete."""
+
+    confirm: Callable[[str], None]
+    """Asks the user, and raises click.Abort on a no."""
+    timeout_s: float
+
+
+async def delete(cluster: Cluster, progress: Progress, key: Key, deletion: Deletion) -> None:
+    """Delete the virtual node ``key`` (an empty namespace: wherever it is) and wait until it went.
+
+    Raises:
+        click.ClickException: it is not there, not alone of that name, or does not go.
+    """
+    found = await _find(cluster, key)
+    where, uid = objects.key_of(found), objects.uid(found)
+    deletion.confirm(f"Delete virtual node {where}? Its pods are evicted.")
+
+    def is_gone(now: Object | None) -> bool:
+        return now is None or objects.uid(now) != uid
+
+    await cluster.delete(keys.VIRTUAL_NODE, where, uid=uid)
+    try:
+        async with asyncio.timeout(deletion.timeout_s):
+            await waiting.until(cluster, keys.VIRTUAL_NODE, where, is_gone)
+    except TimeoutError:
+        message = f"virtual node {where} is still being removed after {deletion.timeout_s:g}s"
+        raise click.ClickException(f"{message}: perhaps a pod refuses eviction") from None
+    progress.info(f"virtual node {where}: deleted")
+
+
+async def _find(cluster: Cluster, key: Key) -> Object:
+    selection = Selection(
+        keys.VIRTUAL_NODE, Object, key.namespace, fields=f"metadata.name={key.name}"
+    )
+    found = (await cluster.list(selection)).items
+    if not found:
+        raise click.ClickException(f"virtual node {key} does not exist")
+    if len(found) > 1:
+        names = ", ".join(sorted(map(str, found)))
+        raise click.ClickException(f"several virtual nodes called {key.name}: {names}; use -n")
+    return next(iter(found.values()))

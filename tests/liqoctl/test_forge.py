@@ -1,0 +1,235 @@
+"""Manifests and words out of flags."""
+
+import copy
+
+import pytest
+
+from apis.objects import Key, Object
+from liqoctl.forge import flags, manifests, offloading, virtualnode
+from liqoctl.forge.offloading import Outcome
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("20s", 20.0), ("2m", 120.0), ("1m30s", 90.0), ("500ms", 0.5), ("1h", 3600.0), ("0.5s", 0.5)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert flags.seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "20", "s", "20 s", "-1s", "1d", "20sx"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a duration"):
+        flags.seconds(text)
+
+
+def test_pairs() -> None:
+    assert flags.pairs(["a=1,b=2", "c=x=y", "d="]) == {"a": "1", "b": "2", "c": "x=y", "d": ""}
+    with pytest.raises(ValueError, match="'a' is not key=value"):
+        flags.pairs(["a"])
+
+
+@pytest.mark.parametrize(
+    ("selectors", "terms"),
+    [
+        (
+            ["region in (europe,us-west), !staging"],
+            [
+                [
+                    {"key": "region", "operator": "In", "values": ["europe", "us-west"]},
+                    {"key": "staging", "operator": "DoesNotExist"},
+                ]
+            ],
+        ),
+        (
+            ["a=b", "c!=d,e"],
+            [
+                [{"key": "a", "operator": "In", "values": ["b"]}],
+                [
+                    {"key": "c", "operator": "NotIn", "values": ["d"]},
+                    {"key": "e", "operator": "Exists"},
+                ],
+            ],
+        ),
+    ],
+)
+def test_each_selector_becomes_a_term(selectors: list[str], terms: list[list[Object]]) -> None:
+    wanted = offloading.Wanted(selectors=selectors)
+
+    spec = offloading.manifest("foo", wanted)["spec"]
+
+    assert spec["clusterSelector"] == {
+        "nodeSelectorTerms": [{"matchExpressions": term} for term in terms]
+    }
+
+
+def test_without_selectors_every_cluster_is_meant() -> None:
+    assert "clusterSelector" not in offloading.manifest("foo", offloading.Wanted())["spec"]
+
+
+def offloaded(phase: str, *, observed: int = 2, **clusters: list[Object]) -> Object:
+    status = {
+        "offloadingPhase": phase,
+        "observedGeneration": observed,
+        "remoteNamespaceName": "foo-rome",
+        "remoteNamespacesConditions": clusters,
+    }
+    metadata = {"name": "offloading", "namespace": "foo", "generation": 2}
+    return {"metadata": metadata, "spec": {}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("phase", "observed", "outcome"),
+    [
+        ("Ready", 2, Outcome.READY),
+        ("Ready", 1, Outcome.WAITING),
+        ("NoClusterSelected", 2, Outcome.NOTHING_SELECTED),
+        ("SomeFailed", 2, Outcome.FAILED),
+        ("AllFailed", 2, Outcome.FAILED),
+        ("AllFailed", 1, Outcome.WAITING),
+        ("InProgress", 2, Outcome.WAITING),
+        ("Terminating", 2, Outcome.WAITING),
+    ],
+)
+def test_outcomes(phase: str, observed: int, outcome: Outcome) -> None:
+    assert offloading.outcome(offloaded(phase, observed=observed)) is outcome
+
+
+def test_an_offloading_without_status_is_waited_for() -> None:
+    fresh = {"metadata": {"generation": 1}, "spec": {}}
+
+    assert offloading.outcome(fresh) is Outcome.WAITING
+    assert offloading.phase(fresh) == "none yet"
+    assert offloading.conditions(fresh) == []
+    assert offloading.twins(fresh) == []
+
+
+def condition(type_: str, status: str, reason: str = "", message: str = "") -> Object:
+    return {"type": type_, "status": status, "reason": reason, "message": message}
+
+
+def test_conditions_name_what_is_not_ready() -> None:
+    found = offloaded(
+        "SomeFailed",
+        milan=[condition("OffloadingRequired", "True"), condition("Ready", "True", "Created")],
+        turin=[condition("Ready", "False", "CreationLoopBackOff", "namespace is taken")],
+        naples=[condition("OffloadingRequired", "False", "ClusterNotSelected")],
+    )
+
+    lines = offloading.conditions(found)
+
+    assert lines == ["turin: Ready=False, CreationLoopBackOff (namespace is taken)"]
+    assert offloading.twins(found) == [("milan", "foo-rome"), ("turin", "foo-rome")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_tightened"),
+    [
+        ("LocalAndRemote", "Remote", True),
+        ("Remote", "Local", True),
+        ("Remote", "LocalAndRemote", False),
+        ("Local", "Local", False),
+    ],
+)
+def test_stricter_strategies_are_noticed(*, before: str, after: str, is_tightened: bool) -> None:
+    existing = {"spec": {"podOffloadingStrategy": before}}
+    wanted = {"spec": {"podOffloadingStrategy": after}}
+
+    assert offloading.is_tightened(existing, wanted) is is_tightened
+
+
+def test_changes_touch_only_what_differs_and_twice_is_once() -> None:
+    existing = {
+        "metadata": {"labels": {"theirs": "1"}},
+        "spec": {"a": "1", "b": {"c": "1"}, "gone": "1"},
+    }
+    wanted = {"metadata": {"labels": {"ours": "1"}}, "spec": {"a": "1", "b": {"c": "2"}}}
+    snapshot = copy.deepcopy(existing)
+
+    changes = manifests.changes(existing, wanted)
+
+    assert changes == {
+        "metadata": {"labels": {"ours": "1"}},
+        "spec": {"b": {"c": "2"}, "gone": None},
+    }
+    assert manifests.changes(wanted, wanted) == {}
+    assert existing == snapshot
+
+
+WANTED = virtualnode.Wanted(
+    name="milan", namespace="liqo-tenant-milan", cluster_id="milan", slice_name="pool"
+)
+
+
+def test_a_virtual_node_from_a_slice_takes_what_was_granted() -> None:
+    granted = {
+        "metadata": {"name": "pool", "namespace": "liqo-tenant-milan"},
+        "status": {
+            "resources": {"cpu": "4", "memory": "8Gi"},
+            "storageClasses": [{"storageClassName": "fast", "default": True}],
+            "nodeLabels": {"region": "europe"},
+            "nodeSelector": {"pool": "a"},
+        },
+    }
+    wanted = virtualnode.Wanted(
+        name="pool",
+        namespace="liqo-tenant-milan",
+        cluster_id="milan",
+        slice_name="pool",
+        hard={"cpu": "1"},
+    )
+
+    made = virtualnode.from_slice(wanted, granted)
+
+    assert made["metadata"]["labels"] == {
+        "liqo.io/remote-cluster-id": "milan",
+        "liqo.io/resourceslice-name": "pool",
+    }
+    assert made["spec"] == {
+        "clusterID": "milan",
+        "createNode": True,
+        "disableNetworkCheck": False,
+        "kubeconfigSecretRef": {"name": "kubeconfig-resourceslice-pool"},
+        "resourceQuota": {"hard": {"cpu": "4", "memory": "8Gi"}},
+        "storageClasses": [{"storageClassName": "fast", "default": True}],
+        "labels": {"region": "europe"},
+        "offloadingPatch": {"nodeSelector": {"pool": "a"}},
+    }
+
+
+def test_a_slice_without_a_grant_is_refused() -> None:
+    denied = {"metadata": {"name": "pool", "namespace": "liqo-tenant-milan"}, "status": {}}
+
+    with pytest.raises(ValueError, match="no resources granted yet"):
+        virtualnode.from_slice(WANTED, denied)
+
+
+def test_where_the_objects_of_a_peering_are() -> None:
+    elsewhere = virtualnode.Wanted(name="milan", namespace="", cluster_id="milan")
+
+    assert virtualnode.in_tenant_namespace(elsewhere).namespace == "liqo-tenant-milan"
+
+
+@pytest.mark.parametrize(
+    ("node", "ready"),
+    [
+        (None, False),
+        ({}, False),
+        ({"status": {"conditions": None}}, False),
+        ({"status": {"conditions": [condition("Ready", "False")]}}, False),
+        ({"status": {"conditions": [condition("DiskPressure", "True")]}}, False),
+        ({"status": {"conditions": [condition("Ready", "True")]}}, True),
+    ],
+)
+def test_a_node_is_ready_when_it_says_so(*, node: Object | None, ready: bool) -> None:
+    assert virtualnode.is_ready(node) is ready
+
+
+def test_the_template_names_its_namespace() -> None:
+    given = virtualnode.Wanted(
+        name="m", namespace="n", cluster_id="c", template=Key("liqo", "other")
+    )
+
+    spec = virtualnode.from_flags(given)["spec"]
+
+    assert spec["vkOptionsTemplateRef"] == {"name": "other", "namespace": "liqo"}

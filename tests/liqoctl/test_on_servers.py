@@ -1,0 +1,175 @@
+"""Whole command lines against a real API server, as a user types them."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+from click.testing import CliRunner, Result
+
+from apis import keys
+from apis.objects import Key, Kind, Object, named
+from kube import client
+from kube.client import ClusterClient
+from liqoctl.__main__ import cli
+from sandbox import audit
+from sandbox.controlplane import Plane
+
+T = TypeVar("T")
+pytestmark = pytest.mark.cluster
+
+
+class Server:
+    """The API server, for tests that are not async because a command runs its own loop."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+
+    def liqoctl(self, *args: str, answer: str = "") -> Result:
+        flags = ("--kubeconfig", str(self._plane.kubeconfig))
+        return CliRunner().invoke(cli, [*flags, *args], input=answer)
+
+    def do(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
+        async def connected() -> T:
+            async with client.connect(self._plane.kubeconfig, user_agent="tests") as server:
+                return await work(server)
+
+        return asyncio.run(connected())
+
+    def get(self, kind: Kind, key: Key) -> Object | None:
+        return self.do(lambda server: server.get_live(kind, key))
+
+    def writes_of_liqoctl(self, log: audit.Log) -> list[audit.Call]:
+        return [c for c in log.read() if c.is_write and c.agent.startswith("pyliqo-liqoctl/")]
+
+
+@pytest.fixture
+def server(plane: Plane, crds: None) -> Server:
+    return Server(plane)
+
+
+@pytest.fixture
+def name(server: Server) -> str:
+    """Return a namespace of this test's own, on a server whose slow first writes are over."""
+    name = f"test-{secrets.token_hex(4)}"
+    key = Key(name, "offloading")
+
+    async def prepare(s: ClusterClient) -> None:
+        await s.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
+        first = named(keys.NAMESPACE_OFFLOADING, key, spec={})
+        made = await s.create(keys.NAMESPACE_OFFLOADING, first)
+        await s.delete(keys.NAMESPACE_OFFLOADING, key, uid=made["metadata"]["uid"])
+
+    server.do(prepare)
+    return name
+
+
+def settle(server: Server, key: Key, phase: str) -> None:
+    """Write the status that controllers would."""
+    found = server.get(keys.NAMESPACE_OFFLOADING, key)
+    assert found
+    condition = {
+        "type": "Ready",
+        "status": "True" if phase == "Ready" else "False",
+        "reason": "Whatever",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    status = {
+        "observedGeneration": found["metadata"]["generation"],
+        "offloadingPhase": phase,
+        "remoteNamespaceName": f"{key.namespace}-rome",
+        "remoteNamespacesConditions": {"milan": [condition]},
+    }
+    server.do(lambda s: s.patch_status(keys.NAMESPACE_OFFLOADING, key, status))
+
+
+def test_offload_and_unoffload(server: Server, name: str) -> None:
+    key = Key(name, "offloading")
+
+    early = server.liqoctl("offload", "namespace", name, "--timeout", "1s")
+    assert early.exit_code == 1
+    assert f"Error: namespace {name} is not offloaded after 1s" in early.stderr
+    settle(server, key, "Ready")
+    done = server.liqoctl("offload", "namespace", name)
+    assert done.exit_code == 0
+    assert f"INFO  namespace {name}: offloaded as {name}-rome" in done.stderr
+    assert done.stdout == ""
+
+    refused = server.liqoctl("unoffload", "namespace", name, answer="n\n")
+    assert refused.exit_code == 1
+    dry = server.liqoctl("unoffload", "namespace", name, "--dry-run")
+    assert dry.exit_code == 0
+    assert f"WARN  namespace {name}-rome on milan goes, with everything in it" in dry.stderr
+    assert server.get(keys.NAMESPACE_OFFLOADING, key)
+    gone = server.liqoctl("unoffload", "namespace", name, answer="y\n")
+    assert gone.exit_code == 0
+    assert server.get(keys.NAMESPACE_OFFLOADING, key) is None
+
+
+def test_printing_writes_nothing(server: Server, plane: Plane, name: str) -> None:
+    log = audit.Log(plane.audit_log)
+    labels = {"metadata": {"labels": {"team": name}}}
+    server.do(lambda s: s.patch(keys.NAMESPACE, Key("", name), labels))
+    log.read()
+
+    result = server.liqoctl("offload", "ns", "--ns-selector", f"team={name}", "-o", "yaml")
+
+    assert result.exit_code == 0
+    assert f"namespace: {name}\n" in result.stdout
+    assert server.writes_of_liqoctl(log) == []
+    assert server.get(keys.NAMESPACE_OFFLOADING, Key(name, "offloading")) is None
+
+
+def test_a_strategy_that_may_not_change_is_one_sentence(server: Server, name: str) -> None:
+    server.liqoctl("offload", "namespace", name, "--timeout", "1s")
+
+    result = server.liqoctl(
+        "offload", "namespace", name, "--namespace-mapping-strategy", "EnforceSameName"
+    )
+
+    assert result.exit_code == 1
+    assert "namespaceMappingStrategy" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_what_is_not_there_is_one_sentence(server: Server, name: str) -> None:
+    missing = server.liqoctl("offload", "namespace", f"{name}-typo")
+    unknown = server.liqoctl("unoffload", "namespace", f"{name}-typo")
+    no_node = server.liqoctl("delete", "virtualnode", name, "--skip-confirm")
+
+    assert (missing.exit_code, unknown.exit_code, no_node.exit_code) == (1, 1, 1)
+    assert f"{name}-typo" in missing.stderr
+    assert unknown.stderr == f"Error: namespace {name}-typo does not exist\n"
+    assert no_node.stderr == f"Error: virtual node {name} does not exist\n"
+
+
+def test_create_and_delete_a_virtual_node(server: Server, name: str) -> None:
+    data = {"kubeconfig": "eA=="}
+    where = Key(name, "key")
+    server.do(lambda s: s.create(keys.SECRET, named(keys.SECRET, where, data=data)))
+    args = ("--remote-cluster-id", "milan", "--kubeconfig-secret-name", "key", "--no-create-node")
+
+    made = server.liqoctl("create", "virtualnode", name, "-n", name, *args)
+    assert made.exit_code == 0, made.stderr
+    assert made.stderr == f"INFO  virtual node {name}/{name}: created\n"
+    gone = server.liqoctl("delete", "vn", name, "--skip-confirm")
+    assert gone.exit_code == 0
+    assert server.get(keys.VIRTUAL_NODE, Key(name, name)) is None
+
+
+def test_versions(server: Server) -> None:
+    result = server.liqoctl("version")
+
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("Client version: ")
+    assert lines[1] == "Server version: not installed in liqo"
+    assert lines[2].startswith("Kubernetes version: v1.")
+
+
+def test_a_context_that_is_not_there(server: Server) -> None:
+    result = server.liqoctl("--context", "nowhere", "offload", "ns", "foo")
+
+    assert result.exit_code == 1
+    assert "nowhere" in result.stderr

@@ -1,0 +1,377 @@
+"""What commands do with a cluster: the fake, and a real API server. Controllers are played."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
+
+import click
+import pytest
+
+from apis import keys
+from apis.objects import Key, Kind, Object, named
+from kube.cluster import Cluster, Selection
+from liqoctl.forge import offloading as offloading_forge
+from liqoctl.forge import virtualnode as virtualnode_forge
+from liqoctl.output import Progress
+from liqoctl.work import offloading, virtualnodes
+from liqoctl.work.offloading import Chosen, Removal
+from liqoctl.work.virtualnodes import Deletion
+from tests.fakes import FakeCluster
+
+WITHIN_S = 60.0
+SHORT_S = 0.05
+
+
+async def after(
+    cluster: Cluster, kind: Kind, key: Key, then: Callable[[Object], Awaitable[object]]
+) -> None:
+    """Do ``then`` once the object is there, as a controller would."""
+    listing = await cluster.list(Selection(kind, Object, key.namespace))
+    found = listing.items.get(key)
+    if found is None:
+        async for event in cluster.watch(Selection(kind, Object, key.namespace), listing.version):
+            if event.key == key and event.type == "ADDED":
+                found = event.object
+                break
+    assert found is not None
+    await then(found)
+
+
+@contextlib.asynccontextmanager
+async def playing(controller: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Play a controller while inside; what is left of it then is ended."""
+    task = asyncio.create_task(controller)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def status(phase: str, generation: int = 1, **conditions: Object) -> Object:
+    return {
+        "offloadingPhase": phase,
+        "observedGeneration": generation,
+        "remoteNamespaceName": "twin",
+        "remoteNamespacesConditions": {name: [one] for name, one in conditions.items()},
+    }
+
+
+def ready(value: str, reason: str, message: str = "m") -> Object:
+    return {
+        "type": "Ready",
+        "status": value,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+
+async def offload(
+    cluster: Cluster, namespace: str, phase: Object | None, *, timeout_s: float = WITHIN_S
+) -> None:
+    """Offload ``namespace`` while a controller answers with the status ``phase``."""
+    key = Key(namespace, "offloading")
+    wanted = [offloading_forge.manifest(namespace, offloading_forge.Wanted())]
+
+    async def answer(found: Object) -> object:
+        if phase is None:
+            return None
+        now = {**phase, "observedGeneration": found["metadata"]["generation"]}
+        return await cluster.patch_status(keys.NAMESPACE_OFFLOADING, key, now)
+
+    async with playing(after(cluster, keys.NAMESPACE_OFFLOADING, key, answer)):
+        await offloading.offload(cluster, Progress(), wanted, timeout_s=timeout_s)
+
+
+async def test_offload_waits_until_ready(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await offload(cluster, namespace, status("Ready", milan=ready("True", "NamespaceCreated")))
+
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
+        f"INFO  namespace {namespace}: offloading enabled",
+        f"INFO  namespace {namespace}: offloaded as twin",
+    ]
+    assert said.out == ""
+
+
+async def test_offloading_again_writes_nothing(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = Key(namespace, "offloading")
+    await offload(cluster, namespace, status("Ready"))
+    before = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
+
+    wanted = [offloading_forge.manifest(namespace, offloading_forge.Wanted())]
+    await offloading.offload(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+
+    assert await cluster.get_live(keys.NAMESPACE_OFFLOADING, key) == before
+    assert "is as asked for already" in capsys.readouterr().err
+
+
+async def test_a_stricter_strategy_is_warned_about(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = Key(namespace, "offloading")
+    await offload(cluster, namespace, status("Ready"))
+    wanted = [offloading_forge.manifest(namespace, offloading_forge.Wanted(pods="Remote"))]
+
+    with pytest.raises(click.ClickException):
+        await offloading.offload(cluster, Progress(), wanted, timeout_s=SHORT_S)
+
+    found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
+    assert found
+    assert found["spec"]["podOffloadingStrategy"] == "Remote"
+    assert f"WARN  namespace {namespace}: the new pod offloading strategy" in (
+        capsys.readouterr().err
+    )
+
+
+async def test_no_cluster_selected_is_a_warning(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await offload(cluster, namespace, status("NoClusterSelected"))
+
+    assert "WARN" in capsys.readouterr().err
+
+
+async def test_failures_name_cluster_and_reason(cluster: Cluster, namespace: str) -> None:
+    failed = status("SomeFailed", milan=ready("False", "CreationLoopBackOff", "name is taken"))
+
+    with pytest.raises(click.ClickException) as caught:
+        await offload(cluster, namespace, failed)
+
+    assert caught.value.message == (
+        f"namespace {namespace} is not offloaded: phase SomeFailed; "
+        "milan: Ready=False, CreationLoopBackOff (name is taken)"
+    )
+
+
+async def test_a_timeout_says_how_far_it_came(cluster: Cluster, namespace: str) -> None:
+    with pytest.raises(click.ClickException, match=r"not offloaded after 0.05s: phase none yet"):
+        await offload(cluster, namespace, None, timeout_s=SHORT_S)
+
+
+async def test_errors_of_several_namespaces_come_together(cluster: Cluster, namespace: str) -> None:
+    wanted = [
+        offloading_forge.manifest(name, offloading_forge.Wanted())
+        for name in (f"{namespace}-a", f"{namespace}-b")
+    ]
+
+    with pytest.raises(click.ClickException) as caught:
+        await offloading.offload(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+
+    lines = caught.value.message.splitlines()
+    assert [f"{namespace}-a" in lines[0], f"{namespace}-b" in lines[1]] == [True, True]
+
+
+async def test_no_namespaces_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    await offloading.offload(FakeCluster(), Progress(), [], timeout_s=WITHIN_S)
+
+    assert "nothing to do" in capsys.readouterr().err
+
+
+async def test_namespaces_by_name_and_label(cluster: Cluster, namespace: str) -> None:
+    labels = {"metadata": {"labels": {"team": namespace}}}
+    await cluster.patch(keys.NAMESPACE, Key("", namespace), labels)
+
+    found = await offloading.namespaces(cluster, Chosen(("foo", "foo"), f"team={namespace}"))
+
+    assert found == ["foo", namespace]
+
+
+def removal(*, dry_run: bool = False, timeout_s: float = WITHIN_S, **rest: Any) -> Removal:
+    return Removal(dry_run=dry_run, confirm=rest.get("confirm", _yes), timeout_s=timeout_s)
+
+
+def _yes(_question: str) -> None:
+    """Agree."""
+
+
+def _no(_question: str) -> None:
+    raise click.Abort
+
+
+async def test_unoffload_says_what_goes_and_removes_it(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await offload(cluster, namespace, status("Ready", milan=ready("True", "NamespaceCreated")))
+    capsys.readouterr()
+
+    await offloading.unoffload(cluster, Progress(), [namespace], removal())
+
+    key = Key(namespace, "offloading")
+    assert await cluster.get_live(keys.NAMESPACE_OFFLOADING, key) is None
+    assert capsys.readouterr().err.splitlines() == [
+        "WARN  namespace twin on milan goes, with everything in it",
+        f"INFO  namespace {namespace}: offloading removed",
+    ]
+
+
+@pytest.mark.parametrize("how", ["dry run", "no"])
+async def test_unoffload_removes_nothing_unless_told(
+    cluster: Cluster, namespace: str, how: str
+) -> None:
+    await offload(cluster, namespace, status("Ready"))
+    key = Key(namespace, "offloading")
+
+    if how == "no":
+        with pytest.raises(click.Abort):
+            await offloading.unoffload(cluster, Progress(), [namespace], removal(confirm=_no))
+    else:
+        await offloading.unoffload(cluster, Progress(), [namespace], removal(dry_run=True))
+
+    assert await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
+
+
+async def test_unoffload_waits_for_the_finalizer(cluster: Cluster, namespace: str) -> None:
+    key = Key(namespace, "offloading")
+    await offload(cluster, namespace, status("Ready", milan=ready("True", "NamespaceCreated")))
+    finalizer = {"metadata": {"finalizers": [keys.NAMESPACE_OFFLOADING_FINALIZER]}}
+    await cluster.patch(keys.NAMESPACE_OFFLOADING, key, finalizer)
+
+    with pytest.raises(click.ClickException, match="still being unoffloaded after"):
+        await offloading.unoffload(cluster, Progress(), [namespace], removal(timeout_s=SHORT_S))
+    removing = offloading.unoffload(cluster, Progress(), [namespace], removal())
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(removing)
+        changes = {"metadata": {"finalizers": None}}
+        tasks.create_task(cluster.patch(keys.NAMESPACE_OFFLOADING, key, changes))
+
+    assert await cluster.get_live(keys.NAMESPACE_OFFLOADING, key) is None
+
+
+async def test_unoffload_of_what_is_not_offloaded(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await offloading.unoffload(cluster, Progress(), [namespace], removal())
+    assert "nothing to do" in capsys.readouterr().err
+
+    with pytest.raises(click.ClickException, match="does not exist"):
+        await offloading.unoffload(cluster, Progress(), [f"{namespace}-typo"], removal())
+
+
+def virtual_node(namespace: str, **rest: Any) -> virtualnode_forge.Wanted:
+    return virtualnode_forge.Wanted(
+        name=namespace,
+        namespace=namespace,
+        cluster_id=rest.pop("cluster_id", "milan"),
+        kubeconfig_secret=rest.pop("secret", "key"),
+        hard={"cpu": "2"},
+        **rest,
+    )
+
+
+async def secret(cluster: Cluster, namespace: str, **data: str) -> None:
+    made = named(keys.SECRET, Key(namespace, "key"), data=data)
+    await cluster.create(keys.SECRET, made)
+
+
+async def test_create_virtualnode_waits_for_its_node(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await secret(cluster, namespace, kubeconfig="eA==")
+    key, node = Key(namespace, namespace), Key("", namespace)
+    is_ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+    async def answer(_: Object) -> None:
+        await cluster.create(keys.NODE, named(keys.NODE, node))
+        await cluster.patch_status(keys.NODE, node, is_ready)
+
+    async with playing(after(cluster, keys.VIRTUAL_NODE, key, answer)):
+        wanted = virtual_node(namespace)
+        await virtualnodes.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+
+    assert capsys.readouterr().err.splitlines() == [
+        f"INFO  virtual node {key}: created",
+        f"INFO  node {namespace}: ready",
+    ]
+    found = await cluster.get_live(keys.VIRTUAL_NODE, key)
+    assert found
+    assert found["spec"]["kubeconfigSecretRef"] == {"name": "key"}
+
+    again = virtual_node(namespace)
+    await virtualnodes.create(cluster, Progress(), again, timeout_s=WITHIN_S)
+    assert await cluster.get_live(keys.VIRTUAL_NODE, key) == found
+    made = await cluster.get_live(keys.NODE, node)
+    assert made
+    await cluster.delete(keys.NODE, node, uid=made["metadata"]["uid"])
+
+
+@pytest.mark.parametrize(
+    ("data", "says"), [(None, "does not exist"), ({"other": "eA=="}, "lacks the key kubeconfig")]
+)
+async def test_create_virtualnode_needs_a_kubeconfig(
+    cluster: Cluster, namespace: str, data: dict[str, str] | None, says: str
+) -> None:
+    if data is not None:
+        await secret(cluster, namespace, **data)
+
+    with pytest.raises(click.ClickException, match=says):
+        await virtualnodes.create(cluster, Progress(), virtual_node(namespace), timeout_s=WITHIN_S)
+
+    assert await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace)) is None
+
+
+async def test_create_virtualnode_says_when_the_node_does_not_come(
+    cluster: Cluster, namespace: str
+) -> None:
+    await secret(cluster, namespace, kubeconfig="eA==")
+
+    with pytest.raises(click.ClickException, match=f"see the pods of deployment vk-{namespace}"):
+        await virtualnodes.create(cluster, Progress(), virtual_node(namespace), timeout_s=SHORT_S)
+
+
+async def test_the_tenant_namespace_is_found_by_its_labels(
+    cluster: Cluster, namespace: str
+) -> None:
+    with pytest.raises(click.ClickException, match=f"create liqo-tenant-{namespace}"):
+        await virtualnodes.tenant_namespace(cluster, namespace)
+    labels = {"liqo.io/tenant-namespace": "true", "liqo.io/remote-cluster-id": namespace}
+    await cluster.patch(keys.NAMESPACE, Key("", namespace), {"metadata": {"labels": labels}})
+
+    assert await virtualnodes.tenant_namespace(cluster, namespace) == namespace
+
+    other = Key("", f"{namespace}-other")
+    await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, other, metadata={"labels": labels}))
+    with pytest.raises(click.ClickException, match="several tenant namespaces"):
+        await virtualnodes.tenant_namespace(cluster, namespace)
+
+
+async def test_create_virtualnode_from_a_slice(cluster: Cluster, namespace: str) -> None:
+    key = Key(namespace, "pool")
+    wanted = virtual_node(namespace, slice_name="pool", create_node=False, secret="")
+    with pytest.raises(click.ClickException, match="does not exist"):
+        await virtualnodes.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+    await cluster.create(keys.RESOURCE_SLICE, named(keys.RESOURCE_SLICE, key, spec={}))
+    with pytest.raises(click.ClickException, match="no resources granted yet"):
+        await virtualnodes.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+    granted = {"resources": {"cpu": "4"}, "nodeLabels": {"region": "europe"}}
+    await cluster.patch_status(keys.RESOURCE_SLICE, key, granted)
+    name = Key(namespace, "kubeconfig-resourceslice-pool")
+    await cluster.create(keys.SECRET, named(keys.SECRET, name, data={"kubeconfig": "eA=="}))
+
+    await virtualnodes.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+
+    found = await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace))
+    assert found
+    assert found["spec"]["resourceQuota"]["hard"] == {"cpu": "4"}
+    assert found["spec"]["labels"] == {"region": "europe"}
+
+
+async def test_delete_virtualnode(cluster: Cluster, namespace: str) -> None:
+    await secret(cluster, namespace, kubeconfig="eA==")
+    wanted = virtual_node(namespace, create_node=False)
+    await virtualnodes.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+    anywhere = Key("", namespace)
+    with pytest.raises(click.Abort):
+        await virtualnodes.delete(cluster, Progress(), anywhere, Deletion(_no, WITHIN_S))
+
+    await virtualnodes.delete(cluster, Progress(), anywhere, Deletion(_yes, WITHIN_S))
+
+    assert await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace)) is None
+    with pytest.raises(click.ClickException, match="does not exist"):
+        await virtualnodes.delete(cluster, Progress(), anywhere, Deletion(_yes, WITHIN_S))
