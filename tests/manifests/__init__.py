@@ -1,0 +1,1 @@
+"""The manifests: what they say, and that real API servers accept it."""

@@ -1,0 +1,47 @@
+"""An API server with all of the manifests, beside the one that has our kinds only."""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sandbox import controlplane
+from sandbox.controlplane import Plane
+from sandbox.kubectl import Kubectl, KubectlError
+from tests.manifests import documents
+
+ROUNDS = 3
+SEED = random.SystemRandom().randrange(10**6)
+
+
+@pytest.fixture(scope="package")
+def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    """Yield kubectl towards an API server on which everything was applied in a random order."""
+    with controlplane.start(tmp_path_factory.mktemp("manifests")) as installed:
+        kubectl = Kubectl(installed.kubeconfig)
+        objects = list(documents.everything())
+        random.Random(SEED).shuffle(objects)  # noqa: S311  # any order will do
+        converge(kubectl, objects)
+        yield kubectl
+
+
+@pytest.fixture
+def kinds(plane: Plane, crds: None) -> Kubectl:
+    """Return kubectl towards the API server that has our kinds, and no webhooks."""
+    return Kubectl(plane.kubeconfig)
+
+
+def converge(kubectl: Kubectl, objects: list[dict[str, Any]]) -> None:
+    """Apply ``objects`` in this order, again and again while some are refused."""
+    documents_ = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    refusals = []
+    for _ in range(ROUNDS):
+        try:
+            kubectl.run("apply", "-f", "-", stdin=documents_)
+        except KubectlError as error:
+            refusals.append(str(error))
+        else:
+            return
+    raise AssertionError(f"seed {SEED}: {refusals}")

@@ -1,0 +1,285 @@
+"""The manifests on a real API server: any order, any number of times, and what the rights allow."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key
+from apis.offloading import VirtualNode
+from controllers.virtualnode.forge import rights
+from kube import client
+from sandbox.kubectl import Kubectl, KubectlError
+from tests.manifests import documents
+
+pytestmark = pytest.mark.cluster
+
+MANAGER: Final = "system:serviceaccount:liqo:liqo-controller-manager"
+NODE: Final = "milan"
+TENANT: Final = "tenant-of-milan"
+KUBELET: Final = (
+    f"--as=system:serviceaccount:{TENANT}:{NODE}",
+    "--as-group=system:serviceaccounts",
+    "--as-group=system:authenticated",
+)
+
+
+HOW: Final = pytest.mark.parametrize(
+    "how",
+    [("apply",), ("apply", "--server-side", "--force-conflicts")],  # fields of the way before
+    ids=["client-side", "server-side"],
+)
+
+
+def versions(admin: Kubectl) -> dict[str, str]:
+    """Return the version of each object of the manifests."""
+    found = admin.items("-k", str(documents.ROOT))
+    return {
+        f"{obj['kind']} {objects.key_of(obj)}": obj["metadata"]["resourceVersion"] for obj in found
+    }
+
+
+@HOW
+def test_applying_again_writes_nothing(admin: Kubectl, how: tuple[str, ...]) -> None:
+    admin.run(*how, "-k", str(documents.ROOT))
+    before = versions(admin)
+
+    admin.run(*how, "-k", str(documents.ROOT))
+
+    assert versions(admin) == before
+    assert len(before) == len(documents.everything())
+
+
+@HOW
+def test_one_file_is_built_of_everything(
+    admin: Kubectl, tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    admin.run(*how, "-k", str(documents.ROOT))
+    install = tmp_path / "install.yaml"
+    install.write_text(admin.run("kustomize", str(documents.ROOT)))
+    before = versions(admin)
+
+    admin.run(*how, "-f", str(install))
+
+    assert versions(admin) == before
+
+
+def test_an_overlay_names_the_image_once(tmp_path: Path) -> None:
+    overlay = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [str(Path("..", "manifests"))],
+        "images": [{"name": "pyliqo", "newName": "registry.example/pyliqo", "newTag": "1.2.3"}],
+    }
+    (tmp_path / "manifests").symlink_to(documents.ROOT, target_is_directory=True)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "kustomization.yaml").write_text(json.dumps(overlay))
+
+    built = Kubectl(tmp_path / "none").run("kustomize", str(tmp_path / "mine"))
+
+    images = [line.strip() for line in built.splitlines() if line.strip().endswith("pyliqo:1.2.3")]
+    assert len(images) == 4
+    assert "image: pyliqo\n" not in built
+    assert "containerImage: pyliqo\n" not in built
+
+
+@HOW
+def test_what_another_manager_injected_stays(admin: Kubectl, how: tuple[str, ...]) -> None:
+    admin.run(*how, "-k", str(documents.ROOT))
+    asyncio.run(inject(admin))
+    before = versions(admin)
+
+    admin.run(*how, "-k", str(documents.ROOT))
+
+    assert versions(admin) == before
+    for kind in (keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS):
+        hooks = admin.get(kind.plural, keys.WEBHOOK_CONFIGURATION)["webhooks"]
+        assert {hook["clientConfig"]["caBundle"] for hook in hooks} == {"LS0tCg=="}
+
+
+async def inject(admin: Kubectl) -> None:
+    """Set the caBundle of all webhooks as liqo-certs does: that field alone, in its own name."""
+    bundle = {"caBundle": "LS0tCg=="}
+    async with client.connect(admin.kubeconfig, user_agent="pyliqo-tests") as cluster:
+        for kind in (keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS):
+            hooks = documents.named(kind.kind, keys.WEBHOOK_CONFIGURATION)["webhooks"]
+            injected = [{"name": hook["name"], "clientConfig": bundle} for hook in hooks]
+            where = Key("", keys.WEBHOOK_CONFIGURATION)
+            wanted = objects.named(kind, where, webhooks=injected)
+            await cluster.apply(kind, wanted, manager="liqo-injection")
+
+
+@pytest.fixture(scope="module")
+def virtual_node(admin: Kubectl) -> VirtualNode:
+    """Make the tenant namespace, the offloaded namespace and the rights of a virtual node."""
+    node = VirtualNode(NODE, TENANT, "milan", kubeconfig_secret="to-milan")  # noqa: S106  # a name
+    for namespace in (TENANT, "offloaded"):
+        admin.apply([objects.named(keys.NAMESPACE, Key("", namespace))])
+    grants = [grant.wanted for grant in rights.at_home(node)]
+    grants.append(rights.offloaded_namespace(node, "offloaded"))
+    granted = json.dumps({"apiVersion": "v1", "kind": "List", "items": grants})
+    admin.run("apply", "--server-side", f"--as={MANAGER}", "-f", "-", stdin=granted)
+    return node
+
+
+def test_the_controller_manager_can_hand_out_what_a_virtual_kubelet_needs(
+    virtual_node: VirtualNode, admin: Kubectl
+) -> None:
+    assert admin.get("clusterrolebinding", rights.name(NODE))["roleRef"]["name"] == (
+        keys.VIRTUAL_KUBELET_LOCAL_ROLE
+    )
+
+
+def test_the_controller_manager_can_hand_out_nothing_else(admin: Kubectl) -> None:
+    binding = objects.named(
+        keys.CLUSTER_ROLE_BINDING,
+        Key("", "too-much"),
+        roleRef={"apiGroup": keys.RBAC_GROUP, "kind": "ClusterRole", "name": "cluster-admin"},
+        subjects=[{"kind": "User", "apiGroup": keys.RBAC_GROUP, "name": "mallory"}],
+    )
+
+    with pytest.raises(KubectlError, match="attempting to grant RBAC permissions"):
+        admin.run("create", f"--as={MANAGER}", "-f", "-", stdin=json.dumps(binding))
+
+
+RIGHTS: Final[list[tuple[str, str, str, bool]]] = [
+    ("get", "secrets/to-milan", TENANT, True),
+    ("get", "secrets/to-turin", TENANT, False),
+    ("list", "secrets", TENANT, False),
+    ("get", "secrets", "offloaded", True),
+    ("get", "secrets", "default", False),
+    ("create", "secrets", "offloaded", False),
+    ("get", "configmaps", "default", False),
+    ("create", "serviceaccounts/token", "offloaded", True),
+    ("create", "serviceaccounts/token", "default", False),
+    ("patch", "leases/milan", "kube-node-lease", True),
+    ("patch", "leases/worker", "kube-node-lease", False),
+    ("create", "leases", TENANT, True),
+    ("get", "configmaps/extension-apiserver-authentication", "kube-system", True),
+    ("get", "namespacemaps", TENANT, True),
+    ("patch", "virtualnodes", TENANT, False),
+    ("create", "pods", "offloaded", False),
+    ("patch", "pods/status", "default", True),
+    ("patch", "pods", "offloaded", False),
+    ("create", "clusterrolebindings", "", False),
+    ("create", "subjectaccessreviews", "", True),
+    ("update", "certificatesigningrequests/approval", "", False),
+]
+
+
+def test_rights_of_a_virtual_kubelet(virtual_node: VirtualNode, admin: Kubectl) -> None:
+    reviews = [review(verb, resource, namespace) for verb, resource, namespace, _ in RIGHTS]
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": reviews})
+
+    answers = admin.run("create", "-o", ALLOWED, "-f", "-", stdin=listed).split()
+
+    found = [(*case[:3], answer == "true") for case, answer in zip(RIGHTS, answers, strict=True)]
+    assert found == RIGHTS
+
+
+ALLOWED: Final = 'jsonpath={.status.allowed}{"\\n"}'
+
+
+def review(verb: str, resource: str, namespace: str) -> dict[str, Any]:
+    kind, _, name = resource.partition("/")
+    part = "subresource" if name in {"token", "status", "approval"} else "name"
+    attributes = {"verb": verb, "namespace": namespace, "resource": kind, part: name}
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "metadata": {},
+        "spec": {
+            "user": f"system:serviceaccount:{TENANT}:{NODE}",
+            "groups": ["system:serviceaccounts", "system:authenticated"],
+            "resourceAttributes": {**attributes, "group": GROUPS.get(kind, "")},
+        },
+    }
+
+
+GROUPS: Final = {
+    "leases": "coordination.k8s.io",
+    "namespacemaps": keys.OFFLOADING_GROUP,
+    "virtualnodes": keys.OFFLOADING_GROUP,
+    "clusterrolebindings": keys.RBAC_GROUP,
+    "subjectaccessreviews": "authorization.k8s.io",
+    "certificatesigningrequests": "certificates.k8s.io",
+}
+
+
+def pod(name: str, node: str) -> dict[str, Any]:
+    spec = {"nodeName": node, "containers": [{"name": "c", "image": "none"}]}
+    return objects.named(keys.POD, Key("default", name), spec=spec)
+
+
+def node(name: str, **labels: str) -> dict[str, Any]:
+    return objects.named(keys.NODE, Key("", name), metadata={"labels": labels})
+
+
+@pytest.fixture(scope="module")
+def policed(virtual_node: VirtualNode, admin: Kubectl) -> Kubectl:
+    """Return kubectl once the API server has compiled the policy and knows two pods and nodes."""
+    admin.apply([pod("mine", NODE), pod("other", "worker"), node("worker")])
+    asyncio.run(_until_refused(lambda: _delete_dry(admin, "pod", "other")))
+    return admin
+
+
+async def _until_refused(attempt: Callable[[], str]) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            attempt()
+        except KubectlError:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("the policy is not enforced")
+
+
+def _delete_dry(admin: Kubectl, kind: str, name: str) -> str:
+    return admin.run("delete", kind, name, "--dry-run=server", "--wait=false", *KUBELET)
+
+
+def _patch(admin: Kubectl, kind: str, name: str, patch: dict[str, Any], *more: str) -> str:
+    return admin.run("patch", kind, name, "--type=merge", "-p", json.dumps(patch), *more)
+
+
+def test_a_virtual_kubelet_changes_pods_of_its_node_only(policed: Kubectl) -> None:
+    status = {"status": {"reason": "Test"}, "metadata": {"labels": {keys.SHADOW_POD_LABEL: "true"}}}
+
+    _patch(policed, "pod", "mine", status, "--subresource=status", *KUBELET)
+    _delete_dry(policed, "pod", "mine")
+
+    message = "may change pods of this node only, and pod default/other is not on it"
+    with pytest.raises(KubectlError, match=message):
+        _patch(policed, "pod", "other", status, "--subresource=status", *KUBELET)
+    with pytest.raises(KubectlError, match=message):
+        _delete_dry(policed, "pod", "other")
+
+
+def test_a_virtual_kubelet_changes_its_node_only(policed: Kubectl) -> None:
+    def create(found: dict[str, Any]) -> str:
+        return policed.run("create", "-f", "-", *KUBELET, stdin=json.dumps(found))
+
+    with pytest.raises(KubectlError, match="may change this node only, not turin"):
+        create(node("turin", **{keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}))
+    with pytest.raises(KubectlError, match="node milan is not a virtual node"):
+        create(node(NODE))
+    create(node(NODE, **{keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}))
+    _patch(policed, "node", NODE, {"metadata": {"annotations": {"a": "1"}}}, *KUBELET)
+    with pytest.raises(KubectlError, match="may change this node only, not worker"):
+        _patch(policed, "node", "worker", {"spec": {"unschedulable": True}}, *KUBELET)
+
+
+def test_who_is_no_virtual_kubelet_is_left_alone(policed: Kubectl) -> None:
+    _patch(policed, "pod", "other", {"status": {"reason": "Test"}}, "--subresource=status")
+    everything = "--clusterrole=cluster-admin"
+    policed.run(
+        "create", "clusterrolebinding", "robot", everything, "--serviceaccount=default:robot"
+    )
+
+    robot = "--as=system:serviceaccount:default:robot"
+    policed.run("delete", "pod", "other", "--dry-run=server", "--wait=false", robot)

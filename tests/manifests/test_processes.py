@@ -1,0 +1,153 @@
+"""Our processes: hardened, probed, bounded, and named as the code expects."""
+
+from typing import Any, Final
+
+import pytest
+
+from apis import keys
+from tests.manifests import documents
+from webhook import app
+
+PROCESSES: Final = {
+    "liqo-webhook": ("webhook", ["--tls-dir=/etc/liqo/tls", "--port=9443"], 2),
+    "liqo-controller-manager": ("controllers", ["--health-port=8081"], 1),
+    "liqo-certs": ("certs", ["--health-port=8081"], 1),
+}
+
+
+def deployment(name: str) -> dict[str, Any]:
+    return documents.named("Deployment", name, keys.LIQO_NAMESPACE)["spec"]  # type: ignore[no-any-return]  # YAML
+
+
+def test_there_is_a_deployment_for_each_process() -> None:
+    names = {found["metadata"]["name"] for found in documents.of_kind("Deployment")}
+
+    assert names == set(PROCESSES)
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_a_process_is_started_as_its_module_expects(name: str) -> None:
+    module, args, replicas = PROCESSES[name]
+    spec = deployment(name)
+    (container,) = spec["template"]["spec"]["containers"]
+
+    assert container["command"] == ["python3", "-m", module]
+    assert container["args"] == args
+    assert spec["replicas"] == replicas
+    assert spec["template"]["spec"]["serviceAccountName"] == name
+    assert documents.named("ServiceAccount", name, keys.LIQO_NAMESPACE)
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    fields = {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in container["env"]}
+    assert fields == {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_a_process_has_no_right_on_its_node(name: str) -> None:
+    spec = deployment(name)["template"]["spec"]
+    (container,) = spec["containers"]
+
+    assert spec["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "fsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"hostNetwork", "hostPID", "hostIPC"}.isdisjoint(spec)
+    assert all("hostPath" not in volume for volume in spec.get("volumes", []))
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_a_process_is_probed_and_bounded(name: str) -> None:
+    (container,) = deployment(name)["template"]["spec"]["containers"]
+    ports = {port["name"] for port in container["ports"]}
+
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["port"] in ports
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+    assert "memory" in container["resources"]["limits"]
+    assert container["image"] == "pyliqo"
+    assert container["imagePullPolicy"] == "IfNotPresent"
+
+
+def test_the_webhook_stays_up() -> None:
+    spec = deployment("liqo-webhook")["template"]["spec"]
+    (container,) = spec["containers"]
+    budget = documents.named("PodDisruptionBudget", "liqo-webhook", keys.LIQO_NAMESPACE)
+    service = documents.named("Service", keys.WEBHOOK_SERVICE, keys.LIQO_NAMESPACE)
+
+    assert budget["spec"]["minAvailable"] == 1
+    assert spec["priorityClassName"] == "system-cluster-critical"
+    assert "podAntiAffinity" in spec["affinity"]
+    pause = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pause + 25 < spec["terminationGracePeriodSeconds"]
+    assert spec["volumes"][0]["secret"]["secretName"] == keys.WEBHOOK_CERTS_SECRET
+    assert service["spec"]["ports"][0]["port"] == keys.WEBHOOK_PORT
+
+
+def webhooks() -> list[dict[str, Any]]:
+    found = documents.of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    return [webhook for configuration in found for webhook in configuration["webhooks"]]
+
+
+def test_webhook_configurations_are_found_by_name_and_label() -> None:
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        found = documents.named(kind, keys.WEBHOOK_CONFIGURATION)
+        assert found["metadata"]["labels"][keys.WEBHOOK_LABEL] == "true"
+
+
+def test_the_paths_called_are_the_paths_served() -> None:
+    called = {webhook["clientConfig"]["service"]["path"] for webhook in webhooks()}
+
+    assert called == set(app.judges(None, runtime_class="liqo"))  # type: ignore[arg-type]  # not asked
+
+
+@pytest.mark.parametrize("webhook", webhooks(), ids=lambda webhook: str(webhook["name"]))
+def test_a_webhook_is_registered_with_care(webhook: dict[str, Any]) -> None:
+    service = webhook["clientConfig"]["service"]
+
+    assert (service["namespace"], service["name"]) == (keys.LIQO_NAMESPACE, keys.WEBHOOK_SERVICE)
+    assert service["port"] == keys.WEBHOOK_PORT
+    assert "caBundle" not in webhook["clientConfig"]
+    assert webhook["sideEffects"] == "None"
+    assert webhook["matchPolicy"] == "Equivalent"
+    assert webhook["admissionReviewVersions"] == ["v1"]
+    assert webhook["timeoutSeconds"] <= (3 if ".mutate." in webhook["name"] else 5)
+    assert webhook["failurePolicy"] == ("Ignore" if "early" in webhook["name"] else "Fail")
+
+
+@pytest.mark.parametrize("name", ["pod.mutate.liqo.io", "pod-early.mutate.liqo.io"])
+def test_system_pods_are_never_asked_about(name: str) -> None:
+    (webhook,) = (webhook for webhook in webhooks() if webhook["name"] == name)
+    rules = {rule["key"]: rule for rule in webhook["namespaceSelector"]["matchExpressions"]}
+
+    excluded = rules["kubernetes.io/metadata.name"]
+    assert excluded["operator"] == "NotIn"
+    assert {"kube-system", keys.NODE_LEASE_NAMESPACE, keys.LIQO_NAMESPACE} <= set(
+        excluded["values"]
+    )
+    expected = "NotIn" if "early" in name else "In"
+    assert rules[keys.SCHEDULING_ENABLED]["operator"] == expected
+    assert webhook["reinvocationPolicy"] == "IfNeeded"
+
+
+def test_the_runtime_class_leads_to_virtual_nodes() -> None:
+    found = documents.named("RuntimeClass", keys.RUNTIME_CLASS)
+
+    assert found["handler"] == "liqo"
+    assert found["scheduling"] == {
+        "nodeSelector": {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE},
+        "tolerations": [
+            {
+                "key": keys.VIRTUAL_NODE_TAINT,
+                "operator": "Exists",
+                "effect": keys.VIRTUAL_NODE_TAINT_EFFECT,
+            }
+        ],
+    }

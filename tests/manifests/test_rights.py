@@ -1,0 +1,113 @@
+"""Who may do what: the least that works, said without wildcards."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from apis import keys
+from tests.manifests import documents
+
+WRITES: Final = {"create", "update", "patch", "delete", "deletecollection", "escalate"}
+
+
+def rules() -> Iterator[tuple[str, dict[str, Any]]]:
+    for role in documents.of_kind("Role", "ClusterRole"):
+        for rule in role["rules"]:
+            yield role["metadata"]["name"], rule
+
+
+def verbs(role: str, resource: str, kind: str = "ClusterRole") -> set[str]:
+    found = documents.named(kind, role)["rules"]
+    return {verb for rule in found if resource in rule["resources"] for verb in rule["verbs"]}
+
+
+def test_no_role_has_a_wildcard_or_can_become_another() -> None:
+    for name, rule in rules():
+        for part in ("verbs", "resources", "apiGroups"):
+            assert "*" not in rule[part], name
+        assert {"escalate", "impersonate"}.isdisjoint(rule["verbs"]), name
+        if "bind" in rule["verbs"]:
+            assert rule["resourceNames"], name
+
+
+def test_roles_that_others_bind_have_the_names_of_the_code() -> None:
+    names = {role["metadata"]["name"] for role in documents.of_kind("ClusterRole")}
+
+    assert {
+        keys.REMOTE_CONTROLPLANE_ROLE,
+        keys.VIRTUAL_KUBELET_REMOTE_ROLE,
+        keys.VIRTUAL_KUBELET_LOCAL_ROLE,
+        keys.VIRTUAL_KUBELET_NAMESPACED_ROLE,
+        keys.VIRTUAL_KUBELET_TENANT_ROLE,
+        "liqo-virtual-kubelet-remote-clusterwide",
+    } <= names
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [
+        (keys.REMOTE_CONTROLPLANE_ROLE, "remote-controlplane"),
+        ("liqo-virtual-kubelet-remote-clusterwide", "virtual-kubelet-remote-clusterwide"),
+    ],
+)
+def test_roles_are_found_by_label(role: str, name: str) -> None:
+    assert documents.named("ClusterRole", role)["metadata"]["labels"][keys.APP_NAME] == name
+
+
+def test_the_webhook_writes_nothing() -> None:
+    for name, rule in rules():
+        if name == "liqo-webhook":
+            assert WRITES.isdisjoint(rule["verbs"])
+
+
+def test_secrets_are_written_by_nobody_but_certs_and_consumers_in_twins() -> None:
+    writers = {
+        name
+        for name, rule in rules()
+        if "secrets" in rule["resources"] and WRITES & set(rule["verbs"])
+    }
+
+    assert writers == {"liqo-certs", keys.VIRTUAL_KUBELET_REMOTE_ROLE}
+
+
+def test_a_consumer_reads_status_and_does_not_write_it() -> None:
+    for resource in ("resourceslices/status", "namespacemaps/status", "renews/status"):
+        assert verbs(keys.REMOTE_CONTROLPLANE_ROLE, resource) == {"get"}
+    assert not WRITES & verbs(keys.VIRTUAL_KUBELET_REMOTE_ROLE, "pods")
+    assert not verbs(keys.VIRTUAL_KUBELET_REMOTE_ROLE, "namespaces")
+
+
+def test_a_virtual_kubelet_has_cluster_wide_only_what_cannot_be_narrowed() -> None:
+    resources = {
+        resource
+        for rule in documents.named("ClusterRole", keys.VIRTUAL_KUBELET_LOCAL_ROLE)["rules"]
+        for resource in rule["resources"]
+    }
+
+    assert resources == {
+        "pods",
+        "pods/status",
+        "nodes",
+        "nodes/status",
+        "namespaces",
+        "certificatesigningrequests",
+        "tokenreviews",
+        "subjectaccessreviews",
+        "virtualnodes",
+    }
+    assert verbs(keys.VIRTUAL_KUBELET_LOCAL_ROLE, "virtualnodes") == {"serve"}
+
+
+def test_every_binding_grants_a_role_to_a_process_of_ours() -> None:
+    for binding in documents.of_kind("RoleBinding", "ClusterRoleBinding"):
+        role = binding["roleRef"]
+        namespace = binding["metadata"].get("namespace", "") if role["kind"] == "Role" else ""
+        assert documents.named(role["kind"], role["name"], namespace)
+        (subject,) = binding["subjects"]
+        assert documents.named("ServiceAccount", subject["name"], subject["namespace"])
+
+
+def test_everything_carries_the_label_of_the_whole() -> None:
+    for obj in documents.everything():
+        assert obj["metadata"]["labels"]["app.kubernetes.io/part-of"] == "liqo"

@@ -1,0 +1,328 @@
+"""Our kinds on a real API server: defaults, what is refused and why, what kubectl shows."""
+
+import json
+import secrets
+from typing import Any, Final
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key, Kind
+from sandbox.kubectl import Kubectl, KubectlError
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def namespace(kinds: Kubectl) -> str:
+    """Make a namespace of this test's own."""
+    name = f"test-{secrets.token_hex(4)}"
+    kinds.apply([objects.named(keys.NAMESPACE, Key("", name))])
+    return name
+
+
+def sample(kind: Kind, namespace: str, name: str = "x", **parts: Any) -> dict[str, Any]:
+    where = Key(namespace if kind.namespaced else "", name)
+    return objects.named(kind, where, **parts)
+
+
+def offloading(namespace: str, **spec: Any) -> dict[str, Any]:
+    return sample(keys.NAMESPACE_OFFLOADING, namespace, "offloading", spec=spec)
+
+
+def create(kinds: Kubectl, obj: dict[str, Any]) -> dict[str, Any]:
+    made = kinds.run("create", "-o", "json", "-f", "-", stdin=json.dumps(obj))
+    return json.loads(made)  # type: ignore[no-any-return]  # JSON
+
+
+def patch(kinds: Kubectl, obj: dict[str, Any], changes: dict[str, Any], *more: str) -> None:
+    group, _, _ = obj["apiVersion"].partition("/")
+    what = f"{obj['kind'].lower()}.{group}"  # Kubernetes has a ResourceSlice, too
+    where = ["-n", obj["metadata"]["namespace"]] if "namespace" in obj["metadata"] else []
+    content = json.dumps(changes)
+    kinds.run("patch", what, obj["metadata"]["name"], *where, *more, "--type=merge", "-p", content)
+
+
+def test_defaults_are_filled_in(kinds: Kubectl, namespace: str) -> None:
+    made = create(kinds, offloading(namespace))
+    tenant = create(kinds, sample(keys.TENANT, namespace, spec={"clusterID": "rome"}))
+    node = create(kinds, sample(keys.VIRTUAL_NODE, namespace, spec={"kubeconfigSecretRef": {}}))
+    shadow = create(kinds, sample(keys.SHADOW_POD, namespace, spec={"pod": {"containers": []}}))
+    patch(kinds, shadow, {"status": {"conditions": []}}, "--subresource=status")
+
+    assert made["spec"] == {
+        "namespaceMappingStrategy": "DefaultName",
+        "podOffloadingStrategy": "LocalAndRemote",
+    }
+    assert tenant["spec"]["authzPolicy"] == "KeysExchange"
+    assert tenant["spec"]["tenantCondition"] == "Active"
+    assert node["spec"]["kubeconfigSecretRef"] == {"name": ""}
+    found = kinds.get("shadowpod", "x", "-n", namespace)
+    assert found["status"]["phase"] == "Unknown"
+
+
+def test_what_a_pod_spec_will_have_one_day_is_kept(kinds: Kubectl, namespace: str) -> None:
+    spec = {"pod": {"containers": [{"name": "c", "fromTheFuture": {"a": [1]}}], "alsoNew": 1.5}}
+
+    made = create(kinds, sample(keys.SHADOW_POD, namespace, spec=spec))
+
+    assert made["spec"] == spec
+
+
+REFUSED_TO_CREATE: Final = [
+    (keys.NAMESPACE_OFFLOADING, "other", {}, "the name must be offloading"),
+    (
+        keys.NAMESPACE_OFFLOADING,
+        "offloading",
+        {"namespaceMappingStrategy": "SelectedName"},
+        "spec.remoteNamespaceName: Invalid value.*SelectedName needs a remoteNamespaceName",
+    ),
+    (
+        keys.NAMESPACE_OFFLOADING,
+        "offloading",
+        {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "Foo_"},
+        "spec.remoteNamespaceName: Invalid value.*must be a namespace name",
+    ),
+    (
+        keys.NAMESPACE_OFFLOADING,
+        "offloading",
+        {"remoteNamespaceName": "a" * 64},
+        "spec.remoteNamespaceName: Too long: may not be more than 63",
+    ),
+    (
+        keys.NAMESPACE_OFFLOADING,
+        "offloading",
+        {"podOffloadingStrategy": "Sometimes"},
+        'supported values: "Local", "Remote", "LocalAndRemote"',
+    ),
+    (
+        keys.NAMESPACE_OFFLOADING,
+        "offloading",
+        {"clusterSelector": {}},
+        "nodeSelectorTerms: Required",
+    ),
+    (keys.VIRTUAL_NODE, "a" * 64, {}, "at most 63 characters"),
+    (keys.VIRTUAL_NODE, "x", {"clusterID": "Rome"}, "spec.clusterID: Invalid value"),
+    (
+        keys.VIRTUAL_NODE,
+        "x",
+        {"resourceQuota": {"hard": {"cpu": "lots"}}},
+        "spec.resourceQuota.hard.cpu: Invalid value",
+    ),
+    (keys.VK_OPTIONS_TEMPLATE, "x", {}, "spec.containerImage: Required value"),
+    (keys.QUOTA, "x", {"user": "", "resources": {}}, "spec.user: Invalid value"),
+    (keys.QUOTA, "x", {"user": "u"}, "spec.resources: Required value"),
+    (keys.FOREIGN_CLUSTER, "x", {}, "spec.clusterID: Required value"),
+    (keys.PROVIDER_POLICY, "x", {"sharing": {"percentage": 101}}, "less than or equal to 100"),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED_TO_CREATE)
+def test_what_cannot_be_created(kinds: Kubectl, namespace: str, case: tuple[Any, ...]) -> None:
+    kind, name, spec, message = case
+
+    with pytest.raises(KubectlError, match=f"(?s){message}"):
+        create(kinds, sample(kind, namespace, name, spec=spec))
+
+
+SELECTED: Final = {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "twin"}
+REFUSED_TO_CHANGE: Final[list[tuple[Kind, dict[str, Any], dict[str, Any], str]]] = [
+    (
+        keys.NAMESPACE_OFFLOADING,
+        {},
+        {"namespaceMappingStrategy": "EnforceSameName"},
+        "spec.namespaceMappingStrategy: Invalid value.*delete this NamespaceOffloading",
+    ),
+    (
+        keys.NAMESPACE_OFFLOADING,
+        SELECTED,
+        {"remoteNamespaceName": "other"},
+        "spec.remoteNamespaceName: Invalid value.*delete this NamespaceOffloading",
+    ),
+    (
+        keys.NAMESPACE_OFFLOADING,
+        {},
+        {"remoteNamespaceName": "other"},
+        "remoteNamespaceName cannot be changed",
+    ),
+    (keys.VIRTUAL_NODE, {"clusterID": "a"}, {"clusterID": "b"}, "clusterID cannot be changed"),
+    (keys.VIRTUAL_NODE, {"clusterID": "a"}, {"clusterID": None}, "clusterID cannot be changed"),
+    (keys.TENANT, {"clusterID": "a"}, {"clusterID": "b"}, "a Tenant stands for one consumer"),
+    (keys.FOREIGN_CLUSTER, {"clusterID": "a"}, {"clusterID": "b"}, "clusterID cannot be changed"),
+    (
+        keys.RESOURCE_SLICE,
+        {"providerClusterID": "a"},
+        {"providerClusterID": "b"},
+        "providerClusterID cannot be changed once it is set",
+    ),
+    (
+        keys.RESOURCE_SLICE,
+        {"consumerClusterID": "a"},
+        {"consumerClusterID": "b"},
+        "consumerClusterID cannot be changed once it is set",
+    ),
+    (keys.IDENTITY, {"clusterID": "a"}, {"clusterID": "b"}, "clusterID cannot be changed"),
+    (keys.IDENTITY, {"type": "ControlPlane"}, {"type": "ResourceSlice"}, "type cannot be changed"),
+    (
+        keys.RENEW,
+        {"consumerClusterID": "a"},
+        {"consumerClusterID": "b"},
+        "consumerClusterID cannot be changed",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED_TO_CHANGE)
+def test_what_cannot_be_changed(kinds: Kubectl, namespace: str, case: tuple[Any, ...]) -> None:
+    kind, spec, changes, message = case
+    name = "offloading" if kind is keys.NAMESPACE_OFFLOADING else f"x-{secrets.token_hex(4)}"
+    made = create(kinds, sample(kind, namespace, name, spec=spec))
+
+    with pytest.raises(KubectlError, match=f"(?s){message}"):
+        patch(kinds, made, {"spec": changes})
+
+
+def test_what_may_be_changed(kinds: Kubectl, namespace: str) -> None:
+    made = create(kinds, offloading(namespace, **SELECTED))
+    expression = {"key": "a", "operator": "Exists"}
+    selector = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+
+    patch(kinds, made, {"spec": {"podOffloadingStrategy": "Local", "clusterSelector": selector}})
+    node = create(kinds, sample(keys.VIRTUAL_NODE, namespace, spec={}))
+    patch(kinds, node, {"spec": {"clusterID": "milan"}})
+
+    found = kinds.get("nsoff", "offloading", "-n", namespace)
+    assert found["spec"]["clusterSelector"] == selector
+
+
+TIME: Final = "2026-01-01T00:00:00Z"
+SHOWN: Final[list[tuple[Kind, dict[str, Any], tuple[str, ...], str, str]]] = [
+    (
+        keys.NAMESPACE_OFFLOADING,
+        {"spec": {}, "status": {"offloadingPhase": "Ready", "remoteNamespaceName": "foo-rome"}},
+        (),
+        "NAME NAMESPACEMAPPINGSTRATEGY PODOFFLOADINGSTRATEGY OFFLOADINGPHASE AGE",
+        "offloading DefaultName LocalAndRemote Ready AGE",
+    ),
+    (
+        keys.NAMESPACE_OFFLOADING,
+        {"spec": {}, "status": {"offloadingPhase": "Ready", "remoteNamespaceName": "foo-rome"}},
+        ("-o", "wide"),
+        (
+            "NAME NAMESPACEMAPPINGSTRATEGY PODOFFLOADINGSTRATEGY OFFLOADINGPHASE "
+            "REMOTENAMESPACENAME AGE"
+        ),
+        "offloading DefaultName LocalAndRemote Ready foo-rome AGE",
+    ),
+    (
+        keys.NAMESPACE_MAP,
+        {"metadata": {"labels": {"liqo.io/replication": "true"}}},
+        (),
+        "NAME LOCAL AGE",
+        "x true AGE",
+    ),
+    (
+        keys.VIRTUAL_NODE,
+        {
+            "spec": {"clusterID": "milan", "createNode": True},
+            "status": {
+                "conditions": [
+                    {"type": "Node", "status": "Running"},
+                    {"type": "VirtualKubelet", "status": "Creating"},
+                ]
+            },
+        },
+        ("-o", "wide"),
+        "NAME CLUSTERID CREATE NODE AGE NODE VIRTUALKUBELET",
+        "x milan true AGE Running Creating",
+    ),
+    (
+        keys.SHADOW_POD,
+        {"spec": {"pod": {}}, "status": {"phase": "Running"}},
+        (),
+        "NAME STATUS AGE",
+        "x Running AGE",
+    ),
+    (
+        keys.QUOTA,
+        {
+            "spec": {
+                "user": "mypool-c34af51dd912",
+                "limitsEnforcement": "None",
+                "resources": {"cpu": "4"},
+            }
+        },
+        ("-o", "wide"),
+        "NAME ENFORCEMENT CORDONED AGE USER",
+        "x None AGE mypool-c34af51dd912",
+    ),
+    (
+        keys.RESOURCE_SLICE,
+        {
+            "spec": {"class": "default"},
+            "status": {
+                "conditions": [
+                    {"type": "Authentication", "status": "Accepted"},
+                    {"type": "Resources", "status": "Accepted"},
+                ]
+            },
+        },
+        (),
+        "NAME AUTHENTICATION RESOURCES AGE",
+        "x Accepted Accepted AGE",
+    ),
+    (keys.TENANT, {"spec": {"clusterID": "rome"}}, (), "NAME CONDITION AGE", "x Active AGE"),
+    (keys.RENEW, {"spec": {}}, (), "NAME AGE", "x AGE"),
+    (
+        keys.IDENTITY,
+        {
+            "spec": {"type": "ControlPlane"},
+            "status": {"kubeconfigSecretRef": {"name": "kubeconfig-controlplane-milan"}},
+        },
+        ("-o", "wide"),
+        "NAME TYPE KUBECONFIGSECRET AGE",
+        "x ControlPlane kubeconfig-controlplane-milan AGE",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SHOWN)
+def test_what_kubectl_shows(kinds: Kubectl, namespace: str, case: tuple[Any, ...]) -> None:
+    kind, parts, options, header, row = case
+    name = "offloading" if kind is keys.NAMESPACE_OFFLOADING else "x"
+    made = create(kinds, sample(kind, namespace, name, **parts))
+    if "status" in parts:
+        patch(kinds, made, {"status": parts["status"]}, "--subresource=status")
+
+    shown = kinds.run("get", kind.resource, "-n", namespace, *options).splitlines()
+
+    assert " ".join(shown[0].split()) == header
+    words = shown[1].split()
+    assert " ".join("AGE" if word.rstrip("s").isdigit() else word for word in words) == row
+
+
+def test_a_quota_that_is_not_cordoned_shows_an_empty_column(kinds: Kubectl, namespace: str) -> None:
+    specs: dict[str, dict[str, Any]] = {"a": {}, "b": {"cordoned": None}, "c": {"cordoned": True}}
+    for name, spec in specs.items():
+        create(
+            kinds, sample(keys.QUOTA, namespace, name, spec={"user": "u", "resources": {}, **spec})
+        )
+
+    header, *rows = kinds.run("get", "quotas", "-n", namespace).splitlines()
+
+    begin = header.index("CORDONED")
+    assert [row[begin : begin + 8].strip() for row in rows] == ["", "", "true"]
+
+
+def test_all_kinds_are_found_by_category_and_short_names(kinds: Kubectl, namespace: str) -> None:
+    create(kinds, offloading(namespace))
+    create(kinds, sample(keys.QUOTA, namespace, spec={"user": "u", "resources": {}}))
+
+    found = kinds.run("get", "liqo", "-n", namespace, "-o", "name").split()
+
+    assert {name for name in found if not name.startswith("foreigncluster.")} == {
+        "namespaceoffloading.offloading.liqo.io/offloading",
+        "quota.offloading.liqo.io/x",
+    }
+    for short in ("nso", "nsof", "nsoff", "nsoffloading", "qt"):
+        assert kinds.run("get", short, "-n", namespace, "-o", "name")
