@@ -1,0 +1,94 @@
+"""The audit log of a cluster: who asked what, the oracle of tests and benchmarks."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+OURS: Final = "pyliqo-"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request that an API server completed; dry runs and failed writes say so."""
+
+    agent: str
+    user: str
+    verb: str
+    resource: str
+    namespace: str
+    name: str
+    code: int
+    dry_run: bool
+    received: str = ""
+    """When, to the microsecond; such texts compare as their times do."""
+    completed: str = ""
+    version: int = 0
+    """The resourceVersion of the answer, 0 where the log does not keep it."""
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it may have changed something."""
+        return self.verb in WRITES and not self.dry_run
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a process of pyliqo made it."""
+        return self.agent.startswith(OURS)
+
+
+def parse(line: str) -> Call | None:
+    """Return the call of one line of the log; None for what is no completed resource request."""
+    event = json.loads(line)
+    target = event.get("objectRef")
+    if event.get("stage") != "ResponseComplete" or not target:
+        return None
+    parts = (target.get("resource", ""), target.get("subresource", ""))
+    return Call(
+        agent=event.get("userAgent", ""),
+        user=event.get("user", {}).get("username", ""),
+        verb=event.get("verb", ""),
+        resource="/".join(part for part in parts if part),
+        namespace=target.get("namespace", ""),
+        name=target.get("name", ""),
+        code=event.get("responseStatus", {}).get("code", 0),
+        dry_run="dryRun=" in event.get("requestURI", ""),
+        received=event.get("requestReceivedTimestamp", ""),
+        completed=event.get("stageTimestamp", ""),
+        version=_version(event),
+    )
+
+
+def _version(event: dict[str, Any]) -> int:
+    answer = event.get("responseObject") or {}
+    version = str((answer.get("metadata") or {}).get("resourceVersion", ""))
+    return int(version) if version.isdigit() else 0
+
+
+class Log:
+    """An audit log from now on: each ``read`` goes on where the last one ended."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = path.stat().st_size
+
+    def read(self) -> list[Call]:
+        """Return the calls that were completed since the last look; whole lines only."""
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return list(_calls(whole.decode().splitlines()))
+
+
+def count(calls: Iterable[Call], *fields: str) -> Counter[tuple[Any, ...]]:
+    """Return how many calls there are for each combination of ``fields``."""
+    return Counter(tuple(getattr(call, name) for name in fields) for call in calls)
+
+
+def _calls(lines: Iterable[str]) -> Iterator[Call]:
+    return (call for call in map(parse, lines) if call)

@@ -1,0 +1,189 @@
+"""The programs of a cluster: official ones from a folder, built ones from the cache, or a build.
+
+Everything of Kubernetes is one program that is called by several names, because linking it once
+costs a fraction of linking it seven times. CoreDNS is another. Both are ordinary Go programs whose
+sources lie beside this module; they are cached outside the checkout, by the hash of those sources.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandbox import locks, progress
+from sandbox.errors import MissingError
+
+COMPONENTS: Final = (
+    "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet",
+    "kubectl",
+)  # fmt: skip
+FOLDER_VARIABLE: Final = "PYLIQO_KUBERNETES_BIN"
+GO: Final = "go"
+HERE: Final = Path(__file__).parent
+_BUILD_TIMEOUT_S: Final = 3600
+_SOURCES: Final = ("go.mod", "go.sum", "main.go")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A Go program of ours and the names it is called by."""
+
+    name: str
+    names: tuple[str, ...]
+    expects: str
+
+    @property
+    def source(self) -> Path:
+        """The folder that holds its go.mod."""
+        return HERE / self.name
+
+
+KUBERNETES: Final = Program("kubernetes", COMPONENTS, "about 5 minutes")
+COREDNS: Final = Program("coredns", ("coredns",), "about 1 minute")
+
+
+def program(name: str) -> Path:
+    """Return the path of ``kube-apiserver``, ``etcd``, ``coredns`` and the like.
+
+    Raises:
+        MissingError: there is none, and none can be built; the message says what to install.
+    """
+    return folder(COREDNS if name in COREDNS.names else KUBERNETES) / name
+
+
+def kubectl() -> Path:
+    """Return the path of a kubectl of the clusters' own version."""
+    return program("kubectl")
+
+
+def ensure() -> None:
+    """Find or build every program, and say on standard error where each came from."""
+    for one in (KUBERNETES, COREDNS):
+        with progress.step(f"programs: {one.name}") as step:
+            step.update(str(folder(one)))
+
+
+def folder(wanted: Program) -> Path:
+    """Return the folder that holds each name of ``wanted``: the user's, the cache's, or a new one.
+
+    Raises:
+        MissingError: there is none, and none can be built.
+    """
+    given = os.environ.get(FOLDER_VARIABLE, "")
+    if given and holds(Path(given), wanted.names):
+        return Path(given).absolute()
+    if given and wanted is KUBERNETES:
+        names = ", ".join(wanted.names)
+        raise MissingError(f"{FOLDER_VARIABLE}={given} does not hold all of {names}: add them")
+    return _built(wanted)
+
+
+def holds(directory: Path, names: tuple[str, ...]) -> bool:
+    """Whether ``directory`` has an executable of each name."""
+    return all(os.access(directory / name, os.X_OK) for name in names)
+
+
+def cache() -> Path:
+    """Return the folder, outside of any checkout, where costly things are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base, "pyliqo")
+
+
+def key(sources: Mapping[str, bytes]) -> str:
+    """Return the name under which what is built from ``sources`` is cached."""
+    digest = hashlib.sha256()
+    for name, content in sorted(sources.items()):
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def kubernetes_version(go_mod: str) -> str:
+    """Return the version of Kubernetes that ``go_mod`` requires, such as "v1.35.4".
+
+    Raises:
+        ValueError: it requires none.
+    """
+    found = re.search(r"^\s*k8s\.io/kubernetes (v\d+\.\d+\.\d+)$", go_mod, re.MULTILINE)
+    if found is None:
+        raise ValueError("go.mod requires no release of k8s.io/kubernetes")
+    return found[1]
+
+
+def link_flags(version: str) -> str:
+    """Return the linker flags that stamp ``version``; without, clients are told v0.0.0."""
+    major, minor, _ = version.removeprefix("v").split(".")
+    stamp = "k8s.io/component-base/version"
+    return (
+        f"-s -w -X {stamp}.gitVersion={version} -X {stamp}.gitMajor={major}"
+        f" -X {stamp}.gitMinor={minor}"
+    )
+
+
+@functools.cache
+def _built(wanted: Program) -> Path:
+    sources = {name: (wanted.source / name).read_bytes() for name in _SOURCES}
+    target = cache() / wanted.name / key(sources)
+    if not holds(target, wanted.names):
+        with locks.held(cache() / f"{wanted.name}.lock", wait=True):
+            if not holds(target, wanted.names):
+                _build(wanted, target)
+    return target
+
+
+def _build(wanted: Program, target: Path) -> None:
+    go = shutil.which(GO)
+    if go is None:
+        raise MissingError(
+            f"the programs of {wanted.name} are neither in {FOLDER_VARIABLE} nor in the cache, and "
+            "there is no Go to build them: install Go 1.25 or later (https://go.dev/dl), or set "
+            f"{FOLDER_VARIABLE} to a folder with official binaries"
+        )
+    with (
+        progress.step(f"building {wanted.name} (once for this machine, {wanted.expects})") as step,
+        _emerging(target) as new,
+    ):
+        _compile(wanted, go, new / wanted.names[0], step)
+        for name in wanted.names[1:]:
+            (new / name).symlink_to(wanted.names[0])
+
+
+def _compile(wanted: Program, go: str, output: Path, step: progress.Step) -> None:
+    flags = "-s -w"
+    if wanted is KUBERNETES:
+        flags = link_flags(kubernetes_version((wanted.source / "go.mod").read_text()))
+    command = [go, "build", "-trimpath", "-mod=readonly", "-v", "-ldflags", flags]
+    environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
+    building = subprocess.Popen(
+        [*command, "-o", str(output), "."],
+        cwd=wanted.source, env=environment, text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    said: list[str] = []
+    with building:
+        for count, line in enumerate(building.stderr or (), 1):
+            said = [*said[-4:], line.strip()]
+            step.update(f"{count} packages: {line.strip()}")
+    if building.returncode:
+        raise MissingError(f"go build of {wanted.name} ended with: {' | '.join(said)}")
+
+
+@contextlib.contextmanager
+def _emerging(target: Path) -> Iterator[Path]:
+    """Yield a new folder that takes the name ``target`` only when the block ended well."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+    try:
+        yield new
+        new.chmod(0o755)
+        shutil.rmtree(target, ignore_errors=True)
+        new.rename(target)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)

@@ -1,0 +1,154 @@
+"""A control plane alone: etcd and kube-apiserver on loopback, ready in seconds, no root needed.
+
+For tests of what speaks to an API server and needs no pod to run. It ends with the process that
+started it, however that ends.
+"""
+
+import contextlib
+import datetime as dt
+import json
+import shutil
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from sandbox import api, binaries, credentials, documents, flags
+from sandbox.layout import Files, Listening
+
+READY_S: Final = 60.0
+_STOP_S: Final = 15.0
+_LOOPBACK: Final = "127.0.0.1"
+_SERVICES: Final = "10.255.0.0/24"
+_ALONE: Final = (
+    "--endpoint-reconciler-type=none",  # an endpoint may not be on loopback
+    "--disable-admission-plugins=ServiceAccount",  # nobody makes the account of a namespace
+)
+
+
+@dataclass
+class Plane:
+    """A running etcd and kube-apiserver."""
+
+    files: Files
+    listening: Listening
+    flags: Sequence[str]
+    _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.files.kubeconfig
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return self.listening.server
+
+    @property
+    def audit_log(self) -> Path:
+        """What every request did."""
+        return self.files.audit
+
+    @property
+    def api(self) -> api.Api:
+        """The API server as its administrator sees it."""
+        return api.of(self.files, self.listening)
+
+    def start(self) -> None:
+        """Start both; return when the API server is ready."""
+        self._start("etcd", flags.etcd(self.files, self.listening, unsafe=True))
+        self.start_apiserver()
+
+    def start_apiserver(self) -> None:
+        """Start the API server; return when it is ready."""
+        own = flags.apiserver(self.files, self.listening)
+        server = self._start("kube-apiserver", [*own, *_ALONE, *self.flags])
+        what = f"API server (its log: {self.files.log('kube-apiserver')})"
+        api.wait_until(
+            lambda: self.api.is_ready() or server.poll() is not None, what, timeout_s=READY_S
+        )
+        if server.poll() is not None:
+            raise api.NotYetError(f"{what}: ended with {server.returncode}")
+
+    def stop_apiserver(self) -> None:
+        """Ask the API server to end, and wait until it did."""
+        self._end("kube-apiserver", is_asked=True)
+
+    def kill_apiserver(self) -> None:
+        """End the API server as a crash would."""
+        self._end("kube-apiserver", is_asked=False)
+
+    def compact(self) -> None:
+        """Forget every version before the current one, so that a watch from one of them gets 410.
+
+        The API server starts anew for it, as its own cache would serve old versions on.
+        """
+        answer = self._etcd("kv/range", {"key": "AA==", "limit": "1"})
+        self._etcd("kv/compaction", {"revision": answer["header"]["revision"], "physical": True})
+        self.kill_apiserver()
+        self.start_apiserver()
+
+    def stop(self) -> None:
+        """End both at once."""
+        for name in list(self._running):
+            self._end(name, is_asked=False)
+
+    def _start(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        command = ["setpriv", "--pdeathsig", "KILL", str(binaries.program(name)), *arguments]
+        if not shutil.which("setpriv"):
+            command = command[3:]
+        with self.files.log(name).open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        return self._running[name]
+
+    def _end(self, name: str, *, is_asked: bool) -> None:
+        process = self._running.pop(name, None)
+        if process is None:
+            return
+        if is_asked:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_S)
+        process.kill()
+        process.wait()
+
+    def _etcd(self, path: str, body: dict[str, Any]) -> Any:
+        url = f"{self.listening.etcd}/v3/{path}"
+        with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=10) as answer:  # noqa: S310  # our own http URL
+            return json.load(answer)
+
+
+@contextlib.contextmanager
+def start(directory: Path, *, flags: Sequence[str] = ()) -> Iterator[Plane]:
+    """Yield a control plane whose files lie in ``directory``; ``flags`` go to kube-apiserver.
+
+    Raises:
+        MissingError: there are no Kubernetes programs and none can be built.
+    """
+    binaries.program("kube-apiserver")
+    files = Files(directory, directory / "etcd", directory / "kubeconfig")
+    port, etcd, etcd_peer = free_ports(3)
+    at = Listening(_LOOPBACK, port, etcd, etcd_peer, _SERVICES, "10.255.0.1")
+    credentials.create(files, at, name="plane", now=dt.datetime.now(dt.UTC))
+    (files.config / "audit.yaml").write_text(json.dumps(documents.audit_policy()))
+    plane = Plane(files, at, flags)
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of loopback on which nobody listens now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((_LOOPBACK, 0))
+        return [int(one.getsockname()[1]) for one in sockets]

@@ -1,0 +1,213 @@
+"""The main job, told step by step with what a user would type; every step is checked."""
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from apis import keys, naming
+from sandbox import images, install, peering
+from sandbox.kubectl import Kubectl, KubectlError
+
+CONSUMER, PROVIDER = "rome", "milan"
+NAMESPACE = "demo"
+SECRET_LENGTH = len("not-to-be-printed")
+
+
+class NotShownError(Exception):
+    """A step did not hold; the message says what was seen instead."""
+
+
+@dataclass
+class Story:
+    """The two clusters and what was shown so far."""
+
+    kubeconfigs: Mapping[str, Path]
+    state: Path
+    console: Console = field(default_factory=Console)
+    shown: list[tuple[str, str, float]] = field(default_factory=list)
+
+    @property
+    def consumer(self) -> Kubectl:
+        return Kubectl(self.kubeconfigs[CONSUMER])
+
+    @property
+    def provider(self) -> Kubectl:
+        return Kubectl(self.kubeconfigs[PROVIDER])
+
+    @property
+    def twin(self) -> str:
+        """Return the namespace on the provider."""
+        return naming.default_remote_namespace(NAMESPACE, CONSUMER)
+
+    def tell(self, title: str, step: Callable[["Story"], str]) -> None:
+        """Run one step; what it returns is what was seen."""
+        self.console.rule(f"[bold]{title}", align="left")
+        begun = time.monotonic()
+        seen = step(self)
+        self.shown.append((title, seen, time.monotonic() - begun))
+
+    def kubectl(self, cluster: str, *args: str, stdin: str | None = None) -> str:
+        """Type a kubectl command, show it with its output, and return the output."""
+        self._prompt(cluster, "kubectl", *args)
+        said = Kubectl(self.kubeconfigs[cluster]).run(*args, stdin=stdin, timeout_s=200)
+        self.console.print(said.rstrip(), highlight=False, markup=False)
+        return said
+
+    def liqoctl(self, *args: str) -> None:
+        """Type a liqoctl command on the consumer, and show what it says as it says it."""
+        self._prompt(CONSUMER, "liqoctl", *args)
+        kubeconfig = f"--kubeconfig={self.kubeconfigs[CONSUMER]}"
+        done = subprocess.run([sys.executable, "-m", "liqoctl", kubeconfig, *args], check=False)
+        expect(done.returncode == 0, f"liqoctl {args[0]} exited with {done.returncode}")
+
+    def _prompt(self, cluster: str, *command: str) -> None:
+        self.console.print(f"{cluster}$ {shlex.join(command)}", style="cyan", highlight=False)
+
+
+def expect(holds: bool, otherwise: str) -> None:  # noqa: FBT001  # reads like a sentence
+    """Raise NotShownError with ``otherwise`` unless it holds."""
+    if not holds:
+        raise NotShownError(otherwise)
+
+
+def tell(kubeconfigs: Mapping[str, Path], state: Path) -> int:
+    """Tell the whole story on the two running clusters; return the exit status."""
+    story = Story(kubeconfigs, state)
+    error = ""
+    try:
+        for title, step in STEPS:
+            story.tell(title, step)
+    except (NotShownError, KubectlError) as failure:
+        error = str(failure)
+    _conclude(story, error)
+    return 1 if error else 0
+
+
+def _install(story: Story) -> str:
+    for cluster in (PROVIDER, CONSUMER):
+        folder = install.overlay(cluster, story.state)
+        story.kubectl(cluster, "apply", "--server-side", "-k", str(folder))
+    for cluster in (PROVIDER, CONSUMER):
+        install.wait(story.kubeconfigs[cluster])
+    return f"{len(install.DEPLOYMENTS)} Deployments available in each cluster"
+
+
+def _peer(story: Story) -> str:
+    story.console.print("identities for rome, signed by milan (docs/peering-by-hand.md)")
+    secret = peering.peer(CONSUMER, PROVIDER, kubeconfigs=story.kubeconfigs)
+    source = ["--remote-cluster-id", PROVIDER, "--kubeconfig-secret-name", secret]
+    story.liqoctl("create", "virtualnode", PROVIDER, *source, "--cpu", "4")
+    story.consumer.wait("--for=condition=Ready", f"node/{PROVIDER}")
+    listing = story.kubectl(CONSUMER, "get", "nodes")
+    expect(PROVIDER in listing, "the virtual node does not appear")
+    return f"node {PROVIDER} is Ready in {CONSUMER}"
+
+
+def _offload(story: Story) -> str:
+    story.kubectl(CONSUMER, "create", "namespace", NAMESPACE)
+    story.liqoctl("offload", "namespace", NAMESPACE, "--pod-offloading-strategy", "Remote")
+    story.kubectl(CONSUMER, "get", "namespaceoffloadings", "-n", NAMESPACE)
+    story.kubectl(PROVIDER, "get", "namespace", story.twin)
+    return f"namespace {story.twin} in {PROVIDER}"
+
+
+def _deploy(story: Story) -> str:
+    text = Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8")
+    manifest = text.replace("image: workload", f"image: {images.workload_name()}")
+    story.kubectl(CONSUMER, "apply", "-n", NAMESPACE, "-f", "-", stdin=manifest)
+    story.kubectl(CONSUMER, "rollout", "status", "deployment/web", "-n", NAMESPACE)
+    story.kubectl(CONSUMER, "get", "pods", "-n", NAMESPACE, "-o", "wide")
+    story.kubectl(PROVIDER, "get", "pods", "-n", story.twin, "-o", "wide")
+    here, there = _pods(story)
+    expect(len(here) == len(there) == 3, f"{len(here)} pods here, {len(there)} there")  # noqa: PLR2004
+    nodes = {pod["spec"]["nodeName"] for pod in here.values()}
+    expect(nodes == {PROVIDER}, f"pods are on {nodes}")
+    return f"3 pods Running on {_nodes(there)}, shown Running on {PROVIDER}"
+
+
+def _logs(story: Story) -> str:
+    pod = min(_pods(story)[0])
+    logs = story.kubectl(CONSUMER, "logs", "-n", NAMESPACE, pod)
+    expected = f"ciao da roma, a secret of {SECRET_LENGTH} characters, pod {pod}"
+    expect(expected in logs, f"the log is {logs!r}")
+    return "the log names the ConfigMap's text and the Secret's length"
+
+
+def _scale(story: Story) -> str:
+    for replicas in (5, 1):
+        story.kubectl(
+            CONSUMER, "scale", "deployment/web", "-n", NAMESPACE, f"--replicas={replicas}"
+        )
+        story.kubectl(CONSUMER, "rollout", "status", "deployment/web", "-n", NAMESPACE)
+        _until(story, replicas)
+        story.kubectl(PROVIDER, "get", "pods", "-n", story.twin)
+    return "5 pods, then 1, on both sides"
+
+
+def _delete(story: Story) -> str:
+    story.kubectl(CONSUMER, "delete", "deployment", "web", "-n", NAMESPACE)
+    _until(story, 0)
+    story.kubectl(PROVIDER, "get", "pods,shadowpods", "-n", story.twin)
+    return "no pod left on either side"
+
+
+def _unoffload(story: Story) -> str:
+    story.liqoctl("unoffload", "namespace", NAMESPACE, "--skip-confirm")
+    listing = story.provider.run("get", "namespaces", "-o", "name")
+    expect(f"namespace/{story.twin}\n" not in listing, f"{story.twin} is still there")
+    label = story.consumer.get("namespace", NAMESPACE)["metadata"].get("labels", {})
+    expect(keys.SCHEDULING_ENABLED not in label, "the namespace is still labelled")
+    return f"namespace {story.twin} is gone from {PROVIDER}"
+
+
+STEPS: list[tuple[str, Callable[[Story], str]]] = [
+    ("Install pyliqo on both clusters", _install),
+    ("Give rome a virtual node that stands for milan", _peer),
+    ("Offload a namespace", _offload),
+    ("Deploy: 3 replicas with a ConfigMap and a Secret", _deploy),
+    ("Logs come back", _logs),
+    ("Scaling follows", _scale),
+    ("Deletion follows", _delete),
+    ("Unoffload cleans up", _unoffload),
+]
+
+
+def _pods(story: Story) -> tuple[dict[str, Any], dict[str, Any]]:
+    here = story.consumer.items("pods", "-n", NAMESPACE)
+    there = story.provider.items("pods", "-n", story.twin)
+    by_name = [{pod["metadata"]["name"]: pod for pod in side} for side in (here, there)]
+    return by_name[0], by_name[1]
+
+
+def _nodes(pods: Mapping[str, Any]) -> str:
+    return ", ".join(sorted({pod["spec"]["nodeName"] for pod in pods.values()}))
+
+
+def _until(story: Story, pods: int, *, timeout_s: float = 90) -> None:
+    deadline = time.monotonic() + timeout_s
+    while (seen := [len(side) for side in _pods(story)]) != [pods, pods]:
+        late = f"{seen} pods here and there, not {pods}, after {timeout_s:.0f} s"
+        expect(time.monotonic() < deadline, late)
+        time.sleep(0.5)
+
+
+def _conclude(story: Story, error: str) -> None:
+    table = Table("step", "seen", "s", title="What was shown")
+    for title, seen, seconds in story.shown:
+        table.add_row(title, seen, f"{seconds:.0f}")
+    if error:
+        table.add_row(STEPS[len(story.shown)][0], f"[red]did not hold: {error}", "")
+    story.console.print(table)
+    story.console.print(
+        "Go on by hand: `make up`, then `export KUBECONFIG=$PWD/.sandbox/rome.kubeconfig` and "
+        "`kubectl get nodes,pods -A`; `make down` ends it.",
+        highlight=False,
+    )

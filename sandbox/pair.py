@@ -1,0 +1,62 @@
+"""rome and milan with this tree's pyliqo, peered, with a virtual node: what journeys start from."""
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from apis import keys, naming
+from sandbox import cgroups, install, peering, progress
+from sandbox.clusters import Sandbox
+from sandbox.kubectl import Kubectl
+
+CONSUMER, PROVIDER = "rome", "milan"
+
+
+def ensure() -> Mapping[str, Path]:
+    """Return the kubeconfigs; what is up, installed and peered already is left as it is."""
+    sandbox = Sandbox()
+    kubeconfigs = sandbox.up((CONSUMER, PROVIDER))
+    install.install(kubeconfigs, sandbox.state)
+    with progress.step(f"waiting for the virtual node {PROVIDER}"):
+        secret = peering.peer(CONSUMER, PROVIDER, kubeconfigs=kubeconfigs)
+        rome = Kubectl(kubeconfigs[CONSUMER])
+        rome.apply([virtual_node(secret)])
+        rome.run("wait", "--for=create", f"node/{PROVIDER}", "--timeout=120s")
+        rome.wait("--for=condition=Ready", f"node/{PROVIDER}")
+    return kubeconfigs
+
+
+def kill(process: str) -> int:
+    """End each process ``python3 -m PROCESS`` of the consumer with SIGKILL; return how many."""
+    pids = list(_running(process))
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    return len(pids)
+
+
+def _running(process: str) -> Iterator[int]:
+    marker = f"-m\0{process}\0".encode()
+    for pid in cgroups.members(Sandbox().site(CONSUMER).cgroup):
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if marker in command:
+            yield pid
+
+
+def virtual_node(secret: str) -> dict[str, object]:
+    """Return the VirtualNode by which rome offloads to milan."""
+    hard = {"cpu": "8", "memory": "16Gi", "pods": "200"}
+    return {
+        "apiVersion": keys.VIRTUAL_NODE.api_version,
+        "kind": keys.VIRTUAL_NODE.kind,
+        "metadata": {"name": PROVIDER, "namespace": naming.tenant_namespace(PROVIDER)},
+        "spec": {
+            "clusterID": PROVIDER,
+            "kubeconfigSecretRef": {"name": secret},
+            "resourceQuota": {"hard": hard},
+            "labels": {"topology.kubernetes.io/region": "lombardy"},
+        },
+    }

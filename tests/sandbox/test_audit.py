@@ -1,0 +1,60 @@
+"""What the audit log says is read as what happened."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sandbox import audit
+
+
+def line(**changes: Any) -> str:
+    event = {
+        "stage": "ResponseComplete",
+        "verb": "patch",
+        "userAgent": "pyliqo-kubelet/0.1.0",
+        "requestURI": "/api/v1/namespaces/demo/pods/web/status",
+        "objectRef": {
+            "resource": "pods",
+            "subresource": "status",
+            "namespace": "demo",
+            "name": "web",
+        },
+        "responseStatus": {"code": 200},
+        **changes,
+    }
+    return json.dumps(event) + "\n"
+
+
+def test_a_status_patch_of_ours_is_a_write() -> None:
+    call = audit.parse(line())
+
+    assert call
+    assert call.is_write
+    assert call.is_ours
+    assert call.resource == "pods/status"
+
+
+def test_reads_dry_runs_and_unfinished_requests_are_no_writes() -> None:
+    read = audit.parse(line(verb="watch"))
+    dry = audit.parse(line(requestURI="/api/v1/pods?dryRun=All"))
+
+    assert read
+    assert dry
+    assert not read.is_write
+    assert not dry.is_write
+    assert audit.parse(line(stage="RequestReceived")) is None
+
+
+def test_a_log_goes_on_where_it_was_read_and_waits_for_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    path.write_text(line(), encoding="utf-8")
+    log = audit.Log(path)
+    assert log.read() == []
+
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line() + line()[:40])
+    assert len(log.read()) == 1
+
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line()[40:])
+    assert audit.count(log.read(), "verb", "resource") == {("patch", "pods/status"): 1}
