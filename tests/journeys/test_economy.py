@@ -1,0 +1,99 @@
+"""What it costs the API servers, by their own audit logs: counts, never times."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from apis import keys
+from apis.objects import Key
+from sandbox import audit
+from tests.journeys import world
+
+pytestmark = pytest.mark.journey
+
+PODS = 20
+WRITES_A_POD = 6
+HEARTBEATS = 3
+"""Renewals of the virtual node's lease, ten seconds apart, that a calm time is made of."""
+
+
+@dataclass
+class Logs:
+    """Both audit logs from now on."""
+
+    files: Iterable[audit.Log]
+    calls: list[audit.Call] = field(default_factory=list)
+
+    async def until(self, holds: Callable[[list[audit.Call]], bool]) -> list[audit.Call]:
+        """Return all calls so far once ``holds``; the files are looked at as they grow."""
+        async with asyncio.timeout(world.PATIENCE_S):
+            while not holds(self.calls):
+                await asyncio.sleep(0.05)
+                for file in self.files:
+                    self.calls += file.read()
+        return self.calls
+
+
+@pytest.fixture
+def logs(kubeconfigs: Mapping[str, Path]) -> Logs:
+    return Logs(
+        [audit.Log(path.with_name(cluster) / "audit.log") for cluster, path in kubeconfigs.items()]
+    )
+
+
+def is_renewal(call: audit.Call) -> bool:
+    return (
+        call.resource == "leases" and call.namespace == keys.NODE_LEASE_NAMESPACE and call.is_ours
+    )
+
+
+def renewals(calls: Iterable[audit.Call]) -> int:
+    return sum(is_renewal(call) for call in calls)
+
+
+async def test_a_pod_up_to_running_costs_at_most_six_writes(
+    both: world.Pair, namespace: str, logs: Logs
+) -> None:
+    await both.offload(namespace)
+    await logs.until(bool)
+    places = {namespace, both.twin(namespace)}
+    logs.calls.clear()
+
+    made = world.deployment(namespace, "web", both.image, PODS)
+    await both.rome.create(keys.DEPLOYMENT, made)
+    await world.until_one(
+        both.rome,
+        keys.DEPLOYMENT,
+        Key(namespace, "web"),
+        lambda found: found.get("status", {}).get("readyReplicas") == PODS,
+    )
+    calls = await logs.until(lambda calls: renewals(calls) >= 1)
+
+    writes = [call for call in calls if call.is_ours and call.is_write and call.namespace in places]
+    assert len(writes) <= WRITES_A_POD * PODS, audit.count(writes, "agent", "verb", "resource")
+    assert {call.code for call in writes} <= {200, 201}
+
+
+async def test_nothing_is_written_or_listed_while_nothing_changes(
+    both: world.Pair, namespace: str, logs: Logs
+) -> None:
+    await both.offload(namespace)
+    await both.rome.create(keys.POD, world.pod(namespace, "calm", both.image))
+    await world.until_one(
+        both.rome, keys.POD, Key(namespace, "calm"), lambda pod: world.phase(pod) == "Running"
+    )
+    await logs.until(lambda calls: renewals(calls) >= 1)
+    logs.calls.clear()
+
+    calls = await logs.until(lambda calls: renewals(calls) >= HEARTBEATS)
+
+    ours = [call for call in calls if call.is_ours]
+    lists = [call for call in ours if call.verb == "list"]
+    writes = [call for call in ours if call.is_write and call.resource != "leases"]
+    heartbeats = [call for call in writes if call.resource == "nodes/status"]
+    assert lists == []
+    assert len(heartbeats) <= 1
+    assert [call for call in writes if call not in heartbeats] == []

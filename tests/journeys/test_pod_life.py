@@ -1,0 +1,165 @@
+"""One pod's whole life, for each restart policy and phase, on both sides."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object
+from tests.journeys import world
+
+pytestmark = pytest.mark.journey
+
+ALWAYS, ON_FAILURE, NEVER = "Always", "OnFailure", "Never"
+ENDLESS = world.sleeping()
+ONCE = "test -f /again/again || { touch /again/again; exit 3; }; " + ENDLESS
+
+
+@dataclass(frozen=True)
+class Life:
+    """A pod's policy, what its container does, and how both sides must show it in the end."""
+
+    policy: str
+    script: str
+    phase: str
+    waiting: str = ""
+    exit_code: int | None = None
+    restarted: bool = False
+    image: str = ""
+
+    def pod(self, namespace: str, name: str, image: str) -> Object:
+        made = world.pod(
+            namespace,
+            name,
+            self.image or image,
+            self.script,
+            restartPolicy=self.policy,
+            volumes=[{"name": "again", "emptyDir": {}}],
+        )
+        made["spec"]["containers"][0]["volumeMounts"] = [{"name": "again", "mountPath": "/again"}]
+        return made
+
+    def shown_by(self, pod: Object) -> bool:
+        container = (pod.get("status", {}).get("containerStatuses") or [{}])[0]
+        state = container.get("state", {})
+        return (
+            world.phase(pod) == self.phase
+            and self.waiting in state.get("waiting", {}).get("reason", "")
+            and self.exit_code == state.get("terminated", {}).get("exitCode")
+            and self.restarted <= (container.get("restartCount", 0) > 0)
+        )
+
+
+NO_IMAGE = "localhost/nowhere:none"
+LIVES = {
+    "always-runs": Life(ALWAYS, ENDLESS, "Running"),
+    "always-restarts": Life(ALWAYS, ONCE, "Running", restarted=True),
+    "always-waits": Life(ALWAYS, ENDLESS, "Pending", waiting="Image", image=NO_IMAGE),
+    "onfailure-runs": Life(ON_FAILURE, ENDLESS, "Running"),
+    "onfailure-restarts": Life(ON_FAILURE, ONCE, "Running", restarted=True),
+    "onfailure-succeeds": Life(ON_FAILURE, "exit 0", "Succeeded", exit_code=0),
+    "onfailure-waits": Life(ON_FAILURE, ENDLESS, "Pending", waiting="Err", image=NO_IMAGE),
+    "never-runs": Life(NEVER, ENDLESS, "Running"),
+    "never-succeeds": Life(NEVER, "exit 0", "Succeeded", exit_code=0),
+    "never-fails": Life(NEVER, "exit 7", "Failed", exit_code=7),
+    "never-waits": Life(NEVER, ENDLESS, "Pending", waiting="Err", image=NO_IMAGE),
+}
+
+
+def all_shown(namespace: str, seen: world.World) -> bool:
+    pods = {name: seen.get(Key(namespace, name)) for name in LIVES}
+    return all(pod and LIVES[name].shown_by(pod) for name, pod in pods.items())
+
+
+async def test_each_restart_policy_and_phase_looks_the_same_on_both_sides(
+    both: world.Pair, namespace: str
+) -> None:
+    await both.offload(namespace)
+    made = [life.pod(namespace, name, both.image) for name, life in LIVES.items()]
+    created = await asyncio.gather(*(both.rome.create(keys.POD, pod) for pod in made))
+    twin = both.twin(namespace)
+
+    there = await world.until(both.milan, keys.POD, twin, lambda seen: all_shown(twin, seen))
+    here = await world.until(
+        both.rome, keys.POD, namespace, lambda seen: all_shown(namespace, seen)
+    )
+
+    uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in created}
+    assert {key.name: pod["metadata"]["uid"] for key, pod in here.items()} == uids
+    shadowed = {key.name: pod["metadata"]["annotations"] for key, pod in there.items()}
+    assert {name: notes[keys.LOCAL_POD_UID] for name, notes in shadowed.items()} == uids
+    assert all(pod["spec"]["nodeName"] == both.node for pod in here.values())
+
+    await asyncio.gather(*(world.remove(both.rome, keys.POD, key) for key in here))
+    await world.until(both.rome, keys.POD, namespace, lambda seen: not seen)
+    await world.until(both.milan, keys.POD, twin, lambda seen: not seen)
+    await world.until(both.milan, keys.SHADOW_POD, twin, lambda seen: not seen)
+
+
+async def test_a_pod_of_the_same_name_is_a_new_pod(both: world.Pair, namespace: str) -> None:
+    await both.offload(namespace)
+    twin = both.twin(namespace)
+    key, there = Key(namespace, "again"), Key(twin, "again")
+    first = await run(both, key)
+    before = await both.milan.get(keys.POD, there)
+
+    await both.rome.delete(keys.POD, key, uid=first["metadata"]["uid"])
+    await world.until_gone(both.rome, keys.POD, key)
+    second = await run(both, key)
+
+    after = await both.milan.get(keys.POD, there)
+    assert before
+    assert after
+    assert before["metadata"]["uid"] != after["metadata"]["uid"]
+    assert after["metadata"]["annotations"][keys.LOCAL_POD_UID] == second["metadata"]["uid"]
+
+
+async def test_a_remote_pod_that_vanishes_comes_back_and_the_local_one_stays(
+    both: world.Pair, namespace: str
+) -> None:
+    await both.offload(namespace)
+    key, there = Key(namespace, "kept"), Key(both.twin(namespace), "kept")
+    local = await run(both, key)
+    remote = await both.milan.get(keys.POD, there)
+    assert remote
+
+    await both.milan.delete(keys.POD, there, uid=remote["metadata"]["uid"])
+
+    await world.until_one(
+        both.milan,
+        keys.POD,
+        there,
+        lambda pod: pod["metadata"]["uid"] != remote["metadata"]["uid"] and is_ready(pod),
+    )
+    again = await world.until_one(both.rome, keys.POD, key, lambda pod: restarts(pod) > 0)
+    assert again["metadata"]["uid"] == local["metadata"]["uid"]
+
+
+async def test_logs_come_through_the_virtual_node(both: world.Pair, namespace: str) -> None:
+    await both.offload(namespace)
+    key = Key(namespace, "speaks")
+    script = f"echo first; echo second; {ENDLESS}"
+    await both.rome.create(keys.POD, world.pod(namespace, key.name, both.image, script))
+    await world.until_one(both.rome, keys.POD, key, is_ready)
+
+    path = f"/api/v1/namespaces/{namespace}/pods/{key.name}/log"
+
+    assert await both.rome.get_text(path) == "first\nsecond\n"
+    assert await both.rome.get_text(f"{path}?tailLines=1") == "second\n"
+
+
+async def run(both: world.Pair, key: Key) -> Object:
+    """Create a pod and return it once it is Running and ready on rome."""
+    await both.rome.create(keys.POD, world.pod(key.namespace, key.name, both.image))
+    return await world.until_one(both.rome, keys.POD, key, is_ready)
+
+
+def is_ready(pod: Object) -> bool:
+    conditions: list[dict[str, Any]] = pod.get("status", {}).get("conditions") or []
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def restarts(pod: Object) -> int:
+    return sum(one["restartCount"] for one in pod["status"].get("containerStatuses") or [])
