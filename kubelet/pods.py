@@ -181,9 +181,9 @@ class PodReconciler:
             logger.info("Updated shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
 
     def _status(self, local: Object, shadow: Object, remote: Object | None) -> Object:
-        if remote is not None:
-            return status.mirrored(local, remote, self._home(self._restarts(local, remote)))
         phase = status.status_of(shadow).get("phase", "")
+        if remote is not None and not _is_replaced_remotely(remote, phase):
+            return status.mirrored(local, remote, self._home(self._restarts(local, remote)))
         if phase in status.FINISHED:
             return status.vanished(local, phase, self._clock())
         return status.accepted(local, self._home())
@@ -239,7 +239,7 @@ class PodReconciler:
             return await self._let_go(local, place)
         if status.is_finished(local):
             return None
-        if status.has_started(local):
+        if status.has_started(local) or _is_replaced(local):
             if place.state is State.WITHDRAWN:
                 await self._disable(local, status.aborted(local, self._clock()))
             return None
@@ -346,6 +346,26 @@ class _Written:
 
 def _version(obj: Object) -> str:
     return str(obj["metadata"].get("resourceVersion", ""))
+
+
+def _is_replaced_remotely(remote: Object, shadow_phase: str) -> bool:
+    """Whether the provider ends the pod to make it anew: how its containers end then is no end.
+
+    A kubelet reports Succeeded or Failed of any pod that is deleted. Work that was finished
+    before is finished for the ShadowPod too.
+    """
+    ended = objects.is_terminating(remote) and status.is_finished(remote)
+    return ended and shadow_phase not in status.FINISHED
+
+
+def _is_replaced(local: Object) -> bool:
+    """Whether it was offloaded and its owner makes another one, to be placed anew.
+
+    Left Pending on this node it would keep a Deployment from ever being whole again. A DaemonSet
+    would put the new pod on this very node, for ever.
+    """
+    owner = objects.controller_of(local)
+    return _is_labelled(local) and owner is not None and owner.get("kind") != "DaemonSet"
 
 
 def _is_labelled(local: Object) -> bool:

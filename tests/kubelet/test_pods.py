@@ -157,6 +157,24 @@ async def test_a_recreated_pod_is_one_more_restart(world: World) -> None:
     assert (await world.status())["containerStatuses"][0]["restartCount"] == 1
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_how_a_remote_pod_ends_while_it_is_deleted_there_is_no_end(
+    fake_world: World, phase: str
+) -> None:
+    world = fake_world
+    await world.offloaded(running())
+    remote = await world.remote_pod()
+    assert remote
+    keep = {"metadata": {"finalizers": ["tests/keep"]}}
+    await world.remote.patch(keys.POD, world.twin, keep)
+    await world.remote.delete(keys.POD, world.twin, uid=remote["metadata"]["uid"], grace_s=30)
+    await world.runs({"phase": phase})
+
+    await world.reconcile()
+
+    assert (await world.status())["phase"] == "Running"
+
+
 async def test_labels_and_annotations_follow_and_the_spec_stays(world: World) -> None:
     await world.offloaded(metadata={"labels": {"app": "web", "old": "1"}})
     by_provider = {"labels": {keys.CREATOR_USER: "milan"}}
@@ -409,6 +427,29 @@ async def test_nothing_is_judged_before_its_namespace_is_seen(fake_world: World)
 
     assert await world.shadow() is None
     assert world.writes() == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("owner", "reason"),
+    [
+        ("ReplicaSet", "OffloadingAborted"),
+        ("DaemonSet", "OffloadingBackOff"),
+        ("", "OffloadingBackOff"),
+    ],
+)
+async def test_an_offloaded_pod_that_never_started_makes_way_for_its_successor(
+    world: World, owner: str, reason: str
+) -> None:
+    world.namespaces.now = Place(State.WITHDRAWN)
+    world.now = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)  # noqa: TID251  # as the fake
+    reference = {"apiVersion": "apps/v1", "kind": owner, "name": "web", "uid": "1"}
+    owners = [{**reference, "controller": True}] if owner else []
+    labels = {keys.SHADOW_POD_LABEL: "true"}
+    await world.bound(metadata={"labels": labels, "ownerReferences": owners})
+
+    await world.reconcile(2)
+
+    assert (await world.status())["reason"] == reason
 
 
 @pytest.mark.parametrize("state", [State.WAITING, State.WITHDRAWN])
