@@ -26,6 +26,8 @@ class Call:
     received: str = ""
     """When, to the microsecond; such texts compare as their times do."""
     completed: str = ""
+    message: str = ""
+    """What the server said to a request that it refused."""
     version: int = 0
     """The resourceVersion of the answer, 0 where the log does not keep it."""
 
@@ -58,6 +60,7 @@ def parse(line: str) -> Call | None:
         dry_run="dryRun=" in event.get("requestURI", ""),
         received=event.get("requestReceivedTimestamp", ""),
         completed=event.get("stageTimestamp", ""),
+        message=event.get("responseStatus", {}).get("message", ""),
         version=_version(event),
     )
 

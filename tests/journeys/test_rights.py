@@ -1,0 +1,40 @@
+"""Every process has the rights that its code needs, by the word of the API servers."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from apis import keys
+from apis.objects import Key
+from sandbox import audit
+from tests.journeys import world
+from tests.journeys.test_pod_life import is_ready
+
+pytestmark = pytest.mark.journey
+
+FORBIDDEN = 403
+
+
+async def test_nothing_that_a_life_needs_is_forbidden(
+    both: world.Pair, namespace: str, kubeconfigs: Mapping[str, Path]
+) -> None:
+    """A namespace that ends takes nothing new, and rights in it end before it does."""
+    logs = [audit.Log(path.with_name(name) / "audit.log") for name, path in kubeconfigs.items()]
+    key = Key(namespace, "web")
+    await both.offload(namespace)
+    await both.rome.create(keys.POD, world.pod(namespace, key.name, both.image))
+    await world.until_one(both.rome, keys.POD, key, is_ready)
+    await world.remove(both.rome, keys.POD, key)
+    await world.until_gone(both.rome, keys.POD, key)
+    lived = [call for log in logs for call in log.read()]
+    await both.unoffload(namespace)
+    ended = [call for log in logs for call in log.read()]
+
+    assert [call for call in lived if is_refused(call)] == []
+    writes = [call for call in ended if is_refused(call) and call.resource != "events"]
+    assert [call for call in writes if "is being terminated" not in call.message] == []
+
+
+def is_refused(call: audit.Call) -> bool:
+    return call.is_ours and call.code == FORBIDDEN
