@@ -13,8 +13,10 @@ from pathlib import Path
 import flask
 
 from apis import keys
+from apis.objects import Kind, Object
 from kube import client, logs
 from kube.client import ClusterClient
+from kube.cluster import Selection
 from webhook import app, serving
 from webhook.reader import CachedReader
 
@@ -27,6 +29,7 @@ class Settings:
     bind: str
     kubeconfig: Path | None
     runtime_class: str
+    is_enforced: bool
     json_logs: bool | None
 
 
@@ -46,8 +49,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _load(settings: Settings) -> flask.Flask:
     connect = functools.partial(_connect, settings.kubeconfig)
-    reader = CachedReader(connect, [keys.NAMESPACE_OFFLOADING], on_failure=_give_up)
-    return app.create_app(reader, runtime_class=settings.runtime_class, is_ready=reader.is_ready)
+    reader = CachedReader(connect, _cached(settings), on_failure=_give_up)
+    return app.create_app(
+        reader,
+        runtime_class=settings.runtime_class,
+        is_enforced=settings.is_enforced,
+        is_ready=reader.is_ready,
+    )
+
+
+def _cached(settings: Settings) -> list[Kind | Selection[Object]]:
+    """Return what is kept in memory; everything else is asked of the server when it is needed."""
+    virtual = f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}"
+    return [
+        keys.NAMESPACE_OFFLOADING,
+        keys.PROVIDER_POLICY,
+        Selection(keys.NODE, Object, labels=virtual),
+        Selection(keys.NAMESPACE, Object, labels=keys.REMOTE_CLUSTER_ID),
+        *([keys.QUOTA] if settings.is_enforced else []),
+    ]
 
 
 def _connect(kubeconfig: Path | None) -> AbstractAsyncContextManager[ClusterClient]:
@@ -84,6 +104,12 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         help="pods of this RuntimeClass go to virtual nodes whatever the strategy (%(default)s)",
     )
     parser.add_argument(
+        "--enable-resource-enforcement",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="judge ShadowPods by the Quota of whoever creates them (%(default)s)",
+    )
+    parser.add_argument(
         "--json-logs",
         action=argparse.BooleanOptionalAction,
         help="JSON log lines; by default unless standard error is a terminal",
@@ -94,6 +120,7 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         bind=serving.address(given.host, given.port),
         kubeconfig=given.kubeconfig,
         runtime_class=given.runtime_class,
+        is_enforced=given.enable_resource_enforcement,
         json_logs=given.json_logs,
     )
 

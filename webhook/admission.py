@@ -63,6 +63,7 @@ class Request:
     object: Object = field(default_factory=dict, repr=False)
     old_object: Object = field(default_factory=dict, repr=False)
     user: str = ""
+    groups: tuple[str, ...] = ()
     is_dry_run: bool = False
     budget_s: float = 8.0
     """How long looking things up may take, so that the API server still waits for the answer."""
@@ -89,6 +90,7 @@ class Judge:
     kind: Kind
     operations: frozenset[str]
     handler: Handler
+    subresource: str = ""
 
 
 class _Resource(msgspec.Struct):
@@ -99,6 +101,7 @@ class _Resource(msgspec.Struct):
 
 class _User(msgspec.Struct):
     username: str | None = None
+    groups: list[str] | None = None
 
 
 class _Sent(msgspec.Struct, rename="camel"):
@@ -230,7 +233,7 @@ def _uid(sent: Any) -> str:
 
 
 def _request(sent: _Sent, budget_s: float) -> Request:
-    resource = sent.resource
+    resource, user = sent.resource, sent.user_info or _User()
     plural = resource.resource
     return Request(
         uid=sent.uid,
@@ -242,7 +245,8 @@ def _request(sent: _Sent, budget_s: float) -> Request:
         name=sent.name or "",
         object=sent.object or {},
         old_object=sent.old_object or {},
-        user=(sent.user_info and sent.user_info.username) or "",
+        user=user.username or "",
+        groups=tuple(user.groups or ()),
         is_dry_run=bool(sent.dry_run),
         budget_s=budget_s,
     )
@@ -250,9 +254,10 @@ def _request(sent: _Sent, budget_s: float) -> Request:
 
 def _expect(request: Request, judge: Judge) -> None:
     what = (request.resource, request.version, request.subresource)
-    if what != (judge.kind.resource, judge.kind.version, ""):
+    if what != (judge.kind.resource, judge.kind.version, judge.subresource):
         shown = "/".join(part for part in (request.resource, request.subresource) if part)
-        message = f"this webhook judges {judge.kind.resource} {judge.kind.version}, not {shown} "
+        judged = "/".join(part for part in (judge.kind.resource, judge.subresource) if part)
+        message = f"this webhook judges {judged} {judge.kind.version}, not {shown} "
         raise DeniedError(f"{message}{request.version}: correct its configuration", code=400)
     if request.operation not in judge.operations:
         judged = " and ".join(sorted(judge.operations))

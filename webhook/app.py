@@ -36,29 +36,49 @@ _DURATION: Final = re.compile(
 logger = logging.getLogger(__name__)
 
 
-def judges(lookup: Lookup, *, runtime_class: str) -> Mapping[str, Judge]:
+def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> Mapping[str, Judge]:
     """Return who answers at which path; webhook configurations name these paths."""
-    pod = functools.partial(handlers.mutate_pod, lookup, runtime_class)
-    early = functools.partial(handlers.mutate_pod_early, lookup, runtime_class)
-    offloading = functools.partial(handlers.validate_namespace_offloading, lookup)
+    partial = functools.partial
     create = frozenset({"CREATE"})
-    create_or_update = frozenset({"CREATE", "UPDATE"})
+    both = frozenset({"CREATE", "UPDATE"})
+    pod = partial(handlers.mutate_pod, lookup, runtime_class)
+    early = partial(handlers.mutate_pod_early, lookup, runtime_class)
+    offloading = partial(handlers.validate_namespace_offloading, lookup)
+    fill_node = partial(handlers.mutate_virtual_node, lookup)
+    node = partial(handlers.validate_virtual_node, lookup)
+    tenant = partial(handlers.validate_tenant, lookup)
+    resource_slice = partial(handlers.validate_resource_slice, lookup)
+    fill_shadow = partial(handlers.mutate_shadow_pod, is_enforced=is_enforced)
+    shadow = partial(handlers.validate_shadow_pod, lookup, is_enforced=is_enforced)
     return {
         "/mutate/pod": Judge(keys.POD, create, pod),
         "/mutate/pod/early": Judge(keys.POD, create, early),
-        "/validate/namespace-offloading": Judge(
-            keys.NAMESPACE_OFFLOADING, create_or_update, offloading
+        "/mutate/foreign-cluster": Judge(
+            keys.FOREIGN_CLUSTER, both, handlers.mutate_foreign_cluster
         ),
+        "/mutate/shadowpods": Judge(keys.SHADOW_POD, create, fill_shadow),
+        "/mutate/tenants": Judge(keys.TENANT, both, handlers.mutate_tenant),
+        "/mutate/virtualnodes": Judge(keys.VIRTUAL_NODE, create, fill_node),
+        "/validate/namespace-offloading": Judge(keys.NAMESPACE_OFFLOADING, both, offloading),
+        "/validate/resourceslices": Judge(keys.RESOURCE_SLICE, both, resource_slice),
+        "/validate/shadowpods": Judge(keys.SHADOW_POD, both, shadow),
+        "/validate/tenants": Judge(keys.TENANT, both, tenant),
+        "/validate/virtualnodes": Judge(keys.VIRTUAL_NODE, both, node),
     }
 
 
 def create_app(
-    lookup: Lookup, *, runtime_class: str, is_ready: Callable[[], bool] = lambda: True
+    lookup: Lookup,
+    *,
+    runtime_class: str,
+    is_enforced: bool = False,
+    is_ready: Callable[[], bool] = lambda: True,
 ) -> flask.Flask:
     """Build the WSGI app; everything it touches comes in as an argument."""
     app = flask.Flask("webhook", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
-    for path, judge in judges(lookup, runtime_class=runtime_class).items():
+    table = judges(lookup, runtime_class=runtime_class, is_enforced=is_enforced)
+    for path, judge in table.items():
         view = functools.partial(_answer, path, judge)
         app.add_url_rule(path, endpoint=path, view_func=view, methods=["POST"])
     app.add_url_rule("/healthz", endpoint="healthz", view_func=lambda: "ok")

@@ -8,7 +8,16 @@ from apis.objects import Key, Kind, Object, is_terminating, labels
 from apis.offloading import NamespaceOffloading
 from kube.errors import KubeError
 from webhook.admission import Admitted, DeniedError, Request
-from webhook.rules import namespaceoffloadings, pods
+from webhook.rules import (
+    foreignclusters,
+    namespaceoffloadings,
+    pods,
+    quotas,
+    resourceslices,
+    shadowpods,
+    tenants,
+    virtualnodes,
+)
 
 EARLY_S: Final = 0.5
 """What a pod outside labelled namespaces waits for the API server's word, and no longer."""
@@ -25,6 +34,14 @@ class Lookup(Protocol):
 
     def all(self, kind: Kind) -> Mapping[Key, Object]:
         """Return all cached objects of ``kind``; KubeError before the first list."""
+        ...
+
+    def get_live(self, kind: Kind, key: Key) -> Object | None:
+        """Return the object as the server has it now; raise KubeError."""
+        ...
+
+    def list_live(self, kind: Kind) -> Mapping[Key, Object]:
+        """Return all objects of ``kind`` as the server has them now; raise KubeError."""
         ...
 
     def within(self, seconds: float) -> "Lookup":
@@ -81,6 +98,97 @@ def validate_namespace_offloading(lookup: Lookup, request: Request) -> Admitted:
     return namespaceoffloadings.check_create(
         request.object, request.namespace, others=others, cluster_id=cluster_id
     )
+
+
+def mutate_virtual_node(lookup: Lookup, request: Request) -> Admitted:
+    """Fill a new VirtualNode from its template."""
+    key = virtualnodes.template_key(request.object)
+    reader = lookup.within(request.budget_s)
+    return virtualnodes.fill(request.object, reader.get(keys.VK_OPTIONS_TEMPLATE, key))
+
+
+def validate_virtual_node(lookup: Lookup, request: Request) -> Admitted:
+    """Judge a VirtualNode against the nodes, and its share of a ResourceSlice."""
+    new = request.object
+    if request.operation == "UPDATE":
+        return virtualnodes.check_update(request.old_object, new)
+    reader = lookup.within(request.budget_s)
+    key = virtualnodes.slice_key(new)
+    shared = reader.get(keys.RESOURCE_SLICE, key) if key else None
+    others = reader.list_live(keys.VIRTUAL_NODE).values() if shared else ()
+    name = request.name or new["metadata"].get("name")  # none yet where it is to be generated
+    has_node = bool(name) and reader.get(keys.NODE, Key("", name)) is not None
+    return virtualnodes.check_create(new, has_node=has_node, shared=shared, others=others)
+
+
+def mutate_foreign_cluster(request: Request) -> Admitted:
+    """Label a ForeignCluster."""
+    return foreignclusters.label(request.object)
+
+
+def mutate_tenant(request: Request) -> Admitted:
+    """Label a Tenant that has no label."""
+    return tenants.label(request.object)
+
+
+def validate_tenant(lookup: Lookup, request: Request) -> Admitted:
+    """Judge a Tenant against its namespace, the others, and all bindings of the cluster."""
+    is_update = request.operation == "UPDATE"
+    if is_update and not tenants.is_judged(request.old_object, request.object):
+        return Admitted(verdict="allowed: nothing that is judged has changed")
+    reader = lookup.within(request.budget_s)
+    bindings = [
+        (kind, binding) for kind in tenants.BINDINGS for binding in reader.list_live(kind).values()
+    ]
+    return tenants.check(
+        request.object,
+        Key(request.namespace, request.name),
+        reader.get_live(keys.NAMESPACE, Key("", request.namespace)),
+        others=reader.list_live(keys.TENANT),
+        bindings=bindings,
+    )
+
+
+def validate_resource_slice(lookup: Lookup, request: Request) -> Admitted:
+    """Judge a ResourceSlice by its name, and a consumer's changes of one."""
+    if request.operation == "UPDATE":
+        old, new = request.old_object, request.object
+        return resourceslices.check_update(old, new, request.groups)
+    if resourceslices.is_replica(request.object):
+        return Admitted(verdict="allowed: a replica")
+    found = lookup.within(request.budget_s).list_live(keys.RESOURCE_SLICE)
+    local = [key for key, one in found.items() if labels(one).get(keys.REPLICATION) == "true"]
+    return resourceslices.check_create(Key(request.namespace, request.name), local)
+
+
+def mutate_shadow_pod(request: Request, *, is_enforced: bool) -> Admitted:
+    """Complete a new ShadowPod with who created it."""
+    return shadowpods.complete(request.object, request.user, is_enforced=is_enforced)
+
+
+def validate_shadow_pod(lookup: Lookup, request: Request, *, is_enforced: bool) -> Admitted:
+    """Judge a consumer's ShadowPod by its namespace, the policies and, if enforced, its Quota."""
+    old, new = request.old_object, request.object
+    reader = lookup.within(request.budget_s)
+    policies = reader.all(keys.PROVIDER_POLICY)
+    if request.operation == "UPDATE":
+        if is_enforced:
+            shadowpods.check_creator(old, new, request.user)
+        return shadowpods.check_update(old, new, policies)
+    namespace = reader.get(keys.NAMESPACE, Key("", request.namespace))
+    admitted = shadowpods.check_create(new, namespace, policies)
+    if is_enforced:
+        _check_quota(reader, new)
+    return admitted
+
+
+def _check_quota(reader: Lookup, shadow: Object) -> None:
+    """Judge by the cache; whoever is refused by that is judged again by what is true now."""
+    creator, spec = shadowpods.judged_creator(shadow), shadowpods.pod_spec(shadow)
+    try:
+        quotas.judge(spec, quotas.of(reader.all(keys.QUOTA).values(), creator))
+    except DeniedError:
+        quotas.judge(spec, quotas.of(reader.list_live(keys.QUOTA).values(), creator))
 
 
 def _offloading(reader: Lookup, namespace: str) -> NamespaceOffloading | None:

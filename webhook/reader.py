@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster, Selection
@@ -24,6 +24,7 @@ DEADLINE_S: Final = 8.0
 STALE_S: Final = 180.0
 """Watches tell something each minute: after three silent ones a hit is asked of the server too."""
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[Cluster]]
@@ -38,12 +39,15 @@ class CachedReader:
     def __init__(
         self,
         connect: Connect,
-        kinds: Iterable[Kind],
+        selections: Iterable[Kind | Selection[Object]],
         *,
         on_failure: Callable[[Exception], None] | None = None,
         within_s: float = DEADLINE_S,
     ) -> None:
-        self._informers = {kind: Informer(Selection(kind, Object)) for kind in kinds}
+        chosen = [
+            one if isinstance(one, Selection) else Selection(one, Object) for one in selections
+        ]
+        self._informers = {one.kind: Informer(one) for one in chosen}
         self._live: Future[tuple[asyncio.AbstractEventLoop, Cluster]] = Future()
         self._within_s = within_s
         self._on_failure = on_failure
@@ -52,6 +56,12 @@ class CachedReader:
 
     def get(self, kind: Kind, key: Key) -> Object | None:
         return self._get(kind, key, time.monotonic() + self._within_s)
+
+    def get_live(self, kind: Kind, key: Key) -> Object | None:
+        return self._get_live(kind, key, time.monotonic() + self._within_s)
+
+    def list_live(self, kind: Kind) -> Mapping[Key, Object]:
+        return self._list_live(kind, time.monotonic() + self._within_s)
 
     def all(self, kind: Kind) -> Mapping[Key, Object]:
         informer = self._informers[kind]
@@ -72,22 +82,33 @@ class CachedReader:
         if cached is not None:
             metrics.LOOKUPS.labels(kind.resource, "cache").inc()
             return cached
+        return self._get_live(kind, key, until)
+
+    def _get_live(self, kind: Kind, key: Key, until: float) -> Object | None:
+        return self._counted(kind, lambda cluster: _asking(cluster, kind, key), until)
+
+    def _list_live(self, kind: Kind, until: float) -> Mapping[Key, Object]:
+        return self._counted(kind, lambda cluster: _listing(cluster, kind), until)
+
+    def _counted(
+        self, kind: Kind, ask: Callable[[Cluster], Coroutine[Any, Any, T]], until: float
+    ) -> T:
         try:
-            found = self._ask(kind, key, until)
+            found = self._ask(kind, ask, until)
         except KubeError:
             metrics.LOOKUPS.labels(kind.resource, "failed").inc()
             raise
         metrics.LOOKUPS.labels(kind.resource, "live").inc()
         return found
 
-    def _ask(self, kind: Kind, key: Key, until: float) -> Object | None:
-        asked: Future[Object | None] | None = None
+    def _ask(self, kind: Kind, ask: Callable[[Cluster], Coroutine[Any, Any, T]], until: float) -> T:
+        asked: Future[T] | None = None
         try:
             loop, cluster = self._live.result(_left(until))
-            asked = asyncio.run_coroutine_threadsafe(_asking(cluster, kind, key), loop)
+            asked = asyncio.run_coroutine_threadsafe(ask(cluster), loop)
             return asked.result(_left(until))
         except TimeoutError as error:
-            raise NotReachableError(f"{kind} {key}: no answer in time") from error
+            raise NotReachableError(f"{kind.resource}: no answer in time") from error
         finally:
             if asked is not None:
                 asked.cancel()
@@ -119,6 +140,12 @@ class _Until:
     def get(self, kind: Kind, key: Key) -> Object | None:
         return self._reader._get(kind, key, self._until)  # noqa: SLF001  # a view of that class
 
+    def get_live(self, kind: Kind, key: Key) -> Object | None:
+        return self._reader._get_live(kind, key, self._until)  # noqa: SLF001  # a view of that class
+
+    def list_live(self, kind: Kind) -> Mapping[Key, Object]:
+        return self._reader._list_live(kind, self._until)  # noqa: SLF001  # a view of that class
+
     def all(self, kind: Kind) -> Mapping[Key, Object]:
         return self._reader.all(kind)
 
@@ -132,3 +159,7 @@ def _left(until: float) -> float:
 
 def _asking(cluster: Cluster, kind: Kind, key: Key) -> Coroutine[Any, Any, Object | None]:
     return cluster.get_live(kind, key)
+
+
+async def _listing(cluster: Cluster, kind: Kind) -> Mapping[Key, Object]:
+    return (await cluster.list(Selection(kind, Object))).items

@@ -30,6 +30,12 @@ class Known:
             raise self._error
         return {key: obj for (found, key), obj in self._objects.items() if found == kind}
 
+    def get_live(self, kind: Kind, key: Key) -> Object | None:
+        return self.get(kind, key)
+
+    def list_live(self, kind: Kind) -> Mapping[Key, Object]:
+        return self.all(kind)
+
     def within(self, seconds: float) -> "Known":
         return self
 

@@ -1,0 +1,334 @@
+"""VirtualNodes, Tenants, ResourceSlices, ForeignClusters. Source: behaviour.md 3.3-3.6, 9 #9."""
+
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from apis import keys
+from apis.objects import Key, Kind, Object, named
+from tests.webhook.reviews import Known, body, patch_of
+from webhook import app
+
+TENANT_NS = "liqo-tenant-rome"
+LABEL = keys.REMOTE_CLUSTER_ID
+
+
+def response(known: Known, path: str, kind: Kind, obj: Object, **request: Any) -> Object:
+    request = {"namespace": TENANT_NS, "name": "x", **request}
+    sent = body(obj, kind=kind, **request)
+    client = app.create_app(known, runtime_class="liqo").test_client()
+    found = client.post(path, data=sent, content_type="application/json")
+    assert found.status_code in (200, 400)
+    answered: Object = found.get_json()["response"]
+    if answered["allowed"]:
+        answered["object"] = jsonpatch.apply_patch(obj, patch_of({"response": answered}))
+    return answered
+
+
+def refusal(*args: Any, **kwargs: Any) -> str:
+    found = response(*args, **kwargs)
+    assert found["allowed"] is False
+    message: str = found["status"]["message"]
+    assert len(message) <= 256
+    return message
+
+
+def update(old: Object) -> dict[str, Any]:
+    return {"operation": "UPDATE", "oldObject": old}
+
+
+# VirtualNodes -------------------------------------------------------------------------------------
+
+MUTATE, VALIDATE = "/mutate/virtualnodes", "/validate/virtualnodes"
+
+
+def virtual_node(name: str = "x", labels: dict[str, str] | None = None, **spec: Any) -> Object:
+    key = Key(TENANT_NS, name)
+    return named(keys.VIRTUAL_NODE, key, metadata={"labels": labels or {}}, spec=spec)
+
+
+def template(name: str = keys.DEFAULT_VK_OPTIONS_TEMPLATE, **spec: Any) -> tuple[Kind, Object]:
+    spec = {"createNode": True, "disableNetworkCheck": False, **spec}
+    return keys.VK_OPTIONS_TEMPLATE, named(keys.VK_OPTIONS_TEMPLATE, Key("liqo", name), spec=spec)
+
+
+def mutated(known: Known, obj: Object) -> Object:
+    found = response(known, MUTATE, keys.VIRTUAL_NODE, obj)
+    spec: Object = found["object"]["spec"]
+    return spec
+
+
+def test_a_virtual_node_takes_from_the_template_what_it_leaves_open() -> None:
+    known = Known(template(labelsNotReflected=["a", "b"], annotationsNotReflected=["c"]))
+    patch = {"labelsNotReflected": ["b", "z"], "runtimeClassName": "kata"}
+
+    spec = mutated(known, virtual_node(createNode=False, offloadingPatch=patch))
+
+    assert spec == {
+        "createNode": False,
+        "disableNetworkCheck": False,
+        "offloadingPatch": {
+            "labelsNotReflected": ["b", "z", "a"],
+            "annotationsNotReflected": ["c"],
+            "runtimeClassName": "kata",
+        },
+    }
+
+
+def test_filling_in_twice_is_filling_in_once() -> None:
+    known = Known(template(labelsNotReflected=["a"]))
+    once = virtual_node(**mutated(known, virtual_node()))
+
+    assert "patch" not in response(known, MUTATE, keys.VIRTUAL_NODE, once)
+
+
+def test_a_virtual_node_without_a_spec_is_filled_in() -> None:
+    bare = {"metadata": {"name": "x"}}
+
+    assert mutated(Known(template()), bare) == {"createNode": True, "disableNetworkCheck": False}
+
+
+def test_the_template_that_is_named_counts() -> None:
+    known = Known(template(), template("mine", createNode=False))
+
+    assert (
+        mutated(known, virtual_node(vkOptionsTemplateRef={"name": "mine"}))["createNode"] is False
+    )
+
+
+@pytest.mark.parametrize("name", ["mine", keys.DEFAULT_VK_OPTIONS_TEMPLATE])
+def test_without_its_template_a_virtual_node_is_refused(name: str) -> None:
+    wanted = virtual_node(vkOptionsTemplateRef={"name": name})
+
+    assert f"no VkOptionsTemplate liqo/{name}" in refusal(
+        Known(), MUTATE, keys.VIRTUAL_NODE, wanted
+    )
+
+
+@pytest.mark.parametrize("path", [MUTATE, VALIDATE])
+def test_a_template_elsewhere_is_refused(path: str) -> None:
+    wanted = virtual_node(vkOptionsTemplateRef={"name": "mine", "namespace": "shop"})
+
+    message = refusal(Known(), path, keys.VIRTUAL_NODE, wanted)
+
+    assert "spec.vkOptionsTemplateRef.namespace is 'shop'" in message
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_a_virtual_node_does_not_say_what_runs(operation: str) -> None:
+    wanted = virtual_node(template={"spec": {"replicas": 1}})
+    how = update(virtual_node()) if operation == "UPDATE" else {}
+
+    message = refusal(Known(), VALIDATE, keys.VIRTUAL_NODE, wanted, **how)
+
+    assert "spec.template is not taken" in message
+    assert "VkOptionsTemplate" in message
+
+
+def test_what_is_stored_is_not_judged_again() -> None:
+    stored = virtual_node(template={"spec": {}}, vkOptionsTemplateRef={"namespace": "old"})
+    for changed in (stored, virtual_node(**{**stored["spec"], "createNode": True}), virtual_node()):
+        assert response(Known(), VALIDATE, keys.VIRTUAL_NODE, changed, **update(stored))["allowed"]
+
+
+def test_the_name_of_a_node_is_taken() -> None:
+    known = Known((keys.NODE, named(keys.NODE, Key("", "x"))))
+
+    message = refusal(known, VALIDATE, keys.VIRTUAL_NODE, virtual_node())
+
+    assert "there is a node 'x' already" in message
+    assert response(Known(), VALIDATE, keys.VIRTUAL_NODE, virtual_node())["allowed"]
+
+
+def test_a_name_to_be_generated_collides_with_nothing() -> None:
+    known = Known()
+    wanted = {"metadata": {"generateName": "x-"}, "spec": {}}
+
+    assert response(known, VALIDATE, keys.VIRTUAL_NODE, wanted, name="")["allowed"]
+    assert known.asked == []
+
+
+def test_virtual_nodes_that_promise_more_than_their_slice_has_are_told_so() -> None:
+    label = {keys.RESOURCE_SLICE_NAME: "pool"}
+    status = {"resources": {"cpu": "4", "memory": "8Gi"}}
+    shared = named(keys.RESOURCE_SLICE, Key(TENANT_NS, "pool"), status=status)
+    hard = {"hard": {"cpu": "3", "memory": "1Gi", "pods": "10"}}
+    other = virtual_node("y", label, resourceQuota=hard)
+    known = Known((keys.RESOURCE_SLICE, shared), (keys.VIRTUAL_NODE, other))
+
+    found = response(
+        known, VALIDATE, keys.VIRTUAL_NODE, virtual_node("x", label, resourceQuota=hard)
+    )
+
+    assert found["warnings"] == [
+        f"the virtual nodes of resource slice {TENANT_NS}/pool promise 6 of cpu, it has 4"
+    ]
+
+
+# ForeignClusters ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("labels", [None, {}, {LABEL: "milan", "a": "b"}])
+def test_a_foreign_cluster_has_the_label_of_its_id(labels: dict[str, str] | None) -> None:
+    obj = {"metadata": {"name": "x", "labels": labels}, "spec": {"clusterID": "rome"}}
+
+    found = response(Known(), "/mutate/foreign-cluster", keys.FOREIGN_CLUSTER, obj)["object"]
+
+    assert found["metadata"]["labels"] == {**(labels or {}), LABEL: "rome"}
+
+
+# Tenants ------------------------------------------------------------------------------------------
+
+TENANTS = "/validate/tenants"
+
+
+def tenant(name: str = "x", namespace: str = TENANT_NS, label: str = "rome", **spec: Any) -> Object:
+    spec = {"clusterID": "rome", **spec}
+    metadata = {"labels": {LABEL: label}} if label else {}
+    return named(keys.TENANT, Key(namespace, name), metadata=metadata, spec=spec)
+
+
+def home(**labels: str) -> tuple[Kind, Object]:
+    have = {keys.TENANT_NAMESPACE: "true", LABEL: "rome", **labels}
+    return keys.NAMESPACE, named(keys.NAMESPACE, Key("", TENANT_NS), metadata={"labels": have})
+
+
+def binding(kind: Kind, subject: str, role: str = "edit", who: str = "User") -> tuple[Kind, Object]:
+    key = Key("shop" if kind.namespaced else "", "given")
+    reference = {"kind": "ClusterRole", "name": role}
+    return kind, named(kind, key, roleRef=reference, subjects=[{"kind": who, "name": subject}])
+
+
+def test_a_tenant_without_a_label_gets_it_and_another_label_stays() -> None:
+    for label, expected in (("", "rome"), ("milan", "milan")):
+        found = response(Known(), "/mutate/tenants", keys.TENANT, tenant(label=label))["object"]
+        assert found["metadata"]["labels"][LABEL] == expected
+
+
+def test_a_tenant_in_its_namespace_is_admitted() -> None:
+    known = Known(
+        home(),
+        (keys.TENANT, tenant()),
+        binding(keys.ROLE_BINDING, "rome", keys.VIRTUAL_KUBELET_REMOTE_ROLE, "Group"),
+        binding(keys.CLUSTER_ROLE_BINDING, "rome", keys.REMOTE_CONTROLPLANE_ROLE),
+        binding(keys.CLUSTER_ROLE_BINDING, "rome", who="ServiceAccount"),
+    )
+
+    assert response(known, TENANTS, keys.TENANT, tenant())["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("known", "obj", "code", "message"),
+    [
+        (Known(), tenant(), 400, "lacks the label liqo.io/tenant-namespace=true"),
+        (Known(home(**{keys.TENANT_NAMESPACE: "false"})), tenant(), 400, "lacks the label"),
+        (Known(home()), tenant(label="milan"), 400, "must equal spec.clusterID 'rome'"),
+        (Known(home(**{LABEL: "milan"})), tenant(), 403, "is for 'milan'"),
+        (Known(home(), (keys.TENANT, tenant("y"))), tenant(), 409, "has the tenant 'y' already"),
+        (
+            Known(home(), (keys.TENANT, tenant("x", "elsewhere"))),
+            tenant(),
+            409,
+            "tenant 'x' in namespace elsewhere",
+        ),
+        (
+            Known(home(), binding(keys.ROLE_BINDING, "rome")),
+            tenant(),
+            403,
+            "that rolebinding shop/given gives rights to",
+        ),
+        (
+            Known(home(), binding(keys.CLUSTER_ROLE_BINDING, "rome", who="Group")),
+            tenant(),
+            403,
+            "that clusterrolebinding given gives rights to",
+        ),
+        (
+            Known(home(**{LABEL: "system:x"})),
+            tenant(label="system:x", clusterID="system:x"),
+            403,
+            "begins with system:",
+        ),
+    ],
+)
+def test_a_tenant_that_is_refused(known: Known, obj: Object, code: int, message: str) -> None:
+    found = response(known, TENANTS, keys.TENANT, obj)
+
+    assert found["allowed"] is False
+    assert found["status"]["code"] == code
+    assert message in found["status"]["message"]
+
+
+def test_a_tenants_finalizer_comes_and_goes_unjudged() -> None:
+    ending = tenant()
+    ending["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": []}
+
+    found = response(Known(), TENANTS, keys.TENANT, ending, **update(tenant()))
+
+    assert found["allowed"] is True
+    changed = response(Known(), TENANTS, keys.TENANT, tenant(csr="x"), **update(tenant()))
+    assert changed["allowed"] is False
+
+
+# ResourceSlices -----------------------------------------------------------------------------------
+
+SLICES = "/validate/resourceslices"
+
+
+def resource_slice(namespace: str = TENANT_NS, **labels: str) -> Object:
+    return named(keys.RESOURCE_SLICE, Key(namespace, "x"), metadata={"labels": labels})
+
+
+def test_two_local_slices_of_one_name_would_be_one_node() -> None:
+    local = {keys.REPLICATION: "true"}
+    known = Known((keys.RESOURCE_SLICE, resource_slice("liqo-tenant-milan", **local)))
+
+    message = refusal(known, SLICES, keys.RESOURCE_SLICE, resource_slice(**local))
+
+    assert "liqo-tenant-milan/x has this name" in message
+    replica = resource_slice(**{keys.REPLICATED: "true"})
+    assert response(known, SLICES, keys.RESOURCE_SLICE, replica)["allowed"]
+    assert response(Known(), SLICES, keys.RESOURCE_SLICE, resource_slice(**local))["allowed"]
+
+
+@pytest.mark.parametrize("groups", [["liqo.io"], ["system:authenticated"]])
+@pytest.mark.parametrize(("part", "key"), [("labels", LABEL), ("annotations", "liqo.io/cordon")])
+@pytest.mark.parametrize(("old", "new"), [("a", "b"), ("a", None), (None, "a"), ("a", "a")])
+def test_consumers_do_not_change_whose_a_slice_is_nor_its_cordon(
+    groups: list[str], part: str, key: str, old: str | None, new: str | None
+) -> None:
+    def made(value: str | None) -> Object:
+        return {"metadata": {"name": "x", part: {key: value} if value else {}}}
+
+    user = {"username": "rome", "groups": groups}
+
+    found = response(
+        Known(), SLICES, keys.RESOURCE_SLICE, made(new), **update(made(old)), userInfo=user
+    )
+
+    assert found["allowed"] is (old == new or groups != ["liqo.io"])
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        (MUTATE, keys.VIRTUAL_NODE),
+        (VALIDATE, keys.VIRTUAL_NODE),
+        ("/mutate/shadowpods", keys.SHADOW_POD),
+        ("/validate/shadowpods", keys.SHADOW_POD),
+        ("/mutate/tenants", keys.TENANT),
+        (TENANTS, keys.TENANT),
+        (SLICES, keys.RESOURCE_SLICE),
+        ("/mutate/foreign-cluster", keys.FOREIGN_CLUSTER),
+    ],
+)
+@pytest.mark.parametrize(
+    "obj",
+    [{"a": 1}, {"metadata": []}, {"metadata": {"labels": {"a": 1}}}, {"metadata": {}, "spec": 1}],
+)
+def test_what_is_no_object_is_malformed(path: str, kind: Kind, obj: Object) -> None:
+    found = response(Known(), path, kind, obj)
+
+    assert found["allowed"] is False
+    assert found["status"]["code"] == 400

@@ -1,0 +1,487 @@
+"""What consumers may run here. Source: behaviour.md 3.7, 3.8; security.md A1-A3, A7, A13."""
+
+import copy
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object, named
+from apis.offloading import OffloadingPatch
+from kubelet.forge import shadowpod
+from kubelet.forge.shadowpod import Options
+from tests import factories
+from tests.kubelet.worlds import PAIR
+from tests.webhook.reviews import Known, body, patch_of
+from webhook import app
+from webhook.rules import podspecs
+from webhook.rules.podspecs import Policy
+
+TWIN = "shop-rome"
+SPEC: Object = factories.pod_spec()
+CONSUMER = {keys.ORIGIN: "rome"}
+TOKEN: Object = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}
+
+
+def shadow(spec: Object | None = None, labels: dict[str, str] | None = None) -> Object:
+    metadata = {"labels": CONSUMER if labels is None else labels}
+    key = Key(TWIN, "web")
+    pod = SPEC if spec is None else spec
+    return named(keys.SHADOW_POD, key, metadata=metadata, spec={"pod": pod})
+
+
+def twin(consumer: str = "rome") -> Any:
+    labels = {keys.REMOTE_CLUSTER_ID: consumer}
+    return keys.NAMESPACE, named(keys.NAMESPACE, Key("", TWIN), metadata={"labels": labels})
+
+
+def policy(name: str = "default", **spec: Any) -> Any:
+    return keys.PROVIDER_POLICY, named(keys.PROVIDER_POLICY, Key("", name), spec=spec)
+
+
+def quota(status: Object | None = None, user: str = "rome", **spec: Any) -> Any:
+    spec = {"user": user, "resources": {"cpu": "4", "memory": "8Gi"}, **spec}
+    key = Key("liqo-tenant-rome", "x")
+    return keys.QUOTA, named(keys.QUOTA, key, spec=spec, status=status or {})
+
+
+def response(
+    known: Known, path: str, obj: Object, *, is_enforced: bool = False, **request: Any
+) -> Object:
+    request = {"namespace": TWIN, "userInfo": {"username": "rome"}, **request}
+    served = app.create_app(known, runtime_class="liqo", is_enforced=is_enforced)
+    sent = body(obj, kind=keys.SHADOW_POD, **request)
+    found = served.test_client().post(path, data=sent, content_type="application/json")
+    assert found.status_code == 200
+    answered: Object = found.get_json()["response"]
+    return answered
+
+
+def validated(known: Known, obj: Object, **kwargs: Any) -> str:
+    found = response(known, "/validate/shadowpods", obj, **kwargs)
+    return "" if found["allowed"] else str(found["status"]["message"])
+
+
+def updated(old: Object, new: Object, *known: Any, **kwargs: Any) -> str:
+    return validated(Known(*known), new, operation="UPDATE", oldObject=old, **kwargs)
+
+
+def completed(obj: Object, user: str = "rome", *, is_enforced: bool = True) -> Object:
+    how: Any = {"is_enforced": is_enforced, "userInfo": {"username": user}}
+    found = response(Known(), "/mutate/shadowpods", obj, **how)
+    made: Object = jsonpatch.apply_patch(obj, patch_of({"response": found}))
+    return made
+
+
+# Who asks -----------------------------------------------------------------------------------------
+
+
+def test_who_creates_a_shadow_pod_is_what_the_api_server_says() -> None:
+    forged = shadow(labels={**CONSUMER, keys.CREATOR_USER: "milan"})
+
+    for obj in (shadow(), forged):
+        assert completed(obj, "a:b c")["metadata"]["labels"][keys.CREATOR_USER] == "a-b-c"
+    unasked = completed(shadow(), is_enforced=False)
+    assert keys.CREATOR_USER not in unasked["metadata"]["labels"]
+    claimed = completed(forged, is_enforced=False)
+    assert claimed["metadata"]["labels"][keys.CREATOR_USER] == "rome"
+
+
+@pytest.mark.parametrize("user", ["", "a" * 64])
+def test_a_user_whom_no_label_names_is_refused(user: str) -> None:
+    user_info = {"username": user}
+
+    found = response(Known(), "/mutate/shadowpods", shadow(), is_enforced=True, userInfo=user_info)
+
+    assert found["allowed"] is False
+
+
+@pytest.mark.parametrize(("sent", "stored"), [(None, False), (False, False), (True, True)])
+def test_no_token_is_mounted_unasked(*, sent: bool | None, stored: bool) -> None:
+    spec = {**SPEC, "automountServiceAccountToken": sent}
+
+    found = completed(shadow(spec))["spec"]["pod"]["automountServiceAccountToken"]
+
+    assert found is stored
+
+
+@pytest.mark.parametrize(
+    ("known", "labels", "message"),
+    [
+        (Known(twin()), {}, "offloading.liqo.io/origin is missing"),
+        (Known(), CONSUMER, "the namespace does not exist"),
+        (Known(twin("milan")), CONSUMER, "not one of that cluster"),
+        (Known(twin()), {keys.ORIGIN: "milan"}, "not one of that cluster"),
+    ],
+)
+def test_a_consumer_stays_in_its_own_namespaces(
+    known: Known, labels: dict[str, str], message: str
+) -> None:
+    assert message in validated(known, shadow(labels=labels))
+    assert validated(Known(twin()), shadow()) == ""
+
+
+# What it asks for ---------------------------------------------------------------------------------
+
+FORGED: list[tuple[Object, dict[str, str]]] = [
+    ({}, {}),
+    ({"volumes": [{"name": "t", "projected": {"sources": [TOKEN]}}]}, {}),
+    (
+        {
+            "volumes": [{"name": "t", "projected": {"sources": [TOKEN]}}],
+            "serviceAccountName": "robot",
+            "serviceAccount": "robot",
+            "automountServiceAccountToken": True,
+        },
+        {keys.API_SERVER_SUPPORT: "remote"},
+    ),
+    (
+        {
+            "nodeName": "milan",
+            "schedulerName": "default-scheduler",
+            "priority": 0,
+            "preemptionPolicy": "PreemptLowerPriority",
+            "runtimeClassName": "kata",
+            "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}],
+            "securityContext": {"runAsUser": 1, "sysctls": []},
+            "terminationGracePeriodSeconds": 30,
+            "dnsPolicy": "ClusterFirst",
+            "enableServiceLinks": True,
+            "restartPolicy": "Always",
+        },
+        {keys.ANTI_AFFINITY_PRESET: "hard"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "annotations"), FORGED)
+def test_what_the_virtual_kubelet_forges_passes(spec: Object, annotations: dict[str, str]) -> None:
+    local = factories.pod(
+        "shop",
+        "web",
+        spec={**factories.pod_spec(), **spec},
+        metadata={"annotations": annotations, "labels": {"app": "web"}, "uid": "1"},
+    )
+    patch = OffloadingPatch(
+        node_selector={"a": "b"},
+        tolerations=({"key": "gpu", "operator": "Exists"},),
+        node_affinity={"preferredDuringSchedulingIgnoredDuringExecution": []},
+        runtime_class="kata",
+    )
+
+    made = shadowpod.shadow(local, PAIR, Options("milan", patch))
+
+    origin = made["metadata"]["labels"][keys.ORIGIN]
+    assert completed(made, is_enforced=False) == made
+    assert validated(Known(twin(origin)), made) == ""
+
+
+PASS, REFUSED = "pass", "refused"
+ROWS: dict[str, list[tuple[Any, str]]] = {
+    "automountServiceAccountToken": [(False, PASS), (True, PASS), ("yes", REFUSED)],
+    "ephemeralContainers": [([], PASS), ([{"name": "debug"}], REFUSED)],
+    "hostIPC": [(False, PASS), (True, REFUSED)],
+    "hostNetwork": [(False, PASS), (True, REFUSED)],
+    "hostPID": [(False, PASS), (True, REFUSED), ("false", REFUSED)],
+    "hostUsers": [(True, REFUSED), (False, REFUSED)],
+    "hostnameOverride": [("a", REFUSED)],
+    "nodeName": [("", PASS), ("master", REFUSED)],
+    "os": [({"name": "linux"}, REFUSED)],
+    "overhead": [({"cpu": "1"}, REFUSED)],
+    "preemptionPolicy": [("Never", REFUSED)],
+    "priority": [(0, REFUSED), (10, REFUSED)],
+    "priorityClassName": [("", PASS), ("system-node-critical", REFUSED)],
+    "resourceClaims": [([{"name": "gpu"}], REFUSED)],
+    "resources": [({"requests": {"cpu": "1"}}, REFUSED)],
+    "runtimeClassName": [("kata", PASS), (1, REFUSED)],
+    "schedulerName": [("default-scheduler", PASS), ("mine", REFUSED)],
+    "schedulingGates": [([{"name": "wait"}], REFUSED)],
+    "serviceAccount": [("robot", REFUSED)],
+    "serviceAccountName": [("", PASS), ("default", PASS), ("robot", REFUSED)],
+    "tolerations": [
+        ([{"key": "gpu", "operator": "Exists"}], PASS),
+        ([{"operator": "Exists"}], REFUSED),
+        ([{"key": "", "operator": "Exists", "effect": "NoExecute"}], REFUSED),
+        ([{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}], REFUSED),
+        ([{"key": "node-role.kubernetes.io/master", "effect": "NoSchedule"}], REFUSED),
+        (["all"], REFUSED),
+    ],
+    "volumes": [
+        ([{"name": "a", "emptyDir": {}}, {"name": "b", "secret": {}}], PASS),
+        ([{"name": "a", "projected": {"sources": [{"configMap": {}}]}}], PASS),
+        ([{"name": "a", "hostPath": {"path": "/"}}], REFUSED),
+        ([{"name": "a", "gitRepo": {}}], REFUSED),
+        ([{"name": "a", "fromTheFuture": {}}], REFUSED),
+        ([{"name": "a", "projected": {"sources": [TOKEN]}}], REFUSED),
+        ([{"name": "a", "projected": {"sources": [{"fromTheFuture": {}}]}}], REFUSED),
+    ],
+    "workloadRef": [({"name": "a"}, REFUSED)],
+    "fromTheFuture": [("", REFUSED), (1, REFUSED)],
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "verdict"),
+    [(field, value, verdict) for field, rows in ROWS.items() for value, verdict in rows],
+)
+def test_the_verdict_on_a_field(field: str, value: Any, verdict: str) -> None:
+    message = validated(Known(twin()), shadow({**SPEC, field: value}))
+
+    assert (message == "") is (verdict == PASS)
+    assert message == "" or message.startswith(f"spec.pod.{field}")
+
+
+def test_every_field_has_a_verdict_and_those_without_a_row_are_allowed() -> None:
+    for name, field in podspecs.FIELDS.items():
+        assert name in ROWS or field.verdict.startswith("allowed")
+
+
+def test_a_token_for_another_audience_is_refused_in_mode_remote_too() -> None:
+    other = {"serviceAccountToken": {"path": "token", "audience": "vault"}}
+    for source, is_allowed in ((TOKEN, True), (other, False)):
+        volumes = [{"name": "a", "projected": {"sources": [source]}}]
+        spec = {**SPEC, "automountServiceAccountToken": True, "volumes": volumes}
+        assert (validated(Known(twin()), shadow(spec)) == "") is is_allowed
+
+
+CONTEXTS: list[Object] = [
+    {"privileged": True},
+    {"capabilities": {"add": ["SYS_ADMIN"]}},
+    {"capabilities": {"add": ["ALL"]}},
+    {"procMount": "Unmasked"},
+    {"seccompProfile": {"type": "Unconfined"}},
+    {"appArmorProfile": {"type": "Unconfined"}},
+    {"seLinuxOptions": {"type": "spc_t"}},
+    {"seLinuxOptions": {"user": "root"}},
+    {"seLinuxOptions": {"role": "root"}},
+    {"windowsOptions": {"hostProcess": True}},
+    {"fromTheFuture": True},
+]
+FORBIDDEN: list[Object] = [
+    *({"securityContext": context} for context in CONTEXTS),
+    {"ports": [{"containerPort": 80, "hostPort": 80}]},
+    {"livenessProbe": {"httpGet": {"host": "169.254.169.254"}}},
+    {"lifecycle": {"preStop": {"tcpSocket": {"host": "10.0.0.1"}}}},
+    {"fromTheFuture": 1},
+    {"securityContext": []},
+]
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+@pytest.mark.parametrize("part", FORBIDDEN)
+def test_baseline_holds_for_each_container(field: str, part: Object) -> None:
+    spec = {**SPEC, field: [{"name": "c", "image": "i"}, {"name": "d", "image": "i", **part}]}
+
+    assert f"{field}[1]." in validated(Known(twin()), shadow(spec))
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        *(CONTEXTS[index] for index in (4, 5, 6, 7, 8, 9, 10)),
+        {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]},
+        {"sysctls": 1},
+        1,
+    ],
+)
+def test_baseline_holds_for_the_pod(context: Any) -> None:
+    assert validated(Known(twin()), shadow({**SPEC, "securityContext": context}))
+
+
+def test_what_baseline_allows_passes() -> None:
+    context = {
+        "capabilities": {"add": ["CHOWN"], "drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "procMount": "Default",
+        "seLinuxOptions": {"type": "container_t", "level": "s0"},
+    }
+    container = {"name": "c", "securityContext": context, "ports": [{"containerPort": 80}]}
+    sysctls = [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]
+
+    spec = {**SPEC, "containers": [container], "securityContext": {"sysctls": sysctls}}
+
+    assert validated(Known(twin()), shadow(spec)) == ""
+
+
+def test_a_policy_widens_and_narrows() -> None:
+    privileged = {"hostNetwork": True, "volumes": [{"name": "a", "hostPath": {"path": "/"}}]}
+    widened = {
+        **SPEC,
+        **privileged,
+        "priorityClassName": "high",
+        "tolerations": [{"operator": "Exists"}],
+    }
+    allowed = {"priorityClassNames": ["high"], "tolerations": [{"operator": "Exists"}]}
+    wide = policy(podSecurityLevel="privileged", allowedPodFields=allowed)
+    narrow = policy(
+        allowedPodFields={"runtimeClassNames": ["gvisor"], "serviceAccountNames": ["robot"]}
+    )
+
+    assert validated(Known(twin(), wide), shadow(widened)) == ""
+    assert validated(Known(twin(), wide, policy("rome")), shadow(widened)) != ""
+    assert (
+        validated(Known(twin(), policy(), policy("rome", **wide[1]["spec"])), shadow(widened)) == ""
+    )
+    remote = {**SPEC, "automountServiceAccountToken": True}
+    for spec, is_allowed in (
+        ({**SPEC, "runtimeClassName": "kata"}, False),
+        ({**SPEC, "runtimeClassName": "gvisor"}, True),
+        (remote, False),
+        ({**remote, "serviceAccountName": "robot"}, True),
+        ({**remote, "serviceAccountName": "admin"}, False),
+        (SPEC, True),
+    ):
+        assert (validated(Known(twin(), narrow), shadow(spec)) == "") is is_allowed
+
+
+def test_restricted_is_stricter() -> None:
+    context = {
+        "allowPrivilegeEscalation": False,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    container = {"name": "c", "securityContext": context}
+    strict = Policy(level="restricted")
+
+    assert not [*podspecs.complaints({"containers": [container]}, strict)]
+    for name in context:
+        less = {key: value for key, value in context.items() if key != name}
+        spec = {"containers": [{"name": "c", "securityContext": less}]}
+        assert [*podspecs.complaints(spec, strict)]
+        assert not [*podspecs.complaints(spec, Policy())]
+    volumes = [{"name": "a", "nfs": {}}]
+    assert [*podspecs.complaints({"containers": [container], "volumes": volumes}, strict)]
+
+
+@pytest.mark.parametrize("value", [1, "x", [], {}, True, [1], ["x"], [[]], {"a": 1}, [{"a": 1}]])
+def test_no_shape_is_an_error_of_ours(value: Any) -> None:
+    for field in podspecs.FIELDS:
+        validated(Known(twin()), shadow({**SPEC, field: value}))
+    for field in ("securityContext", "ports", "lifecycle", "livenessProbe", "resources"):
+        container = {"name": "c", field: value}
+        spec = {**SPEC, "containers": [container], "initContainers": [container]}
+        validated(Known(twin(), quota()), shadow(spec, OWNED), is_enforced=True)
+
+
+# What changes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "is_allowed"),
+    [
+        ({}, True),
+        ({"containers": [{"name": "main", "image": "nginx:2"}]}, True),
+        ({"containers": [{"name": "other", "image": "nginx"}]}, False),
+        ({"containers": []}, False),
+        ({"containers": [*SPEC["containers"], {"name": "more", "image": "x"}]}, False),
+        ({"activeDeadlineSeconds": 5}, True),
+        ({"tolerations": [{"key": "gpu", "operator": "Exists"}]}, True),
+        ({"tolerations": [{"operator": "Exists"}]}, False),
+        ({"nodeSelector": {"a": "b"}}, False),
+        ({"hostNetwork": True}, False),
+    ],
+)
+def test_what_may_change_later(change: Object, *, is_allowed: bool) -> None:
+    message = updated(shadow(), shadow({**SPEC, **change}))
+
+    assert (message == "") is is_allowed
+    assert message == "" or message.startswith("spec.pod.")
+
+
+def test_an_origin_is_for_life() -> None:
+    for labels in ({}, {keys.ORIGIN: "milan"}):
+        assert "origin cannot be changed" in updated(shadow(), shadow(labels=labels))
+    assert updated(shadow(), shadow(labels={**CONSUMER, "app": "web"})) == ""
+
+
+def test_one_that_was_stored_before_is_not_stuck() -> None:
+    old = shadow({**SPEC, "hostNetwork": True})
+
+    assert updated(old, shadow(old["spec"]["pod"], {**CONSUMER, "app": "web"})) == ""
+
+
+# Quota --------------------------------------------------------------------------------------------
+
+OWNED = {**CONSUMER, keys.CREATOR_USER: "rome"}
+
+
+def sized(cpu: str = "1", memory: str = "1Gi", **resources: Any) -> Object:
+    requests = {"cpu": cpu, "memory": memory}
+    container = {"name": "main", "resources": {"requests": requests, **resources}}
+    return {**SPEC, "containers": [container]}
+
+
+def counted(given: Any, spec: Object, labels: dict[str, str] | None = None) -> str:
+    known = Known(twin(), *([given] if given else []))
+    return validated(known, shadow(spec, labels or OWNED), is_enforced=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "spec", "message"),
+    [
+        (quota(), sized(), ""),
+        (quota(), sized("4", "8Gi"), ""),
+        (
+            quota(),
+            sized("4001m"),
+            "asks for 4001m of cpu, quota liqo-tenant-rome/x has 4 free of 4",
+        ),
+        (quota({"used": {"cpu": "3"}}), sized("1"), ""),
+        (quota({"used": {"cpu": "2"}, "booked": {"cpu": "3500m"}}), sized(), "has 500m free of 4"),
+        (quota(resources={"cpu": "4"}), sized(), "of memory, of which quota"),
+        (quota(cordoned=True), SPEC, "is cordoned"),
+        (quota(), SPEC, ""),
+        (quota(limitsEnforcement="Soft"), SPEC, "requests.cpu is missing"),
+        (quota(limitsEnforcement="Soft"), sized(), ""),
+        (quota(limitsEnforcement="Hard"), sized(), "limits.cpu differs"),
+        (
+            quota(limitsEnforcement="Hard"),
+            sized(limits={"cpu": "1000m", "memory": "1024Mi"}),
+            "",
+        ),
+        (quota(resources={"pods": "2"}, status={"used": {"pods": "2"}}), SPEC, "1 of pods"),
+        (quota(), sized("-1"), "is below zero"),
+        (quota(), sized("NaN"), "is no amount"),
+        (quota(), sized("1e999999999"), "is no amount"),
+        (quota(user="milan"), sized(), "has no Quota here"),
+        (None, sized(), "has no Quota here"),
+    ],
+)
+def test_what_plainly_does_not_fit_is_refused(given: Any, spec: Object, message: str) -> None:
+    found = counted(given, spec)
+
+    assert (found == "") is (message == "")
+    assert message in found
+
+
+def test_a_quota_counts_only_where_it_is_enforced() -> None:
+    assert validated(Known(twin()), shadow(sized())) == ""
+    assert "creator-user is missing" in counted(quota(), sized(), CONSUMER)
+
+
+def test_only_its_creator_changes_a_shadow_pod_while_quotas_are_enforced() -> None:
+    old = shadow(labels=OWNED)
+    new = shadow(labels={**OWNED, "app": "web"})
+    freed = copy.deepcopy(old)
+    freed["metadata"]["finalizers"] = ["x"]
+    other: Any = {"is_enforced": True, "userInfo": {"username": "milan"}}
+
+    assert updated(old, new, is_enforced=True) == ""
+    assert "only its creator" in updated(old, new, **other)
+    assert updated(old, freed, **other) == ""
+    taken = shadow(labels={**OWNED, keys.CREATOR_USER: "milan"})
+    assert "cannot be changed" in updated(old, taken, is_enforced=True)
+
+
+def test_who_is_refused_by_the_cache_is_judged_by_what_is_true_now() -> None:
+    class Behind(Known):
+        def all(self, kind: Any) -> Any:
+            found = super().all(kind)
+            return {} if kind == keys.QUOTA else found
+
+        def list_live(self, kind: Any) -> Any:
+            return super().all(kind)
+
+    assert validated(Behind(twin(), quota()), shadow(sized(), OWNED), is_enforced=True) == ""

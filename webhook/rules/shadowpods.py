@@ -1,0 +1,147 @@
+"""When a consumer's ShadowPod may be stored, and what may change later. Pure.
+
+Source: behaviour.md 3.7, 3.8; security.md A1-A3, A7, A13.
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Final
+
+from apis import keys
+from apis.objects import Key, Object, labels
+from webhook import patch
+from webhook.admission import Admitted, DeniedError
+from webhook.patch import Operation
+from webhook.rules import podspecs, quotas, shape
+from webhook.rules.podspecs import Policy
+
+DEFAULT_POLICY: Final = "default"
+_CREATOR: Final = ("metadata", "labels", keys.CREATOR_USER)
+_TOKEN: Final = ("spec", "pod", "automountServiceAccountToken")
+_CHANGEABLE: Final = ("activeDeadlineSeconds", "tolerations")
+
+
+def complete(obj: Object, user: str, *, is_enforced: bool) -> Admitted:
+    """Say who created it, where that counts or was claimed; and mount no token unasked.
+
+    Raises:
+        DeniedError: no label can carry the user's name.
+    """
+    spec = pod_spec(obj)
+    changes: list[Operation] = []
+    if is_enforced or keys.CREATOR_USER in labels(obj):
+        changes += patch.put(obj, _CREATOR, quotas.creator(user))
+    if spec and spec.get(_TOKEN[-1]) is None:
+        changes += patch.put(obj, _TOKEN, value=False)
+    return Admitted(changes, verdict="completed" if changes else "unchanged")
+
+
+def check_create(obj: Object, namespace: Object | None, policies: Mapping[Key, Object]) -> Admitted:
+    """Admit what the consumer of ``namespace`` may run here.
+
+    Raises:
+        DeniedError: not its namespace, or not a pod that is allowed here.
+    """
+    spec = pod_spec(obj)
+    origin = labels(obj).get(keys.ORIGIN)
+    if not origin:
+        message = f"metadata.labels: {keys.ORIGIN} is missing"
+        raise DeniedError(f"{message}: set it to the cluster ID of the consumer")
+    if namespace is None:
+        raise DeniedError("the namespace does not exist: create it first", code=400)
+    consumer = labels(namespace).get(keys.REMOTE_CLUSTER_ID)
+    if consumer != origin:
+        message = f"metadata.labels: {keys.ORIGIN} is {origin!r}, and the namespace"
+        raise DeniedError(f"{message} is not one of that cluster: use a namespace mapped to it")
+    if not spec:
+        raise DeniedError("spec.pod is missing: it has to be the spec of a pod", code=422)
+    podspecs.judge(spec, policy_of(origin, policies))
+    return Admitted()
+
+
+def policy_of(origin: str, policies: Mapping[Key, Object]) -> Policy:
+    """Return what holds for the consumer: its own policy, else that for all, else the defaults."""
+    own = policies.get(Key("", origin))
+    return Policy.parse(own or policies.get(Key("", DEFAULT_POLICY)))
+
+
+def check_update(old: Object, new: Object, policies: Mapping[Key, Object]) -> Admitted:
+    """Admit a change of metadata, images, deadline and tolerations; judge what is new of these.
+
+    Raises:
+        DeniedError: anything else changed, or to what is not allowed.
+    """
+    before, after = pod_spec(old), pod_spec(new)
+    origin = labels(old).get(keys.ORIGIN)
+    if origin != labels(new).get(keys.ORIGIN):
+        raise DeniedError(f"metadata.labels: {keys.ORIGIN} cannot be changed: leave it as it was")
+    if before == after:
+        return Admitted()
+    changed = _changed(_fixed(before), _fixed(after))
+    if changed:
+        message = f"spec.pod.{changed} cannot be changed"
+        raise DeniedError(f"{message}: only images, activeDeadlineSeconds and tolerations can")
+    podspecs.judge(after, policy_of(origin or "", policies))
+    return Admitted()
+
+
+def check_creator(old: Object, new: Object, user: str) -> None:
+    """Check that a ShadowPod is changed by whoever created it.
+
+    Finalizers and owners come and go by the API server's own controllers.
+
+    Raises:
+        DeniedError: it is not.
+    """
+    shape.check(old, "ShadowPod")
+    shape.check(new, "ShadowPod")
+    key = keys.CREATOR_USER
+    made_by = labels(old).get(key)
+    if made_by != labels(new).get(key):
+        raise DeniedError(f"metadata.labels: {key} cannot be changed: leave it as it was")
+    if _told(old) == _told(new):
+        return
+    if made_by is None or made_by != quotas.creator(user):
+        message = f"metadata.labels: {key} is {made_by!r}, and user {user!r} is another"
+        raise DeniedError(f"{message}: only its creator changes a ShadowPod")
+
+
+def judged_creator(obj: Object) -> str:
+    """Return the user to whose Quota it counts.
+
+    Raises:
+        DeniedError: the label is missing.
+    """
+    found = labels(obj).get(keys.CREATOR_USER)
+    if not found:
+        message = f"metadata.labels: {keys.CREATOR_USER} is missing"
+        raise DeniedError(f"{message}: the mutating webhook sets it, look at its configuration")
+    return found
+
+
+def pod_spec(obj: Object) -> Object:
+    """Return ``spec.pod``, {} if there is none."""
+    shape.check(obj, "ShadowPod")
+    return shape.struct((obj.get("spec") or {}).get("pod"), "spec.pod")
+
+
+def _told(obj: Object) -> tuple[object, ...]:
+    metadata = obj["metadata"]
+    return obj.get("spec"), metadata.get("labels"), metadata.get("annotations")
+
+
+def _fixed(spec: Object) -> Object:
+    """Return ``spec`` without what may change."""
+    kept = {name: copy.copy(value) for name, value in spec.items() if name not in _CHANGEABLE}
+    for field in ("containers", "initContainers"):
+        if field in kept:
+            listed = shape.structs(kept[field], f"spec.pod.{field}")
+            kept[field] = [
+                {name: value for name, value in one.items() if name != "image"} for one in listed
+            ]
+    return kept
+
+
+def _changed(before: Object, after: Object) -> str:
+    names = sorted(before.keys() | after.keys())
+    return next((name for name in names if before.get(name) != after.get(name)), "")

@@ -1,0 +1,111 @@
+"""When a Tenant may stand for a consumer. Pure. Source: behaviour.md 3.6; security.md A9."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from apis import keys
+from apis.objects import Key, Kind, Object, key_of, labels
+from webhook import patch
+from webhook.admission import Admitted, DeniedError
+from webhook.rules import shape
+
+_LABEL: Final = ("metadata", "labels", keys.REMOTE_CLUSTER_ID)
+_OUR_ROLES: Final = frozenset(
+    {
+        keys.REMOTE_CONTROLPLANE_ROLE,
+        keys.VIRTUAL_KUBELET_REMOTE_ROLE,
+        "liqo-virtual-kubelet-remote-clusterwide",
+    }
+)
+"""A binding to one of these gives a consumer what every consumer gets, whoever made it."""
+BINDINGS: Final = (keys.CLUSTER_ROLE_BINDING, keys.ROLE_BINDING)
+
+
+def label(obj: Object) -> Admitted:
+    """Add the consumer's label where there is none; one that is wrong is refused later."""
+    shape.check(obj, "Tenant")
+    cluster_id = _cluster_id(obj)
+    if not cluster_id or keys.REMOTE_CLUSTER_ID in labels(obj):
+        return Admitted(verdict="unchanged")
+    return Admitted(patch.put(obj, _LABEL, cluster_id), verdict="labelled")
+
+
+def is_judged(old: Object, new: Object) -> bool:
+    """Whether a change concerns what is judged: not a finalizer's coming and going."""
+    shape.check(old, "Tenant")
+    shape.check(new, "Tenant")
+    key = keys.REMOTE_CLUSTER_ID
+    return old.get("spec") != new.get("spec") or labels(old).get(key) != labels(new).get(key)
+
+
+def check(
+    obj: Object,
+    key: Key,
+    namespace: Object | None,
+    *,
+    others: Mapping[Key, Object],
+    bindings: Iterable[tuple[Kind, Object]],
+) -> Admitted:
+    """Admit the Tenant at ``key``; ``others`` and ``bindings`` are all of the cluster.
+
+    Raises:
+        DeniedError: not in the tenant's namespace, not the only one, or with somebody's name.
+    """
+    shape.check(obj, "Tenant")
+    cluster_id = _cluster_id(obj)
+    _check_labels(obj, cluster_id, namespace, key.namespace)
+    _check_unique(key, others)
+    _check_name(cluster_id, bindings)
+    return Admitted()
+
+
+def _check_labels(obj: Object, cluster_id: str, namespace: Object | None, name: str) -> None:
+    have = labels(namespace) if namespace else {}
+    if have.get(keys.TENANT_NAMESPACE) != "true":
+        message = f"namespace {name} lacks the label {keys.TENANT_NAMESPACE}=true"
+        raise DeniedError(f"{message}: create the Tenant in its tenant namespace", code=400)
+    what = f"label {keys.REMOTE_CLUSTER_ID}"
+    if labels(obj).get(keys.REMOTE_CLUSTER_ID) != cluster_id:
+        message = f"metadata.labels: {what} must equal spec.clusterID {cluster_id!r}"
+        raise DeniedError(f"{message}: correct or remove it", code=400)
+    if have.get(keys.REMOTE_CLUSTER_ID) != cluster_id:
+        message = f"namespace {name} is for {have.get(keys.REMOTE_CLUSTER_ID)!r} by its {what}"
+        raise DeniedError(f"{message}: create the Tenant of {cluster_id!r} in its own namespace")
+
+
+def _check_unique(key: Key, others: Mapping[Key, Object]) -> None:
+    for other in others:
+        if other == key:
+            continue
+        if other.namespace == key.namespace:
+            message = f"namespace {key.namespace} has the tenant {other.name!r} already"
+            raise DeniedError(f"{message}: delete that one first", code=409)
+        if other.name == key.name:
+            message = f"there is a tenant {key.name!r} in namespace {other.namespace}"
+            raise DeniedError(f"{message}: choose another name", code=409)
+
+
+def _check_name(cluster_id: str, bindings: Iterable[tuple[Kind, Object]]) -> None:
+    if cluster_id.startswith("system:"):
+        message = f"spec.clusterID {cluster_id!r} begins with system:, as Kubernetes' own users do"
+        raise DeniedError(f"{message}: the consumer has to take another cluster ID")
+    for kind, binding in bindings:
+        if collides(cluster_id, binding):
+            message = f"spec.clusterID {cluster_id!r} is a user or group that {kind} "
+            message += f"{key_of(binding)} gives rights to"
+            raise DeniedError(f"{message}: remove that, or let the consumer take another ID")
+
+
+def collides(cluster_id: str, binding: Object) -> bool:
+    """Whether a certificate for ``cluster_id`` would get what ``binding`` gives to others."""
+    role = binding.get("roleRef") or {}
+    if role.get("kind") == "ClusterRole" and role.get("name") in _OUR_ROLES:
+        return False
+    return any(
+        subject.get("kind") in ("User", "Group") and subject.get("name") == cluster_id
+        for subject in binding.get("subjects") or []
+    )
+
+
+def _cluster_id(obj: Object) -> str:
+    return shape.text((obj.get("spec") or {}).get("clusterID"), "spec.clusterID")

@@ -1,0 +1,150 @@
+"""What a VirtualNode may say, and what it gets from its VkOptionsTemplate. Pure.
+
+Source: behaviour.md 3.4, 9 #9; security.md C4; decision 0006.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from apis import keys, resources
+from apis.objects import Key, Object, key_of, labels
+from webhook import patch
+from webhook.admission import Admitted, DeniedError
+from webhook.patch import Operation
+from webhook.rules import shape
+
+_LISTS: Final = ("labelsNotReflected", "annotationsNotReflected")
+_FLAGS: Final = ("createNode", "disableNetworkCheck")
+
+
+def template_key(obj: Object) -> Key:
+    """Return the VkOptionsTemplate that ``obj`` is made from.
+
+    Raises:
+        DeniedError: one outside our namespace, where not only administrators write.
+    """
+    shape.check(obj, "VirtualNode")
+    path = "spec.vkOptionsTemplateRef"
+    reference = shape.struct((obj.get("spec") or {}).get("vkOptionsTemplateRef"), path)
+    namespace = shape.text(reference.get("namespace"), f"{path}.namespace")
+    if namespace not in ("", keys.LIQO_NAMESPACE):
+        message = f"{path}.namespace is {namespace!r}, and templates count in"
+        raise DeniedError(f"{message} {keys.LIQO_NAMESPACE!r} only: refer to one there")
+    name = shape.text(reference.get("name"), f"{path}.name")
+    return Key(keys.LIQO_NAMESPACE, name or keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+
+
+def fill(obj: Object, template: Object | None) -> Admitted:
+    """Fill what a new VirtualNode leaves open from its template.
+
+    Raises:
+        DeniedError: there is no such template.
+    """
+    if template is None:
+        key = template_key(obj)
+        cure = "create it, or correct spec.vkOptionsTemplateRef"
+        if key.name == keys.DEFAULT_VK_OPTIONS_TEMPLATE:
+            cure = "liqo-controller-manager makes it when it starts, try again then"
+        raise DeniedError(f"there is no VkOptionsTemplate {key}: {cure}")
+    spec, options = obj.get("spec") or {}, template.get("spec") or {}
+    filled = {**_flags(spec, options), **_not_reflected(spec, options)}
+    changes = _put(obj, filled)
+    return Admitted(changes, verdict="filled in" if changes else "unchanged")
+
+
+def _flags(spec: Object, options: Object) -> Object:
+    missing = (name for name in _FLAGS if spec.get(name) is None)
+    return {name: options[name] for name in missing if options.get(name) is not None}
+
+
+def _not_reflected(spec: Object, options: Object) -> Object:
+    path = "spec.offloadingPatch"
+    have = shape.struct(spec.get("offloadingPatch"), path)
+    united = {name: _union(have, options, name) for name in _LISTS}
+    changed = {name: names for name, names in united.items() if names != (have.get(name) or [])}
+    return {"offloadingPatch": {**have, **changed}} if changed else {}
+
+
+def _union(have: Object, options: Object, name: str) -> list[str]:
+    own = shape.items(have.get(name), f"spec.offloadingPatch.{name}")
+    return [*own, *(one for one in options.get(name) or [] if one not in own)]
+
+
+def _put(obj: Object, filled: Object) -> list[Operation]:
+    if obj.get("spec") is None:
+        return patch.put(obj, ("spec",), filled) if filled else []
+    parts = (patch.put(obj, ("spec", name), value) for name, value in filled.items())
+    return [operation for part in parts for operation in part]
+
+
+def check_create(
+    obj: Object,
+    *,
+    has_node: bool,
+    shared: Object | None = None,
+    others: Iterable[Object] = (),
+) -> Admitted:
+    """Admit a new VirtualNode; ``shared`` is its ResourceSlice, ``others`` may share that one.
+
+    Raises:
+        DeniedError: a Node has its name, or it says itself what is to run.
+    """
+    template_key(obj)
+    _check_template({}, obj)
+    if has_node:
+        name = obj["metadata"].get("name")
+        cure = "choose another name, or delete that Node if it is left over"
+        raise DeniedError(f"metadata.name: there is a node {name!r} already: {cure}", code=409)
+    return Admitted(warnings=_too_much(obj, shared, others) if shared else ())
+
+
+def check_update(old: Object, new: Object) -> Admitted:
+    """Admit a change; what did not change is not judged, so that no old one is stuck.
+
+    Raises:
+        DeniedError: it says itself what is to run, or refers to a template elsewhere.
+    """
+    shape.check(old, "VirtualNode")
+    shape.check(new, "VirtualNode")
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    _check_template(before, new)
+    if before.get("vkOptionsTemplateRef") != after.get("vkOptionsTemplateRef"):
+        template_key(new)
+    return Admitted()
+
+
+def _check_template(before: Object, obj: Object) -> None:
+    template = (obj.get("spec") or {}).get("template")
+    if template is None or template == before.get("template"):
+        return
+    message = "spec.template is not taken: the Deployment of a virtual kubelet is derived from the"
+    raise DeniedError(f"{message} VkOptionsTemplate. Leave it out and choose one of those")
+
+
+def slice_key(obj: Object) -> Key | None:
+    """Return the ResourceSlice whose share ``obj`` is, by its label; None if it names none."""
+    shape.check(obj, "VirtualNode")
+    name = labels(obj).get(keys.RESOURCE_SLICE_NAME)
+    return Key(obj["metadata"].get("namespace") or "", name) if name else None
+
+
+def _too_much(obj: Object, shared: Object, others: Iterable[Object]) -> list[str]:
+    mine = slice_key(obj)
+    alike = [other for other in others if slice_key(other) == mine and key_of(other) != key_of(obj)]
+    granted = (shared.get("status") or {}).get("resources")
+    try:
+        have = resources.parse(granted)
+        wanted = resources.total(_hard(one) for one in [obj, *alike])
+    except ValueError:
+        return []
+    scarce = [name for name in resources.lacking(wanted, have) if name in have]
+    return [
+        f"the virtual nodes of resource slice {mine} promise {wanted[name]} of {name}, it has "
+        f"{have[name]}"
+        for name in scarce
+    ]
+
+
+def _hard(obj: Object) -> resources.Resources:
+    quota = (obj.get("spec") or {}).get("resourceQuota") or {}
+    return resources.parse(quota.get("hard"))
