@@ -60,6 +60,7 @@ class Request:
     subresource: str = ""
     namespace: str = ""
     name: str = ""
+    """Of the object, where it is known; of the pod, for its subresources."""
     object: Object = field(default_factory=dict, repr=False)
     old_object: Object = field(default_factory=dict, repr=False)
     user: str = ""

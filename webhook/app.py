@@ -40,9 +40,12 @@ def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> 
     """Return who answers at which path; webhook configurations name these paths."""
     partial = functools.partial
     create = frozenset({"CREATE"})
-    both = frozenset({"CREATE", "UPDATE"})
+    update = frozenset({"UPDATE"})
+    both = create | update
     pod = partial(handlers.mutate_pod, lookup, runtime_class)
     early = partial(handlers.mutate_pod_early, lookup, runtime_class)
+    final = partial(handlers.validate_pod, lookup, runtime_class)
+    binding = partial(handlers.validate_binding, lookup, runtime_class)
     offloading = partial(handlers.validate_namespace_offloading, lookup)
     fill_node = partial(handlers.mutate_virtual_node, lookup)
     node = partial(handlers.validate_virtual_node, lookup)
@@ -60,6 +63,12 @@ def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> 
         "/mutate/tenants": Judge(keys.TENANT, both, handlers.mutate_tenant),
         "/mutate/virtualnodes": Judge(keys.VIRTUAL_NODE, create, fill_node),
         "/validate/namespace-offloading": Judge(keys.NAMESPACE_OFFLOADING, both, offloading),
+        "/validate/pod": Judge(keys.POD, create, final),
+        "/validate/pod/binding": Judge(keys.POD, create, binding, "binding"),
+        **{
+            f"/validate/pod/{part}": Judge(keys.POD, update, handlers.validate_pod_change, part)
+            for part in ("ephemeralcontainers", "resize")
+        },
         "/validate/resourceslices": Judge(keys.RESOURCE_SLICE, both, resource_slice),
         "/validate/shadowpods": Judge(keys.SHADOW_POD, both, shadow),
         "/validate/tenants": Judge(keys.TENANT, both, tenant),

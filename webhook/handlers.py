@@ -11,6 +11,7 @@ from webhook.admission import Admitted, DeniedError, Request
 from webhook.rules import (
     foreignclusters,
     namespaceoffloadings,
+    placements,
     pods,
     quotas,
     resourceslices,
@@ -85,6 +86,35 @@ def mutate_pod_early(lookup: Lookup, runtime_class: str, request: Request) -> Ad
     if offloading is None:
         return Admitted(verdict="unchanged: not offloaded")
     return pods.judge(request.object, offloading, runtime_class=runtime_class)
+
+
+def validate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
+    """Judge a pod as it will be stored; what cannot be judged was refused before, or is no more."""
+    reader = lookup.within(request.budget_s)
+    offloading = _offloading(reader, request.namespace)
+    if offloading is None:
+        return Admitted(verdict="allowed: not offloaded")
+    nodes = reader.all(keys.NODE).values()
+    return placements.check(request.object, offloading, nodes, runtime_class=runtime_class)
+
+
+def validate_binding(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
+    """Judge to which virtual node somebody, not the scheduler of Kubernetes, binds a pod."""
+    reader = lookup.within(request.budget_s)
+    node = reader.all(keys.NODE).get(Key("", placements.target(request.object)))
+    offloading = _offloading(reader, request.namespace) if node else None
+    if node is None or offloading is None:
+        return Admitted(verdict="allowed: no virtual node of an offloaded namespace")
+    pod = reader.get(keys.POD, Key(request.namespace, request.name)) or {}
+    return placements.check_node(pod, offloading, node, runtime_class=runtime_class)
+
+
+def validate_pod_change(request: Request) -> Admitted:
+    """Refuse what an offloaded pod cannot be given any more."""
+    pods.check_shape(request.old_object)
+    if labels(request.old_object).get(keys.SHADOW_POD_LABEL) != "true":
+        return Admitted(verdict="allowed: not offloaded")
+    return placements.refuse_change(request.old_object, request.subresource)
 
 
 def validate_namespace_offloading(lookup: Lookup, request: Request) -> Admitted:

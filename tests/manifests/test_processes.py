@@ -119,7 +119,25 @@ def test_a_webhook_is_registered_with_care(webhook: dict[str, Any]) -> None:
     assert webhook["matchPolicy"] == "Equivalent"
     assert webhook["admissionReviewVersions"] == ["v1"]
     assert webhook["timeoutSeconds"] <= (3 if ".mutate." in webhook["name"] else 5)
-    assert webhook["failurePolicy"] == ("Ignore" if "early" in webhook["name"] else "Fail")
+    judged = {resource for rule in webhook["rules"] for resource in rule["resources"]}
+    is_ours = not any(resource.partition("/")[0] == "pods" for resource in judged)
+    must_be_asked = is_ours or webhook["name"] == "pod.mutate.liqo.io"
+    assert webhook["failurePolicy"] == ("Fail" if must_be_asked else "Ignore")
+    assert all("DELETE" not in rule["operations"] for rule in webhook["rules"])
+    assert not any(resource.endswith("/status") for resource in judged)
+
+
+def test_what_a_webhook_is_asked_for_is_what_it_judges() -> None:
+    served = app.judges(None, runtime_class="liqo")  # type: ignore[arg-type]  # not asked
+    for webhook in webhooks():
+        (rule,) = webhook["rules"]
+        judge = served[webhook["clientConfig"]["service"]["path"]]
+        plural = "/".join(part for part in (judge.kind.plural, judge.subresource) if part)
+        assert rule["resources"] == [plural]
+        assert rule["apiGroups"] == [judge.kind.group]
+        assert rule["apiVersions"] == [judge.kind.version]
+        assert set(rule["operations"]) == judge.operations
+        assert rule["scope"] == ("Namespaced" if judge.kind.namespaced else "Cluster")
 
 
 @pytest.mark.parametrize("name", ["pod.mutate.liqo.io", "pod-early.mutate.liqo.io"])

@@ -1,0 +1,107 @@
+"""Whether a pod, as it will be stored, still goes only where its namespace lets it. Pure.
+
+Source: behaviour.md 3.1; admission.md 23; security.md D5.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from apis import nodeselector, objects, placement
+from apis.objects import Object
+from apis.offloading import NamespaceOffloading
+from apis.offloading import PodOffloadingStrategy as Strategy
+from webhook.admission import Admitted, DeniedError
+from webhook.rules import pods, shape
+
+_SHOWN: Final = 3
+
+
+def check(
+    pod: Object, offloading: NamespaceOffloading, nodes: Iterable[Object], *, runtime_class: str
+) -> Admitted:
+    """Admit a pod that has what the mutating webhook gave it; ``nodes`` are the virtual ones.
+
+    Raises:
+        DeniedError: another webhook took some of it away, or it names a node it may not go to.
+    """
+    pods.check_shape(pod)
+    virtual = list(nodes)
+    if name := pod["spec"].get("nodeName"):
+        node = next((one for one in virtual if objects.key_of(one).name == name), None)
+        return check_node(pod, offloading, node, runtime_class=runtime_class)
+    if changes := pods.offload(pod, offloading, runtime_class=runtime_class):
+        message = f"{changes[0]['path'].lstrip('/').replace('/', '.')}: another webhook undid what"
+        raise DeniedError(f"{message} the NamespaceOffloading asks for: let it leave that alone")
+    if pods.placed_otherwise(pod):
+        return Admitted(verdict="allowed: placed otherwise")
+    return Admitted(warnings=_nowhere(pod, offloading, virtual, runtime_class))
+
+
+def check_node(
+    pod: Object, offloading: NamespaceOffloading, node: Object | None, *, runtime_class: str
+) -> Admitted:
+    """Admit that ``pod`` goes to the virtual ``node``; None stands for a node of this cluster.
+
+    Raises:
+        DeniedError: the strategy or the cluster selector of the namespace excludes it.
+    """
+    if node is None:
+        return Admitted(verdict="allowed: a node of this cluster")
+    name = objects.key_of(node).name
+    is_forced = (pod.get("spec") or {}).get("runtimeClassName") == runtime_class
+    if offloading.strategy is Strategy.LOCAL and not is_forced:
+        message = f"node {name} is virtual, and podOffloadingStrategy Local keeps pods here"
+        raise DeniedError(f"{message}: choose another node, or change the NamespaceOffloading")
+    if not _is_selected(node, offloading):
+        message = f"node {name} is not selected by spec.clusterSelector of the NamespaceOffloading"
+        raise DeniedError(f"{message}: choose another node, or change the selector")
+    return Admitted(verdict="allowed: a selected virtual node")
+
+
+def _is_selected(node: Object, offloading: NamespaceOffloading) -> bool:
+    terms = list(offloading.cluster_selector)
+    try:
+        name = objects.key_of(node).name
+        return not terms or nodeselector.matches(terms, objects.labels(node), name)
+    except ValueError as error:
+        message = f"spec.clusterSelector of the NamespaceOffloading cannot be read: {error}"
+        raise DeniedError(f"{message}: correct it", code=500) from error
+
+
+def target(binding: Object) -> str:
+    """Return the node that a Binding names, empty for none."""
+    found = shape.struct(binding.get("target"), "target")
+    return shape.text(found.get("name"), "target.name")
+
+
+def refuse_change(pod: Object, subresource: str) -> Admitted:
+    """Refuse what would change the local pod only, while its containers run elsewhere.
+
+    Raises:
+        DeniedError: always.
+    """
+    pods.check_shape(pod)
+    node = pod["spec"].get("nodeName") or "another cluster"
+    what, cure = {
+        "ephemeralcontainers": ("an ephemeral container", "debug it with exec, or in its twin"),
+        "resize": ("a resize", "change its controller's template, which makes new pods"),
+    }[subresource]
+    raise DeniedError(f"the pod runs behind {node}, where {what} does not reach it: {cure}")
+
+
+def _nowhere(
+    pod: Object, offloading: NamespaceOffloading, virtual: list[Object], runtime_class: str
+) -> list[str]:
+    """Return a warning where only virtual nodes count, and none takes the pod now."""
+    is_forced = pod["spec"].get("runtimeClassName") == runtime_class
+    if offloading.strategy is not Strategy.REMOTE and not is_forced:
+        return []  # a node of this cluster may take it, which is not judged here
+    found = {objects.key_of(node).name: placement.obstacles(pod, node) for node in virtual}
+    if any(not obstacles for obstacles in found.values()):
+        return []
+    if not found:
+        return ["the pod has nowhere to go now: there is no virtual node"]
+    names = sorted(found)[:_SHOWN]
+    told = [f"{name}: {found[name][0].text}" for name in names]
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return [f"the pod has nowhere to go now: {'; '.join(told)}{more}"]
