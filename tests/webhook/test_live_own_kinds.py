@@ -1,0 +1,123 @@
+"""The registration of our own kinds, as the manifests have it, on a real API server.
+
+Source: admission.md 25, 28, 33; behaviour.md 3.4, 3.7, 3.8.
+"""
+
+import asyncio
+import base64
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Kind, Object, named
+from kube import client
+from kube.client import ClusterClient
+from kube.errors import KubeError
+from sandbox.controlplane import Plane
+from tests.factories import pod_spec
+from tests.manifests import documents
+from tests.webhook.reviews import wait_until
+from tests.webhook.test_live import Hooked, start
+from tests.webhook.test_serving import CA
+
+pytestmark = pytest.mark.cluster
+
+
+def registered(kind: Kind, hooked: Hooked) -> list[Object]:
+    """Return the hooks of the manifests on namespaced kinds of ours, for this run alone."""
+    found = documents.named(kind.kind, keys.WEBHOOK_CONFIGURATION)["webhooks"]
+    ours = [hook for hook in found if hook["rules"][0]["resources"][0].partition("/")[0] != "pods"]
+    return [
+        {
+            **hook,
+            "clientConfig": {
+                "url": f"https://127.0.0.1:{hooked.port}{hook['clientConfig']['service']['path']}",
+                "caBundle": base64.b64encode(CA.certificate).decode(),
+            },
+            "namespaceSelector": {"matchLabels": {"judged": hooked.run}},
+        }
+        for hook in ours
+        if hook["rules"][0]["scope"] == "Namespaced"
+    ]
+
+
+@pytest.fixture(scope="module")
+def hooked(plane: Plane, crds: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hooked]:
+    found = start(plane.kubeconfig, tmp_path_factory.mktemp("own-kinds"))
+    try:
+        wait_until(found.is_ready)
+        yield found
+    finally:
+        found.process.kill()
+        found.process.wait()
+
+
+@pytest.fixture
+async def cluster(plane: Plane) -> AsyncIterator[ClusterClient]:
+    async with client.connect(plane.kubeconfig) as real:
+        yield real
+
+
+@pytest.fixture
+async def twin(cluster: ClusterClient, hooked: Hooked) -> str:
+    """Make a namespace of the consumer rome, and wait until the hooks are called there."""
+    for kind in (keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS):
+        if await cluster.get_live(kind, Key("", hooked.run)) is None:
+            hooks = registered(kind, hooked)
+            await cluster.create(kind, named(kind, Key("", hooked.run), webhooks=hooks))
+    name = f"live-{secrets.token_hex(4)}"
+    labels = {"judged": hooked.run, keys.REMOTE_CLUSTER_ID: "rome"}
+    await cluster.create(
+        keys.NAMESPACE, named(keys.NAMESPACE, Key("", name), metadata={"labels": labels})
+    )
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await cluster.create(keys.SHADOW_POD, shadow(name, secrets.token_hex(4), origin=""))
+            except KubeError:
+                return name
+            await asyncio.sleep(0.05)
+
+
+def shadow(namespace: str, name: str = "web", *, origin: str = "rome", **spec: Any) -> Object:
+    labels = {keys.ORIGIN: origin} if origin else {}
+    pod = {**pod_spec(), **spec}
+    return named(
+        keys.SHADOW_POD, Key(namespace, name), metadata={"labels": labels}, spec={"pod": pod}
+    )
+
+
+async def test_shadow_pods_are_judged_and_their_upkeep_is_not_hindered(
+    cluster: ClusterClient, twin: str
+) -> None:
+    made = await cluster.create(keys.SHADOW_POD, shadow(twin, automountServiceAccountToken=None))
+    assert made["spec"]["pod"]["automountServiceAccountToken"] is False
+    with pytest.raises(KubeError, match=r"spec\.pod\.hostNetwork must not be true"):
+        await cluster.create(keys.SHADOW_POD, shadow(twin, "bad", hostNetwork=True))
+    key = Key(twin, "web")
+    change: Object = {"spec": {"pod": {"nodeSelector": {"a": "b"}}}}
+    with pytest.raises(KubeError, match=r"spec\.pod\.nodeSelector cannot be changed"):
+        await cluster.patch(keys.SHADOW_POD, key, change)
+    await cluster.patch(keys.SHADOW_POD, key, {"metadata": {"labels": {"app": "web"}}})
+    await cluster.patch(keys.SHADOW_POD, key, {"metadata": {"finalizers": ["x.io/y"]}})
+    await cluster.patch_status(keys.SHADOW_POD, key, {"phase": "Running"})
+    await cluster.delete(keys.SHADOW_POD, key, uid=made["metadata"]["uid"])
+    await cluster.patch(keys.SHADOW_POD, key, {"metadata": {"finalizers": None}})
+    assert await cluster.get_live(keys.SHADOW_POD, key) is None
+
+
+async def test_virtual_nodes_are_filled_in_and_keep_to_the_template(
+    cluster: ClusterClient, twin: str
+) -> None:
+    key = Key(twin, f"vn-{secrets.token_hex(4)}")
+    elsewhere, missing = (
+        named(keys.VIRTUAL_NODE, key, spec={"vkOptionsTemplateRef": reference})
+        for reference in ({"name": "a", "namespace": "shop"}, {"name": "nobody"})
+    )
+    with pytest.raises(KubeError, match=r"vkOptionsTemplateRef\.namespace"):
+        await cluster.create(keys.VIRTUAL_NODE, elsewhere)
+    with pytest.raises(KubeError, match="there is no VkOptionsTemplate liqo/nobody"):
+        await cluster.create(keys.VIRTUAL_NODE, missing)
