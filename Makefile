@@ -9,7 +9,7 @@ PY := $(BIN)/python
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-.PHONY: check test demo demo-down up down install.yaml format lock help
+.PHONY: check test demo demo-down up down bench bench-check install.yaml format lock help
 
 check: .venv/ready  ## What a commit must pass: format, lint, types, layers, fast tests
 	$(BIN)/ruff format --check .
@@ -32,6 +32,12 @@ up: .venv/ready  ## Start the clusters rome and milan with pyliqo installed
 
 down: .venv/ready  ## Stop the clusters of this checkout and remove all they made
 	$(PY) -m sandbox down
+
+bench: .venv/ready  ## Measure against the least that any system can do (ARGS="burst --sizes 100,1000")
+	$(PY) -m bench $(ARGS)
+
+bench-check: .venv/ready  ## Fail if a process of ours asks the API servers for more than it did
+	$(PY) -m bench check
 
 install.yaml: .venv/ready  ## Build one file of all that an administrator applies
 	$$($(PY) -c 'from sandbox import binaries; print(binaries.kubectl())') kustomize manifests > $@
