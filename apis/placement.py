@@ -1,0 +1,206 @@
+"""Which nodes a pod may go to, and for each of the others every reason why not.
+
+What is judged is one pod and one node, without the other pods: a node that passes may be full.
+Source: Kubernetes, "Assigning Pods to Nodes", "Taints and Tolerations"; behaviour.md 3.1.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from apis import conditions, keys, nodeselector, objects, resources
+from apis.nodeselector import Term
+from apis.objects import Object
+from apis.offloading import NamespaceOffloading
+from apis.offloading import PodOffloadingStrategy as Strategy
+
+_BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
+_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+_NOT_READY: Final = "node.kubernetes.io/not-ready"
+_UNREACHABLE: Final = "node.kubernetes.io/unreachable"
+_TOLD_OTHERWISE: Final = frozenset({_UNSCHEDULABLE, _NOT_READY, _UNREACHABLE})
+_OURS: Final[Object] = {"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}
+_PARTS: Final = {"matchExpressions": "labels", "matchFields": "fields"}
+
+
+class Rule(Enum):
+    """What keeps a pod off a node."""
+
+    STRATEGY = "strategy"
+    SELECTOR = "clusterSelector"
+    NOT_READY = "notReady"
+    UNSCHEDULABLE = "unschedulable"
+    TAINT = "taint"
+    NODE_SELECTOR = "nodeSelector"
+    AFFINITY = "affinity"
+    RESOURCES = "resources"
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """One reason why a pod does not go to a node; ``text`` is a clause about the node."""
+
+    rule: Rule
+    text: str
+
+
+def is_virtual(node: Object) -> bool:
+    """Whether ``node`` stands for another cluster."""
+    return objects.labels(node).get(keys.NODE_TYPE) == keys.VIRTUAL_NODE_TYPE
+
+
+def is_tolerated(taint: Object, tolerations: Iterable[Object]) -> bool:
+    """Whether one of ``tolerations`` covers ``taint``.
+
+    Source: Kubernetes API reference, Toleration.
+    """
+    return any(_covers(toleration, taint) for toleration in tolerations)
+
+
+def obstacles(pod: Object, node: Object) -> list[Obstacle]:
+    """Return all that keeps ``pod`` off ``node``; [] if it may go there.
+
+    Shape: both as the API server has them, the pod after admission.
+    """
+    spec = pod.get("spec") or {}
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    terms = (required or {}).get("nodeSelectorTerms") or []
+    return [
+        *_standing(node, spec.get("tolerations") or []),
+        *_unselected(node, spec.get("nodeSelector") or {}),
+        *([] if required is None else _unmet(node, terms, Rule.AFFINITY)),
+        *_too_small(node, spec),
+    ]
+
+
+def barred(offloading: NamespaceOffloading, node: Object) -> list[Obstacle]:
+    """Return what keeps a pod without wishes of its own off ``node``, in that namespace."""
+    return [*_standing(node, [_OURS]), *forbidden(offloading, node)]
+
+
+def forbidden(offloading: NamespaceOffloading, node: Object) -> list[Obstacle]:
+    """Return which rule of the namespace excludes ``node``; [] if none does."""
+    strategy = offloading.strategy
+    if not is_virtual(node):
+        only = "strategy Remote keeps pods off the nodes of this cluster"
+        return [Obstacle(Rule.STRATEGY, only)] if strategy is Strategy.REMOTE else []
+    if strategy is Strategy.LOCAL:
+        return [Obstacle(Rule.STRATEGY, "strategy Local keeps pods off virtual nodes")]
+    terms = offloading.cluster_selector
+    return _unmet(node, terms, Rule.SELECTOR) if terms else []
+
+
+def said(terms: Iterable[Term]) -> str:
+    """Return ``terms`` in words: "region In [eu], gpu Exists; or zone In [a]"."""
+    return "; or ".join(_term(term) for term in terms)
+
+
+def _covers(toleration: Object, taint: Object) -> bool:
+    key, effect = toleration.get("key") or "", toleration.get("effect") or ""
+    if effect and effect != taint.get("effect"):
+        return False
+    if key and key != taint.get("key"):
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(key) and (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+def _standing(node: Object, tolerations: Sequence[Object]) -> Iterator[Obstacle]:
+    """Yield what is wrong with ``node`` for whoever has these ``tolerations``."""
+    spec = node.get("spec") or {}
+    ready = conditions.find((node.get("status") or {}).get("conditions"), "Ready") or {}
+    if ready.get("status") != "True" and not is_tolerated(_ready_taint(ready), tolerations):
+        yield Obstacle(Rule.NOT_READY, _not_ready(ready))
+    cordon = {"key": _UNSCHEDULABLE, "effect": "NoSchedule"}
+    if spec.get("unschedulable") and not is_tolerated(cordon, tolerations):
+        yield Obstacle(Rule.UNSCHEDULABLE, "is cordoned (spec.unschedulable)")
+    for taint in spec.get("taints") or []:
+        if _blocks(taint) and not is_tolerated(taint, tolerations):
+            yield Obstacle(Rule.TAINT, f"taint {_taint(taint)} is not tolerated")
+
+
+def _blocks(taint: Object) -> bool:
+    return taint.get("effect") in _BLOCKING and taint.get("key") not in _TOLD_OTHERWISE
+
+
+def _ready_taint(ready: Object) -> Object:
+    key = _NOT_READY if ready.get("status") == "False" else _UNREACHABLE
+    return {"key": key, "effect": "NoSchedule"}
+
+
+def _not_ready(ready: Object) -> str:
+    details = [str(ready[name]) for name in ("reason", "message") if ready.get(name)]
+    return f"is not Ready ({': '.join(details)})" if details else "is not Ready"
+
+
+def _taint(taint: Object) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key')}{value}:{taint.get('effect')}"
+
+
+def _unselected(node: Object, selector: Mapping[str, str]) -> Iterator[Obstacle]:
+    labels = objects.labels(node)
+    for key, value in selector.items():
+        if labels.get(key) != value:
+            text = f"nodeSelector {key}={value} is not met: {_has(labels, key)}"
+            yield Obstacle(Rule.NODE_SELECTOR, text)
+
+
+def _unmet(node: Object, terms: Sequence[Term], rule: Rule) -> list[Obstacle]:
+    """Return one obstacle that tells what fails in each of ``terms``; [] if one is met."""
+    labels, name = objects.labels(node), objects.key_of(node).name
+    try:
+        if nodeselector.matches(terms, labels, name):
+            return []
+    except ValueError as error:
+        return [Obstacle(rule, f"{rule.value} cannot be read: {error}")]
+    failures = dict.fromkeys(_failure(term, labels, name) for term in terms)
+    text = "; and ".join(failures) or "it has no terms, and so matches nothing"
+    return [Obstacle(rule, f"{rule.value} is not met: {text}")]
+
+
+def _failure(term: Term, labels: Mapping[str, str], name: str) -> str:
+    if nodeselector.is_empty(term):
+        return "an empty term matches nothing"
+    has = {"labels": labels, "fields": {"metadata.name": name}}
+    return ", ".join(
+        f"{_requirement(item)} ({_has(has[source], item['key'])})"
+        for part, source in _PARTS.items()
+        for item in term.get(part) or []
+        if not nodeselector.matches([{part: [item]}], labels, name)
+    )
+
+
+def _has(values: Mapping[str, str], key: str) -> str:
+    return f"it has {key}={values[key]}" if key in values else f"it has no {key}"
+
+
+def _term(term: Term) -> str:
+    asked = [_requirement(item) for part in _PARTS for item in term.get(part) or []]
+    return ", ".join(asked) or "an empty term, which matches nothing"
+
+
+def _requirement(item: Object) -> str:
+    values: list[Any] = item.get("values") or []
+    listed = f" [{', '.join(map(str, values))}]" if values else ""
+    return f"{item.get('key')} {item.get('operator')}{listed}"
+
+
+def _too_small(node: Object, spec: Object) -> Iterator[Obstacle]:
+    """Yield what the whole node, empty, would be too small for."""
+    allocatable = (node.get("status") or {}).get("allocatable")
+    if not allocatable:
+        return
+    try:
+        wanted, there = resources.usage(spec), resources.parse(allocatable)
+    except ValueError as error:
+        yield Obstacle(Rule.RESOURCES, f"its resources cannot be read: {error}")
+        return
+    asked = {name: amount for name, amount in wanted.items() if amount}
+    for name in resources.lacking(asked, there):
+        have = there.get(name, "none")
+        text = f"has {have} of {name} in all, the pod requests {wanted[name]}"
+        yield Obstacle(Rule.RESOURCES, text)
