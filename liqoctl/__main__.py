@@ -10,12 +10,14 @@ from liqoctl import options
 from liqoctl.commands.offload import offload, unoffload
 from liqoctl.commands.version import version
 from liqoctl.commands.virtualnode import create, delete
+from liqoctl.commands.why import why
 from liqoctl.options import Session
 
 EXAMPLES = options.examples(
     "liqoctl create virtualnode milan --remote-cluster-id milan --kubeconfig-secret-name milan",
     "liqoctl offload namespace foo",
     "liqoctl unoffload namespace foo",
+    "liqoctl why pod web-0 -n foo",
     "kubectl liqo offload namespace foo -l region=europe",
 )
 
@@ -29,7 +31,7 @@ def cli(session: Session) -> None:
     """
 
 
-for command in (create, delete, offload, unoffload, version):
+for command in (create, delete, offload, unoffload, version, why):
     cli.add_command(command)
 
 

@@ -9,7 +9,7 @@ from liqoctl.forge import offloading as offloading_forge
 from liqoctl.forge import virtualnode as virtualnode_forge
 from liqoctl.options import Session
 from liqoctl.output import Progress
-from liqoctl.work import offloading, session, versions, virtualnodes
+from liqoctl.work import offloading, session, versions, virtualnodes, why
 from liqoctl.work.offloading import Chosen, Removal
 from liqoctl.work.virtualnodes import Deletion
 
@@ -85,5 +85,24 @@ def server_version(who: Session) -> None:
 
     async def work(cluster: ClusterClient, _progress: Progress) -> None:
         await versions.tell(cluster, who.namespace)
+
+    session.run(who, work)
+
+
+def why_pod(who: Session, key: Key, *, output: str) -> None:
+    """Print why the pod ``key`` is where it is; without a namespace, that of the kubeconfig."""
+
+    async def work(cluster: ClusterClient, _progress: Progress) -> None:
+        namespace = key.namespace or cluster.access.namespace or "default"
+        why.show(await why.pod(cluster, Key(namespace, key.name)), output)
+
+    session.run(who, work)
+
+
+def why_namespace(who: Session, name: str, *, output: str) -> None:
+    """Print why the namespace ``name`` is offloaded as it is."""
+
+    async def work(cluster: ClusterClient, _progress: Progress) -> None:
+        why.show(await why.namespace(cluster, name), output)
 
     session.run(who, work)

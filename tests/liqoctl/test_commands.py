@@ -189,6 +189,8 @@ def test_wrong_usage_is_status_2(args: tuple[str, ...], says: str) -> None:
         ("unoffload", "ns", "foo"),
         ("delete", "vn", "foo"),
         ("version",),
+        ("why", "po", "web", "-n", "foo"),
+        ("why", "ns", "foo", "-o", "json"),
         (*VN, "--kubeconfig-secret-name", "a"),
         ("offload", "ns", "--ns-selector", "a=b", "-o", "yaml"),
     ],
@@ -232,7 +234,7 @@ def test_the_version_of_the_client_needs_no_cluster() -> None:
         (["offload", "na"], ["namespace"]),
         (["offload", "namespace", "--pod-offloading-strategy", "L"], ["LocalAndRemote", "Local"]),
         (["create", "virtualnode", "--kubeconfig-s"], ["--kubeconfig-secret-name"]),
-        ([], ["create", "delete", "offload", "unoffload", "version"]),
+        ([], ["create", "delete", "offload", "unoffload", "version", "why"]),
     ],
 )
 def test_completion(

@@ -1,0 +1,82 @@
+"""``liqoctl why``."""
+
+import click
+
+from apis.objects import Key
+from liqoctl import options
+from liqoctl.options import Session
+
+ALIASES = {
+    "po": "pod",
+    "pods": "pod",
+    "ns": "namespace",
+    "namespaces": "namespace",
+}
+OUTPUT = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "yaml"]),
+    default="text",
+    show_default=True,
+    help="How to print the answer.",
+)
+
+
+@click.group(
+    cls=options.AliasGroup,
+    aliases=ALIASES,
+    epilog=options.examples("liqoctl why pod web-0 -n foo", "liqoctl why namespace foo"),
+)
+def why() -> None:
+    """Say why a pod is where it is, or why a namespace is offloaded as it is.
+
+    Reads only. The verdict is one sentence; what it rests on and what to do follow.
+    """
+
+
+POD_EXAMPLES = options.examples(
+    "liqoctl why pod web-5d9c7b6f4-x2x8z -n foo",
+    "liqoctl why pod web -n foo                  # refused: name what should have created it",
+    "liqoctl why pod web-0 -n foo -o json | jq -r .verdict",
+)
+
+
+@why.command("pod", epilog=POD_EXAMPLES)
+@click.argument("name")
+@OUTPUT
+@options.global_flags
+def why_pod(name: str, output: str, session: Session) -> None:
+    """Say why a pod runs where it does, waits, or was refused.
+
+    Tells how its namespace is offloaded, which nodes match the pod now and what keeps it off the
+    others, what the provider said, and what to do. A pod that was refused does not exist: its name,
+    or that of its ReplicaSet, Job, StatefulSet or Deployment, finds the refusal by its events.
+
+    Exit status: 0 when the pod or a refusal is found, else 1.
+    """
+    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
+
+    cli.why_pod(session, Key(session.namespace, name), output=output)
+
+
+NAMESPACE_EXAMPLES = options.examples(
+    "liqoctl why namespace foo",
+    "liqoctl why ns foo -o json | jq -r .outcome",
+)
+
+
+@why.command("namespace", epilog=NAMESPACE_EXAMPLES)
+@click.argument("name")
+@OUTPUT
+@options.global_flags
+def why_namespace(name: str, output: str, session: Session) -> None:
+    """Say why a namespace is offloaded as it is: to which clusters, and what is amiss.
+
+    Tells strategy, selector and phase, the reason of each cluster, which nodes its pods may go to,
+    which pods were refused here or by a provider, and what to do.
+
+    Exit status: 0 when the namespace is found, else 1.
+    """
+    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
+
+    cli.why_namespace(session, name, output=output)

@@ -1,0 +1,106 @@
+"""An answer of ``liqoctl why`` as lines of text. Pure."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from apis.objects import Object
+from liqoctl.forge import whyspace
+
+_MOST_NAMES: Final = 4
+
+
+def lines(answer: Object) -> list[str]:
+    """Return ``answer`` as lines: the verdict, then what it rests on, then what to do.
+
+    Others write what is told, providers among them: only printable characters reach a terminal.
+    """
+    told = [str(answer["verdict"])]
+    for title, part in _PARTS.items():
+        inner = [f"  {line}" for line in part(answer)]
+        told += ["", title, *inner] if inner else []
+    return [_printable(line) for line in told]
+
+
+def _printable(line: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in line)
+
+
+def _namespace(answer: Object) -> Iterator[str]:
+    told = answer["namespace"]
+    if not told["offloaded"]:
+        label = ", but labelled for it" if told["schedulingEnabled"] else ""
+        yield f"{told['name']}: not offloaded{label}"
+        return
+    stale = "" if told["isCurrent"] else ", of an earlier generation"
+    yield f"{told['name']}: {told['strategy']}, clusters: {told['selector']}"
+    yield f"phase {told['phase'] or 'none yet'}{stale}"
+    for one in told["clusters"]:
+        state = "ready" if one["ready"] else "not ready" if one["selected"] else "not selected"
+        name = f" as {told['remoteNamespace']}" if one["ready"] else ""
+        yield f"on {one['cluster']}{name}: {state}, {whyspace.because(one)}"
+
+
+def _pod(answer: Object) -> Iterator[str]:
+    told = answer.get("pod")
+    if not told:
+        return
+    yield f"phase {told['phase']}, node {told['node'] or 'none yet'}"
+    for name, value in sorted(told["admission"].items()):
+        yield f"{name}: {value}"
+    if told["scheduler"]:
+        yield f"scheduler: {told['scheduler']}"
+
+
+def _nodes(answer: Object) -> Iterator[str]:
+    """Yield one line for each sort of node: hundreds may share a reason."""
+    sorts: dict[tuple[bool, tuple[str, ...]], list[str]] = {}
+    for node in answer.get("nodes") or []:
+        texts = tuple(one["text"] for one in node["obstacles"])
+        sorts.setdefault((node["virtual"], texts), []).append(node["name"])
+    for (is_virtual, texts), names in sorts.items():
+        kind = "virtual" if is_virtual else "this cluster"
+        verdict = f"no: {'; '.join(texts)}" if texts else "yes"
+        yield f"{_listed(names)} ({kind}): {verdict}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
+
+
+def _provider(answer: Object) -> Iterator[str]:
+    for one in answer.get("provider") or []:
+        at = f" (since {one['at']})" if one["at"] else ""
+        yield f"{one['reason']}: {one['message']}{at}"
+
+
+def _waiting(answer: Object) -> Iterator[str]:
+    for one in answer.get("waiting") or []:
+        yield f"{one['name']}: {one['message']}"
+
+
+def _refusals(answer: Object) -> Iterator[str]:
+    for one in answer.get("refusals") or []:
+        by = f", by {one['webhook']}" if one["webhook"] else ""
+        over = ", over since" if one["isOver"] else ""
+        yield f"{one['owner']}: {one['message']} ({one['count']}x, last {one['at']}{by}{over})"
+
+
+def _next(answer: Object) -> Iterator[str]:
+    yield from answer["next"]
+
+
+def _notes(answer: Object) -> Iterator[str]:
+    yield from answer["notes"]
+
+
+_PARTS: Final[dict[str, Callable[[Object], Iterator[str]]]] = {
+    "Namespace": _namespace,
+    "Pod": _pod,
+    "Nodes that match": _nodes,
+    "The provider said": _provider,
+    "Pods that a provider refuses": _waiting,
+    "Refused pods": _refusals,
+    "What to do": _next,
+    "Not known": _notes,
+}

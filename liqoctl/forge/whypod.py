@@ -1,0 +1,329 @@
+"""Why a pod is where it is, or nowhere: a sentence, the nodes, the provider's word. Pure.
+
+Source: behaviour.md 3.1, 5.5.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from apis import conditions, keys, objects, placement
+from apis.objects import Object
+from apis.placement import Obstacle, Rule
+from liqoctl.forge import refusals, whyspace
+from liqoctl.forge.findings import Facts, Finding, Outcome
+from liqoctl.forge.refusals import Refusal
+
+OFFLOADED: Final = "pyliqo.io/Offloaded"
+"""Condition of a local pod that the provider refuses."""
+BACK_OFF: Final = "OffloadingBackOff"
+ABORTED: Final = "OffloadingAborted"
+_PROVIDER: Final = frozenset({"FailedReflection", "ReflectionDisabled", BACK_OFF, ABORTED})
+_TAINT: Final[Object] = {"key": keys.VIRTUAL_NODE_TAINT, "effect": keys.VIRTUAL_NODE_TAINT_EFFECT}
+_COUNTED: Final = {
+    Rule.STRATEGY: "excluded by the strategy",
+    Rule.SELECTOR: "outside the cluster selector",
+    Rule.NOT_READY: "not Ready",
+    Rule.UNSCHEDULABLE: "cordoned",
+    Rule.TAINT: "with a taint that it does not tolerate",
+    Rule.NODE_SELECTOR: "outside its nodeSelector",
+    Rule.AFFINITY: "outside its node affinity",
+    Rule.RESOURCES: "too small",
+}
+_CURES: Final = {
+    Rule.NOT_READY: "see why the nodes are not Ready: of a virtual node, the pods of its "
+    "deployment vk-NODE and the way to its cluster",
+    Rule.UNSCHEDULABLE: "let the cordoned nodes take pods again: kubectl uncordon NODE",
+    Rule.TAINT: "tolerate the taints in the pod, or remove them from the nodes",
+    Rule.NODE_SELECTOR: "correct spec.nodeSelector of the pod, or the labels of the nodes",
+    Rule.AFFINITY: "correct the pod's node affinity, spec.clusterSelector of the namespace's "
+    "NamespaceOffloading, or the labels of the virtual nodes; then create the pod anew",
+    Rule.RESOURCES: "request less, or let the virtual nodes offer more",
+}
+_ANEW: Final = "delete it, so that its owner creates it anew (a pod without an owner: create it)"
+
+
+def judge(facts: Facts) -> Finding:
+    """Return the verdict on the pod: the first rule that has something to say."""
+    pod = facts.pod or {}
+    found = next(found for rule in _RULES if (found := rule(facts, pod)) is not None)
+    more = _drifted(facts, pod)
+    return Finding(found.outcome, found.clause, (*found.cures, *more))
+
+
+def judge_refusal(found: Sequence[Refusal]) -> Finding:
+    """Return the verdict on a pod that is not there, by the newest of what was ``found``."""
+    newest = found[0]
+    owner = f"{newest.kind} {newest.owner}"
+    who = f" by the webhook {newest.webhook}" if newest.webhook and newest.is_unasked else ""
+    clause = f"was refused{who} because {newest.message}"
+    if newest.is_over:
+        cure = f"{owner} created a pod since: look at its pods, kubectl get pods"
+    elif newest.is_unasked:
+        cure = f"see why that webhook does not answer; {owner} tries again by itself"
+    else:
+        cure = f"do what the message says; {owner} tries again by itself"
+    return Finding(Outcome.REFUSED, clause, (cure,))
+
+
+def section(facts: Facts) -> Object:
+    """Return where the pod is, and what the webhook and the scheduler wrote on it.
+
+    Shape: {"phase", "node", "virtual", "cluster", "admission": {annotation: value}, "scheduler"}.
+    """
+    pod = facts.pod or {"metadata": {}}
+    node = _node(facts, pod)
+    ours = {k: v for k, v in objects.annotations(pod).items() if k.startswith("pyliqo.io/")}
+    return {
+        "phase": _status(pod).get("phase") or "Pending",
+        "node": _spec(pod).get("nodeName") or "",
+        "virtual": node is not None and placement.is_virtual(node),
+        "cluster": _cluster(node),
+        "admission": ours,
+        "scheduler": _scheduler_says(pod),
+    }
+
+
+def provider(facts: Facts) -> list[Object]:
+    """Return what the virtual kubelet and the provider said of the pod, what holds now last.
+
+    Shape: [{"source": "condition" | "status" | "event", "reason", "message", "at"}].
+    """
+    pod = facts.pod or {}
+    refused, status = _refused(pod), _status(pod)
+    events = sorted(facts.events, key=refusals.time_of)
+    said = [
+        _said("event", event, refusals.time_of(event))
+        for event in events
+        if event.get("reason") in _PROVIDER
+    ]
+    if status.get("reason") in _PROVIDER:
+        said.append(_said("status", status, ""))
+    if refused is not None:
+        said.append(_said("condition", refused, str(refused.get("lastTransitionTime") or "")))
+    return [one for number, one in enumerate(said) if not _is_said(one, said[number + 1 :])]
+
+
+def _is_said(one: Object, later: Iterable[Object]) -> bool:
+    same = ("reason", "message")
+    return any(all(one[name] == other[name] for name in same) for other in later)
+
+
+def _said(source: str, who: Object, at: str) -> Object:
+    reason, message = who.get("reason") or "", who.get("message") or ""
+    return {"source": source, "reason": reason, "message": message, "at": at}
+
+
+# The rules, first hit wins ------------------------------------------------------------------------
+
+
+def _ending(facts: Facts, pod: Object) -> Finding | None:
+    if not objects.is_terminating(pod):
+        return None
+    return Finding(Outcome.ENDS, f"is being deleted{_on(facts, pod)}")
+
+
+def _ended(facts: Facts, pod: Object) -> Finding | None:
+    status = _status(pod)
+    if status.get("phase") not in ("Succeeded", "Failed"):
+        return None
+    cause = _told(status)
+    clause = f"ended{_on(facts, pod)}: {status['phase']}{f', {cause}' if cause else ''}"
+    aborted = status.get("reason") == ABORTED
+    return Finding(Outcome.ENDED, clause, (_ANEW,) if aborted else ())
+
+
+def _refused_there(facts: Facts, pod: Object) -> Finding | None:
+    refused = _refused(pod)
+    if refused is None:
+        return None
+    cluster = section(facts)["cluster"] or "the provider"
+    message = refused.get("message") or "no message"
+    cure = f"do what the message says, or ask the administrator of {cluster}; it is tried again"
+    return Finding(Outcome.WAITS, f"waits because {cluster} refuses it: {message}", (cure,))
+
+
+def _backed_off(facts: Facts, pod: Object) -> Finding | None:
+    if _status(pod).get("reason") != BACK_OFF:
+        return None
+    name = facts.namespace
+    message = f"waits because namespace {name} is not offloaded to the cluster of its node"
+    cures = (f"see why: liqoctl why namespace {name}", f"or {_ANEW}")
+    return Finding(Outcome.WAITS, f"{message} {_spec(pod).get('nodeName')}", cures)
+
+
+def _unreachable(facts: Facts, pod: Object) -> Finding | None:
+    if objects.labels(pod).get(keys.REMOTE_UNAVAILABLE) != "true":
+        return None
+    where = _on(facts, pod).removeprefix(" on ")
+    message = f"was last seen on {where}, which cannot be reached now"
+    return Finding(Outcome.UNKNOWN, message, (_CURES[Rule.NOT_READY],))
+
+
+def _running(facts: Facts, pod: Object) -> Finding | None:
+    if _status(pod).get("phase") != "Running":
+        return None
+    ready = conditions.find(_status(pod).get("conditions"), "Ready") or {"status": "True"}
+    lacking = "" if ready.get("status") == "True" else f", and is not Ready: {_halted(pod, ready)}"
+    return Finding(Outcome.RUNS, f"runs{_on(facts, pod)}{lacking}")
+
+
+def _starting(facts: Facts, pod: Object) -> Finding | None:
+    name = _spec(pod).get("nodeName")
+    if not name:
+        return None
+    if facts.nodes is not None and _node(facts, pod) is None:
+        message = f"waits because its node {name} does not exist (any more)"
+        return Finding(Outcome.WAITS, message, (_ANEW,))
+    halted = _halted(pod, {})
+    if halted:
+        return Finding(Outcome.WAITS, f"waits{_on(facts, pod)} because {halted}")
+    return Finding(Outcome.STARTS, f"starts{_on(facts, pod)}")
+
+
+def _gated(_facts: Facts, pod: Object) -> Finding | None:
+    gates = ", ".join(str(gate.get("name")) for gate in _spec(pod).get("schedulingGates") or [])
+    if not gates:
+        return None
+    cure = "whoever set the scheduling gates removes them"
+    return Finding(Outcome.WAITS, f"waits because it has scheduling gates: {gates}", (cure,))
+
+
+def _nowhere(facts: Facts, pod: Object) -> Finding | None:
+    if facts.nodes is None:
+        return None
+    found = [placement.obstacles(pod, node) for node in facts.nodes]
+    if not all(found):
+        return None
+    if not found:
+        return Finding(Outcome.WAITS, "waits because the cluster has no nodes")
+    count = f"none of the {len(found)} nodes" if len(found) > 1 else "the only node does not"
+    takes = "takes it" if len(found) > 1 else "take it"
+    clause = f"waits because {count} {takes}: {_counted(found)}"
+    return Finding(Outcome.WAITS, clause, tuple(_cures(found)))
+
+
+def _unplaced(facts: Facts, pod: Object) -> Finding:
+    said = _scheduler_says(pod)
+    open_ = [node for node in facts.nodes or () if not placement.obstacles(pod, node)]
+    names = _listed([objects.key_of(node).name for node in open_])
+    match = f"{names} would take it" if open_ else "its nodes are not known"
+    if said:
+        cure = "free resources there, or let the virtual nodes offer more"
+        return Finding(Outcome.WAITS, f"waits because the scheduler says: {said}", (cure,))
+    cure = "if this lasts, see whether the scheduler runs"
+    return Finding(Outcome.WAITS, f"waits for the scheduler; {match}", (cure,))
+
+
+_RULES: Final[Sequence[Callable[[Facts, Object], Finding | None]]] = (
+    _ending,
+    _ended,
+    _refused_there,
+    _backed_off,
+    _unreachable,
+    _running,
+    _starting,
+    _gated,
+    _nowhere,
+    _unplaced,
+)
+
+
+def _drifted(facts: Facts, pod: Object) -> list[str]:
+    """Return what to do about a pod that today's rules of its namespace would place otherwise."""
+    offloading = whyspace.parsed(facts)
+    if offloading is None or _is_daemon(pod) or _status(pod).get("phase") not in _LIVING:
+        return []
+    node = _node(facts, pod)
+    out = [] if node is None else placement.forbidden(offloading, node)
+    if _spec(pod).get("runtimeClassName") == keys.RUNTIME_CLASS:
+        out = [one for one in out if one.rule is not Rule.STRATEGY]
+    if out:
+        return [f"it runs where its namespace places no pods any more ({out[0].text}): {_ANEW}"]
+    if node is not None or offloading.strategy is offloading.strategy.LOCAL:
+        return []
+    if placement.is_tolerated(_TAINT, _spec(pod).get("tolerations") or []):
+        return []
+    return [f"it was created before its namespace was offloaded: {_ANEW}"]
+
+
+_LIVING: Final = frozenset({None, "", "Pending", "Running"})
+
+
+def _is_daemon(pod: Object) -> bool:
+    return (objects.controller_of(pod) or {}).get("kind") == "DaemonSet"
+
+
+def _counted(found: Sequence[Sequence[Obstacle]]) -> str:
+    texts = {"; ".join(one.text for one in obstacles) for obstacles in found}
+    if len(texts) == 1:
+        return texts.pop()
+    counts = Counter(obstacles[0].rule for obstacles in found)
+    return ", ".join(f"{count} {_COUNTED[rule]}" for rule, count in counts.items())
+
+
+def _cures(found: Iterable[Sequence[Obstacle]]) -> list[str]:
+    rules = dict.fromkeys(one.rule for obstacles in found for one in obstacles)
+    return [_CURES[rule] for rule in rules if rule in _CURES]
+
+
+def _on(facts: Facts, pod: Object) -> str:
+    name = _spec(pod).get("nodeName")
+    if not name:
+        return ""
+    node = _node(facts, pod)
+    if node is None:
+        return f" on {name}"
+    if not placement.is_virtual(node):
+        return f" on {name} (this cluster)"
+    return f" on {name} (virtual node of cluster {_cluster(node) or 'unknown'})"
+
+
+def _node(facts: Facts, pod: Object) -> Object | None:
+    name = _spec(pod).get("nodeName")
+    return next((n for n in facts.nodes or () if objects.key_of(n).name == name), None)
+
+
+def _cluster(node: Object | None) -> str:
+    return objects.labels(node or {"metadata": {}}).get(keys.REMOTE_CLUSTER_ID, "")
+
+
+def _refused(pod: Object) -> Object | None:
+    found = conditions.find(_status(pod).get("conditions"), OFFLOADED)
+    return found if found is not None and found.get("status") == "False" else None
+
+
+def _scheduler_says(pod: Object) -> str:
+    found = conditions.find(_status(pod).get("conditions"), "PodScheduled") or {}
+    return str(found.get("message") or "") if found.get("status") == "False" else ""
+
+
+def _halted(pod: Object, otherwise: Object) -> str:
+    """Return why the first container that does not run does not; empty if it is just starting."""
+    status = _status(pod)
+    for name in ("initContainerStatuses", "containerStatuses"):
+        for one in status.get(name) or []:
+            waiting = (one.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason") not in _QUIET:
+                return f"container {one.get('name')}: {_told(waiting)}"
+    return _told(status) or _told(otherwise)
+
+
+_QUIET: Final = frozenset({None, "", "ContainerCreating", "PodInitializing"})
+
+
+def _told(part: Object) -> str:
+    return ": ".join(str(part[name]) for name in ("reason", "message") if part.get(name))
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _spec(pod: Object) -> Object:
+    return pod.get("spec") or {}
+
+
+def _status(pod: Object) -> Object:
+    return pod.get("status") or {}

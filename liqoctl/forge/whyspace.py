@@ -1,0 +1,216 @@
+"""Why a namespace is offloaded as it is: a sentence, the clusters, the nodes. Pure.
+
+Source: behaviour.md 1.1, 3.1, 4.1.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from apis import conditions, keys, objects, placement
+from apis.objects import Object
+from apis.offloading import NamespaceOffloading
+from apis.placement import Obstacle
+from liqoctl.forge.findings import Facts, Finding, Outcome
+
+_REMOVED: Final = "wait for the controllers, or see why the namespaces on the other clusters stay"
+
+
+def section(facts: Facts) -> Object:
+    """Return how the namespace is offloaded.
+
+    Shape: {"name", "offloaded", "schedulingEnabled", "strategy", "selector", "phase",
+    "remoteNamespace", "isCurrent", "clusters": [{"cluster", "selected", "ready", "reason",
+    "message"}]}; from "strategy" on only where there is a NamespaceOffloading.
+    """
+    offloading = facts.offloading
+    told: Object = {
+        "name": facts.namespace,
+        "offloaded": offloading is not None,
+        "schedulingEnabled": is_enabled(facts),
+    }
+    if offloading is None:
+        return told
+    status = offloading.get("status") or {}
+    generation = offloading["metadata"].get("generation")
+    return {
+        **told,
+        "strategy": (offloading.get("spec") or {}).get("podOffloadingStrategy", "LocalAndRemote"),
+        "selector": _selector(offloading),
+        "phase": status.get("offloadingPhase") or "",
+        "remoteNamespace": status.get("remoteNamespaceName") or "",
+        "isCurrent": status.get("observedGeneration") == generation,
+        "clusters": _clusters(status),
+    }
+
+
+def parsed(facts: Facts) -> NamespaceOffloading | None:
+    """Return how the namespace is offloaded; None if it is not, or if nobody can read it."""
+    if facts.offloading is None or objects.is_terminating(facts.offloading):
+        return None
+    try:
+        return NamespaceOffloading.parse(facts.offloading)
+    except ValueError:
+        return None
+
+
+def is_enabled(facts: Facts) -> bool:
+    """Whether the webhook judges the pods of the namespace."""
+    return objects.labels(facts.about).get(keys.SCHEDULING_ENABLED) == "true"
+
+
+def judge(facts: Facts) -> Finding:
+    """Return the verdict on the namespace: the first rule that has something to say."""
+    return next(found for rule in _RULES if (found := rule(facts)) is not None)
+
+
+def barred(facts: Facts, node: Object) -> list[Obstacle]:
+    """Return what keeps a pod without wishes of its own off ``node``."""
+    return placement.barred(parsed(facts) or _HOME, node)
+
+
+_HOME: Final = NamespaceOffloading.parse({"spec": {"podOffloadingStrategy": "Local"}})
+
+
+def _selector(offloading: Object) -> str:
+    terms = ((offloading.get("spec") or {}).get("clusterSelector") or {}).get("nodeSelectorTerms")
+    return placement.said(terms) if terms else "every cluster"
+
+
+def _clusters(status: Object) -> list[Object]:
+    found = status.get("remoteNamespacesConditions") or {}
+    return [_cluster(name, found[name] or []) for name in sorted(found)]
+
+
+def _cluster(name: str, have: list[Object]) -> Object:
+    ready = conditions.find(have, "Ready")
+    told = ready or conditions.find(have, "OffloadingRequired") or {}
+    return {
+        "cluster": name,
+        "selected": conditions.is_true(have, "OffloadingRequired") or ready is not None,
+        "ready": conditions.is_true(have, "Ready"),
+        "reason": told.get("reason") or "",
+        "message": told.get("message") or "",
+    }
+
+
+# The rules, first hit wins ------------------------------------------------------------------------
+
+
+def _unknown(facts: Facts) -> Finding | None:
+    if facts.offloading is not None or facts.is_offloading_known:
+        return None
+    return Finding(Outcome.UNKNOWN, "may be offloaded or not: you may not read its offloading")
+
+
+def _ending_namespace(facts: Facts) -> Finding | None:
+    if not objects.is_terminating(facts.about):
+        return None
+    return Finding(Outcome.ENDS, "is being deleted: no pods are created in it any more")
+
+
+def _without(facts: Facts) -> Finding | None:
+    if facts.offloading is not None:
+        return None
+    where = f"liqoctl offload namespace {facts.namespace}"
+    if not is_enabled(facts):
+        message = "is not offloaded: its pods run on the nodes of this cluster"
+        return Finding(Outcome.AT_HOME, message, (f"to offload it: {where}",))
+    message = f"refuses pods because it has the label {keys.SCHEDULING_ENABLED} and no "
+    undo = f"kubectl label namespace {facts.namespace} {keys.SCHEDULING_ENABLED}-"
+    cures = (f"offload it: {where}", f"or remove the label: {undo}")
+    return Finding(Outcome.REFUSES, f"{message}NamespaceOffloading", cures)
+
+
+def _ending(facts: Facts) -> Finding | None:
+    if not objects.is_terminating(facts.offloading or {"metadata": {}}):
+        return None
+    left = ", ".join(one["cluster"] for one in _of(facts) if one["reason"])
+    still = f"; not gone yet: {left}" if left else ""
+    return Finding(Outcome.ENDS, f"is being taken back{still}", (_REMOVED,))
+
+
+def _unreadable(facts: Facts) -> Finding | None:
+    try:
+        NamespaceOffloading.parse(facts.offloading or {})
+    except ValueError as error:
+        message = f"refuses pods because its NamespaceOffloading cannot be read: {error}"
+        cure = f"correct namespaceoffloading {facts.namespace}/{keys.OFFLOADING_NAME}"
+        return Finding(Outcome.REFUSES, message, (cure,))
+    return None
+
+
+def _unobserved(facts: Facts) -> Finding | None:
+    told = section(facts)
+    if told["isCurrent"] and told["phase"]:
+        return None
+    what = "its last change" if told["phase"] else "it"
+    message = f"is to be offloaded, and the controllers have not worked on {what} yet"
+    cure = f"see the pods of deployment liqo-controller-manager in {keys.LIQO_NAMESPACE}"
+    return Finding(Outcome.WAITS, message, (f"if this lasts, {cure}",))
+
+
+def _unselected(facts: Facts) -> Finding | None:
+    told = section(facts)
+    if told["phase"] != "NoClusterSelected":
+        return None
+    nodes = [node for node in facts.nodes or () if placement.is_virtual(node)]
+    if facts.nodes is not None and not nodes:
+        because, cure = "there is no virtual node", "create one: liqoctl create virtualnode --help"
+    else:
+        because = f"no virtual node meets its selector ({told['selector']})"
+        where = f"namespaceoffloading {facts.namespace}/{keys.OFFLOADING_NAME}"
+        cure = f"correct spec.clusterSelector of {where}, or the labels of the virtual nodes"
+    return Finding(Outcome.WAITS, f"is offloaded to no cluster because {because}", (cure,))
+
+
+def _failing(facts: Facts) -> Finding | None:
+    if section(facts)["phase"] == "Ready":
+        return None
+    lacking = [one for one in _of(facts) if one["selected"] and not one["ready"]]
+    ready = [one["cluster"] for one in _of(facts) if one["ready"]]
+    reasons = "; ".join(f"{one['cluster']}: {because(one)}" for one in lacking)
+    far = f"is offloaded to {', '.join(ready)} only" if ready else "is not offloaded yet"
+    cures = tuple(
+        f"ask the administrator of {one['cluster']} about the namespace "
+        f"{section(facts)['remoteNamespace']}"
+        for one in lacking
+        if one["reason"] == "CreationLoopBackOff"
+    )
+    cause = reasons or f"phase {section(facts)['phase']}"
+    return Finding(Outcome.WAITS, f"{far} because of {cause}", cures)
+
+
+def _offloaded(facts: Facts) -> Finding:
+    told = section(facts)
+    clusters = ", ".join(one["cluster"] for one in told["clusters"] if one["ready"])
+    where = f"is offloaded to {clusters or 'its clusters'} as {told['remoteNamespace']}"
+    return Finding(Outcome.OFFLOADED, f"{where}: {_MAY_RUN[told['strategy']]}")
+
+
+_MAY_RUN: Final = {
+    "LocalAndRemote": "pods may run there and on this cluster (LocalAndRemote)",
+    "Remote": "pods run only there (Remote)",
+    "Local": "Services and other objects are reflected, pods stay on this cluster (Local)",
+}
+_RULES: Final[Sequence[Callable[[Facts], Finding | None]]] = (
+    _ending_namespace,
+    _unknown,
+    _without,
+    _ending,
+    _unreadable,
+    _unobserved,
+    _unselected,
+    _failing,
+    _offloaded,
+)
+
+
+def because(cluster: Object) -> str:
+    """Return the provider's reason on one entry of ``clusters``, with its message."""
+    reason = cluster["reason"] or "no reason told"
+    return f"{reason} ({cluster['message']})" if cluster["message"] else str(reason)
+
+
+def _of(facts: Facts) -> list[Object]:
+    clusters: list[Object] = section(facts).get("clusters", [])
+    return clusters

@@ -1,0 +1,127 @@
+"""Looking for what explains a pod or a namespace; nothing is written."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Final, TypeVar
+
+import click
+
+from apis import keys, objects
+from apis.objects import Key, Kind, Object
+from kube import errors
+from kube.cluster import Cluster, Selection
+from liqoctl import output as output_
+from liqoctl.forge import refusals, telling, why
+from liqoctl.forge.findings import Facts
+
+T = TypeVar("T")
+_MOST_NAMES: Final = 5
+
+
+async def pod(cluster: Cluster, key: Key) -> Object:
+    """Return the answer for the pod ``key``, or for what was refused in its place.
+
+    Raises:
+        click.ClickException: neither is there.
+    """
+    facts, found = await asyncio.gather(
+        _facts(cluster, key.namespace), cluster.get_live(keys.POD, key)
+    )
+    reading = _creations(cluster, key.namespace) if found is None else _told_of(cluster, key)
+    events, note = await _allowed(reading, "events")
+    facts = replace(facts, pod=found, events=events or (), notes=(*facts.notes, *note))
+    answer = why.of_pod(facts, key.name)
+    if answer is None:
+        raise click.ClickException(await _absence(cluster, key, facts))
+    return answer
+
+
+async def namespace(cluster: Cluster, name: str) -> Object:
+    """Return the answer for the namespace ``name``.
+
+    Raises:
+        click.ClickException: it does not exist.
+    """
+    waiting = _list(cluster, keys.POD, name, "status.phase=Pending")
+    facts, (events, no_events), (pending, no_pods) = await asyncio.gather(
+        _facts(cluster, name),
+        _allowed(_creations(cluster, name), "events"),
+        _allowed(waiting, "pods"),
+    )
+    notes = (*facts.notes, *no_events, *no_pods)
+    return why.of_namespace(replace(facts, events=events or (), pending=pending or (), notes=notes))
+
+
+def show(answer: Object, form: str) -> None:
+    """Print ``answer`` as ``text``, ``json`` or ``yaml``."""
+    if form == "text":
+        click.echo("\n".join(telling.lines(answer)))
+    else:
+        output_.dump([answer], form)
+
+
+async def _facts(cluster: Cluster, name: str) -> Facts:
+    """Return what holds for the whole namespace ``name``."""
+    key = Key(name, keys.OFFLOADING_NAME)
+    (about, _), (offloading, no_offloading), (nodes, no_nodes) = await asyncio.gather(
+        _allowed(_existing(cluster, name), "the namespace"),
+        _allowed(cluster.get_live(keys.NAMESPACE_OFFLOADING, key), "namespaceoffloadings"),
+        _allowed(_list(cluster, keys.NODE), "nodes"),
+    )
+    return Facts(
+        name,
+        about=about or {"metadata": {"name": name}},
+        offloading=offloading,
+        is_offloading_known=not no_offloading,
+        nodes=nodes,
+        notes=(*no_offloading, *no_nodes),
+    )
+
+
+async def _existing(cluster: Cluster, name: str) -> Object:
+    found = await cluster.get_live(keys.NAMESPACE, Key("", name))
+    if found is None:
+        raise click.ClickException(f"namespace {name} does not exist")
+    return found
+
+
+async def _allowed(reading: Awaitable[T], what: str) -> tuple[T | None, tuple[str, ...]]:
+    """Return what ``reading`` gives and no note; None and a note if that is forbidden."""
+    try:
+        return await reading, ()
+    except errors.ForbiddenError:
+        return None, (f"you may not read {what}, so nothing is said of that",)
+
+
+async def _list(
+    cluster: Cluster, kind: Kind, namespace: str = "", fields: str = ""
+) -> list[Object]:
+    found = await cluster.list(Selection(kind, Object, namespace, fields=fields))
+    return list(found.items.values())
+
+
+async def _creations(cluster: Cluster, namespace: str) -> list[Object]:
+    """Return the events about pods that were created, or were not."""
+    found = await asyncio.gather(
+        *(
+            _list(cluster, keys.EVENT, namespace, f"reason={reason}")
+            for reason in (refusals.FAILED, refusals.CREATED)
+        )
+    )
+    return [event for events in found for event in events]
+
+
+async def _told_of(cluster: Cluster, key: Key) -> list[Object]:
+    about = f"involvedObject.kind=Pod,involvedObject.name={key.name}"
+    return await _list(cluster, keys.EVENT, key.namespace, about)
+
+
+async def _absence(cluster: Cluster, key: Key, facts: Facts) -> str:
+    """Return that there is nothing at ``key``, with what may have been meant."""
+    unseen = "".join(f"; {note}" for note in facts.notes if "events" in note)
+    message = f"pod {key} does not exist, and no event tells that it was refused{unseen}"
+    pods, _ = await _allowed(_list(cluster, keys.POD, key.namespace), "pods")
+    names = sorted(objects.key_of(pod).name for pod in pods or ())
+    similar = [name for name in names if name.startswith(key.name)][:_MOST_NAMES]
+    return f"{message}; did you mean {', '.join(similar)}?" if similar else message

@@ -1,0 +1,632 @@
+"""Why a pod is where it is, or why a namespace is offloaded as it is."""
+
+import itertools
+import json
+from collections.abc import Sequence
+
+import click
+import pytest
+import yaml
+
+from apis import keys
+from apis.objects import Key, Kind, Object, key_of, named
+from kube import errors
+from liqoctl.forge import refusals, telling, why, whyspace
+from liqoctl.forge.findings import Facts
+from liqoctl.work import why as work
+from tests.fakes import FakeCluster
+
+TAINT = {"key": keys.VIRTUAL_NODE_TAINT, "value": "true", "effect": "NoExecute"}
+TOLERATES = {"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists", "effect": "NoExecute"}
+REFUSAL = "namespace foo has no NamespaceOffloading: create it"
+HOOK = "pod.mutate.liqo.io"
+DENIED = f'Error creating: admission webhook "{HOOK}" denied the request: {REFUSAL}'
+UNASKED = f'Error creating: Internal error: failed calling webhook "{HOOK}": EOF'
+EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"
+NAMES = itertools.count(1)
+
+
+def node(name: str, *, is_virtual: bool = False, ready: str = "True", **labels: str) -> Object:
+    virtual = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: f"{name}-id"}
+    return named(
+        keys.NODE,
+        Key("", name),
+        metadata={"labels": {**(virtual if is_virtual else {}), **labels}},
+        spec={"taints": [TAINT] if is_virtual else []},
+        status={"conditions": [{"type": "Ready", "status": ready}]},
+    )
+
+
+ROME = node("rome-1", region="it")
+MILAN = node("milan", is_virtual=True, region="eu")
+TURIN = node("turin", is_virtual=True, region="us", ready="False")
+NODES = (ROME, TURIN, MILAN)
+
+
+def pod(
+    phase: str = "Pending",
+    on: str = "",
+    *,
+    selector: Object | None = None,
+    tolerations: Sequence[Object] = (TOLERATES,),
+    metadata: Object | None = None,
+    **status: object,
+) -> Object:
+    spec: Object = {"nodeSelector": selector or {}, "tolerations": list(tolerations)}
+    spec |= {"nodeName": on} if on else {}
+    status = {"phase": phase, **status}
+    return named(keys.POD, Key("foo", "web"), metadata=metadata or {}, spec=spec, status=status)
+
+
+def condition(type_: str, status: str, reason: str = "", message: str = "") -> Object:
+    return {"type": type_, "status": status, "reason": reason, "message": message}
+
+
+REQUIRED = condition("OffloadingRequired", "True", "ClusterSelected")
+NOT_REQUIRED = condition("OffloadingRequired", "False", "ClusterNotSelected")
+THERE = condition("Ready", "True", "NamespaceCreated")
+LOOPS = condition("Ready", "False", "CreationLoopBackOff", "the namespace is somebody else's")
+
+
+def offloading(
+    strategy: str = "LocalAndRemote",
+    phase: str = "Ready",
+    *,
+    region: str = "",
+    clusters: Object | None = None,
+    metadata: Object | None = None,
+) -> Object:
+    spec: Object = {"podOffloadingStrategy": strategy}
+    if region:
+        terms = [{"matchExpressions": [{"key": "region", "operator": "In", "values": [region]}]}]
+        spec["clusterSelector"] = {"nodeSelectorTerms": terms}
+    status = {
+        "offloadingPhase": phase,
+        "observedGeneration": 1,
+        "remoteNamespaceName": "foo-rome",
+        "remoteNamespacesConditions": clusters or {"milan-id": [REQUIRED, THERE]},
+    }
+    return named(
+        keys.NAMESPACE_OFFLOADING,
+        Key("foo", "offloading"),
+        metadata={"generation": 1, **(metadata or {})},
+        spec=spec,
+        status=status,
+    )
+
+
+def event(
+    reason: str, message: str, *, about: str = "ReplicaSet/web-5d9c", at: str = EARLY
+) -> Object:
+    kind, _, name = about.partition("/")
+    return named(
+        keys.EVENT,
+        Key("foo", f"{name}.{next(NAMES)}"),
+        involvedObject={"kind": kind, "name": name, "namespace": "foo"},
+        reason=reason,
+        message=message,
+        lastTimestamp=at,
+        count=3,
+    )
+
+
+def facts(seen: Object | None = None, **rest: object) -> Facts:
+    return Facts("foo", pod=seen, **{"offloading": offloading(), "nodes": NODES, **rest})  # type: ignore[arg-type]  # a table's
+
+
+def told(found: Object | None) -> str:
+    assert found is not None
+    return str(found["verdict"])
+
+
+# Pods ---------------------------------------------------------------------------------------------
+
+QUOTA = "quota exceeded: cpu"
+REFUSED_THERE = condition("pyliqo.io/Offloaded", "False", "FailedReflection", QUOTA)
+UNSCHEDULABLE = condition("PodScheduled", "False", "Unschedulable", "0/3 nodes: too many pods")
+PULLS = {"name": "app", "state": {"waiting": {"reason": "ErrImagePull", "message": "no x"}}}
+CREATING = {"name": "app", "state": {"waiting": {"reason": "ContainerCreating"}}}
+UNREADY = condition("Ready", "False", "ContainersNotReady", "app")
+GATED = {**pod(), "spec": {"schedulingGates": [{"name": "a/b"}]}}
+DELETED = {"deletionTimestamp": EARLY}
+AWAY = {"labels": {keys.REMOTE_UNAVAILABLE: "true"}}
+
+
+@pytest.mark.parametrize(
+    ("seen", "outcome", "verdict"),
+    [
+        (pod("Running", "milan"), "Runs", "runs on milan (virtual node of cluster milan-id)"),
+        (pod("Running", "rome-1"), "Runs", "runs on rome-1 (this cluster)"),
+        (
+            pod("Running", "rome-1", conditions=[UNREADY]),
+            "Runs",
+            "runs on rome-1 (this cluster), and is not Ready: ContainersNotReady: app",
+        ),
+        (
+            pod("Running", "rome-1", metadata=DELETED),
+            "Ends",
+            "is being deleted on rome-1 (this cluster)",
+        ),
+        (pod("Succeeded", "rome-1"), "Ended", "ended on rome-1 (this cluster): Succeeded"),
+        (
+            pod("Failed", "gone", reason="Evicted", message="low on disk"),
+            "Ended",
+            "ended on gone: Failed, Evicted: low on disk",
+        ),
+        (
+            pod("Running", "milan", metadata=AWAY),
+            "Unknown",
+            (
+                "was last seen on milan (virtual node of cluster milan-id), "
+                "which cannot be reached now"
+            ),
+        ),
+        (
+            pod(on="milan", conditions=[REFUSED_THERE]),
+            "Waits",
+            "waits because milan-id refuses it: quota exceeded: cpu",
+        ),
+        (
+            pod(on="milan", reason="OffloadingBackOff"),
+            "Waits",
+            "waits because namespace foo is not offloaded to the cluster of its node milan",
+        ),
+        (
+            pod(on="rome-1", containerStatuses=[PULLS]),
+            "Waits",
+            "waits on rome-1 (this cluster) because container app: ErrImagePull: no x",
+        ),
+        (
+            pod(on="rome-1", containerStatuses=[CREATING]),
+            "Starts",
+            "starts on rome-1 (this cluster)",
+        ),
+        (pod(on="gone"), "Waits", "waits because its node gone does not exist (any more)"),
+        (
+            GATED,
+            "Waits",
+            "waits because it has scheduling gates: a/b",
+        ),
+        (
+            pod(selector={"gpu": "yes"}),
+            "Waits",
+            "waits because none of the 3 nodes takes it: 2 outside its nodeSelector, 1 not Ready",
+        ),
+        (
+            pod(conditions=[UNSCHEDULABLE]),
+            "Waits",
+            "waits because the scheduler says: 0/3 nodes: too many pods",
+        ),
+        (pod(), "Waits", "waits for the scheduler; rome-1, milan would take it"),
+    ],
+)
+def test_a_pod(seen: Object, outcome: str, verdict: str) -> None:
+    found = why.of_pod(facts(seen), "web")
+
+    assert told(found) == f"pod foo/web {verdict}"
+    assert found is not None
+    assert found["outcome"] == outcome
+
+
+@pytest.mark.parametrize(
+    ("nodes", "clause"),
+    [
+        ((), "because the cluster has no nodes"),
+        ((MILAN,), "because the only node does not take it: taint "),
+        (None, "for the scheduler; its nodes are not known"),
+    ],
+)
+def test_few_nodes(nodes: Sequence[Object] | None, clause: str) -> None:
+    found = why.of_pod(facts(pod(tolerations=()), nodes=nodes), "web")
+
+    assert told(found).startswith(f"pod foo/web waits {clause}")
+
+
+def test_each_node_with_its_reasons_virtual_nodes_first() -> None:
+    found = why.of_pod(facts(pod(selector={"region": "eu"})), "web")
+
+    assert found is not None
+    assert [(n["name"], n["virtual"], n["cluster"], n["matches"]) for n in found["nodes"]] == [
+        ("milan", True, "milan-id", True),
+        ("turin", True, "turin-id", False),
+        ("rome-1", False, "", False),
+    ]
+    assert found["nodes"][1]["obstacles"] == [
+        {"rule": "notReady", "text": "is not Ready"},
+        {"rule": "nodeSelector", "text": "nodeSelector region=eu is not met: it has region=us"},
+    ]
+
+
+BEFORE = "it was created before its namespace was offloaded"
+EXCLUDED = "it runs where its namespace places no pods any more"
+DAEMON = {"ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": True}]}
+
+
+@pytest.mark.parametrize(
+    ("seen", "how", "says"),
+    [
+        (pod("Running", "rome-1"), offloading(), ""),
+        (pod("Running", "rome-1"), offloading("Remote"), EXCLUDED),
+        (pod("Succeeded", "rome-1"), offloading("Remote"), ""),
+        (pod("Running", "rome-1", metadata=DAEMON), offloading("Remote"), ""),
+        (pod("Running", "milan"), offloading("Local"), EXCLUDED),
+        (pod("Running", "milan"), offloading(region="us"), EXCLUDED),
+        (pod("Running", "milan"), offloading(region="eu"), ""),
+        (pod("Running", "rome-1", tolerations=()), None, ""),
+        (pod(tolerations=()), offloading(), BEFORE),
+        (pod(tolerations=()), offloading("Local"), ""),
+        (pod(tolerations=()), offloading("Nonsense"), ""),
+    ],
+)
+def test_what_to_do_when_the_rules_changed(seen: Object, how: Object | None, says: str) -> None:
+    found = why.of_pod(facts(seen, offloading=how), "web")
+
+    assert found is not None
+    drifts = [text for text in found["next"] if text.startswith((BEFORE, EXCLUDED))]
+    assert len(drifts) == bool(says)
+    assert "".join(drifts).startswith(says)
+
+
+def test_what_the_provider_said_once_each_what_holds_now_last() -> None:
+    events = [
+        event("FailedReflection", QUOTA, about="Pod/web", at=LATE),
+        event("FailedReflection", "cordoned", about="Pod/web"),
+        event("Scheduled", "to milan", about="Pod/web"),
+    ]
+    seen = pod(on="milan", reason="FailedReflection", message=QUOTA, conditions=[REFUSED_THERE])
+
+    found = why.of_pod(facts(seen, events=events), "web")
+
+    assert found is not None
+    said = [(one["source"], one["message"]) for one in found["provider"]]
+    assert said == [("event", "cordoned"), ("condition", QUOTA)]
+
+
+def test_what_the_webhook_wrote_is_shown() -> None:
+    seen = pod("Running", "milan", metadata={"annotations": {"pyliqo.io/x": "Remote", "a": "b"}})
+
+    found = why.of_pod(facts(seen), "web")
+
+    assert found is not None
+    assert found["pod"]["admission"] == {"pyliqo.io/x": "Remote"}
+    assert "  pyliqo.io/x: Remote" in telling.lines(found)
+
+
+# Refused pods -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner", "asked", "is_named"),
+    [
+        ("ReplicaSet", "web-5d9c", "web-5d9c", True),
+        ("ReplicaSet", "web-5d9c", "web-5d9c-x2x8z", True),
+        ("ReplicaSet", "web-5d9c", "web", True),
+        ("ReplicaSet", "web-5d9c", "we", False),
+        ("ReplicaSet", "web-back-5d9c", "web", False),
+        ("StatefulSet", "web", "web-0", True),
+        ("StatefulSet", "web", "web-back-0", False),
+        ("StatefulSet", "web-back", "web", False),
+        ("Job", "sum", "sum-0-x2x8z", True),
+        ("Job", "sum-2893", "sum", True),
+        ("Job", "sum", "sum-all-x2x8z", False),
+        ("DaemonSet", "log", "log-x2x8z", True),
+    ],
+)
+def test_which_refusals_are_meant(kind: str, owner: str, asked: str, *, is_named: bool) -> None:
+    events = [event("FailedCreate", DENIED, about=f"{kind}/{owner}")]
+
+    assert len(refusals.find(events, asked)) == is_named
+
+
+@pytest.mark.parametrize(
+    ("message", "clause"),
+    [
+        (DENIED, f"was refused because {REFUSAL}"),
+        (UNASKED, f"was refused by the webhook {HOOK} because EOF"),
+        (
+            'Error creating: pods "web" is forbidden: exceeded quota',
+            'was refused because pods "web" is forbidden: exceeded quota',
+        ),
+        (
+            "create Pod web-0 in StatefulSet web failed error: no way",
+            "was refused because no way",
+        ),
+    ],
+)
+def test_a_refused_pod(message: str, clause: str) -> None:
+    found = why.of_pod(facts(events=[event("FailedCreate", message)]), "web")
+
+    assert told(found) == f"pod foo/web {clause}"
+
+
+def test_the_newest_refusal_counts_and_is_over_once_a_pod_was_created() -> None:
+    events = [
+        event("FailedCreate", "Error creating: new", at=LATE),
+        event("FailedCreate", "Error creating: old"),
+        event("SuccessfulCreate", "Created pod", about="ReplicaSet/other-1", at=LATE),
+    ]
+    created = event("SuccessfulCreate", "Created pod", at="2026-01-01T00:00:10Z")
+
+    before = why.of_pod(facts(events=events), "web")
+    after = why.of_pod(facts(events=[*events, created]), "web")
+
+    assert told(before) == told(after) == "pod foo/web was refused because new"
+    assert before is not None
+    assert after is not None
+    assert [one["isOver"] for one in before["refusals"]] == [False, False]
+    assert [one["isOver"] for one in after["refusals"]] == [True, True]
+    assert "created a pod since" in after["next"][0]
+    assert why.of_namespace(facts(events=[*events, created])).get("refusals") is None
+
+
+def test_nothing_to_say_of_what_is_not_there() -> None:
+    elsewhere = [event("FailedCreate", DENIED, about="Deployment/web")]
+
+    assert why.of_pod(facts(events=elsewhere), "web") is None
+
+
+# Namespaces ---------------------------------------------------------------------------------------
+
+ENABLED = {"metadata": {"labels": {keys.SCHEDULING_ENABLED: "true"}}}
+HALF = {"milan-id": [REQUIRED, THERE], "turin-id": [REQUIRED, LOOPS], "x": [NOT_REQUIRED]}
+STALE = offloading(metadata={"generation": 2})
+NONE_YET = {**offloading(), "status": {}}
+
+
+@pytest.mark.parametrize(
+    ("seen", "outcome", "verdict"),
+    [
+        (
+            facts(),
+            "Offloaded",
+            (
+                "is offloaded to milan-id as foo-rome: "
+                "pods may run there and on this cluster (LocalAndRemote)"
+            ),
+        ),
+        (
+            facts(offloading=offloading("Remote")),
+            "Offloaded",
+            "is offloaded to milan-id as foo-rome: pods run only there (Remote)",
+        ),
+        (
+            facts(offloading=None),
+            "AtHome",
+            "is not offloaded: its pods run on the nodes of this cluster",
+        ),
+        (
+            facts(offloading=None, about=ENABLED),
+            "Refuses",
+            (
+                "refuses pods because it has the label liqo.io/scheduling-enabled and no "
+                "NamespaceOffloading"
+            ),
+        ),
+        (
+            facts(offloading=None, is_offloading_known=False),
+            "Unknown",
+            "may be offloaded or not: you may not read its offloading",
+        ),
+        (
+            facts(about={"metadata": DELETED}),
+            "Ends",
+            "is being deleted: no pods are created in it any more",
+        ),
+        (
+            facts(offloading=offloading(metadata=DELETED)),
+            "Ends",
+            "is being taken back; not gone yet: milan-id",
+        ),
+        (
+            facts(offloading=offloading("Nonsense")),
+            "Refuses",
+            (
+                "refuses pods because its NamespaceOffloading cannot be read: "
+                "'Nonsense' is not a valid PodOffloadingStrategy"
+            ),
+        ),
+        (
+            facts(offloading=NONE_YET),
+            "Waits",
+            "is to be offloaded, and the controllers have not worked on it yet",
+        ),
+        (
+            facts(offloading=STALE),
+            "Waits",
+            "is to be offloaded, and the controllers have not worked on its last change yet",
+        ),
+        (
+            facts(offloading=offloading(phase="NoClusterSelected", region="ca")),
+            "Waits",
+            (
+                "is offloaded to no cluster because no virtual node meets its selector "
+                "(region In [ca])"
+            ),
+        ),
+        (
+            facts(offloading=offloading(phase="NoClusterSelected"), nodes=[ROME]),
+            "Waits",
+            "is offloaded to no cluster because there is no virtual node",
+        ),
+        (
+            facts(offloading=offloading(phase="SomeFailed", clusters=HALF)),
+            "Waits",
+            (
+                "is offloaded to milan-id only because of turin-id: CreationLoopBackOff "
+                "(the namespace is somebody else's)"
+            ),
+        ),
+        (
+            facts(offloading=offloading(phase="InProgress", clusters={"a": [REQUIRED]})),
+            "Waits",
+            "is not offloaded yet because of a: ClusterSelected",
+        ),
+        (
+            facts(offloading=offloading(phase="AllFailed", clusters={"x": [NOT_REQUIRED]})),
+            "Waits",
+            "is not offloaded yet because of phase AllFailed",
+        ),
+    ],
+)
+def test_a_namespace(seen: Facts, outcome: str, verdict: str) -> None:
+    found = why.of_namespace(seen)
+
+    assert found["verdict"] == f"namespace foo {verdict}"
+    assert found["outcome"] == outcome
+
+
+def test_the_nodes_of_a_namespace_are_those_for_a_plain_pod() -> None:
+    found = why.of_namespace(facts(offloading=offloading("Remote", region="us")))
+
+    assert [(n["name"], [o["rule"] for o in n["obstacles"]]) for n in found["nodes"]] == [
+        ("milan", ["clusterSelector"]),
+        ("turin", ["notReady"]),
+        ("rome-1", ["strategy"]),
+    ]
+
+
+def test_the_clusters_of_a_namespace() -> None:
+    section = whyspace.section(facts(offloading=offloading(clusters=HALF)))
+
+    assert [(c["cluster"], c["selected"], c["ready"]) for c in section["clusters"]] == [
+        ("milan-id", True, True),
+        ("turin-id", True, False),
+        ("x", False, False),
+    ]
+
+
+# Text ---------------------------------------------------------------------------------------------
+
+PAGE = """\
+pod foo/web waits because milan-id refuses it: quota exceeded: cpu
+
+Namespace
+  foo: LocalAndRemote, clusters: region In [eu]
+  phase Ready
+  on milan-id as foo-rome: ready, NamespaceCreated
+
+Pod
+  phase Pending, node milan
+
+Nodes that match
+  milan (virtual): yes
+  turin (virtual): no: is not Ready
+  rome-1, rome-2, rome-3, rome-4 and 1 more (this cluster): yes
+
+The provider said
+  FailedReflection: quota exceeded: cpu
+
+What to do
+  do what the message says, or ask the administrator of milan-id; it is tried again
+
+Not known
+  a note"""
+
+
+def test_the_page() -> None:
+    seen = pod(on="milan", conditions=[REFUSED_THERE])
+    nodes = [MILAN, TURIN, *(node(f"rome-{number}") for number in range(1, 6))]
+    known = facts(seen, nodes=nodes, offloading=offloading(region="eu"), notes=["a note"])
+
+    found = why.of_pod(known, "web")
+
+    assert found is not None
+    assert "\n".join(telling.lines(found)) == PAGE
+
+
+def test_nothing_that_moves_a_terminal_is_printed() -> None:
+    evil = condition("pyliqo.io/Offloaded", "False", "R", "a\x1b[2J\n\u202eb")
+
+    found = why.of_pod(facts(pod(on="milan", conditions=[evil])), "web")
+
+    assert found is not None
+    assert all(line.isprintable() for line in telling.lines(found))
+
+
+# With a cluster -----------------------------------------------------------------------------------
+
+WITH_TWO = ((keys.NODE, ROME), (keys.NODE, MILAN), (keys.NAMESPACE_OFFLOADING, offloading()))
+
+
+async def cluster(*objects: tuple[Kind, Object]) -> FakeCluster:
+    made = FakeCluster()
+    await made.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", "foo")))
+    for kind, obj in (*WITH_TWO, *objects):
+        await made.create(kind, obj)
+        if "status" in obj and kind is not keys.NODE:
+            await made.patch_status(kind, key_of(obj), obj["status"])
+    return made
+
+
+async def test_a_pod_in_a_cluster_is_only_read() -> None:
+    there = await cluster((keys.POD, pod("Running", "milan")))
+    before = there.everything()
+
+    found = await work.pod(there, Key("foo", "web"))
+
+    assert found["outcome"] == "Runs"
+    assert found["namespace"]["strategy"] == "LocalAndRemote"
+    assert there.everything() == before
+
+
+async def test_a_refused_pod_in_a_cluster() -> None:
+    there = await cluster((keys.EVENT, event("FailedCreate", DENIED)))
+
+    found = await work.pod(there, Key("foo", "web-5d9c-x2x8z"))
+
+    assert found["verdict"] == f"pod foo/web-5d9c-x2x8z was refused because {REFUSAL}"
+
+
+async def test_what_is_not_there_is_told_with_what_is() -> None:
+    there = await cluster((keys.POD, pod()))
+
+    with pytest.raises(click.ClickException, match=r"does not exist.*did you mean web"):
+        await work.pod(there, Key("foo", "we"))
+    with pytest.raises(click.ClickException, match=r"no event tells that it was refused$"):
+        await work.pod(there, Key("foo", "api"))
+    with pytest.raises(click.ClickException, match="namespace bar does not exist"):
+        await work.pod(there, Key("bar", "web"))
+    with pytest.raises(click.ClickException, match="namespace bar does not exist"):
+        await work.namespace(there, "bar")
+
+
+async def test_a_namespace_in_a_cluster_with_what_waits_there() -> None:
+    refused = pod(on="milan", conditions=[REFUSED_THERE])
+    there = await cluster((keys.POD, refused), (keys.EVENT, event("FailedCreate", DENIED)))
+
+    found = await work.namespace(there, "foo")
+
+    assert found["outcome"] == "Offloaded"
+    assert found["waiting"] == [{"name": "web", "message": QUOTA}]
+    assert [one["message"] for one in found["refusals"]] == [REFUSAL]
+
+
+async def test_who_may_see_little_is_told_what_is_missing() -> None:
+    there = await cluster((keys.POD, pod()))
+    for kind in (keys.NODE, keys.NAMESPACE_OFFLOADING, keys.EVENT, keys.NAMESPACE):
+        there.fail("*", errors.ForbiddenError("no"), kind=kind, times=9)
+
+    found = await work.pod(there, Key("foo", "web"))
+
+    assert found["verdict"] == "pod foo/web waits for the scheduler; its nodes are not known"
+    assert [note.split(",")[0] for note in found["notes"]] == [
+        "you may not read namespaceoffloadings",
+        "you may not read nodes",
+        "you may not read events",
+    ]
+
+
+@pytest.mark.parametrize("form", ["text", "json", "yaml"])
+def test_forms(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = why.of_namespace(facts())
+
+    work.show(answer, form)
+
+    out = capsys.readouterr().out
+    match form:
+        case "text":
+            assert out.splitlines() == telling.lines(answer)
+        case "json":
+            assert json.loads(out) == answer
+        case _:
+            assert next(yaml.safe_load_all(out)) == answer
