@@ -75,8 +75,13 @@ def obstacles(pod: Object, node: Object) -> list[Obstacle]:
     ]
 
 
-def barred(offloading: NamespaceOffloading, node: Object) -> list[Obstacle]:
-    """Return what keeps a pod without wishes of its own off ``node``, in that namespace."""
+def barred(offloading: NamespaceOffloading | None, node: Object) -> list[Obstacle]:
+    """Return what keeps a pod without wishes of its own off ``node``, in that namespace.
+
+    None is a namespace that is not offloaded: its pods tolerate no virtual node.
+    """
+    if offloading is None:
+        return [*_standing(node, [])]
     return [*_standing(node, [_OURS]), *forbidden(offloading, node)]
 
 

@@ -59,7 +59,7 @@ def _nodes(answer: Object) -> Iterator[str]:
         sorts.setdefault((node["virtual"], texts), []).append(node["name"])
     for (is_virtual, texts), names in sorts.items():
         kind = "virtual" if is_virtual else "this cluster"
-        verdict = f"no: {'; '.join(texts)}" if texts else "yes"
+        verdict = f"no, {'; '.join(texts)}" if texts else "matches"
         yield f"{_listed(names)} ({kind}): {verdict}"
 
 
@@ -75,8 +75,11 @@ def _provider(answer: Object) -> Iterator[str]:
 
 
 def _waiting(answer: Object) -> Iterator[str]:
+    said: dict[str, list[str]] = {}
     for one in answer.get("waiting") or []:
-        yield f"{one['name']}: {one['message']}"
+        said.setdefault(one["message"], []).append(one["name"])
+    for message, names in said.items():
+        yield f"{_listed(names)}: {message}"
 
 
 def _refusals(answer: Object) -> Iterator[str]:
@@ -97,7 +100,7 @@ def _notes(answer: Object) -> Iterator[str]:
 _PARTS: Final[dict[str, Callable[[Object], Iterator[str]]]] = {
     "Namespace": _namespace,
     "Pod": _pod,
-    "Nodes that match": _nodes,
+    "Nodes": _nodes,
     "The provider said": _provider,
     "Pods that a provider refuses": _waiting,
     "Refused pods": _refusals,

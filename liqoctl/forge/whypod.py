@@ -9,6 +9,7 @@ from typing import Final
 
 from apis import conditions, keys, objects, placement
 from apis.objects import Object
+from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import Obstacle, Rule
 from liqoctl.forge import refusals, whyspace
 from liqoctl.forge.findings import Facts, Finding, Outcome
@@ -200,7 +201,7 @@ def _nowhere(facts: Facts, pod: Object) -> Finding | None:
     count = f"none of the {len(found)} nodes" if len(found) > 1 else "the only node does not"
     takes = "takes it" if len(found) > 1 else "take it"
     clause = f"waits because {count} {takes}: {_counted(found)}"
-    return Finding(Outcome.WAITS, clause, tuple(_cures(found)))
+    return Finding(Outcome.WAITS, clause, (*_to_offload(facts, found), *_cures(found)))
 
 
 def _unplaced(facts: Facts, pod: Object) -> Finding:
@@ -240,7 +241,7 @@ def _drifted(facts: Facts, pod: Object) -> list[str]:
         out = [one for one in out if one.rule is not Rule.STRATEGY]
     if out:
         return [f"it runs where its namespace places no pods any more ({out[0].text}): {_ANEW}"]
-    if node is not None or offloading.strategy is offloading.strategy.LOCAL:
+    if node is not None or offloading.strategy is Strategy.LOCAL:
         return []
     if placement.is_tolerated(_TAINT, _spec(pod).get("tolerations") or []):
         return []
@@ -263,8 +264,26 @@ def _counted(found: Sequence[Sequence[Obstacle]]) -> str:
 
 
 def _cures(found: Iterable[Sequence[Obstacle]]) -> list[str]:
-    rules = dict.fromkeys(one.rule for obstacles in found for one in obstacles)
+    others = [one for obstacles in found for one in obstacles if not _is_our_taint(one)]
+    rules = dict.fromkeys(one.rule for one in others)
     return [_CURES[rule] for rule in rules if rule in _CURES]
+
+
+def _to_offload(facts: Facts, found: Iterable[Sequence[Obstacle]]) -> list[str]:
+    """Return what opens the virtual nodes to a pod that their taint keeps away."""
+    if not any(_is_our_taint(one) for obstacles in found for one in obstacles):
+        return []
+    name, offloading = facts.namespace, whyspace.parsed(facts)
+    if offloading is None:
+        return [f"to let it go to virtual nodes: liqoctl offload namespace {name}"]
+    if offloading.strategy is not Strategy.LOCAL:
+        return []
+    wider = "--pod-offloading-strategy LocalAndRemote"
+    return [f"to let it go to virtual nodes: liqoctl offload namespace {name} {wider}"]
+
+
+def _is_our_taint(obstacle: Obstacle) -> bool:
+    return obstacle.rule is Rule.TAINT and keys.VIRTUAL_NODE_TAINT in obstacle.text
 
 
 def _on(facts: Facts, pod: Object) -> str:

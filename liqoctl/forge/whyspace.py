@@ -65,10 +65,7 @@ def judge(facts: Facts) -> Finding:
 
 def barred(facts: Facts, node: Object) -> list[Obstacle]:
     """Return what keeps a pod without wishes of its own off ``node``."""
-    return placement.barred(parsed(facts) or _HOME, node)
-
-
-_HOME: Final = NamespaceOffloading.parse({"spec": {"podOffloadingStrategy": "Local"}})
+    return placement.barred(parsed(facts), node)
 
 
 def _selector(offloading: Object) -> str:

@@ -164,6 +164,8 @@ def offloading(strategy: str, *terms: Object) -> NamespaceOffloading:
 @pytest.mark.parametrize(
     ("how", "there", "rules"),
     [
+        (None, node(), []),
+        (None, virtual(), [Rule.TAINT]),
         (offloading("LocalAndRemote"), node(), []),
         (offloading("LocalAndRemote"), virtual(), []),
         (offloading("LocalAndRemote", IN_US), node(), []),
@@ -178,7 +180,7 @@ def offloading(strategy: str, *terms: Object) -> NamespaceOffloading:
     ],
 )
 def test_the_rules_of_a_namespace(
-    how: NamespaceOffloading, there: Object, rules: list[Rule]
+    how: NamespaceOffloading | None, there: Object, rules: list[Rule]
 ) -> None:
     assert [one.rule for one in placement.barred(how, there)] == rules
 

@@ -1,6 +1,7 @@
 """Whole command lines against a real API server, as a user types them."""
 
 import asyncio
+import json
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -173,3 +174,44 @@ def test_a_context_that_is_not_there(server: Server) -> None:
 
     assert result.exit_code == 1
     assert "nowhere" in result.stderr
+
+
+def test_why_a_pod_is_not_there_and_why_it_waits(server: Server, plane: Plane, name: str) -> None:
+    log = audit.Log(plane.audit_log)
+    refusal = named(
+        keys.EVENT,
+        Key(name, "web-5d9c.1"),
+        involvedObject={"kind": "ReplicaSet", "name": "web-5d9c", "namespace": name},
+        reason="FailedCreate",
+        message='Error creating: admission webhook "a.b.c" denied the request: do this',
+        type="Warning",
+        lastTimestamp="2026-01-01T00:00:00Z",
+    )
+    container = {"name": "app", "image": "app"}
+    gates = [{"name": "tests/never"}]
+    waits = named(
+        keys.POD, Key(name, "gated"), spec={"containers": [container], "schedulingGates": gates}
+    )
+    account = named(keys.SERVICE_ACCOUNT, Key(name, "default"))
+
+    async def prepare(s: ClusterClient) -> None:
+        await s.create(keys.EVENT, refusal)
+        await s.apply(keys.SERVICE_ACCOUNT, account, manager="tests")
+        await s.create(keys.POD, waits)
+
+    server.do(prepare)
+    log.read()
+
+    refused = server.liqoctl("why", "pod", "web-5d9c-x2x8z", "-n", name)
+    gated = server.liqoctl("why", "pod", "gated", "-n", name, "-o", "json")
+    absent = server.liqoctl("why", "pod", "gate", "-n", name)
+    space = server.liqoctl("why", "namespace", name, "-o", "yaml")
+
+    assert refused.exit_code == 0, refused.stderr
+    assert refused.stdout.startswith(f"pod {name}/web-5d9c-x2x8z was refused because do this\n")
+    verdict = f"pod {name}/gated waits because it has scheduling gates: tests/never"
+    assert json.loads(gated.stdout)["verdict"] == verdict
+    assert absent.exit_code == 1
+    assert "did you mean gated?" in absent.stderr
+    assert f"name: {name}\noutcome: AtHome\n" in space.stdout
+    assert server.writes_of_liqoctl(log) == []

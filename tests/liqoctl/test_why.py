@@ -292,6 +292,33 @@ def test_what_the_webhook_wrote_is_shown() -> None:
     assert "  pyliqo.io/x: Remote" in telling.lines(found)
 
 
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        (None, "to let it go to virtual nodes: liqoctl offload namespace foo"),
+        (
+            offloading("Local"),
+            (
+                "to let it go to virtual nodes: "
+                "liqoctl offload namespace foo --pod-offloading-strategy LocalAndRemote"
+            ),
+        ),
+        (
+            offloading(),
+            (
+                f"{BEFORE}: delete it, so that its owner creates it anew "
+                "(a pod without an owner: create it)"
+            ),
+        ),
+    ],
+)
+def test_what_to_do_when_only_virtual_nodes_are_left(how: Object | None, says: str) -> None:
+    found = why.of_pod(facts(pod(tolerations=()), nodes=[MILAN], offloading=how), "web")
+
+    assert found is not None
+    assert found["next"] == [says]
+
+
 # Refused pods -------------------------------------------------------------------------------------
 
 
@@ -508,10 +535,10 @@ Namespace
 Pod
   phase Pending, node milan
 
-Nodes that match
-  milan (virtual): yes
-  turin (virtual): no: is not Ready
-  rome-1, rome-2, rome-3, rome-4 and 1 more (this cluster): yes
+Nodes
+  milan (virtual): matches
+  turin (virtual): no, is not Ready
+  rome-1, rome-2, rome-3, rome-4 and 1 more (this cluster): matches
 
 The provider said
   FailedReflection: quota exceeded: cpu
@@ -532,6 +559,17 @@ def test_the_page() -> None:
 
     assert found is not None
     assert "\n".join(telling.lines(found)) == PAGE
+
+
+def test_pods_that_wait_for_the_same_share_a_line() -> None:
+    waiting = [
+        {**pod(on="milan", conditions=[REFUSED_THERE]), "metadata": {"name": f"web-{number}"}}
+        for number in range(6)
+    ]
+
+    page = telling.lines(why.of_namespace(facts(pending=waiting)))
+
+    assert f"  web-0, web-1, web-2, web-3 and 2 more: {QUOTA}" in page
 
 
 def test_nothing_that_moves_a_terminal_is_printed() -> None:
