@@ -199,6 +199,14 @@ LOCAL_POD_UID: Final = "pyliqo.io/local-pod-uid"
 SCHEDULING_ENABLED_BY: Final = "pyliqo.io/scheduling-enabled-by"
 """On a namespace whose scheduling label was set by pyliqo, and so may be taken back."""
 
+# Conditions and reasons that the user of a pod sees -----------------------------------------------
+
+OFFLOADED_CONDITION: Final = "pyliqo.io/Offloaded"
+FAILED_REFLECTION: Final = "FailedReflection"
+REFLECTION_DISABLED: Final = "ReflectionDisabled"
+OFFLOADING_ABORTED: Final = "OffloadingAborted"
+OFFLOADING_BACK_OFF: Final = "OffloadingBackOff"
+
 # Finalizers ---------------------------------------------------------------------------------------
 
 NAMESPACE_OFFLOADING_FINALIZER: Final = "namespaceoffloading-controller.liqo.io/finalizer"
