@@ -30,6 +30,12 @@ def refusals(requests: Iterable[Request]) -> list[str]:
     ]
 
 
+def logged(pods: int, requests: Iterable[Request]) -> list[str]:
+    """Return what is wrong with the counters: the logs must show each pod's creation."""
+    created = sum(one.count for one in requests if (one.verb, one.resource) == ("create", "pods"))
+    return [f"the audit logs show {created} of {pods} pods"] if created < pods else []
+
+
 def arrived(
     size: int, local: Mapping[str, Life], remote: Mapping[str, Life] | None = None
 ) -> list[str]:

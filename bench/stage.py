@@ -34,6 +34,8 @@ class Draft:
     times: dict[str, list[float]] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
+    pods: int = 0
+    """How many creations of pods the audit logs have to show."""
 
 
 @dataclass
@@ -105,5 +107,9 @@ def _finished(  # noqa: PLR0913, PLR0917  # all that was counted in a block
         pss_mib=counters.by_name(pss_mib),
         wire=wire,
         no_ops=[line for cluster in calls for line in counters.no_ops(calls[cluster])],
-        violations=[*draft.violations, *checks.refusals(requests)],
+        violations=[
+            *draft.violations,
+            *checks.refusals(requests),
+            *checks.logged(draft.pods, requests),
+        ],
     )

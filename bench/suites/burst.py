@@ -119,6 +119,7 @@ def _judge(draft: Draft, place: Place, story: Story, size: int) -> None:
     first = min(life.created for life in local.values())
     readies = [life.ready - first for life in local.values() if life.ready is not None]
     draft.times["ready"] = readies
+    draft.pods = size * (2 if place.twins else 1)
     draft.figures["burst_s"] = max(readies)
     draft.figures["pods_per_s"] = size / max(readies)
     draft.violations += checks.arrived(size, local, remote if place.twins else None)

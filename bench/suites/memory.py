@@ -3,17 +3,20 @@
 import asyncio
 import secrets
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Final
 
-from apis import keys
-from apis.objects import Key
-from bench import arms, checks, counters, figures, leftovers, load
+from apis import keys, naming
+from apis.objects import Key, Object
+from bench import arms, checks, counters, figures, leftovers, load, waiting
 from bench.observe import Story
 from bench.settings import Settings
-from bench.stage import Draft, Stage
+from bench.stage import PROVIDER, Draft, Stage
 from bench.suites.burst import Place
+from kube.client import ClusterClient
+from kube.cluster import Selection
 
 SUITE: Final = "memory"
 SOAK: Final = "soak"
@@ -29,11 +32,44 @@ async def run(stage: Stage, settings: Settings) -> None:
     """Look at our memory without load, with each number of pods, and during a soak."""
     if not settings.has(ARM):
         return
+    await _restart(stage)
     await _level(stage, 0, settings.rest_s)
     for size in settings.sizes:
         await _with_pods(stage, size)
     if settings.soak_min:
         await _soak(stage, settings.soak_min * 60)
+
+
+async def _restart(stage: Stage) -> None:
+    """Start every process of ours anew: one that had many pods before keeps the room for them."""
+    stage.say("starting all processes of pyliqo anew")
+    homes = [
+        (stage.rome, keys.LIQO_NAMESPACE),
+        (stage.rome, naming.tenant_namespace(PROVIDER)),
+        (stage.milan, keys.LIQO_NAMESPACE),
+    ]
+    for cluster, namespace in homes:
+        pods = await _pods(cluster, namespace)
+        for key in pods:
+            await leftovers.remove(cluster, keys.POD, key)
+        await waiting.until(
+            partial(_pods, cluster, namespace), partial(_replaced, pods),
+            what=f"new pods in {namespace}",
+        )  # fmt: skip
+
+
+async def _pods(cluster: ClusterClient, namespace: str) -> dict[Key, Object]:
+    return (await cluster.list(Selection(keys.POD, dict, namespace))).items
+
+
+def _replaced(before: Mapping[Key, Object], now: Mapping[Key, Object]) -> bool:
+    """Whether as many pods are ready as there were, and none of those is left; pure."""
+    are_ready = all(
+        any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        for pod in now.values()
+        for conditions in [pod.get("status", {}).get("conditions", [])]
+    )
+    return are_ready and len(now) == len(before) and not before.keys() & now.keys()
 
 
 async def _level(stage: Stage, size: int, seconds: float) -> None:

@@ -69,6 +69,7 @@ async def _one(stage: Stage, place: Place, name: str) -> None:
 def _judge(draft: Draft, place: Place, story: Story, names: Sequence[str]) -> None:
     local = {name: life for name, life in place.local(story).items() if name in names}
     remote = {name: life for name, life in place.remote(story).items() if name in names}
+    draft.pods = 2 * draft.size
     pairs = [(life, remote[name]) for name, life in local.items() if name in remote]
     draft.times["offload"] = [
         there.created - here.bound for here, there in pairs if here.bound is not None

@@ -63,3 +63,10 @@ def test_the_last_state_has_to_arrive() -> None:
 
     assert checks.delivered({"a": "2"}, {"a": have}) == []
     assert checks.delivered({"a": "3"}, {"a": have}) == ["the last state was not delivered: a"]
+
+
+def test_a_log_that_lacks_a_pod_is_told() -> None:
+    made = Request("rome", "kube-controller-manager", "create", "pods", 10)
+
+    assert checks.logged(10, [made]) == []
+    assert checks.logged(20, [made]) == ["the audit logs show 10 of 20 pods"]
