@@ -7,7 +7,7 @@ import pytest
 from apis import keys
 from bench import arms, ideal, load, settings
 from bench.observe import NUMBERED
-from bench.suites import admission
+from bench.suites import admission, offload
 
 
 def test_a_pod_is_as_large_as_asked() -> None:
@@ -83,3 +83,10 @@ def test_histograms_of_webhooks_are_summed_over_their_series() -> None:
     )
 
     assert admission.durations(text) == {"a": (1.0, 20.0)}
+
+
+def test_a_write_is_done_at_the_latest_when_it_was_seen() -> None:
+    assert offload.since(5.0, 2.0, None) == 3.0
+    assert offload.since(5.0, 4.5, 3.0) == 2.0
+    assert offload.since(5.0, 2.0, 3.0) == 3.0
+    assert offload.since(1.0, 2.0, None) == 0.0
