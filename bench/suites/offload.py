@@ -10,7 +10,7 @@ from apis import keys
 from apis.objects import Key, Object
 from bench import arms, checks, figures, leftovers, load
 from bench.floor import Floor
-from bench.observe import Life, Story
+from bench.observe import Story
 from bench.settings import Settings
 from bench.stage import Draft, Stage
 from bench.suites.burst import Place
@@ -151,12 +151,22 @@ def _returned(
     draft: Draft, place: Place, story: Story, written: Sequence[tuple[str, str, float]]
 ) -> None:
     """Note how long each change took that became visible; one that a later overtook did not."""
-    local: dict[str, Life] = place.local(story)
+    local, remote = place.local(story), place.remote(story)
     draft.times["return"] = [
-        max(local[name].sequences[number] - t, 0.0)
+        since(local[name].sequences[number], t, remote[name].sequences.get(number))
         for name, number, t in written
         if number in local[name].sequences
     ]
+
+
+def since(seen: float, answered: float, seen_written: float | None) -> float:
+    """Return the time from a write to its effect, ``seen``; pure.
+
+    A write is done when it is answered, and at the latest when the observer saw it: a busy
+    generator of load may read its answers late.
+    """
+    done = answered if seen_written is None else min(answered, seen_written)
+    return max(seen - done, 0.0)
 
 
 async def _remove(stage: Stage, place: Place, names: Sequence[str]) -> None:

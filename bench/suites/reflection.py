@@ -14,6 +14,7 @@ from bench.observe import Story
 from bench.settings import Settings
 from bench.stage import CONSUMER, PROVIDER, Stage
 from bench.suites.burst import client_of
+from bench.suites.offload import since
 
 SUITE: Final = "reflection"
 BULK: Final = "reflection-bulk"
@@ -88,18 +89,23 @@ async def _note(  # noqa: PLR0913, PLR0917  # one write: where, what, when
     times: dict[str, list[float]],
 ) -> None:
     began, answered, verb = write
+    told = load.told(kind, sequence) if sequence else ""
 
-    def when(story: Story) -> float | None:
-        life = story.of(PROVIDER, kind, side.seen).get(name)
+    def when(story: Story, cluster: str, namespace: str) -> float | None:
+        life = story.of(cluster, kind, namespace).get(name)
         if life is None:
             return None
-        return life.sequences.get(load.told(kind, sequence)) if sequence else life.gone
+        return life.sequences.get(told) if told else life.gone
 
     story = await stage.observer.until(
-        lambda story: when(story) is not None, what=f"{verb} of {kind} {name}", within_s=_WITHIN_S
-    )
+        lambda story: when(story, PROVIDER, side.seen) is not None,
+        what=f"{verb} of {kind} {name}", within_s=_WITHIN_S,
+    )  # fmt: skip
+    seen = when(story, PROVIDER, side.seen) or answered
     times.setdefault(f"{verb}-write", []).append(answered - began)
-    times.setdefault(verb, []).append(max((when(story) or answered) - answered, 0.0))
+    times.setdefault(verb, []).append(
+        since(seen, answered, when(story, side.cluster, side.namespace))
+    )
 
 
 async def _drift(stage: Stage, side: Side, kind: Kind, name: str) -> float:
