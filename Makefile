@@ -9,7 +9,7 @@ PY := $(BIN)/python
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-.PHONY: check test demo demo-down up down format lock help
+.PHONY: check test demo demo-down up down bench bench-check install.yaml format lock help
 
 check: .venv/ready  ## What a commit must pass: format, lint, types, layers, fast tests
 	$(BIN)/ruff format --check .
@@ -33,6 +33,15 @@ up: .venv/ready  ## Start the clusters rome and milan with pyliqo installed
 down: .venv/ready  ## Stop the clusters of this checkout and remove all they made
 	$(PY) -m sandbox down
 
+bench: .venv/ready  ## Measure against the least that any system can do (ARGS="burst --sizes 100,1000")
+	$(PY) -m bench $(ARGS)
+
+bench-check: .venv/ready  ## Fail if a process of ours asks the API servers for more than it did
+	$(PY) -m bench check
+
+install.yaml: .venv/ready  ## Build one file of all that an administrator applies
+	$$($(PY) -c 'from sandbox import binaries; print(binaries.kubectl())') kustomize manifests > $@
+
 format: .venv/ready  ## Format the source and mend what the linter can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -44,4 +53,4 @@ lock: .venv/ready  ## Pin the dependencies anew, by hash (needs pip-tools in PAT
 	  --no-header --allow-unsafe --strip-extras --extra dev -o requirements-dev.lock pyproject.toml
 
 help:  ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -179,11 +179,33 @@ REMOTE_RUNTIME_CLASS_NAME: Final = "liqo.io/remote-runtime-class-name"
 OFFLOADING_PATCH_HASH: Final = "liqo.io/offloading-patch-hash"
 FOR_POD_NAME: Final = "offloading.liqo.io/service-account-for-pod-name"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+ANNOTATIONS_OF_CONTROLLERS: Final = (
+    "cloud.google.com/neg",
+    "cloud.google.com/neg-status",
+    "kubernetes.digitalocean.com/load-balancer-id",
+    "ingress.kubernetes.io/backends",
+    "ingress.kubernetes.io/forwarding-rule",
+    "ingress.kubernetes.io/target-proxy",
+    "ingress.kubernetes.io/url-map",
+    "metallb.universe.tf/address-pool",
+    "metallb.universe.tf/ip-allocated-from-pool",
+    "metallb.universe.tf/loadBalancerIPs",
+    "loadbalancer.openstack.org/load-balancer-id",
+)
+"""Written by controllers of one cluster for that cluster. Source: behaviour.md 6.2."""
 WEBHOOK_SERVICE_NAME: Final = "liqo.io/webhook-service-name"
 LOCAL_POD_UID: Final = "pyliqo.io/local-pod-uid"
 """On a ShadowPod and its Pod: the UID of the local pod that they stand for."""
 SCHEDULING_ENABLED_BY: Final = "pyliqo.io/scheduling-enabled-by"
 """On a namespace whose scheduling label was set by pyliqo, and so may be taken back."""
+
+# Conditions and reasons that the user of a pod sees -----------------------------------------------
+
+OFFLOADED_CONDITION: Final = "pyliqo.io/Offloaded"
+FAILED_REFLECTION: Final = "FailedReflection"
+REFLECTION_DISABLED: Final = "ReflectionDisabled"
+OFFLOADING_ABORTED: Final = "OffloadingAborted"
+OFFLOADING_BACK_OFF: Final = "OffloadingBackOff"
 
 # Finalizers ---------------------------------------------------------------------------------------
 

@@ -15,20 +15,6 @@ from kube.errors import AlreadyExistsError
 OURS: Final = {keys.APP_MANAGED_BY: "liqo"}
 """While the template carries this label its image follows ours; an administrator may remove it."""
 
-_NOT_REFLECTED: Final = (
-    "cloud.google.com/neg",
-    "cloud.google.com/neg-status",
-    "kubernetes.digitalocean.com/load-balancer-id",
-    "ingress.kubernetes.io/backends",
-    "ingress.kubernetes.io/forwarding-rule",
-    "ingress.kubernetes.io/target-proxy",
-    "ingress.kubernetes.io/url-map",
-    "metallb.universe.tf/address-pool",
-    "metallb.universe.tf/ip-allocated-from-pool",
-    "metallb.universe.tf/loadBalancerIPs",
-    "loadbalancer.openstack.org/load-balancer-id",
-)
-
 _KINDS: Final = ("service", "configmap", "secret")
 
 logger = logging.getLogger(__name__)
@@ -53,7 +39,7 @@ def template(namespace: str, image: str) -> Object:
                 "limits": {"memory": "256Mi"},
             },
             "labelsNotReflected": [],
-            "annotationsNotReflected": list(_NOT_REFLECTED),
+            "annotationsNotReflected": list(keys.ANNOTATIONS_OF_CONTROLLERS),
             "reflectorsConfig": {"pod": {"workers": 10, "type": "CustomLiqo"}, **reflected},
         },
     )

@@ -22,22 +22,7 @@ PROTECTED_SECRET_TYPES: Final = frozenset(
 HELM_TYPE_PREFIX: Final = "helm.sh/release"
 BUILT_IN_SERVICE: Final = Key("default", "kubernetes")
 
-NEVER_ANNOTATIONS: Final = frozenset(
-    {
-        keys.LAST_APPLIED,
-        "cloud.google.com/neg",
-        "cloud.google.com/neg-status",
-        "kubernetes.digitalocean.com/load-balancer-id",
-        "ingress.kubernetes.io/backends",
-        "ingress.kubernetes.io/forwarding-rule",
-        "ingress.kubernetes.io/target-proxy",
-        "ingress.kubernetes.io/url-map",
-        "metallb.universe.tf/address-pool",
-        "metallb.universe.tf/ip-allocated-from-pool",
-        "metallb.universe.tf/loadBalancerIPs",
-        "loadbalancer.openstack.org/load-balancer-id",
-    }
-)
+NEVER_ANNOTATIONS: Final = frozenset({keys.LAST_APPLIED, *keys.ANNOTATIONS_OF_CONTROLLERS})
 """Written by controllers of this cluster for this cluster, or holding the whole object again."""
 
 

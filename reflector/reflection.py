@@ -23,7 +23,7 @@ from reflector.forge import configmap, secret, service, twins
 logger = logging.getLogger(__name__)
 
 SUCCESSFUL: Final = "SuccessfulReflection"
-FAILED: Final = "FailedReflection"
+FAILED: Final = keys.FAILED_REFLECTION
 DISABLED: Final = "ReflectionDisabled"
 
 FOREIGN_RETRY_S: Final = 300.0

@@ -72,20 +72,42 @@ def _version(event: dict[str, Any]) -> int:
 
 
 class Log:
-    """An audit log from now on: each ``read`` goes on where the last one ended."""
+    """An audit log from now on: each ``read`` goes on where the last one ended.
+
+    The API server starts a new file every 100 MB and keeps the old one beside it, under its name
+    with a time in it; what was added to the old one is read first.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._offset = path.stat().st_size
+        found = path.stat()
+        self._file, self._offset = found.st_ino, found.st_size
 
     def read(self) -> list[Call]:
         """Return the calls that were completed since the last look; whole lines only."""
+        finished = self._finished()
+        text = b"".join(map(self._rest, finished))
         with self._path.open("rb") as file:
             file.seek(self._offset)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
+            last = file.read()
+        whole = last[: last.rfind(b"\n") + 1]
         self._offset += len(whole)
-        return list(_calls(whole.decode().splitlines()))
+        return list(_calls((text + whole).decode().splitlines()))
+
+    def _finished(self) -> list[Path]:
+        """Return the files that are complete but not read, the oldest first."""
+        if self._path.stat().st_ino == self._file:
+            return []
+        kept = sorted(self._path.parent.glob(f"{self._path.stem}-*{self._path.suffix}"))
+        ours = next(number for number, one in enumerate(kept) if one.stat().st_ino == self._file)
+        return kept[ours:]
+
+    def _rest(self, finished: Path) -> bytes:
+        with finished.open("rb") as file:
+            file.seek(self._offset)
+            text = file.read()
+        self._file, self._offset = self._path.stat().st_ino, 0
+        return text
 
 
 def count(calls: Iterable[Call], *fields: str) -> Counter[tuple[Any, ...]]:

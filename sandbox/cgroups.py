@@ -82,10 +82,9 @@ def _inherit(folder: Path) -> None:
 
 def _members(tops: Iterable[Path]) -> set[int]:
     found: set[int] = set()
-    for top in tops:
-        for procs in top.rglob("cgroup.procs"):
-            with contextlib.suppress(OSError):
-                found |= {int(line) for line in procs.read_text().split()}
+    for group in (folder for top in tops for folder, _, _ in os.walk(top)):
+        with contextlib.suppress(OSError):  # it ended while we looked
+            found |= {int(line) for line in Path(group, "cgroup.procs").read_text().split()}
     return found
 
 

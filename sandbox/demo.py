@@ -58,7 +58,7 @@ class Story:
         """Type a kubectl command, show it with its output, and return the output."""
         self._prompt(cluster, "kubectl", *args)
         said = Kubectl(self.kubeconfigs[cluster]).run(*args, stdin=stdin, timeout_s=200)
-        self.console.print(said.rstrip(), highlight=False, markup=False)
+        self.console.print(said.rstrip(), highlight=False, markup=False, soft_wrap=True)
         return said
 
     def liqoctl(self, *args: str) -> None:
@@ -165,6 +165,7 @@ def _unoffload(story: Story) -> str:
     expect(f"namespace/{story.twin}\n" not in listing, f"{story.twin} is still there")
     label = story.consumer.get("namespace", NAMESPACE)["metadata"].get("labels", {})
     expect(keys.SCHEDULING_ENABLED not in label, "the namespace is still labelled")
+    story.kubectl(CONSUMER, "delete", "namespace", NAMESPACE)
     return f"namespace {story.twin} is gone from {PROVIDER}"
 
 

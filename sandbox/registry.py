@@ -13,11 +13,14 @@ from sandbox.allocation import Slot
 
 RUN: Final = Path("/run/pyliqo-sandbox")
 DISK: Final = Path("/var/lib/pyliqo-sandbox")
+_ENOUGH_WATCHERS: Final = 1024
+"""A cluster's programs watch some 25 files; the kernel's default is enough for five clusters."""
 _FILE: Final = DISK / "slots.json"  # /run is empty after a boot, the disk is not
 _LOCKS: Final = RUN / "locks"
-# The first is ours, the others are what every kubelet sets.
+# The first two are ours, the others are what every kubelet sets.
+_WATCHERS: Final = "fs/inotify/max_user_instances"
 _SETTINGS: Final = (
-    "net/ipv4/ip_forward", "vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic",
+    "net/ipv4/ip_forward", _WATCHERS, "vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic",
     "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
 )  # fmt: skip
 # What programs make that know no other place; the innermost first.
@@ -41,6 +44,7 @@ def take(directory: Path, clusters: Sequence[str]) -> list[Slot]:
         all_slots = {(slot.id, slot.cluster): slot for slot in [*taken, *mine]}
         before = document.get("before") or _before()
         _write({"slots": allocation.dump(list(all_slots.values())), "before": before})
+        _allow_watchers(Path("/proc/sys", _WATCHERS))
         return mine
 
 
@@ -102,6 +106,11 @@ def _before() -> dict[str, Any]:
         "kernel": {name: file.read_text().strip() for name, file in files.items() if file.exists()},
         "folders": [folder for folder in _FOLDERS if Path(folder).exists()],
     }
+
+
+def _allow_watchers(file: Path) -> None:
+    if file.exists() and int(file.read_text()) < _ENOUGH_WATCHERS:
+        file.write_text(str(_ENOUGH_WATCHERS))
 
 
 def _restore(before: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +13,8 @@ from apis import keys
 from apis.objects import Key, Kind, named
 from kube import client
 from kube.cluster import Cluster
-from sandbox import controlplane
+from sandbox import controlplane, pair
+from sandbox.clusters import Sandbox
 from sandbox.controlplane import Plane
 from tests.fakes import FakeCluster
 
@@ -39,6 +40,19 @@ def crds(plane: Plane) -> None:
     """Install our kinds on the API server."""
     with ThreadPoolExecutor() as pool:  # whoever asks may be inside an event loop
         pool.submit(lambda: asyncio.run(_install(plane.kubeconfig))).result()
+
+
+@pytest.fixture(scope="session")
+def kubeconfigs() -> Iterator[Mapping[str, Path]]:
+    """Start rome and milan unless they run, install this tree, peer them: once for the run.
+
+    What ran before is left running.
+    """
+    sandbox = Sandbox()
+    were_up = bool(sandbox.sites())
+    yield pair.ensure()
+    if not were_up:
+        sandbox.down()
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])

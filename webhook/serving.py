@@ -66,9 +66,22 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
 
     def handle(self, conn: Any) -> Any:
         """Answer what ``conn`` sends; gunicorn alone would wait 5 s for it to begin."""
-        if not conn.initialized and not conn.wait_for_data(0):
+        if not conn.initialized and not self._begin(conn):
+            return False
+        if not conn.data_ready and not conn.wait_for_data(0):
             return gthread._DEFER  # noqa: SLF001  # what its own handle returns then
         return super().handle(conn)
+
+    def _begin(self, conn: Any) -> bool:
+        """Shake hands as soon as the client begins; it may send its first request much later."""
+        if not conn.wait_for_data(0):
+            return True
+        try:
+            conn.init()
+        except OSError:
+            return False
+        conn.data_ready = conn.sock.pending() > 0
+        return True
 
 
 class Log(glogging.Logger):  # type: ignore[misc]  # gunicorn has no types

@@ -15,7 +15,7 @@ from kube.cluster import Cluster
 from kube.events import Recorder
 
 KIND: Final = keys.CERTIFICATE_SIGNING_REQUEST
-WAIT_S: Final = 5.0
+WAIT_S: Final = 1.0
 """Until the Node and the pod's address, which come at the same time, are there."""
 
 logger = logging.getLogger(__name__)

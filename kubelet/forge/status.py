@@ -17,12 +17,12 @@ from apis import keys, objects
 from apis.objects import Object
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
-OFFLOADED: Final = "pyliqo.io/Offloaded"
+OFFLOADED: Final = keys.OFFLOADED_CONDITION
 """Condition of a local pod that the provider refuses; it goes when the pod is taken."""
-FAILED_REFLECTION: Final = "FailedReflection"
-REFLECTION_DISABLED: Final = "ReflectionDisabled"
-OFFLOADING_ABORTED: Final = "OffloadingAborted"
-OFFLOADING_BACK_OFF: Final = "OffloadingBackOff"
+FAILED_REFLECTION: Final = keys.FAILED_REFLECTION
+REFLECTION_DISABLED: Final = keys.REFLECTION_DISABLED
+OFFLOADING_ABORTED: Final = keys.OFFLOADING_ABORTED
+OFFLOADING_BACK_OFF: Final = keys.OFFLOADING_BACK_OFF
 REMOTE_POD_TERMINATED: Final = "RemotePodTerminated"
 REMOTE_UNAVAILABLE: Final = "RemoteClusterUnavailable"
 

@@ -15,11 +15,11 @@ from liqoctl.forge import refusals, whyspace
 from liqoctl.forge.findings import Facts, Finding, Outcome
 from liqoctl.forge.refusals import Refusal
 
-OFFLOADED: Final = "pyliqo.io/Offloaded"
+OFFLOADED: Final = keys.OFFLOADED_CONDITION
 """Condition of a local pod that the provider refuses."""
-BACK_OFF: Final = "OffloadingBackOff"
-ABORTED: Final = "OffloadingAborted"
-_PROVIDER: Final = frozenset({"FailedReflection", "ReflectionDisabled", BACK_OFF, ABORTED})
+BACK_OFF: Final = keys.OFFLOADING_BACK_OFF
+ABORTED: Final = keys.OFFLOADING_ABORTED
+_PROVIDER: Final = frozenset({keys.FAILED_REFLECTION, keys.REFLECTION_DISABLED, BACK_OFF, ABORTED})
 _TAINT: Final[Object] = {"key": keys.VIRTUAL_NODE_TAINT, "effect": keys.VIRTUAL_NODE_TAINT_EFFECT}
 _COUNTED: Final = {
     Rule.STRATEGY: "excluded by the strategy",

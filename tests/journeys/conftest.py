@@ -1,7 +1,7 @@
-"""The pair of clusters that all journeys share, and a namespace for each."""
+"""Clients of the pair of clusters, and a namespace for each journey."""
 
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -9,22 +9,8 @@ import pytest
 from apis import keys
 from apis.objects import Key, named
 from kube import access, client
-from sandbox import images, pair
-from sandbox.clusters import Sandbox
+from sandbox import images
 from tests.journeys import world
-
-
-@pytest.fixture(scope="session")
-def kubeconfigs() -> Iterator[Mapping[str, Path]]:
-    """Start rome and milan unless they run, install this tree, peer them: once for the run.
-
-    What ran before is left running.
-    """
-    sandbox = Sandbox()
-    were_up = bool(sandbox.sites())
-    yield pair.ensure()
-    if not were_up:
-        sandbox.down()
 
 
 @pytest.fixture

@@ -58,3 +58,35 @@ def test_a_log_goes_on_where_it_was_read_and_waits_for_whole_lines(tmp_path: Pat
     with path.open("a", encoding="utf-8") as file:
         file.write(line()[40:])
     assert audit.count(log.read(), "verb", "resource") == {("patch", "pods/status"): 1}
+
+
+def test_a_log_that_was_begun_anew_loses_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    path.write_text(line(verb="get"), encoding="utf-8")
+    log = audit.Log(path)
+
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line(verb="create"))
+    path.rename(tmp_path / "audit-2026-01-01T00-00-01.000.log")
+    path.write_text(line(verb="update"), encoding="utf-8")
+    path.rename(tmp_path / "audit-2026-01-01T00-00-02.000.log")
+    path.write_text(line(verb="patch"), encoding="utf-8")
+
+    assert [call.verb for call in log.read()] == ["create", "update", "patch"]
+    assert log.read() == []
+
+
+def test_a_call_knows_its_times_and_the_version_of_its_answer() -> None:
+    call = audit.parse(
+        line(
+            requestReceivedTimestamp="2026-01-01T00:00:00.000001Z",
+            stageTimestamp="2026-01-01T00:00:00.000002Z",
+            responseObject={"metadata": {"resourceVersion": "7"}},
+        )
+    )
+    other = audit.parse(line())
+
+    assert call
+    assert other
+    assert call.received < call.completed
+    assert (call.version, other.version) == (7, 0)

@@ -218,6 +218,20 @@ def test_silent_clients_hold_no_thread(served: Served) -> None:
     assert served.process.poll() is None
 
 
+def test_clients_that_shook_hands_and_wait_hold_no_thread(served: Served) -> None:
+    """The API server opens connections to spare; four of them took all threads for 3 s each."""
+    with contextlib.ExitStack() as clients:
+        spares = [clients.enter_context(served.handshake()) for _ in range(12)]
+
+        answered = served.ask("POST", "/mutate/pod/early?timeout=1s", body(POD))[0]
+
+        assert answered == 200
+        for spare in spares:  # none was given up meanwhile
+            spare.settimeout(0)
+            with pytest.raises(ssl.SSLWantReadError):
+                spare.recv(1)
+
+
 def test_an_endless_or_huge_body_kills_nobody(served: Served) -> None:
     head = b"POST /mutate/pod HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 

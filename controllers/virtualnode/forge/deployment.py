@@ -179,7 +179,16 @@ def _probe(path: str, port: int, *, failures: int) -> Object:
     }
 
 
-def _shared_arguments(virtual_node: VirtualNode, home: Home) -> list[str]:
+def _shared_arguments(
+    virtual_node: VirtualNode, options: VkOptionsTemplate, home: Home
+) -> list[str]:
+    patch = virtual_node.offloading_patch
+    hidden = {
+        "labels": dict.fromkeys([*patch.labels_not_reflected, *options.labels_not_reflected]),
+        "annotations": dict.fromkeys(
+            [*patch.annotations_not_reflected, *options.annotations_not_reflected]
+        ),
+    }
     return [
         f"--foreign-cluster-id={virtual_node.cluster_id}",
         f"--nodename={virtual_node.name}",
@@ -187,6 +196,7 @@ def _shared_arguments(virtual_node: VirtualNode, home: Home) -> list[str]:
         f"--liqo-namespace={home.liqo_namespace}",
         f"--home-cluster-id={home.cluster_id}",
         f"--foreign-kubeconfig-secret-name={virtual_node.kubeconfig_secret}",
+        *(f"--{what}-not-reflected={','.join(names)}" for what, names in hidden.items() if names),
     ]
 
 
@@ -196,7 +206,7 @@ def _kubelet_arguments(
     check = virtual_node.disable_network_check
     unchecked = options.disable_network_check if check is None else check
     arguments = [
-        *_shared_arguments(virtual_node, home),
+        *_shared_arguments(virtual_node, options, home),
         "--node-ip=$(POD_IP)",
         f"--create-node={_bool(creates_node(virtual_node, options))}",
         f"--node-check-network={_bool(not unchecked)}",
@@ -214,8 +224,7 @@ def _kubelet_arguments(
 def _reflector_arguments(
     virtual_node: VirtualNode, options: VkOptionsTemplate, home: Home
 ) -> list[str]:
-    patch = virtual_node.offloading_patch
-    arguments = _shared_arguments(virtual_node, home)
+    arguments = _shared_arguments(virtual_node, options, home)
     if offered := virtual_node.load_balancer_classes:
         preferred = next((each for each in offered if each.is_default), offered[0])
         arguments += [
@@ -228,12 +237,6 @@ def _reflector_arguments(
         for kind in _REFLECTED
         if kind in options.reflectors and (policy := options.reflectors[kind].policy)
     ]
-    for flag, own, common in (
-        ("labels", patch.labels_not_reflected, options.labels_not_reflected),
-        ("annotations", patch.annotations_not_reflected, options.annotations_not_reflected),
-    ):
-        if hidden := dict.fromkeys([*own, *common]):
-            arguments.append(f"--{flag}-not-reflected={','.join(hidden)}")
     return _with_extra(arguments, options, REFLECTOR)
 
 

@@ -1,0 +1,114 @@
+"""``python -m bench [SUITE...]`` measures; ``python -m bench check`` guards against regressions."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from bench import arms, check, goals, limits, machine, observe, plots, report, show
+from bench.result import Run
+from bench.settings import Settings, parse
+from bench.stage import CONSUMER, PROVIDER, Stage
+from bench.suites import admission, burst, idle, memory, offload, reflection
+from kube import client
+from kube.errors import KubeError
+from sandbox import pair, progress
+from sandbox.clusters import Sandbox
+from sandbox.layout import Site
+
+_COMMANDS: Final[dict[str, Callable[[Sequence[str]], int]]] = {
+    "check": check.main,
+    "show": show.main,
+}
+_INTERRUPTED: Final = 130
+AGENT: Final = "bench-load"
+_SUITES: Final[dict[str, Callable[[Stage, Settings], Awaitable[None]]]] = {
+    "admission": admission.run,
+    "offload": offload.run,
+    "burst": burst.run,
+    "reflection": reflection.run,
+    "memory": memory.run,
+    "idle": idle.run,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, tell and keep it; return 0 if the run is valid, 130 when it was interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in _COMMANDS:
+        return _COMMANDS[words[0]](words[1:])
+    settings = parse(words)
+    try:
+        run = asyncio.run(_until_stopped(settings))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        sys.stderr.write("bench: interrupted; everything it made was removed\n")
+        return _INTERRUPTED
+    except (RuntimeError, KubeError) as error:
+        sys.stderr.write(f"bench: {told(error)}\n")
+        return 2
+    file = report.keep(run, settings.output)
+    plots.draw(run, settings.output)
+    report.show(run, file)
+    return 1 if run.violations else 0
+
+
+def told(error: BaseException) -> str:
+    """Return what went wrong first; what then went wrong with the cleanup is told behind it."""
+    first = error.__context__
+    if isinstance(first, RuntimeError | KubeError):
+        return f"{told(first)}; then: {error}"
+    return str(error)
+
+
+async def _until_stopped(settings: Settings) -> Run:
+    task = asyncio.create_task(_measure(settings))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await task
+
+
+async def _measure(settings: Settings) -> Run:
+    is_installing = settings.install and settings.has("ours")
+    await asyncio.to_thread(pair.ensure if is_installing else _up)
+    sandbox = Sandbox()
+    sites = {name: sandbox.site(name) for name in (CONSUMER, PROVIDER)}
+    with progress.step("measuring") as step, limits.raised(sites.values()):
+        async with _stage(sites, step.update) as stage:
+            versions, said = await machine.versions(stage), machine.settings(stage, settings)
+            run = Run(machine.describe(), versions, said, stage.blocks)
+            try:
+                async with arms.ready(stage, settings):
+                    for name in settings.suites:
+                        await _SUITES[name](stage, settings)
+            except BaseException:
+                report.keep(run, settings.output / "unfinished")
+                raise
+            said |= machine.afterwards(stage)
+            return replace(run, settings=said, goals=goals.judge(stage.blocks))
+
+
+def _up() -> None:
+    Sandbox().up((CONSUMER, PROVIDER))
+
+
+@contextlib.asynccontextmanager
+async def _stage(sites: dict[str, Site], say: Callable[[str], None]) -> AsyncIterator[Stage]:
+    kubeconfigs = {name: site.files.kubeconfig for name, site in sites.items()}
+    with tempfile.TemporaryDirectory(prefix="pyliqo-bench-") as folder:
+        async with (
+            client.connect(kubeconfigs[CONSUMER], user_agent=AGENT) as rome,
+            client.connect(kubeconfigs[PROVIDER], user_agent=AGENT) as milan,
+            observe.watching(Path(folder) / "seen", kubeconfigs) as observer,
+        ):
+            stage = Stage(rome, milan, sites, observer, say)
+            stage.others[observer.pid] = "observer"
+            yield stage
+
+
+if __name__ == "__main__":
+    sys.exit(main())

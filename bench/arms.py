@@ -1,0 +1,264 @@
+"""The arms: what each needs in the clusters, made before a run and taken away after it.
+
+All arms are there at once and idle until their block comes; each has namespaces of its own. The
+arms ``floor`` and ``ideal`` make shadows of a copied definition, which pyliqo does not know.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from apis import keys, naming
+from apis.objects import Key, Kind, Object, named
+from bench import children, floor, ideal, leftovers, load, waiting
+from bench.settings import Settings
+from bench.stage import CONSUMER, PROVIDER, Stage
+from kube import client
+from sandbox import components, peering, stepper
+from sandbox.layout import Site
+from sandbox.simulated import NodeKeeper
+
+CUSTOM_RESOURCE: Final = Kind(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions",
+    namespaced=False,
+)  # fmt: skip
+VIRTUAL_NODE: Final = "bench"
+CONST_LABEL: Final = "bench.pyliqo.io/const"
+NODES_AGENT: Final = "bench-nodes"
+_CONST: Final = Path(__file__).parent / "const"
+_SHADOW_POD: Final = children.ROOT / "manifests" / "10-crds" / "shadowpod.yaml"
+_SIMULATED_PART: Final = "simulated"
+_ONLY: Final = f"{load.TAINT}=true:NoSchedule"
+_REPLAYED: Final = f"{load.REPLAYED}=true:NoSchedule"
+_MARK: Final[Mapping[str, str]] = {load.PART: "true"}
+
+
+def local_namespace(arm: str) -> str:
+    """Return the namespace of an arm in rome."""
+    return f"bench-{arm}"
+
+
+def remote_namespace(arm: str) -> str:
+    """Return the namespace of an arm in milan."""
+    return naming.default_remote_namespace(local_namespace(arm), CONSUMER)
+
+
+def scheduling(arm: str) -> Object:
+    """Return what the spec of an arm's pods says about where they go."""
+    if arm == "vanilla":
+        simulated = stepper.taint(stepper.TAINT)["key"]
+        return {"nodeSelector": {"type": "simulated"}, "tolerations": load.tolerates(simulated)}
+    if arm == "ideal":
+        here = {keys.HOSTNAME: ideal.NODE}
+        return {"nodeSelector": here, "tolerations": load.tolerates(load.REPLAYED)}
+    return {"tolerations": load.tolerates(load.TAINT)} if arm == "ours" else {}
+
+
+@contextlib.asynccontextmanager
+async def ready(stage: Stage, settings: Settings) -> AsyncIterator[None]:
+    """Have every arm that ``settings`` names stand ready; leave nothing of them behind."""
+    await leftovers.sweep(stage.rome, stage.milan)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(leftovers.sweep, stage.rome, stage.milan)
+        await stack.enter_async_context(_simulated(stage.sites[PROVIDER]))
+        await _namespaces(stage)
+        await stack.enter_async_context(_nodes(stage))
+        if settings.has("floor") or settings.has("ideal"):
+            await stage.milan.create(CUSTOM_RESOURCE, _shadow_copy())
+        if settings.has("const"):
+            await stack.enter_async_context(const(stage))
+        if settings.has("ideal"):
+            await stack.enter_async_context(_ideal(stage))
+        if settings.has("ours"):
+            await ours(stage)
+        yield
+
+
+async def ours(stage: Stage) -> None:
+    """Offload the namespace of the arm ``ours`` to a virtual node of simulated nodes."""
+    await virtual_node(stage, VIRTUAL_NODE)
+    namespace = local_namespace("ours")
+    term = {"key": load.PART, "operator": "In", "values": ["true"]}
+    spec = {
+        "podOffloadingStrategy": "Remote",
+        "clusterSelector": {"nodeSelectorTerms": [{"matchExpressions": [term]}]},
+    }
+    key = Key(namespace, keys.OFFLOADING_NAME)
+    await stage.rome.create(
+        keys.NAMESPACE_OFFLOADING, named(keys.NAMESPACE_OFFLOADING, key, spec=spec)
+    )
+    await _until(
+        stage.rome, keys.NAMESPACE_OFFLOADING, key,
+        lambda found: found.get("status", {}).get("offloadingPhase") == "Ready",
+    )  # fmt: skip
+
+
+async def virtual_node(stage: Stage, name: str) -> None:
+    """Make a virtual node whose pods go to the simulated nodes of milan; wait for it."""
+    stage.say(f"waiting for the virtual node {name}")
+    simulated = stepper.taint(stepper.TAINT)["key"]
+    spec = {
+        "clusterID": PROVIDER,
+        "kubeconfigSecretRef": {"name": peering.KUBELET_SECRET.format(provider=PROVIDER)},
+        "resourceQuota": {"hard": {"cpu": "1000", "memory": "4Ti", "pods": "10000"}},
+        "labels": dict(_MARK),
+        "taints": [stepper.taint(_ONLY)],  # nobody else's pods go where no container runs
+        "offloadingPatch": {
+            "nodeSelector": {"type": "simulated"},
+            "tolerations": load.tolerates(simulated),
+        },
+    }
+    key = Key(naming.tenant_namespace(PROVIDER), name)
+    made = named(keys.VIRTUAL_NODE, key, metadata={"labels": dict(_MARK)}, spec=spec)
+    await stage.rome.create(keys.VIRTUAL_NODE, made)
+    await _until(stage.rome, keys.NODE, Key("", name), _is_ready)
+
+
+@contextlib.asynccontextmanager
+async def const(stage: Stage) -> AsyncIterator[None]:
+    """Run the webhook with the constant answer and register it for its namespace."""
+    stage.say("building the webhook with the constant answer")
+    binary = await _built()
+    host = stage.sites[CONSUMER].slot.gateway
+    async with children.running(str(binary), f"-address={host}") as process:
+        stage.others[process.pid] = "const"
+        url = f"https://{await children.line(process)}/"
+        lines = [await children.line(process)]
+        while "END" not in lines[-1]:
+            lines.append(await children.line(process))
+        configuration = _const_configuration(url, "\n".join(lines) + "\n")
+        await stage.rome.create(keys.MUTATING_WEBHOOKS, configuration)
+        try:
+            yield
+        finally:
+            await leftovers.remove(stage.rome, keys.MUTATING_WEBHOOKS, Key("", "bench-const"))
+            stage.others.pop(process.pid, None)
+
+
+@contextlib.asynccontextmanager
+async def _ideal(stage: Stage) -> AsyncIterator[None]:
+    files = [str(stage.sites[name].files.kubeconfig) for name in (CONSUMER, PROVIDER)]
+    places = [local_namespace("ideal"), remote_namespace("ideal")]
+    async with children.running(sys.executable, "-m", "bench.ideal", *files, *places) as process:
+        stage.others[process.pid] = "ideal"
+        await children.line(process)
+        yield
+        stage.others.pop(process.pid, None)
+
+
+@contextlib.asynccontextmanager
+async def _simulated(site: Site) -> AsyncIterator[None]:
+    part = components.Component(site, _SIMULATED_PART)
+    was_there = part.is_alive()
+    if not was_there:
+        components.simulate(site, 1)
+    try:
+        yield
+    finally:
+        if not was_there:
+            part.stop()
+
+
+@contextlib.asynccontextmanager
+async def _nodes(stage: Stage) -> AsyncIterator[None]:
+    """Keep the nodes to which ``floor`` and ``ideal`` bind pods; nothing steps their pods."""
+    async with (
+        client.connect(stage.sites[CONSUMER].files.kubeconfig, user_agent=NODES_AGENT) as rome,
+        client.connect(stage.sites[PROVIDER].files.kubeconfig, user_agent=NODES_AGENT) as milan,
+    ):
+        keepers = {cluster: NodeKeeper(cluster, [_REPLAYED]) for cluster in (rome, milan)}
+        wanted = [(rome, floor.NODE), (rome, ideal.NODE), (milan, floor.NODE)]
+        tasks = [asyncio.create_task(keepers[cluster].keep(name)) for cluster, name in wanted]
+        try:
+            for cluster, name in wanted:
+                await _until(cluster, keys.NODE, Key("", name), _is_ready)
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _namespaces(stage: Stage) -> None:
+    wanted = [
+        (stage.rome, local_namespace(arm)) for arm in ("bare", "const", "floor", "ideal", "ours")
+    ] + [
+        (stage.milan, remote_namespace(arm)) for arm in ("vanilla", "bare", "floor", "ideal")
+    ]  # fmt: skip
+    for cluster, name in wanted:
+        metadata = {"labels": _labels(name)}
+        await cluster.create(
+            keys.NAMESPACE, named(keys.NAMESPACE, Key("", name), metadata=metadata)
+        )
+    for cluster, name in wanted:
+        await _until(cluster, keys.SERVICE_ACCOUNT, Key(name, "default"), bool)
+
+
+def _labels(namespace: str) -> dict[str, str]:
+    """Return the labels of a namespace, by which every arm meets its own webhook or none."""
+    if namespace == local_namespace("ours"):
+        return dict(_MARK)
+    # As a namespace that another cluster fills: pyliqo's webhook does not look at its pods.
+    labels = {**_MARK, keys.REMOTE_CLUSTER_ID: "bench"}
+    return labels | ({CONST_LABEL: "true"} if namespace == local_namespace("const") else {})
+
+
+async def _built() -> Path:
+    """Return the webhook with the constant answer; Go's own cache makes it quick."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    binary = cache / "pyliqo" / "bench" / "const"
+    process = await asyncio.create_subprocess_exec(
+        "go", "build", "-o", str(binary), ".", cwd=_CONST, env={**os.environ, "CGO_ENABLED": "0"}
+    )
+    if await process.wait():
+        raise RuntimeError("the webhook with the constant answer could not be built")
+    return binary
+
+
+def _const_configuration(url: str, ca: str) -> Object:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+            "resources": ["pods"]}  # fmt: skip
+    webhook = {
+        "name": "const.bench.pyliqo.io",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "timeoutSeconds": 10,
+        "clientConfig": {"url": url, "caBundle": load.told(keys.SECRET, ca)},
+        "namespaceSelector": {"matchLabels": {CONST_LABEL: "true"}},
+        "rules": [rule],
+    }
+    key = Key("", "bench-const")
+    metadata = {"labels": dict(_MARK)}
+    return named(keys.MUTATING_WEBHOOKS, key, metadata=metadata, webhooks=[webhook])
+
+
+def _shadow_copy() -> Object:
+    """Return the ShadowPod's definition in a group that nobody knows."""
+    made: Object = yaml.safe_load(_SHADOW_POD.read_text(encoding="utf-8"))
+    group = floor.SHADOW.group
+    made["metadata"] = {"name": f"{floor.SHADOW.plural}.{group}", "labels": dict(_MARK)}
+    made["spec"]["group"] = group
+    for name in ("shortNames", "categories"):
+        made["spec"]["names"].pop(name, None)
+    return made
+
+
+def _is_ready(node: Object) -> bool:
+    conditions: list[dict[str, Any]] = node.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+async def _until(
+    cluster: client.ClusterClient, kind: Kind, key: Key, holds: Callable[[Object], bool]
+) -> None:
+    await waiting.until(
+        lambda: cluster.get_live(kind, key),
+        lambda found: found is not None and holds(found),
+        what=f"{kind} {key} ready",
+    )

@@ -1,0 +1,3 @@
+module pyliqo.io/bench/const
+
+go 1.25.0

@@ -1,0 +1,274 @@
+"""The table of goals: what each row found, and whether it was met in all repetitions; pure."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bench import counters, figures, result
+from bench.figures import Line, Spread
+from bench.result import Block, Goal, Request
+from bench.suites import admission, burst, idle, memory, offload, reflection
+
+BURST: Final = 1000
+"""Pods of the burst that rows 4, 5 and 9 speak of; without it the largest one is shown."""
+_LARGE: Final = 5000
+_MS: Final = 1000.0
+_KIB: Final = 1024.0
+_MEDIAN, _LATE = 50, 99
+_EVENTS: Final = "events"
+Blocks = Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A figure that a goal is judged by, with what it is called in."""
+
+    spread: Spread
+    unit: str = ""
+
+    def __str__(self) -> str:
+        low, high = _short(self.spread.low), _short(self.spread.high)
+        return f"{_short(self.spread.median)}{self.unit} ({low} to {high})"
+
+
+def judge(blocks: Blocks) -> list[Goal]:
+    """Return every row that this command judges, run or not."""
+    size = _burst_size(blocks)
+    return [
+        *_admission(blocks), *_latency(blocks), *_burst(blocks, size), *_economy(blocks, size),
+        *_status(blocks), *_reflection(blocks), *_memory(blocks), *_cpu(blocks, size),
+    ]  # fmt: skip
+
+
+def costs(blocks: Blocks, arm: str) -> dict[str, Line | None]:
+    """Return what a pod costs in a burst of ``arm``, fitted over the sizes."""
+    of_arm = result.chosen(blocks, burst.SUITE, arm)
+    costs_of: dict[str, Callable[[Block], float]] = {
+        "CPU-seconds of the servers": _servers_s,
+        "CPU-seconds of our processes": _ours_s,
+        "bytes between the clusters": lambda block: sum(
+            count for name, count in block.wire.items() if name.endswith("/uplink")
+        ),
+        "requests": lambda block: sum(request.count for request in block.requests),
+        "requests of ours": lambda block: sum(one.count for one in _our_requests(block)),
+    }
+    return {
+        name: figures.fit([(block.size, cost(block)) for block in of_arm])
+        for name, cost in costs_of.items()
+    }
+
+
+def writes(block: Block, *, with_events: bool = True) -> int:
+    """Return the writes of our processes in a block; leases are no part of any pod's cost."""
+    return sum(
+        one.count
+        for one in _our_requests(block)
+        if counters.is_write(one)
+        and one.resource not in {"leases", "nodes/status"}
+        and (with_events or one.resource != _EVENTS)
+    )
+
+
+def _admission(blocks: Blocks) -> list[Goal]:
+    paired = result.chosen(blocks, admission.SUITE, admission.PAIRED)
+    both = [block for block in paired if {"bare", "const", "ours"} <= block.times.keys()]
+    added = [_added(block, "ours") / max(_added(block, "const"), 1e-6) for block in both]
+    means = [
+        block.figures["histogram_ms_ours"] / block.figures["histogram_ms_const"]
+        for block in paired
+        if {"histogram_ms_ours", "histogram_ms_const"} <= block.figures.keys()
+    ]
+    loaded = result.chosen(blocks, admission.LOAD, "ours")
+    rates = _ratios(
+        loaded, result.chosen(blocks, admission.LOAD, "const"),
+        lambda block: block.figures["creates_per_s"],
+    )  # fmt: skip
+    cpu = [_ours_s(block) / block.figures["creates"] * _MS for block in loaded]
+    reviews = [
+        block.figures["reviews"] / max(block.cpu_s.get("webhook", 0.0), 1e-3)
+        for block in result.chosen(blocks, admission.REVIEWS, "ours", admission.REVIEW_BYTES[0])
+    ]
+    return [
+        _most(1, "added P50 of a pod create, over const", 1.6, added, "x"),
+        _most(1, "mean of the API server's webhook histogram, over const", 1.6, means, "x"),
+        _least(1, "creates/s at 32 clients, over const", 0.85, rates, "x"),
+        _most(1, "CPU of our processes a create", 1.2, cpu, " ms"),
+        _least(2, "reviews of 5 kB per CPU-second of the webhook", 2500, reviews),
+    ]
+
+
+def _latency(blocks: Blocks) -> list[Goal]:
+    ours = _timed(blocks, offload.SUITE, "ours", "offload")
+    ideal = _timed(blocks, offload.SUITE, "ideal", "offload")
+    ratios = _ratios(ours, ideal, _time("offload", _MEDIAN))
+    late = [_time("offload", _LATE)(block) for block in ours]
+    return [
+        _most(3, "offload latency P50, over ideal", 1.4, ratios, "x"),
+        _most(3, "offload latency P99", 40, late, " ms"),
+    ]
+
+
+def _burst(blocks: Blocks, size: int) -> list[Goal]:
+    def ratios(of: int) -> list[float]:
+        return _ratios(
+            result.chosen(blocks, burst.SUITE, "ours", of),
+            result.chosen(blocks, burst.SUITE, "ideal", of),
+            lambda block: block.figures["burst_s"],
+        )
+
+    return [
+        _most(4, f"burst of {size} pods, over ideal", 1.3, ratios(size), "x"),
+        _most(4, f"burst of {_LARGE} pods, over ideal", 1.4, ratios(_LARGE), "x"),
+    ]
+
+
+def _economy(blocks: Blocks, size: int) -> list[Goal]:
+    made = result.chosen(blocks, burst.SUITE, "ours", size)
+    deleted = result.chosen(blocks, burst.DELETION, "ours", size)
+    resting = result.chosen(blocks, idle.SUITE, idle.ARM)
+    ours = [block for block in blocks if block.arm == "ours"]
+    return [
+        _most(5, "writes of ours a pod up to Running, Events included", 5,
+              [writes(block) / block.size for block in made]),
+        _most(5, "writes of ours to delete a pod", 2.1,
+              [writes(block) / block.size for block in deleted]),
+        _most(5, "writes that change nothing", 0, [float(len(block.no_ops)) for block in ours]),
+        _most(5, "LISTs in steady state", 0, [float(_lists(block)) for block in resting]),
+    ]  # fmt: skip
+
+
+def _status(blocks: Blocks) -> list[Goal]:
+    ours = _timed(blocks, offload.STATUS, "ours", "return")
+    ideal = _timed(blocks, offload.STATUS, "ideal", "return")
+    ratios = _ratios(ours, ideal, _time("return", _MEDIAN))
+    loaded = _timed(blocks, offload.STATUS_LOAD, "ours", "return")
+    return [
+        _most(6, "status return P50, over ideal", 1.5, ratios, "x"),
+        _most(6, "status return P99", 40, [_time("return", _LATE)(block) for block in ours], " ms"),
+        _most(6, f"status return P99 at {offload.PER_S} changes/s", 300,
+              [_time("return", _LATE)(block) for block in loaded], " ms"),
+    ]  # fmt: skip
+
+
+def _reflection(blocks: Blocks) -> list[Goal]:
+    ours = _timed(blocks, reflection.SUITE, "ours", "create")
+    bare = _timed(blocks, reflection.SUITE, "bare", "create")
+    over = [
+        _time(verb, _LATE)(mine) - 2 * _time(f"{verb}-write", _LATE)(theirs)
+        for mine, theirs in _pairs(ours, bare)
+        for verb in ("create", "update", "delete")
+    ]
+    bulk = result.chosen(blocks, reflection.BULK, "ours")
+    ratios = _ratios(
+        bulk, result.chosen(blocks, reflection.BULK, "bare"), lambda block: block.figures["bulk_s"]
+    )
+    drifts = [block.times["drift"][_LATE] for block in ours if "drift" in block.times]
+    each = [writes(block) / block.size for block in bulk]
+    return [
+        _most(7, "reflection P99 beyond twice a bare remote write", 10, over, " ms"),
+        _most(7, "many objects at once, over bare creates", 1.3, ratios, "x"),
+        _most(7, "repair of drift P99", _MS, drifts, " ms"),
+        _most(7, "writes of ours a reflected object", 1, each),
+    ]
+
+
+def _memory(blocks: Blocks) -> list[Goal]:
+    of_suite = result.chosen(blocks, memory.SUITE, memory.ARM)
+    resting = [block.figures["pss_mib"] for block in of_suite if block.size == 0]
+    line = figures.fit([(block.size, block.figures["pss_mib"]) for block in of_suite])
+    slopes = [line.slope * _KIB] if line else []
+    growth = [
+        block.figures["growth_percent"]
+        for block in result.chosen(blocks, memory.SOAK, memory.ARM)
+        if "growth_percent" in block.figures
+    ]
+    return [
+        _most(8, "PSS of all our processes at rest", 160, resting, " MiB"),
+        _most(8, "PSS a pod", 8, slopes, " KiB"),
+        _most(8, "growth in a soak after the first 10 %", 2, growth, " %"),
+    ]
+
+
+def _cpu(blocks: Blocks, size: int) -> list[Goal]:
+    ours = result.chosen(blocks, burst.SUITE, "ours", size)
+    servers = _ratios(ours, result.chosen(blocks, burst.SUITE, "ideal", size), _servers_s)
+    resting = result.chosen(blocks, idle.SUITE, idle.ARM)
+    core = [_ours_s(block) / block.seconds * 100 for block in resting]
+    rate = [
+        sum(one.count for one in _our_requests(block))
+        / block.seconds
+        / max(block.figures.get("virtual_nodes", 1.0), 1.0)
+        for block in resting
+    ]
+    per_thousand = [_ours_s(block) * BURST / block.size for block in ours]
+    return [
+        _most(9, "CPU of our processes per 1,000 pods", 13, per_thousand, " s"),
+        _most(9, "CPU of API servers and etcds, over ideal", 1.4, servers, "x"),
+        _most(9, "CPU of our processes at rest", 1, core, " % of a core"),
+        _most(9, "requests of ours at rest a virtual node", 1, rate, "/s"),
+    ]
+
+
+def _most(row: int, goal: str, limit: float, values: Sequence[float], unit: str = "") -> Goal:
+    target = f"<= {_short(limit)}{unit}"
+    if not values:
+        return Goal(row, goal, target)
+    found = figures.spread(values)
+    return Goal(row, goal, target, str(Found(found, unit)), found.high <= limit)
+
+
+def _least(row: int, goal: str, limit: float, values: Sequence[float], unit: str = "") -> Goal:
+    target = f">= {_short(limit)}{unit}"
+    if not values:
+        return Goal(row, goal, target)
+    found = figures.spread(values)
+    return Goal(row, goal, target, str(Found(found, unit)), found.low >= limit)
+
+
+def _ratios(
+    ours: Iterable[Block], theirs: Iterable[Block], of: Callable[[Block], float]
+) -> list[float]:
+    """Return the ratio in each repetition that both have."""
+    return [of(mine) / other for mine, its in _pairs(ours, theirs) if (other := of(its))]
+
+
+def _pairs(ours: Iterable[Block], theirs: Iterable[Block]) -> list[tuple[Block, Block]]:
+    other = {block.repetition: block for block in theirs}
+    return [(mine, other[mine.repetition]) for mine in ours if mine.repetition in other]
+
+
+def _timed(blocks: Blocks, suite: str, arm: str, name: str) -> list[Block]:
+    return [block for block in result.chosen(blocks, suite, arm) if block.times.get(name)]
+
+
+def _time(name: str, percent: int) -> Callable[[Block], float]:
+    return lambda block: figures.at(block.times.get(name, []), percent)
+
+
+def _added(block: Block, arm: str) -> float:
+    return block.times[arm][_MEDIAN] - block.times["bare"][_MEDIAN]
+
+
+def _lists(block: Block) -> int:
+    return sum(one.count for one in _our_requests(block) if one.verb == "list")
+
+
+def _our_requests(block: Block) -> list[Request]:
+    return [one for one in block.requests if counters.is_ours(one.agent)]
+
+
+def _servers_s(block: Block) -> float:
+    return sum(block.cpu_s.get(name, 0.0) for name in counters.SERVERS)
+
+
+def _ours_s(block: Block) -> float:
+    return sum(block.cpu_s.get(name, 0.0) for name in counters.OURS)
+
+
+def _burst_size(blocks: Blocks) -> int:
+    sizes = result.sizes(blocks, burst.SUITE, "ours")
+    return BURST if BURST in sizes or not sizes else max(sizes)
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < _MS else f"{value:,.0f}"

@@ -1,0 +1,77 @@
+"""Takes away all that a run made, also one that was killed: everything carries one label."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+from apis import keys, naming
+from apis.objects import Key, Kind
+from bench import load, waiting
+from bench.stage import PROVIDER
+from kube import errors
+from kube.client import ClusterClient
+from kube.cluster import Selection
+from kube.slim import Partial
+
+_CUSTOM_RESOURCE: Final = Kind(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions",
+    namespaced=False,
+)  # fmt: skip
+_SIMULATED: Final = "type=simulated"
+
+
+async def sweep(rome: ClusterClient, milan: ClusterClient) -> None:
+    """Remove every leftover from both clusters, the inner before the outer."""
+    marked = load.PART
+    await _all(rome, Selection(keys.MUTATING_WEBHOOKS, Partial, labels=marked))
+    for namespace in await _names(rome, Selection(keys.NAMESPACE, Partial, labels=marked)):
+        await _unoffload(rome, namespace.name)
+    tenant = naming.tenant_namespace(PROVIDER)
+    with contextlib.suppress(errors.NotFoundError):
+        await _all(rome, Selection(keys.VIRTUAL_NODE, Partial, tenant, labels=marked))
+    await asyncio.gather(
+        *(
+            _all(cluster, Selection(keys.NAMESPACE, Partial, labels=marked))
+            for cluster in (rome, milan)
+        )
+    )
+    await _all(milan, Selection(_CUSTOM_RESOURCE, Partial, labels=marked))
+    for cluster in (rome, milan):
+        await _all(cluster, Selection(keys.NODE, Partial, labels=_SIMULATED))
+
+
+async def remove(cluster: ClusterClient, kind: Kind, key: Key) -> None:
+    """Delete what is there under ``key``, if anything."""
+    found = await cluster.get_live(kind, key)
+    if found:
+        await cluster.delete(kind, key, uid=found["metadata"]["uid"])
+
+
+async def gone(cluster: ClusterClient, kind: Kind, key: Key) -> None:
+    """Return once nothing is under ``key``.
+
+    Raises:
+        RuntimeError: it stays.
+    """
+    await waiting.until(
+        lambda: cluster.get_live(kind, key), lambda found: found is None, what=f"{kind} {key} gone"
+    )
+
+
+async def _unoffload(rome: ClusterClient, namespace: str) -> None:
+    key = Key(namespace, keys.OFFLOADING_NAME)
+    with contextlib.suppress(errors.NotFoundError):
+        await remove(rome, keys.NAMESPACE_OFFLOADING, key)
+        await gone(rome, keys.NAMESPACE_OFFLOADING, key)
+
+
+async def _all(cluster: ClusterClient, selection: Selection[Partial]) -> None:
+    found = await _names(cluster, selection)
+    for key in found:
+        await remove(cluster, selection.kind, key)
+    for key in found:
+        await gone(cluster, selection.kind, key)
+
+
+async def _names(cluster: ClusterClient, selection: Selection[Partial]) -> list[Key]:
+    return list((await cluster.list(selection)).items)

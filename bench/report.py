@@ -1,0 +1,154 @@
+"""What a run found, told: tables on the terminal, JSON in a file."""
+
+import datetime as dt
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import counters, goals, result
+from bench.figures import Spread
+from bench.result import Block, Goal, Run
+from bench.suites import admission, burst, memory, offload, reflection
+
+NOT_RUN: Final = "not run"
+_WIDTH: Final = 140
+_FILE: Final = "%Y-%m-%dT%H-%M-%S"
+_MARKS: Final = {True: "[green]met[/]", False: "[red]not met[/]", None: f"[dim]{NOT_RUN}[/]"}
+
+
+def keep(run: Run, folder: Path) -> Path:
+    """Write the run as JSON into ``folder`` and return the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = dt.datetime.now(dt.UTC).strftime(_FILE)  # names a file
+    file = folder / f"{stamp}.json"
+    file.write_bytes(result.dump(run))
+    return file
+
+
+def show(run: Run, file: Path, console: Console | None = None) -> None:
+    """Print tables of arms, of costs over size and of goals."""
+    out = console or Console(width=None if sys.stdout.isatty() else _WIDTH)
+    for table in [*tables(run.blocks), cost_table(run.blocks), goal_table(run.goals)]:
+        if table.row_count:
+            out.print(table)
+    out.print(f"The whole result: {file}", highlight=False)
+    for violation in run.violations:
+        out.print(f"[red]void:[/] {violation}", highlight=False)
+
+
+def tables(blocks: Sequence[Block]) -> Iterable[Table]:
+    """Yield a table for each suite that compares arms."""
+    yield _arms(blocks, "Pod creates, 32 clients", admission.LOAD, {
+        "creates/s": lambda of: _figure(of, "creates_per_s"),
+        "P50 ms": lambda of: _time(of, "create", 50),
+        "P99 ms": lambda of: _time(of, "create", 99),
+        "CPU ours s": lambda of: _cpu(of, *counters.OURS),
+    })  # fmt: skip
+    yield _arms(blocks, "Admission reviews replayed", admission.REVIEWS, {
+        "reviews/s": lambda of: _figure(of, "reviews_per_s"),
+        "P50 ms": lambda of: _time(of, "review", 50),
+        "P99 ms": lambda of: _time(of, "review", 99),
+    })  # fmt: skip
+    yield _arms(blocks, "One pod after another", offload.SUITE, {
+        "offload P50 ms": lambda of: _time(of, "offload", 50),
+        "P99 ms": lambda of: _time(of, "offload", 99),
+        "ready P50 ms": lambda of: _time(of, "ready", 50),
+    })  # fmt: skip
+    for title, suite in (("Status return", offload.STATUS),
+                         (f"Status return at {offload.PER_S}/s", offload.STATUS_LOAD)):  # fmt: skip
+        yield _arms(blocks, title, suite, {
+            "P50 ms": lambda of: _time(of, "return", 50),
+            "P99 ms": lambda of: _time(of, "return", 99),
+        })  # fmt: skip
+    for title, suite in (("Burst up to all pods Ready", burst.SUITE),
+                         ("Deletion of the burst", burst.DELETION)):  # fmt: skip
+        yield _arms(blocks, title, suite, {
+            "seconds": lambda of: _figure(of, "burst_s"),
+            "pods/s": lambda of: _figure(of, "pods_per_s"),
+            "our writes a pod": lambda of: _each(of, lambda b: goals.writes(b) / b.size),
+            "requests a pod": lambda of: _each(of, _requests_a_pod),
+            "CPU servers s": lambda of: _cpu(of, *counters.SERVERS),
+            "CPU ours s": lambda of: _cpu(of, *counters.OURS),
+        })  # fmt: skip
+    yield _arms(blocks, "Objects one by one", reflection.SUITE, {
+        "create P50 ms": lambda of: _time(of, "create", 50),
+        "update P50 ms": lambda of: _time(of, "update", 50),
+        "delete P50 ms": lambda of: _time(of, "delete", 50),
+        "create P99 ms": lambda of: _time(of, "create", 99),
+        "drift P99 ms": lambda of: _time(of, "drift", 99),
+    })  # fmt: skip
+    yield _arms(blocks, "Many objects at once", reflection.BULK, {
+        "seconds": lambda of: _figure(of, "bulk_s"),
+        "our writes each": lambda of: _each(of, lambda b: goals.writes(b) / b.size),
+    })  # fmt: skip
+    yield _arms(blocks, "Memory of our processes", memory.SUITE, {
+        "MiB": lambda of: _figure(of, "pss_mib"), "peak": lambda of: _figure(of, "pss_peak_mib")
+    })  # fmt: skip
+
+
+def cost_table(blocks: Sequence[Block]) -> Table:
+    """Return what a burst costs, fitted over its sizes."""
+    table = Table("arm", "cost", "fixed", "for each pod", title="Cost over size")
+    for arm in burst.ARMS:
+        for name, line in goals.costs(blocks, arm).items():
+            if line is not None and (line.fixed or line.slope):
+                table.add_row(arm, name, f"{line.fixed:,.1f}", f"{line.slope:,.4g}")
+    return table
+
+
+def goal_table(found: Sequence[Goal]) -> Table:
+    """Return the rows of the goals."""
+    table = Table("row", "goal", "to reach", "found (lowest to highest)", "", title="Goals")
+    for goal in found:
+        value = "" if goal.is_met is None else goal.value
+        table.add_row(str(goal.row), goal.goal, goal.target, value, _MARKS[goal.is_met])
+    table.add_row("", "comparisons with Liqo", "", "", f"[dim]{NOT_RUN}[/]")
+    return table
+
+
+_Cell = Callable[[list[Block]], str]
+
+
+def _arms(blocks: Sequence[Block], title: str, suite: str, columns: dict[str, _Cell]) -> Table:
+    table = Table("arm", "size", *columns, title=title)
+    arms = dict.fromkeys(block.arm for block in blocks if block.suite == suite)
+    for arm in arms:
+        for size in result.sizes(blocks, suite, arm):
+            of = result.chosen(blocks, suite, arm, size)
+            table.add_row(arm, f"{size:,}", *(cell(of) for cell in columns.values()))
+    return table
+
+
+def _figure(of: list[Block], name: str) -> str:
+    return _told(result.figure(of, name))
+
+
+def _time(of: list[Block], name: str, percent: int) -> str:
+    return _told(result.time(of, name, percent))
+
+
+def _cpu(of: list[Block], *components: str) -> str:
+    return _told(result.cpu(of, *components))
+
+
+def _each(of: list[Block], value: Callable[[Block], float]) -> str:
+    return _told(Spread(*_sorted3([value(block) for block in of])))
+
+
+def _sorted3(values: list[float]) -> tuple[float, float, float]:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2], ordered[0], ordered[-1]
+
+
+def _requests_a_pod(block: Block) -> float:
+    return sum(one.count for one in block.requests) / block.size
+
+
+def _told(spread: Spread | None) -> str:
+    if spread is None:
+        return "-"
+    return f"{spread.median:,.2f} [dim]{spread.low:,.2f}-{spread.high:,.2f}[/]"

@@ -1,0 +1,104 @@
+"""What the command line asks for: suites, arms, sizes; and the defaults that take half an hour."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+SUITES: Final = ("admission", "offload", "burst", "reflection", "memory", "idle")
+ARMS: Final = ("vanilla", "bare", "const", "floor", "ideal", "ours")
+LIQO_VARIABLE: Final = "PYLIQO_BENCH_LIQO_BIN"
+BLOCK_S: Final = 60.0
+"""The longest that a block of load for a fixed time lasts."""
+_REPETITIONS: Final = 5
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run."""
+
+    suites: tuple[str, ...] = SUITES
+    arms: tuple[str, ...] = ARMS
+    sizes: tuple[int, ...] = (100, 1000)
+    repetitions: int = _REPETITIONS
+    virtual_nodes: tuple[int, ...] = (1,)
+    soak_min: float = 0.0
+    output: Path = Path("bench/results")
+    creates: int = 60
+    """Pods of a block in which one follows another."""
+    load_s: float = 15.0
+    """Length of a block of steady load."""
+    rest_s: float = 60.0
+    """How long an idle system is watched."""
+    objects: int = 100
+    """ConfigMaps, and as many Secrets, of a block of reflection; a fifth as many Services."""
+
+    install: bool = True
+    """Whether the arm ``ours`` is this tree, installed anew where it changed."""
+
+    def has(self, arm: str) -> bool:
+        """Whether ``arm`` is to be run."""
+        return arm in self.arms
+
+
+QUICK: Final = Settings(
+    sizes=(20, 50), repetitions=2, creates=15, load_s=4.0, rest_s=15.0, objects=20
+)
+
+
+def parse(argv: Sequence[str] | None) -> Settings:
+    """Return what ``argv`` asks for; what it leaves out is as usual, or as in a quick run."""
+    given = _parser().parse_args(argv)
+    base = QUICK if given.quick else Settings()
+    said = {
+        name: value
+        for name, value in vars(given).items()
+        if name != "quick" and value is not None and value != []
+    }
+    if "suites" in said:
+        said["suites"] = tuple(name for name in SUITES if name in said["suites"])
+    return replace(base, **said)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure pyliqo on two clusters of this machine. "
+        "`python -m bench check` compares counts with bench/expectations.json instead.",
+    )
+    parser.add_argument("suites", nargs="*", choices=[*SUITES, []], metavar="SUITE",
+                        help=f"of {', '.join(SUITES)} (default: all)")  # fmt: skip
+    parser.add_argument("--arms", type=_words, help=f"of {','.join(ARMS)} (default: all)")
+    parser.add_argument("--sizes", type=_numbers, help="pods of a burst (default: 100,1000)")
+    parser.add_argument("--repetitions", type=int, help=f"default: {_REPETITIONS}")
+    parser.add_argument("--virtual-nodes", type=_numbers, help="of the suite idle (default: 1)")
+    parser.add_argument("--soak", dest="soak_min", type=float, metavar="MINUTES",
+                        help="churn at the end of the suite memory (default: none)")  # fmt: skip
+    parser.add_argument("--load-seconds", dest="load_s", type=_seconds, metavar="SECONDS",
+                        help="a block of steady load (default: 15)")  # fmt: skip
+    parser.add_argument("--objects", type=int, help="ConfigMaps of a block (default: 100)")
+    parser.add_argument("--output", type=Path, help="folder of JSON and plots")
+    parser.add_argument("--no-install", dest="install", action="store_false", default=None,
+                        help="measure the pyliqo that is installed, not this tree's")  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="a few minutes: small and few blocks")
+    return parser
+
+
+def _words(text: str) -> tuple[str, ...]:
+    wanted = text.split(",")
+    unknown = [word for word in wanted if word not in ARMS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no arm is called {', '.join(unknown)}")
+    return tuple(arm for arm in ARMS if arm in wanted)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(sorted({int(word) for word in text.split(",")}))
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= BLOCK_S:
+        raise argparse.ArgumentTypeError(f"a block lasts between 0 and {BLOCK_S:.0f} s")
+    return seconds

@@ -1,0 +1,156 @@
+"""What our processes keep in memory: at rest, over the number of pods, over a long time."""
+
+import asyncio
+import secrets
+import statistics
+from collections.abc import Mapping, Sequence
+from functools import partial
+from time import monotonic
+from typing import Final
+
+from apis import keys, naming
+from apis.objects import Key, Object
+from bench import arms, checks, counters, figures, leftovers, load, waiting
+from bench.observe import Story
+from bench.settings import Settings
+from bench.stage import PROVIDER, Draft, Stage
+from bench.suites.burst import Place
+from kube.client import ClusterClient
+from kube.cluster import Selection
+
+SUITE: Final = "memory"
+SOAK: Final = "soak"
+ARM: Final = "ours"
+CHURNED: Final = 50
+"""Pods that come and go at once in a soak."""
+_SAMPLE_S: Final = 1.0
+_LEVEL_S: Final = 10.0
+_SAMPLES_TO_JUDGE: Final = 100
+
+
+async def run(stage: Stage, settings: Settings) -> None:
+    """Look at our memory without load, with each number of pods, and during a soak."""
+    if not settings.has(ARM):
+        return
+    await _restart(stage)
+    await _level(stage, 0, settings.rest_s)
+    for size in settings.sizes:
+        await _with_pods(stage, size)
+    if settings.soak_min:
+        await _soak(stage, settings.soak_min * 60)
+
+
+async def _restart(stage: Stage) -> None:
+    """Start every process of ours anew: one that had many pods before keeps the room for them."""
+    stage.say("starting all processes of pyliqo anew")
+    homes = [
+        (stage.rome, keys.LIQO_NAMESPACE),
+        (stage.rome, naming.tenant_namespace(PROVIDER)),
+        (stage.milan, keys.LIQO_NAMESPACE),
+    ]
+    for cluster, namespace in homes:
+        pods = await _pods(cluster, namespace)
+        for key in pods:
+            await leftovers.remove(cluster, keys.POD, key)
+        await waiting.until(
+            partial(_pods, cluster, namespace), partial(_replaced, pods),
+            what=f"new pods in {namespace}",
+        )  # fmt: skip
+
+
+async def _pods(cluster: ClusterClient, namespace: str) -> dict[Key, Object]:
+    return (await cluster.list(Selection(keys.POD, dict, namespace))).items
+
+
+def _replaced(before: Mapping[Key, Object], now: Mapping[Key, Object]) -> bool:
+    """Whether as many pods are ready as there were, and none of those is left; pure."""
+    are_ready = all(
+        any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        for pod in now.values()
+        for conditions in [pod.get("status", {}).get("conditions", [])]
+    )
+    return are_ready and len(now) == len(before) and not before.keys() & now.keys()
+
+
+async def _level(stage: Stage, size: int, seconds: float) -> None:
+    async with stage.block(SUITE, ARM, 0, size) as draft:
+        samples = await sampled(stage, seconds)
+        _note(draft, samples)
+
+
+async def _with_pods(stage: Stage, size: int) -> None:
+    place = Place.of(ARM)
+    key = Key(place.namespace, f"memory-{secrets.token_hex(2)}")
+    stage.observer.story.forget()
+    try:
+        await stage.rome.create(
+            keys.DEPLOYMENT, load.deployment(*key, size, **arms.scheduling(ARM))
+        )
+        await stage.observer.until(
+            lambda story: _ready(story, place) >= size, what=f"{size} pods", within_s=600
+        )
+        await _level(stage, size, _LEVEL_S)
+    finally:
+        await leftovers.remove(stage.rome, keys.DEPLOYMENT, key)
+        await _emptied(stage, place)
+
+
+async def _soak(stage: Stage, seconds: float) -> None:
+    """Create and delete pods all the time; judge the growth after the first tenth."""
+    place = Place.of(ARM)
+    async with stage.block(SOAK, ARM, 0, CHURNED) as draft:
+        churn = asyncio.create_task(_churn(stage, place))
+        try:
+            samples = await sampled(stage, seconds)
+        finally:
+            churn.cancel()
+            rounds = (await asyncio.gather(churn, return_exceptions=True))[0]
+        if isinstance(rounds, Exception):
+            raise rounds
+        _note(draft, samples)
+        if len(samples) >= _SAMPLES_TO_JUDGE:
+            draft.figures["growth_percent"] = figures.growth(samples) * 100
+    await _emptied(stage, place)
+
+
+async def _churn(stage: Stage, place: Place) -> None:
+    while True:
+        key = Key(place.namespace, f"soak-{secrets.token_hex(2)}")
+        stage.observer.story.forget()
+        try:
+            await stage.rome.create(
+                keys.DEPLOYMENT, load.deployment(*key, CHURNED, **arms.scheduling(ARM))
+            )
+            await stage.observer.until(
+                lambda story: _ready(story, place) >= CHURNED, what=f"{CHURNED} pods"
+            )
+        finally:
+            await leftovers.remove(stage.rome, keys.DEPLOYMENT, key)
+        await _emptied(stage, place)
+
+
+async def _emptied(stage: Stage, place: Place) -> None:
+    await stage.observer.until(
+        lambda story: not checks.gone(place.local(story), place.remote(story)),
+        what="all pods gone", within_s=600,
+    )  # fmt: skip
+
+
+def _ready(story: Story, place: Place) -> int:
+    return sum(life.ready is not None and life.gone is None for life in place.local(story).values())
+
+
+async def sampled(stage: Stage, seconds: float) -> list[float]:
+    """Return the PSS of all our processes together, in MiB, once a second."""
+    samples = []
+    end = monotonic() + seconds
+    while monotonic() < end:
+        ours = counters.ours(stage.components())
+        samples.append(sum(counters.pss_mib(ours).values()))
+        await asyncio.sleep(_SAMPLE_S)
+    return samples
+
+
+def _note(draft: Draft, samples: Sequence[float]) -> None:
+    draft.figures["pss_mib"] = statistics.median(samples)
+    draft.figures["pss_peak_mib"] = max(samples)
