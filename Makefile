@@ -16,7 +16,7 @@ check: .venv/ready  ## What a commit must pass: format, lint, types, layers, fas
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -m "not cluster and not journey"
+	$(BIN)/pytest -q -n 2 -m "not cluster and not journey"
 
 test: .venv/ready  ## All tests, those on real clusters included
 	$(PY) -m sandbox prepare
