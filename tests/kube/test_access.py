@@ -179,7 +179,7 @@ async def test_the_server_is_always_verified(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(
     os.path.exists(incluster_config.SERVICE_TOKEN_FILENAME),  # noqa: PTH110  # one look
-    reason="runs in a pod",
+    reason="needs a machine without the service-account token that a pod has",
 )
 async def test_outside_a_pod_there_is_no_identity_of_one() -> None:
     with pytest.raises(errors.UnauthorizedError, match="identity of a pod"):
