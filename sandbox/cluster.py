@@ -107,7 +107,7 @@ def _is_made(site: Site) -> bool:
 
 def _make(site: Site, now: dt.datetime) -> None:
     for folder in (site.run, site.disk):
-        folder.mkdir(parents=True, exist_ok=True)
+        registry.make_folder(folder)
     authorities = credentials.create(site.files, site.listening, name=site.slot.cluster, now=now)
     credentials.create_components(site, authorities)
     _marker(site).write_text(json.dumps(asdict(site.slot)))
@@ -119,7 +119,7 @@ def _marker(site: Site) -> Path:
 
 def _start_components(site: Site, images: tuple[Image, ...], say: Callable[[str], None]) -> None:
     for folder in (site.run, site.disk):
-        folder.mkdir(parents=True, exist_ok=True)
+        registry.make_folder(folder)
     components.configure(site, PAUSE)
     all_of_it = components.of(site)
     say("API server")

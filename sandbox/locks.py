@@ -45,8 +45,9 @@ def _take(path: Path, *, wait: bool, what: str) -> int:
 
 def _open(path: Path) -> int:
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # somebody tidied the folder away meanwhile
+        # Somebody may tidy the folder away meanwhile; mkdir then fails either way.
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            path.parent.mkdir(parents=True, exist_ok=True)
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
 

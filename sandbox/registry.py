@@ -15,6 +15,7 @@ RUN: Final = Path("/run/pyliqo-sandbox")
 DISK: Final = Path("/var/lib/pyliqo-sandbox")
 _ENOUGH_WATCHERS: Final = 1024
 """A cluster's programs watch some 25 files; the kernel's default is enough for five clusters."""
+_PATIENCE: Final = 1000
 _FILE: Final = DISK / "slots.json"  # /run is empty after a boot, the disk is not
 _LOCKS: Final = RUN / "locks"
 # The first two are ours, the others are what every kubelet sets.
@@ -62,9 +63,10 @@ def give_back(slot: Slot) -> None:
 
 def tidy() -> None:
     """Remove our folders when no sandbox is left in them."""
-    for folder in (_LOCKS, DISK, RUN):
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+    with _locked():  # whoever writes the list counts on its folder
+        remove_empty(DISK)
+    for folder in (_LOCKS, RUN):
+        remove_empty(folder)
 
 
 @contextlib.contextmanager
@@ -95,7 +97,7 @@ def _read() -> dict[str, Any]:
 
 def _write(document: dict[str, Any]) -> None:
     new = _FILE.with_suffix(".new")
-    new.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(new.parent)
     new.write_text(json.dumps(document, indent=1))
     new.rename(_FILE)
 
@@ -119,10 +121,11 @@ def _restore(before: dict[str, Any]) -> None:
             Path("/proc/sys", name).write_text(value)
     for folder in _FOLDERS:
         if folder not in before.get("folders", _FOLDERS):
-            _remove_empty(Path(folder))
+            remove_empty(Path(folder))
 
 
-def _remove_empty(folder: Path) -> None:
+def remove_empty(folder: Path) -> None:
+    """Remove ``folder``, mounted or not, unless something is in it."""
     with contextlib.suppress(OSError):
         if folder.is_mount() and not any(folder.iterdir()):
             command = ["umount", str(folder)]
@@ -130,9 +133,16 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
+def make_folder(folder: Path) -> None:
+    """Make ``folder`` below ``RUN`` or ``DISK``, whoever else tidies away its parents meanwhile."""
+    for _ in range(_PATIENCE):
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            return folder.mkdir(parents=True, exist_ok=True)
+    return folder.mkdir(parents=True, exist_ok=True)
+
+
 def remove_folders(slot: Slot) -> None:
     """Remove what is kept for ``slot`` outside of the checkout."""
     for base in (RUN, DISK):
         shutil.rmtree(base / slot.id / slot.cluster, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            (base / slot.id).rmdir()
+        remove_empty(base / slot.id)

@@ -110,14 +110,14 @@ async def test_a_cut_a_deletion_a_namesake_and_a_compaction(plane: Plane, gate: 
     assert deleted.old["data"] == {"its": "last words"}
 
 
-async def test_a_restart_of_the_server_costs_no_list_and_no_event(plane: Plane) -> None:
+async def test_a_restart_of_the_server_costs_at_most_one_list_and_no_event(plane: Plane) -> None:
     async with connected(plane) as cluster:
         namespace = await made(cluster, plane)
         informer, told = followed(namespace)
         async with running(informer.run(cluster)):
             await until(informer.synced.is_set)
             failed = failures()
-            before = [lists(cause) for cause in ("start", "expired", "ahead", "unreadable")]
+            before = {cause: lists(cause) for cause in ("start", "expired", "ahead", "unreadable")}
 
             plane.kill_apiserver()
             await until(lambda: failures() > failed)
@@ -126,8 +126,10 @@ async def test_a_restart_of_the_server_costs_no_list_and_no_event(plane: Plane) 
 
             await until(lambda: told, within_s=60)
 
-    after = [lists(cause) for cause in ("start", "expired", "ahead", "unreadable")]
-    assert after == before
+    more = {cause: lists(cause) - count for cause, count in before.items()}
+    # A server that wrote for itself before it listed config maps does not know our version: 410.
+    assert more.pop("expired") <= 1
+    assert not any(more.values())
     assert [change.key.name for change in told] == ["after"]
 
 
