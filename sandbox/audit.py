@@ -1,14 +1,19 @@
 """The audit log of a cluster: who asked what, the oracle of tests and benchmarks."""
 
+import contextlib
 import json
+import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sandbox.api import Api, RefusedError, wait_until
+
 WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 OURS: Final = "pyliqo-"
+_LOGGED_S: Final = 20.0
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,23 @@ class Log:
         whole = last[: last.rfind(b"\n") + 1]
         self._offset += len(whole)
         return list(_calls((text + whole).decode().splitlines()))
+
+    def settled(self, server: Api) -> list[Call]:
+        """Return what ``read`` does, once ``server`` has logged all that it answered before.
+
+        It answers first and logs then; a question of our own, found in the log, ends the wait.
+        """
+        mark = f"mark-{secrets.token_hex(8)}"
+        with contextlib.suppress(RefusedError):
+            server.request("GET", f"/api/v1/namespaces/default/configmaps/{mark}")
+        calls: list[Call] = []
+
+        def is_there() -> bool:
+            calls.extend(self.read())
+            return any(call.name == mark for call in calls)
+
+        wait_until(is_there, f"a request in {self._path}", timeout_s=_LOGGED_S)
+        return [call for call in calls if call.name != mark]
 
     def _finished(self) -> list[Path]:
         """Return the files that are complete but not read, the oldest first."""

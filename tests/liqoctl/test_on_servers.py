@@ -42,7 +42,8 @@ class Server:
         return self.do(lambda server: server.get_live(kind, key))
 
     def writes_of_liqoctl(self, log: audit.Log) -> list[audit.Call]:
-        return [c for c in log.read() if c.is_write and c.agent.startswith("pyliqo-liqoctl/")]
+        calls = log.settled(self._plane.api)
+        return [c for c in calls if c.is_write and c.agent.startswith("pyliqo-liqoctl/")]
 
 
 @pytest.fixture
@@ -112,7 +113,7 @@ def test_printing_writes_nothing(server: Server, plane: Plane, name: str) -> Non
     log = audit.Log(plane.audit_log)
     labels = {"metadata": {"labels": {"team": name}}}
     server.do(lambda s: s.patch(keys.NAMESPACE, Key("", name), labels))
-    log.read()
+    log.settled(plane.api)
 
     result = server.liqoctl("offload", "ns", "--ns-selector", f"team={name}", "-o", "yaml")
 
@@ -200,7 +201,7 @@ def test_why_a_pod_is_not_there_and_why_it_waits(server: Server, plane: Plane, n
         await s.create(keys.POD, waits)
 
     server.do(prepare)
-    log.read()
+    log.settled(plane.api)
 
     refused = server.liqoctl("why", "pod", "web-5d9c-x2x8z", "-n", name)
     gated = server.liqoctl("why", "pod", "gated", "-n", name, "-o", "json")

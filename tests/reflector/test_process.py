@@ -101,10 +101,12 @@ async def test_it_reflects_costs_nothing_when_idle_and_hands_over(
     with process(plane, tenant, "one") as one, process(plane, tenant, "two") as two:
         await appears(server, twins, Key(remote, "first"))
         log = audit.Log(plane.audit_log)
-        log.read()
+        log.settled(plane.api)
         await server.create(keys.CONFIG_MAP, factories.config_map(local, "second", a="1"))
         await appears(server, twins, Key(remote, "second"))
-        ours = [call for call in log.read() if call.agent.startswith("pyliqo-reflector")]
+        ours = [
+            call for call in log.settled(plane.api) if call.agent.startswith("pyliqo-reflector")
+        ]
         written = [(call.verb, call.resource) for call in ours if call.is_write]
         assert [call for call in ours if call.verb == "list"] == []
         assert written.count(("patch", "configmaps")) == 1
