@@ -17,13 +17,17 @@ PROMISES = [
     *(f"S3-{number}" for number in range(1, 28)),
     *(f"S4-{number}" for number in range(1, 26)),
     *(f"C-{number}" for number in range(1, 39)),
+    *(f"A-{number}" for number in range(1, 39)),
+    *(f"SEC-A{number}" for number in (1, 2, 7, 12)),
+    *(f"SEC-D{number}" for number in range(4, 11)),
+    *(f"F-{number}" for number in (27, 28, 29, 30, 31, 36)),
 ]
 
 
 def rows() -> Iterator[list[str]]:
     for line in PARITY.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if re.match(r"\| (S\d|C)-", line):
+        if re.match(r"\| (S\d|C|A|SEC|F)-", line):
             yield cells
 
 
