@@ -2,7 +2,6 @@
 
 import base64
 import datetime as dt
-import os
 import ssl
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from kubernetes.aio.config import incluster_config
 
 from kube import access, errors
 
@@ -178,7 +176,7 @@ async def test_the_server_is_always_verified(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(
-    os.path.exists(incluster_config.SERVICE_TOKEN_FILENAME),  # noqa: PTH110  # one look
+    access.SERVICE_ACCOUNT.exists(),
     reason="needs a machine without the service-account token that a pod has",
 )
 async def test_outside_a_pod_there_is_no_identity_of_one() -> None:
@@ -207,11 +205,39 @@ async def test_the_identity_of_a_pod_follows_its_token_file(
     assert again.digest == who.digest
 
 
-def test_no_generated_module_is_loaded() -> None:
+async def test_the_address_of_a_server_may_be_one_of_ipv6(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, ca = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("one")
+    ca.write_bytes(pair("ca")[0])
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+
+    assert (await access.of_pod(token, ca)).server == "https://[fd00::1]:443"
+
+
+@pytest.mark.parametrize("empty", ["token", "ca.crt", "host"])
+async def test_half_an_identity_of_a_pod_is_none(
+    empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, ca = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("one")
+    ca.write_bytes(pair("ca")[0])
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "" if empty == "host" else "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    if empty != "host":
+        (tmp_path / empty).write_text("")
+
+    with pytest.raises(errors.UnauthorizedError, match="identity of a pod"):
+        await access.of_pod(token, ca)
+
+
+def test_no_daemon_loads_the_kubernetes_package() -> None:
     program = (
-        "import sys, kube.client, kube.process, kube.runner\n"
-        "parts = ('.client.models.', '.client.api.')\n"
-        "print([name for name in sys.modules if any(part in name for part in parts)])"
+        "import sys, kubelet.__main__, reflector.__main__, controllers.__main__\n"
+        "import certs.__main__, webhook.__main__\n"
+        "print([name for name in sys.modules if name.startswith('kubernetes')])"
     )
 
     ran = subprocess.run(
