@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bench import arms, check, goals, limits, machine, observe, plots, report, show
+from bench import arms, check, goals, machine, observe, plots, report, show
+from bench.plan import Plan
 from bench.result import Run
 from bench.settings import Settings, parse
 from bench.stage import CONSUMER, PROVIDER, Stage
@@ -18,22 +19,31 @@ from bench.suites import admission, burst, idle, memory, offload, reflection
 from kube import client
 from kube.errors import KubeError
 from sandbox import pair, progress
+from sandbox.api import NotYetError, RefusedError
 from sandbox.clusters import Sandbox
+from sandbox.errors import MissingError
+from sandbox.kubectl import KubectlError
 from sandbox.layout import Site
+from sandbox.locks import HeldError
 
 _COMMANDS: Final[dict[str, Callable[[Sequence[str]], int]]] = {
     "check": check.main,
     "show": show.main,
 }
 _INTERRUPTED: Final = 130
+_FAILURES: Final = (
+    RuntimeError, KubeError, KubectlError, MissingError, HeldError, NotYetError, RefusedError,
+    OSError,
+)  # fmt: skip
+"""What keeps a run from its end: clusters that do not start, a server that does not answer."""
 AGENT: Final = "bench-load"
 _SUITES: Final[dict[str, Callable[[Stage, Settings], Awaitable[None]]]] = {
     "admission": admission.run,
     "offload": offload.run,
-    "burst": burst.run,
     "reflection": reflection.run,
     "memory": memory.run,
     "idle": idle.run,
+    "burst": burst.run,
 }
 
 
@@ -48,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (asyncio.CancelledError, KeyboardInterrupt):
         sys.stderr.write("bench: interrupted; everything it made was removed\n")
         return _INTERRUPTED
-    except (RuntimeError, KubeError) as error:
+    except _FAILURES as error:
         sys.stderr.write(f"bench: {told(error)}\n")
         return 2
     file = report.keep(run, settings.output)
@@ -60,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def told(error: BaseException) -> str:
     """Return what went wrong first; what then went wrong with the cleanup is told behind it."""
     first = error.__context__
-    if isinstance(first, RuntimeError | KubeError):
+    if isinstance(first, _FAILURES):
         return f"{told(first)}; then: {error}"
     return str(error)
 
@@ -77,16 +87,18 @@ async def _measure(settings: Settings) -> Run:
     await asyncio.to_thread(pair.ensure if is_installing else _up)
     sandbox = Sandbox()
     sites = {name: sandbox.site(name) for name in (CONSUMER, PROVIDER)}
-    with progress.step("measuring") as step, limits.raised(sites.values()):
-        async with _stage(sites, step.update) as stage:
+    with progress.step("measuring") as step:
+        plan = Plan(settings.minutes, settings.suites)
+        async with _stage(sites, plan, step.update) as stage:
             versions, said = await machine.versions(stage), machine.settings(stage, settings)
             run = Run(machine.describe(), versions, said, stage.blocks)
             try:
                 async with arms.ready(stage, settings):
                     for name in settings.suites:
+                        plan.enter(name)
                         await _SUITES[name](stage, settings)
             except BaseException:
-                report.keep(run, settings.output / "unfinished")
+                report.show(run, report.keep(run, settings.output / "unfinished"))
                 raise
             said |= machine.afterwards(stage)
             return replace(run, settings=said, goals=goals.judge(stage.blocks))
@@ -97,7 +109,9 @@ def _up() -> None:
 
 
 @contextlib.asynccontextmanager
-async def _stage(sites: dict[str, Site], say: Callable[[str], None]) -> AsyncIterator[Stage]:
+async def _stage(
+    sites: dict[str, Site], plan: Plan, tell: Callable[[str], None]
+) -> AsyncIterator[Stage]:
     kubeconfigs = {name: site.files.kubeconfig for name, site in sites.items()}
     with tempfile.TemporaryDirectory(prefix="pyliqo-bench-") as folder:
         async with (
@@ -105,7 +119,7 @@ async def _stage(sites: dict[str, Site], say: Callable[[str], None]) -> AsyncIte
             client.connect(kubeconfigs[PROVIDER], user_agent=AGENT) as milan,
             observe.watching(Path(folder) / "seen", kubeconfigs) as observer,
         ):
-            stage = Stage(rome, milan, sites, observer, say)
+            stage = Stage(rome, milan, sites, observer, plan, tell)
             stage.others[observer.pid] = "observer"
             yield stage
 

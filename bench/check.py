@@ -1,8 +1,9 @@
 """The guard against regressions: what a few pods and objects cost, in calls, against what is known.
 
 ``python -m bench check`` runs a small scenario that is always the same on the real pair of clusters
-and fails when a process of ours asks an API server for more than ``expectations.json`` allows.
-Counts, never times. ``--write`` makes what was counted the new expectation.
+and fails when a process of ours asks an API server for more than ``expectations.json`` allows: one
+write more for each pod or object, or one read more besides what depends on who is faster. Counts,
+never times. ``--write`` makes what was counted the new expectation.
 """
 
 import argparse
@@ -60,11 +61,22 @@ class Scene:
 def excess(counted: Mapping[str, Counts], expected: Mapping[str, Counts]) -> list[str]:
     """Return a line for each call that a phase makes more often than expected; pure."""
     return [
-        f"{phase}: {what}: {count} calls, at most {expected.get(phase, {}).get(what, 0)} expected"
+        f"{phase}: {what}: {count} calls, {limit} expected"
         for phase, counts in counted.items()
         for what, count in sorted(counts.items())
-        if count > expected.get(phase, {}).get(what, 0)
+        for limit in [expected.get(phase, {}).get(what, 0)]
+        if count > tolerated(what, limit)
     ]
+
+
+def tolerated(what: str, expected: int) -> int:
+    """Return how many calls pass where so many are ``expected``; pure.
+
+    A pod that becomes Ready in three steps instead of two costs a write more, a lost race a second
+    try: that happens to some pods on a busy machine, a regression happens to all of them. How often
+    something is read depends on who is faster, for every pod.
+    """
+    return expected + (ITEMS // 2 if _is_write(what) else ITEMS + ITEMS // 2)
 
 
 def allowance(counted: Mapping[str, Counts], before: Mapping[str, Counts]) -> dict[str, Counts]:
@@ -80,13 +92,18 @@ def ceiling(what: str, count: int) -> int:
 
     How often something is read depends on who is faster, so reads get a quarter more.
     """
-    is_write = what.split()[1] in audit.WRITES
-    seen = count if is_write else count * (1 + _READS_MORE)
-    return math.ceil(seen / ITEMS) * ITEMS
+    if _is_write(what):
+        return round(count / ITEMS) * ITEMS
+    return math.ceil(count * (1 + _READS_MORE) / ITEMS) * ITEMS
+
+
+def _is_write(what: str) -> bool:
+    return what.split()[1] in audit.WRITES
 
 
 def _raised(counts: Counts) -> dict[str, int]:
-    return {what: ceiling(what, count) for what, count in counts.items()}
+    limits = {what: ceiling(what, count) for what, count in counts.items()}
+    return {what: limit for what, limit in limits.items() if limit}
 
 
 def _kept(counts: Counts, before: Counts) -> dict[str, int]:

@@ -8,8 +8,8 @@ from bench.counters import Component
 from bench.observe import Life
 from bench.result import Request
 
-_HARMLESS: Final = ("404", "409", "410")
-"""A race that somebody lost; it costs a call, which is counted, and is repeated."""
+_FOR_GOOD: Final = ("400", "401", "403", "405", "413", "415", "422")
+"""Others are a race that somebody lost, or a busy server: a call more, which is counted."""
 _SHOWN: Final = 3
 
 
@@ -24,9 +24,7 @@ def refusals(requests: Iterable[Request]) -> list[str]:
     return [
         f"{one.count} x {one.verb} {one.resource} by {one.agent} in {one.cluster}"
         for one in requests
-        if counters.is_ours(one.agent)
-        and one.verb.endswith(")")
-        and one.verb[-4:-1] not in _HARMLESS
+        if counters.is_ours(one.agent) and one.verb.endswith(")") and one.verb[-4:-1] in _FOR_GOOD
     ]
 
 

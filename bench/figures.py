@@ -109,8 +109,12 @@ def added(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, 
 def zigzag(arms: Sequence[str], repetitions: int) -> Iterator[tuple[int, str]]:
     """Yield (repetition, arm): A B C, C B A, A B C, ..., so that a drift hits all arms alike."""
     for repetition in range(repetitions):
-        order = arms if repetition % 2 == 0 else list(reversed(arms))
-        yield from zip(itertools.repeat(repetition), order, strict=False)
+        yield from zip(itertools.repeat(repetition), order(arms, repetition), strict=False)
+
+
+def order(arms: Sequence[str], repetition: int) -> Sequence[str]:
+    """Return the arms forwards, in every second repetition backwards."""
+    return arms if repetition % 2 == 0 else list(reversed(arms))
 
 
 def histogram(buckets: Sequence[tuple[str, float]], part: float) -> float:

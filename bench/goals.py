@@ -11,6 +11,7 @@ from bench.suites import admission, burst, idle, memory, offload, reflection
 
 BURST: Final = 1000
 """Pods of the burst that rows 4, 5 and 9 speak of; without it the largest one is shown."""
+GROWTH: Final = f"growth_percent_{memory.ALL}"
 _LARGE: Final = 5000
 _MS: Final = 1000.0
 _KIB: Final = 1024.0
@@ -54,6 +55,20 @@ def costs(blocks: Blocks, arm: str) -> dict[str, Line | None]:
     }
     return {
         name: figures.fit([(block.size, cost(block)) for block in of_arm])
+        for name, cost in costs_of.items()
+    }
+
+
+def rest_costs(blocks: Blocks) -> dict[str, Line | None]:
+    """Return what a virtual node costs at rest, fitted over their number."""
+    resting = result.chosen(blocks, idle.SUITE, idle.ARM)
+    costs_of: dict[str, Callable[[Block], float]] = {
+        "PSS of our processes, MiB": lambda block: block.figures.get("pss_mib", 0.0),
+        "CPU of our processes, % of a core": lambda block: _ours_s(block) / block.seconds * 100,
+        "requests of ours a second": requests_a_second,
+    }
+    return {
+        name: figures.fit([(block.figures["virtual_nodes"], cost(block)) for block in resting])
         for name, cost in costs_of.items()
     }
 
@@ -178,9 +193,9 @@ def _memory(blocks: Blocks) -> list[Goal]:
     line = figures.fit([(block.size, block.figures["pss_mib"]) for block in of_suite])
     slopes = [line.slope * _KIB] if line else []
     growth = [
-        block.figures["growth_percent"]
+        block.figures[GROWTH]
         for block in result.chosen(blocks, memory.SOAK, memory.ARM)
-        if "growth_percent" in block.figures
+        if GROWTH in block.figures
     ]
     return [
         _most(8, "PSS of all our processes at rest", 160, resting, " MiB"),
@@ -195,9 +210,7 @@ def _cpu(blocks: Blocks, size: int) -> list[Goal]:
     resting = result.chosen(blocks, idle.SUITE, idle.ARM)
     core = [_ours_s(block) / block.seconds * 100 for block in resting]
     rate = [
-        sum(one.count for one in _our_requests(block))
-        / block.seconds
-        / max(block.figures.get("virtual_nodes", 1.0), 1.0)
+        requests_a_second(block) / max(block.figures.get("virtual_nodes", 1.0), 1.0)
         for block in resting
     ]
     per_thousand = [_ours_s(block) * BURST / block.size for block in ours]
@@ -247,6 +260,11 @@ def _time(name: str, percent: int) -> Callable[[Block], float]:
 
 def _added(block: Block, arm: str) -> float:
     return block.times[arm][_MEDIAN] - block.times["bare"][_MEDIAN]
+
+
+def requests_a_second(block: Block) -> float:
+    """Return how often our processes ask the API servers for something."""
+    return sum(one.count for one in _our_requests(block)) / block.seconds
 
 
 def _lists(block: Block) -> int:

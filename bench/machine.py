@@ -7,14 +7,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from bench import children, figures
-from bench.limits import RAISED
+from bench import children, counters, figures
 from bench.settings import LIQO_VARIABLE, Settings
 from bench.stage import CONSUMER, Stage
 from sandbox import components, network
 from sandbox.layout import Site
 
 PACKAGES: Final = ("pyliqo", "aiohttp", "msgspec", "kubernetes", "Flask", "gunicorn", "matplotlib")
+_LIMITED: Final = ("kube-controller-manager", "kube-scheduler")
 _FSYNC: Final = "etcd_disk_wal_fsync_duration_seconds_bucket"
 _METRICS: Final = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())"
 
@@ -35,7 +35,8 @@ async def versions(stage: Stage) -> dict[str, str]:
     return {
         "python": platform.python_version(),
         **{name: metadata.version(name) for name in PACKAGES},
-        "kubernetes": str(server.get("gitVersion", "")),
+        "cluster": str(server.get("gitVersion", "")),
+        "etcd": etcd_version(_metrics(stage.sites[CONSUMER])),
         "commit": _commit(),
     }
 
@@ -52,8 +53,9 @@ def settings(stage: Stage, given: Settings) -> dict[str, Any]:
         "repetitions": given.repetitions,
         "virtual_nodes": list(given.virtual_nodes),
         "soak_min": given.soak_min,
+        "minutes": given.minutes,
         "fsync": "--unsafe-no-fsync" not in command,
-        "limits_of_controller_manager_and_scheduler": " ".join(RAISED),
+        "limits": {name: _limits(stage.sites[CONSUMER], name) for name in _LIMITED},
         "simulated_nodes": 1,
         "liqo": "not supported yet" if liqo else "not run",
         "load_before": _load(),
@@ -62,19 +64,39 @@ def settings(stage: Stage, given: Settings) -> dict[str, Any]:
 
 def afterwards(stage: Stage) -> dict[str, Any]:
     """Return what only the end of the run tells: how slow the disk was, who else was busy."""
-    return {"fsync_p99_ms": fsync_p99_ms(stage.sites[CONSUMER]), "load_after": _load()}
+    return {
+        "fsync_p99_ms": fsync_p99_ms(stage.sites[CONSUMER]),
+        "load_after": _load(),
+        "left_out": stage.plan.cut,
+        "took": stage.plan.told(),
+    }
 
 
 def fsync_p99_ms(site: Site) -> float | None:
     """Return how long etcd's slowest syncs took since its start; None when it does not tell."""
-    command = network.inside(site.slot, ["python3", "-c", _METRICS])
-    url = f"{site.listening.etcd}/metrics"
-    asked = subprocess.run(  # nsenter and a constant
-        [*command, url], capture_output=True, text=True, check=False
-    )
-    buckets = [line for line in asked.stdout.splitlines() if line.startswith(_FSYNC)]
+    buckets = [line for line in _metrics(site).splitlines() if line.startswith(_FSYNC)]
     pairs = [(line.split('le="')[1].split('"')[0], float(line.split()[-1])) for line in buckets]
     return None if not pairs else round(figures.histogram(pairs, 0.99) * 1000, 3)
+
+
+def etcd_version(metrics: str) -> str:
+    """Return what etcd says in its metrics that it is; pure."""
+    _, _, rest = metrics.partition('etcd_server_version{server_version="')
+    return rest.partition('"')[0]
+
+
+def _metrics(site: Site) -> str:
+    command = network.inside(site.slot, ["python3", "-c", _METRICS])
+    asked = subprocess.run(  # nsenter and a constant
+        [*command, f"{site.listening.etcd}/metrics"], capture_output=True, text=True, check=False
+    )
+    return asked.stdout
+
+
+def _limits(site: Site, name: str) -> str:
+    """Return how fast a component lets itself ask its API server."""
+    argv = counters.argv(components.Component(site, name).pid or 0)
+    return " ".join(flag for flag in argv if flag.startswith("--kube-api-")) or "default"
 
 
 def _load() -> float:

@@ -1,5 +1,6 @@
 """The pictures of a run: latency distributions, burst curves, memory over pods; SVG."""
 
+import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +11,7 @@ from matplotlib.figure import Figure
 
 from bench import result
 from bench.result import Block, Run
-from bench.suites import burst, memory, offload
+from bench.suites import burst, idle, memory, offload
 
 PERCENT: Final = range(101)
 _COLOURS: Final = {
@@ -90,10 +91,29 @@ def _memory(axes: Axes, blocks: Sequence[Block]) -> None:
     axes.set(xlabel="pods", ylabel="PSS, MiB", title="Memory of our processes", ylim=(0, None))
 
 
+def _soak(axes: Axes, blocks: Sequence[Block]) -> None:
+    for block in result.chosen(blocks, memory.SOAK, memory.ARM):
+        for name, values in block.series.items():
+            minutes = [number * block.seconds / len(values) / 60 for number in range(len(values))]
+            axes.plot(minutes, values, label=name, lw=1)
+    axes.set(xlabel="minutes", ylabel="PSS, MiB", title="Pods that come and go", ylim=(0, None))
+
+
+def _rest(axes: Axes, blocks: Sequence[Block]) -> None:
+    of_suite = result.chosen(blocks, idle.SUITE, idle.ARM)
+    nodes = [block.figures["virtual_nodes"] for block in of_suite]
+    for name in sorted({name for block in of_suite for name in block.series}):
+        levels = [statistics.median(block.series.get(name, [0.0])) for block in of_suite]
+        axes.plot(nodes, levels, marker="o", label=name)
+    axes.set(xlabel="virtual nodes", ylabel="PSS, MiB", title="At rest", ylim=(0, None))
+
+
 _OURS: Final = ("webhook", "controllers", "kubelet", "reflector", "certs")
 _PLOTS: Final[dict[str, Callable[[Axes, Sequence[Block]], None]]] = {
     "offload": _latencies,
     "status": _status,
     "burst": _bursts,
     "memory": _memory,
+    "soak": _soak,
+    "idle": _rest,
 }

@@ -12,7 +12,8 @@ from rich.table import Table
 from bench import counters, goals, result
 from bench.figures import Spread
 from bench.result import Block, Goal, Run
-from bench.suites import admission, burst, memory, offload, reflection
+from bench.stage import OFF
+from bench.suites import admission, burst, idle, memory, offload, reflection
 
 NOT_RUN: Final = "not run"
 _WIDTH: Final = 140
@@ -32,9 +33,11 @@ def keep(run: Run, folder: Path) -> Path:
 def show(run: Run, file: Path, console: Console | None = None) -> None:
     """Print tables of arms, of costs over size and of goals."""
     out = console or Console(width=None if sys.stdout.isatty() else _WIDTH)
-    for table in [*tables(run.blocks), cost_table(run.blocks), goal_table(run.goals)]:
+    for table in [*tables(run.blocks), goal_table(run.goals)]:
         if table.row_count:
             out.print(table)
+    for line in remarks(run):
+        out.print(line, highlight=False)
     out.print(f"The whole result: {file}", highlight=False)
     for violation in run.violations:
         out.print(f"[red]void:[/] {violation}", highlight=False)
@@ -88,6 +91,37 @@ def tables(blocks: Sequence[Block]) -> Iterable[Table]:
     yield _arms(blocks, "Memory of our processes", memory.SUITE, {
         "MiB": lambda of: _figure(of, "pss_mib"), "peak": lambda of: _figure(of, "pss_peak_mib")
     })  # fmt: skip
+    yield _arms(blocks, "Soak: pods that come and go", memory.SOAK, {
+        "minutes": lambda of: _each(of, lambda b: b.seconds / 60),
+        "pods": lambda of: _figure(of, "pods"),
+        "MiB": lambda of: _figure(of, "pss_mib"),
+        **{f"growth of {name}, %": _growth(name) for name in (memory.ALL, *counters.OURS)},
+    })  # fmt: skip
+    yield _arms(blocks, "At rest, by virtual nodes", idle.SUITE, {
+        "processes kubelet": lambda of: _figure(of, "virtual_nodes"),
+        "MiB": lambda of: _figure(of, "pss_mib"),
+        "CPU ours s": lambda of: _cpu(of, *counters.OURS),
+        "requests/s": lambda of: _each(of, goals.requests_a_second),
+    })  # fmt: skip
+    yield cost_table(blocks)
+    yield rest_table(blocks)
+
+
+def remarks(run: Run) -> Iterable[str]:
+    """Yield what the reader of the tables has to know of this run."""
+    repetitions = {
+        f"{block.suite} {size:,}": len(result.chosen(run.blocks, block.suite, block.arm, size))
+        for block in run.blocks
+        for size in [block.size]
+    }
+    yield "Repetitions: " + ", ".join(f"{name} x {count}" for name, count in repetitions.items())
+    yield from (f"Left out for want of time: {line}" for line in run.settings.get("left_out", []))
+    off = [one.figures[OFF] for one in run.blocks if OFF in one.figures]
+    if off:
+        yield (
+            f"The audit logs of {len(off)} blocks and apiserver_request_total differ by at most "
+            f"{max(off):.2f} % for any verb and resource of pods and ShadowPods."
+        )
 
 
 def cost_table(blocks: Sequence[Block]) -> Table:
@@ -97,6 +131,15 @@ def cost_table(blocks: Sequence[Block]) -> Table:
         for name, line in goals.costs(blocks, arm).items():
             if line is not None and (line.fixed or line.slope):
                 table.add_row(arm, name, f"{line.fixed:,.1f}", f"{line.slope:,.4g}")
+    return table
+
+
+def rest_table(blocks: Sequence[Block]) -> Table:
+    """Return what a virtual node costs at rest, fitted over their number."""
+    table = Table("cost", "fixed", "for each virtual node", title="Cost at rest over virtual nodes")
+    for name, line in goals.rest_costs(blocks).items():
+        if line is not None:
+            table.add_row(name, f"{line.fixed:,.2f}", f"{line.slope:,.4g}")
     return table
 
 
@@ -129,6 +172,10 @@ def _figure(of: list[Block], name: str) -> str:
 
 def _time(of: list[Block], name: str, percent: int) -> str:
     return _told(result.time(of, name, percent))
+
+
+def _growth(name: str) -> _Cell:
+    return lambda of: _figure(of, f"growth_percent_{name}")
 
 
 def _cpu(of: list[Block], *components: str) -> str:

@@ -35,6 +35,8 @@ class Block:
     seconds: float = 0.0
     times: dict[str, list[float]] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
+    series: dict[str, list[float]] = field(default_factory=dict)
+    """What was sampled at equal distances over the block."""
     requests: list[Request] = field(default_factory=list)
     cpu_s: dict[str, float] = field(default_factory=dict)
     pss_mib: dict[str, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the command line asks for: suites, arms, sizes; and the defaults that take half an hour."""
+"""What the command line asks for: suites, arms, sizes; the defaults take half an hour."""
 
 import argparse
 from collections.abc import Sequence
@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-SUITES: Final = ("admission", "offload", "burst", "reflection", "memory", "idle")
+from bench.plan import SHARES
+
+SUITES: Final = tuple(SHARES)
 ARMS: Final = ("vanilla", "bare", "const", "floor", "ideal", "ours")
 LIQO_VARIABLE: Final = "PYLIQO_BENCH_LIQO_BIN"
 BLOCK_S: Final = 60.0
@@ -22,12 +24,14 @@ class Settings:
     arms: tuple[str, ...] = ARMS
     sizes: tuple[int, ...] = (100, 1000)
     repetitions: int = _REPETITIONS
-    virtual_nodes: tuple[int, ...] = (1,)
-    soak_min: float = 0.0
+    virtual_nodes: tuple[int, ...] = (1, 10)
+    soak_min: float = 2.0
+    minutes: float = 33.0
+    """After what no further repetition begins; each suite has its share."""
     output: Path = Path("bench/results")
     creates: int = 60
     """Pods of a block in which one follows another."""
-    load_s: float = 15.0
+    load_s: float = 10.0
     """Length of a block of steady load."""
     rest_s: float = 60.0
     """How long an idle system is watched."""
@@ -43,8 +47,9 @@ class Settings:
 
 
 QUICK: Final = Settings(
-    sizes=(20, 50), repetitions=2, creates=15, load_s=4.0, rest_s=15.0, objects=20
-)
+    sizes=(20, 50), repetitions=2, creates=15, load_s=4.0, rest_s=15.0, objects=20,
+    virtual_nodes=(1, 2), soak_min=1.0,
+)  # fmt: skip
 
 
 def parse(argv: Sequence[str] | None) -> Settings:
@@ -72,12 +77,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--arms", type=_words, help=f"of {','.join(ARMS)} (default: all)")
     parser.add_argument("--sizes", type=_numbers, help="pods of a burst (default: 100,1000)")
     parser.add_argument("--repetitions", type=int, help=f"default: {_REPETITIONS}")
-    parser.add_argument("--virtual-nodes", type=_numbers, help="of the suite idle (default: 1)")
+    parser.add_argument("--virtual-nodes", type=_numbers, help="of the suite idle (default: 1,10)")
     parser.add_argument("--soak", dest="soak_min", type=float, metavar="MINUTES",
-                        help="churn at the end of the suite memory (default: none)")  # fmt: skip
+                        help="of churn in the suite memory (default: 2; 0: none)")  # fmt: skip
     parser.add_argument("--load-seconds", dest="load_s", type=_seconds, metavar="SECONDS",
-                        help="a block of steady load (default: 15)")  # fmt: skip
+                        help="a block of steady load (default: 10)")  # fmt: skip
     parser.add_argument("--objects", type=int, help="ConfigMaps of a block (default: 100)")
+    parser.add_argument("--minutes", type=float,
+                        help="when no further repetition begins (default: 33)")  # fmt: skip
     parser.add_argument("--output", type=Path, help="folder of JSON and plots")
     parser.add_argument("--no-install", dest="install", action="store_false", default=None,
                         help="measure the pyliqo that is installed, not this tree's")  # fmt: skip

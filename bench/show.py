@@ -1,9 +1,11 @@
 """``python -m bench show FILE``: tells a kept result again, as tables, as Markdown, as plots."""
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
@@ -11,15 +13,54 @@ from rich.text import Text
 from bench import goals, plots, report, result
 from bench.result import Run
 
+_BEGIN: Final = "<!-- figures: written by `python -m bench show` -->"
+_END: Final = "<!-- end of figures -->"
+_SAID: Final = ("suites", "sizes", "repetitions", "virtual_nodes", "soak_min", "minutes", "fsync",
+                "fsync_p99_ms", "took")  # fmt: skip
 
-def markdown(run: Run) -> str:
-    """Return the tables of ``run`` for a document; pure."""
-    found = [
-        *report.tables(run.blocks),
-        report.cost_table(run.blocks),
-        report.goal_table(run.goals),
+
+def markdown(run: Run, pictures: Sequence[str] = ()) -> str:
+    """Return how ``run`` came about, its ``pictures`` and its tables, for a document; pure."""
+    found = [*report.tables(run.blocks), report.goal_table(run.goals)]
+    parts = [
+        _items([*circumstances(run), *report.remarks(run)]),
+        "\n".join(f"![{Path(name).stem}]({name})" for name in pictures),
+        *(_table(table) for table in found if table.row_count),
     ]
-    return "\n".join(_table(table) for table in found if table.row_count)
+    return "\n\n".join(part.rstrip() for part in parts if part) + "\n"
+
+
+def circumstances(run: Run) -> list[str]:
+    """Return on what, of what and how ``run`` was measured; pure."""
+    machine, said = run.machine, run.settings
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    checks = f"{len(run.violations)} broken: the run is void" if run.violations else "none broken"
+    chosen = ", ".join(f"{name} {said[name]}" for name in _SAID if name in said)
+    load = f"{said.get('load_before')} before and {said.get('load_after', 'unknown')} after"
+    computer = ", ".join(str(machine.get(name)) for name in ("cpu", "cores", "memory", "kernel"))
+    return [
+        f"Machine (CPU, cores, memory, Linux): {computer}; load average {load}",
+        f"Versions: {versions}",
+        f"Settings: {chosen}",
+        f"Correctness checks over {len(run.blocks)} blocks: {checks}",
+    ]
+
+
+def _items(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def written(document: str, text: str) -> str:
+    """Return ``document`` with ``text`` between the marks; pure.
+
+    Raises:
+        ValueError: it has no marks.
+    """
+    before, begin, rest = document.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not end:
+        raise ValueError(f"the document lacks {_BEGIN} and {_END}")
+    return f"{before}{begin}\n\n{text}\n{end}{after}"
 
 
 def _table(table: Table) -> str:
@@ -42,13 +83,19 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench show", description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--markdown", action="store_true", help="for a document")
+    parser.add_argument(
+        "--into", type=Path, metavar="DOCUMENT", help="write them between its marks"
+    )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw them there")
     given = parser.parse_args(argv)
     kept = result.load(given.file.read_bytes())
     run = Run(kept.machine, kept.versions, kept.settings, kept.blocks, goals.judge(kept.blocks))
-    if given.plots:
-        plots.draw(run, given.plots)
-    if given.markdown:
+    drawn = plots.draw(run, given.plots) if given.plots else []
+    if given.into:
+        names = [os.path.relpath(file, given.into.parent) for file in drawn]
+        text = written(given.into.read_text(encoding="utf-8"), markdown(run, names))
+        given.into.write_text(text, encoding="utf-8")
+    elif given.markdown:
         sys.stdout.write(markdown(run))
     else:
         report.show(run, given.file)

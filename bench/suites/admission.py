@@ -43,14 +43,13 @@ _GATE: Final = [{"name": "bench.pyliqo.io/never"}]
 async def run(stage: Stage, settings: Settings) -> None:
     """Measure the three sides of admission."""
     chosen = [arm for arm in ARMS if settings.has(arm)]
-    for repetition in range(settings.repetitions):
+    for repetition, order in stage.plan.rounds(SUITE, chosen, settings.repetitions):
         await _paired(stage, chosen, repetition)
-    for repetition, arm in figures.zigzag(chosen, settings.repetitions):
-        await _loaded(stage, arm, repetition, settings.load_s)
-    webhooks = [arm for arm in WEBHOOKS if settings.has(arm)]
-    for size in REVIEW_BYTES:
-        for repetition, arm in figures.zigzag(webhooks, settings.repetitions):
-            await _replayed(stage, arm, repetition, size, settings.load_s / 3)
+        for arm in order:
+            await _loaded(stage, arm, repetition, settings.load_s)
+        for size in REVIEW_BYTES:
+            for arm in (one for one in order if one in WEBHOOKS):
+                await _replayed(stage, arm, repetition, size, settings.load_s / 3)
 
 
 async def _paired(stage: Stage, chosen: list[str], repetition: int) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Key
-from bench import arms, checks, figures, leftovers, load
+from bench import arms, checks, leftovers, load
 from bench.floor import Floor
 from bench.observe import Life, Story
 from bench.settings import Settings
@@ -50,8 +50,10 @@ async def run(stage: Stage, settings: Settings) -> None:
     """Burst with every arm and size."""
     chosen = [arm for arm in ARMS if settings.has(arm)]
     for size in settings.sizes:
-        for repetition, arm in figures.zigzag(chosen, settings.repetitions):
-            await once(stage, arm, repetition, size)
+        what = f"{SUITE} of {size} pods"
+        for repetition, order in stage.plan.rounds(what, chosen, settings.repetitions):
+            for arm in order:
+                await once(stage, arm, repetition, size)
 
 
 async def once(stage: Stage, arm: str, repetition: int, size: int) -> None:
@@ -60,14 +62,14 @@ async def once(stage: Stage, arm: str, repetition: int, size: int) -> None:
     place = Place.of(arm)
     burst = _floor(stage, place, size) if arm == "floor" else _deployment(stage, place, size)
     try:
-        async with stage.block(SUITE, arm, repetition, size) as draft:
+        async with stage.block(SUITE, arm, repetition, size, cross_check=True) as draft:
             await burst.make()
             story = await stage.observer.until(
                 lambda story: _all_ready(place.local(story), size),
                 what=f"{size} pods of {arm} ready", within_s=PATIENCE_S,
             )  # fmt: skip
             _judge(draft, place, story, size)
-        async with stage.block(DELETION, arm, repetition, size) as draft:
+        async with stage.block(DELETION, arm, repetition, size, cross_check=True) as draft:
             await burst.remove()
             await _emptied(stage, place)
     finally:

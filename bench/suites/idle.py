@@ -1,16 +1,25 @@
-"""What a system at rest costs: requests and CPU of our processes, by virtual nodes."""
+"""What a system at rest costs: requests, CPU and memory of our processes, by virtual nodes.
+
+Each virtual node is a Deployment of ours with its two processes; all go to the simulated nodes of
+the one provider.
+"""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from apis import keys, naming
 from apis.objects import Key
-from bench import arms, counters, leftovers
+from bench import arms, counters, leftovers, waiting
 from bench.settings import Settings
 from bench.stage import PROVIDER, Stage
+from bench.suites import memory
 
 SUITE: Final = "idle"
 ARM: Final = "ours"
+_AT_ONCE: Final = 5
+"""So many virtual nodes start together: each is two interpreters that want a core."""
+_LEAD_S: Final = 20.0
 
 
 async def run(stage: Stage, settings: Settings) -> None:
@@ -18,28 +27,43 @@ async def run(stage: Stage, settings: Settings) -> None:
     if not settings.has(ARM):
         return
     made: list[str] = []
+    before = _kubelets(stage)
     try:
         for count in settings.virtual_nodes:
-            for number in range(1 + len(made), count):
-                made.append(f"{arms.VIRTUAL_NODE}-{number}")
-                await arms.virtual_node(stage, made[-1])
+            names = [f"{arms.VIRTUAL_NODE}-{number}" for number in range(1 + len(made), count)]
+            for few in batched(names, _AT_ONCE):
+                made += few
+                await asyncio.gather(*(arms.virtual_node(stage, name) for name in few))
             await _rest(stage, count, settings.rest_s)
     finally:
-        await _remove(stage, made)
+        await _remove(stage, made, before)
+
+
+def batched(names: Sequence[str], size: int) -> list[Sequence[str]]:
+    """Return ``names`` in parts of at most ``size``."""
+    return [names[first : first + size] for first in range(0, len(names), size)]
 
 
 async def _rest(stage: Stage, count: int, seconds: float) -> None:
     """Judge a rest after another, in which what the last load left comes to its end."""
-    await asyncio.sleep(min(seconds, 20.0))
+    await asyncio.sleep(min(seconds, _LEAD_S))
     async with stage.block(SUITE, ARM, 0, count) as draft:
-        ours = counters.ours(stage.components())
-        draft.figures["virtual_nodes"] = sum(one.name == "kubelet" for one in ours)
-        await asyncio.sleep(seconds)
+        draft.figures["virtual_nodes"] = _kubelets(stage)
+        memory.note(draft, await memory.sampled(stage, seconds))
 
 
-async def _remove(stage: Stage, names: list[str]) -> None:
+def _kubelets(stage: Stage) -> int:
+    return sum(one.name == "kubelet" for one in counters.ours(stage.components()))
+
+
+async def _remove(stage: Stage, names: Sequence[str], left: int) -> None:
+    """Remove the virtual nodes ``names``; return when only so many processes are ``left``."""
     tenant = naming.tenant_namespace(PROVIDER)
     for name in names:
         await leftovers.remove(stage.rome, keys.VIRTUAL_NODE, Key(tenant, name))
     for name in names:
         await leftovers.gone(stage.rome, keys.VIRTUAL_NODE, Key(tenant, name))
+    await waiting.until(
+        lambda: asyncio.to_thread(_kubelets, stage), lambda found: found <= left,
+        what="the processes of removed virtual nodes gone",
+    )  # fmt: skip

@@ -1,6 +1,7 @@
 """What our processes keep in memory: at rest, over the number of pods, over a long time."""
 
 import asyncio
+import itertools
 import secrets
 import statistics
 from collections.abc import Mapping, Sequence
@@ -23,9 +24,11 @@ SOAK: Final = "soak"
 ARM: Final = "ours"
 CHURNED: Final = 50
 """Pods that come and go at once in a soak."""
+ALL: Final = "all"
+"""The series of all components together."""
 _SAMPLE_S: Final = 1.0
 _LEVEL_S: Final = 10.0
-_SAMPLES_TO_JUDGE: Final = 100
+_SAMPLES_TO_JUDGE: Final = 50
 
 
 async def run(stage: Stage, settings: Settings) -> None:
@@ -37,6 +40,7 @@ async def run(stage: Stage, settings: Settings) -> None:
     for size in settings.sizes:
         await _with_pods(stage, size)
     if settings.soak_min:
+        await _restart(stage)
         await _soak(stage, settings.soak_min * 60)
 
 
@@ -74,8 +78,7 @@ def _replaced(before: Mapping[Key, Object], now: Mapping[Key, Object]) -> bool:
 
 async def _level(stage: Stage, size: int, seconds: float) -> None:
     async with stage.block(SUITE, ARM, 0, size) as draft:
-        samples = await sampled(stage, seconds)
-        _note(draft, samples)
+        note(draft, await sampled(stage, seconds))
 
 
 async def _with_pods(stage: Stage, size: int) -> None:
@@ -99,22 +102,23 @@ async def _soak(stage: Stage, seconds: float) -> None:
     """Create and delete pods all the time; judge the growth after the first tenth."""
     place = Place.of(ARM)
     async with stage.block(SOAK, ARM, 0, CHURNED) as draft:
-        churn = asyncio.create_task(_churn(stage, place))
+        churn = asyncio.create_task(_churn(stage, place, draft))
         try:
-            samples = await sampled(stage, seconds)
+            samples = await sampled(stage, seconds, while_runs=churn)
         finally:
             churn.cancel()
-            rounds = (await asyncio.gather(churn, return_exceptions=True))[0]
-        if isinstance(rounds, Exception):
-            raise rounds
-        _note(draft, samples)
-        if len(samples) >= _SAMPLES_TO_JUDGE:
-            draft.figures["growth_percent"] = figures.growth(samples) * 100
+            ended = (await asyncio.gather(churn, return_exceptions=True))[0]
+        if isinstance(ended, Exception):
+            raise ended
+        note(draft, samples)
+        for name, values in draft.series.items():
+            if len(values) >= _SAMPLES_TO_JUDGE:
+                draft.figures[f"growth_percent_{name}"] = figures.growth(values) * 100
     await _emptied(stage, place)
 
 
-async def _churn(stage: Stage, place: Place) -> None:
-    while True:
+async def _churn(stage: Stage, place: Place, draft: Draft) -> None:
+    for done in itertools.count(1):
         key = Key(place.namespace, f"soak-{secrets.token_hex(2)}")
         stage.observer.story.forget()
         try:
@@ -127,6 +131,7 @@ async def _churn(stage: Stage, place: Place) -> None:
         finally:
             await leftovers.remove(stage.rome, keys.DEPLOYMENT, key)
         await _emptied(stage, place)
+        draft.figures["pods"] = float(done * CHURNED)
 
 
 async def _emptied(stage: Stage, place: Place) -> None:
@@ -140,17 +145,26 @@ def _ready(story: Story, place: Place) -> int:
     return sum(life.ready is not None and life.gone is None for life in place.local(story).values())
 
 
-async def sampled(stage: Stage, seconds: float) -> list[float]:
-    """Return the PSS of all our processes together, in MiB, once a second."""
+async def sampled(
+    stage: Stage, seconds: float, *, while_runs: asyncio.Task[None] | None = None
+) -> list[dict[str, float]]:
+    """Return the PSS of our processes in MiB, by component, once a second."""
     samples = []
     end = monotonic() + seconds
-    while monotonic() < end:
+    while monotonic() < end and not (while_runs and while_runs.done()):
+        began = monotonic()
         ours = counters.ours(stage.components())
-        samples.append(sum(counters.pss_mib(ours).values()))
-        await asyncio.sleep(_SAMPLE_S)
+        samples.append(counters.by_name(counters.pss_mib(ours)))
+        await asyncio.sleep(max(0.0, began + _SAMPLE_S - monotonic()))
     return samples
 
 
-def _note(draft: Draft, samples: Sequence[float]) -> None:
-    draft.figures["pss_mib"] = statistics.median(samples)
-    draft.figures["pss_peak_mib"] = max(samples)
+def note(draft: Draft, samples: Sequence[Mapping[str, float]]) -> None:
+    """Note what was ``sampled``: all together, and each component."""
+    whole = [sum(sample.values()) for sample in samples]
+    draft.figures["pss_mib"] = statistics.median(whole)
+    draft.figures["pss_peak_mib"] = max(whole)
+    names = sorted({name for sample in samples for name in sample})
+    draft.series |= {ALL: whole} | {
+        name: [sample.get(name, 0.0) for sample in samples] for name in names
+    }

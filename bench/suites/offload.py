@@ -8,7 +8,7 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Key, Object
-from bench import arms, checks, figures, leftovers, load
+from bench import arms, checks, leftovers, load
 from bench.floor import Floor
 from bench.observe import Story
 from bench.settings import Settings
@@ -29,8 +29,9 @@ _WITHIN_S: Final = 60.0
 async def run(stage: Stage, settings: Settings) -> None:
     """Offload single pods with every arm, then change their remote status."""
     chosen = [arm for arm in ARMS if settings.has(arm)]
-    for repetition, arm in figures.zigzag(chosen, settings.repetitions):
-        await once(stage, settings, arm, repetition)
+    for repetition, order in stage.plan.rounds(SUITE, chosen, settings.repetitions):
+        for arm in order:
+            await once(stage, settings, arm, repetition)
 
 
 async def once(stage: Stage, settings: Settings, arm: str, repetition: int) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Key, Kind
-from bench import arms, figures, leftovers, load
+from bench import arms, leftovers, load
 from bench.observe import Story
 from bench.settings import Settings
 from bench.stage import CONSUMER, PROVIDER, Stage
@@ -47,10 +47,11 @@ class Side:
 async def run(stage: Stage, settings: Settings) -> None:
     """Reflect objects one by one, then all at once."""
     chosen = [arm for arm in ARMS if settings.has(arm)]
-    for repetition, arm in figures.zigzag(chosen, settings.repetitions):
-        stage.observer.story.forget()
-        await _one_by_one(stage, arm, repetition)
-        await _bulk(stage, arm, repetition, settings.objects)
+    for repetition, order in stage.plan.rounds(SUITE, chosen, settings.repetitions):
+        for arm in order:
+            stage.observer.story.forget()
+            await _one_by_one(stage, arm, repetition)
+            await _bulk(stage, arm, repetition, settings.objects)
 
 
 async def _one_by_one(stage: Stage, arm: str, repetition: int) -> None:

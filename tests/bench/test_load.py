@@ -50,7 +50,7 @@ def test_the_ideal_remote_pod_goes_to_simulated_nodes() -> None:
 
 def test_everything_is_run_unless_something_is_named() -> None:
     assert settings.parse([]) == settings.Settings()
-    assert settings.parse(["idle", "burst"]).suites == ("burst", "idle")
+    assert settings.parse(["burst", "idle"]).suites == ("idle", "burst")
 
 
 def test_a_quick_run_takes_what_is_said_besides() -> None:

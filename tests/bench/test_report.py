@@ -3,10 +3,12 @@
 import io
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from bench import figures, goals, plots, report, result, show
 from bench.result import Block, Goal, Request, Run
+from bench.stage import Draft
 from bench.suites import burst, idle, memory, offload
 
 PODS = 1000
@@ -71,6 +73,70 @@ def test_memory_a_pod_is_the_slope() -> None:
     ]
 
     assert goal(blocks, "PSS a pod").value.startswith("4 KiB")
+
+
+def test_the_cost_of_a_virtual_node_is_fitted_over_their_number() -> None:
+    asked = [Request("rome", "pyliqo-kubelet", "get", "pods", 120)]
+    blocks = [
+        Block(
+            idle.SUITE, "ours", 0, nodes, 60.0,
+            figures={"virtual_nodes": nodes + 1, "pss_mib": 400 + 100 * nodes},
+            cpu_s={"kubelet": 0.6 * nodes}, requests=asked * nodes,
+        )
+        for nodes in (1, 10)
+    ]  # fmt: skip
+
+    memory_of, cpu, rate = goals.rest_costs(blocks).values()
+
+    assert memory_of is not None
+    assert round(memory_of.slope) == 100
+    assert cpu is not None
+    assert round(cpu.slope, 3) == 1.0
+    assert rate is not None
+    assert round(rate.slope, 3) == 2.0
+
+
+def test_growth_in_a_soak_is_judged_for_all_processes_together() -> None:
+    figures_of = {goals.GROWTH: 1.5, "growth_percent_kubelet": 30.0}
+    soak = Block(memory.SOAK, "ours", 0, memory.CHURNED, 600.0, figures=figures_of)
+
+    assert goal([soak], "growth in a soak").is_met is True
+
+
+def test_samples_are_kept_by_component_and_all_together() -> None:
+    draft = Draft(memory.SUITE, "ours", 0, 100)
+
+    memory.note(draft, [{"kubelet": 50.0}, {"kubelet": 60.0, "webhook": 40.0}])
+
+    assert draft.series == {
+        memory.ALL: [50.0, 100.0], "kubelet": [50.0, 60.0], "webhook": [0.0, 40.0],
+    }  # fmt: skip
+    assert draft.figures["pss_peak_mib"] == 100.0
+
+
+def test_figures_are_written_between_the_marks_of_a_document() -> None:
+    whole = run(burst_block("ideal", 10.0), burst_block("ours", 12.0))
+    begin = "<!-- figures: written by `python -m bench show` -->"
+    document = f"before\n{begin}\nold\n<!-- end of figures -->\nafter\n"
+
+    once = show.written(document, show.markdown(whole, ["performance/burst.svg"]))
+
+    assert once.startswith("before\n")
+    assert once.endswith("<!-- end of figures -->\nafter\n")
+    assert "old" not in once
+    assert "![burst](performance/burst.svg)" in once
+    assert show.written(once, show.markdown(whole, ["performance/burst.svg"])) == once
+
+
+def test_a_document_without_marks_is_left_alone() -> None:
+    with pytest.raises(ValueError, match="lacks"):
+        show.written("nothing", "figures")
+
+
+def test_what_was_left_out_is_told() -> None:
+    cut = Run({}, {}, {"left_out": ["burst of 1000 pods: 3 of 5 repetitions"]}, [], [])
+
+    assert any("3 of 5" in line for line in report.remarks(cut))
 
 
 def test_a_cost_is_fitted_over_sizes() -> None:
