@@ -2,13 +2,15 @@
 
 import argparse
 import asyncio
+import datetime as dt
 import functools
+import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from apis import keys
 from apis.objects import Key, Kind, Object
@@ -16,9 +18,12 @@ from certs import injection, rotation
 from kube import client, clock, process
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
+from kube.events import Recorder
 from kube.informer import Change, Informer
 from kube.process import HEALTH_PORT, Process
 from kube.runner import Runner, Source
+
+NOT_RENEWED: Final = "CertificateNotRenewed"
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ async def follow(
     daemon: Process,
     *,
     configuration: str = keys.WEBHOOK_CONFIGURATION,
+    now: Callable[[], dt.datetime] = clock.now,
 ) -> None:
     """Keep Secrets and configurations of the cluster ``live`` up to date; cancel to stop."""
     where = Key("", configuration)
@@ -61,9 +67,10 @@ async def follow(
     kinds = (keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS)
     hooks = {kind: _one(kind, where) for kind in kinds}
     cluster = CachedCluster(live, [*secrets, *hooks.values()])
+    events = Recorder(live, "liqo-certs", socket.gethostname())
     certificates = Runner(
         "certificates",
-        rotation.RotationReconciler(cluster, clock.now, settings),
+        rotation.RotationReconciler(cluster, now, settings, alarm=_alarm(events)),
         [Source(informer, _always(settings.certs_key)) for informer in secrets],
     )
     certificates.enqueue(settings.certs_key)
@@ -80,6 +87,14 @@ async def follow(
             tasks.create_task(informer.run(live))
         for runner in runners:
             tasks.create_task(runner.run())
+        tasks.create_task(events.run())
+
+
+def _alarm(events: Recorder) -> rotation.Alarm:
+    def tell(secret: Object, message: str) -> None:
+        events.event(keys.SECRET, secret, "Warning", NOT_RENEWED, message)
+
+    return tell
 
 
 def _one(kind: Kind, key: Key) -> Informer[Object]:

@@ -37,8 +37,12 @@ def reason_to_replace_ca(pair: KeyPair | None, now: dt.datetime) -> str | None:
 
 def renewal(certificate: bytes) -> dt.datetime:
     """Return the moment at which two thirds of the life of ``certificate`` are over."""
-    start, end = pki.started(certificate), pki.expiry(certificate)
-    return start + (end - start) * 2 / 3
+    return _two_thirds(pki.started(certificate), pki.expiry(certificate))
+
+
+def due(certificate: bytes) -> dt.datetime:
+    """Return the same of a ``certificate`` of ours, whose life begins when it was made."""
+    return _two_thirds(made(certificate), pki.expiry(certificate))
 
 
 def made(certificate: bytes) -> dt.datetime:
@@ -53,6 +57,10 @@ def signer(authorities: Sequence[KeyPair], now: dt.datetime, settled: dt.timedel
     """
     known = (pair for pair in authorities if now - made(pair.certificate) >= settled)
     return next(known, authorities[-1])
+
+
+def _two_thirds(start: dt.datetime, end: dt.datetime) -> dt.datetime:
+    return start + (end - start) * 2 / 3
 
 
 def _first(checks: Sequence[Check], held: Held, now: dt.datetime) -> str | None:
@@ -75,7 +83,7 @@ def _not_yet_valid(_held: Held, pair: KeyPair, now: dt.datetime) -> str | None:
 
 
 def _expires_soon(_held: Held, pair: KeyPair, now: dt.datetime) -> str | None:
-    return "two thirds of its life are over" if renewal(pair.certificate) <= now else None
+    return "two thirds of its life are over" if due(pair.certificate) <= now else None
 
 
 def _names_differ(held: Held, pair: KeyPair, _now: dt.datetime) -> str | None:

@@ -6,19 +6,23 @@ the webhook serves with, and the bundle that API servers are told to trust.
 
 import base64
 import binascii
+import contextlib
 import datetime as dt
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
+
+from prometheus_client import Gauge
 
 from apis import keys
 from apis.objects import Key, Object, named
 from certs import bundle, pki, policy
 from certs.pki import KeyPair
 from certs.policy import Held
+from kube import clock, metrics
 from kube.cluster import Cluster
-from kube.errors import AlreadyExistsError
+from kube.errors import AlreadyExistsError, ConflictError, KubeError
 
 CA_SECRET: Final = "liqo-ca"  # noqa: S105  # the name, not a secret
 CA_LIFETIME: Final = dt.timedelta(days=365)
@@ -29,7 +33,20 @@ LOOK_AGAIN_S: Final = 3600.0
 LOOK_SOONEST_S: Final = 1.0
 
 _PAIRS: Final = (("tls.crt", "tls.key"), ("previous.crt", "previous.key"))
+_EXPIRY: Final = Gauge(
+    "certs_expiry_timestamp_seconds",
+    "When the stored certificate ends: authority, serving",
+    ["certificate"],
+    registry=metrics.REGISTRY,
+)
 logger = logging.getLogger(__name__)
+
+Alarm: TypeAlias = Callable[[Object, str], None]
+"""Told the Secret of the serving certificate, and why one is not renewed that has to be."""
+
+
+def _log(secret: Object, message: str) -> None:
+    logger.warning(message, extra={"secret": secret["metadata"]["name"]})
 
 
 @dataclass(frozen=True)
@@ -62,11 +79,19 @@ class RotationReconciler:
     """Makes both Secrets, and makes them anew in time. Several replicas agree on what is stored."""
 
     def __init__(
-        self, cluster: Cluster, clock: Callable[[], dt.datetime], settings: Settings | None = None
+        self,
+        cluster: Cluster,
+        clock: Callable[[], dt.datetime],
+        settings: Settings | None = None,
+        *,
+        alarm: Alarm = _log,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._settings = settings or Settings()
+        self._alarm = alarm
+        self._secret: Object = named(keys.SECRET, self._settings.certs_key)
+        self._stored: dict[str, bytes] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         """Bring both Secrets up to date; ``key`` is that of the serving certificate.
@@ -75,16 +100,36 @@ class RotationReconciler:
             ConflictError: another replica was faster: look again.
         """
         now = self._clock()
-        authorities = await self._authorities(now)
-        leaf = await self._leaf(key, authorities, now)
-        due = min(policy.renewal(leaf), policy.renewal(authorities[0].certificate))
+        try:
+            authorities = await self._authorities(now)
+            leaf = await self._leaf(key, authorities, now)
+        except ConflictError:
+            raise
+        except KubeError as error:
+            self._warn(error, now)
+            raise
+        due = min(policy.due(leaf), policy.due(authorities[0].certificate))
         seconds = (due - now).total_seconds()
         return min(max(seconds, LOOK_SOONEST_S), LOOK_AGAIN_S)
+
+    def _warn(self, error: KubeError, now: dt.datetime) -> None:
+        for what, certificate in self._stored.items():
+            if policy.due(certificate) <= now:
+                ends = clock.seconds(pki.expiry(certificate))
+                message = f"the {what} certificate ends at {ends} and is not renewed: {error}"
+                self._alarm(self._secret, message)
+
+    def _note(self, what: str, certificate: bytes) -> None:
+        with contextlib.suppress(ValueError):
+            _EXPIRY.labels(what).set(pki.expiry(certificate).timestamp())
+            self._stored[what] = certificate
 
     async def _authorities(self, now: dt.datetime) -> list[KeyPair]:
         where = self._settings.ca_key
         secret = await self._cluster.get_live(keys.SECRET, where)
         held = authorities_in(secret, now)
+        if held:
+            self._note("authority", held[0].certificate)
         reason = policy.reason_to_replace_ca(held[0] if held else None, now)
         if reason is None:
             return held
@@ -94,15 +139,19 @@ class RotationReconciler:
             await self._store(where, secret, _authority_data(fresh))
         except AlreadyExistsError:  # another replica made it first: that one counts for all
             return await self._authorities(now)
+        self._note("authority", fresh[0].certificate)
         logger.info("Made certificate authority", extra={"secret": str(where), "reason": reason})
         return fresh
 
     async def _leaf(self, where: Key, authorities: list[KeyPair], now: dt.datetime) -> bytes:
         secret = await self._cluster.get_live(keys.SECRET, where)
         data = _data(secret)
+        self._secret = secret or self._secret
         ours = (pair.certificate for pair in authorities)
         trusted = bundle.merge(*ours, data.get("ca.crt", b""), now=now)
         pair = _pair(data, *_PAIRS[0])
+        if pair is not None:
+            self._note("serving", pair.certificate)
         reason = policy.reason_to_replace(Held(pair, trusted, self._settings.dns), now)
         if reason or pair is None:
             pair = self._issued(authorities, now)
@@ -111,6 +160,7 @@ class RotationReconciler:
             await self._store(where, secret, wanted)
             fields = {"secret": str(where), "reason": reason or "the authorities changed"}
             logger.info("Stored serving certificate", extra=fields)
+            self._note("serving", pair.certificate)
         return pair.certificate
 
     def _issued(self, authorities: Sequence[KeyPair], now: dt.datetime) -> KeyPair:

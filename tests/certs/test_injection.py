@@ -15,10 +15,12 @@ from certs import __main__ as main
 from certs import injection, pki
 from certs.injection import InjectionReconciler
 from certs.rotation import Settings
-from kube import client
-from kube.cluster import Cluster
+from kube import client, clock
+from kube.cluster import Cluster, Selection
+from kube.errors import ForbiddenError
 from kube.process import Process
 from sandbox.controlplane import Plane
+from tests.fakes import FakeCluster
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 BUNDLE = pki.new_ca("one", now=NOW, lifetime=dt.timedelta(days=1)).certificate
@@ -127,9 +129,14 @@ def test_only_a_difference_is_applied() -> None:
 
 
 @contextlib.asynccontextmanager
-async def following(cluster: Cluster, settings: Settings, name: str) -> AsyncIterator[Process]:
+async def following(
+    cluster: Cluster,
+    settings: Settings,
+    name: str = keys.WEBHOOK_CONFIGURATION,
+    now: Callable[[], dt.datetime] = clock.now,
+) -> AsyncIterator[Process]:
     daemon = Process("certs", 0)
-    task = asyncio.create_task(main.follow(cluster, settings, daemon, configuration=name))
+    task = asyncio.create_task(main.follow(cluster, settings, daemon, configuration=name, now=now))
     try:
         yield daemon
     finally:
@@ -172,3 +179,52 @@ async def test_the_process_repairs_whatever_is_broken(cluster: Cluster, namespac
             assert secret
             await cluster.delete(keys.SECRET, where, uid=secret["metadata"]["uid"])
         await wait_until(is_injected)
+
+
+async def test_users_are_told_of_a_certificate_that_is_not_renewed() -> None:
+    cluster, settings = FakeCluster(), Settings()
+
+    async def is_stored() -> bool:
+        return await cluster.get_live(keys.SECRET, settings.certs_key) is not None
+
+    async with following(cluster, settings):
+        await wait_until(is_stored)
+    cluster.fail("patch", ForbiddenError("no right to do this"), kind=keys.SECRET, times=100)
+    two_thirds = clock.now() + dt.timedelta(days=21)
+
+    async def events() -> list[Object]:
+        return list((await cluster.list(Selection(keys.EVENT, dict))).items.values())
+
+    async with following(cluster, settings, now=lambda: two_thirds):
+        await wait_until(lambda: _is_any(events()))
+
+    for event in await events():
+        assert event["type"] == "Warning"
+        assert event["reason"] == "CertificateNotRenewed"
+        assert event["involvedObject"]["name"] == keys.WEBHOOK_CERTS_SECRET
+        assert "is not renewed: no right to do this" in event["message"]
+
+
+async def _is_any(found: Awaitable[list[Object]]) -> bool:
+    return bool(await found)
+
+
+@pytest.mark.cluster
+async def test_one_manager_owns_every_bundle(plane: Plane) -> None:
+    name = f"liqo-{secrets.token_hex(4)}"
+    async with client.connect(plane.kubeconfig) as real:
+        for kind in KINDS:
+            key = await configured(real, kind, name)
+            before = await real.get_live(kind, key)
+            assert before
+            wanted = injection.injected(kind, before, BUNDLE)
+            assert wanted
+
+            after = await real.apply(kind, wanted, manager=injection.MANAGER)
+
+            owners = [
+                one["manager"]
+                for one in after["metadata"]["managedFields"]
+                if "f:caBundle" in str(one["fieldsV1"])
+            ]
+            assert owners == [injection.MANAGER]

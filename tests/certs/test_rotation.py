@@ -4,12 +4,16 @@ import asyncio
 import base64
 import datetime as dt
 
+import pytest
+
 from apis import keys
 from apis.objects import Key, Object
 from certs import pki, policy, rotation
 from certs.rotation import RotationReconciler, Settings
+from kube import metrics
 from kube.cluster import Cluster
-from kube.errors import AlreadyExistsError, ConflictError
+from kube.errors import AlreadyExistsError, ConflictError, ForbiddenError
+from tests.fakes import FakeCluster
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -155,6 +159,52 @@ async def test_a_slower_replica_does_not_overwrite(cluster: Cluster, namespace: 
     await second.reconcile(settings.certs_key)
     served = await data(cluster, settings.certs_key)
     assert pki.fits_key(served["tls.crt"], served["tls.key"])
+
+
+async def test_a_certificate_that_is_not_renewed_is_told_from_two_thirds_of_its_life_on() -> None:
+    cluster, clock, told = FakeCluster(), Clock(), list[tuple[Object, str]]()
+    settings = Settings()
+
+    def alarm(secret: Object, message: str) -> None:
+        told.append((secret, message))
+
+    reconciler = RotationReconciler(cluster, clock, settings, alarm=alarm)
+    await reconciler.reconcile(settings.certs_key)
+    cluster.fail("*", ForbiddenError("no right to do this"), times=100)
+
+    async def look() -> None:
+        with pytest.raises(ForbiddenError):
+            await reconciler.reconcile(settings.certs_key)
+
+    clock.now += 19 * DAY
+    await look()
+    assert told == []
+    clock.now += DAY
+    await look()
+    ((secret, message),) = told
+    assert secret["metadata"]["name"] == keys.WEBHOOK_CERTS_SECRET
+    ends = (NOW + rotation.LEAF_LIFETIME).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert message == (
+        f"the serving certificate ends at {ends} and is not renewed: no right to do this"
+    )
+
+    cluster.heal()
+    await reconciler.reconcile(settings.certs_key)
+    cluster.fail("*", ForbiddenError("no right to do this"), times=100)
+    await look()
+    assert len(told) == 1
+
+
+async def test_when_certificates_end_is_measured(cluster: Cluster, namespace: str) -> None:
+    settings = Settings(namespace=namespace)
+
+    await RotationReconciler(cluster, Clock(), settings).reconcile(settings.certs_key)
+
+    ends = {"authority": rotation.CA_LIFETIME, "serving": rotation.LEAF_LIFETIME}
+    for certificate, life in ends.items():
+        labels = {"certificate": certificate}
+        found = metrics.REGISTRY.get_sample_value("certs_expiry_timestamp_seconds", labels)
+        assert found == (NOW + life).timestamp()
 
 
 async def delete(cluster: Cluster, key: Key) -> None:

@@ -281,6 +281,29 @@ def test_tls_is_modern() -> None:
     assert not any("CBC" in name or name.endswith("SHA") for name in names)
 
 
+@pytest.mark.parametrize(
+    ("version", "is_served"),
+    [
+        (ssl.TLSVersion.TLSv1, False),
+        (ssl.TLSVersion.TLSv1_1, False),
+        (ssl.TLSVersion.TLSv1_2, True),
+        (ssl.TLSVersion.TLSv1_3, True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_tls_below_1_2_is_refused(
+    served: Served, version: ssl.TLSVersion, *, is_served: bool
+) -> None:
+    context = served.context()
+    context.minimum_version = context.maximum_version = version
+    context.set_ciphers("ALL:@SECLEVEL=0")  # it is the server that refuses, not this client
+    plain = socket.create_connection(("127.0.0.1", served.port), timeout=30)
+    refusal = contextlib.nullcontext() if is_served else pytest.raises(ssl.SSLError, match="ALERT")
+
+    with plain, refusal, context.wrap_socket(plain, server_hostname="127.0.0.1") as found:
+        assert found.version() == version.name.replace("_", ".")
+
+
 @pytest.mark.parametrize(("host", "bound"), [("10.0.0.1", "10.0.0.1:1"), ("::", "[::]:1")])
 def test_addresses(host: str, bound: str) -> None:
     assert serving.address(host, 1) == bound

@@ -1,0 +1,180 @@
+"""Certificates that change while a real API server asks: no admission fails.
+
+Source: admission.md 35; faults.md F27; the API server judges trust by the certificates it was
+given, so a break of trust shows as a failed creation.
+"""
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, named
+from certs import __main__ as certs
+from certs import bundle
+from certs.rotation import Settings
+from kube import client, clock
+from kube.client import ClusterClient
+from kube.process import Process
+from sandbox.controlplane import Plane
+from tests.webhook.replicas import Load, Replica, Service, filling, until
+
+pytestmark = pytest.mark.cluster
+
+ROTATIONS: Final = int(os.environ.get("PYLIQO_ROTATIONS", "16"))
+"""At least 15: so many bring a new authority, and take the old one out of the bundle."""
+MEANWHILE: Final = 60
+"""So many pods are created between two rotations, and after each the API server has learned."""
+SECOND: Final = dt.timedelta(seconds=1)
+AHEAD: Final = dt.timedelta(minutes=30)
+logger = logging.getLogger(__name__)
+
+
+class Clock:
+    """Half an hour ahead, so that the API server, whose clock we leave alone, sees nothing end."""
+
+    def __init__(self) -> None:
+        self.now = clock.now().replace(microsecond=0) + AHEAD
+
+    def __call__(self) -> dt.datetime:
+        return self.now
+
+
+@pytest.fixture
+async def cluster(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
+    async with client.connect(plane.kubeconfig) as real:
+        yield real
+
+
+@pytest.fixture
+async def service(cluster: ClusterClient) -> Service:
+    name = f"liqo-{secrets.token_hex(4)}"
+    await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
+    made = Service(cluster, name)
+    await made.create()
+    return made
+
+
+@contextlib.asynccontextmanager
+async def rotating(service: Service, settings: Settings, now: Clock) -> AsyncIterator[None]:
+    """Keep Secret and caBundle as ``python -m certs`` does."""
+    daemon = Process("certs", 0)
+    following = certs.follow(service.cluster, settings, daemon, configuration=service.run, now=now)
+    task = asyncio.create_task(following)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+class Volumes:
+    """The Secret volumes of two nodes; the second is always one rotation behind."""
+
+    def __init__(self, first: Replica, second: Replica) -> None:
+        self.first, self.second = first, second
+        self.leaves: list[bytes] = []
+        self._before: dict[str, bytes] = {}
+
+    def fill(self, data: dict[str, bytes]) -> None:
+        if self.leaves and data["tls.crt"] == self.leaves[-1]:
+            self._before = data  # the bundle alone is another
+            return
+        self.first.fill(data)
+        self.second.fill(self._before or data)
+        self._before = data
+        self.leaves.append(data["tls.crt"])
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Replica, Replica]]:
+    found = Replica(tmp_path / "first"), Replica(tmp_path / "second")
+    yield found
+    for replica in found:
+        replica.kill()
+
+
+async def test_rotations_under_load_fail_no_admission(
+    service: Service,
+    plane: Plane,
+    pair: tuple[Replica, Replica],
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Lives of seconds: a leaf ends after 1, an authority after 15."""
+    now = Clock()
+    settings = Settings(
+        namespace=service.namespace,
+        ca_lifetime=15 * SECOND,
+        leaf_lifetime=1.5 * SECOND,
+        settled=2 * SECOND,
+    )
+    volumes, authorities = Volumes(*pair), set()
+    await service.register()
+    async with rotating(service, settings, now):
+        await until(service.bundle, "the caBundle")
+        async with filling(service.cluster, settings, volumes.fill):
+            for replica in pair:
+                replica.start(plane.kubeconfig)
+                await until(replica.is_ready, "a replica that is ready")
+                await service.join(replica)
+            pids = [replica.pids() for replica in pair]
+            load = Load(plane.kubeconfig, await service.offloaded())
+            async with load.running():
+                await warm_up(load)
+                for done in range(1, ROTATIONS + 1):
+                    before = await service.bundle()
+                    now.now += SECOND
+                    await until(lambda: has(volumes, done + 1), f"rotation {done}")  # noqa: B023
+                    await load.more(MEANWHILE)
+                    after = await service.bundle()
+                    authorities.update(bundle.certificates(after))
+                    for known in (before, after):  # whoever learned late trusts all the same
+                        check(pair, known, settings, volumes.leaves)
+
+            await until(lambda: has_fewer(service, authorities), "a bundle without the first one")
+    figures = (ROTATIONS, len(authorities), load.admitted, load.per_s)
+    logger.info("%d rotations, %d authorities: %d pods, %.0f a second", *figures)
+
+    assert load.failures == []
+    assert load.admitted >= ROTATIONS * MEANWHILE
+    assert len(set(volumes.leaves)) == ROTATIONS + 1
+    assert len(authorities) >= max(2, ROTATIONS // 10)
+    assert [replica.pids() for replica in pair] == pids
+
+
+async def warm_up(load: Load) -> None:
+    """Wait until the API server calls the webhook, which it learns of a moment later."""
+    await load.more(1)
+
+    async def is_steady() -> bool:
+        load.failures.clear()
+        await load.more(50)
+        return not load.failures
+
+    await until(is_steady, "fifty admitted pods in a row")
+    load.begin()
+
+
+async def has_fewer(service: Service, authorities: set[bytes]) -> bool:
+    return len(bundle.certificates(await service.bundle())) < len(authorities)
+
+
+async def has(volumes: Volumes, leaves: int) -> bool:
+    return len(volumes.leaves) >= leaves
+
+
+def check(
+    pair: tuple[Replica, Replica], known: bytes, settings: Settings, leaves: list[bytes]
+) -> None:
+    """Shake hands with both as an API server that trusts ``known``."""
+    served = [replica.handshake(known, settings.dns[0]) for replica in pair]
+    assert served == [leaves[-1], leaves[-2]]
