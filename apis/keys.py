@@ -196,6 +196,8 @@ ANNOTATIONS_OF_CONTROLLERS: Final = (
 WEBHOOK_SERVICE_NAME: Final = "liqo.io/webhook-service-name"
 LOCAL_POD_UID: Final = "pyliqo.io/local-pod-uid"
 """On a ShadowPod and its Pod: the UID of the local pod that they stand for."""
+PLACEMENT: Final = "pyliqo.io/placement"
+"""On a local pod: what the webhook added to it, and why. It stays at home."""
 SCHEDULING_ENABLED_BY: Final = "pyliqo.io/scheduling-enabled-by"
 """On a namespace whose scheduling label was set by pyliqo, and so may be taken back."""
 

@@ -74,6 +74,8 @@ class NamespaceOffloading:
     """Terms of which a cluster's nodes must meet one; none mean every cluster."""
     mapping_strategy: MappingStrategy = MappingStrategy.DEFAULT_NAME
     remote_namespace_name: str = ""
+    generation: int = 0
+    """Which version of its spec this is."""
 
     @classmethod
     def parse(cls, obj: Object) -> "NamespaceOffloading":
@@ -91,6 +93,7 @@ class NamespaceOffloading:
                 spec, "namespaceMappingStrategy", MappingStrategy.DEFAULT_NAME
             ),
             remote_namespace_name=spec.get("remoteNamespaceName") or "",
+            generation=(obj.get("metadata") or {}).get("generation") or 0,
         )
 
     def remote_name(self, namespace: str, cluster_id: str) -> str:
@@ -293,7 +296,12 @@ def shadow_pod_phase(obj: Object) -> ShadowPodPhase:
 
 def _member(part: Object, name: str, default: E) -> E:
     """Return the member of the default's enum that ``part`` names."""
-    return type(default)(part.get(name) or default.value)
+    value, members = part.get(name) or default.value, type(default)
+    try:
+        return members(value)
+    except ValueError as error:
+        possible = ", ".join(str(one.value) for one in members)
+        raise ValueError(f"{name} {value!r} is none of {possible}") from error
 
 
 def _current(entry: Object) -> CurrentMapping:

@@ -18,6 +18,8 @@ from webhook.patch import Operation
 API_VERSION: Final = "admission.k8s.io/v1"
 MAX_DEPTH: Final = 200
 MAX_MESSAGE: Final = 256
+MAX_NAME: Final = 80
+"""Of namespace and name in a message, which leaves room for what is to be said of them."""
 MAX_WARNINGS: Final = 15
 """Of at most 256 characters each: together just below the 4096 that API servers pass on."""
 
@@ -133,10 +135,10 @@ def review(body: bytes, judge: Judge, *, budget_s: float = 8.0) -> Object:
     """
     request = parse(body, budget_s=budget_s)
     try:
-        _expect(request, judge)
+        expect(request, judge)
         admitted = judge.handler(request)
     except DeniedError as denied:
-        return _answer({"uid": request.uid, **_refusal(denied)})
+        return _answer({"uid": request.uid, **_refusal(denied, about(request, judge.kind))})
     except MalformedError as malformed:
         raise MalformedError(str(malformed), uid=request.uid) from malformed
     return _answer({"uid": request.uid, **_admission(admitted)})
@@ -253,7 +255,13 @@ def _request(sent: _Sent, budget_s: float) -> Request:
     )
 
 
-def _expect(request: Request, judge: Judge) -> None:
+def expect(request: Request, judge: Judge) -> None:
+    """Check that ``request`` is one that ``judge`` is for, and whole.
+
+    Raises:
+        DeniedError: it is for another.
+        MalformedError: it lacks its object.
+    """
     what = (request.resource, request.version, request.subresource)
     if what != (judge.kind.resource, judge.kind.version, judge.subresource):
         shown = "/".join(part for part in (request.resource, request.subresource) if part)
@@ -280,8 +288,17 @@ def _admission(admitted: Admitted) -> Object:
     return response
 
 
-def _refusal(denied: DeniedError) -> Object:
-    message = sentence(str(denied))
+def about(request: Request, kind: Kind) -> str:
+    """Return the object as refusals call it: "pod shop/web"; "…" stands for a generated end."""
+    metadata = request.object.get("metadata")
+    given = metadata if isinstance(metadata, dict) else {}
+    name = request.name or given.get("name") or f"{given.get('generateName') or ''}…"
+    named = f"{request.namespace}/{name}" if request.namespace else str(name)
+    return f"{kind} {_shortened(named, MAX_NAME)}"
+
+
+def _refusal(denied: DeniedError, subject: str = "") -> Object:
+    message = sentence(": ".join(part for part in (subject, str(denied)) if part))
     reason = _REASONS.get(denied.code, "Forbidden")
     return {
         "allowed": False,
@@ -300,6 +317,16 @@ def _answer(response: Object) -> Object:
 
 
 def sentence(text: str) -> str:
-    """Return ``text`` as one line of at most 256 printable characters."""
+    """Return ``text`` as one line of at most 256 printable characters.
+
+    What is too long loses its middle: object and field come first, what to do comes last.
+    """
     line = "".join(char if char.isprintable() else " " for char in text)
-    return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
+    return _shortened(line, MAX_MESSAGE)
+
+
+def _shortened(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    end = most // 2
+    return f"{text[: most - end - 1]}…{text[-end:]}"

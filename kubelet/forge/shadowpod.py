@@ -71,7 +71,12 @@ def metadata(local: Object, pair: Pair, options: Options) -> Object:
     )
     annotations = _without(
         objects.annotations(local),
-        {keys.LAST_APPLIED, keys.LOCAL_POD_UID, *options.patch.annotations_not_reflected},
+        {
+            keys.LAST_APPLIED,
+            keys.LOCAL_POD_UID,
+            keys.PLACEMENT,
+            *options.patch.annotations_not_reflected,
+        },
     )
     return {
         "labels": {**labels, keys.NODE_NAME: options.node, **pair.labels()},

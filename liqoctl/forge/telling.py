@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from apis import judgement, keys
 from apis.objects import Object
 from liqoctl.forge import whyspace
 
@@ -45,10 +46,27 @@ def _pod(answer: Object) -> Iterator[str]:
     if not told:
         return
     yield f"phase {told['phase']}, node {told['node'] or 'none yet'}"
+    yield f"webhook: {_added(told['judged'])}"
     for name, value in sorted(told["admission"].items()):
-        yield f"{name}: {value}"
+        if name != keys.PLACEMENT or not told["judged"]:
+            yield f"{name}: {value}"
     if told["scheduler"]:
         yield f"scheduler: {told['scheduler']}"
+
+
+def _added(judged: Object) -> str:
+    if not judged:
+        return "added nothing to it"
+    what = " and ".join(_ADDED[one] for one in judged["added"]) or "nothing"
+    since = "" if judged["isCurrent"] else ", which has changed since"
+    rule = f"strategy {judged['strategy']}, generation {judged['generation']}"
+    return f"added {what} ({rule}{since})"
+
+
+_ADDED: Final = {
+    judgement.TOLERATION: "the toleration of virtual nodes",
+    judgement.NODE_AFFINITY: "node affinity",
+}
 
 
 def _nodes(answer: Object) -> Iterator[str]:

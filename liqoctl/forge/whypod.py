@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from apis import conditions, keys, objects, placement
+from apis.judgement import Judgement
 from apis.objects import Object
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import Obstacle, Rule
@@ -70,7 +71,9 @@ def judge_refusal(found: Sequence[Refusal]) -> Finding:
 def section(facts: Facts) -> Object:
     """Return where the pod is, and what the webhook and the scheduler wrote on it.
 
-    Shape: {"phase", "node", "virtual", "cluster", "admission": {annotation: value}, "scheduler"}.
+    Shape: {"phase", "node", "virtual", "cluster", "judged": {"strategy", "generation", "added": [],
+    "isCurrent"}, "admission": {annotation: value}, "scheduler"}; "judged" is {} where the webhook
+    added nothing.
     """
     pod = facts.pod or {"metadata": {}}
     node = _node(facts, pod)
@@ -80,8 +83,22 @@ def section(facts: Facts) -> Object:
         "node": _spec(pod).get("nodeName") or "",
         "virtual": node is not None and placement.is_virtual(node),
         "cluster": _cluster(node),
+        "judged": _judged(facts, pod),
         "admission": ours,
         "scheduler": _scheduler_says(pod),
+    }
+
+
+def _judged(facts: Facts, pod: Object) -> Object:
+    found = Judgement.parse(objects.annotations(pod).get(keys.PLACEMENT, ""))
+    if found is None:
+        return {}
+    now = whyspace.parsed(facts)
+    return {
+        "strategy": found.strategy.value,
+        "generation": found.generation,
+        "added": sorted(found.added),
+        "isCurrent": now is not None and found.is_of(now),
     }
 
 

@@ -180,3 +180,12 @@ def test_what_is_not_reflected_is_not_sent() -> None:
     assert made["metadata"]["annotations"] == {"note": "x", keys.LOCAL_POD_UID: "1"}
     assert (made["metadata"]["namespace"], made["metadata"]["name"]) == ("shop-rome", "web")
     assert shadowpod.changes(made, made["metadata"]) == {}
+
+
+def test_what_the_webhook_noted_stays_at_home() -> None:
+    annotations = {keys.PLACEMENT: "strategy=Remote generation=1 added=toleration", "a": "b"}
+    local = factories.pod("foo", "web", metadata={"annotations": annotations, "uid": "1"})
+
+    made = shadowpod.metadata(local, PAIR, Options("milan", OffloadingPatch()))
+
+    assert made["annotations"] == {"a": "b", keys.LOCAL_POD_UID: "1"}

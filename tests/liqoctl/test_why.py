@@ -449,7 +449,7 @@ NONE_YET = {**offloading(), "status": {}}
             "Refuses",
             (
                 "refuses pods because its NamespaceOffloading cannot be read: "
-                "'Nonsense' is not a valid PodOffloadingStrategy"
+                "podOffloadingStrategy 'Nonsense' is none of Local, Remote, LocalAndRemote"
             ),
         ),
         (
@@ -528,12 +528,13 @@ PAGE = """\
 pod foo/web waits because milan-id refuses it: quota exceeded: cpu
 
 Namespace
-  foo: LocalAndRemote, clusters: region In [eu]
+  foo: Remote, clusters: region In [eu]
   phase Ready
   on milan-id as foo-rome: ready, NamespaceCreated
 
 Pod
   phase Pending, node milan
+  webhook: added node affinity and the toleration of virtual nodes (strategy Remote, generation 1)
 
 Nodes
   milan (virtual): matches
@@ -551,14 +552,59 @@ Not known
 
 
 def test_the_page() -> None:
-    seen = pod(on="milan", conditions=[REFUSED_THERE])
+    told = {keys.PLACEMENT: "strategy=Remote generation=1 added=toleration,nodeAffinity"}
+    seen = pod(on="milan", metadata={"annotations": told}, conditions=[REFUSED_THERE])
     nodes = [MILAN, TURIN, *(node(f"rome-{number}") for number in range(1, 6))]
-    known = facts(seen, nodes=nodes, offloading=offloading(region="eu"), notes=["a note"])
+    wanted = offloading("Remote", region="eu")
+    known = facts(seen, nodes=nodes, offloading=wanted, notes=["a note"])
 
     found = why.of_pod(known, "web")
 
     assert found is not None
     assert "\n".join(telling.lines(found)) == PAGE
+
+
+@pytest.mark.parametrize(
+    ("note", "judged", "line"),
+    [
+        (
+            "strategy=Remote generation=1 added=toleration,nodeAffinity",
+            {
+                "strategy": "Remote",
+                "generation": 1,
+                "added": ["nodeAffinity", "toleration"],
+                "isCurrent": False,
+            },
+            (
+                "webhook: added node affinity and the toleration of virtual nodes "
+                "(strategy Remote, generation 1, which has changed since)"
+            ),
+        ),
+        (
+            "strategy=LocalAndRemote generation=1 added=toleration",
+            {
+                "strategy": "LocalAndRemote",
+                "generation": 1,
+                "added": ["toleration"],
+                "isCurrent": True,
+            },
+            (
+                "webhook: added the toleration of virtual nodes "
+                "(strategy LocalAndRemote, generation 1)"
+            ),
+        ),
+        (None, {}, "webhook: added nothing to it"),
+        ("whatever", {}, "webhook: added nothing to it"),
+    ],
+)
+def test_what_the_webhook_did_is_told(note: str | None, judged: Object, line: str) -> None:
+    metadata: Object = {"annotations": {keys.PLACEMENT: note} if note else {}}
+
+    found = why.of_pod(facts(pod(metadata=metadata)), "web")
+
+    assert found is not None
+    assert found["pod"]["judged"] == judged
+    assert f"  {line}" in telling.lines(found)
 
 
 def test_pods_that_wait_for_the_same_share_a_line() -> None:

@@ -46,7 +46,7 @@ def test_a_change_comes_with_its_type() -> None:
 
 
 def test_a_refusal_has_code_reason_and_one_short_sentence() -> None:
-    denied = DeniedError("spec.x:\r\nno " + "x" * 300, code=422)
+    denied = DeniedError("spec.x:\r\nno " + "x" * 300 + ": do this", code=422)
 
     response = admission.review(body(POD), judge(denied))["response"]
 
@@ -54,7 +54,8 @@ def test_a_refusal_has_code_reason_and_one_short_sentence() -> None:
     assert (response["status"]["code"], response["status"]["reason"]) == (422, "Invalid")
     message = response["status"]["message"]
     assert len(message) == 256
-    assert message.startswith("spec.x:  no")
+    assert message.startswith("pod shop/web: spec.x:  no")
+    assert message.endswith("do this")
     assert message.isprintable()
     assert response["auditAnnotations"] == {"verdict": "denied", "reason": message}
 

@@ -5,6 +5,7 @@ Source: admission.md 14, 20-22, 28-29, 32; behaviour.md 3.1-3.2; faults.md F30.
 
 import asyncio
 import base64
+import json
 import secrets
 import socket
 import ssl
@@ -26,6 +27,7 @@ from kube import client
 from kube.client import ClusterClient
 from kube.errors import KubeError
 from sandbox.controlplane import Plane
+from sandbox.kubectl import Kubectl
 from tests.factories import pod, pod_spec
 from tests.webhook.reviews import namespace, offloading, wait_until
 from tests.webhook.test_pods import TABLE
@@ -196,6 +198,50 @@ async def test_a_pod_outside_is_untouched(cluster: ClusterClient, hooked: Hooked
 
     assert not tolerates(made)
     assert "nodeAffinity" not in (made["spec"].get("affinity") or {})
+
+
+async def test_the_audit_log_has_the_verdict_on_every_pod(
+    cluster: ClusterClient, hooked: Hooked, plane: Plane
+) -> None:
+    labelled, offloaded, other = [
+        await hooked.space(cluster, is_labelled=is_labelled) for is_labelled in (True, False, False)
+    ]
+    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(offloaded))
+    with pytest.raises(KubeError):
+        await cluster.create(keys.POD, pod(labelled))
+    for space in (offloaded, other):
+        await cluster.create(keys.POD, pod(space))
+    hook, early = "pod.mutate.liqo.io", "early.pod.mutate.liqo.io"
+
+    def told(space: str) -> Object:
+        lines = plane.audit_log.read_text().splitlines()
+        events = [json.loads(line) for line in lines if f'"{space}"' in line and '"pods"' in line]
+        found = [event.get("annotations") or {} for event in events]
+        return {name: text for one in found for name, text in one.items() if ".mutate." in name}
+
+    await asyncio.to_thread(wait_until, lambda: all(map(told, (labelled, offloaded, other))))
+    assert told(labelled)[f"{hook}/verdict"] == "denied"
+    assert "create or correct" in told(labelled)[f"{hook}/reason"]
+    assert told(offloaded)[f"{early}/verdict"] == "offloaded: LocalAndRemote"
+    assert told(other)[f"{early}/verdict"] == "unchanged: not offloaded"
+
+
+async def test_a_dry_run_shows_what_the_pod_would_get_and_changes_nothing(
+    cluster: ClusterClient, hooked: Hooked, plane: Plane
+) -> None:
+    space = await hooked.space(cluster)
+    spec = {"podOffloadingStrategy": "Remote"}
+    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space, **spec))
+    kubectl = Kubectl(plane.kubeconfig)
+    arguments = ("apply", "--dry-run=server", "-o", "json", "-f", "-")
+
+    shown = await asyncio.to_thread(kubectl.run, *arguments, stdin=json.dumps(pod(space)))
+
+    made = json.loads(shown)
+    assert tolerates(made)
+    note = "strategy=Remote generation=1 added=toleration,nodeAffinity"
+    assert made["metadata"]["annotations"][keys.PLACEMENT] == note
+    assert await cluster.get_live(keys.POD, Key(space, "web")) is None
 
 
 async def test_a_strategy_reaches_the_stored_pod(cluster: ClusterClient, hooked: Hooked) -> None:

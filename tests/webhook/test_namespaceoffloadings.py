@@ -67,7 +67,7 @@ def test_what_is_right_passes_silently(obj: Object) -> None:
         ),
         pytest.param(
             offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="No.Name"),
-            "'No.Name', which is no name",
+            "'No.Name' must be at most 63",
             id="SelectedName, no DNS label",
         ),
         pytest.param(

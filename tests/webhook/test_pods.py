@@ -235,6 +235,76 @@ def test_what_only_resembles_a_daemon_set_is_offloaded(owner: Object) -> None:
     assert admitted(sent, NamespaceOffloading(REMOTE))["spec"]["tolerations"] == [OURS]
 
 
+# What the pod tells of it -------------------------------------------------------------------------
+
+NOTE = "pyliqo.io/placement"
+
+
+def judged(sent: Object, strategy: Strategy, *terms: Term, generation: int = 3) -> Object:
+    """Return ``sent`` after the webhook, having shown that twice is once."""
+    offloading = NamespaceOffloading(strategy, terms, generation=generation)
+    made: Object = jsonpatch.apply_patch(
+        sent, pods.judge(sent, offloading, runtime_class="liqo").patch
+    )
+    assert not pods.judge(made, offloading, runtime_class="liqo").patch
+    return made
+
+
+def note(made: Object) -> str | None:
+    annotations: dict[str, str] = made["metadata"].get("annotations") or {}
+    return annotations.get(NOTE)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "selector", "sent", "told"),
+    [
+        (REMOTE, (), pod(), "strategy=Remote generation=3 added=toleration,nodeAffinity"),
+        (BOTH, (), pod(), "strategy=LocalAndRemote generation=3 added=toleration"),
+        (REMOTE, (), pod(tolerations=[OURS]), "strategy=Remote generation=3 added=nodeAffinity"),
+        (REMOTE, (), pod(VN, tolerations=[OURS]), None),
+        (LOCAL, (), pod(), None),
+        (
+            LOCAL,
+            (S1,),
+            pod(runtimeClassName="liqo"),
+            "strategy=Local generation=3 added=nodeAffinity",
+        ),
+        (REMOTE, (), pod(nodeName="n"), None),
+    ],
+)
+def test_what_was_added_is_told_on_the_pod(
+    strategy: Strategy, selector: tuple[Term, ...], sent: Object, told: str | None
+) -> None:
+    assert note(judged(sent, strategy, *selector)) == told
+
+
+def test_other_annotations_stay_and_only_one_is_added() -> None:
+    sent = pod()
+    sent["metadata"]["annotations"] = {"a/b": "c"}
+
+    verdict = pods.judge(sent, NamespaceOffloading(REMOTE), runtime_class="liqo")
+
+    assert verdict.patch[-1]["path"] == "/metadata/annotations/pyliqo.io~1placement"
+    assert judged(sent, REMOTE)["metadata"]["annotations"].keys() == {"a/b", NOTE}
+
+
+def test_what_another_webhook_undid_is_added_again_and_told_once() -> None:
+    made = judged(pod(), REMOTE)
+    told = note(made)
+    del made["spec"]["tolerations"]
+
+    assert note(judged(made, REMOTE)) == told
+
+
+@pytest.mark.parametrize("claimed", ["strategy=Remote generation=2 added=nodeAffinity", "", "x"])
+def test_a_note_that_came_with_the_pod_does_not_stay_untrue(claimed: str) -> None:
+    sent = pod(VN, tolerations=[OURS])
+    sent["metadata"]["annotations"] = {NOTE: claimed}
+
+    expected = "strategy=Remote generation=3 added=nothing" if claimed else ""
+    assert note(judged(sent, REMOTE)) == expected
+
+
 def numbered(count: int, key: str) -> tuple[Term, ...]:
     return tuple(term((key, "In", [str(number)])) for number in range(count))
 

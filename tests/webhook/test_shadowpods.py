@@ -229,7 +229,7 @@ def test_the_verdict_on_a_field(field: str, value: Any, verdict: str) -> None:
     message = validated(Known(twin()), shadow({**SPEC, field: value}))
 
     assert (message == "") is (verdict == PASS)
-    assert message == "" or message.startswith(f"spec.pod.{field}")
+    assert message == "" or message.startswith(f"shadowpod {TWIN}/web: spec.pod.{field}")
 
 
 def test_every_field_has_a_verdict_and_those_without_a_row_are_allowed() -> None:
@@ -387,7 +387,7 @@ def test_what_may_change_later(change: Object, *, is_allowed: bool) -> None:
     message = updated(shadow(), shadow({**SPEC, **change}))
 
     assert (message == "") is is_allowed
-    assert message == "" or message.startswith("spec.pod.")
+    assert message == "" or message.startswith(f"shadowpod {TWIN}/web: spec.pod.")
 
 
 def test_an_origin_is_for_life() -> None:
@@ -469,7 +469,7 @@ def test_only_its_creator_changes_a_shadow_pod_while_quotas_are_enforced() -> No
     other: Any = {"is_enforced": True, "userInfo": {"username": "milan"}}
 
     assert updated(old, new, is_enforced=True) == ""
-    assert "only its creator" in updated(old, new, **other)
+    assert "let its creator change it" in updated(old, new, **other)
     assert updated(old, freed, **other) == ""
     taken = shadow(labels={**OWNED, keys.CREATOR_USER: "milan"})
     assert "cannot be changed" in updated(old, taken, is_enforced=True)

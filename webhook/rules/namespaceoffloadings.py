@@ -74,7 +74,7 @@ def _check_name(obj: Object) -> None:
     name = obj["metadata"].get("name") or ""
     if name != keys.OFFLOADING_NAME:
         message = f"metadata.name must be {keys.OFFLOADING_NAME!r}, not {name!r}"
-        raise DeniedError(f"{message}: a namespace has one NamespaceOffloading")
+        raise DeniedError(f"{message}: rename it, as a namespace has one NamespaceOffloading")
 
 
 def _check_immutable(before: NamespaceOffloading, after: NamespaceOffloading) -> None:
@@ -96,7 +96,7 @@ def _check_selector(obj: Object) -> None:
     try:
         nodeselector.check(terms)
     except ValueError as error:
-        raise DeniedError(f"spec.clusterSelector.{error}", code=INVALID) from error
+        raise DeniedError(f"spec.clusterSelector.{error}: correct it", code=INVALID) from error
 
 
 def _check_remote_name(offloading: NamespaceOffloading, namespace: str, cluster_id: str) -> None:
@@ -105,8 +105,8 @@ def _check_remote_name(offloading: NamespaceOffloading, namespace: str, cluster_
         raise DeniedError("spec.remoteNamespaceName is mandatory with SelectedName: set it")
     name = _remote_name(offloading, namespace, cluster_id)
     if name and not naming.is_dns_label(name):
-        rule = "lower-case letters, digits and '-', at most 63 characters"
-        message = f"the remote namespace would be called {name!r}, which is no name ({rule})"
+        rule = "must be at most 63 characters of a-z, 0-9 and '-'"
+        message = f"the remote namespace {name!r} {rule}"
         way = "" if chosen else "SelectedName and "
         raise DeniedError(f"{message}: choose another with {way}spec.remoteNamespaceName")
     if chosen and is_reserved(name):
@@ -169,7 +169,7 @@ def _parse(obj: Object) -> NamespaceOffloading:
         return NamespaceOffloading.parse(obj)
     except ValueError as error:
         raise DeniedError(
-            f"the NamespaceOffloading cannot be read: {error}", code=INVALID
+            f"the NamespaceOffloading cannot be read: {error}: correct it", code=INVALID
         ) from error
 
 

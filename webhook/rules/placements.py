@@ -30,8 +30,9 @@ def check(
         node = next((one for one in virtual if objects.key_of(one).name == name), None)
         return check_node(pod, offloading, node, runtime_class=runtime_class)
     if changes := pods.offload(pod, offloading, runtime_class=runtime_class):
-        message = f"{changes[0]['path'].lstrip('/').replace('/', '.')}: another webhook undid what"
-        raise DeniedError(f"{message} the NamespaceOffloading asks for: let it leave that alone")
+        field = changes[0]["path"].lstrip("/").removesuffix("/-").replace("/", ".")
+        message = f"{field}: another webhook undid what the NamespaceOffloading asks for"
+        raise DeniedError(f"{message}: let it leave that alone")
     if pods.placed_otherwise(pod):
         return Admitted(verdict="allowed: placed otherwise")
     return Admitted(warnings=_nowhere(pod, offloading, virtual, runtime_class))
@@ -50,10 +51,14 @@ def check_node(
     name = objects.key_of(node).name
     is_forced = (pod.get("spec") or {}).get("runtimeClassName") == runtime_class
     if offloading.strategy is Strategy.LOCAL and not is_forced:
-        message = f"node {name} is virtual, and podOffloadingStrategy Local keeps pods here"
+        message = (
+            f"spec.nodeName: {name} is virtual, and podOffloadingStrategy Local keeps pods here"
+        )
         raise DeniedError(f"{message}: choose another node, or change the NamespaceOffloading")
     if not _is_selected(node, offloading):
-        message = f"node {name} is not selected by spec.clusterSelector of the NamespaceOffloading"
+        message = (
+            f"spec.nodeName: {name} is outside spec.clusterSelector of the NamespaceOffloading"
+        )
         raise DeniedError(f"{message}: choose another node, or change the selector")
     return Admitted(verdict="allowed: a selected virtual node")
 
@@ -86,7 +91,9 @@ def refuse_change(pod: Object, subresource: str) -> Admitted:
         "ephemeralcontainers": ("an ephemeral container", "debug it with exec, or in its twin"),
         "resize": ("a resize", "change its controller's template, which makes new pods"),
     }[subresource]
-    raise DeniedError(f"the pod runs behind {node}, where {what} does not reach it: {cure}")
+    raise DeniedError(
+        f"{subresource}: the pod runs behind {node}, where {what} does not reach it: {cure}"
+    )
 
 
 def _nowhere(

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import keys, nodeselector
+from apis import judgement, keys, nodeselector
+from apis.judgement import Judgement
 from apis.nodeselector import Term
 from apis.objects import Object, annotations, controller_of
 from apis.offloading import NamespaceOffloading
@@ -27,7 +28,9 @@ TOLERATION: Final[Object] = {
 MIRROR: Final = "kubernetes.io/config.mirror"
 """On pods that a kubelet reads from files; the API server only mirrors them."""
 
+_NOTE: Final[Path] = ("metadata", "annotations", keys.PLACEMENT)
 _TOLERATIONS: Final[Path] = ("spec", "tolerations")
+_WORDS: Final = {"tolerations": judgement.TOLERATION, "affinity": judgement.NODE_AFFINITY}
 _REQUIRED: Final[Path] = (
     "spec",
     "affinity",
@@ -49,7 +52,8 @@ def judge(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str) -
         return Admitted(verdict=f"unchanged: {reason}")
     changes = offload(pod, offloading, runtime_class=runtime_class)
     verdict = "offloaded" if changes else "unchanged"
-    return Admitted(changes, verdict=f"{verdict}: {offloading.strategy.value}")
+    noted = _note(pod, changes, offloading)
+    return Admitted([*changes, *noted], verdict=f"{verdict}: {offloading.strategy.value}")
 
 
 def offload(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str) -> list[Operation]:
@@ -71,6 +75,21 @@ def offload(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str)
     return [*_tolerate(pod), *_require(pod, allowed_nodes(offloading))]
 
 
+def _note(
+    pod: Object, changes: list[Operation], offloading: NamespaceOffloading
+) -> list[Operation]:
+    """Return what tells the reader of ``pod`` of all that was added to it, now or before."""
+    have = str(annotations(pod).get(keys.PLACEMENT) or "")
+    before, new = Judgement.parse(have), Judgement.by(offloading, _added(changes))
+    if before is not None and before.is_of(offloading):
+        new = Judgement.by(offloading, before.added | new.added)
+    return patch.put(pod, _NOTE, str(new)) if have or new.added else []
+
+
+def _added(changes: list[Operation]) -> frozenset[str]:
+    return frozenset(_WORDS[change["path"].split("/")[2]] for change in changes)
+
+
 def allowed_nodes(offloading: NamespaceOffloading) -> list[Term]:
     """Return the node-selector terms the pods must meet; [] allows every node."""
     selected = _selected(offloading)
@@ -86,7 +105,7 @@ def allowed_nodes(offloading: NamespaceOffloading) -> list[Term]:
 def _selected(offloading: NamespaceOffloading) -> list[Term]:
     selected = list(offloading.cluster_selector)
     if len(selected) > MAX_TERMS:
-        message = f"the cluster selector of the namespace has more than {MAX_TERMS} terms"
+        message = f"spec.clusterSelector of the NamespaceOffloading has more than {MAX_TERMS} terms"
         raise DeniedError(f"{message}: shorten it")
     return selected
 

@@ -14,7 +14,7 @@ from webhook.rules import podsecurity, shape
 
 DEFAULT_ACCOUNT: Final = "default"
 _CONTROL_PLANE: Final = "node-role.kubernetes.io/"
-_NO_MORE: Final = "the provider allows no more"
+_NO_MORE: Final = "leave it out, or ask the provider for a ProviderPolicy that allows it"
 
 
 @dataclass(frozen=True)

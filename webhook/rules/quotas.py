@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from apis import quantity, resources
+from apis import keys, quantity, resources
 from apis.objects import Object, key_of
 from apis.quantity import Quantity
 from webhook.admission import DeniedError
@@ -27,8 +27,8 @@ def creator(user: str) -> str:
     """
     escaped = _ESCAPED.sub("-", user)
     if not escaped or len(escaped) > MAX_LABEL:
-        message = f"the user name {user!r} does not have 1 to {MAX_LABEL} characters"
-        raise DeniedError(f"{message}: ShadowPods are accounted to users by a label")
+        message = f"metadata.labels: {keys.CREATOR_USER} takes 1 to {MAX_LABEL} characters, not "
+        raise DeniedError(f"{message}the user name {user!r}: use a shorter one")
     return escaped
 
 
@@ -43,7 +43,7 @@ def of(quotas: Iterable[Object], label: str) -> Object:
         if _ESCAPED.sub("-", user) == label:
             return quota
     message = f"user {label!r} has no Quota here"
-    raise DeniedError(f"{message}: the provider's administrator grants one with a ResourceSlice")
+    raise DeniedError(f"{message}: ask the provider to grant one with a ResourceSlice")
 
 
 def judge(spec: Object, quota: Object) -> None:
@@ -54,7 +54,9 @@ def judge(spec: Object, quota: Object) -> None:
     """
     granted = quota["spec"]
     if granted.get("cordoned"):
-        raise DeniedError(f"quota {key_of(quota)} is cordoned: the provider accepts no new pods")
+        raise DeniedError(
+            f"quota {key_of(quota)} is cordoned and takes no new pods: ask the provider"
+        )
     wanted = usage(spec)
     check_enforced(spec, str(granted.get("limitsEnforcement") or "None"))
     try:
@@ -90,9 +92,11 @@ def _check_amounts(amounts: Object, path: str) -> None:
         try:
             found = quantity.parse(amount)
         except (TypeError, ValueError) as error:
-            raise DeniedError(f"{path}.{name} is no amount: {error}", code=422) from error
+            raise DeniedError(
+                f"{path}.{name} is no amount ({error}): correct it", code=422
+            ) from error
         if found < Quantity():
-            raise DeniedError(f"{path}.{name} is below zero", code=422)
+            raise DeniedError(f"{path}.{name} is below zero: correct it", code=422)
 
 
 def check_enforced(spec: Object, enforcement: str) -> None:
@@ -108,8 +112,8 @@ def check_enforced(spec: Object, enforcement: str) -> None:
         requests, limits = declared["requests"], declared["limits"]
         for name in _NEEDED:
             if name not in requests:
-                message = f"spec.pod.{path}.resources.requests.{name} is missing"
-                raise DeniedError(f"{message}: enforcement {enforcement} of the Quota needs it")
+                message = f"spec.pod.{path}.resources.requests.{name} is missing, and enforcement"
+                raise DeniedError(f"{message} {enforcement} needs it: set it in the pod")
         if enforcement == "Hard":
             _check_limits(requests, limits, path)
 
@@ -118,7 +122,7 @@ def _check_limits(requests: Object, limits: Object, path: str) -> None:
     for name, amount in requests.items():
         if name not in limits or quantity.parse(limits[name]) != quantity.parse(amount):
             message = f"spec.pod.{path}.resources.limits.{name} differs from its request"
-            raise DeniedError(f"{message}: enforcement Hard of the Quota needs both equal")
+            raise DeniedError(f"{message}, which enforcement Hard forbids: set both equal")
 
 
 def _declared(container: Object, path: str) -> dict[str, Object]:

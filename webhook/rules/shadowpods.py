@@ -54,7 +54,7 @@ def check_create(obj: Object, namespace: Object | None, policies: Mapping[Key, O
         message = f"metadata.labels: {keys.ORIGIN} is {origin!r}, and the namespace"
         raise DeniedError(f"{message} is not one of that cluster: use a namespace mapped to it")
     if not spec:
-        raise DeniedError("spec.pod is missing: it has to be the spec of a pod", code=422)
+        raise DeniedError("spec.pod is missing: give the spec of a pod", code=422)
     podspecs.judge(spec, policy_of(origin, policies))
     return Admitted()
 
@@ -80,7 +80,9 @@ def check_update(old: Object, new: Object, policies: Mapping[Key, Object]) -> Ad
     changed = _changed(_fixed(before), _fixed(after))
     if changed:
         message = f"spec.pod.{changed} cannot be changed"
-        raise DeniedError(f"{message}: only images, activeDeadlineSeconds and tolerations can")
+        raise DeniedError(
+            f"{message}: create the pod anew, or change images, tolerations, deadline"
+        )
     podspecs.judge(after, policy_of(origin or "", policies))
     return Admitted()
 
@@ -103,7 +105,7 @@ def check_creator(old: Object, new: Object, user: str) -> None:
         return
     if made_by is None or made_by != quotas.creator(user):
         message = f"metadata.labels: {key} is {made_by!r}, and user {user!r} is another"
-        raise DeniedError(f"{message}: only its creator changes a ShadowPod")
+        raise DeniedError(f"{message}: let its creator change it")
 
 
 def judged_creator(obj: Object) -> str:

@@ -45,7 +45,7 @@ def struct(value: Any, path: str) -> Object:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise DeniedError(f"{path} must be an object", code=INVALID)
+        raise DeniedError(f"{path} must be an object: correct it", code=INVALID)
     return value
 
 
@@ -59,7 +59,7 @@ def items(value: Any, path: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise DeniedError(f"{path} must be a list", code=INVALID)
+        raise DeniedError(f"{path} must be a list: correct it", code=INVALID)
     return value
 
 
@@ -68,5 +68,5 @@ def text(value: Any, path: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise DeniedError(f"{path} must be a string", code=INVALID)
+        raise DeniedError(f"{path} must be a string: correct it", code=INVALID)
     return value

@@ -66,7 +66,9 @@ def _check_labels(obj: Object, cluster_id: str, namespace: Object | None, name: 
         raise DeniedError(f"{message}: create the Tenant in its tenant namespace", code=400)
     what = f"label {keys.REMOTE_CLUSTER_ID}"
     if labels(obj).get(keys.REMOTE_CLUSTER_ID) != cluster_id:
-        message = f"metadata.labels: {what} must equal spec.clusterID {cluster_id!r}"
+        message = (
+            f"metadata.labels: {keys.REMOTE_CLUSTER_ID} must equal spec.clusterID {cluster_id!r}"
+        )
         raise DeniedError(f"{message}: correct or remove it", code=400)
     if have.get(keys.REMOTE_CLUSTER_ID) != cluster_id:
         message = f"namespace {name} is for {have.get(keys.REMOTE_CLUSTER_ID)!r} by its {what}"

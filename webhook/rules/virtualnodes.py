@@ -45,7 +45,7 @@ def fill(obj: Object, template: Object | None) -> Admitted:
         cure = "create it, or correct spec.vkOptionsTemplateRef"
         if key.name == keys.DEFAULT_VK_OPTIONS_TEMPLATE:
             cure = "liqo-controller-manager makes it when it starts, try again then"
-        raise DeniedError(f"there is no VkOptionsTemplate {key}: {cure}")
+        raise DeniedError(f"spec.vkOptionsTemplateRef: there is no VkOptionsTemplate {key}: {cure}")
     spec, options = obj.get("spec") or {}, template.get("spec") or {}
     filled = {**_flags(spec, options), **_not_reflected(spec, options)}
     changes = _put(obj, filled)
@@ -118,7 +118,7 @@ def _check_template(before: Object, obj: Object) -> None:
     if template is None or template == before.get("template"):
         return
     message = "spec.template is not taken: the Deployment of a virtual kubelet is derived from the"
-    raise DeniedError(f"{message} VkOptionsTemplate. Leave it out and choose one of those")
+    raise DeniedError(f"{message} VkOptionsTemplate: leave it out and choose one of those")
 
 
 def slice_key(obj: Object) -> Key | None:

@@ -1,0 +1,47 @@
+"""What the webhook did to a pod, in one line that the pod carries."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from apis.offloading import NamespaceOffloading, PodOffloadingStrategy
+
+TOLERATION: Final = "toleration"
+NODE_AFFINITY: Final = "nodeAffinity"
+_ADDED: Final = (TOLERATION, NODE_AFFINITY)
+_NOTHING: Final = "nothing"
+_LINE: Final = re.compile(r"strategy=(\w+) generation=(\d{1,18}) added=([\w,]+)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """By which strategy a pod was judged, and what was added to it for that."""
+
+    strategy: PodOffloadingStrategy
+    generation: int
+    """Of the NamespaceOffloading that said so."""
+    added: frozenset[str] = frozenset()
+
+    @classmethod
+    def by(cls, offloading: NamespaceOffloading, added: frozenset[str]) -> "Judgement":
+        """Return that ``offloading`` was what ``added`` came from."""
+        return cls(offloading.strategy, offloading.generation, added)
+
+    @classmethod
+    def parse(cls, text: str) -> "Judgement | None":
+        """Return what ``text`` says, None if it is no such line: anybody may write one."""
+        found = _LINE.fullmatch(text)
+        if found is None or found[1] not in {one.value for one in PodOffloadingStrategy}:
+            return None
+        added = frozenset(found[3].split(",")) - {_NOTHING}
+        if not added <= set(_ADDED):
+            return None
+        return cls(PodOffloadingStrategy(found[1]), int(found[2]), added)
+
+    def is_of(self, offloading: NamespaceOffloading) -> bool:
+        """Whether ``offloading``, as it is now, was what it came from."""
+        return (self.strategy, self.generation) == (offloading.strategy, offloading.generation)
+
+    def __str__(self) -> str:
+        added = ",".join(one for one in _ADDED if one in self.added) or _NOTHING
+        return f"strategy={self.strategy.value} generation={self.generation} added={added}"
