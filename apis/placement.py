@@ -5,7 +5,7 @@ Source: Kubernetes, "Assigning Pods to Nodes", "Taints and Tolerations"; behavio
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -95,6 +95,36 @@ def forbidden(offloading: NamespaceOffloading, node: Object) -> list[Obstacle]:
         return [Obstacle(Rule.STRATEGY, "strategy Local keeps pods off virtual nodes")]
     terms = offloading.cluster_selector
     return _unmet(node, terms, Rule.SELECTOR) if terms else []
+
+
+def misplaced(
+    offloading: NamespaceOffloading,
+    pod: Object,
+    node: Object | None,
+    *,
+    runtime_class: str = keys.RUNTIME_CLASS,
+) -> list[Obstacle]:
+    """Return the rules by which ``pod`` would not be placed where it runs; [] if it may stay.
+
+    ``node`` is None for one of this cluster that nobody looked up. A pod of the runtime class
+    belongs on virtual nodes under every strategy.
+    """
+    spec = pod.get("spec") or {}
+    if not spec.get("nodeName") or objects.is_terminating(pod) or is_pinned(pod):
+        return []
+    if spec.get("runtimeClassName") == runtime_class:
+        offloading = replace(offloading, strategy=Strategy.REMOTE)
+    return forbidden(offloading, node or {"metadata": {}})
+
+
+def is_pinned(pod: Object) -> str:
+    """Return why ``pod`` belongs to its node, whatever any rule says; empty if it does not."""
+    if keys.MIRROR_POD in objects.annotations(pod):
+        return "mirrors a static pod"
+    owner = objects.controller_of(pod) or {}
+    group = str(owner.get("apiVersion")).partition("/")[0]
+    is_daemon = group == "apps" and owner.get("kind") == "DaemonSet"
+    return "is pinned by its DaemonSet" if is_daemon else ""
 
 
 def said(terms: Iterable[Term]) -> str:

@@ -4,11 +4,17 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from apis import objects
+from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from controllers import drift
 from kube.cluster import Cluster
-from kube.errors import AlreadyExistsError, ConflictError
+from kube.errors import (
+    AlreadyExistsError,
+    BusyError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+)
 from kube.reconcile import TerminalError
 
 MANAGER: Final = "liqo-controllers"
@@ -101,6 +107,30 @@ async def _set_finalizers(
     version = obj["metadata"]["resourceVersion"]
     metadata = {"finalizers": finalizers, "resourceVersion": version}
     return await cluster.patch(kind, objects.key_of(obj), {"metadata": metadata})
+
+
+async def evict(cluster: Cluster, pod: Object) -> bool:
+    """Ask that very pod to leave its node, as far as disruption budgets allow; whether it does."""
+    key = objects.key_of(pod)
+    request = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": key.name, "namespace": key.namespace},
+        "deleteOptions": {"preconditions": {"uid": objects.uid(pod)}},
+    }
+    try:
+        await cluster.post(keys.POD, key, "eviction", request)
+    except BusyError:
+        logger.info("Eviction awaits a disruption budget", extra={"pod": str(key)})
+        return False
+    except (NotFoundError, ConflictError):
+        return True  # it left by itself, and may have a namesake
+    except ForbiddenError as error:
+        # A namespace that is being deleted answers so, and the pod goes with it.
+        logger.warning("Pod was not evicted", extra={"pod": str(key), "reason": str(error)})
+        return False
+    logger.info("Evicting pod", extra={"pod": str(key)})
+    return True
 
 
 def raise_all(failures: Sequence[Exception]) -> None:

@@ -16,6 +16,8 @@ from controllers.namespacemap import forge as map_forge
 from controllers.namespacemap.reconciler import NamespaceMapReconciler
 from controllers.namespaceoffloading import forge as offloading_forge
 from controllers.namespaceoffloading import reconciler as namespaceoffloading
+from controllers.placement import forge as placement_forge
+from controllers.placement import reconciler as placement
 from controllers.replication import forge as replication_forge
 from controllers.replication import peers
 from controllers.shadowpod import slim
@@ -146,6 +148,7 @@ def runners(place: Place, caches: Caches, limits: Limits) -> list[Runner]:
     """Return every loop but replication, none of them started."""
     return [
         _namespace_offloadings(place, caches, limits),
+        _placements(place, caches, limits),
         _namespace_maps(place, caches, limits),
         _virtual_nodes(place, caches, limits),
         _shadow_pods(place, caches, limits),
@@ -191,6 +194,28 @@ def _namespace_offloadings(place: Place, caches: Caches, limits: Limits) -> Runn
             Source(caches.nodes, by_node),
             Source(caches.role_bindings, by_binding),
         ],
+        workers=limits.workers,
+    )
+
+
+def _placements(place: Place, caches: Caches, limits: Limits) -> Runner:
+    def by_offloading(change: Change[Object]) -> Iterable[Key]:
+        is_same = placement_forge.is_same_question(change.old, change.new)
+        return [] if is_same else [change.key]
+
+    def by_node(change: Change[Object]) -> Iterable[Key]:
+        is_same = offloading_forge.is_same_choice(change.old, change.new)
+        return [] if is_same else list(caches.offloadings.items())
+
+    return Runner(
+        "placement",
+        placement.PlacementReconciler(
+            place.cached,
+            placement.World(nodes=views.cached(caches.nodes)),
+            events=place.events,
+            clock=place.clock,
+        ),
+        [Source(caches.offloadings, by_offloading), Source(caches.nodes, by_node)],
         workers=limits.workers,
     )
 

@@ -1,11 +1,14 @@
 """One handler a webhook: look up what the rule needs, and ask the rule. No rule is in here."""
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from dataclasses import replace
+from typing import Final, Protocol, TypeVar
 
 from apis import keys
 from apis.objects import Key, Kind, Object, is_terminating, labels
 from apis.offloading import NamespaceOffloading
+from kube import placed
+from kube.cluster import Selection
 from kube.errors import KubeError
 from webhook.admission import Admitted, DeniedError, Request
 from webhook.rules import (
@@ -20,6 +23,10 @@ from webhook.rules import (
     virtualnodes,
 )
 
+T = TypeVar("T")
+
+COUNT_S: Final = 2.0
+"""What counting pods for a warning may take: a change never fails for want of the count."""
 EARLY_S: Final = 0.5
 """What a pod outside labelled namespaces waits for the API server's word, and no longer."""
 
@@ -43,6 +50,10 @@ class Lookup(Protocol):
 
     def list_live(self, kind: Kind) -> Mapping[Key, Object]:
         """Return all objects of ``kind`` as the server has them now; raise KubeError."""
+        ...
+
+    def select_live(self, of: Selection[T]) -> Mapping[Key, T]:
+        """Return what is selected as the server has it now; raise KubeError."""
         ...
 
     def within(self, seconds: float) -> "Lookup":
@@ -117,17 +128,35 @@ def validate_pod_change(request: Request) -> Admitted:
     return placements.refuse_change(request.old_object, request.subresource)
 
 
-def validate_namespace_offloading(lookup: Lookup, request: Request) -> Admitted:
+def validate_namespace_offloading(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
     """Judge a NamespaceOffloading as it would be stored, against the one before and the others."""
     if request.operation == "UPDATE":
-        return namespaceoffloadings.check_update(request.old_object, request.object)
+        old, new = request.old_object, request.object
+        admitted = namespaceoffloadings.check_update(old, new)
+        if not namespaceoffloadings.is_another_rule(old, new):
+            return admitted
+        count = _count_misplaced(lookup, runtime_class, request)
+        more = namespaceoffloadings.count_warnings(new, count)
+        return replace(admitted, warnings=[*more, *admitted.warnings])
     reader = lookup.within(request.budget_s)
     config = reader.get(keys.CONFIG_MAP, _CLUSTER_ID) or {}
     cluster_id = str((config.get("data") or {}).get(keys.CLUSTER_ID_KEY) or "")
-    others = reader.all(keys.NAMESPACE_OFFLOADING)
+    others = reader.list_live(keys.NAMESPACE_OFFLOADING)  # rare, and no two may miss each other
     return namespaceoffloadings.check_create(
         request.object, request.namespace, others=others, cluster_id=cluster_id
     )
+
+
+def _count_misplaced(lookup: Lookup, runtime_class: str, request: Request) -> int | None:
+    """Return how many pods would be out of place by the new rules; None if that is not known."""
+    reader = lookup.within(min(COUNT_S, request.budget_s))
+    try:
+        pods = reader.select_live(placed.living(request.namespace)).values()
+        nodes = reader.all(keys.NODE)
+    except KubeError:
+        return None
+    found = [pod.built() for pod in pods]
+    return namespaceoffloadings.misplaced(request.object, found, nodes, runtime_class=runtime_class)
 
 
 def mutate_virtual_node(lookup: Lookup, request: Request) -> Admitted:

@@ -61,7 +61,10 @@ class CachedReader:
         return self._get_live(kind, key, time.monotonic() + self._within_s)
 
     def list_live(self, kind: Kind) -> Mapping[Key, Object]:
-        return self._list_live(kind, time.monotonic() + self._within_s)
+        return self.select_live(Selection(kind, Object))
+
+    def select_live(self, of: Selection[T]) -> Mapping[Key, T]:
+        return self._select_live(of, time.monotonic() + self._within_s)
 
     def all(self, kind: Kind) -> Mapping[Key, Object]:
         informer = self._informers[kind]
@@ -87,8 +90,8 @@ class CachedReader:
     def _get_live(self, kind: Kind, key: Key, until: float) -> Object | None:
         return self._counted(kind, lambda cluster: _asking(cluster, kind, key), until)
 
-    def _list_live(self, kind: Kind, until: float) -> Mapping[Key, Object]:
-        return self._counted(kind, lambda cluster: _listing(cluster, kind), until)
+    def _select_live(self, of: Selection[T], until: float) -> Mapping[Key, T]:
+        return self._counted(of.kind, lambda cluster: _listing(cluster, of), until)
 
     def _counted(
         self, kind: Kind, ask: Callable[[Cluster], Coroutine[Any, Any, T]], until: float
@@ -144,7 +147,10 @@ class _Until:
         return self._reader._get_live(kind, key, self._until)  # noqa: SLF001  # a view of that class
 
     def list_live(self, kind: Kind) -> Mapping[Key, Object]:
-        return self._reader._list_live(kind, self._until)  # noqa: SLF001  # a view of that class
+        return self.select_live(Selection(kind, Object))
+
+    def select_live(self, of: Selection[T]) -> Mapping[Key, T]:
+        return self._reader._select_live(of, self._until)  # noqa: SLF001  # a view of that class
 
     def all(self, kind: Kind) -> Mapping[Key, Object]:
         return self._reader.all(kind)
@@ -161,5 +167,5 @@ def _asking(cluster: Cluster, kind: Kind, key: Key) -> Coroutine[Any, Any, Objec
     return cluster.get_live(kind, key)
 
 
-async def _listing(cluster: Cluster, kind: Kind) -> Mapping[Key, Object]:
-    return (await cluster.list(Selection(kind, Object))).items
+async def _listing(cluster: Cluster, of: Selection[T]) -> Mapping[Key, T]:
+    return (await cluster.list(of)).items

@@ -148,6 +148,9 @@ def status(
         "offloadingPhase": phase(kept.values(), terminating=terminating),
         "observedGeneration": offloading["metadata"].get("generation", 0),
     }
+    told = (offloading.get("status") or {}).get("conditions")
+    if told is not None:
+        wanted["conditions"] = told  # another loop's
     if kept:
         wanted["remoteNamespacesConditions"] = {
             cluster: _conditions(before.get(cluster) or [], kept[cluster], now)

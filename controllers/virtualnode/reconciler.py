@@ -16,7 +16,6 @@ from controllers.virtualnode.forge import deployment, lifecycle, rights
 from controllers.virtualnode.forge.deployment import Home
 from controllers.virtualnode.forge.rights import Grant
 from kube.cluster import Cluster, Selection
-from kube.errors import BusyError, ForbiddenError, NotFoundError
 from kube.events import Recorder
 from kube.reconcile import TerminalError
 
@@ -172,20 +171,8 @@ class VirtualNodeReconciler:
         leaving = [pod for pod in found if lifecycle.has_to_leave(pod)]
         for pod in leaving:
             if not objects.is_terminating(pod):
-                await self._evict(pod)
+                await upkeep.evict(self._cluster, pod)
         return len(leaving)
-
-    async def _evict(self, pod: Object) -> None:
-        key = objects.key_of(pod)
-        try:
-            await self._cluster.post(keys.POD, key, "eviction", lifecycle.eviction(pod))
-        except BusyError:
-            logger.info("Eviction awaits a disruption budget", extra={"pod": str(key)})
-        except NotFoundError:
-            return  # it left by itself
-        except ForbiddenError as error:
-            # A namespace that is being deleted answers so, and the pod goes with it.
-            logger.warning("Pod was not evicted", extra={"pod": str(key), "reason": str(error)})
 
     async def _kubelet_gone(self, obj: Object, virtual_node: VirtualNode) -> bool:
         key = Key(virtual_node.namespace, naming.vk_deployment(virtual_node.name))

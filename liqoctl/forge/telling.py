@@ -35,6 +35,8 @@ def _namespace(answer: Object) -> Iterator[str]:
     stale = "" if told["isCurrent"] else ", of an earlier generation"
     yield f"{told['name']}: {told['strategy']}, clusters: {told['selector']}"
     yield f"phase {told['phase'] or 'none yet'}{stale}"
+    if told["misplaced"]:
+        yield told["misplaced"]
     for one in told["clusters"]:
         state = "ready" if one["ready"] else "not ready" if one["selected"] else "not selected"
         name = f" as {told['remoteNamespace']}" if one["ready"] else ""

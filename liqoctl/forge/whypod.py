@@ -250,12 +250,10 @@ _RULES: Final[Sequence[Callable[[Facts, Object], Finding | None]]] = (
 def _drifted(facts: Facts, pod: Object) -> list[str]:
     """Return what to do about a pod that today's rules of its namespace would place otherwise."""
     offloading = whyspace.parsed(facts)
-    if offloading is None or _is_daemon(pod) or _status(pod).get("phase") not in _LIVING:
+    if offloading is None or placement.is_pinned(pod) or _status(pod).get("phase") not in _LIVING:
         return []
     node = _node(facts, pod)
-    out = [] if node is None else placement.forbidden(offloading, node)
-    if _spec(pod).get("runtimeClassName") == keys.RUNTIME_CLASS:
-        out = [one for one in out if one.rule is not Rule.STRATEGY]
+    out = [] if node is None else placement.misplaced(offloading, pod, node)
     if out:
         return [f"it runs where its namespace places no pods any more ({out[0].text}): {_ANEW}"]
     if node is not None or offloading.strategy is Strategy.LOCAL:
@@ -266,10 +264,6 @@ def _drifted(facts: Facts, pod: Object) -> list[str]:
 
 
 _LIVING: Final = frozenset({None, "", "Pending", "Running"})
-
-
-def _is_daemon(pod: Object) -> bool:
-    return (objects.controller_of(pod) or {}).get("kind") == "DaemonSet"
 
 
 def _counted(found: Sequence[Sequence[Obstacle]]) -> str:

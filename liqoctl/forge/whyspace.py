@@ -19,8 +19,8 @@ def section(facts: Facts) -> Object:
     """Return how the namespace is offloaded.
 
     Shape: {"name", "offloaded", "schedulingEnabled", "strategy", "selector", "phase",
-    "remoteNamespace", "isCurrent", "clusters": [{"cluster", "selected", "ready", "reason",
-    "message"}]}; from "strategy" on only where there is a NamespaceOffloading.
+    "remoteNamespace", "isCurrent", "misplaced", "clusters": [{"cluster", "selected",
+    "ready", "reason", "message"}]}; from "strategy" on only where there is a NamespaceOffloading.
     """
     offloading = facts.offloading
     told: Object = {
@@ -39,8 +39,14 @@ def section(facts: Facts) -> Object:
         "phase": status.get("offloadingPhase") or "",
         "remoteNamespace": status.get("remoteNamespaceName") or "",
         "isCurrent": status.get("observedGeneration") == generation,
+        "misplaced": _misplaced(status),
         "clusters": _clusters(status),
     }
+
+
+def _misplaced(status: Object) -> str:
+    found = conditions.find(status.get("conditions"), "PodsPlaced") or {}
+    return str(found.get("message") or "") if found.get("status") == "False" else ""
 
 
 def parsed(facts: Facts) -> NamespaceOffloading | None:

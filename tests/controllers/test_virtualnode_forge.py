@@ -260,13 +260,16 @@ def test_running_means_available(generation: int, status: Object | None, expecte
     assert lifecycle.kubelet_state(found)[0] == expected
 
 
+DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "uid": "1", "controller": True}
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
         pytest.param({}, True, id="an offloaded pod"),
         pytest.param({"labels": {}}, False, id="not taken over"),
         pytest.param(
-            {"ownerReferences": [{"kind": "DaemonSet", "uid": "1", "controller": True}]},
+            {"ownerReferences": [DAEMON]},
             False,
             id="of a DaemonSet",
         ),

@@ -4,11 +4,16 @@ import base64
 import json
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
+from kube.cluster import Selection
 from kube.errors import KubeError
+
+T = TypeVar("T")
 
 
 class Known:
@@ -35,6 +40,14 @@ class Known:
 
     def list_live(self, kind: Kind) -> Mapping[Key, Object]:
         return self.all(kind)
+
+    def select_live(self, of: Selection[T]) -> Mapping[Key, T]:
+        found = self.all(of.kind).items()
+        return {
+            key: msgspec.json.decode(msgspec.json.encode(obj), type=of.shape)
+            for key, obj in found
+            if not of.namespace or key.namespace == of.namespace
+        }
 
     def within(self, seconds: float) -> "Known":
         return self

@@ -9,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from apis import keys
-from apis.objects import Object
+from apis.objects import Key, Kind, Object, named
 from kube.errors import NotReachableError
 from tests.webhook.reviews import Known, body, namespace, offloading, patch_of, review
 from webhook import app
@@ -268,3 +268,50 @@ def test_parallel_reviews_get_the_verdicts_of_serial_ones() -> None:
 
     serial = {name: verdict(name) for name in set(namespaces)}
     assert parallel == [serial[name] for name in namespaces]
+
+
+# What a change of strategy says -------------------------------------------------------------------
+
+
+def on(node: str, name: str, namespace: str = "shop", **rest: Any) -> tuple[Kind, Object]:
+    return keys.POD, named(keys.POD, Key(namespace, name), spec={"nodeName": node}, **rest)
+
+
+DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}
+MILAN = named(
+    keys.NODE, Key("", "milan"), metadata={"labels": {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}}
+)
+RUNNING = (
+    (keys.NODE, MILAN),
+    on("worker", "a"),
+    on("worker", "b"),
+    on("milan", "c"),
+    on("worker", "d", metadata={"ownerReferences": [DAEMON]}),
+    on("worker", "e", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+    on("worker", "f", namespace="elsewhere"),
+    on("", "g"),
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("LocalAndRemote", "Remote", "2 running pod(s) violate podOffloadingStrategy Remote"),
+        ("LocalAndRemote", "Local", "1 running pod(s) violate podOffloadingStrategy Local"),
+        ("Local", "LocalAndRemote", ""),
+    ],
+)
+def test_a_change_of_strategy_counts_the_pods_that_violate_it(
+    old: str, new: str, told: str
+) -> None:
+    found = answer(
+        Known(*RUNNING),
+        VALIDATE,
+        offloading(podOffloadingStrategy=new),
+        kind=keys.NAMESPACE_OFFLOADING,
+        operation="UPDATE",
+        oldObject=offloading(podOffloadingStrategy=old),
+    )["response"]
+
+    warnings = found.get("warnings", [])
+    assert [told in text for text in warnings] == ([True] if told else [])

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from apis import keys
 from apis.objects import Key, Object
 from tests.webhook.reviews import offloading
 from webhook.admission import Admitted, DeniedError, MalformedError
@@ -217,14 +218,45 @@ STRATEGIES = ("Local", "Remote", "LocalAndRemote")
 
 @pytest.mark.parametrize("before", STRATEGIES)
 @pytest.mark.parametrize("after", STRATEGIES)
-def test_a_tightened_strategy_warns(before: str, after: str) -> None:
-    admitted = rules.check_update(
-        offloading(podOffloadingStrategy=before), offloading(podOffloadingStrategy=after)
-    )
+def test_only_another_rule_can_leave_pods_out_of_place(before: str, after: str) -> None:
+    old, new = (offloading(podOffloadingStrategy=strategy) for strategy in (before, after))
 
-    warns = after not in (before, "LocalAndRemote")
-    assert len(admitted.warnings) == warns
-    assert all("not evicted" in text and len(text) <= 120 for text in admitted.warnings)
+    assert rules.is_another_rule(old, new) is (after not in (before, "LocalAndRemote"))
+    selected = offloading(podOffloadingStrategy=after, clusterSelector=selector(EU))
+    assert rules.is_another_rule(new, selected)
+
+
+@pytest.mark.parametrize(
+    ("count", "note", "told"),
+    [
+        (0, "", ""),
+        (3, "", "3 running pod(s) violate podOffloadingStrategy Remote"),
+        (3, "", "annotate pyliqo.io/evict-misplaced-pods=Remote"),
+        (3, "Remote", "they are evicted, as the annotation"),
+        (3, "Local", "they are not evicted"),
+        (None, "", "pods that run may violate"),
+    ],
+)
+def test_a_change_of_strategy_tells_what_becomes_of_running_pods(
+    count: int | None, note: str, told: str
+) -> None:
+    obj = offloading(podOffloadingStrategy="Remote")
+    obj["metadata"]["annotations"] = {keys.EVICT_MISPLACED: note} if note else {}
+
+    warnings = rules.count_warnings(obj, count)
+
+    assert (warnings == []) is (told == "")
+    assert all(told in text and len(text) <= 256 for text in warnings)
+
+
+def test_a_request_to_evict_for_another_strategy_is_odd() -> None:
+    obj = offloading(podOffloadingStrategy="Remote")
+    obj["metadata"]["annotations"] = {keys.EVICT_MISPLACED: "Local"}
+
+    (told,) = rules.check_update(offloading(), obj).warnings
+
+    assert "has no effect" in told
+    assert rules.check_update(obj, obj) == Admitted()
 
 
 def test_a_new_selector_is_judged_and_an_old_one_is_not() -> None:
@@ -232,7 +264,7 @@ def test_a_new_selector_is_judged_and_an_old_one_is_not() -> None:
 
     with pytest.raises(DeniedError):
         rules.check_update(offloading(), wrong)
-    assert rules.check_update(wrong, wrong) == Admitted(warnings=[])
+    assert rules.check_update(wrong, wrong) == Admitted()
 
 
 @pytest.mark.parametrize(

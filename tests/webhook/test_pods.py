@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apis import nodeselector
+from apis import keys, nodeselector
 from apis.nodeselector import Term
 from apis.objects import Object
 from apis.offloading import NamespaceOffloading
@@ -203,7 +203,7 @@ DAEMON = {
     ("metadata", "spec", "reason"),
     [
         pytest.param({"ownerReferences": [DAEMON]}, {}, "DaemonSet", id="DaemonSet"),
-        pytest.param({"annotations": {pods.MIRROR: "x"}}, {}, "static pod", id="mirror pod"),
+        pytest.param({"annotations": {keys.MIRROR_POD: "x"}}, {}, "static pod", id="mirror pod"),
         pytest.param({}, {"nodeName": "node-1"}, "names a node", id="nodeName"),
     ],
 )

@@ -3,13 +3,13 @@
 Source: behaviour.md 3.2; admission.md 24-25; security.md D6.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
-from apis import keys, naming, nodeselector
-from apis.objects import Key, Object
+from apis import keys, naming, nodeselector, placement
+from apis.objects import Key, Object, annotations
 from apis.offloading import MappingStrategy, NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from webhook.admission import Admitted, DeniedError, MalformedError
@@ -46,7 +46,7 @@ def check_create(
 
 
 def check_update(old: Object, new: Object) -> Admitted:
-    """Admit the change from ``old`` to ``new``; a tightened strategy with a warning.
+    """Admit the change from ``old`` to ``new``, with warnings for what is odd.
 
     An object that is being deleted is judged like any other; what did not change is not.
 
@@ -59,10 +59,46 @@ def check_update(old: Object, new: Object) -> Admitted:
     _check_name(new)
     before, after = _parse(old), _parse(new)
     _check_immutable(before, after)
-    if _terms(old) == _terms(new):
-        return Admitted(warnings=[*_tightened(before, after)])
-    _check_selector(new)
-    return Admitted(warnings=[*_tightened(before, after), *_oddities(new, after)])
+    if (old["spec"], annotations(old)) == (new["spec"], annotations(new)):
+        return Admitted()
+    if _terms(old) != _terms(new):
+        _check_selector(new)
+    return Admitted(warnings=[*_oddities(new, after)])
+
+
+def is_another_rule(old: Object, new: Object) -> bool:
+    """Whether running pods may be out of place after the change from ``old`` to ``new``."""
+    before, after = _parse(old), _parse(new)
+    is_open = after.strategy is Strategy.LOCAL_AND_REMOTE and not after.cluster_selector
+    asked = (before.strategy, before.cluster_selector), (after.strategy, after.cluster_selector)
+    return asked[0] != asked[1] and not is_open
+
+
+def misplaced(
+    obj: Object, pods: Iterable[Object], virtual: Mapping[Key, Object], *, runtime_class: str
+) -> int:
+    """Return how many of ``pods`` run where ``obj`` places none; ``virtual`` are such nodes."""
+    offloading = _parse(obj)
+    return sum(
+        bool(placement.misplaced(offloading, pod, _node(pod, virtual), runtime_class=runtime_class))
+        for pod in pods
+    )
+
+
+def _node(pod: Object, virtual: Mapping[Key, Object]) -> Object | None:
+    return virtual.get(Key("", pod["spec"].get("nodeName") or ""))
+
+
+def count_warnings(obj: Object, count: int | None) -> list[str]:
+    """Return what to tell of the ``count`` pods that are out of place; None is unknown."""
+    if count == 0:
+        return []
+    strategy, note = _parse(obj).strategy.value, keys.EVICT_MISPLACED
+    who = "pods that run may" if count is None else f"{count} running pod(s)"
+    what = f"{who} violate podOffloadingStrategy {strategy} and its cluster selector now"
+    if annotations(obj).get(note) == strategy:
+        return [f"{what}: they are evicted, as the annotation {note} asks"]
+    return [f"{what}: they are not evicted, unless you annotate {note}={strategy}"]
 
 
 def is_reserved(namespace: str) -> bool:
@@ -143,15 +179,10 @@ def _remote_name(offloading: NamespaceOffloading, namespace: str, cluster_id: st
     return offloading.remote_name(namespace, cluster_id)
 
 
-def _tightened(before: NamespaceOffloading, after: NamespaceOffloading) -> Iterator[str]:
-    if before.strategy is not after.strategy and after.strategy is not Strategy.LOCAL_AND_REMOTE:
-        yield (
-            f"pods that run already may violate podOffloadingStrategy {after.strategy.value}: "
-            "they are not evicted"
-        )
-
-
 def _oddities(obj: Object, offloading: NamespaceOffloading) -> Iterator[str]:
+    asked = annotations(obj).get(keys.EVICT_MISPLACED, offloading.strategy.value)
+    if asked != offloading.strategy.value:
+        yield f"annotation {keys.EVICT_MISPLACED}={asked} has no effect: it names another strategy"
     chosen = offloading.mapping_strategy is MappingStrategy.SELECTED_NAME
     if offloading.remote_namespace_name and not chosen:
         yield "spec.remoteNamespaceName has no effect without SelectedName"
@@ -200,6 +231,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 class _Metadata(msgspec.Struct):
     name: str | None = None
+    annotations: dict[str, str] | None = None
 
 
 class _NamespaceOffloading(msgspec.Struct):

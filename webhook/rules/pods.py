@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import judgement, keys, nodeselector
+from apis import judgement, keys, nodeselector, placement
 from apis.judgement import Judgement
 from apis.nodeselector import Term
-from apis.objects import Object, annotations, controller_of
+from apis.objects import Object, annotations
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from webhook import patch
@@ -25,8 +25,6 @@ TOLERATION: Final[Object] = {
     "operator": "Exists",
     "effect": keys.VIRTUAL_NODE_TAINT_EFFECT,
 }
-MIRROR: Final = "kubernetes.io/config.mirror"
-"""On pods that a kubelet reads from files; the API server only mirrors them."""
 
 _NOTE: Final[Path] = ("metadata", "annotations", keys.PLACEMENT)
 _TOLERATIONS: Final[Path] = ("spec", "tolerations")
@@ -114,17 +112,7 @@ def placed_otherwise(pod: Object) -> str:
     """Return why ``pod`` does not wait for a scheduler's free choice; empty if it does."""
     if pod["spec"].get("nodeName"):
         return "names a node"
-    if MIRROR in annotations(pod):
-        return "mirrors a static pod"
-    owner = controller_of(pod)
-    if owner is not None and _is_daemon_set(owner):
-        return "is pinned by its DaemonSet"
-    return ""
-
-
-def _is_daemon_set(owner: Object) -> bool:
-    group = str(owner.get("apiVersion")).partition("/")[0]
-    return group == "apps" and owner.get("kind") == "DaemonSet"
+    return placement.is_pinned(pod)
 
 
 def _nodes(operator: str) -> Term:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from apis import conditions, keys, objects
+from apis import conditions, keys, objects, placement
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 
@@ -19,7 +19,6 @@ NONE, RUNNING, CREATING, DRAINING, DELETING = (
 )
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _IGNORED: Final = frozenset({(NONE, DRAINING), (NONE, DELETING), (DELETING, DRAINING)})
-_MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 def namespace_map(virtual_node: VirtualNode) -> Object:
@@ -101,23 +100,11 @@ def has_to_leave(pod: Object) -> bool:
 
     A pod that has ended has left already.
     """
-    owner = objects.controller_of(pod)
     return (
         objects.labels(pod).get(keys.SHADOW_POD_LABEL) == "true"
-        and (owner is None or owner["kind"] != "DaemonSet")
-        and _MIRROR not in objects.annotations(pod)
+        and not placement.is_pinned(pod)
         and (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
     )
-
-
-def eviction(pod: Object) -> Object:
-    """Return the request to evict that very pod, as far as disruption budgets allow."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"]},
-        "deleteOptions": {"preconditions": {"uid": objects.uid(pod)}},
-    }
 
 
 def is_node_of(virtual_node: VirtualNode, node: Object) -> bool:

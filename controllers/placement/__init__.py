@@ -1,0 +1,1 @@
+"""Pods that run where their namespace places none any more: counted, and evicted if asked."""

@@ -1,0 +1,303 @@
+"""Pods out of place are counted, and leave only if somebody asks. Source: behaviour.md 9 #1."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from apis import conditions, keys
+from apis.objects import Key, Kind, Object, named, owner_reference
+from controllers import views
+from controllers.placement import forge
+from controllers.placement.reconciler import LOOK_S, PlacementReconciler, World
+from kube import client
+from kube.cluster import Cluster, Selection
+from kube.errors import BusyError
+from sandbox.controlplane import Plane
+from tests import factories
+from tests.controllers.support import Ledger, Told, offloading, settle, there
+from tests.fakes import FakeCluster
+
+EVICT = "pyliqo.io/evict-misplaced-pods"
+
+
+@dataclass
+class Rome:
+    """A namespace, the node ``milan-…`` that is virtual, and ``worker``, which is not."""
+
+    cluster: Ledger
+    namespace: str
+    told: Told
+    now: datetime
+
+    def __post_init__(self) -> None:
+        virtual = Selection(keys.NODE, Object, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}")
+        self.reconciler = PlacementReconciler(
+            self.cluster,
+            World(nodes=views.live(self.cluster, virtual)),
+            events=self.told.recorder,
+            clock=lambda: self.now,
+        )
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, "offloading")
+
+    @property
+    def milan(self) -> str:
+        return f"milan-{self.namespace}"
+
+    async def offload(self, strategy: str, **spec: Any) -> None:
+        wanted = offloading(self.namespace, podOffloadingStrategy=strategy, **spec)
+        await self.cluster.create(keys.NAMESPACE_OFFLOADING, wanted)
+
+    async def change(self, strategy: str, *, is_asked: bool = False) -> None:
+        note = {EVICT: strategy if is_asked else None}
+        changes: Object = {"spec": {"podOffloadingStrategy": strategy}}
+        changes["metadata"] = {"annotations": note}
+        await self.cluster.patch(keys.NAMESPACE_OFFLOADING, self.key, changes)
+
+    async def run(self, name: str, node: str, **metadata: Any) -> None:
+        spec = factories.pod_spec(**({"nodeName": node} if node else {}))
+        made = factories.pod(self.namespace, name, spec=spec, metadata=metadata)
+        await self.cluster.create(keys.POD, made)
+
+    async def said(self) -> Object:
+        found = await there(self.cluster, keys.NAMESPACE_OFFLOADING, self.key)
+        return conditions.find(found.get("status", {}).get("conditions"), "PodsPlaced") or {}
+
+    async def left(self) -> set[str]:
+        found = await self.cluster.list(Selection(keys.POD, Object, self.namespace))
+        ending = {
+            key.name for key, pod in found.items.items() if "deletionTimestamp" in pod["metadata"]
+        }
+        return {key.name for key in found.items} - ending
+
+    async def settle(self) -> None:
+        await settle(self.reconciler, self.key, self.cluster)
+
+
+@pytest.fixture
+async def rome(cluster: Cluster, namespace: str) -> Rome:
+    metadata = {"labels": {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}}
+    node = factories.node(f"milan-{namespace}", metadata=metadata)
+    await cluster.create(keys.NODE, node)
+    found = await there(cluster, keys.NAMESPACE, Key("", namespace))
+    born = datetime.fromisoformat(found["metadata"]["creationTimestamp"])
+    return Rome(Ledger(cluster), namespace, Told(cluster), born + timedelta(minutes=1))
+
+
+async def test_a_condition_tells_who_is_out_of_place_and_that_nobody_is_any_more(
+    rome: Rome,
+) -> None:
+    await rome.offload("LocalAndRemote")
+    await rome.run("here", "worker")
+    await rome.run("there", rome.milan)
+    await rome.settle()
+    before = await rome.said()
+
+    await rome.change("Remote")
+    await rome.settle()
+    strict = await rome.said()
+    await rome.change("LocalAndRemote")
+    await rome.settle()
+    after = await rome.said()
+
+    assert (before["status"], after["status"]) == ("True", "True")
+    assert (strict["status"], strict["reason"]) == ("False", "PodsMisplaced")
+    assert "1 pods" in strict["message"]
+    assert "here" in strict["message"]
+    assert "annotate pyliqo.io/evict-misplaced-pods=Remote" in strict["message"]
+    assert await rome.left() == {"here", "there"}
+    assert rome.told.reasons == []
+
+
+@pytest.mark.parametrize(("strategy", "left"), [("Remote", {"there"}), ("Local", {"here"})])
+async def test_pods_are_evicted_when_somebody_asks(
+    rome: Rome, strategy: str, left: set[str]
+) -> None:
+    await rome.offload("LocalAndRemote")
+    await rome.run("here", "worker")
+    await rome.run("there", rome.milan)
+    await rome.settle()
+
+    await rome.change(strategy, is_asked=True)
+    await rome.settle()
+
+    assert await rome.left() == left
+    assert rome.told.reasons == ["EvictedPods"]
+
+
+async def test_a_request_for_another_strategy_evicts_nobody(rome: Rome) -> None:
+    await rome.offload("LocalAndRemote")
+    await rome.run("here", "worker")
+    await rome.change("Local", is_asked=True)
+    await rome.settle()
+    changes = {"spec": {"podOffloadingStrategy": "Remote"}}
+    await rome.cluster.patch(keys.NAMESPACE_OFFLOADING, rome.key, changes)
+
+    await rome.settle()
+
+    assert await rome.left() == {"here"}
+    assert (await rome.said())["reason"] == "PodsMisplaced"
+
+
+async def test_who_belongs_to_a_node_stays(rome: Rome) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "logs", "uid": "1"}
+    await rome.offload("LocalAndRemote")
+    await rome.run("daemon", "worker", ownerReferences=[{**owner, "controller": True}])
+
+    await rome.change("Remote", is_asked=True)
+    await rome.settle()
+
+    assert await rome.left() == {"daemon"}
+    assert (await rome.said())["status"] == "True"
+
+
+async def test_a_disruption_budget_is_respected_and_asked_again() -> None:
+    fake = FakeCluster()
+    await fake.create(keys.NAMESPACE, factories.namespace("foo"))
+    rome = Rome(Ledger(fake), "foo", Told(fake), datetime.fromisoformat("2026-01-01T00:00:00Z"))
+    await rome.offload("LocalAndRemote")
+    await rome.run("here", "worker")
+    await rome.change("Remote", is_asked=True)
+    fake.fail("post", BusyError("the budget is used up (429)"), kind=keys.POD)
+
+    again = await rome.reconciler.reconcile(rome.key)
+
+    assert again == LOOK_S
+    assert await rome.left() == {"here"}
+    assert (await rome.said())["reason"] == "Evicting"
+    assert rome.told.reasons == ["EvictionBlocked"]
+    await rome.settle()
+    assert await rome.left() == set()
+
+
+BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
+
+
+@pytest.mark.cluster
+async def test_a_budget_of_a_real_server_holds_an_eviction_up_until_it_allows_it(
+    plane: Plane, crds: None
+) -> None:
+    async with client.connect(plane.kubeconfig) as cluster:
+        space = await cluster.create(
+            keys.NAMESPACE, named(keys.NAMESPACE, Key("", ""), metadata={"generateName": "pdb-"})
+        )
+        born = datetime.fromisoformat(space["metadata"]["creationTimestamp"])
+        name = space["metadata"]["name"]
+        rome = Rome(Ledger(cluster), name, Told(cluster), born)
+        budget, here = Key(name, "all"), Key(name, "here")
+        rule = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+        await cluster.create(BUDGET, named(BUDGET, budget, spec=rule))
+        await rome.offload("LocalAndRemote")
+        await rome.run("here", "worker", labels={"app": "web"})
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        await cluster.patch_status(keys.POD, here, ready)
+        await rome.change("Remote", is_asked=True)
+
+        await rome.reconciler.reconcile(rome.key)
+        held = await rome.left()
+        allowed = {"disruptionsAllowed": 1, "observedGeneration": 1, "currentHealthy": 2}
+        rest = {"desiredHealthy": 1, "expectedPods": 2}
+        await cluster.patch_status(BUDGET, budget, {**allowed, **rest})
+        await rome.reconciler.reconcile(rome.key)
+
+        assert held == {"here"}
+        assert await rome.left() == set()
+        assert rome.told.reasons == ["EvictionBlocked", "EvictedPods"]
+
+
+async def test_nobody_looks_again_where_every_pod_is_in_place(rome: Rome) -> None:
+    await rome.offload("Remote")
+    await rome.run("there", rome.milan)
+
+    first = await rome.reconciler.reconcile(rome.key)
+    second = await rome.reconciler.reconcile(rome.key)
+    await rome.run("waiting", "")
+    third = await rome.reconciler.reconcile(rome.key)
+
+    assert (first, second, third) == (LOOK_S, None, LOOK_S)
+
+
+async def test_where_every_node_will_do_nothing_is_listed() -> None:
+    fake = FakeCluster()
+    await fake.create(keys.NAMESPACE, factories.namespace("foo"))
+    rome = Rome(Ledger(fake), "foo", Told(fake), datetime.fromisoformat("2026-01-01T00:00:00Z"))
+    await rome.offload("LocalAndRemote")
+    fake.fail("list", BusyError("never asked"), kind=keys.POD)
+
+    assert await rome.reconciler.reconcile(rome.key) is None
+    assert (await rome.said())["status"] == "True"
+
+
+# Born together ------------------------------------------------------------------------------------
+
+T0 = datetime.fromisoformat("2026-01-01T00:00:00Z")
+
+
+def at(seconds: float) -> str:
+    return (T0 + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True)
+class Birth:
+    """When each came, in seconds after the namespace."""
+
+    pod: float = 1
+    offloading: float = 2
+    now: float = 3
+    generation: int = 1
+    is_owned: bool = True
+    is_judged: bool = False
+
+    def leaves(self) -> bool:
+        owner = named(keys.DEPLOYMENT, Key("foo", "web"), metadata={"uid": "1"})
+        metadata: Object = {"creationTimestamp": at(self.pod)}
+        if self.is_owned:
+            metadata["ownerReferences"] = [owner_reference(keys.DEPLOYMENT, owner)]
+        if self.is_judged:
+            metadata["annotations"] = {keys.PLACEMENT: "x"}
+        obj = offloading("foo", podOffloadingStrategy="Remote")
+        obj["metadata"] |= {
+            "creationTimestamp": at(self.offloading),
+            "generation": self.generation,
+        }
+        space = {"metadata": {"name": "foo", "creationTimestamp": at(0)}}
+        pod = factories.pod("foo", "web", metadata=metadata)
+        now = T0 + timedelta(seconds=self.now)
+        return bool(forge.premature(obj, space, [pod], now))
+
+
+BORN = Birth()
+
+
+@pytest.mark.parametrize(
+    ("birth", "leaves"),
+    [
+        (BORN, True),
+        (replace(BORN, pod=2), True),
+        (replace(BORN, pod=3), False),
+        (replace(BORN, offloading=60, pod=59, now=61), False),
+        (replace(BORN, now=3600), False),
+        (replace(BORN, generation=2), False),
+        (replace(BORN, is_owned=False), False),
+        (replace(BORN, is_judged=True), False),
+    ],
+)
+def test_only_pods_born_with_their_namespace_are_made_anew(birth: Birth, *, leaves: bool) -> None:
+    assert birth.leaves() is leaves
+
+
+async def test_a_pod_that_came_before_its_offloading_in_one_file_is_made_anew(rome: Rome) -> None:
+    rome.now -= timedelta(seconds=59)
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1"}
+    await rome.run("early", "worker", ownerReferences=[{**owner, "controller": True}])
+    await rome.run("naked", "worker")
+    await rome.offload("Remote")
+
+    await rome.settle()
+
+    assert await rome.left() == {"naked"}
+    assert rome.told.reasons == ["EvictedPods"]
