@@ -239,7 +239,11 @@ def test_each_node_with_its_reasons_virtual_nodes_first() -> None:
 
 BEFORE = "it was created before its namespace was offloaded"
 EXCLUDED = "it runs where its namespace places no pods any more"
-DAEMON = {"ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": True}]}
+DAEMON = {
+    "ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "controller": True}
+    ]
+}
 
 
 @pytest.mark.parametrize(
