@@ -13,6 +13,7 @@ BURST: Final = 1000
 """Pods of the burst that rows 4, 5 and 9 speak of; without it the largest one is shown."""
 GROWTH: Final = f"growth_percent_{memory.ALL}"
 _LARGE: Final = 5000
+_OBJECTS: Final = 5000
 _MS: Final = 1000.0
 _KIB: Final = 1024.0
 _MEDIAN, _LATE = 50, 99
@@ -192,6 +193,9 @@ def _memory(blocks: Blocks) -> list[Goal]:
     resting = [block.figures["pss_mib"] for block in of_suite if block.size == 0]
     line = figures.fit([(block.size, block.figures["pss_mib"]) for block in of_suite])
     slopes = [line.slope * _KIB] if line else []
+    kept = result.chosen(blocks, memory.OBJECTS, memory.ARM)
+    of_objects = figures.fit([(block.size, block.figures["pss_mib"]) for block in kept])
+    added = [of_objects.slope * _OBJECTS] if of_objects else []
     growth = [
         block.figures[GROWTH]
         for block in result.chosen(blocks, memory.SOAK, memory.ARM)
@@ -200,6 +204,7 @@ def _memory(blocks: Blocks) -> list[Goal]:
     return [
         _most(8, "PSS of all our processes at rest", 160, resting, " MiB"),
         _most(8, "PSS a pod", 8, slopes, " KiB"),
+        _most(8, f"PSS of {_OBJECTS} reflected ConfigMaps, scaled", 60, added, " MiB"),
         _most(8, "growth in a soak after the first 10 %", 2, growth, " %"),
     ]
 

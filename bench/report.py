@@ -91,11 +91,14 @@ def tables(blocks: Sequence[Block]) -> Iterable[Table]:
     yield _arms(blocks, "Memory of our processes", memory.SUITE, {
         "MiB": lambda of: _figure(of, "pss_mib"), "peak": lambda of: _figure(of, "pss_peak_mib")
     })  # fmt: skip
-    yield _arms(blocks, "Soak: pods that come and go", memory.SOAK, {
+    yield _arms(blocks, "Memory over reflected ConfigMaps", memory.OBJECTS, {
+        "MiB": lambda of: _figure(of, "pss_mib"), "peak": lambda of: _figure(of, "pss_peak_mib")
+    })  # fmt: skip
+    yield _arms(blocks, "Soak: pods that come and go, growth after the first tenth", memory.SOAK, {
         "minutes": lambda of: _each(of, lambda b: b.seconds / 60),
         "pods": lambda of: _figure(of, "pods"),
         "MiB": lambda of: _figure(of, "pss_mib"),
-        **{f"growth of {name}, %": _growth(name) for name in (memory.ALL, *counters.OURS)},
+        **{f"{name} +%": _growth(name) for name in (memory.ALL, *counters.OURS)},
     })  # fmt: skip
     yield _arms(blocks, "At rest, by virtual nodes", idle.SUITE, {
         "processes kubelet": lambda of: _figure(of, "virtual_nodes"),

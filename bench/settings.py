@@ -26,17 +26,20 @@ class Settings:
     repetitions: int = _REPETITIONS
     virtual_nodes: tuple[int, ...] = (1, 10)
     soak_min: float = 2.0
-    minutes: float = 33.0
+    minutes: float = 32.0
     """After what no further repetition begins; each suite has its share."""
     output: Path = Path("bench/results")
     creates: int = 60
     """Pods of a block in which one follows another."""
-    load_s: float = 10.0
+    load_s: float = 8.0
     """Length of a block of steady load."""
     rest_s: float = 60.0
     """How long an idle system is watched."""
     objects: int = 100
     """ConfigMaps, and as many Secrets, of a block of reflection; a fifth as many Services."""
+
+    kept: int = 1000
+    """Reflected ConfigMaps of the suite memory."""
 
     install: bool = True
     """Whether the arm ``ours`` is this tree, installed anew where it changed."""
@@ -48,7 +51,7 @@ class Settings:
 
 QUICK: Final = Settings(
     sizes=(20, 50), repetitions=2, creates=15, load_s=4.0, rest_s=15.0, objects=20,
-    virtual_nodes=(1, 2), soak_min=1.0,
+    virtual_nodes=(1, 2), soak_min=1.0, kept=100,
 )  # fmt: skip
 
 
@@ -81,10 +84,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--soak", dest="soak_min", type=float, metavar="MINUTES",
                         help="of churn in the suite memory (default: 2; 0: none)")  # fmt: skip
     parser.add_argument("--load-seconds", dest="load_s", type=_seconds, metavar="SECONDS",
-                        help="a block of steady load (default: 10)")  # fmt: skip
+                        help="a block of steady load (default: 8)")  # fmt: skip
     parser.add_argument("--objects", type=int, help="ConfigMaps of a block (default: 100)")
     parser.add_argument("--minutes", type=float,
-                        help="when no further repetition begins (default: 33)")  # fmt: skip
+                        help="when no further repetition begins (default: 32)")  # fmt: skip
+    parser.add_argument("--kept", type=int, help="of the suite memory (default: 1000)")
     parser.add_argument("--output", type=Path, help="folder of JSON and plots")
     parser.add_argument("--no-install", dest="install", action="store_false", default=None,
                         help="measure the pyliqo that is installed, not this tree's")  # fmt: skip

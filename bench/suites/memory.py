@@ -1,4 +1,4 @@
-"""What our processes keep in memory: at rest, over the number of pods, over a long time."""
+"""What our processes keep in memory: at rest, over pods and objects, over a long time."""
 
 import asyncio
 import itertools
@@ -15,11 +15,13 @@ from bench import arms, checks, counters, figures, leftovers, load, waiting
 from bench.observe import Story
 from bench.settings import Settings
 from bench.stage import PROVIDER, Draft, Stage
+from bench.suites import reflection
 from bench.suites.burst import Place
 from kube.client import ClusterClient
 from kube.cluster import Selection
 
 SUITE: Final = "memory"
+OBJECTS: Final = "memory-objects"
 SOAK: Final = "soak"
 ARM: Final = "ours"
 CHURNED: Final = 50
@@ -28,7 +30,7 @@ ALL: Final = "all"
 """The series of all components together."""
 _SAMPLE_S: Final = 1.0
 _LEVEL_S: Final = 10.0
-_SAMPLES_TO_JUDGE: Final = 50
+_SAMPLES_TO_JUDGE: Final = 40
 
 
 async def run(stage: Stage, settings: Settings) -> None:
@@ -36,9 +38,11 @@ async def run(stage: Stage, settings: Settings) -> None:
     if not settings.has(ARM):
         return
     await _restart(stage)
-    await _level(stage, 0, settings.rest_s)
+    await _level(stage, SUITE, 0, settings.rest_s)
     for size in settings.sizes:
         await _with_pods(stage, size)
+    await _restart(stage)
+    await _with_objects(stage, settings.kept)
     if settings.soak_min:
         await _restart(stage)
         await _soak(stage, settings.soak_min * 60)
@@ -76,8 +80,8 @@ def _replaced(before: Mapping[Key, Object], now: Mapping[Key, Object]) -> bool:
     return are_ready and len(now) == len(before) and not before.keys() & now.keys()
 
 
-async def _level(stage: Stage, size: int, seconds: float) -> None:
-    async with stage.block(SUITE, ARM, 0, size) as draft:
+async def _level(stage: Stage, suite: str, size: int, seconds: float) -> None:
+    async with stage.block(suite, ARM, 0, size) as draft:
         note(draft, await sampled(stage, seconds))
 
 
@@ -92,10 +96,22 @@ async def _with_pods(stage: Stage, size: int) -> None:
         await stage.observer.until(
             lambda story: _ready(story, place) >= size, what=f"{size} pods", within_s=600
         )
-        await _level(stage, size, _LEVEL_S)
+        await _level(stage, SUITE, size, _LEVEL_S)
     finally:
         await leftovers.remove(stage.rome, keys.DEPLOYMENT, key)
         await _emptied(stage, place)
+
+
+async def _with_objects(stage: Stage, count: int) -> None:
+    """Look at our memory without and with so many reflected ConfigMaps."""
+    side, wanted = reflection.Side.of(ARM), {keys.CONFIG_MAP: reflection.names(count)}
+    stage.observer.story.forget()
+    await _level(stage, OBJECTS, 0, _LEVEL_S)
+    try:
+        await reflection.make(stage, side, wanted)
+        await _level(stage, OBJECTS, count, _LEVEL_S)
+    finally:
+        await reflection.remove(stage, side, wanted)
 
 
 async def _soak(stage: Stage, seconds: float) -> None:

@@ -23,7 +23,7 @@ KINDS: Final = (keys.CONFIG_MAP, keys.SECRET, keys.SERVICE)
 SERVICES: Final = 5
 """One Service for so many ConfigMaps and so many Secrets."""
 _EACH: Final = 10
-_WITHIN_S: Final = 60.0
+_WITHIN_S: Final = 300.0
 _DRIFTED: Final = -1
 
 
@@ -123,58 +123,67 @@ async def _drift(stage: Stage, side: Side, kind: Kind, name: str) -> float:
 
 
 async def _bulk(stage: Stage, arm: str, repetition: int, objects: int) -> None:
-    side, mark = Side.of(arm), secrets.token_hex(2)
+    side = Side.of(arm)
     wanted = {
-        keys.CONFIG_MAP: _names("bulk", mark, objects),
-        keys.SECRET: _names("bulk", mark, objects),
-        keys.SERVICE: _names("bulk", mark, objects // SERVICES),
+        keys.CONFIG_MAP: names(objects),
+        keys.SECRET: names(objects),
+        keys.SERVICE: names(objects // SERVICES),
     }
     size = sum(map(len, wanted.values()))
-    cluster = client_of(stage, side.cluster)
     try:
         async with stage.block(BULK, arm, repetition, size) as draft:
             began = monotonic()
-            await asyncio.gather(
-                *(
-                    cluster.create(kind, load.item(kind, side.namespace, name, 1))
-                    for kind, names in wanted.items()
-                    for name in names
-                )
-            )
-            story = await stage.observer.until(
-                lambda story: _have(story, side, wanted), what="all objects", within_s=_WITHIN_S
-            )
+            story = await make(stage, side, wanted)
             draft.figures["bulk_s"] = max(_created(story, side, wanted)) - began
             draft.violations += [f"made twice: {where.name}" for where in story.doubles]
     finally:
-        await _remove(stage, side, wanted)
+        await remove(stage, side, wanted)
 
 
-def _names(stem: str, mark: str, count: int) -> list[str]:
-    return [f"{stem}-{mark}-{number}" for number in range(count)]
+def names(count: int) -> list[str]:
+    """Return that many names that nobody has used."""
+    mark = secrets.token_hex(3)
+    return [f"bulk-{mark}-{number}" for number in range(count)]
+
+
+async def make(stage: Stage, side: Side, wanted: dict[Kind, list[str]]) -> Story:
+    """Create all objects at once; return once they are seen in milan."""
+    cluster = client_of(stage, side.cluster)
+    await asyncio.gather(
+        *(
+            cluster.create(kind, load.item(kind, side.namespace, name, 1))
+            for kind, of_kind in wanted.items()
+            for name in of_kind
+        )
+    )
+    return await stage.observer.until(
+        lambda story: _have(story, side, wanted), what="all objects", within_s=_WITHIN_S
+    )
 
 
 def _have(story: Story, side: Side, wanted: dict[Kind, list[str]]) -> bool:
     return all(
-        story.of(PROVIDER, kind, side.seen).keys() >= set(names) for kind, names in wanted.items()
+        story.of(PROVIDER, kind, side.seen).keys() >= set(of_kind)
+        for kind, of_kind in wanted.items()
     )
 
 
 def _created(story: Story, side: Side, wanted: dict[Kind, list[str]]) -> Sequence[float]:
     return [
         story.of(PROVIDER, kind, side.seen)[name].created
-        for kind, names in wanted.items()
-        for name in names
+        for kind, of_kind in wanted.items()
+        for name in of_kind
     ]
 
 
-async def _remove(stage: Stage, side: Side, wanted: dict[Kind, list[str]]) -> None:
+async def remove(stage: Stage, side: Side, wanted: dict[Kind, list[str]]) -> None:
+    """Delete the objects; return once none is seen in milan."""
     cluster = client_of(stage, side.cluster)
     await asyncio.gather(
         *(
             leftovers.remove(cluster, kind, Key(side.namespace, name))
-            for kind, names in wanted.items()
-            for name in names
+            for kind, of_kind in wanted.items()
+            for name in of_kind
         )
     )
     await stage.observer.until(
