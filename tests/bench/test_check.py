@@ -66,6 +66,15 @@ def test_reads_depend_on_who_is_faster() -> None:
     assert check.ceiling("pyliqo-kubelet get pods", 40) == 60
 
 
+def test_events_count_in_whichever_phase_they_are_written() -> None:
+    said, changed = "pyliqo-reflector create events", "pyliqo-reflector patch configmaps"
+    counted = {"created": {said: 15, changed: 20}, "changed": {said: 5, changed: 20}}
+
+    assert check.apart(counted) == {
+        "created": {changed: 20}, "changed": {changed: 20}, check.EVENTS: {said: 20},
+    }  # fmt: skip
+
+
 def test_what_was_allowed_stays_allowed() -> None:
     write, read, gone = "a patch pods", "a get pods", "a list pods"
 
