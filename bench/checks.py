@@ -11,6 +11,8 @@ from bench.result import Request
 _FOR_GOOD: Final = ("400", "401", "403", "405", "413", "415", "422")
 """Others are a race that somebody lost, or a busy server: a call more, which is counted."""
 _SHOWN: Final = 3
+_SKEW_S: Final = 1.0
+"""So much later than that of the other cluster a busy watch may tell what it saw."""
 
 
 def restarts(before: Iterable[Component], after: Iterable[Component]) -> list[str]:
@@ -75,7 +77,7 @@ def _ahead(local: Mapping[str, Life], remote: Mapping[str, Life]) -> list[str]:
     ahead = [
         name
         for name in local.keys() & remote.keys()
-        if (ready := local[name].ready) is not None and ready < (remote[name].created)
+        if (ready := local[name].ready) is not None and ready + _SKEW_S < remote[name].created
     ]
     return [f"ready before there was a remote pod: {_some(sorted(ahead))}"] if ahead else []
 

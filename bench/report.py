@@ -1,6 +1,7 @@
 """What a run found, told: tables on the terminal, JSON in a file."""
 
 import datetime as dt
+import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -91,6 +92,7 @@ def tables(blocks: Sequence[Block]) -> Iterable[Table]:
     yield _arms(blocks, "Memory of our processes", memory.SUITE, {
         "MiB": lambda of: _figure(of, "pss_mib"), "peak": lambda of: _figure(of, "pss_peak_mib")
     })  # fmt: skip
+    yield memory_table(blocks)
     yield _arms(blocks, "Memory over reflected ConfigMaps", memory.OBJECTS, {
         "MiB": lambda of: _figure(of, "pss_mib"), "peak": lambda of: _figure(of, "pss_peak_mib")
     })  # fmt: skip
@@ -125,6 +127,16 @@ def remarks(run: Run) -> Iterable[str]:
             f"The audit logs of {len(off)} blocks and apiserver_request_total differ by at most "
             f"{max(off):.2f} % for any verb and resource of pods and ShadowPods."
         )
+
+
+def memory_table(blocks: Sequence[Block]) -> Table:
+    """Return what each component keeps at rest, all its processes in both clusters together."""
+    table = Table("component", "processes", "MiB", title="Memory at rest by component")
+    for block in result.chosen(blocks, memory.SUITE, memory.ARM, 0):
+        for name, values in sorted(block.series.items()):
+            processes = block.figures.get(f"{memory.PROCESSES}{name}", 0.0)
+            table.add_row(name, f"{processes:.0f}", f"{statistics.median(values):,.1f}")
+    return table
 
 
 def cost_table(blocks: Sequence[Block]) -> Table:

@@ -26,6 +26,7 @@ SOAK: Final = "soak"
 ARM: Final = "ours"
 CHURNED: Final = 50
 """Pods that come and go at once in a soak."""
+PROCESSES: Final = "processes_"
 ALL: Final = "all"
 """The series of all components together."""
 _SAMPLE_S: Final = 1.0
@@ -83,6 +84,8 @@ def _replaced(before: Mapping[Key, Object], now: Mapping[Key, Object]) -> bool:
 async def _level(stage: Stage, suite: str, size: int, seconds: float) -> None:
     async with stage.block(suite, ARM, 0, size) as draft:
         note(draft, await sampled(stage, seconds))
+        names = [name for one in counters.ours(stage.components()) for name in (one.name, ALL)]
+        draft.figures |= {f"{PROCESSES}{name}": names.count(name) for name in set(names)}
 
 
 async def _with_pods(stage: Stage, size: int) -> None:

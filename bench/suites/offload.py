@@ -23,7 +23,7 @@ LOOPS: Final = ("ideal", "ours")
 """Arms in which something answers to a change of the remote status."""
 PER_S: Final = 200
 _FLIPS: Final = 50
-_WITHIN_S: Final = 60.0
+_WITHIN_S: Final = 180.0
 
 
 async def run(stage: Stage, settings: Settings) -> None:
