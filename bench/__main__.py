@@ -72,7 +72,7 @@ def told(error: BaseException) -> str:
     first = error.__context__
     if isinstance(first, _FAILURES):
         return f"{told(first)}; then: {error}"
-    return str(error)
+    return str(error) or type(error).__name__
 
 
 async def _until_stopped(settings: Settings) -> Run:

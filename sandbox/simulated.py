@@ -104,6 +104,8 @@ class NodeKeeper:
                 for _ in range(round(STATUS_S / RENEW_S)):
                     await self.renew(name)
                     await asyncio.sleep(RENEW_S)
+                    if not await self.is_ready(name):
+                        break
             except KubeError as error:  # an API server that is away comes back
                 logger.warning("tries again", extra={"node": name, "error": str(error)})
                 await asyncio.sleep(1)
@@ -115,6 +117,12 @@ class NodeKeeper:
             await self._cluster.create(keys.NODE, whole)
         said = stepper.node_status(name, self._now())
         await self._cluster.patch_status(keys.NODE, Key("", name), said)
+
+    async def is_ready(self, name: str) -> bool:
+        """Whether the cluster takes the node for ready: a late look may say otherwise for long."""
+        found = await self._cluster.get_live(keys.NODE, Key("", name))
+        conditions = (found or {}).get("status", {}).get("conditions") or []
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
     async def renew(self, name: str) -> None:
         """Renew the node's Lease, which is made when it is not there."""

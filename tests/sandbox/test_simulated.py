@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from apis.objects import Object, merge_patch
+from apis import keys
+from apis.objects import Key, Object, merge_patch
 from sandbox import simulated, stepper
+from tests.fakes import FakeCluster
 
 NOW = dt.datetime(2025, 1, 31, 12, tzinfo=dt.UTC)
 SCHEDULED = {"type": "PodScheduled", "status": "True"}
@@ -122,3 +124,19 @@ def test_a_node_is_ready_and_roomy() -> None:
 def test_the_command_line_names_the_nodes() -> None:
     said = simulated.settings_of(["--kubeconfig", "f", "--nodes", "2"])
     assert said == simulated.Settings(Path("f"), ("simulated-0", "simulated-1"), (stepper.TAINT,))
+
+
+async def test_a_node_notices_that_it_is_no_longer_taken_for_ready() -> None:
+    cluster, key = FakeCluster(), Key("", "simulated-0")
+    keeper = simulated.NodeKeeper(cluster, [stepper.TAINT], lambda: NOW)
+    assert not await keeper.is_ready(key.name)
+
+    await keeper.create(key.name)
+    assert await keeper.is_ready(key.name)
+
+    unknown = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+    await cluster.patch_status(keys.NODE, key, unknown)
+    assert not await keeper.is_ready(key.name)
+
+    await keeper.create(key.name)
+    assert await keeper.is_ready(key.name)
