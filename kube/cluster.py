@@ -36,7 +36,19 @@ class Event(NamedTuple, Generic[T]):
     object: T
 
 
-class Cluster(Protocol):
+class Watched(Protocol):
+    """What an informer needs of a cluster."""
+
+    async def list(self, of: Selection[T]) -> Listing[T]:
+        """Return all that is selected, read from the server in pages of 500."""
+        ...
+
+    def watch(self, of: Selection[T], since: str) -> AsyncGenerator[Event[T], None]:
+        """Yield what happened after ``since``; ExpiredError means list again."""
+        ...
+
+
+class Cluster(Watched, Protocol):
     """Plain JSON in and out. Everything may raise kube.errors.KubeError."""
 
     async def get(self, kind: Kind, key: Key) -> Object | None:
@@ -45,14 +57,6 @@ class Cluster(Protocol):
 
     async def get_live(self, kind: Kind, key: Key) -> Object | None:
         """Return the object as the server has it now: what every deletion is decided on."""
-        ...
-
-    async def list(self, of: Selection[T]) -> Listing[T]:
-        """Return all that is selected, read from the server in pages of 500."""
-        ...
-
-    def watch(self, of: Selection[T], since: str) -> AsyncGenerator[Event[T], None]:
-        """Yield what happened after ``since``; ExpiredError means list again."""
         ...
 
     async def create(self, kind: Kind, obj: Object) -> Object:

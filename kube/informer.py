@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from apis.objects import Key
 from kube import errors, metrics
-from kube.cluster import Cluster, Event, Selection
+from kube.cluster import Event, Selection, Watched
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Informer(Generic[T]):
         for key, item in list(self._items.items()):
             self._tell(Change(key, item, item))
 
-    async def run(self, cluster: Cluster) -> None:
+    async def run(self, cluster: Watched) -> None:
         """Follow ``cluster`` for ever; cancel to stop. What is cached stays."""
         metrics.WATCHES.labels(self._resource).inc()
         metrics.CACHED.labels(self._resource).inc(len(self._items))
@@ -105,7 +105,7 @@ class Informer(Generic[T]):
             metrics.WATCHES.labels(self._resource).dec()
             metrics.CACHED.labels(self._resource).dec(len(self._items))
 
-    async def _follow(self, cluster: Cluster) -> None:
+    async def _follow(self, cluster: Watched) -> None:
         cause, failures = "start", 0
         while True:
             error: errors.KubeError | None = None
@@ -134,7 +134,7 @@ class Informer(Generic[T]):
         logger.log(logging.WARNING if error else logging.DEBUG, "watching again", extra=fields)
         await self._sleep(pause_s)
 
-    async def _list(self, cluster: Cluster, cause: str) -> None:
+    async def _list(self, cluster: Watched, cause: str) -> None:
         metrics.RELISTS.labels(self._resource, cause).inc()
         listing = await cluster.list(self.selection)
         self._heard()
@@ -153,7 +153,7 @@ class Informer(Generic[T]):
         for key, item in listed.items():
             yield from self._put(key, item)
 
-    async def _watch(self, cluster: Cluster) -> None:
+    async def _watch(self, cluster: Watched) -> None:
         async with contextlib.aclosing(cluster.watch(self.selection, self._version)) as events:
             async for event in events:
                 self._heard()

@@ -31,6 +31,7 @@ class Settings:
     runtime_class: str
     is_enforced: bool
     json_logs: bool | None
+    cache_lag_s: float
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _load(settings: Settings) -> flask.Flask:
     connect = functools.partial(_connect, settings.kubeconfig)
-    reader = CachedReader(connect, _cached(settings), on_failure=_give_up)
+    reader = CachedReader(
+        connect, _cached(settings), on_failure=_give_up, lag_s=settings.cache_lag_s
+    )
     return app.create_app(
         reader,
         runtime_class=settings.runtime_class,
@@ -114,6 +117,13 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         action=argparse.BooleanOptionalAction,
         help="JSON log lines; by default unless standard error is a terminal",
     )
+    parser.add_argument(
+        "--test-cache-lag",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="for tests: let what watches tell reach the cache so much later (%(default)s)",
+    )
     given = parser.parse_args(argv)
     return Settings(
         tls=given.tls_dir,
@@ -122,6 +132,7 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         runtime_class=given.runtime_class,
         is_enforced=given.enable_resource_enforcement,
         json_logs=given.json_logs,
+        cache_lag_s=given.test_cache_lag,
     )
 
 

@@ -19,6 +19,7 @@ from kube.cluster import Cluster, Selection
 from kube.errors import KubeError, NotReachableError
 from kube.informer import Informer
 from webhook import metrics
+from webhook.lag import Lagging
 
 DEADLINE_S: Final = 8.0
 STALE_S: Final = 180.0
@@ -33,7 +34,8 @@ Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[Cluster]]
 class CachedReader:
     """Fulfils ``handlers.Lookup``. Made after the fork, because threads do not survive one.
 
-    ``on_failure`` is told why the thread ended, which it never does by itself.
+    ``on_failure`` is told why the thread ended, which it never does by itself; with ``lag_s``
+    the caches are so far behind on purpose.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class CachedReader:
         *,
         on_failure: Callable[[Exception], None] | None = None,
         within_s: float = DEADLINE_S,
+        lag_s: float = 0.0,
     ) -> None:
         chosen = [
             one if isinstance(one, Selection) else Selection(one, Object) for one in selections
@@ -50,6 +53,7 @@ class CachedReader:
         self._informers = {one.kind: Informer(one) for one in chosen}
         self._live: Future[tuple[asyncio.AbstractEventLoop, Cluster]] = Future()
         self._within_s = within_s
+        self._lag_s = lag_s
         self._on_failure = on_failure
         work = functools.partial(self._run, connect)
         threading.Thread(target=work, name="informers", daemon=True).start()
@@ -128,8 +132,9 @@ class CachedReader:
 
     async def _follow(self, connect: Connect) -> None:
         async with connect() as cluster, asyncio.TaskGroup() as tasks:
+            seen = Lagging(cluster, self._lag_s) if self._lag_s else cluster
             for informer in self._informers.values():
-                tasks.create_task(informer.run(cluster))
+                tasks.create_task(informer.run(seen))
             self._live.set_result((asyncio.get_running_loop(), cluster))
 
 

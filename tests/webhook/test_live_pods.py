@@ -1,0 +1,200 @@
+"""The registration of the pod hooks, as the manifests have it, on a real API server.
+
+Source: admission.md 22, 33; behaviour.md 2.4, 3.1; faults.md F29, F30.
+"""
+
+import asyncio
+import base64
+import contextlib
+import secrets
+import signal
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Kind, Object, named
+from kube import client
+from kube.client import ClusterClient
+from kube.errors import AlreadyExistsError, KubeError
+from sandbox.controlplane import Plane
+from tests.factories import pod, pod_spec
+from tests.manifests import documents
+from tests.webhook.reviews import offloading, wait_until
+from tests.webhook.test_live import Hooked, start, tolerates
+from tests.webhook.test_serving import CA
+
+pytestmark = pytest.mark.cluster
+
+RUNTIME_CLASS = Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False)
+STRATEGIES = ["Local", "Remote", "LocalAndRemote"]
+REGION = {"key": "region", "operator": "In", "values": ["eu"]}
+SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [REGION]}]}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def registered(kind: Kind, hooked: Hooked) -> list[Object]:
+    """Return the manifests' hooks on pods and NamespaceOffloadings, for this run alone."""
+    found = documents.named(kind.kind, keys.WEBHOOK_CONFIGURATION)["webhooks"]
+    ours = [
+        hook
+        for hook in found
+        if hook["rules"][0]["resources"] in (["pods"], ["namespaceoffloadings"])
+    ]
+    return [{**hook, **_of_this_run(hook, hooked)} for hook in ours]
+
+
+def _of_this_run(hook: Object, hooked: Hooked) -> Object:
+    wanted = (hook.get("namespaceSelector") or {}).get("matchExpressions") or []
+    judged = {"key": "judged", "operator": "In", "values": [hooked.run]}
+    path = hook["clientConfig"]["service"]["path"]
+    return {
+        "namespaceSelector": {"matchExpressions": [*wanted, judged]},
+        "clientConfig": {
+            "url": f"https://127.0.0.1:{hooked.port}{path}",
+            "caBundle": base64.b64encode(CA.certificate).decode(),
+        },
+    }
+
+
+async def install(kubeconfig: Path, hooked: Hooked) -> None:
+    async with client.connect(kubeconfig) as cluster:
+        for kind in (keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS):
+            hooks = registered(kind, hooked)
+            await cluster.create(kind, named(kind, Key("", hooked.run), webhooks=hooks))
+        (runtime_class,) = documents.of_kind("RuntimeClass")
+        with contextlib.suppress(AlreadyExistsError):
+            await cluster.create(RUNTIME_CLASS, runtime_class)
+        await hooked.wait_until_called(cluster)
+
+
+@contextlib.contextmanager
+def running(plane: Plane, directory: Path, *flags: str) -> Iterator[Hooked]:
+    found = start(plane.kubeconfig, directory, *flags)
+    try:
+        wait_until(found.is_ready)
+        with ThreadPoolExecutor() as pool:  # whoever asks may be inside an event loop
+            pool.submit(lambda: asyncio.run(install(plane.kubeconfig, found))).result()
+        yield found
+    finally:
+        found.process.kill()
+        found.process.wait()
+
+
+@pytest.fixture(scope="module")
+def hooked(plane: Plane, crds: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hooked]:
+    with running(plane, tmp_path_factory.mktemp("pods")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lagging(
+    plane: Plane, crds: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Hooked]]:
+    with contextlib.ExitStack() as stack:
+        folders = [tmp_path_factory.mktemp("lagging") for _ in range(2)]
+        flag = "--test-cache-lag=2"
+        yield [stack.enter_context(running(plane, folder, flag)) for folder in folders]
+
+
+@pytest.fixture
+async def cluster(plane: Plane) -> AsyncIterator[ClusterClient]:
+    async with client.connect(plane.kubeconfig) as real:
+        yield real
+
+
+def is_untouched(made: Object) -> bool:
+    affinity = (made["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    notes = made["metadata"].get("annotations") or {}
+    return not tolerates(made) and REQUIRED not in affinity and keys.PLACEMENT not in notes
+
+
+DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}
+PLACED: list[tuple[Object, Object]] = [
+    ({"ownerReferences": [DAEMON]}, {}),
+    ({}, {"nodeName": "worker"}),
+    ({"annotations": {"kubernetes.io/config.mirror": "x"}}, {"nodeName": "worker"}),
+]
+
+
+@pytest.mark.parametrize("is_labelled", [True, False])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_pods_that_are_placed_otherwise_never_drift(
+    cluster: ClusterClient, hooked: Hooked, strategy: str, *, is_labelled: bool
+) -> None:
+    space = await hooked.space(cluster, is_labelled=is_labelled)
+    spec: Object = {"podOffloadingStrategy": strategy, "clusterSelector": SELECTOR}
+    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space, **spec))
+
+    made = [
+        await cluster.create(
+            keys.POD, pod(space, f"web-{number}", metadata=metadata, spec=pod_spec(**wanted))
+        )
+        for number, (metadata, wanted) in enumerate(PLACED)
+    ]
+
+    assert [is_untouched(one) for one in made] == [True] * len(PLACED)
+
+
+@pytest.mark.parametrize("selector", [{}, {"clusterSelector": SELECTOR}])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_the_runtime_class_forces_virtual_nodes_and_the_selector_chooses(
+    cluster: ClusterClient, hooked: Hooked, strategy: str, selector: Object
+) -> None:
+    space = await hooked.space(cluster)
+    spec = {"podOffloadingStrategy": strategy, **selector}
+    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space, **spec))
+
+    made = await cluster.create(keys.POD, pod(space, spec=pod_spec(runtimeClassName="liqo")))
+
+    affinity = (made["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or []
+    assert made["spec"]["nodeSelector"] == {"liqo.io/type": "virtual-node"}
+    assert tolerates(made)
+    assert terms == (SELECTOR["nodeSelectorTerms"] if selector else [])
+
+
+async def test_replicas_whose_caches_lag_judge_by_what_is_there(
+    cluster: ClusterClient, lagging: list[Hooked]
+) -> None:
+    async def one_file(hooked: Hooked) -> bool:
+        space = await hooked.space(cluster)
+        spec = {"podOffloadingStrategy": "Remote"}
+        await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space, **spec))
+        return tolerates(await cluster.create(keys.POD, pod(space)))
+
+    assert [await one_file(lagging[turn % 2]) for turn in range(20)] == [True] * 20
+
+
+async def test_replicas_whose_caches_lag_never_give_one_twin_to_two(
+    cluster: ClusterClient, lagging: list[Hooked]
+) -> None:
+    twin = f"twin-{secrets.token_hex(4)}"
+    spec = {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": twin}
+    first, second = [await hooked.space(cluster) for hooked in lagging]
+    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(first, **spec))
+
+    with pytest.raises(KubeError, match=f"already that of {first}"):
+        await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(second, **spec))
+
+
+@pytest.mark.parametrize("end", ["hangs", "is gone"])
+async def test_a_webhook_that_does_not_answer_keeps_no_pod_from_other_namespaces(
+    plane: Plane, crds: None, tmp_path: Path, cluster: ClusterClient, end: str
+) -> None:
+    with running(plane, tmp_path) as hooked:
+        labelled = await hooked.space(cluster, is_labelled=True)
+        other = await hooked.space(cluster)
+        if end == "hangs":
+            hooked.process.send_signal(signal.SIGSTOP)
+        else:
+            hooked.process.kill()
+            hooked.process.wait()
+
+        made = [await cluster.create(keys.POD, pod(other, f"web-{n}")) for n in range(2)]
+
+        assert all(map(is_untouched, made))
+        with pytest.raises(KubeError, match=r"pod\.mutate\.liqo\.io"):
+            await cluster.create(keys.POD, pod(labelled))
