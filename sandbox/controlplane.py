@@ -74,6 +74,10 @@ class Plane:
         if server.poll() is not None:
             raise api.NotYetError(f"{what}: ended with {server.returncode}")
 
+    def start_scheduler(self) -> None:
+        """Start kube-scheduler, which places pods on whatever Node objects there are."""
+        self._start("kube-scheduler", flags.scheduler_alone(self.kubeconfig, *free_ports(1)))
+
     def stop_apiserver(self) -> None:
         """Ask the API server to end, and wait until it did."""
         self._end("kube-apiserver", is_asked=True)

@@ -1,5 +1,7 @@
 """The command lines of a cluster's components. Source: the reference of each component."""
 
+from pathlib import Path
+
 from sandbox.layout import Files, Listening, Site
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -87,6 +89,19 @@ def scheduler(site: Site) -> list[str]:
         *UNBRAKED,
         "--bind-address=127.0.0.1",
         "--leader-elect=false",
+    ]
+
+
+def scheduler_alone(kubeconfig: Path, port: int) -> list[str]:
+    """Return the flags of a kube-scheduler that acts as the administrator, and does not wait."""
+    options = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
+    return [
+        *(f"--{option}={kubeconfig}" for option in options),
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        "--leader-elect=false",
+        "--kube-api-qps=500",
+        "--kube-api-burst=500",
     ]
 
 

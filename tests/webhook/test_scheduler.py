@@ -1,0 +1,233 @@
+"""The merged node affinity as the scheduler of Kubernetes reads it. Source: admission.md 18.
+
+Random nodes and pods: where a pod is bound, both its own wishes and the rules of its namespace
+hold; where it is not, no node meets both. ``PYLIQO_SCHEDULER_PAIRS`` sets how many pods.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import jsonpatch
+import pytest
+
+from apis import conditions, keys, nodeselector, objects, placement
+from apis.nodeselector import Term
+from apis.objects import Key, Kind, Object, named
+from apis.offloading import NamespaceOffloading
+from apis.offloading import PodOffloadingStrategy as Strategy
+from kube import client
+from kube.client import ClusterClient
+from kube.cluster import Selection
+from sandbox import controlplane
+from sandbox.controlplane import Plane
+from tests.factories import pod_spec
+from tests.journeys import world
+from tests.manifests import documents
+from webhook.rules import pods
+
+pytestmark = pytest.mark.cluster
+
+PAIRS: Final = int(os.environ.get("PYLIQO_SCHEDULER_PAIRS", "160"))
+BATCH: Final = 40
+NODES: Final = 6
+"""For each batch: few, so that a rule that is too wide or too narrow shows."""
+SEED: Final = 20250131
+RUNTIME_CLASS: Final = Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False)
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+TAINT: Final = {"key": keys.VIRTUAL_NODE_TAINT, "value": "true", "effect": "NoExecute"}
+LABELS: Final = {
+    "region": ["eu", "us", "as"],
+    "disk": ["ssd", "hdd"],
+    "cores": ["2", "8", "many"],
+    "gpu": ["true"],
+}
+LISTED: Final = ("In", "NotIn")
+
+
+class Case(NamedTuple):
+    """A pod as its user sent it, and the rules of its namespace."""
+
+    sent: Object
+    offloading: NamespaceOffloading
+
+    def stored(self) -> Object:
+        """Return the pod after the webhook."""
+        changes = pods.judge(self.sent, self.offloading, runtime_class="liqo").patch
+        made: Object = jsonpatch.apply_patch(self.sent, list(changes))
+        return made
+
+    def takes(self, node: Object) -> bool:
+        """Whether the user and the namespace both allow ``node``, each read by itself."""
+        return self._is_wanted(node) and self._is_allowed(node)
+
+    def _is_wanted(self, node: Object) -> bool:
+        spec, labels = self.sent["spec"], objects.labels(node)
+        chosen = all(labels.get(key) == value for key, value in spec["nodeSelector"].items())
+        affinity = spec.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED)
+        own = affinity["nodeSelectorTerms"] if affinity else []
+        return chosen and (not own or _matches(own, node))
+
+    def _is_allowed(self, node: Object) -> bool:
+        terms = self.offloading.cluster_selector
+        is_selected = not terms or _matches(terms, node)
+        is_virtual = placement.is_virtual(node)
+        if self.sent["spec"].get("runtimeClassName"):
+            return is_virtual and is_selected
+        match self.offloading.strategy:
+            case Strategy.LOCAL:
+                return not is_virtual or placement.is_tolerated(TAINT, self._tolerations)
+            case Strategy.REMOTE:
+                return is_virtual and is_selected
+            case Strategy.LOCAL_AND_REMOTE:
+                return not is_virtual or is_selected
+
+    @property
+    def _tolerations(self) -> list[Object]:
+        found: list[Object] = self.sent["spec"].get("tolerations", [])
+        return found
+
+
+def _matches(terms: Sequence[Term], node: Object) -> bool:
+    return nodeselector.matches(terms, objects.labels(node), objects.key_of(node).name)
+
+
+# Random nodes and pods ----------------------------------------------------------------------------
+
+
+class Dice:
+    """All that is random, from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice = random.Random(seed)  # noqa: S311  # no secret
+
+    def node(self, name: str, batch: str) -> Object:
+        chosen = [key for key in LABELS if self._dice.random() < 0.7]
+        labels = {key: self._dice.choice(LABELS[key]) for key in chosen}
+        is_virtual = self._dice.random() < 0.5
+        if is_virtual:
+            labels[keys.NODE_TYPE] = keys.VIRTUAL_NODE_TYPE
+        metadata = {"labels": {**labels, "batch": batch}}
+        spec = {"taints": [TAINT] if is_virtual else []}
+        return named(keys.NODE, Key("", name), metadata=metadata, spec=spec)
+
+    def case(self, key: Key, batch: str, nodes: Sequence[str]) -> Case:
+        spec = pod_spec(nodeSelector={"batch": batch})
+        if self._dice.random() < 0.6:
+            own = [self._term(nodes) for _ in range(self._dice.randint(1, 3))]
+            spec["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": own}}}
+        if self._dice.random() < 0.2:
+            spec["tolerations"] = [{"operator": "Exists"}]
+        if self._dice.random() < 0.15:
+            spec["runtimeClassName"] = keys.RUNTIME_CLASS
+        strategy = self._dice.choice(list(Strategy))
+        selector = tuple(self._term(nodes) for _ in range(self._dice.choice([0, 0, 1, 2])))
+        return Case(named(keys.POD, key, spec=spec), NamespaceOffloading(strategy, selector))
+
+    def _term(self, nodes: Sequence[str]) -> Term:
+        expressions = [self._expression() for _ in range(self._dice.choice([0, 1, 1, 1, 2]))]
+        term: Term = {"matchExpressions": expressions} if expressions else {}
+        if self._dice.random() < 0.2:
+            operator, name = self._dice.choice(LISTED), self._dice.choice(nodes)
+            field = {"key": "metadata.name", "operator": operator, "values": [name]}
+            term["matchFields"] = [field]
+        return term
+
+    def _expression(self) -> Object:
+        key = self._dice.choice([*LABELS, "nobody-has-this"])
+        operator = self._dice.choice([*LISTED, *LISTED, "Exists", "DoesNotExist", "Gt", "Lt"])
+        requirement: Object = {"key": key, "operator": operator}
+        if operator in LISTED:
+            possible = LABELS.get(key, ["x"])
+            requirement["values"] = self._dice.sample(
+                possible, self._dice.randint(1, len(possible))
+            )
+        elif operator in ("Gt", "Lt"):
+            requirement = {"key": "cores", "operator": operator, "values": ["4"]}
+        return requirement
+
+
+# The scheduler ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """Yield a control plane of this module's own, since a scheduler binds whatever waits."""
+    flags = ["--disable-admission-plugins=TaintNodesByCondition"]  # nobody makes nodes ready here
+    with controlplane.start(tmp_path_factory.mktemp("scheduled"), flags=flags) as plane:
+        plane.start_scheduler()
+        yield plane
+
+
+@pytest.fixture
+async def cluster(scheduled: Plane) -> AsyncIterator[ClusterClient]:
+    async with client.connect(scheduled.kubeconfig) as real:
+        yield real
+
+
+async def keep(cluster: ClusterClient, node: Object) -> None:
+    await cluster.create(keys.NODE, node)
+    room = {"cpu": "100", "memory": "100Gi", "pods": "1000"}
+    ready = [{"type": "Ready", "status": "True"}]
+    status = {"capacity": room, "allocatable": room, "conditions": ready}
+    await cluster.patch_status(keys.NODE, objects.key_of(node), status)
+
+
+def node_of(pod: Object) -> str:
+    return str(pod["spec"].get("nodeName") or "")
+
+
+def is_refused(pod: Object) -> bool:
+    found = conditions.find(pod.get("status", {}).get("conditions"), "PodScheduled") or {}
+    return found.get("reason") == "Unschedulable"
+
+
+async def judged(cluster: ClusterClient, dice: Dice, batch: str, count: int) -> int:
+    """Return how many of ``count`` pods were bound, having shown that each is where it may be."""
+    space = f"batch-{batch}"
+    await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", space)))
+    nodes = [dice.node(f"n{batch}-{number}", batch) for number in range(NODES)]
+    await asyncio.gather(*(keep(cluster, node) for node in nodes))
+    there = (await cluster.list(Selection(keys.NODE, Object, labels=f"batch={batch}"))).items
+    names = [objects.key_of(node).name for node in nodes]
+    cases = {
+        key: dice.case(key, batch, names)
+        for key in (Key(space, f"web-{number}") for number in range(count))
+    }
+    made = await asyncio.gather(
+        *(cluster.create(keys.POD, case.stored()) for case in cases.values())
+    )
+    wanted = {
+        key: {node.name for node, found in there.items() if case.takes(found)}
+        for key, case in cases.items()
+    }
+    for one in made:
+        ours = {key.name for key, node in there.items() if not placement.obstacles(one, node)}
+        assert ours == wanted[objects.key_of(one)], cases[objects.key_of(one)]
+
+    def is_decided(key: Key, pod: Object) -> bool:
+        return bool(node_of(pod)) or (is_refused(pod) and not wanted[key])
+
+    def are_decided(pods: Any) -> bool:
+        return len(pods) == count and all(is_decided(key, pod) for key, pod in pods.items())
+
+    final = await world.until(cluster, keys.POD, space, are_decided)
+    for key, found in final.items():
+        name = node_of(found)
+        assert name in wanted[key] if name else not wanted[key], cases[key]
+    return sum(bool(node_of(found)) for found in final.values())
+
+
+async def test_pods_are_bound_where_user_and_namespace_both_allow_it(
+    cluster: ClusterClient,
+) -> None:
+    (runtime_class,) = documents.of_kind("RuntimeClass")
+    await cluster.create(RUNTIME_CLASS, runtime_class)
+    dice = Dice(SEED)
+    sizes = [min(BATCH, PAIRS - done) for done in range(0, PAIRS, BATCH)]
+
+    bound = [await judged(cluster, dice, str(number), size) for number, size in enumerate(sizes)]
+
+    assert PAIRS * 0.2 < sum(bound) < PAIRS * 0.95  # neither outcome is a rarity
