@@ -3,7 +3,6 @@
 Source: stack.md 6.2 and 6.3; security.md D9 and E1; faults.md F27 and F36.
 """
 
-import gc
 import logging
 import ssl
 from collections.abc import Callable
@@ -41,7 +40,6 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "graceful_timeout": 25,  # below terminationGracePeriodSeconds
             "http_protocols": "h1",  # an idle h2 connection would hold a thread
             "preload_app": False,  # threads do not survive the fork
-            "pre_fork": freeze,
             "control_socket_disable": True,  # the root file system is read-only
             "worker_tmp_dir": "/dev/shm",  # noqa: S108  # gunicorn's heartbeat, in memory
             "forwarded_allow_ips": "",  # no proxy stands in between, and none is believed
@@ -61,14 +59,6 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     def load(self) -> flask.Flask:
         """Return the app; gunicorn asks in the worker."""
         return self._load()
-
-
-def freeze(_arbiter: Arbiter, _worker: object) -> None:
-    """Take what is imported out of the collector's hands, which would copy each page that it sees.
-
-    gunicorn calls it before it forks a worker.
-    """
-    gc.freeze()
 
 
 class Worker(gthread.ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
