@@ -35,7 +35,7 @@ def template(namespace: str, image: str) -> Object:
             "disableNetworkCheck": False,
             "metricsEnabled": False,
             "resources": {
-                "requests": {"cpu": "20m", "memory": "96Mi"},
+                "requests": {"cpu": "10m", "memory": "96Mi"},
                 "limits": {"memory": "256Mi"},
             },
             "labelsNotReflected": [],

@@ -31,12 +31,25 @@ async def run(stage: Stage, settings: Settings) -> None:
     try:
         for count in settings.virtual_nodes:
             names = [f"{arms.VIRTUAL_NODE}-{number}" for number in range(1 + len(made), count)]
-            for few in batched(names, _AT_ONCE):
-                made += few
-                await asyncio.gather(*(arms.virtual_node(stage, name) for name in few))
+            try:
+                for few in batched(names, _AT_ONCE):
+                    made += few
+                    await _ready(stage, few)
+            except RuntimeError as error:  # a small machine may have no room for that many
+                stage.plan.cut.append(f"{SUITE} with {count} virtual nodes: {error}")
+                break
             await _rest(stage, count, settings.rest_s)
     finally:
         await _remove(stage, made, before)
+
+
+async def _ready(stage: Stage, names: Sequence[str]) -> None:
+    """Make virtual nodes, and wait for all of them even if one does not come."""
+    made = await asyncio.gather(
+        *(arms.virtual_node(stage, name) for name in names), return_exceptions=True
+    )
+    for failure in filter(None, made):
+        raise failure
 
 
 def batched(names: Sequence[str], size: int) -> list[Sequence[str]]:
