@@ -45,6 +45,7 @@ def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> 
     pod = partial(handlers.mutate_pod, lookup, runtime_class)
     early = partial(handlers.mutate_pod_early, lookup, runtime_class)
     final = partial(handlers.validate_pod, lookup, runtime_class)
+    changed = partial(handlers.validate_pod_update, lookup, runtime_class)
     binding = partial(handlers.validate_binding, lookup, runtime_class)
     offloading = partial(handlers.validate_namespace_offloading, lookup, runtime_class)
     fill_node = partial(handlers.mutate_virtual_node, lookup)
@@ -64,6 +65,7 @@ def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> 
         "/mutate/virtualnodes": Judge(keys.VIRTUAL_NODE, create, fill_node),
         "/validate/namespace-offloading": Judge(keys.NAMESPACE_OFFLOADING, both, offloading),
         "/validate/pod": Judge(keys.POD, create, final),
+        "/validate/pod/update": Judge(keys.POD, update, changed),
         "/validate/pod/binding": Judge(keys.POD, create, binding, "binding"),
         **{
             f"/validate/pod/{part}": Judge(keys.POD, update, handlers.validate_pod_change, part)

@@ -109,6 +109,15 @@ def validate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitt
     return placements.check(request.object, offloading, nodes, runtime_class=runtime_class)
 
 
+def validate_pod_update(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
+    """Judge what would let a pod onto virtual nodes that was not made for them."""
+    offloading = _offloading(lookup.within(request.budget_s), request.namespace)
+    if offloading is None:
+        return Admitted(verdict="allowed: not offloaded")
+    old, new = request.old_object, request.object
+    return placements.check_update(old, new, offloading, runtime_class=runtime_class)
+
+
 def validate_binding(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
     """Judge to which virtual node somebody, not the scheduler of Kubernetes, binds a pod."""
     reader = lookup.within(request.budget_s)

@@ -76,13 +76,17 @@ class Hooked:
 
     def is_ready(self) -> bool:
         assert self.process.poll() is None
-        url = f"https://127.0.0.1:{self.port}/readyz"
-        context = ssl.create_default_context(cadata=CA.certificate.decode())
         try:
-            with urllib.request.urlopen(url, context=context) as answer:  # our own
-                return bool(answer.status == 200)
+            return bool(self.get("/readyz"))
         except (urllib.error.URLError, OSError):
             return False
+
+    def get(self, path: str) -> str:
+        """Return what the webhook itself says at ``path``."""
+        url = f"https://127.0.0.1:{self.port}{path}"
+        context = ssl.create_default_context(cadata=CA.certificate.decode())
+        with urllib.request.urlopen(url, context=context) as answer:  # our own
+            return str(answer.read().decode())
 
     async def install(self, cluster: ClusterClient) -> None:
         mutating = [

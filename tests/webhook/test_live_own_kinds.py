@@ -121,3 +121,36 @@ async def test_virtual_nodes_are_filled_in_and_keep_to_the_template(
         await cluster.create(keys.VIRTUAL_NODE, elsewhere)
     with pytest.raises(KubeError, match="there is no VkOptionsTemplate liqo/nobody"):
         await cluster.create(keys.VIRTUAL_NODE, missing)
+
+    reference = {"name": await template(cluster)}
+    lists = {"labelsNotReflected": ["own"]}
+    spec = {"vkOptionsTemplateRef": reference, "offloadingPatch": lists, "createNode": False}
+    made = await cluster.create(keys.VIRTUAL_NODE, named(keys.VIRTUAL_NODE, key, spec=spec))
+    assert made["spec"]["createNode"] is False
+    assert made["spec"]["disableNetworkCheck"] is True
+    assert made["spec"]["offloadingPatch"] == {
+        "labelsNotReflected": ["own", "team"],
+        "annotationsNotReflected": ["note"],
+    }
+    own: Object = {"spec": {"template": {"spec": {"replicas": 3}}}}
+    with pytest.raises(KubeError, match=r"spec\.template is not taken"):
+        await cluster.patch(keys.VIRTUAL_NODE, key, own)
+    await cluster.patch(keys.VIRTUAL_NODE, key, {"metadata": {"labels": {"app": "web"}}})
+
+
+async def template(cluster: ClusterClient) -> str:
+    """Make a VkOptionsTemplate where those of administrators are."""
+    name = f"template-{secrets.token_hex(4)}"
+    space = named(keys.NAMESPACE, Key("", keys.LIQO_NAMESPACE))
+    await cluster.apply(keys.NAMESPACE, space, manager="tests")
+    spec = {
+        "containerImage": "i",
+        "createNode": True,
+        "disableNetworkCheck": True,
+        "metricsEnabled": False,
+        "labelsNotReflected": ["team"],
+        "annotationsNotReflected": ["note"],
+    }
+    key = Key(keys.LIQO_NAMESPACE, name)
+    await cluster.create(keys.VK_OPTIONS_TEMPLATE, named(keys.VK_OPTIONS_TEMPLATE, key, spec=spec))
+    return name

@@ -135,6 +135,25 @@ def test_a_local_namespace_keeps_its_pods(selector: tuple[Term, ...]) -> None:
     assert pods.offload(pod(A), NamespaceOffloading(LOCAL, selector), runtime_class="liqo") == []
 
 
+@pytest.mark.parametrize(
+    ("toleration", "is_kept_away"),
+    [
+        ({"operator": "Exists"}, True),
+        ({"key": keys.VIRTUAL_NODE_TAINT, "value": "true"}, True),
+        ({"key": keys.VIRTUAL_NODE_TAINT, "value": "other"}, False),
+        ({"key": "gpu", "operator": "Exists"}, False),
+    ],
+)
+def test_a_local_pod_that_tolerates_virtual_nodes_is_kept_away(
+    toleration: Object, *, is_kept_away: bool
+) -> None:
+    made = admitted(pod(tolerations=[toleration]), NamespaceOffloading(LOCAL))
+
+    assert required(made) == (
+        pods.allowed_nodes(NamespaceOffloading(LOCAL)) if is_kept_away else []
+    )
+
+
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_the_runtime_class_places_but_the_selector_chooses(strategy: Strategy) -> None:
     sent = pod(A, runtimeClassName="liqo")
@@ -443,7 +462,8 @@ def test_a_node_is_allowed_when_user_and_namespace_allow_it(
     if sent["spec"].get("nodeName") or sent["spec"].get("runtimeClassName"):
         return
     made = admitted(sent, offloading)
-    allowed = [] if offloading.strategy is LOCAL else pods.allowed_nodes(offloading)
+    is_kept_away = offloading.strategy is LOCAL and not pods.is_let_in(sent)
+    allowed = [] if is_kept_away else pods.allowed_nodes(offloading)
 
     for node in NODES:
         wanted = may_run(required(sent), node) and may_run(allowed, node)

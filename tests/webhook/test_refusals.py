@@ -222,6 +222,15 @@ ROWS = [
         [offloaded(**terms(1, operator="Like")), virtual()],
     ),
     Row(
+        "spec.tolerations",
+        "create it anew",
+        "/validate/pod/update",
+        keys.POD,
+        web(tolerations=[{"operator": "Exists"}]),
+        [offloaded(podOffloadingStrategy="Remote")],
+        update(web()),
+    ),
+    Row(
         "resize",
         "change its controller's template",
         "/validate/pod/resize",

@@ -78,16 +78,11 @@ class Case(NamedTuple):
             return is_virtual and is_selected
         match self.offloading.strategy:
             case Strategy.LOCAL:
-                return not is_virtual or placement.is_tolerated(TAINT, self._tolerations)
+                return not is_virtual
             case Strategy.REMOTE:
                 return is_virtual and is_selected
             case Strategy.LOCAL_AND_REMOTE:
                 return not is_virtual or is_selected
-
-    @property
-    def _tolerations(self) -> list[Object]:
-        found: list[Object] = self.sent["spec"].get("tolerations", [])
-        return found
 
 
 def _matches(terms: Sequence[Term], node: Object) -> bool:

@@ -25,6 +25,11 @@ TOLERATION: Final[Object] = {
     "operator": "Exists",
     "effect": keys.VIRTUAL_NODE_TAINT_EFFECT,
 }
+_TAINT: Final[Object] = {
+    "key": keys.VIRTUAL_NODE_TAINT,
+    "value": keys.VIRTUAL_NODE_TAINT_VALUE,
+    "effect": keys.VIRTUAL_NODE_TAINT_EFFECT,
+}
 
 _NOTE: Final[Path] = ("metadata", "annotations", keys.PLACEMENT)
 _TOLERATIONS: Final[Path] = ("spec", "tolerations")
@@ -49,7 +54,8 @@ def judge(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str) -
     if reason := placed_otherwise(pod):
         return Admitted(verdict=f"unchanged: {reason}")
     changes = offload(pod, offloading, runtime_class=runtime_class)
-    verdict = "offloaded" if changes else "unchanged"
+    is_kept = _stays_local(pod, offloading, runtime_class)
+    verdict = ("kept here" if is_kept else "offloaded") if changes else "unchanged"
     noted = _note(pod, changes, offloading)
     return Admitted([*changes, *noted], verdict=f"{verdict}: {offloading.strategy.value}")
 
@@ -58,8 +64,9 @@ def offload(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str)
     """Return the changes that let ``pod`` run where its namespace says; [] if none.
 
     A pod of the runtime class gets toleration and virtual nodes from that class, and from here
-    no more than the choice among them. A pod that was changed is not changed again, since the
-    API server asks anew when a later webhook touches it.
+    no more than the choice among them. Where pods stay local, one that tolerates virtual nodes is
+    kept away from them. A pod that was changed is not changed again, since the API server asks
+    anew when a later webhook touches it.
 
     Raises:
         DeniedError: more than 100 terms would result.
@@ -68,9 +75,14 @@ def offload(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str)
         return []
     if pod["spec"].get("runtimeClassName") == runtime_class:
         return _require(pod, _selected(offloading))
-    if offloading.strategy is Strategy.LOCAL:
-        return []
+    if _stays_local(pod, offloading, runtime_class):
+        return _require(pod, allowed_nodes(offloading)) if is_let_in(pod) else []
     return [*_tolerate(pod), *_require(pod, allowed_nodes(offloading))]
+
+
+def _stays_local(pod: Object, offloading: NamespaceOffloading, runtime_class: str) -> bool:
+    is_forced = pod["spec"].get("runtimeClassName") == runtime_class
+    return offloading.strategy is Strategy.LOCAL and not is_forced
 
 
 def _note(
@@ -86,6 +98,11 @@ def _note(
 
 def _added(changes: list[Operation]) -> frozenset[str]:
     return frozenset(_WORDS[change["path"].split("/")[2]] for change in changes)
+
+
+def is_let_in(pod: Object) -> bool:
+    """Whether the taint of virtual nodes does not keep ``pod`` away from them."""
+    return placement.is_tolerated(_TAINT, patch.find(pod, _TOLERATIONS) or [])
 
 
 def allowed_nodes(offloading: NamespaceOffloading) -> list[Term]:
@@ -191,6 +208,7 @@ class _Affinity(msgspec.Struct, rename="camel"):
 class _Toleration(msgspec.Struct, rename="camel"):
     key: str | None = None
     operator: str | None = None
+    value: str | None = None
     effect: str | None = None
     toleration_seconds: int | None = None
 

@@ -156,7 +156,7 @@ def _grants(granted: Object, toleration: Object) -> bool:
     return parts(granted) == parts(toleration) and effect in (None, "", toleration.get("effect"))
 
 
-_VOLUMES: Final = frozenset(
+VOLUMES: Final = frozenset(
     [
         "awsElasticBlockStore",
         "azureDisk",
@@ -190,7 +190,7 @@ _VOLUMES: Final = frozenset(
     ]
 )
 """hostPath is up to the level of the Pod Security Standards; gitRepo runs commands on nodes."""
-_SOURCES: Final = frozenset(
+SOURCES: Final = frozenset(
     [
         "clusterTrustBundle",
         "configMap",
@@ -205,7 +205,7 @@ _SOURCES: Final = frozenset(
 def _volumes(value: Any, spec: Object, _policy: Policy) -> Iterator[str]:
     for index, volume in enumerate(shape.structs(value, "spec.pod.volumes")):
         path = f"volumes[{index}]"
-        for unknown in volume.keys() - _VOLUMES - {"name"}:
+        for unknown in volume.keys() - VOLUMES - {"name"}:
             yield f"{path}.{unknown} is not a volume that is allowed"
         projected = shape.struct(volume.get("projected"), f"spec.pod.{path}.projected")
         where = f"{path}.projected.sources"
@@ -214,7 +214,7 @@ def _volumes(value: Any, spec: Object, _policy: Policy) -> Iterator[str]:
 
 
 def _source(source: Object, spec: Object, where: str) -> Iterator[str]:
-    for unknown in source.keys() - _SOURCES:
+    for unknown in source.keys() - SOURCES:
         yield f"{where}: {unknown} is not a source that is allowed"
     token = source.get("serviceAccountToken")
     if token is None:
@@ -225,7 +225,7 @@ def _source(source: Object, spec: Object, where: str) -> Iterator[str]:
         yield f"{where}: a token for another audience is not allowed"
 
 
-_CONTAINER: Final = frozenset(
+CONTAINER: Final = frozenset(
     [
         "args",
         "command",
@@ -265,7 +265,7 @@ _COMMON_CONTEXT: Final = frozenset(
         "windowsOptions",
     ]
 )
-_CONTAINER_CONTEXT: Final = _COMMON_CONTEXT | frozenset(
+CONTAINER_CONTEXT: Final = _COMMON_CONTEXT | frozenset(
     [
         "allowPrivilegeEscalation",
         "capabilities",
@@ -274,7 +274,7 @@ _CONTAINER_CONTEXT: Final = _COMMON_CONTEXT | frozenset(
         "readOnlyRootFilesystem",
     ]
 )
-_POD_CONTEXT: Final = _COMMON_CONTEXT | frozenset(
+POD_CONTEXT: Final = _COMMON_CONTEXT | frozenset(
     [
         "fsGroup",
         "fsGroupChangePolicy",
@@ -290,17 +290,17 @@ def _containers(name: str) -> Check:
     def check(value: Any, _spec: Object, _policy: Policy) -> Iterator[str]:
         for index, container in enumerate(shape.structs(value, f"spec.pod.{name}")):
             path = f"{name}[{index}]"
-            yield from _unknown(container, _CONTAINER, path)
+            yield from _unknown(container, CONTAINER, path)
             where = f"{path}.securityContext"
             context = shape.struct(container.get("securityContext"), f"spec.pod.{where}")
-            yield from _unknown(context, _CONTAINER_CONTEXT, where)
+            yield from _unknown(context, CONTAINER_CONTEXT, where)
 
     return check
 
 
 def _context(value: Any, _spec: Object, _policy: Policy) -> Iterator[str]:
     context = shape.struct(value, "spec.pod.securityContext")
-    yield from _unknown(context, _POD_CONTEXT, "securityContext")
+    yield from _unknown(context, POD_CONTEXT, "securityContext")
 
 
 def _unknown(part: Object, known: frozenset[str], path: str) -> Iterator[str]:

@@ -1,0 +1,296 @@
+"""Who may go to which node, however it is asked for, on a real API server.
+
+Source: security.md D5; admission.md 21, 22, 28, 33, 34; behaviour.md 3.1.
+"""
+
+import itertools
+import re
+import secrets
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apis import keys
+from apis.objects import Object
+from tests.factories import pod, pod_spec
+from tests.manifests import documents
+from tests.webhook.installed import EXEMPT, Answer, Installed, User, path_of
+from tests.webhook.reviews import offloading
+from tests.webhook.test_pods import PODS
+
+pytestmark = pytest.mark.cluster
+
+STRATEGIES: Final = ("Local", "Remote", "LocalAndRemote")
+EU: Final[Object] = {
+    "nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]}
+    ]
+}
+SELECTORS: Final[dict[str, Object]] = {"all": {}, "eu": {"clusterSelector": EU}}
+NODES: Final = ("milan", "boston", "worker")
+WAYS: Final = ("by name", "bound")
+RUNTIMES: Final = ("", keys.RUNTIME_CLASS)
+
+
+def is_allowed(strategy: str, selector: str, node: str, runtime: str) -> bool:
+    if node == "worker":
+        return True
+    wanted = strategy != "Local" or runtime == keys.RUNTIME_CLASS
+    return wanted and (selector == "all" or node == "milan")
+
+
+def name_of(live: Installed, node: str) -> str:
+    return {"milan": live.milan, "boston": live.boston}.get(node, node)
+
+
+def bind(live: Installed, made: Object, node: str, **how: Any) -> Answer:
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": made["metadata"]["name"]},
+        "target": {"kind": "Node", "name": node},
+    }
+    return live.send("POST", path_of(keys.POD, made, part="binding"), binding, **how)
+
+
+def create(live: Installed, space: str, **spec: Any) -> Answer:
+    return live.create(keys.POD, pod(space, f"p-{secrets.token_hex(4)}", spec=pod_spec(**spec)))
+
+
+@pytest.fixture(scope="module")
+def spaces(live: Installed) -> dict[tuple[str, str], str]:
+    """Make an offloaded namespace for each strategy and selector."""
+    return {
+        (strategy, selector): live.offloaded(podOffloadingStrategy=strategy, **SELECTORS[selector])
+        for strategy, selector in itertools.product(STRATEGIES, SELECTORS)
+    }
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        row
+        for row in itertools.product(STRATEGIES, SELECTORS, NODES, RUNTIMES, WAYS)
+        if row[2:4] != ("worker", keys.RUNTIME_CLASS)  # the class itself selects virtual nodes
+    ],
+)
+def test_a_node_is_one_of_those_that_the_namespace_allows(
+    live: Installed, spaces: dict[tuple[str, str], str], row: tuple[str, str, str, str, str]
+) -> None:
+    strategy, selector, node, runtime, way = row
+    space, name = spaces[strategy, selector], name_of(live, node)
+    spec = {"runtimeClassName": runtime} if runtime else {}
+
+    if way == "by name":
+        found = create(live, space, nodeName=name, **spec)
+    else:
+        made = create(live, space, **spec)
+        assert made.is_done, made
+        found = bind(live, made.body, name)
+
+    assert found.is_done is is_allowed(strategy, selector, node, runtime), found
+    assert found.is_done or f"spec.nodeName: {name} is" in found.message
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_namespace_that_is_not_offloaded_is_not_judged(live: Installed, way: str) -> None:
+    """Its virtual kubelet starts no pod of a namespace that is not mapped to its cluster."""
+    space = live.space()
+    if way == "by name":
+        assert create(live, space, nodeName=live.milan).is_done
+    else:
+        assert bind(live, create(live, space).body, live.milan).is_done
+
+
+def test_the_scheduler_is_not_asked_about(live: Installed) -> None:
+    space = live.offloaded(podOffloadingStrategy="Remote", clusterSelector=EU)
+    scheduler = User("system:kube-scheduler", [EXEMPT])
+
+    found = bind(live, create(live, space).body, live.boston, user=scheduler)
+
+    assert found.is_done  # the affinity of the pod is what the scheduler obeys
+
+
+EVERYTHING: Final = {"operator": "Exists"}
+OURS: Final = {"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}
+
+
+@pytest.mark.parametrize("toleration", [EVERYTHING, OURS])
+@pytest.mark.parametrize("is_labelled", [True, False])
+def test_a_toleration_made_by_hand_leads_out_of_no_local_namespace(
+    live: Installed, toleration: Object, *, is_labelled: bool
+) -> None:
+    space = live.offloaded(is_labelled=is_labelled, podOffloadingStrategy="Local")
+
+    made = create(live, space, tolerations=[toleration])
+
+    (term,) = required(made.body)
+    assert term == {"matchExpressions": [{"key": keys.NODE_TYPE, "operator": "NotIn",
+                                          "values": [keys.VIRTUAL_NODE_TYPE]}]}  # fmt: skip
+
+
+def required(made: Object) -> list[Object]:
+    affinity = made["spec"]["affinity"]["nodeAffinity"]
+    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return list(terms)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("is_labelled", [True, False])
+def test_nor_does_one_that_is_added_later(
+    live: Installed, strategy: str, *, is_labelled: bool
+) -> None:
+    """A pod that was made before its namespace was offloaded has nothing that holds it back."""
+    space = live.space({keys.SCHEDULING_ENABLED: "false"})
+    made = create(live, space).body
+    label = "true" if is_labelled else "false"
+    live.send(
+        "PATCH",
+        f"/api/v1/namespaces/{space}",
+        {"metadata": {"labels": {keys.SCHEDULING_ENABLED: label}}},
+        form="merge-patch+json",
+    )
+    how = offloading(space, podOffloadingStrategy=strategy, clusterSelector=EU)
+    assert live.create(keys.NAMESPACE_OFFLOADING, how).is_done
+    path = path_of(keys.POD, made)
+    have = made["spec"].get("tolerations") or []
+
+    def change(*more: Object) -> Answer:
+        wanted = {"spec": {"tolerations": [*have, *more]}}
+        return live.send("PATCH", path, wanted, form="merge-patch+json")
+
+    other = change({"key": "gpu", "operator": "Exists"})
+    assert other.is_done, other
+    found = change({"key": "gpu", "operator": "Exists"}, OURS)
+    assert not found.is_done
+    assert "spec.tolerations" in found.message
+    labels = {"metadata": {"labels": {"app": "web"}}}
+    assert live.send("PATCH", path, labels, form="merge-patch+json").is_done
+
+
+CONTAINER: Final[Object] = {
+    "name": "main",
+    "image": "i",
+    "resources": {"requests": {"cpu": "1m"}},
+}
+
+
+@pytest.mark.parametrize("part", ["ephemeralcontainers", "resize"])
+@pytest.mark.parametrize("is_offloaded", [True, False])
+def test_what_would_not_reach_an_offloaded_pod(
+    live: Installed, part: str, *, is_offloaded: bool
+) -> None:
+    made = live.create(
+        keys.POD,
+        pod(
+            live.space(),
+            metadata={"labels": {keys.SHADOW_POD_LABEL: "true"} if is_offloaded else {}},
+            spec=pod_spec(nodeName="worker", containers=[CONTAINER]),
+        ),
+    ).body
+    changes: dict[str, Object] = {
+        "ephemeralcontainers": {"ephemeralContainers": [{"name": "debug", "image": "i"}]},
+        "resize": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "2m"}}}]},
+    }
+    path = path_of(keys.POD, made, part=part)
+
+    found = live.send("PATCH", path, {"spec": changes[part]}, form="strategic-merge-patch+json")
+
+    if is_offloaded:
+        assert found.status == 403
+        assert "does not reach it" in found.message
+    else:
+        assert found.is_done, found
+
+
+# What never reaches us ----------------------------------------------------------------------------
+
+
+def answered(live: Installed) -> dict[str, int]:
+    """Return how many reviews the webhook has answered at each path."""
+    page = live.hooked.get("/metrics")
+    counts = re.findall(r'^webhook_review_seconds_count\{path="(.*)"\} (\S+)$', page, re.MULTILINE)
+    return {path: int(float(count)) for path, count in counts}
+
+
+def test_pods_that_cannot_concern_us_are_not_asked_about(live: Installed) -> None:
+    """Daemon sets' pods, mirror pods, pods that name a node, and what another cluster sent."""
+    space, twin = live.space(), live.twin()
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "1",
+             "controller": True}  # fmt: skip
+    before = answered(live)
+
+    for made in (
+        pod(space, "of-a-set", metadata={"ownerReferences": [owner]}),
+        pod(space, "named", spec=pod_spec(nodeName="worker")),
+        pod(twin, "shadowed"),
+    ):
+        assert live.create(keys.POD, made).is_done
+
+    assert answered(live) == before
+
+
+def test_one_pod_in_a_hundred_is_enforced_where_one_in_a_hundred_is_offloaded(
+    live: Installed,
+) -> None:
+    """The other 99 are seen by the early hook alone, which refuses none and may be away."""
+    offloaded = live.offloaded(podOffloadingStrategy="Remote")
+    others = [live.space() for _ in range(9)]
+    before = answered(live)
+
+    for space in [offloaded, *(others * 11)]:
+        assert create(live, space).is_done
+
+    more = {path: count - before.get(path, 0) for path, count in answered(live).items()}
+    assert more["/mutate/pod"] == 1
+    assert more.get("/validate/pod", 0) <= 1
+    assert more["/mutate/pod/early"] == 99
+    assert sum(more.values()) <= 101
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_pod_that_is_changed_is_as_secure_as_before(live: Installed, strategy: str) -> None:
+    space = live.space({keys.SCHEDULING_ENABLED: "true", keys.POD_SECURITY_ENFORCE: "restricted"})
+    how = offloading(space, podOffloadingStrategy=strategy, clusterSelector=EU)
+    assert live.create(keys.NAMESPACE_OFFLOADING, how).is_done
+    context = {
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+    assert create(live, space, containers=[{**CONTAINER, "securityContext": context}]).is_done
+    assert create(live, space).status == 403
+
+
+@settings(max_examples=50, deadline=None)
+@given(sent=PODS, chosen=st.integers(0, 5))
+def test_any_pod_that_the_server_takes_it_takes_changed(
+    live: Installed, spaces: dict[tuple[str, str], str], sent: Object, chosen: int
+) -> None:
+    """Whatever the server takes where nothing is offloaded, it takes where something is."""
+    space = sorted(spaces.values())[chosen]
+
+    def dry(namespace: str) -> Answer:
+        metadata = {**sent["metadata"], "namespace": namespace}
+        obj = {**pod(namespace), "metadata": metadata, "spec": sent["spec"]}
+        return live.create(keys.POD, obj, dryRun="All")
+
+    if dry("default").is_done:
+        assert dry(space).is_done or "node" in dry(space).message
+
+
+def test_what_a_cluster_lives_on_is_not_intercepted() -> None:
+    """Leases, access reviews, events and the configurations themselves are no business of ours."""
+    ours = {"", keys.OFFLOADING_GROUP, "authentication.liqo.io", "core.liqo.io"}
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        for configuration in documents.of_kind(kind):
+            for hook in configuration["webhooks"]:
+                (rule,) = hook["rules"]
+                assert set(rule["apiGroups"]) <= ours
+                assert rule["apiGroups"] != [""] or all(
+                    resource.partition("/")[0] == "pods" for resource in rule["resources"]
+                )
