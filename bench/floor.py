@@ -1,6 +1,5 @@
 """The seven writes that an offloaded pod cannot do without, in order, with nothing in between."""
 
-import asyncio
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from bench import load
+from bench import load, waiting
 from kube import clock
 from kube.client import ClusterClient
 from sandbox import stepper
@@ -29,7 +28,7 @@ class Floor:
 
     async def replay(self, names: Sequence[str]) -> None:
         """Do the seven writes for each pod, as many pods at once as the client lets through."""
-        await asyncio.gather(*(self.offload(name) for name in names))
+        await waiting.together(self.offload(name) for name in names)
 
     async def offload(self, name: str) -> None:
         """Do the seven writes for the pod ``name``."""
@@ -46,7 +45,7 @@ class Floor:
 
     async def remove(self, names: Sequence[str]) -> None:
         """Delete what the replay made."""
-        await asyncio.gather(*(self._remove(name) for name in names))
+        await waiting.together(self._remove(name) for name in names)
 
     async def _remove(self, name: str) -> None:
         here, there = Key(self.local, name), Key(self.remote, name)

@@ -1,12 +1,25 @@
-"""Waits for what is only to be asked for, again and again."""
+"""Waits for what is only to be asked for, again and again, and for many things at once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
 T = TypeVar("T")
 PATIENCE_S: Final = 180.0
+AT_ONCE: Final = 200
+"""More than a client lets through, and so few that no call waits in its queue up to a deadline."""
 _LOOK_S: Final = 0.1
+
+
+async def together(works: Iterable[Awaitable[object]]) -> None:
+    """Do all of ``works``, a couple of hundred at once."""
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def do(work: Awaitable[object]) -> None:
+        async with turn:
+            await work
+
+    await asyncio.gather(*map(do, works))
 
 
 async def until(

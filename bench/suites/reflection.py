@@ -1,6 +1,5 @@
 """ConfigMaps, Secrets and Services that follow their originals: one by one, and all at once."""
 
-import asyncio
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Key, Kind
-from bench import arms, leftovers, load
+from bench import arms, leftovers, load, waiting
 from bench.observe import Story
 from bench.settings import Settings
 from bench.stage import CONSUMER, PROVIDER, Stage
@@ -149,12 +148,10 @@ def names(count: int) -> list[str]:
 async def make(stage: Stage, side: Side, wanted: dict[Kind, list[str]]) -> Story:
     """Create all objects at once; return once they are seen in milan."""
     cluster = client_of(stage, side.cluster)
-    await asyncio.gather(
-        *(
-            cluster.create(kind, load.item(kind, side.namespace, name, 1))
-            for kind, of_kind in wanted.items()
-            for name in of_kind
-        )
+    await waiting.together(
+        cluster.create(kind, load.item(kind, side.namespace, name, 1))
+        for kind, of_kind in wanted.items()
+        for name in of_kind
     )
     return await stage.observer.until(
         lambda story: _have(story, side, wanted), what="all objects", within_s=_WITHIN_S
@@ -179,12 +176,10 @@ def _created(story: Story, side: Side, wanted: dict[Kind, list[str]]) -> Sequenc
 async def remove(stage: Stage, side: Side, wanted: dict[Kind, list[str]]) -> None:
     """Delete the objects; return once none is seen in milan."""
     cluster = client_of(stage, side.cluster)
-    await asyncio.gather(
-        *(
-            leftovers.remove(cluster, kind, Key(side.namespace, name))
-            for kind, of_kind in wanted.items()
-            for name in of_kind
-        )
+    await waiting.together(
+        leftovers.remove(cluster, kind, Key(side.namespace, name))
+        for kind, of_kind in wanted.items()
+        for name in of_kind
     )
     await stage.observer.until(
         lambda story: all(
