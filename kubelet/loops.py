@@ -16,11 +16,11 @@ from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.events import Recorder
+from kube.gate import Gate
 from kube.informer import Change, Informer
 from kube.process import Process
 from kube.runner import Runner, Source
 from kubelet import mappings, serving
-from kubelet.access import Gate
 from kubelet.certificate import CertificateReconciler
 from kubelet.forge import shadowpod
 from kubelet.forge.node import Health, Identity

@@ -22,8 +22,8 @@ from apis.objects import Key, Object
 from certs import pki
 from kube import errors
 from kube.cluster import Cluster
+from kube.gate import DeniedError, Gate, Right, UnauthenticatedError
 from kubelet import certificate
-from kubelet.access import DeniedError, Gate, Right, UnauthenticatedError
 from kubelet.forge import shadowpod
 from kubelet.forge.places import State
 from kubelet.pods import Namespaces

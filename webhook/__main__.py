@@ -19,14 +19,15 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from webhook import app, serving
 from webhook.reader import CachedReader
+from webhook.scrapers import Scrapers
 
 
 @dataclass(frozen=True)
 class Settings:
     """What the command line says."""
 
-    tls: Path
-    bind: str
+    serving: serving.Settings
+    client_names: frozenset[str]
     kubeconfig: Path | None
     runtime_class: str
     is_enforced: bool
@@ -38,9 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM; return the exit status."""
     settings = _settings(argv)
     logs.setup(json=settings.json_logs)
-    server = serving.Server(
-        functools.partial(_load, settings), bind=settings.bind, tls=settings.tls
-    )
+    server = serving.Server(functools.partial(_load, settings), settings.serving)
     try:
         server.run()
     except SystemExit as ended:
@@ -53,11 +52,18 @@ def _load(settings: Settings) -> flask.Flask:
     reader = CachedReader(
         connect, _cached(settings), on_failure=_give_up, lag_s=settings.cache_lag_s
     )
+    served = settings.serving
+    callers = functools.partial(serving.is_one_of, settings.client_names)
+    doors = app.Doors(
+        is_ready=lambda: reader.is_ready() and not served.drain.has_begun,
+        may_scrape=Scrapers(reader).check,
+        callers=callers if served.client_ca else None,
+    )
     return app.create_app(
         reader,
         runtime_class=settings.runtime_class,
         is_enforced=settings.is_enforced,
-        is_ready=reader.is_ready,
+        doors=doors,
     )
 
 
@@ -113,6 +119,23 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         help="judge ShadowPods by the Quota of whoever creates them (%(default)s)",
     )
     parser.add_argument(
+        "--client-ca",
+        type=Path,
+        help="answer reviews only to clients with a certificate that this PEM file vouches for",
+    )
+    parser.add_argument(
+        "--client-name",
+        action="append",
+        default=[],
+        help="with --client-ca: only to certificates of this common name; may be repeated",
+    )
+    parser.add_argument(
+        "--drain-seconds",
+        type=float,
+        default=serving.DRAIN_S,
+        help="serve on for so long after SIGTERM, not ready any more (%(default)s)",
+    )
+    parser.add_argument(
         "--json-logs",
         action=argparse.BooleanOptionalAction,
         help="JSON log lines; by default unless standard error is a terminal",
@@ -126,8 +149,13 @@ def _settings(argv: Sequence[str] | None) -> Settings:
     )
     given = parser.parse_args(argv)
     return Settings(
-        tls=given.tls_dir,
-        bind=serving.address(given.host, given.port),
+        serving=serving.Settings(
+            bind=serving.address(given.host, given.port),
+            tls=given.tls_dir,
+            drain=serving.Drain(given.drain_seconds),
+            client_ca=given.client_ca,
+        ),
+        client_names=frozenset(given.client_name),
         kubeconfig=given.kubeconfig,
         runtime_class=given.runtime_class,
         is_enforced=given.enable_resource_enforcement,

@@ -8,8 +8,9 @@ from kube.metrics import REGISTRY
 
 REVIEWS: Final = Counter(
     "webhook_reviews",
-    "Reviews by path and verdict: allowed, changed, denied, malformed, unavailable, error",
-    ["path", "verdict"],
+    "Reviews by path, verdict (allowed, changed, denied, malformed, unavailable, error) and why:"
+    " the first words of the verdict in the audit log, or the reason of the refusal",
+    ["path", "verdict", "reason"],
     registry=REGISTRY,
 )
 REVIEW_SECONDS: Final = Histogram(
@@ -17,6 +18,13 @@ REVIEW_SECONDS: Final = Histogram(
     "How long an answer took, reading not counted",
     ["path"],
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1, 5),
+    registry=REGISTRY,
+)
+SHED: Final = Counter(
+    "webhook_reviews_shed",
+    "Reviews not judged, because their time was over before a thread (queue) or an API server"
+    " (lookup) had any for them",
+    ["path", "waited_for"],
     registry=REGISTRY,
 )
 LOOKUPS: Final = Counter(

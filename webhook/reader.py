@@ -79,6 +79,10 @@ class CachedReader:
     def within(self, seconds: float) -> "_Until":
         return _Until(self, time.monotonic() + seconds)
 
+    def call(self, ask: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        """Return what ``ask`` returns, run in the background thread; NotReachableError if late."""
+        return self._ask(ask, time.monotonic() + self._within_s)
+
     def is_ready(self) -> bool:
         """Whether every informer has its first list."""
         return all(informer.synced.is_set() for informer in self._informers.values())
@@ -101,21 +105,21 @@ class CachedReader:
         self, kind: Kind, ask: Callable[[Cluster], Coroutine[Any, Any, T]], until: float
     ) -> T:
         try:
-            found = self._ask(kind, ask, until)
+            found = self._ask(ask, until)
         except KubeError:
             metrics.LOOKUPS.labels(kind.resource, "failed").inc()
             raise
         metrics.LOOKUPS.labels(kind.resource, "live").inc()
         return found
 
-    def _ask(self, kind: Kind, ask: Callable[[Cluster], Coroutine[Any, Any, T]], until: float) -> T:
+    def _ask(self, ask: Callable[[Cluster], Coroutine[Any, Any, T]], until: float) -> T:
         asked: Future[T] | None = None
         try:
             loop, cluster = self._live.result(_left(until))
             asked = asyncio.run_coroutine_threadsafe(ask(cluster), loop)
             return asked.result(_left(until))
         except TimeoutError as error:
-            raise NotReachableError(f"{kind.resource}: no answer in time") from error
+            raise NotReachableError("no answer in time") from error
         finally:
             if asked is not None:
                 asked.cancel()

@@ -17,8 +17,8 @@ from apis.objects import Key, Object
 from certs import pki
 from kube.access import Access
 from kube.client import ClusterClient
+from kube.gate import Gate
 from kubelet import certificate, serving
-from kubelet.access import Gate
 from kubelet.certificate import CertificateReconciler
 from kubelet.forge.places import Place, State
 from kubelet.serving import Api, Server

@@ -6,7 +6,7 @@ import pytest
 
 from apis import keys
 from tests.manifests import documents
-from webhook import app
+from webhook import app, serving
 
 PROCESSES: Final = {
     "liqo-webhook": ("webhook", ["--tls-dir=/etc/liqo/tls", "--port=9443"], 2),
@@ -85,8 +85,9 @@ def test_the_webhook_stays_up() -> None:
     assert budget["spec"]["minAvailable"] == 1
     assert spec["priorityClassName"] == "system-cluster-critical"
     assert "podAntiAffinity" in spec["affinity"]
-    pause = container["lifecycle"]["preStop"]["sleep"]["seconds"]
-    assert pause + 25 < spec["terminationGracePeriodSeconds"]
+    assert container["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"  # a certificate is loaded
+    assert serving.DRAIN_S == 10
+    assert spec["terminationGracePeriodSeconds"] > serving.DRAIN_S + serving.BEGUN_S
     assert spec["volumes"][0]["secret"]["secretName"] == keys.WEBHOOK_CERTS_SECRET
     assert service["spec"]["ports"][0]["port"] == keys.WEBHOOK_PORT
 

@@ -5,6 +5,7 @@ What carries the label ``judged: <run>`` is judged, so that tests of others are 
 
 import base64
 import contextlib
+import functools
 import http.client
 import json
 import secrets
@@ -131,6 +132,22 @@ class Installed:
         made = self.create(keys.NAMESPACE_OFFLOADING, reviews.offloading(name, **spec))
         assert made.is_done, made
         return name
+
+    @functools.cached_property
+    def scraper(self) -> str:
+        """Make an account that may read metrics; return its token once that is known."""
+        space, name = self.space(), "scraper"
+        account = named(keys.SERVICE_ACCOUNT, Key(space, name))
+        assert self.create(keys.SERVICE_ACCOUNT, account).is_done
+        role = {"apiGroup": keys.RBAC_GROUP, "kind": "ClusterRole", "name": "system:monitoring"}
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": space}
+        binding = named(keys.CLUSTER_ROLE_BINDING, Key("", space), roleRef=role, subjects=[subject])
+        assert self.create(keys.CLUSTER_ROLE_BINDING, binding).is_done
+        user = User(f"system:serviceaccount:{space}:{name}")
+        reviews.wait_until(lambda: self.send("GET", "/metrics", user=user).is_done)
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        made = self.send("POST", path_of(keys.SERVICE_ACCOUNT, account, part="token"), asked)
+        return str(made.body["status"]["token"])
 
     def _bind(self, namespace: str, role: str, kind: str, subject: str) -> None:
         path = f"/apis/{keys.RBAC_GROUP}/v1/namespaces/{namespace}/rolebindings"

@@ -7,7 +7,9 @@ endpoint of the Service for as long as a test says so.
 import asyncio
 import base64
 import contextlib
+import datetime as dt
 import secrets
+import signal
 import socket
 import ssl
 import subprocess
@@ -22,11 +24,13 @@ import aiohttp
 
 from apis import keys
 from apis.objects import Key, Object, named
+from certs import __main__ as certs
 from certs.rotation import Settings
-from kube import access
+from kube import access, clock
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Change, Informer
+from kube.process import Process
 from tests.factories import pod
 from tests.webhook.reviews import offloading
 
@@ -122,6 +126,19 @@ class Replica:
         except aiohttp.ClientError:
             return False
 
+    def tell(self, number: signal.Signals) -> None:
+        assert self.process
+        self.process.send_signal(number)
+
+    @property
+    def status(self) -> int | None:
+        """Return its exit status, None while it runs."""
+        assert self.process
+        return self.process.poll()
+
+    async def has_ended(self) -> bool:
+        return self.status is not None
+
     def kill(self) -> None:
         if self.process:
             self.process.kill()
@@ -138,6 +155,8 @@ class Service:
     """The name of the configuration; namespaces with the label ``judged: <run>`` are judged."""
 
     async def create(self) -> None:
+        """Make the namespace and the Service in it."""
+        await self.cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", self.namespace)))
         where = Key(self.namespace, keys.WEBHOOK_SERVICE)
         ports = [{"name": "https", "port": keys.WEBHOOK_PORT, "protocol": "TCP"}]
         await self.cluster.create(keys.SERVICE, named(keys.SERVICE, where, spec={"ports": ports}))
@@ -211,6 +230,23 @@ class Service:
 
 
 @contextlib.asynccontextmanager
+async def certified(
+    service: Service, settings: Settings, now: Callable[[], dt.datetime] = clock.now
+) -> AsyncIterator[None]:
+    """Keep Secret and caBundle of ``service`` as ``python -m certs`` does."""
+    daemon = Process("certs", 0)
+    following = certs.follow(service.cluster, settings, daemon, configuration=service.run, now=now)
+    task = asyncio.create_task(following)
+    try:
+        await until(service.bundle, "the caBundle")
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@contextlib.asynccontextmanager
 async def filling(
     cluster: ClusterClient, settings: Settings, on_change: Callable[[dict[str, bytes]], None]
 ) -> AsyncIterator[None]:
@@ -248,6 +284,7 @@ class Load:
         self._kubeconfig, self._namespace, self._pause_s = kubeconfig, namespace, 1 / per_s
         self._turns = asyncio.Semaphore(self.AT_ONCE)
         self._since = time.monotonic()
+        self._ends = False
         self.admitted = 0
         self.failures: list[str] = []
 
@@ -260,6 +297,18 @@ class Load:
     def per_s(self) -> float:
         """Return how many were answered in a second, for the record."""
         return self.answered / (time.monotonic() - self._since)
+
+    async def steady(self) -> None:
+        """Count from when the API server calls the webhook, which it learns of a moment later."""
+        await self.more(1)
+
+        async def is_steady() -> bool:
+            self.begin()
+            await self.more(30)
+            return not self.failures
+
+        await until(is_steady, "thirty admitted pods in a row")
+        self.begin()
 
     async def more(self, count: int) -> None:
         """Return when ``count`` more were answered."""
@@ -276,21 +325,21 @@ class Load:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Create pods while inside."""
+        """Create pods while inside; those that were begun are waited for."""
         who = await access.from_file(self._kubeconfig)
         connector = aiohttp.TCPConnector(limit=0, ssl=who.tls or False)
         async with aiohttp.ClientSession(who.server, connector=connector) as http:
+            self._ends = False
             task = asyncio.create_task(self._create(http))
             try:
                 yield
             finally:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+                self._ends = True
+                await task
 
     async def _create(self, http: aiohttp.ClientSession) -> None:
         async with asyncio.TaskGroup() as tasks:
-            while True:
+            while not self._ends:
                 await self._turns.acquire()
                 tasks.create_task(self._one(http))
                 await asyncio.sleep(self._pause_s)

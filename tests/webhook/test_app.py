@@ -1,6 +1,8 @@
 """The paths, over Flask's test client. Source: admission.md 1-13; behaviour.md 3.1-3.2."""
 
+import functools
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,8 +13,9 @@ from flask.testing import FlaskClient
 from apis import keys
 from apis.objects import Key, Kind, Object, named
 from kube.errors import NotReachableError
+from kube.gate import DeniedError, UnauthenticatedError
 from tests.webhook.reviews import Known, body, namespace, offloading, patch_of, review
-from webhook import app
+from webhook import app, serving
 
 POD_PATHS = ("/mutate/pod", "/mutate/pod/early")
 VALIDATE = "/validate/namespace-offloading"
@@ -206,7 +209,9 @@ def test_a_pod_of_another_shape_is_400(spec: Any) -> None:
 
 def test_probes() -> None:
     is_ready = [False]
-    probed = app.create_app(OFFLOADED, runtime_class="liqo", is_ready=lambda: is_ready[0])
+    probed = app.create_app(
+        OFFLOADED, runtime_class="liqo", doors=app.Doors(is_ready=lambda: is_ready[0])
+    )
 
     assert probed.test_client().get("/healthz").status_code == 200
     assert probed.test_client().get("/readyz").status_code == 503
@@ -214,18 +219,125 @@ def test_probes() -> None:
     assert probed.test_client().get("/readyz").status_code == 200
 
 
-def counted(known: Known, path: str, verdict: str) -> float:
-    line = f'webhook_reviews_total{{path="{path}",verdict="{verdict}"}} '
-    text = client(known).get("/metrics").get_data(as_text=True)
-    return next((float(found[len(line) :]) for found in text.splitlines() if line in found), 0)
+def counted(metric: str, *labels: str) -> float:
+    text = client(OFFLOADED).get("/metrics").get_data(as_text=True)
+    found = [
+        line
+        for line in text.splitlines()
+        if line.startswith(f"{metric}{{") and all(f'="{label}"' in line for label in labels)
+    ]
+    return sum(float(line.rpartition(" ")[2]) for line in found)
 
 
-def test_verdicts_are_counted() -> None:
-    before = counted(OFFLOADED, "/mutate/pod", "changed")
+REVIEWS = "webhook_reviews_total"
+
+
+def test_verdicts_are_counted_with_the_class_of_their_reason() -> None:
+    changed = (REVIEWS, "/mutate/pod", "changed", "offloaded")
+    refused = (REVIEWS, "/mutate/pod", "denied", "InternalError")
+    seconds = ("webhook_review_seconds_count", "/mutate/pod")
+    before = [counted(*each) for each in (changed, refused, seconds)]
 
     answer(OFFLOADED, "/mutate/pod")
+    answer(Known((keys.NAMESPACE, namespace("shop"))), "/mutate/pod")
 
-    assert counted(OFFLOADED, "/mutate/pod", "changed") == before + 1
+    after = [counted(*each) for each in (changed, refused, seconds)]
+    assert after == [before[0] + 1, before[1] + 1, before[2] + 2]
+
+
+class Socket:
+    """A connection on which a review came some time ago, from somebody with a certificate."""
+
+    def __init__(self, waited_s: float = 0, *, name: str = "") -> None:
+        self.arrived = time.monotonic() - waited_s
+        self._name = name
+
+    def getpeercert(self) -> dict[str, Any]:
+        return {"subject": ((("commonName", self._name),),)} if self._name else {}
+
+
+def post_over(served: Any, socket: Socket, path: str = "/mutate/pod?timeout=3s") -> Any:
+    return served.test_client().post(
+        path,
+        data=body(POD),
+        content_type="application/json",
+        environ_overrides={"gunicorn.socket": socket},
+    )
+
+
+def test_a_review_that_waited_too_long_for_a_thread_is_shed() -> None:
+    known = Known((keys.NAMESPACE_OFFLOADING, offloading(podOffloadingStrategy="Remote")))
+    served = app.create_app(known, runtime_class="liqo")
+    before = counted("webhook_reviews_shed_total", "/mutate/pod", "queue")
+
+    found = post_over(served, Socket(waited_s=2.4))
+
+    assert found.status_code == 503
+    assert "try again" in found.get_json()["message"]
+    assert known.asked == []
+    assert counted("webhook_reviews_shed_total", "/mutate/pod", "queue") == before + 1
+
+
+def test_the_wait_for_a_thread_counts_as_time_for_the_answer() -> None:
+    known = Known((keys.NAMESPACE_OFFLOADING, offloading(podOffloadingStrategy="Remote")))
+    given: list[float] = []
+
+    class Noting(Known):
+        def within(self, seconds: float) -> Known:
+            given.append(seconds)
+            return known
+
+    assert post_over(app.create_app(Noting(), runtime_class="liqo"), Socket(2)).status_code == 200
+    assert 0 < given[0] <= 0.4
+
+
+def test_a_lookup_that_took_too_long_is_shed() -> None:
+    before = counted("webhook_reviews_shed_total", "/mutate/pod", "lookup")
+
+    post(Known(error=DOWN), "/mutate/pod", body(POD))
+
+    assert counted("webhook_reviews_shed_total", "/mutate/pod", "lookup") == before + 1
+
+
+@pytest.mark.parametrize(
+    ("names", "name", "status"),
+    [
+        (frozenset(), "kube-apiserver", 200),
+        (frozenset(), "", 401),
+        (frozenset({"kube-apiserver"}), "kube-apiserver", 200),
+        (frozenset({"kube-apiserver"}), "somebody", 401),
+        (frozenset({"kube-apiserver"}), "", 401),
+    ],
+)
+def test_with_client_authentication_others_get_401(
+    names: frozenset[str], name: str, status: int
+) -> None:
+    doors = app.Doors(callers=functools.partial(serving.is_one_of, names))
+    served = app.create_app(OFFLOADED, runtime_class="liqo", doors=doors)
+
+    assert post_over(served, Socket(name=name)).status_code == status
+    assert served.test_client().get("/readyz").status_code == 200
+    assert served.test_client().get("/healthz").status_code == 200
+    assert served.test_client().post("/mutate/pod", data=b"").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(None, 200), (UnauthenticatedError("no token"), 401), (DeniedError("no right"), 403)],
+)
+def test_metrics_are_for_those_who_may(error: Exception | None, status: int) -> None:
+    def may_scrape(authorization: str) -> None:
+        assert authorization == "Bearer x"
+        if error:
+            raise error
+
+    doors = app.Doors(may_scrape=may_scrape)
+    served = app.create_app(OFFLOADED, runtime_class="liqo", doors=doors).test_client()
+
+    found = served.get("/metrics", headers={"Authorization": "Bearer x"})
+
+    assert found.status_code == status
+    assert (b"webhook_reviews" in found.data) == (status == 200)
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_what_would_not_reach_an_offloaded_pod(
 
 def answered(live: Installed) -> dict[str, int]:
     """Return how many reviews the webhook has answered at each path."""
-    page = live.hooked.get("/metrics")
+    page = live.hooked.get("/metrics", live.scraper)
     counts = re.findall(r'^webhook_review_seconds_count\{path="(.*)"\} (\S+)$', page, re.MULTILINE)
     return {path: int(float(count)) for path, count in counts}
 

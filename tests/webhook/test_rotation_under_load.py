@@ -4,28 +4,18 @@ Source: admission.md 35; faults.md F27; the API server judges trust by the certi
 given, so a break of trust shows as a failed creation.
 """
 
-import asyncio
-import contextlib
 import datetime as dt
 import logging
 import os
-import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-from apis import keys
-from apis.objects import Key, named
-from certs import __main__ as certs
 from certs import bundle
 from certs.rotation import Settings
-from kube import client, clock
-from kube.client import ClusterClient
-from kube.process import Process
+from kube import clock
 from sandbox.controlplane import Plane
-from tests.webhook.replicas import Load, Replica, Service, filling, until
+from tests.webhook.replicas import Load, Replica, Service, certified, filling, until
 
 pytestmark = pytest.mark.cluster
 
@@ -48,35 +38,6 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-async def cluster(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
-    async with client.connect(plane.kubeconfig) as real:
-        yield real
-
-
-@pytest.fixture
-async def service(cluster: ClusterClient) -> Service:
-    name = f"liqo-{secrets.token_hex(4)}"
-    await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
-    made = Service(cluster, name)
-    await made.create()
-    return made
-
-
-@contextlib.asynccontextmanager
-async def rotating(service: Service, settings: Settings, now: Clock) -> AsyncIterator[None]:
-    """Keep Secret and caBundle as ``python -m certs`` does."""
-    daemon = Process("certs", 0)
-    following = certs.follow(service.cluster, settings, daemon, configuration=service.run, now=now)
-    task = asyncio.create_task(following)
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
 class Volumes:
     """The Secret volumes of two nodes; the second is always one rotation behind."""
 
@@ -95,22 +56,11 @@ class Volumes:
         self.leaves.append(data["tls.crt"])
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[Replica, Replica]]:
-    found = Replica(tmp_path / "first"), Replica(tmp_path / "second")
-    yield found
-    for replica in found:
-        replica.kill()
-
-
 async def test_rotations_under_load_fail_no_admission(
-    service: Service,
-    plane: Plane,
-    pair: tuple[Replica, Replica],
-    record_property: Callable[[str, object], None],
+    service: Service, plane: Plane, replicas: list[Replica]
 ) -> None:
     """Lives of seconds: a leaf ends after 1, an authority after 15."""
-    now = Clock()
+    now, pair = Clock(), (replicas[0], replicas[1])
     settings = Settings(
         namespace=service.namespace,
         ca_lifetime=15 * SECOND,
@@ -119,28 +69,29 @@ async def test_rotations_under_load_fail_no_admission(
     )
     volumes, authorities = Volumes(*pair), set()
     await service.register()
-    async with rotating(service, settings, now):
-        await until(service.bundle, "the caBundle")
-        async with filling(service.cluster, settings, volumes.fill):
-            for replica in pair:
-                replica.start(plane.kubeconfig)
-                await until(replica.is_ready, "a replica that is ready")
-                await service.join(replica)
-            pids = [replica.pids() for replica in pair]
-            load = Load(plane.kubeconfig, await service.offloaded())
-            async with load.running():
-                await warm_up(load)
-                for done in range(1, ROTATIONS + 1):
-                    before = await service.bundle()
-                    now.now += SECOND
-                    await until(lambda: has(volumes, done + 1), f"rotation {done}")  # noqa: B023
-                    await load.more(MEANWHILE)
-                    after = await service.bundle()
-                    authorities.update(bundle.certificates(after))
-                    for known in (before, after):  # whoever learned late trusts all the same
-                        check(pair, known, settings, volumes.leaves)
+    async with (
+        certified(service, settings, now),
+        filling(service.cluster, settings, volumes.fill),
+    ):
+        for replica in pair:
+            replica.start(plane.kubeconfig)
+            await until(replica.is_ready, "a replica that is ready")
+            await service.join(replica)
+        pids = [replica.pids() for replica in pair]
+        load = Load(plane.kubeconfig, await service.offloaded())
+        async with load.running():
+            await load.steady()
+            for done in range(1, ROTATIONS + 1):
+                before = await service.bundle()
+                now.now += SECOND
+                await until(lambda: has(volumes, done + 1), f"rotation {done}")  # noqa: B023
+                await load.more(MEANWHILE)
+                after = await service.bundle()
+                authorities.update(bundle.certificates(after))
+                for known in (before, after):  # whoever learned late trusts all the same
+                    check(pair, known, settings, volumes.leaves)
 
-            await until(lambda: has_fewer(service, authorities), "a bundle without the first one")
+        await until(lambda: has_fewer(service, authorities), "a bundle without the first one")
     figures = (ROTATIONS, len(authorities), load.admitted, load.per_s)
     logger.info("%d rotations, %d authorities: %d pods, %.0f a second", *figures)
 
@@ -149,19 +100,6 @@ async def test_rotations_under_load_fail_no_admission(
     assert len(set(volumes.leaves)) == ROTATIONS + 1
     assert len(authorities) >= max(2, ROTATIONS // 10)
     assert [replica.pids() for replica in pair] == pids
-
-
-async def warm_up(load: Load) -> None:
-    """Wait until the API server calls the webhook, which it learns of a moment later."""
-    await load.more(1)
-
-    async def is_steady() -> bool:
-        load.failures.clear()
-        await load.more(50)
-        return not load.failures
-
-    await until(is_steady, "fifty admitted pods in a row")
-    load.begin()
 
 
 async def has_fewer(service: Service, authorities: set[bytes]) -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 import datetime as dt
 import http.client
+import json
 import signal
 import socket
 import ssl
@@ -115,13 +116,14 @@ def start_own(tmp_path: Path) -> Iterator[Served]:
 
 
 @contextlib.contextmanager
-def running(directory: Path) -> Iterator[Served]:
+def running(directory: Path, drain_s: int = 0) -> Iterator[Served]:
     store(directory / "tls", leaf())
     port, log = free_port(), directory / "log"
     command = [
         *(sys.executable, "-m", "webhook", "--host", "127.0.0.1", "--port", str(port)),
         *("--tls-dir", str(directory / "tls" / "current")),
         *("--kubeconfig", str(nowhere(directory)), "--json-logs"),
+        *("--drain-seconds", str(drain_s)),
     ]
     with log.open("wb") as lines:
         process = subprocess.Popen(command, stderr=lines, stdout=lines)
@@ -147,7 +149,7 @@ def test_it_serves_and_does_not_guess_while_the_api_server_is_away(served: Serve
     status, answer = served.ask("POST", "/mutate/pod/early?timeout=1s", body(POD))
     assert status == 200
     assert b'"allowed":true' in answer
-    assert served.ask("GET", "/metrics")[0] == 200
+    assert served.ask("GET", "/metrics")[0] == 401
 
 
 def test_a_new_certificate_is_served_on_the_next_connection(served: Served) -> None:
@@ -202,6 +204,40 @@ def test_sigterm_ends_it_with_0(own: Served) -> None:
     kept.close()
 
 
+def test_spare_connections_do_not_keep_it_from_ending(own: Served) -> None:
+    with contextlib.ExitStack() as clients:
+        for _ in range(3):
+            clients.enter_context(own.handshake())
+        assert own.ask("GET", "/healthz")[0] == 200
+
+        own.process.send_signal(signal.SIGTERM)
+
+        assert own.process.wait(20) == 0
+
+
+def test_it_serves_on_while_it_drains(tmp_path: Path) -> None:
+    """Endless, so that no test depends on its length; what ends it is in the tests above."""
+    review = body(POD)
+    head = {"Content-Type": "application/json"}
+    with running(tmp_path, drain_s=3600) as draining, contextlib.ExitStack() as stack:
+        kept = stack.enter_context(contextlib.closing(draining.connection()))
+        kept.request("POST", "/mutate/pod/early?timeout=1s", review, head)
+        before = kept.getresponse()
+        assert before.read()
+
+        draining.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: b"about to end" in draining.ask("GET", "/readyz")[1])
+
+        assert "connection" not in before.headers or before.headers["connection"] != "close"
+        kept.request("POST", "/mutate/pod/early?timeout=1s", review, head)
+        answer = kept.getresponse()
+        assert answer.status == 200
+        assert answer.headers["connection"] == "close"
+        assert draining.ask("POST", "/mutate/pod/early?timeout=1s", review)[0] == 200
+        assert draining.ask("GET", "/readyz")[0] == 503
+        assert draining.process.poll() is None
+
+
 def test_silent_clients_hold_no_thread(served: Served) -> None:
     with contextlib.ExitStack() as clients:
         for _ in range(40):
@@ -246,6 +282,77 @@ def test_an_endless_or_huge_body_kills_nobody(served: Served) -> None:
                 endless.sendall(chunk)
         assert b" 413 " in endless.recv(100)
     assert served.ask("GET", "/healthz")[0] == 200
+
+
+def envelope(value: str) -> bytes:
+    """Return a review whose pod holds ``value``, as it is."""
+    return body({**POD, "x": "HERE"}).replace(b'"HERE"', value.encode("utf-8", "surrogatepass"))
+
+
+HOSTILE = {
+    "nothing": b"",
+    "no JSON": b"hello",
+    "half": body(POD)[:100],
+    "more behind": body(POD) + b"{}",
+    "a list": b"[]",
+    "a string": b'"x"',
+    "null": b"null",
+    "deep lists": b"[" * 100_000,
+    "closed deep lists": b"[" * 100_000 + b"]" * 100_000,
+    "deep objects": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "deep in a pod": envelope("[" * 50_000 + "]" * 50_000),
+    "NaN": envelope("NaN"),
+    "Infinity": envelope("-Infinity"),
+    "out of range": envelope("1e999999"),
+    "5000 digits": envelope("9" * 5000),
+    "a key twice": envelope('{"a":1,"a":2}'),
+    "a request twice": body(POD)[:-1] + b',"request":{}}',
+    "a lone surrogate": envelope('"\\ud800"'),
+    "raw surrogate": envelope('"\ud800"'),
+    "byte-order mark": b"\xef\xbb\xbf" + body(POD),
+    "UTF-16": body(POD).decode().encode("utf-16"),
+    "UTF-32": body(POD).decode().encode("utf-32"),
+    "zeros": bytes(1000),
+    "latin-1": body({**POD, "x": "HERE"}).replace(b"HERE", b"\xe9"),
+    "a million keys": envelope("{" + ",".join(f'"k{n}":0' for n in range(300_000)) + "}"),
+    "a control character": envelope('"\x01"'),
+    "single quotes": b"{'apiVersion': 1}",
+    "a trailing comma": b'{"apiVersion":"x",}',
+    "a comment": b"/* x */ {}",
+    "uid a number": body(POD).replace(b'"705ab4f5-6393-11e8-b7cc-42010a800002"', b"7"),
+    "operation a list": body(POD).replace(b'"CREATE"', b"[]"),
+    "object a string": body(None).replace(b'"object": null', b'"object": "x"'),
+}
+
+
+def test_hostile_bodies_get_an_answer_and_end_no_worker(served: Served) -> None:
+    pid = served.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    before = children.read_text()
+
+    found = {
+        name: served.ask("POST", f"{path}?timeout=1s", sent)
+        for path in ("/mutate/pod/early", "/validate/namespace-offloading")
+        for name, sent in HOSTILE.items()
+    }
+
+    harmless = {"a million keys", "5000 digits"}
+    for name, (status, answer) in found.items():
+        assert status in ({200, 400} if name in harmless else {400}), name
+        json.loads(answer)
+    assert children.read_text() == before
+    assert served.ask("POST", "/mutate/pod/early?timeout=1s", body(POD))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "head", ["Content-Encoding: gzip", "Content-Type: text/plain", "Content-Type: application/yaml"]
+)
+def test_what_is_no_plain_json_is_415(served: Served, head: str) -> None:
+    name, _, value = head.partition(": ")
+    with contextlib.closing(served.connection()) as connection:
+        kind = {"Content-Type": "application/json"} | {name: value}
+        connection.request("POST", "/mutate/pod", b"\x1f\x8b", kind)
+        assert connection.getresponse().status == 415
 
 
 def test_log_lines_are_json_and_hold_no_object(own: Served) -> None:

@@ -1,4 +1,4 @@
-"""Who may use the kubelet API: a client certificate or token says who asks, the server whether.
+"""Who may use what we serve: a client certificate or token says who asks, the server whether.
 
 Source: security.md D1, I7; Kubernetes, "Kubelet authentication/authorization".
 """
@@ -32,10 +32,22 @@ class User(NamedTuple):
 
 @dataclass(frozen=True)
 class Right:
-    """One right on the node: a subresource of ``nodes``, and a verb named by the effect."""
+    """One right: a verb named by the effect, on a subresource of the node or on a path."""
 
     verb: str
-    subresource: str
+    subresource: str = ""
+    path: str = ""
+    """Of no resource, such as ``/metrics``."""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.path or f'nodes/{self.subresource}'}"
+
+    def attributes(self, node: str) -> Object:
+        """Return what a SubjectAccessReview asks about."""
+        if self.path:
+            return {"nonResourceAttributes": {"verb": self.verb, "path": self.path}}
+        asked = {"resource": "nodes", "subresource": self.subresource, "name": node}
+        return {"resourceAttributes": {"verb": self.verb, "version": "v1", **asked}}
 
 
 class UnauthenticatedError(Exception):
@@ -47,10 +59,10 @@ class DeniedError(Exception):
 
 
 class Gate:
-    """Asks the home API server, and remembers for a while what it said; fails closed."""
+    """Asks the API server, and remembers for a while what it said; fails closed."""
 
     def __init__(
-        self, cluster: Cluster, node: str, *, clock: Callable[[], float] = time.monotonic
+        self, cluster: Cluster, node: str = "", *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._cluster, self._node, self._clock = cluster, node, clock
         self._users: _Memory[User | None] = _Memory(clock)
@@ -81,8 +93,9 @@ class Gate:
         for right in rights:
             if await self._has(user, right):
                 return
-        wanted = " or ".join(f"{right.verb} nodes/{right.subresource}" for right in rights)
-        raise DeniedError(f"user {user.name!r} needs {wanted} on node {self._node}")
+        wanted = " or ".join(map(str, rights))
+        where = f" on node {self._node}" if self._node else ""
+        raise DeniedError(f"user {user.name!r} needs {wanted}{where}")
 
     async def _by_token(self, token: str) -> User | None:
         digest = hashlib.sha256(token.encode()).digest()
@@ -102,13 +115,7 @@ class Gate:
             "user": user.name,
             "groups": list(user.groups),
             "uid": user.uid,
-            "resourceAttributes": {
-                "verb": right.verb,
-                "resource": "nodes",
-                "subresource": right.subresource,
-                "name": self._node,
-                "version": "v1",
-            },
+            **right.attributes(self._node),
         }
         kind = keys.SUBJECT_ACCESS_REVIEW
         answer = await self._ask(kind, _review(kind.api_version, kind.kind, spec), DeniedError)

@@ -1,4 +1,4 @@
-"""Who may use the kubelet API (security.md D1)."""
+"""Who may use what a process of ours serves (security.md D1, I7)."""
 
 from collections.abc import Callable
 
@@ -7,8 +7,8 @@ import pytest
 from apis import keys
 from apis.objects import Object
 from kube import errors
-from kubelet import access
-from kubelet.access import DeniedError, Gate, Right, UnauthenticatedError, User
+from kube import gate as gate_
+from kube.gate import DeniedError, Gate, Right, UnauthenticatedError, User
 from tests.fakes import FakeCluster
 
 LOGS = (Right("get", "proxy"),)
@@ -48,7 +48,7 @@ def test_a_certificate_names_user_and_groups() -> None:
             (("organizationName", "a"),), (("organizationName", "b"),), (("commonName", "me"),),
         )
     }  # fmt: skip
-    assert access.subject(certificate) == User("me", ("a", "b", "system:authenticated"))
+    assert gate_.subject(certificate) == User("me", ("a", "b", "system:authenticated"))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_certificate_names_user_and_groups() -> None:
 )
 def test_a_certificate_without_one_name_names_nobody(subject: object) -> None:
     with pytest.raises(UnauthenticatedError):
-        access.subject({"subject": subject})
+        gate_.subject({"subject": subject})
 
 
 @pytest.mark.parametrize("header", ["", "Basic eDp5", "Bearer", "Bearer ", "Bearer wrong"])
@@ -107,6 +107,19 @@ async def test_one_of_several_rights_suffices() -> None:
         "allowed": review["spec"]["resourceAttributes"]["subresource"] == "proxy"
     }
     await Gate(cluster, "milan").check(ADMIN, (Right("get", "pods"), Right("get", "proxy")))
+
+
+async def test_a_path_is_no_resource() -> None:
+    cluster = FakeCluster()
+    cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = lambda review: {
+        "allowed": review["spec"].get("nonResourceAttributes")
+        == {"verb": "get", "path": "/metrics"}
+    }
+    gate = Gate(cluster)
+
+    await gate.check(ADMIN, (Right("get", path="/metrics"),))
+    with pytest.raises(DeniedError, match="needs create /metrics"):
+        await gate.check(ADMIN, (Right("create", path="/metrics"),))
 
 
 async def test_it_fails_closed_when_nobody_can_be_asked() -> None:
