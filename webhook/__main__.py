@@ -57,7 +57,7 @@ def _load(settings: Settings) -> flask.Flask:
     doors = app.Doors(
         is_ready=lambda: reader.is_ready() and not served.drain.has_begun,
         may_scrape=Scrapers(reader).check,
-        callers=callers if served.client_ca else None,
+        is_caller=callers if served.client_ca else None,
     )
     return app.create_app(
         reader,

@@ -27,6 +27,33 @@ SHED: Final = Counter(
     ["path", "waited_for"],
     registry=REGISTRY,
 )
+
+
+class Reviewed:
+    """The counts of one path, looked up once: labels cost more than counting."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._ends: dict[tuple[str, str], Counter] = {}
+        self._seconds = REVIEW_SECONDS.labels(path)
+
+    def of(self, verdict: str, reason: str) -> None:
+        """Count a review that ended so."""
+        end = self._ends.get((verdict, reason))
+        if end is None:
+            end = self._ends[verdict, reason] = REVIEWS.labels(self._path, verdict, reason)
+        end.inc()
+
+    def shed(self, waited_for: str) -> None:
+        """Count one whose time was over before it could be judged."""
+        self.of("unavailable", waited_for)
+        SHED.labels(self._path, waited_for).inc()
+
+    def took(self, seconds: float) -> None:
+        """Count how long one took."""
+        self._seconds.observe(seconds)
+
+
 LOOKUPS: Final = Counter(
     "webhook_lookups",
     "Objects looked up, by where the answer came from: cache, live, failed",

@@ -15,7 +15,7 @@ from apis.objects import Key, Kind, Object, named
 from kube.errors import NotReachableError
 from kube.gate import DeniedError, UnauthenticatedError
 from tests.webhook.reviews import Known, body, namespace, offloading, patch_of, review
-from webhook import app, serving
+from webhook import app, reviews, serving
 
 POD_PATHS = ("/mutate/pod", "/mutate/pod/early")
 VALIDATE = "/validate/namespace-offloading"
@@ -189,7 +189,7 @@ def test_another_path_is_404_and_nothing_is_redirected(path: str) -> None:
 
 def test_seven_megabytes_pass_and_more_are_413() -> None:
     empty = len(body({**POD, "padding": ""}))
-    fits = body({**POD, "padding": "x" * (app.MAX_BODY - empty)})
+    fits = body({**POD, "padding": "x" * (reviews.MAX_BODY - empty)})
 
     assert post(OFFLOADED, "/mutate/pod", fits).status_code == 200
     assert post(OFFLOADED, "/mutate/pod", fits + b" ").status_code == 413
@@ -312,7 +312,7 @@ def test_a_lookup_that_took_too_long_is_shed() -> None:
 def test_with_client_authentication_others_get_401(
     names: frozenset[str], name: str, status: int
 ) -> None:
-    doors = app.Doors(callers=functools.partial(serving.is_one_of, names))
+    doors = app.Doors(is_caller=functools.partial(serving.is_one_of, names))
     served = app.create_app(OFFLOADED, runtime_class="liqo", doors=doors)
 
     assert post_over(served, Socket(name=name)).status_code == status
@@ -359,7 +359,7 @@ def test_metrics_are_for_those_who_may(error: Exception | None, status: int) -> 
 def test_the_answer_takes_less_than_the_api_server_waits(
     timeout: str | None, seconds: float
 ) -> None:
-    assert app.budget_s(timeout) == pytest.approx(seconds)
+    assert reviews.budget_s(timeout) == pytest.approx(seconds)
 
 
 def test_parallel_reviews_get_the_verdicts_of_serial_ones() -> None:
