@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import tempfile
@@ -10,7 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bench import arms, check, goals, machine, observe, plots, report, show
+from bench import (
+    arms,
+    check,
+    goals,
+    liqo,
+    machine,
+    observe,
+    plots,
+    report,
+    show,
+    takeover,
+)
 from bench.plan import Plan
 from bench.result import Run
 from bench.settings import Settings, parse
@@ -52,8 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0] in _COMMANDS:
         return _COMMANDS[words[0]](words[1:])
-    settings = parse(words)
+    settings = parse(words, os.environ)
     try:
+        _check(settings)
         run = asyncio.run(_until_stopped(settings))
     except (asyncio.CancelledError, KeyboardInterrupt):
         sys.stderr.write("bench: interrupted; everything it made was removed\n")
@@ -65,6 +78,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     plots.draw(run, settings.output)
     report.show(run, file)
     return 1 if run.violations else 0
+
+
+def _check(settings: Settings) -> None:
+    if settings.liqo_arms and settings.liqo:
+        liqo.complete(settings.liqo)
+        if not settings.install:
+            raise RuntimeError(
+                "--no-install does not go with Liqo's arms, which leave this tree's pyliqo "
+                "installed: leave out one of them"
+            )
 
 
 def told(error: BaseException) -> str:
@@ -83,17 +106,18 @@ async def _until_stopped(settings: Settings) -> Run:
 
 
 async def _measure(settings: Settings) -> Run:
-    is_installing = settings.install and settings.has("ours")
+    is_installing = (settings.install and settings.has("ours")) or bool(settings.liqo_arms)
     await asyncio.to_thread(pair.ensure if is_installing else _up)
     sandbox = Sandbox()
     sites = {name: sandbox.site(name) for name in (CONSUMER, PROVIDER)}
     with progress.step("measuring") as step:
         plan = Plan(settings.minutes, settings.suites)
         async with _stage(sites, plan, step.update) as stage:
-            versions, said = await machine.versions(stage), machine.settings(stage, settings)
+            versions = await machine.versions(stage, settings)
+            said = machine.settings(stage, settings)
             run = Run(machine.describe(), versions, said, stage.blocks)
             try:
-                async with arms.ready(stage, settings):
+                async with arms.ready(stage, settings), takeover.cast(stage, settings):
                     for name in settings.suites:
                         plan.enter(name)
                         await _SUITES[name](stage, settings)

@@ -17,20 +17,18 @@ import yaml
 from apis import keys, naming
 from apis.objects import Key, Kind, Object, named
 from bench import children, floor, ideal, leftovers, load, waiting
-from bench.settings import Settings
+from bench.settings import LIQO, Settings
 from bench.stage import CONSUMER, PROVIDER, Stage
 from kube import client
 from sandbox import components, peering, stepper
 from sandbox.layout import Site
 from sandbox.simulated import NodeKeeper
 
-CUSTOM_RESOURCE: Final = Kind(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions",
-    namespaced=False,
-)  # fmt: skip
 VIRTUAL_NODE: Final = "bench"
 CONST_LABEL: Final = "bench.pyliqo.io/const"
 NODES_AGENT: Final = "bench-nodes"
+MANAGER: Final = "bench"
+"""Field manager of what the run applies."""
 _CONST: Final = Path(__file__).parent / "const"
 _SHADOW_POD: Final = children.ROOT / "manifests" / "10-crds" / "shadowpod.yaml"
 _SIMULATED_PART: Final = "simulated"
@@ -57,7 +55,7 @@ def scheduling(arm: str) -> Object:
     if arm == "ideal":
         here = {keys.HOSTNAME: ideal.NODE}
         return {"nodeSelector": here, "tolerations": load.tolerates(load.REPLAYED)}
-    return {"tolerations": load.tolerates(load.TAINT)} if arm == "ours" else {}
+    return {"tolerations": load.tolerates(load.TAINT)} if arm in {"ours", *LIQO} else {}
 
 
 @contextlib.asynccontextmanager
@@ -70,7 +68,7 @@ async def ready(stage: Stage, settings: Settings) -> AsyncIterator[None]:
         await _namespaces(stage)
         await stack.enter_async_context(_nodes(stage))
         if settings.has("floor") or settings.has("ideal"):
-            await stage.milan.create(CUSTOM_RESOURCE, _shadow_copy())
+            await stage.milan.create(leftovers.CUSTOM_RESOURCE, _shadow_copy())
         if settings.has("const"):
             await stack.enter_async_context(const(stage))
         if settings.has("ideal"):
@@ -83,17 +81,20 @@ async def ready(stage: Stage, settings: Settings) -> AsyncIterator[None]:
 async def ours(stage: Stage) -> None:
     """Offload the namespace of the arm ``ours`` to a virtual node of simulated nodes."""
     await virtual_node(stage, VIRTUAL_NODE)
-    namespace = local_namespace("ours")
+    await offload(stage, local_namespace("ours"))
+
+
+async def offload(stage: Stage, namespace: str) -> None:
+    """Offload all pods of a namespace of rome to the run's virtual nodes; wait until it is so."""
     term = {"key": load.PART, "operator": "In", "values": ["true"]}
     spec = {
         "podOffloadingStrategy": "Remote",
         "clusterSelector": {"nodeSelectorTerms": [{"matchExpressions": [term]}]},
     }
     key = Key(namespace, keys.OFFLOADING_NAME)
-    await stage.rome.create(
-        keys.NAMESPACE_OFFLOADING, named(keys.NAMESPACE_OFFLOADING, key, spec=spec)
-    )
-    await _until(
+    made = named(keys.NAMESPACE_OFFLOADING, key, spec=spec)
+    await stage.rome.apply(keys.NAMESPACE_OFFLOADING, made, manager=MANAGER)
+    await until(
         stage.rome, keys.NAMESPACE_OFFLOADING, key,
         lambda found: found.get("status", {}).get("offloadingPhase") == "Ready",
     )  # fmt: skip
@@ -102,10 +103,19 @@ async def ours(stage: Stage) -> None:
 async def virtual_node(stage: Stage, name: str) -> None:
     """Make a virtual node whose pods go to the simulated nodes of milan; wait for it."""
     stage.say(f"waiting for the virtual node {name}")
+    spec = virtual_node_spec(peering.KUBELET_SECRET.format(provider=PROVIDER))
+    key = Key(naming.tenant_namespace(PROVIDER), name)
+    made = named(keys.VIRTUAL_NODE, key, metadata={"labels": dict(_MARK)}, spec=spec)
+    await stage.rome.create(keys.VIRTUAL_NODE, made)
+    await until(stage.rome, keys.NODE, Key("", name), is_ready)
+
+
+def virtual_node_spec(secret: str) -> Object:
+    """Return what a virtual node of any arm is; ``secret`` has the way to milan."""
     simulated = stepper.taint(stepper.TAINT)["key"]
-    spec = {
+    return {
         "clusterID": PROVIDER,
-        "kubeconfigSecretRef": {"name": peering.KUBELET_SECRET.format(provider=PROVIDER)},
+        "kubeconfigSecretRef": {"name": secret},
         "resourceQuota": {"hard": {"cpu": "1000", "memory": "4Ti", "pods": "10000"}},
         "labels": dict(_MARK),
         "taints": [stepper.taint(_ONLY)],  # nobody else's pods go where no container runs
@@ -114,10 +124,6 @@ async def virtual_node(stage: Stage, name: str) -> None:
             "tolerations": load.tolerates(simulated),
         },
     }
-    key = Key(naming.tenant_namespace(PROVIDER), name)
-    made = named(keys.VIRTUAL_NODE, key, metadata={"labels": dict(_MARK)}, spec=spec)
-    await stage.rome.create(keys.VIRTUAL_NODE, made)
-    await _until(stage.rome, keys.NODE, Key("", name), _is_ready)
 
 
 @contextlib.asynccontextmanager
@@ -177,7 +183,7 @@ async def _nodes(stage: Stage) -> AsyncIterator[None]:
         tasks = [asyncio.create_task(keepers[cluster].keep(name)) for cluster, name in wanted]
         try:
             for cluster, name in wanted:
-                await _until(cluster, keys.NODE, Key("", name), _is_ready)
+                await until(cluster, keys.NODE, Key("", name), is_ready)
             yield
         finally:
             for task in tasks:
@@ -197,7 +203,7 @@ async def _namespaces(stage: Stage) -> None:
             keys.NAMESPACE, named(keys.NAMESPACE, Key("", name), metadata=metadata)
         )
     for cluster, name in wanted:
-        await _until(cluster, keys.SERVICE_ACCOUNT, Key(name, "default"), bool)
+        await until(cluster, keys.SERVICE_ACCOUNT, Key(name, "default"), bool)
 
 
 def _labels(namespace: str) -> dict[str, str]:
@@ -249,14 +255,20 @@ def _shadow_copy() -> Object:
     return made
 
 
-def _is_ready(node: Object) -> bool:
+def is_ready(node: Object) -> bool:
+    """Whether the node says that it is ready."""
     conditions: list[dict[str, Any]] = node.get("status", {}).get("conditions", [])
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-async def _until(
+async def until(
     cluster: client.ClusterClient, kind: Kind, key: Key, holds: Callable[[Object], bool]
 ) -> None:
+    """Return once what is under ``key`` is there and ``holds``.
+
+    Raises:
+        RuntimeError: it never does.
+    """
     await waiting.until(
         lambda: cluster.get_live(kind, key),
         lambda found: found is not None and holds(found),

@@ -16,8 +16,8 @@ _SKEW_S: Final = 1.0
 
 
 def restarts(before: Iterable[Component], after: Iterable[Component]) -> list[str]:
-    """Return which processes of ours ended during a block."""
-    lost = set(counters.ours(before)) - set(counters.ours(after))
+    """Return which processes of what offloads ended during a block."""
+    lost = set(counters.system(before)) - set(counters.system(after))
     return [f"{one.name} of {one.cluster} (process {one.pid}) ended" for one in sorted(lost)]
 
 

@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator
+import os
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
 _START_S: Final = 60.0
 _STOP_S: Final = 5.0
+_MORTAL: Final = ("setpriv", "--pdeathsig", "KILL", "--")
+"""The kernel ends what runs under it when its parent has ended."""
 
 
 async def line(process: Process) -> str:
@@ -47,6 +50,22 @@ async def running(*argv: str) -> AsyncIterator[Process]:
     process = await asyncio.create_subprocess_exec(
         *argv, cwd=ROOT, stdin=DEVNULL, stdout=PIPE, start_new_session=True
     )
+    try:
+        yield process
+    finally:
+        await stop(process)
+
+
+@contextlib.asynccontextmanager
+async def logging(
+    argv: Sequence[str], *, environment: Mapping[str, str], log: Path
+) -> AsyncIterator[Process]:
+    """Run ``argv`` with its output added to ``log``; end it at the end, also if we are killed."""
+    with log.open("ab") as file:
+        process = await asyncio.create_subprocess_exec(
+            *_MORTAL, *argv, cwd=ROOT, env={**os.environ, **environment},
+            stdin=DEVNULL, stdout=file, stderr=STDOUT, start_new_session=True,
+        )  # fmt: skip
     try:
         yield process
     finally:

@@ -16,6 +16,15 @@ from sandbox.layout import Site
 
 OURS: Final = ("webhook", "controllers", "kubelet", "reflector", "certs")
 """Our processes, as they are started: ``python3 -m NAME``."""
+LIQO: Final = {
+    "webhook": "liqo-webhook",
+    "virtual-kubelet": "liqo-kubelet",
+    "liqo-controller-manager": "liqo-controllers",
+    "crd-replicator": "liqo-replicator",
+}
+"""Liqo's processes: the name of the binary, by which they ask, and what they are called here."""
+SYSTEM: Final = (*OURS, *LIQO.values())
+"""What offloads, be it pyliqo or Liqo: never both of them run."""
 SERVERS: Final = ("kube-apiserver", "etcd")
 LOAD: Final = "load"
 _CONTROL: Final = (*SERVERS, "kube-scheduler", "kube-controller-manager")
@@ -64,9 +73,9 @@ def components(sites: Mapping[str, Site], others: Mapping[int, str]) -> list[Com
     ]
 
 
-def ours(found: Iterable[Component]) -> list[Component]:
-    """Return the processes of pyliqo."""
-    return [component for component in found if component.name in OURS]
+def system(found: Iterable[Component]) -> list[Component]:
+    """Return the processes of what offloads, pyliqo or Liqo."""
+    return [component for component in found if component.name in SYSTEM]
 
 
 def argv(pid: int) -> list[str]:
@@ -143,13 +152,18 @@ def is_ours(name: str) -> bool:
     return name.startswith(audit.OURS) and name != _SIMULATED
 
 
+def is_of_system(name: str) -> bool:
+    """Whether the agent is a process of what offloads, pyliqo or Liqo."""
+    return is_ours(name) or name in LIQO
+
+
 def is_write(request: Request) -> bool:
     """Whether it counts as a write: not one that was refused, and no review."""
     return request.verb in audit.WRITES and not request.resource.endswith("reviews")
 
 
 def no_ops(calls: Sequence[Call]) -> list[str]:
-    """Return the writes of ours in ``calls``, of one cluster, that changed nothing.
+    """Return the writes of what offloads in ``calls``, of one cluster, that changed nothing.
 
     A write that changes something gets a version above all that were there when it came in. So one
     whose answer has a version that an earlier answer of the log had reached changed nothing.
@@ -166,7 +180,7 @@ def no_ops(calls: Sequence[Call]) -> list[str]:
 
 def _may_be_no_op(call: Call) -> bool:
     return (
-        is_ours(agent(call.agent))
+        is_of_system(agent(call.agent))
         and call.verb in _CHANGES
         and call.code in _SUCCESS
         and call.version > 0

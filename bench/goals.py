@@ -7,6 +7,7 @@ from typing import Final
 from bench import counters, figures, result
 from bench.figures import Line, Spread
 from bench.result import Block, Goal, Request
+from bench.settings import DEFAULT
 from bench.suites import admission, burst, idle, memory, offload, reflection
 
 BURST: Final = 1000
@@ -39,6 +40,7 @@ def judge(blocks: Blocks) -> list[Goal]:
     return [
         *_admission(blocks), *_latency(blocks), *_burst(blocks, size), *_economy(blocks, size),
         *_status(blocks), *_reflection(blocks), *_memory(blocks), *_cpu(blocks, size),
+        *_beside_liqo(blocks, size),
     ]  # fmt: skip
 
 
@@ -47,12 +49,12 @@ def costs(blocks: Blocks, arm: str) -> dict[str, Line | None]:
     of_arm = result.chosen(blocks, burst.SUITE, arm)
     costs_of: dict[str, Callable[[Block], float]] = {
         "CPU-seconds of the servers": _servers_s,
-        "CPU-seconds of our processes": _ours_s,
+        "CPU-seconds of the system": system_s,
         "bytes between the clusters": lambda block: sum(
             count for name, count in block.wire.items() if name.endswith("/uplink")
         ),
         "requests": lambda block: sum(request.count for request in block.requests),
-        "requests of ours": lambda block: sum(one.count for one in _our_requests(block)),
+        "requests of the system": requests,
     }
     return {
         name: figures.fit([(block.size, cost(block)) for block in of_arm])
@@ -65,7 +67,7 @@ def rest_costs(blocks: Blocks) -> dict[str, Line | None]:
     resting = result.chosen(blocks, idle.SUITE, idle.ARM)
     costs_of: dict[str, Callable[[Block], float]] = {
         "PSS of our processes, MiB": lambda block: block.figures.get("pss_mib", 0.0),
-        "CPU of our processes, % of a core": lambda block: _ours_s(block) / block.seconds * 100,
+        "CPU of our processes, % of a core": lambda block: system_s(block) / block.seconds * 100,
         "requests of ours a second": requests_a_second,
     }
     return {
@@ -75,14 +77,19 @@ def rest_costs(blocks: Blocks) -> dict[str, Line | None]:
 
 
 def writes(block: Block, *, with_events: bool = True) -> int:
-    """Return the writes of our processes in a block; leases are no part of any pod's cost."""
+    """Return the writes of what offloads in a block; leases are no part of any pod's cost."""
     return sum(
         one.count
-        for one in _our_requests(block)
+        for one in _requests(block)
         if counters.is_write(one)
         and one.resource not in {"leases", "nodes/status"}
         and (with_events or one.resource != _EVENTS)
     )
+
+
+def requests(block: Block) -> int:
+    """Return the requests of what offloads in a block."""
+    return sum(one.count for one in _requests(block))
 
 
 def _admission(blocks: Blocks) -> list[Goal]:
@@ -99,7 +106,7 @@ def _admission(blocks: Blocks) -> list[Goal]:
         loaded, result.chosen(blocks, admission.LOAD, "const"),
         lambda block: block.figures["creates_per_s"],
     )  # fmt: skip
-    cpu = [_ours_s(block) / block.figures["creates"] * _MS for block in loaded]
+    cpu = [system_s(block) / block.figures["creates"] * _MS for block in loaded]
     reviews = [
         block.figures["reviews"] / max(block.cpu_s.get("webhook", 0.0), 1e-3)
         for block in result.chosen(blocks, admission.REVIEWS, "ours", admission.REVIEW_BYTES[0])
@@ -213,17 +220,53 @@ def _cpu(blocks: Blocks, size: int) -> list[Goal]:
     ours = result.chosen(blocks, burst.SUITE, "ours", size)
     servers = _ratios(ours, result.chosen(blocks, burst.SUITE, "ideal", size), _servers_s)
     resting = result.chosen(blocks, idle.SUITE, idle.ARM)
-    core = [_ours_s(block) / block.seconds * 100 for block in resting]
+    core = [system_s(block) / block.seconds * 100 for block in resting]
     rate = [
         requests_a_second(block) / max(block.figures.get("virtual_nodes", 1.0), 1.0)
         for block in resting
     ]
-    per_thousand = [_ours_s(block) * BURST / block.size for block in ours]
+    per_thousand = [system_s(block) * BURST / block.size for block in ours]
     return [
         _most(9, "CPU of our processes per 1,000 pods", 13, per_thousand, " s"),
         _most(9, "CPU of API servers and etcds, over ideal", 1.4, servers, "x"),
         _most(9, "CPU of our processes at rest", 1, core, " % of a core"),
         _most(9, "requests of ours at rest a virtual node", 1, rate, "/s"),
+    ]
+
+
+def _beside_liqo(blocks: Blocks, size: int) -> list[Goal]:
+    """Return the comparisons with Liqo as it is by default; its other arm is in the tables."""
+
+    def of(suite: str, arm: str) -> list[Block]:
+        return result.chosen(blocks, suite, arm, size)
+
+    pairs = [
+        (paired, other)
+        for paired, other in _pairs(
+            result.chosen(blocks, admission.SUITE, admission.paired("ours")),
+            result.chosen(blocks, admission.SUITE, admission.paired(DEFAULT)),
+        )
+        if {"bare", "ours"} <= paired.times.keys() and {"bare", DEFAULT} <= other.times.keys()
+    ]
+    added = [_added(one, "ours") / max(_added(other, DEFAULT), 1e-6) for one, other in pairs]
+    latency = _ratios(
+        _timed(blocks, offload.SUITE, "ours", "offload"),
+        _timed(blocks, offload.SUITE, DEFAULT, "offload"),
+        _time("offload", _MEDIAN),
+    )
+    burst_s = _ratios(
+        of(burst.SUITE, "ours"), of(burst.SUITE, DEFAULT), lambda block: block.figures["burst_s"]
+    )
+    memory_of = _ratios(
+        of(memory.SUITE, "ours"), of(memory.SUITE, DEFAULT), lambda block: block.figures["pss_mib"]
+    )
+    cpu = _ratios(of(burst.SUITE, "ours"), of(burst.SUITE, DEFAULT), system_s)
+    return [
+        _most(1, "added P50 of a pod create, over Liqo", 0.4, added, "x"),
+        _most(3, "offload latency P50, over Liqo", 0.6, latency, "x"),
+        _most(4, f"burst of {size} pods, over Liqo", 0.25, burst_s, "x"),
+        _most(8, f"PSS at {size} pods, over Liqo", 0.5, memory_of, "x"),
+        _most(9, f"CPU of the system for {size} pods, over Liqo", 0.4, cpu, "x"),
     ]
 
 
@@ -268,24 +311,25 @@ def _added(block: Block, arm: str) -> float:
 
 
 def requests_a_second(block: Block) -> float:
-    """Return how often our processes ask the API servers for something."""
-    return sum(one.count for one in _our_requests(block)) / block.seconds
+    """Return how often what offloads asks the API servers for something."""
+    return requests(block) / block.seconds
 
 
 def _lists(block: Block) -> int:
-    return sum(one.count for one in _our_requests(block) if one.verb == "list")
+    return sum(one.count for one in _requests(block) if one.verb == "list")
 
 
-def _our_requests(block: Block) -> list[Request]:
-    return [one for one in block.requests if counters.is_ours(one.agent)]
+def _requests(block: Block) -> list[Request]:
+    return [one for one in block.requests if counters.is_of_system(one.agent)]
 
 
 def _servers_s(block: Block) -> float:
     return sum(block.cpu_s.get(name, 0.0) for name in counters.SERVERS)
 
 
-def _ours_s(block: Block) -> float:
-    return sum(block.cpu_s.get(name, 0.0) for name in counters.OURS)
+def system_s(block: Block) -> float:
+    """Return the CPU-seconds of what offloads."""
+    return sum(block.cpu_s.get(name, 0.0) for name in counters.SYSTEM)
 
 
 def _burst_size(blocks: Blocks) -> int:

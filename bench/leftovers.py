@@ -13,7 +13,7 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.slim import Partial
 
-_CUSTOM_RESOURCE: Final = Kind(
+CUSTOM_RESOURCE: Final = Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions",
     namespaced=False,
 )  # fmt: skip
@@ -23,21 +23,29 @@ _SIMULATED: Final = "type=simulated"
 async def sweep(rome: ClusterClient, milan: ClusterClient) -> None:
     """Remove every leftover from both clusters, the inner before the outer."""
     marked = load.PART
-    await _all(rome, Selection(keys.MUTATING_WEBHOOKS, Partial, labels=marked))
-    for namespace in await _names(rome, Selection(keys.NAMESPACE, Partial, labels=marked)):
-        await _unoffload(rome, namespace.name)
+    for kind in (keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS):
+        for cluster in (rome, milan):
+            await everything(cluster, Selection(kind, Partial, labels=marked))
+    for namespace in await names(rome, Selection(keys.NAMESPACE, Partial, labels=marked)):
+        await unoffload(rome, namespace.name)
     tenant = naming.tenant_namespace(PROVIDER)
     with contextlib.suppress(errors.NotFoundError):
-        await _all(rome, Selection(keys.VIRTUAL_NODE, Partial, tenant, labels=marked))
+        await everything(rome, Selection(keys.VIRTUAL_NODE, Partial, tenant, labels=marked))
     await asyncio.gather(
         *(
-            _all(cluster, Selection(keys.NAMESPACE, Partial, labels=marked))
+            everything(cluster, Selection(keys.NAMESPACE, Partial, labels=marked))
             for cluster in (rome, milan)
         )
     )
-    await _all(milan, Selection(_CUSTOM_RESOURCE, Partial, labels=marked))
     for cluster in (rome, milan):
-        await _all(cluster, Selection(keys.NODE, Partial, labels=_SIMULATED))
+        await definitions(cluster)
+        await everything(cluster, Selection(keys.NODE, Partial, labels=_SIMULATED))
+    await everything(rome, Selection(keys.NODE, Partial, labels=marked))
+
+
+async def definitions(cluster: ClusterClient) -> None:
+    """Remove the kinds that a run defined."""
+    await everything(cluster, Selection(CUSTOM_RESOURCE, Partial, labels=load.PART))
 
 
 async def remove(cluster: ClusterClient, kind: Kind, key: Key) -> None:
@@ -58,20 +66,23 @@ async def gone(cluster: ClusterClient, kind: Kind, key: Key) -> None:
     )
 
 
-async def _unoffload(rome: ClusterClient, namespace: str) -> None:
+async def unoffload(rome: ClusterClient, namespace: str) -> None:
+    """Stop the offloading of a namespace, if it is offloaded; wait until its twin is gone."""
     key = Key(namespace, keys.OFFLOADING_NAME)
     with contextlib.suppress(errors.NotFoundError):
         await remove(rome, keys.NAMESPACE_OFFLOADING, key)
         await gone(rome, keys.NAMESPACE_OFFLOADING, key)
 
 
-async def _all(cluster: ClusterClient, selection: Selection[Partial]) -> None:
-    found = await _names(cluster, selection)
+async def everything(cluster: ClusterClient, selection: Selection[Partial]) -> None:
+    """Remove all that is selected, and wait until it is gone."""
+    found = await names(cluster, selection)
     for key in found:
         await remove(cluster, selection.kind, key)
     for key in found:
         await gone(cluster, selection.kind, key)
 
 
-async def _names(cluster: ClusterClient, selection: Selection[Partial]) -> list[Key]:
+async def names(cluster: ClusterClient, selection: Selection[Partial]) -> list[Key]:
+    """Return what is selected."""
     return list((await cluster.list(selection)).items)

@@ -7,8 +7,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from bench import children, counters, figures
-from bench.settings import LIQO_VARIABLE, Settings
+from bench import children, counters, figures, liqo
+from bench.settings import Settings
 from bench.stage import CONSUMER, Stage
 from sandbox import components, network
 from sandbox.layout import Site
@@ -29,7 +29,7 @@ def describe() -> dict[str, Any]:
     }
 
 
-async def versions(stage: Stage) -> dict[str, str]:
+async def versions(stage: Stage, given: Settings) -> dict[str, str]:
     """Return the versions of what was measured and of what measured it."""
     server = await stage.rome.version()
     return {
@@ -38,6 +38,7 @@ async def versions(stage: Stage) -> dict[str, str]:
         "cluster": str(server.get("gitVersion", "")),
         "etcd": etcd_version(_metrics(stage.sites[CONSUMER])),
         "commit": _commit(),
+        **({"liqo": liqo.commit(given.liqo)} if given.liqo and given.liqo_arms else {}),
     }
 
 
@@ -45,7 +46,6 @@ def settings(stage: Stage, given: Settings) -> dict[str, Any]:
     """Return the settings of the run that its figures depend on."""
     etcd = components.Component(stage.sites[CONSUMER], "etcd")
     command = Path(f"/proc/{etcd.pid}/cmdline").read_text() if etcd.pid else ""
-    liqo = os.environ.get(LIQO_VARIABLE)
     return {
         "arms": list(given.arms),
         "suites": list(given.suites),
@@ -57,7 +57,8 @@ def settings(stage: Stage, given: Settings) -> dict[str, Any]:
         "fsync": "--unsafe-no-fsync" not in command,
         "limits": {name: _limits(stage.sites[CONSUMER], name) for name in _LIMITED},
         "simulated_nodes": 1,
-        "liqo": "not supported yet" if liqo else "not run",
+        "liqo": "networking off" if given.liqo_arms else "not run",
+        "limits_of_liqo_unlimited": " ".join(liqo.RAISED),
         "load_before": _load(),
     }
 

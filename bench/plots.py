@@ -16,7 +16,8 @@ from bench.suites import burst, idle, memory, offload
 PERCENT: Final = range(101)
 _COLOURS: Final = {
     "vanilla": "0.6", "bare": "0.6", "const": "tab:green", "floor": "tab:olive",
-    "ideal": "tab:blue", "ours": "tab:red",
+    "ideal": "tab:blue", "ours": "tab:red", "liqo-default": "tab:purple",
+    "liqo-unlimited": "tab:brown",
 }  # fmt: skip
 _SIZE: Final = (6.4, 3.6)
 _SETTINGS: Final[dict[Any, Any]] = {

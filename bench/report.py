@@ -45,12 +45,12 @@ def show(run: Run, file: Path, console: Console | None = None) -> None:
 
 
 def tables(blocks: Sequence[Block]) -> Iterable[Table]:
-    """Yield a table for each suite that compares arms."""
+    """Yield a table for each suite that compares arms; "system" is pyliqo or Liqo."""
     yield _arms(blocks, "Pod creates, 32 clients", admission.LOAD, {
         "creates/s": lambda of: _figure(of, "creates_per_s"),
         "P50 ms": lambda of: _time(of, "create", 50),
         "P99 ms": lambda of: _time(of, "create", 99),
-        "CPU ours s": lambda of: _cpu(of, *counters.OURS),
+        "CPU system s": lambda of: _cpu(of, *counters.SYSTEM),
     })  # fmt: skip
     yield _arms(blocks, "Admission reviews replayed", admission.REVIEWS, {
         "reviews/s": lambda of: _figure(of, "reviews_per_s"),
@@ -73,10 +73,10 @@ def tables(blocks: Sequence[Block]) -> Iterable[Table]:
         yield _arms(blocks, title, suite, {
             "seconds": lambda of: _figure(of, "burst_s"),
             "pods/s": lambda of: _figure(of, "pods_per_s"),
-            "our writes a pod": lambda of: _each(of, lambda b: goals.writes(b) / b.size),
+            "writes a pod": lambda of: _each(of, lambda b: goals.writes(b) / b.size),
             "requests a pod": lambda of: _each(of, _requests_a_pod),
             "CPU servers s": lambda of: _cpu(of, *counters.SERVERS),
-            "CPU ours s": lambda of: _cpu(of, *counters.OURS),
+            "CPU system s": lambda of: _cpu(of, *counters.SYSTEM),
         })  # fmt: skip
     yield _arms(blocks, "Objects one by one", reflection.SUITE, {
         "create P50 ms": lambda of: _time(of, "create", 50),
@@ -87,9 +87,9 @@ def tables(blocks: Sequence[Block]) -> Iterable[Table]:
     })  # fmt: skip
     yield _arms(blocks, "Many objects at once", reflection.BULK, {
         "seconds": lambda of: _figure(of, "bulk_s"),
-        "our writes each": lambda of: _each(of, lambda b: goals.writes(b) / b.size),
+        "writes each": lambda of: _each(of, lambda b: goals.writes(b) / b.size),
     })  # fmt: skip
-    yield _arms(blocks, "Memory of our processes", memory.SUITE, {
+    yield _arms(blocks, "Memory of the system's processes", memory.SUITE, {
         "MiB": lambda of: _figure(of, "pss_mib"), "peak": lambda of: _figure(of, "pss_peak_mib")
     })  # fmt: skip
     yield memory_table(blocks)
@@ -103,9 +103,9 @@ def tables(blocks: Sequence[Block]) -> Iterable[Table]:
         **{f"{name} +%": _growth(name) for name in (memory.ALL, *counters.OURS)},
     })  # fmt: skip
     yield _arms(blocks, "At rest, by virtual nodes", idle.SUITE, {
-        "processes kubelet": lambda of: _figure(of, "virtual_nodes"),
+        "virtual kubelets": lambda of: _figure(of, "virtual_nodes"),
         "MiB": lambda of: _figure(of, "pss_mib"),
-        "CPU ours s": lambda of: _cpu(of, *counters.OURS),
+        "CPU system s": lambda of: _cpu(of, *counters.SYSTEM),
         "requests/s": lambda of: _each(of, goals.requests_a_second),
     })  # fmt: skip
     yield cost_table(blocks)
@@ -164,7 +164,6 @@ def goal_table(found: Sequence[Goal]) -> Table:
     for goal in found:
         value = "" if goal.is_met is None else goal.value
         table.add_row(str(goal.row), goal.goal, goal.target, value, _MARKS[goal.is_met])
-    table.add_row("", "comparisons with Liqo", "", "", f"[dim]{NOT_RUN}[/]")
     return table
 
 

@@ -1,7 +1,7 @@
 """What the command line asks for: suites, arms, sizes; the defaults take half an hour."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -9,8 +9,15 @@ from typing import Final
 from bench.plan import SHARES
 
 SUITES: Final = tuple(SHARES)
-ARMS: Final = ("vanilla", "bare", "const", "floor", "ideal", "ours")
+DEFAULT: Final = "liqo-default"
+"""Liqo's own binaries with the limits that their API clients have by default."""
+UNLIMITED: Final = "liqo-unlimited"
+LIQO: Final = (DEFAULT, UNLIMITED)
+OWN: Final = ("vanilla", "bare", "const", "floor", "ideal", "ours")
+"""The arms that need nothing besides this tree."""
+ARMS: Final = (*OWN, *LIQO)
 LIQO_VARIABLE: Final = "PYLIQO_BENCH_LIQO_BIN"
+"""Names the folder of Liqo's binaries; without it its arms are skipped."""
 BLOCK_S: Final = 60.0
 """The longest that a block of load for a fixed time lasts."""
 _REPETITIONS: Final = 5
@@ -21,7 +28,7 @@ class Settings:
     """One run."""
 
     suites: tuple[str, ...] = SUITES
-    arms: tuple[str, ...] = ARMS
+    arms: tuple[str, ...] = OWN
     sizes: tuple[int, ...] = (100, 1000)
     repetitions: int = _REPETITIONS
     virtual_nodes: tuple[int, ...] = (1, 10)
@@ -43,10 +50,17 @@ class Settings:
 
     install: bool = True
     """Whether the arm ``ours`` is this tree, installed anew where it changed."""
+    liqo: Path | None = None
+    """The folder of Liqo's binaries."""
 
     def has(self, arm: str) -> bool:
         """Whether ``arm`` is to be run."""
         return arm in self.arms
+
+    @property
+    def liqo_arms(self) -> tuple[str, ...]:
+        """The arms that are Liqo's own binaries."""
+        return tuple(arm for arm in LIQO if self.has(arm))
 
 
 QUICK: Final = Settings(
@@ -55,8 +69,11 @@ QUICK: Final = Settings(
 )  # fmt: skip
 
 
-def parse(argv: Sequence[str] | None) -> Settings:
-    """Return what ``argv`` asks for; what it leaves out is as usual, or as in a quick run."""
+def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Return what ``argv`` asks for; what it leaves out is as usual, or as in a quick run.
+
+    Liqo's arms are left out where ``environment`` does not say where its binaries are.
+    """
     given = _parser().parse_args(argv)
     base = QUICK if given.quick else Settings()
     said = {
@@ -66,7 +83,10 @@ def parse(argv: Sequence[str] | None) -> Settings:
     }
     if "suites" in said:
         said["suites"] = tuple(name for name in SUITES if name in said["suites"])
-    return replace(base, **said)
+    folder = environment.get(LIQO_VARIABLE)
+    possible = ARMS if folder else OWN
+    said["arms"] = tuple(arm for arm in said.get("arms", possible) if arm in possible)
+    return replace(base, **said, liqo=Path(folder).absolute() if folder else None)
 
 
 def _parser() -> argparse.ArgumentParser:

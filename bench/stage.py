@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
@@ -42,6 +42,10 @@ class Draft:
     """How many creations of pods the audit logs have to show."""
 
 
+async def _as_it_is(_arm: str, *, anew: bool = False) -> None:  # one signature
+    """Leave the one system that there is."""
+
+
 @dataclass
 class Stage:
     """What every suite works with."""
@@ -55,6 +59,8 @@ class Stage:
     others: dict[int, str] = field(default_factory=lambda: {os.getpid(): counters.LOAD})
     """Processes of the run itself that are counted, by id."""
     blocks: list[Block] = field(default_factory=list)
+    enter: Callable[..., Awaitable[None]] = _as_it_is
+    """``enter(arm)`` has the system on that the arm needs; ``anew=True`` starts Liqo's anew."""
 
     def say(self, what: str) -> None:
         """Tell what happens now."""

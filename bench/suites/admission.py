@@ -13,17 +13,19 @@ import msgspec
 
 from apis import keys
 from apis.objects import Key, Object
-from bench import arms, figures, load
-from bench.settings import Settings
-from bench.stage import Stage
+from bench import arms, figures, liqo, load
+from bench.settings import LIQO, Settings
+from bench.stage import CONSUMER, Stage
 from kube.client import ClusterClient
 from kube.cluster import Selection
 
 SUITE: Final = "admission"
 LOAD: Final = "admission-load"
 REVIEWS: Final = "reviews"
-ARMS: Final = ("bare", "const", "ours")
-WEBHOOKS: Final = ("const", "ours")
+ARMS: Final = ("bare", "const", "ours", *LIQO)
+WEBHOOKS: Final = ("const", "ours", *LIQO)
+SYSTEMS: Final = ("ours", *LIQO)
+"""Never two of them are there, so each is paired with the others by itself."""
 PAIRED: Final = "paired"
 CLIENTS: Final = 32
 CONNECTIONS: Final = 25
@@ -35,7 +37,9 @@ _HISTOGRAM: Final = re.compile(
     re.MULTILINE,
 )
 _NAME: Final = re.compile(r'name="([^"]+)"')
-_WEBHOOK_OF: Final = {"const": "const.bench.pyliqo.io", "ours": "pod.mutate.liqo.io"}
+_WEBHOOK_OF: Final = {
+    "const": "const.bench.pyliqo.io", **dict.fromkeys(SYSTEMS, "pod.mutate.liqo.io")
+}  # fmt: skip
 _GATE: Final = [{"name": "bench.pyliqo.io/never"}]
 """Pods that no scheduler looks at: admission is all that happens to them."""
 
@@ -43,28 +47,37 @@ _GATE: Final = [{"name": "bench.pyliqo.io/never"}]
 async def run(stage: Stage, settings: Settings) -> None:
     """Measure the three sides of admission."""
     chosen = [arm for arm in ARMS if settings.has(arm)]
+    others = [arm for arm in chosen if arm not in SYSTEMS]
     for repetition, order in stage.plan.rounds(SUITE, chosen, settings.repetitions):
-        await _paired(stage, chosen, repetition)
+        if others == chosen:
+            await _paired(stage, "ours", others, repetition)
         for arm in order:
+            await stage.enter(arm)
+            if arm in SYSTEMS:
+                await _paired(stage, arm, [*others, arm], repetition)
             await _loaded(stage, arm, repetition, settings.load_s)
-        for size in REVIEW_BYTES:
-            for arm in (one for one in order if one in WEBHOOKS):
+            for size in REVIEW_BYTES if arm in WEBHOOKS else ():
                 await _replayed(stage, arm, repetition, size, settings.load_s / 3)
 
 
-async def _paired(stage: Stage, chosen: list[str], repetition: int) -> None:
+def paired(system: str) -> str:
+    """Return what a block is called in which ``system`` and other arms take turns."""
+    return PAIRED if system not in LIQO else f"{PAIRED}-{system}"
+
+
+async def _paired(stage: Stage, system: str, chosen: list[str], repetition: int) -> None:
     """Create the same pod by turns in the namespace of each arm, forwards and backwards."""
     mark = secrets.token_hex(2)
     before = durations(await stage.rome.get_text("/metrics"))
-    async with stage.block(SUITE, PAIRED, repetition, _PAIRS) as draft:
+    async with stage.block(SUITE, paired(system), repetition, _PAIRS) as draft:
         for number, arm in figures.zigzag(chosen, _PAIRS):
             pod = gated(arms.local_namespace(arm), f"pair-{mark}-{number}")
             began = monotonic()
             await stage.rome.create(keys.POD, pod)
             draft.times.setdefault(arm, []).append(monotonic() - began)
         after = durations(await stage.rome.get_text("/metrics"))
-        for arm, name in _WEBHOOK_OF.items():
-            if name in after:
+        for arm in chosen:
+            if (name := _WEBHOOK_OF.get(arm)) in after:
                 draft.figures[f"histogram_ms_{arm}"] = _mean_ms(before, after, name)
     for arm in chosen:
         await clear(stage.rome, arms.local_namespace(arm))
@@ -165,6 +178,8 @@ async def _url(stage: Stage, arm: str) -> str:
     if arm == "const":
         found = await stage.rome.get_live(keys.MUTATING_WEBHOOKS, Key("", "bench-const"))
         return str(found["webhooks"][0]["clientConfig"]["url"]) if found else ""
+    if arm in LIQO:
+        return liqo.url(stage.sites[CONSUMER].slot.address, "/mutate/pod?timeout=3s")
     of = Selection(keys.POD, dict, keys.LIQO_NAMESPACE, fields="status.phase=Running")
     pods = (await stage.rome.list(of)).items
     address = next(

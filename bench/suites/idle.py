@@ -11,21 +11,27 @@ from typing import Final
 from apis import keys, naming
 from apis.objects import Key
 from bench import arms, counters, leftovers, waiting
-from bench.settings import Settings
+from bench.settings import LIQO, Settings
 from bench.stage import PROVIDER, Stage
 from bench.suites import memory
 
 SUITE: Final = "idle"
 ARM: Final = "ours"
+KUBELETS: Final = ("kubelet", "liqo-kubelet")
 _AT_ONCE: Final = 5
 """So many virtual nodes start together: each is two interpreters that want a core."""
 _LEAD_S: Final = 20.0
 
 
 async def run(stage: Stage, settings: Settings) -> None:
-    """Watch the system do nothing, with each number of virtual nodes."""
-    if not settings.has(ARM):
-        return
+    """Watch each system do nothing; pyliqo with each number of virtual nodes."""
+    for arm in (ARM, *LIQO):
+        if settings.has(arm):
+            await stage.enter(arm)
+            await (_ours(stage, settings) if arm == ARM else _rest(stage, arm, 1, settings.rest_s))
+
+
+async def _ours(stage: Stage, settings: Settings) -> None:
     made: list[str] = []
     before = _kubelets(stage)
     try:
@@ -38,7 +44,7 @@ async def run(stage: Stage, settings: Settings) -> None:
             except RuntimeError as error:  # a small machine may have no room for that many
                 stage.plan.cut.append(f"{SUITE} with {count} virtual nodes: {error}")
                 break
-            await _rest(stage, count, settings.rest_s)
+            await _rest(stage, ARM, count, settings.rest_s)
     finally:
         await _remove(stage, made, before)
 
@@ -57,16 +63,16 @@ def batched(names: Sequence[str], size: int) -> list[Sequence[str]]:
     return [names[first : first + size] for first in range(0, len(names), size)]
 
 
-async def _rest(stage: Stage, count: int, seconds: float) -> None:
+async def _rest(stage: Stage, arm: str, count: int, seconds: float) -> None:
     """Judge a rest after another, in which what the last load left comes to its end."""
     await asyncio.sleep(min(seconds, _LEAD_S))
-    async with stage.block(SUITE, ARM, 0, count) as draft:
+    async with stage.block(SUITE, arm, 0, count) as draft:
         draft.figures["virtual_nodes"] = _kubelets(stage)
         memory.note(draft, await memory.sampled(stage, seconds))
 
 
 def _kubelets(stage: Stage) -> int:
-    return sum(one.name == "kubelet" for one in counters.ours(stage.components()))
+    return sum(one.name in KUBELETS for one in counters.system(stage.components()))
 
 
 async def _remove(stage: Stage, names: Sequence[str], left: int) -> None:

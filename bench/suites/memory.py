@@ -1,4 +1,4 @@
-"""What our processes keep in memory: at rest, over pods and objects, over a long time."""
+"""What a system's processes keep in memory: at rest, over pods and objects, over a long time."""
 
 import asyncio
 import itertools
@@ -13,7 +13,7 @@ from apis import keys, naming
 from apis.objects import Key, Object
 from bench import arms, checks, counters, figures, leftovers, load, waiting
 from bench.observe import Story
-from bench.settings import Settings
+from bench.settings import LIQO, Settings
 from bench.stage import PROVIDER, Draft, Stage
 from bench.suites import reflection
 from bench.suites.burst import Place
@@ -35,13 +35,26 @@ _SAMPLES_TO_JUDGE: Final = 40
 
 
 async def run(stage: Stage, settings: Settings) -> None:
-    """Look at our memory without load, with each number of pods, and during a soak."""
-    if not settings.has(ARM):
-        return
-    await _restart(stage)
-    await _level(stage, SUITE, 0, settings.rest_s)
+    """Look at the memory without load and with each number of pods; of ours also what else is."""
+    for arm in (ARM, *LIQO):
+        if settings.has(arm):
+            await stage.enter(arm, anew=True)
+            await _over_pods(stage, settings, arm)
+            await _ours_besides(stage, settings, arm)
+
+
+async def _over_pods(stage: Stage, settings: Settings, arm: str) -> None:
+    if arm == ARM:
+        await _restart(stage)
+    await _level(stage, SUITE, arm, 0, settings.rest_s)
     for size in settings.sizes:
-        await _with_pods(stage, size)
+        await _with_pods(stage, arm, size)
+
+
+async def _ours_besides(stage: Stage, settings: Settings, arm: str) -> None:
+    """Look at the memory with reflected objects, and during a soak."""
+    if arm != ARM:
+        return
     await _restart(stage)
     await _with_objects(stage, settings.kept)
     if settings.soak_min:
@@ -81,25 +94,25 @@ def _replaced(before: Mapping[Key, Object], now: Mapping[Key, Object]) -> bool:
     return are_ready and len(now) == len(before) and not before.keys() & now.keys()
 
 
-async def _level(stage: Stage, suite: str, size: int, seconds: float) -> None:
-    async with stage.block(suite, ARM, 0, size) as draft:
+async def _level(stage: Stage, suite: str, arm: str, size: int, seconds: float) -> None:
+    async with stage.block(suite, arm, 0, size) as draft:
         note(draft, await sampled(stage, seconds))
-        names = [name for one in counters.ours(stage.components()) for name in (one.name, ALL)]
+        names = [name for one in counters.system(stage.components()) for name in (one.name, ALL)]
         draft.figures |= {f"{PROCESSES}{name}": names.count(name) for name in set(names)}
 
 
-async def _with_pods(stage: Stage, size: int) -> None:
-    place = Place.of(ARM)
+async def _with_pods(stage: Stage, arm: str, size: int) -> None:
+    place = Place.of(arm)
     key = Key(place.namespace, f"memory-{secrets.token_hex(2)}")
     stage.observer.story.forget()
     try:
         await stage.rome.create(
-            keys.DEPLOYMENT, load.deployment(*key, size, **arms.scheduling(ARM))
+            keys.DEPLOYMENT, load.deployment(*key, size, **arms.scheduling(arm))
         )
         await stage.observer.until(
             lambda story: _ready(story, place) >= size, what=f"{size} pods", within_s=600
         )
-        await _level(stage, SUITE, size, _LEVEL_S)
+        await _level(stage, SUITE, arm, size, _LEVEL_S)
     finally:
         await leftovers.remove(stage.rome, keys.DEPLOYMENT, key)
         await _emptied(stage, place)
@@ -109,10 +122,10 @@ async def _with_objects(stage: Stage, count: int) -> None:
     """Look at our memory without and with so many reflected ConfigMaps."""
     side, wanted = reflection.Side.of(ARM), {keys.CONFIG_MAP: reflection.names(count)}
     stage.observer.story.forget()
-    await _level(stage, OBJECTS, 0, _LEVEL_S)
+    await _level(stage, OBJECTS, ARM, 0, _LEVEL_S)
     try:
         await reflection.make(stage, side, wanted)
-        await _level(stage, OBJECTS, count, _LEVEL_S)
+        await _level(stage, OBJECTS, ARM, count, _LEVEL_S)
     finally:
         await reflection.remove(stage, side, wanted)
 
@@ -167,13 +180,13 @@ def _ready(story: Story, place: Place) -> int:
 async def sampled(
     stage: Stage, seconds: float, *, while_runs: asyncio.Task[None] | None = None
 ) -> list[dict[str, float]]:
-    """Return the PSS of our processes in MiB, by component, once a second."""
+    """Return the PSS of the system's processes in MiB, by component, once a second."""
     samples = []
     end = monotonic() + seconds
     while monotonic() < end and not (while_runs and while_runs.done()):
         began = monotonic()
-        ours = counters.ours(stage.components())
-        samples.append(counters.by_name(counters.pss_mib(ours)))
+        found = counters.system(stage.components())
+        samples.append(counters.by_name(counters.pss_mib(found)))
         await asyncio.sleep(max(0.0, began + _SAMPLE_S - monotonic()))
     return samples
 

@@ -11,15 +11,15 @@ from apis.objects import Key, Object
 from bench import arms, checks, leftovers, load
 from bench.floor import Floor
 from bench.observe import Story
-from bench.settings import Settings
+from bench.settings import LIQO, Settings
 from bench.stage import Draft, Stage
 from bench.suites.burst import Place
 
 SUITE: Final = "offload"
 STATUS: Final = "status"
 STATUS_LOAD: Final = "status-load"
-ARMS: Final = ("floor", "ideal", "ours")
-LOOPS: Final = ("ideal", "ours")
+ARMS: Final = ("floor", "ideal", "ours", *LIQO)
+LOOPS: Final = ("ideal", "ours", *LIQO)
 """Arms in which something answers to a change of the remote status."""
 PER_S: Final = 200
 _FLIPS: Final = 50
@@ -36,6 +36,7 @@ async def run(stage: Stage, settings: Settings) -> None:
 
 async def once(stage: Stage, settings: Settings, arm: str, repetition: int) -> None:
     """Run the blocks of one arm, and remove its pods."""
+    await stage.enter(arm)
     stage.observer.story.forget()
     place, mark, size = Place.of(arm), secrets.token_hex(2), settings.creates
     names = [f"single-{mark}-{number}" for number in range(size)]
@@ -70,7 +71,7 @@ async def _one(stage: Stage, place: Place, name: str) -> None:
 def _judge(draft: Draft, place: Place, story: Story, names: Sequence[str]) -> None:
     local = {name: life for name, life in place.local(story).items() if name in names}
     remote = {name: life for name, life in place.remote(story).items() if name in names}
-    draft.pods = 2 * draft.size
+    draft.pods = place.created * draft.size
     pairs = [(life, remote[name]) for name, life in local.items() if name in remote]
     draft.times["offload"] = [
         there.created - here.bound for here, there in pairs if here.bound is not None

@@ -10,14 +10,14 @@ from apis import keys
 from apis.objects import Key, Kind
 from bench import arms, leftovers, load, waiting
 from bench.observe import Story
-from bench.settings import Settings
+from bench.settings import LIQO, Settings
 from bench.stage import CONSUMER, PROVIDER, Stage
 from bench.suites.burst import client_of
 from bench.suites.offload import since
 
 SUITE: Final = "reflection"
 BULK: Final = "reflection-bulk"
-ARMS: Final = ("bare", "ours")
+ARMS: Final = ("bare", "ours", *LIQO)
 KINDS: Final = (keys.CONFIG_MAP, keys.SECRET, keys.SERVICE)
 SERVICES: Final = 5
 """One Service for so many ConfigMaps and so many Secrets."""
@@ -48,6 +48,7 @@ async def run(stage: Stage, settings: Settings) -> None:
     chosen = [arm for arm in ARMS if settings.has(arm)]
     for repetition, order in stage.plan.rounds(SUITE, chosen, settings.repetitions):
         for arm in order:
+            await stage.enter(arm)
             stage.observer.story.forget()
             await _one_by_one(stage, arm, repetition)
             await _bulk(stage, arm, repetition, settings.objects)

@@ -49,12 +49,12 @@ def test_the_ideal_remote_pod_goes_to_simulated_nodes() -> None:
 
 
 def test_everything_is_run_unless_something_is_named() -> None:
-    assert settings.parse([]) == settings.Settings()
-    assert settings.parse(["burst", "idle"]).suites == ("idle", "burst")
+    assert settings.parse([], {}) == settings.Settings()
+    assert settings.parse(["burst", "idle"], {}).suites == ("idle", "burst")
 
 
 def test_a_quick_run_takes_what_is_said_besides() -> None:
-    given = settings.parse(["--quick", "--sizes", "10,5", "--arms", "ours,ideal"])
+    given = settings.parse(["--quick", "--sizes", "10,5", "--arms", "ours,ideal"], {})
 
     assert given.sizes == (5, 10)
     assert given.arms == ("ideal", "ours")
@@ -66,7 +66,7 @@ def test_a_quick_run_takes_what_is_said_besides() -> None:
 )
 def test_nonsense_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        settings.parse(words)
+        settings.parse(words, {})
     assert "usage" in capsys.readouterr().err
 
 
