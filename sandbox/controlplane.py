@@ -19,7 +19,8 @@ from typing import Any, Final
 from sandbox import api, binaries, credentials, documents, flags
 from sandbox.layout import Files, Listening
 
-READY_S: Final = 60.0
+READY_S: Final = 240.0
+"""A limit, which only a machine with much else to do comes near."""
 _STOP_S: Final = 15.0
 _LOOPBACK: Final = "127.0.0.1"
 _SERVICES: Final = "10.255.0.0/24"
@@ -76,7 +77,13 @@ class Plane:
 
     def start_scheduler(self) -> None:
         """Start kube-scheduler, which places pods on whatever Node objects there are."""
-        self._start("kube-scheduler", flags.scheduler_alone(self.kubeconfig, *free_ports(1)))
+        self._start("kube-scheduler", flags.alone(self.kubeconfig, *free_ports(1)))
+
+    def start_deployments(self) -> None:
+        """Start of kube-controller-manager what makes pods of Deployments."""
+        loops = "--controllers=deployment-controller,replicaset-controller"
+        own = flags.alone(self.kubeconfig, *free_ports(1))
+        self._start("kube-controller-manager", [*own, loops])
 
     def stop_apiserver(self) -> None:
         """Ask the API server to end, and wait until it did."""

@@ -92,8 +92,8 @@ def scheduler(site: Site) -> list[str]:
     ]
 
 
-def scheduler_alone(kubeconfig: Path, port: int) -> list[str]:
-    """Return the flags of a kube-scheduler that acts as the administrator, and does not wait."""
+def alone(kubeconfig: Path, port: int) -> list[str]:
+    """Return the flags of a component that acts as the administrator, and is the only one."""
     options = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
     return [
         *(f"--{option}={kubeconfig}" for option in options),

@@ -1,56 +1,111 @@
-"""Everything in one file, applied at once: the pod is offloaded all the same."""
+"""Everything in one file, applied at once: the pods are offloaded all the same.
+
+Each order of the documents that is possible, with webhook replicas as they are and with such
+whose caches lag. ``PYLIQO_ONE_FILE_RUNS`` sets how many runs of each.
+"""
 
 import asyncio
 import json
+import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from apis import keys
-from apis.objects import Key, Object, named
+from apis.objects import Key, Object, is_terminating, named
 from sandbox.kubectl import Kubectl
 from tests.journeys import world
 
 pytestmark = pytest.mark.journey
 
-RUNS = 20
+RUNS: Final = int(os.environ.get("PYLIQO_ONE_FILE_RUNS", "5"))
+LAG_S: Final = 2
+WEBHOOK: Final = Key(keys.LIQO_NAMESPACE, "liqo-webhook")
+ORDERS: Final = {"offloading first": (0, 1, 2, 3), "deployment first": (0, 2, 3, 1)}
 
 
 def documents(namespace: str, image: str) -> list[Object]:
-    """Return a namespace, its offloading, a ConfigMap and a pod that needs it."""
-    pod = world.pod(namespace, "web", image)
-    pod["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "settings"}}]
+    """Return a namespace, its offloading, a ConfigMap and a Deployment that needs it."""
+    deployment = world.deployment(namespace, "web", image, 1)
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    container["envFrom"] = [{"configMapRef": {"name": "settings"}}]
     return [
         named(keys.NAMESPACE, Key("", namespace)),
         world.offloading(namespace),
         named(keys.CONFIG_MAP, Key(namespace, "settings"), data={"COLOUR": "green"}),
-        pod,
+        deployment,
     ]
 
 
-async def test_twenty_of_twenty_runs_converge(
-    both: world.Pair, kubeconfigs: Mapping[str, Path]
+@pytest.fixture
+def rome(kubeconfigs: Mapping[str, Path]) -> Kubectl:
+    return Kubectl(kubeconfigs["rome"])
+
+
+@pytest.fixture
+async def lagging(both: world.Pair, rome: Kubectl) -> AsyncIterator[None]:
+    """Let the caches of all replicas lag, for one test."""
+    found = await both.rome.get_live(keys.DEPLOYMENT, WEBHOOK)
+    assert found is not None
+    args = found["spec"]["template"]["spec"]["containers"][0]["args"]
+    await asyncio.to_thread(_roll_out, rome, [*args, f"--test-cache-lag={LAG_S}"])
+    yield
+    await asyncio.to_thread(_roll_out, rome, args)
+
+
+def _roll_out(rome: Kubectl, args: list[str]) -> None:
+    name = f"deployment/{WEBHOOK.name}"
+    path = "/spec/template/spec/containers/0/args"
+    change = json.dumps([{"op": "replace", "path": path, "value": args}])
+    rome.run("-n", WEBHOOK.namespace, "patch", name, "--type=json", "--patch", change)
+    rome.run("-n", WEBHOOK.namespace, "rollout", "status", name, "--timeout=300s", timeout_s=310)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+async def test_every_run_converges(both: world.Pair, rome: Kubectl, order: str) -> None:
+    assert await converged(both, rome, order) == RUNS
+
+
+@pytest.mark.parametrize("order", ORDERS)
+async def test_every_run_converges_with_caches_that_lag(
+    both: world.Pair, rome: Kubectl, lagging: None, order: str
 ) -> None:
-    rome = Kubectl(kubeconfigs["rome"])
+    assert await converged(both, rome, order) == RUNS
+
+
+async def converged(both: world.Pair, rome: Kubectl, order: str) -> int:
+    """Return in how many runs the one pod runs on the provider, by name and by UID."""
     names = [f"onefile-{secrets.token_hex(3)}" for _ in range(RUNS)]
     try:
         for name in names:
-            manifest = {"apiVersion": "v1", "kind": "List", "items": documents(name, both.image)}
+            made = documents(name, both.image)
+            items = [made[index] for index in ORDERS[order]]
+            manifest = {"apiVersion": "v1", "kind": "List", "items": items}
             await asyncio.to_thread(rome.run, "apply", "-f", "-", stdin=json.dumps(manifest))
-        for name in names:
-            web = Key(name, "web")
-            here = await world.until_one(both.rome, keys.POD, web, is_running)
-            assert here["spec"]["nodeName"] == both.node
-            there = await both.milan.get(keys.POD, Key(both.twin(name), "web"))
-            assert there
-            assert there["metadata"]["annotations"][keys.LOCAL_POD_UID] == here["metadata"]["uid"]
+        return sum([await is_offloaded(both, name) for name in names])
     finally:
         await asyncio.gather(*(both.unoffload(name) for name in names))
         for name in names:
             await world.remove(both.rome, keys.NAMESPACE, Key("", name))
 
 
-def is_running(pod: Object) -> bool:
-    return world.phase(pod) == "Running"
+async def is_offloaded(both: world.Pair, namespace: str) -> bool:
+    here = await world.until(both.rome, keys.POD, namespace, lambda seen: is_settled(both, seen))
+    ((key, pod),) = living(here).items()
+    there = await both.milan.get(keys.POD, Key(both.twin(namespace), key.name))
+    notes = there["metadata"]["annotations"] if there else {}
+    return bool(notes.get(keys.LOCAL_POD_UID) == pod["metadata"]["uid"])
+
+
+def is_settled(both: world.Pair, seen: world.World) -> bool:
+    pods = list(living(seen).values())
+    return len(pods) == 1 and all(
+        world.phase(pod) == "Running" and pod["spec"].get("nodeName") == both.node for pod in pods
+    )
+
+
+def living(seen: world.World) -> dict[Key, Object]:
+    return {key: pod for key, pod in seen.items() if not is_terminating(pod)}
