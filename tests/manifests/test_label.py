@@ -1,0 +1,92 @@
+"""Who may set the label that switches the admission of pods on. Source: admission.md 30."""
+
+import json
+import secrets
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from apis import keys
+from sandbox.kubectl import Kubectl, KubectlError
+
+pytestmark = pytest.mark.cluster
+
+LABELLER = "labeller"
+OFFLOADER = "offloader"
+MANAGER = "system:serviceaccount:liqo:liqo-controller-manager"
+SET, CHANGED, REMOVED = (f"{keys.SCHEDULING_ENABLED}{end}" for end in ("=true", "=false", "-"))
+PATIENCE_S = 30
+
+
+def rights(*rules: dict[str, list[str]], user: str) -> list[dict[str, object]]:
+    metadata = {"name": f"test-{user}"}
+    group = "rbac.authorization.k8s.io"
+    return [
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRole",
+            "metadata": metadata,
+            "rules": list(rules),
+        },
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": f"test-{user}"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        },
+    ]
+
+
+def label(admin: Kubectl, user: str, namespace: str, *labels: str) -> str:
+    """Return why ``user`` may not label ``namespace`` so, or an empty string; nothing changes."""
+    try:
+        admin.run(
+            "label", "namespace", namespace, *labels,
+            "--overwrite", "--dry-run=server", f"--as={user}",
+        )  # fmt: skip
+    except KubectlError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture
+def space(admin: Kubectl) -> Iterator[str]:
+    """Yield a labelled namespace, once the policy is in force and both users have their rights."""
+    namespaces = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "patch"]}
+    offloadings = {
+        "apiGroups": ["offloading.liqo.io"],
+        "resources": ["namespaceoffloadings"],
+        "verbs": ["create"],
+    }
+    items = [
+        *rights(namespaces, user=LABELLER),
+        *rights(namespaces, offloadings, user=OFFLOADER),
+    ]
+    admin.run(
+        "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    )
+    name = f"test-{secrets.token_hex(4)}"
+    admin.run("create", "namespace", name)
+    admin.run("label", "namespace", name, SET)
+    until = time.monotonic() + PATIENCE_S
+    while "NamespaceOffloadings" not in label(admin, LABELLER, name, REMOVED) or label(
+        admin, OFFLOADER, name, REMOVED
+    ):
+        assert time.monotonic() < until, "the policy is not in force"
+    yield name
+    admin.run("delete", "namespace", name, "--wait=false")
+
+
+def test_the_label_is_for_those_who_may_offload(admin: Kubectl, space: str) -> None:
+    for change in (CHANGED, REMOVED):
+        refusal = label(admin, LABELLER, space, change)
+        assert f"label {keys.SCHEDULING_ENABLED} of namespace {space} is for those" in refusal
+        assert label(admin, OFFLOADER, space, change) == ""
+        assert label(admin, MANAGER, space, change) == ""
+
+
+def test_nothing_else_about_namespaces_is_guarded(admin: Kubectl, space: str) -> None:
+    assert label(admin, LABELLER, space, "team=web") == ""
+    assert label(admin, LABELLER, space, SET, "team=web") == ""  # as it is already
