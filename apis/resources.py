@@ -4,7 +4,7 @@ Source: behaviour.md 3.8.1.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from apis import quantity
 from apis.objects import Object
@@ -12,6 +12,11 @@ from apis.quantity import Quantity
 
 Resources: TypeAlias = Mapping[str, Quantity]
 """Amounts by name: ``cpu``, ``memory``, ``nvidia.com/gpu``."""
+
+
+_OF_PODS: Final = frozenset({"cpu", "memory"})
+_HUGE_PAGES: Final = "hugepages-"
+"""What can be said for a pod as a whole."""
 
 
 def parse(amounts: Mapping[str, Any] | None) -> dict[str, Quantity]:
@@ -54,11 +59,14 @@ def fits(wanted: Resources, free: Resources) -> bool:
 
 
 def usage(pod_spec: Object) -> dict[str, Quantity]:
-    """Return what a pod takes: its containers together, or one init container if that is more.
+    """Return what the scheduler will count for a pod.
 
-    A sidecar (an init container that is always restarted) runs beside all that start after it.
+    Its containers together, or one init container if that is more; a sidecar (an init container
+    that is always restarted) runs beside all that start after it. What is said for the pod as a
+    whole wins, and its overhead comes on top.
 
-    Shape: ``pod_spec`` is {"containers": [{"resources": {"requests": {}}}], "initContainers": []}.
+    Shape: ``pod_spec`` is {"containers": [{"resources": {"requests": {}}}], "initContainers": [],
+    "resources": {}, "overhead": {}}.
 
     Raises:
         ValueError: a request is no quantity.
@@ -71,11 +79,27 @@ def usage(pod_spec: Object) -> dict[str, Quantity]:
         if container.get("restartPolicy") == "Always":
             sidecars = beside
     running = [_requests(container) for container in pod_spec.get("containers") or []]
-    return _joined(total([sidecars, *running]), peak, max)
+    inside = _joined(total([sidecars, *running]), peak, max)
+    return total([{**inside, **_whole(pod_spec, inside)}, parse(pod_spec.get("overhead"))])
 
 
 def _requests(container: Object) -> dict[str, Quantity]:
-    return parse((container.get("resources") or {}).get("requests"))
+    """Return the requests as the API server completes them: where there are none, by the limits."""
+    declared = container.get("resources") or {}
+    return {**parse(declared.get("limits")), **parse(declared.get("requests"))}
+
+
+def _whole(pod_spec: Object, inside: Resources) -> dict[str, Quantity]:
+    """Return what is requested for the pod as a whole, completed as the API server does."""
+    declared = pod_spec.get("resources") or {}
+    limits = parse(declared.get("limits"))
+    unsaid = {name: inside.get(name, limit) for name, limit in limits.items()}
+    said = {**unsaid, **parse(declared.get("requests"))}
+    return {
+        name: amount
+        for name, amount in said.items()
+        if name in _OF_PODS or name.startswith(_HUGE_PAGES)
+    }
 
 
 def _amount(name: str, amount: Any) -> Quantity:

@@ -40,6 +40,7 @@ class Settings:
     shadow_pod_workers: int
     workers: int
     max_twins: int
+    is_enforced: bool
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,6 +90,13 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         default=Limits().max_twins,
         help="namespaces that one consumer may have here (default: %(default)s)",
     )
+    parser.add_argument(
+        "--enable-resource-enforcement",
+        dest="is_enforced",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="create Pods only for what the Quota of a ShadowPod's user has booked (%(default)s)",
+    )
     given = vars(parser.parse_args(argv))
     return Settings(identity=environment.get("POD_NAME") or socket.gethostname(), **given)
 
@@ -115,6 +123,7 @@ async def _run(settings: Settings, daemon: Process) -> None:
             events=events,
             clock=clock.now,
             user_agent=user_agent,
+            accounts=caches.accounts() if settings.is_enforced else None,
         )
         limits = Limits(settings.shadow_pod_workers, settings.workers, settings.max_twins)
         async with asyncio.TaskGroup() as tasks:

@@ -1,6 +1,8 @@
 """Which caches there are, which loops run on them, and which change concerns whom."""
 
 import asyncio
+import secrets
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -18,6 +20,9 @@ from controllers.namespaceoffloading import forge as offloading_forge
 from controllers.namespaceoffloading import reconciler as namespaceoffloading
 from controllers.placement import forge as placement_forge
 from controllers.placement import reconciler as placement
+from controllers.quota import accounts
+from controllers.quota.accounts import Accounts
+from controllers.quota.reconciler import QuotaReconciler
 from controllers.replication import forge as replication_forge
 from controllers.replication import peers
 from controllers.shadowpod import slim
@@ -49,7 +54,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Place:
-    """Where we are and what every loop uses."""
+    """Where we are and what every loop uses; ``accounts`` where quotas are enforced."""
 
     live: Cluster
     cached: CachedCluster
@@ -58,6 +63,7 @@ class Place:
     events: Recorder
     clock: Callable[[], datetime]
     user_agent: str
+    accounts: Accounts | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ class Caches:
     deployments: Informer[Object]
     shadow_pods: Informer[SlimShadow]
     pods: Informer[SlimPod]
+    quotas: Informer[Object]
     signing_requests: Informer[Object]
 
     @classmethod
@@ -104,6 +111,7 @@ class Caches:
                     keys.POD, SlimPod, labels=f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_POD}"
                 )
             ),
+            quotas=_all(keys.QUOTA),
             signing_requests=_all(
                 keys.CERTIFICATE_SIGNING_REQUEST, fields=f"spec.signerName={csr_forge.SIGNER}"
             ),
@@ -116,6 +124,10 @@ class Caches:
     def whole(self) -> list[Informer[Object]]:
         """Return the informers that hold whole objects."""
         return [each for each in self.all() if each.selection.shape is Object]
+
+    def accounts(self) -> Accounts:
+        """Return the accounts of all users, which follow these caches from now on."""
+        return Accounts(self.quotas, self.shadow_pods, self.pods)
 
     def is_synced(self) -> bool:
         """Whether everything is known."""
@@ -146,14 +158,18 @@ def replication_home(place: Place, caches: Caches) -> peers.Home:
 
 def runners(place: Place, caches: Caches, limits: Limits) -> list[Runner]:
     """Return every loop but replication, none of them started."""
-    return [
+    shadow_pods = _shadow_pods(place, caches, limits)
+    made = [
         _namespace_offloadings(place, caches, limits),
         _placements(place, caches, limits),
         _namespace_maps(place, caches, limits),
         _virtual_nodes(place, caches, limits),
-        _shadow_pods(place, caches, limits),
+        shadow_pods,
         _signing_requests(place, caches),
     ]
+    if place.accounts is not None:
+        made.append(_quotas(place, caches, place.accounts, shadow_pods))
+    return made
 
 
 def _namespace_offloadings(place: Place, caches: Caches, limits: Limits) -> Runner:
@@ -294,14 +310,49 @@ def _virtual_nodes(place: Place, caches: Caches, limits: Limits) -> Runner:
 
 
 def _shadow_pods(place: Place, caches: Caches, limits: Limits) -> Runner:
+    ledger = place.accounts
+
+    def by_quota(change: Change[Object]) -> Iterable[Key]:
+        before, after = (accounts.booked(obj) if obj else {} for obj in (change.old, change.new))
+        news = [key for uid, key in after.items() if uid not in before]
+        users = {accounts.granted_to(obj) for obj in (change.old, change.new) if obj}
+        if ledger is None or (change.old and change.new and len(users) == 1):
+            return news
+        return [*news, *(key for user in users for key in ledger.waiting(user))]
+
     reconciler = ShadowPodReconciler(
         place.cached,
         events=place.events,
         clock=place.clock,
         find=slim.find(place.live, caches.shadow_pods, caches.pods),
+        ledger=ledger,
     )
     sources: list[Source[Any]] = [Source(caches.shadow_pods), Source(caches.pods)]
+    if ledger is not None:
+        sources.append(Source(caches.quotas, by_quota))
     return Runner("shadowpod", reconciler, sources, workers=limits.shadow_pod_workers)
+
+
+def _quotas(place: Place, caches: Caches, ledger: Accounts, shadow_pods: Runner) -> Runner:
+    def of_user(change: Change[Any]) -> Iterable[Key]:
+        if not accounts.is_news(change.old, change.new):
+            return []
+        users = {accounts.creator(obj) for obj in (change.old, change.new) if obj}
+        return [key for user in users if (key := ledger.quota_of(user))]
+
+    reconciler = QuotaReconciler(
+        place.live,
+        ledger,
+        term=secrets.token_hex(8),
+        tell=shadow_pods.enqueue,
+        tick=time.monotonic,
+    )
+    sources: list[Source[Any]] = [
+        Source(caches.quotas),
+        Source(caches.shadow_pods, of_user),
+        Source(caches.pods, of_user),
+    ]
+    return Runner("quota", reconciler, sources)
 
 
 def _signing_requests(place: Place, caches: Caches) -> Runner:

@@ -5,6 +5,7 @@ from typing import Final
 
 from apis import conditions, keys, objects
 from apis.objects import Object
+from apis.quotas import Refusal
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 NOT_STARTED: Final = frozenset({"", "Pending", "Unknown"})
@@ -74,6 +75,13 @@ def refused(shadow: Object, reason: str, message: str, now: datetime) -> Object:
     before: Object = shadow.get("status") or {}
     found = _admitted(before, "False", reason, message, now)
     return {**before, "phase": phase(shadow) or "Unknown", "conditions": found}
+
+
+def is_told(shadow: Object, refused: Refusal) -> bool:
+    """Whether the ShadowPod says that already, however much was free when it was written."""
+    found = conditions.find((shadow.get("status") or {}).get("conditions"), ADMITTED) or {}
+    said = Refusal(str(found.get("reason", "")), str(found.get("message", "")))
+    return found.get("status") == "False" and said.gist == refused.gist
 
 
 def _admitted(

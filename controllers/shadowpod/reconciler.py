@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 from apis import keys, objects
 from apis.objects import Key, Object
+from apis.quotas import Refusal
 from controllers import drift, upkeep
 from controllers.shadowpod import forge
 from controllers.shadowpod.slim import Find
@@ -20,8 +22,27 @@ MANAGER: Final = keys.SHADOW_POD_MANAGER
 logger = logging.getLogger(__name__)
 
 
+class Ledger(Protocol):
+    """Who may have a Pod: what the Quotas have booked. Source: behaviour.md 4.10."""
+
+    def is_booked(self, shadow: Object) -> bool:
+        """Whether there is room for the Pod of ``shadow``, set aside for it."""
+        ...
+
+    def refusal(self, shadow: Object) -> Refusal | None:
+        """Return why it has to wait; None while nobody has judged it."""
+        ...
+
+    def creating(self, uid: str) -> AbstractContextManager[None]:
+        """Return within what the Pod is created, so that its booking stays."""
+        ...
+
+
 class ShadowPodReconciler:
-    """Reads two objects, forges two, writes what differs."""
+    """Reads two objects, forges two, writes what differs.
+
+    Without a ``ledger`` every ShadowPod may have its Pod.
+    """
 
     def __init__(
         self,
@@ -30,11 +51,13 @@ class ShadowPodReconciler:
         events: Recorder,
         clock: Callable[[], datetime],
         find: Find | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self._cluster = cluster
         self._find = find or cluster.get
         self._events = events
         self._clock = clock
+        self._ledger = ledger
 
     async def reconcile(self, key: Key) -> float | None:
         shadow = await self._find(keys.SHADOW_POD, key)
@@ -44,7 +67,7 @@ class ShadowPodReconciler:
             return None  # finished work is not started again
         existing = await self._find(keys.POD, key)
         if existing is None:
-            existing = await self._create(key)
+            existing = await self._admit(key, shadow)
         elif not objects.is_controlled_by(existing, shadow):
             if forge.is_of_predecessor(existing, shadow):
                 return None  # its deletion brings us back
@@ -58,10 +81,24 @@ class ShadowPodReconciler:
         await upkeep.write_status(self._cluster, keys.SHADOW_POD, shadow, status)
         return None
 
-    async def _create(self, key: Key) -> Object | None:
+    async def _admit(self, key: Key, seen: Object) -> Object | None:
+        """Create the Pod if it is booked; its booking, or what is new of it, brings us back."""
+        if self._ledger is None:
+            return await self._create(key, seen)
+        if self._ledger.is_booked(seen):
+            with self._ledger.creating(objects.uid(seen)):
+                return await self._create(key, seen)
+        refused = self._ledger.refusal(seen)
+        if refused is not None and not forge.is_told(seen, refused):
+            await self._refuse(seen, *refused)
+        return None
+
+    async def _create(self, key: Key, seen: Object) -> Object | None:
         shadow = await self._cluster.get_live(keys.SHADOW_POD, key)
         if shadow is None or objects.is_terminating(shadow) or forge.is_finished(shadow):
             return None  # the cache was behind
+        if objects.uid(shadow) != objects.uid(seen):
+            return None  # it is another one by now, which brings us back
         logger.info("Creating pod", extra={"pod": str(key)})
         try:
             created = await self._cluster.create(keys.POD, forge.pod(shadow))

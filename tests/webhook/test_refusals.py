@@ -441,7 +441,7 @@ ROWS = [
     ),
     Row(
         "of cpu",
-        "delete other pods",
+        "ask for less",
         SHADOWS,
         SHADOW,
         asking(requests={"cpu": "5"}),

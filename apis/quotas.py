@@ -1,0 +1,219 @@
+"""What a user of a provider is granted, what a pod takes of it, and why it may not.
+
+Source: behaviour.md 1.7, 3.8, 3.8.1, 4.10; security.md A12, A13.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from apis import quantity, resources
+from apis.objects import Key, Object, key_of
+from apis.quantity import Quantity
+from apis.resources import Resources
+
+EXCEEDED: Final = "QuotaExceeded"
+CORDONED: Final = "QuotaCordoned"
+ENFORCED: Final = "QuotaEnforced"
+MISSING: Final = "QuotaMissing"
+UNREADABLE: Final = "RequestsUnreadable"
+
+MAX_LABEL: Final = 63
+PODS: Final = "pods"
+_ESCAPED: Final = re.compile(r"[^\w\-.]", re.ASCII)
+_NEEDED: Final = ("cpu", "memory")
+_FREE: Final = re.compile(r" has \S+ free of ")
+
+
+class Refusal(NamedTuple):
+    """Why a pod may not be created: a CamelCase word, and a sentence with the cure."""
+
+    reason: str
+    message: str
+
+    @property
+    def gist(self) -> "Refusal":
+        """Return it without how much is free, which changes all the time."""
+        return Refusal(self.reason, _FREE.sub(" has less of ", self.message))
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a Quota says; ``user`` is the label of whom it limits."""
+
+    key: Key
+    user: str
+    total: Resources
+    enforcement: str = "None"
+    is_cordoned: bool = False
+
+    @classmethod
+    def parse(cls, quota: Object) -> "Grant":
+        """Return what ``quota`` says.
+
+        Raises:
+            ValueError: an amount is none; the message names quota and resource.
+        """
+        spec: Object = quota.get("spec") or {}
+        key = key_of(quota)
+        try:
+            total = resources.parse(spec.get("resources"))
+        except ValueError as error:
+            raise ValueError(f"quota {key} cannot be read: {error}") from error
+        return cls(
+            key,
+            label(str(spec.get("user") or "")),
+            total,
+            str(spec.get("limitsEnforcement") or "None"),
+            bool(spec.get("cordoned")),
+        )
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a pod takes, and what enforcement Soft and Hard would have to say to it."""
+
+    usage: Resources
+    soft: str = ""
+    hard: str = ""
+
+    @classmethod
+    def of(cls, spec: Object) -> "Demand":
+        """Return what a pod of the PodSpec ``spec`` takes, the pod itself included.
+
+        Raises:
+            ValueError: an amount is none or below zero, or the spec is not of the right shape.
+        """
+        _check(spec)
+        usage = {**resources.usage(spec), PODS: quantity.parse(1)}
+        soft = next(_unsaid(spec), "")
+        return cls(usage, soft, soft or next(_unequal(spec), ""))
+
+
+def label(user: str) -> str:
+    """Return ``user`` as the value of the label that says who created a ShadowPod."""
+    return _ESCAPED.sub("-", user)
+
+
+def first(quotas: Iterable[Object], user: str) -> Object | None:
+    """Return the Quota of the user with that label: the oldest, should there be several."""
+    own = [one for one in quotas if label(str((one.get("spec") or {}).get("user") or "")) == user]
+    return min(own, key=age, default=None)
+
+
+def age(obj: Object) -> tuple[str, Key]:
+    """Return what sorts objects by age, and those of one second by name."""
+    return str(obj["metadata"].get("creationTimestamp") or ""), key_of(obj)
+
+
+def missing(user: str) -> Refusal:
+    """Return why nothing is created for a user without a Quota."""
+    message = f"user {user!r} has no Quota here"
+    return Refusal(MISSING, f"{message}: ask the provider to grant one with a ResourceSlice")
+
+
+def never(grant: Grant, demand: Demand) -> Refusal | None:
+    """Return why a pod of ``demand`` would not fit an empty quota; None if it would."""
+    if refusal := _unwanted(grant, demand):
+        return refusal
+    wanted = _counted(grant, demand.usage)
+    for name in resources.lacking(wanted, grant.total):
+        asked = f"the pod asks for {wanted[name]} of {name}"
+        if name not in grant.total:
+            return Refusal(EXCEEDED, f"{asked}, of which quota {grant.key} has none: ask for less")
+        message = f"{asked}, quota {grant.key} has {grant.total[name]} in all"
+        return Refusal(EXCEEDED, f"{message}: ask for less")
+    return None
+
+
+def refusal(grant: Grant, demand: Demand, free: Resources) -> Refusal | None:
+    """Return why a pod of ``demand`` does not fit what is ``free`` now; None if it does."""
+    if refused := never(grant, demand):
+        return refused
+    wanted = _counted(grant, demand.usage)
+    for name in resources.lacking(wanted, free):
+        asked = f"the pod asks for {wanted[name]} of {name}"
+        left = max(free[name], Quantity())
+        message = f"{asked}, quota {grant.key} has {left} free of {grant.total[name]}"
+        cure = "it starts as soon as it fits; delete other pods, or ask for less"
+        return Refusal(EXCEEDED, f"{message}: {cure}")
+    return None
+
+
+def _unwanted(grant: Grant, demand: Demand) -> Refusal | None:
+    if grant.is_cordoned:
+        message = f"quota {grant.key} is cordoned and takes no new pods: ask the provider"
+        return Refusal(CORDONED, message)
+    unmet = {"Soft": demand.soft, "Hard": demand.hard}.get(grant.enforcement, "")
+    if unmet:
+        what, cure = unmet.rsplit(": ", 1)
+        message = f"{what}, which enforcement {grant.enforcement} forbids: {cure}"
+        return Refusal(ENFORCED, message)
+    return None
+
+
+def _counted(grant: Grant, usage: Resources) -> dict[str, Quantity]:
+    """Return what counts of ``usage``: no nothing, and pods only where the quota limits them."""
+    return {
+        name: amount
+        for name, amount in usage.items()
+        if amount and (name != PODS or name in grant.total)
+    }
+
+
+def _check(spec: Object) -> None:
+    for path, declared in (("", _mapping(spec.get("resources"), "resources")), *_declared(spec)):
+        for part in ("requests", "limits"):
+            where = f"spec.pod.{path}resources.{part}"
+            _check_amounts(_mapping(declared.get(part), where), where)
+    _check_amounts(_mapping(spec.get("overhead"), "spec.pod.overhead"), "spec.pod.overhead")
+
+
+def _check_amounts(amounts: Mapping[str, Any], path: str) -> None:
+    for name, amount in amounts.items():
+        try:
+            found = quantity.parse(amount)
+        except ValueError as error:
+            raise ValueError(f"{path}.{name} is no amount ({error}): correct it") from error
+        if found < Quantity():
+            raise ValueError(f"{path}.{name} is below zero: correct it")
+
+
+def _declared(spec: Object) -> Iterator[tuple[str, Object]]:
+    """Yield the ``resources`` of each container, with its path."""
+    for field in ("initContainers", "containers"):
+        listed = spec.get(field) or []
+        if not isinstance(listed, list):
+            raise ValueError(f"spec.pod.{field} must be a list: correct it")  # noqa: TRY004  # input, judged
+        for index, one in enumerate(listed):
+            container = _mapping(one, f"spec.pod.{field}[{index}]")
+            path = f"{field}[{index}]."
+            yield path, _mapping(container.get("resources"), f"spec.pod.{path}resources")
+
+
+def _unsaid(spec: Object) -> Iterator[str]:
+    for path, declared in _declared(spec):
+        requests = _mapping(declared.get("requests"), path)
+        for name in _NEEDED:
+            if name not in requests:
+                yield f"spec.pod.{path}resources.requests.{name} is missing: set it in the pod"
+
+
+def _unequal(spec: Object) -> Iterator[str]:
+    for path, declared in _declared(spec):
+        requests, limits = (
+            resources.parse(_mapping(declared.get(part), path)) for part in ("requests", "limits")
+        )
+        for name, amount in requests.items():
+            if limits.get(name) != amount:
+                where = f"spec.pod.{path}resources.limits.{name}"
+                yield f"{where} differs from its request: set both equal"
+
+
+def _mapping(value: Any, path: str) -> Object:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must be an object: correct it")  # noqa: TRY004  # input, judged
+    return value

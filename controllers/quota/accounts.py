@@ -1,0 +1,194 @@
+"""What users have asked for, what runs for them, and what their Quotas have booked, from caches."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from apis import keys, objects, quantity, quotas
+from apis.objects import Key, Object
+from apis.quotas import Demand, Refusal
+from controllers.quota.forge import Account, Claim, Running
+from controllers.shadowpod.slim import SlimPod, SlimShadow
+from kube.informer import Change, Informer
+
+FINISHED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class Accounts:
+    """Follows three caches; who is told to wait, and what is being created, is kept beside them.
+
+    Nothing in here decides on its own: a Pod is created for what the Quota's status has booked.
+    """
+
+    def __init__(
+        self,
+        quotas_: Informer[Object],
+        shadows: Informer[SlimShadow],
+        pods: Informer[SlimPod],
+    ) -> None:
+        self.refused: dict[str, Refusal] = {}
+        self._pods = pods
+        self._accounts: dict[str, Account] = {}
+        self._admitted: set[str] = set()
+        self._granted: dict[str, dict[Key, Object]] = {}
+        self._booked: dict[Key, frozenset[str]] = {}
+        self._creating: set[str] = set()
+        quotas_.subscribe(self._on_quota)
+        shadows.subscribe(self._on_shadow)
+        pods.subscribe(self._on_pod)
+
+    def of(self, user: str) -> Account:
+        """Return all of ``user``; read only."""
+        return self._accounts.get(user) or Account()
+
+    def quota_of(self, user: str) -> Key | None:
+        """Return the Quota of ``user``, the oldest should there be several."""
+        found = self._granted.get(user)
+        return min(found, key=lambda key: quotas.age(found[key])) if found else None
+
+    def waiting(self, user: str) -> list[Key]:
+        """Return the ShadowPods of ``user`` that have no Pod."""
+        account = self.of(user)
+        owners = account.owners()
+        return [one.key for one in account.claims.values() if one.uid not in owners]
+
+    def has_pod(self, key: Key, uid: str) -> bool:
+        """Whether the Pod ``key`` of that UID, or a later one, is in the cache."""
+        found = self._pods.get(key)
+        return found is not None and found.metadata.uid == uid
+
+    # For those who create ----------------------------------------------------------------------
+
+    def is_booked(self, shadow: Object) -> bool:
+        """Whether the user's Quota has booked the Pod of ``shadow``."""
+        quota = self.quota_of(user_of(shadow))
+        return quota is not None and objects.uid(shadow) in self._booked.get(quota, ())
+
+    def refusal(self, shadow: Object) -> Refusal | None:
+        """Return why ``shadow`` has to wait; None while nobody has judged it."""
+        user = user_of(shadow)
+        if self.quota_of(user) is None:
+            return quotas.missing(user)
+        return self.refused.get(objects.uid(shadow))
+
+    @contextlib.contextmanager
+    def creating(self, uid: str) -> Iterator[None]:
+        """Keep the booking of that ShadowPod, whatever becomes of it meanwhile."""
+        self._creating.add(uid)
+        try:
+            yield
+        finally:
+            self._creating.discard(uid)
+
+    def is_creating(self, uid: str) -> bool:
+        """Whether a Pod of that ShadowPod may be on its way to the server."""
+        return uid in self._creating
+
+    # Following ---------------------------------------------------------------------------------
+
+    def _on_quota(self, change: Change[Object]) -> None:
+        self._booked.pop(change.key, None)
+        if change.old is not None:
+            self._granted.get(granted_to(change.old), {}).pop(change.key, None)
+        if change.new is not None:
+            self._granted.setdefault(granted_to(change.new), {})[change.key] = change.new
+            self._booked[change.key] = frozenset(booked(change.new))
+
+    def _on_shadow(self, change: Change[SlimShadow]) -> None:
+        if change.old is not None:
+            self._account(change.old).claims.pop(change.key, None)
+        if change.new is not None and is_claim(change.new):
+            self._account(change.new).claims[change.key] = self._claim(change.key, change.new)
+        elif change.new is None and change.old is not None:
+            self._admitted.discard(change.old.metadata.uid)
+            self.refused.pop(change.old.metadata.uid, None)
+
+    def _on_pod(self, change: Change[SlimPod]) -> None:
+        if change.old is not None:
+            self._account(change.old).pods.pop(change.key, None)
+        if change.new is None:
+            return
+        running = _running(change.new)
+        account = self._account(change.new)
+        account.pods[change.key] = running
+        self._admit(account, change.key, running.owner)
+
+    def _admit(self, account: Account, key: Key, uid: str) -> None:
+        claim = account.claims.get(key)
+        if claim is None or claim.uid != uid:
+            return
+        self._admitted.add(uid)
+        if not claim.was_admitted:
+            account.claims[key] = dataclasses.replace(claim, was_admitted=True)
+
+    def _claim(self, key: Key, shadow: SlimShadow) -> Claim:
+        uid, created = shadow.metadata.uid, shadow.metadata.creationTimestamp or ""
+        pod = self._pods.get(key)
+        if pod is not None and owner_of(pod) == uid:
+            self._admitted.add(uid)
+        was_admitted = shadow.status.phase == "Running" or uid in self._admitted
+        try:
+            demand = Demand.of(shadow.needs())
+        except ValueError as error:
+            return Claim(key, uid, created, None, str(error), was_admitted)
+        return Claim(key, uid, created, demand, "", was_admitted)
+
+    def _account(self, obj: SlimShadow | SlimPod) -> Account:
+        return self._accounts.setdefault(creator(obj), Account())
+
+
+def creator(obj: SlimShadow | SlimPod) -> str:
+    """Return the user that ``obj`` is accounted to, "" for none."""
+    return (obj.metadata.labels or {}).get(keys.CREATOR_USER, "")
+
+
+def user_of(shadow: Mapping[str, Any]) -> str:
+    """Return the user that ``shadow`` is accounted to, "" for none."""
+    return objects.labels(shadow).get(keys.CREATOR_USER, "")
+
+
+def granted_to(quota: Object) -> str:
+    """Return the label of the user whom ``quota`` limits."""
+    return quotas.label(str((quota.get("spec") or {}).get("user") or ""))
+
+
+def booked(quota: Object) -> dict[str, Key]:
+    """Return the ShadowPods that ``quota`` has booked a Pod for, by UID."""
+    found = (quota.get("status") or {}).get("bookings") or []
+    return {one["uid"]: Key(one["namespace"], one["name"]) for one in found}
+
+
+def is_claim(shadow: SlimShadow) -> bool:
+    """Whether it may still want a Pod."""
+    return not shadow.metadata.deletionTimestamp and shadow.status.phase not in FINISHED
+
+
+def is_news(old: SlimShadow | SlimPod | None, new: SlimShadow | SlimPod | None) -> bool:
+    """Whether what somebody takes, or asks for, may be another than before.
+
+    The same once more is news too: a resync asks for a look at everything.
+    """
+    if old is None or new is None or old is new:
+        return True
+    return _what_counts(old) != _what_counts(new)
+
+
+def _what_counts(obj: SlimShadow | SlimPod) -> tuple[object, ...]:
+    is_over = obj.status.phase in FINISHED
+    is_leaving = isinstance(obj, SlimShadow) and obj.metadata.deletionTimestamp is not None
+    return is_over, is_leaving, creator(obj), bytes(obj.spec)
+
+
+def owner_of(pod: SlimPod) -> str:
+    """Return the UID of the ShadowPod that controls ``pod``."""
+    owners = pod.metadata.ownerReferences or []
+    return next((str(one["uid"]) for one in owners if one.get("controller")), "")
+
+
+def _running(pod: SlimPod) -> Running:
+    try:
+        usage = Demand.of(pod.needs()).usage
+    except ValueError:  # nobody else's API server has judged what ours let in
+        usage = {quotas.PODS: quantity.parse(1)}
+    return Running(owner_of(pod), usage, pod.status.phase in FINISHED)

@@ -1,0 +1,164 @@
+"""Who may have a Pod now, and the status of the Quota that books it. Pure.
+
+What is booked is written into the Quota before a Pod is created, and stays there by name until the
+Pod is seen. So what runs and what is booked together are never less than what exists, whoever is
+killed when. Source: behaviour.md 4.10; security.md A12, I4.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from apis import quotas, resources
+from apis.objects import Key, Object
+from apis.quantity import Quantity
+from apis.quotas import Demand, Grant, Refusal
+from apis.resources import Resources
+
+MOST: Final = 500
+"""Bookings without a Pod in one Quota: they are written anew each time, and bound an object."""
+
+
+@dataclass(frozen=True)
+class Booking:
+    """Room for the Pod of one ShadowPod."""
+
+    key: Key
+    uid: str
+    requests: Resources
+
+    @classmethod
+    def parse(cls, entry: Object) -> "Booking":
+        """Return the booking; ValueError where it is not one of ours."""
+        key = Key(str(entry.get("namespace") or ""), str(entry.get("name") or ""))
+        return cls(key, str(entry.get("uid") or ""), resources.parse(entry.get("requests")))
+
+    def to_json(self) -> Object:
+        """Return it as in the status."""
+        requests = resources.to_json(self.requests)
+        return {**self.key._asdict(), "uid": self.uid, "requests": requests}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A ShadowPod whose work is not over; ``demand`` is None where it cannot be read."""
+
+    key: Key
+    uid: str
+    created: str
+    demand: Demand | None
+    problem: str = ""
+    was_admitted: bool = False
+
+    @property
+    def turn(self) -> tuple[bool, str, Key]:
+        """Return what sorts claims: who ran before comes first, then the oldest."""
+        return not self.was_admitted, self.created, self.key
+
+
+@dataclass(frozen=True)
+class Running:
+    """A Pod that exists, and the UID of its ShadowPod; one that has ended takes nothing."""
+
+    owner: str
+    usage: Resources
+    is_over: bool = False
+
+
+@dataclass
+class Account:
+    """All of one user, by key: ShadowPods whose work is not over, and Pods that exist."""
+
+    claims: dict[Key, Claim] = field(default_factory=dict)
+    pods: dict[Key, Running] = field(default_factory=dict)
+
+    def owners(self) -> frozenset[str]:
+        """Return the UIDs of the ShadowPods that have a Pod."""
+        return frozenset(pod.owner for pod in self.pods.values())
+
+
+class Plan(NamedTuple):
+    """The Quota's next status, and who is told that he has to wait, by UID."""
+
+    status: Object
+    refused: Mapping[str, Refusal]
+
+
+def bookings(quota: Object) -> list[Booking]:
+    """Return what is booked for Pods that were not seen yet."""
+    return [Booking.parse(one) for one in (quota.get("status") or {}).get("bookings") or []]
+
+
+def orphans(held: Iterable[Booking], account: Account) -> list[Booking]:
+    """Return the bookings without a Pod whose ShadowPod is gone, goes, or has finished."""
+    known = {claim.uid for claim in account.claims.values()} | account.owners()
+    return [booking for booking in held if booking.uid not in known]
+
+
+def plan(grant: Grant, held: Sequence[Booking], account: Account, gone: AbstractSet[str]) -> Plan:
+    """Return what is booked next: what is there, then those who wait, by turns, if they fit.
+
+    ``gone`` are the UIDs of orphans that will have no Pod any more.
+    """
+    owners = account.owners()
+    kept = [one for one in held if one.uid not in owners and one.uid not in gone]
+    used = resources.total(pod.usage for pod in account.pods.values() if not pod.is_over)
+    taken = resources.total([used, *(one.requests for one in kept)])
+    has_place = owners | {one.uid for one in kept}
+    waiting = [one for one in account.claims.values() if one.uid not in has_place]
+    free = resources.less(grant.total, taken)
+    made, refused = _served(grant, waiting, free, MOST - len(kept))
+    booked = resources.total([taken, *(one.requests for one in made)])
+    return Plan(
+        {
+            "used": _shown(grant, used),
+            "booked": _shown(grant, booked),
+            "bookings": [one.to_json() for one in (*kept, *made)],
+        },
+        refused,
+    )
+
+
+def _served(
+    grant: Grant, waiting: Iterable[Claim], free: Resources, most: int
+) -> tuple[list[Booking], dict[str, Refusal]]:
+    """Return the bookings of those who fit, by turns, and why the others do not."""
+    made: list[Booking] = []
+    refused: dict[str, Refusal] = {}
+    same: dict[object, Refusal] = {}
+    for claim in sorted(waiting, key=lambda one: one.turn):
+        shape = _shape(claim)
+        found = same.get(shape) or _judged(grant, claim, free)
+        if found is not None:
+            refused[claim.uid] = same[shape] = found  # less is free from now on, never more
+        elif claim.demand is not None and len(made) < most:
+            made.append(Booking(claim.key, claim.uid, claim.demand.usage))
+            free = resources.less(free, claim.demand.usage)
+    return made, refused
+
+
+def _shape(claim: Claim) -> object:
+    demand = claim.demand
+    usage = frozenset(demand.usage.items()) if demand else claim.problem
+    return claim.was_admitted, usage, demand and (demand.soft, demand.hard)
+
+
+def _judged(grant: Grant, claim: Claim, free: Resources) -> Refusal | None:
+    if claim.demand is None:
+        return Refusal(quotas.UNREADABLE, f"{claim.problem}: delete it, and create it anew")
+    if claim.was_admitted:
+        grant = Grant(grant.key, grant.user, grant.total)  # it was welcome then, and only moves
+    return quotas.refusal(grant, claim.demand, free)
+
+
+def _shown(grant: Grant, amounts: Resources) -> dict[str, str]:
+    """Return ``amounts`` as a ResourceList that names at least what the quota limits."""
+    named = {name: amounts.get(name, Quantity()) for name in (*grant.total, *amounts)}
+    return resources.to_json(dict(sorted(named.items())))
+
+
+def is_urgent(before: Object, after: Object) -> bool:
+    """Whether more changes than that booked Pods are there: somebody waits for it."""
+    old, new = ({one["uid"] for one in side.get("bookings") or []} for side in (before, after))
+    return before.get("booked") != after["booked"] or not new <= old

@@ -1,0 +1,152 @@
+"""Keeps the ledger in the status of one Quota, by compare-and-swap.
+
+Source: behaviour.md 4.10; security.md A12; faults.md F1.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from apis import keys, objects, quotas
+from apis.objects import Key, Object
+from apis.quotas import Grant, Refusal
+from controllers.quota import forge
+from controllers.quota.accounts import Accounts, granted_to
+from controllers.quota.forge import Booking
+from controllers.shadowpod.slim import SlimPod
+from kube.cluster import Cluster, Selection
+from kube.reconcile import TerminalError
+
+SETTLE_S: Final = 1.0
+"""What only tells that booked Pods are there is written together with what else comes."""
+ORPHAN_S: Final = 2.0
+"""A create of a process that was killed is over by then: its ShadowPod's booking may go."""
+BEHIND_S: Final = 0.1
+
+logger = logging.getLogger(__name__)
+
+
+class QuotaReconciler:
+    """Reads the Quota live, plans by what the caches hold, writes what differs.
+
+    ``term`` names this leadership: whoever else kept the ledger before knew Pods that our caches
+    may lack, so nothing is booked before these have shown all that exists.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        accounts: Accounts,
+        *,
+        term: str,
+        tell: Callable[[Key], None],
+        tick: Callable[[], float],
+    ) -> None:
+        self._cluster, self._accounts = cluster, accounts
+        self._term, self._tell, self._tick = term, tell, tick
+        self._taken_over: set[Key] = set()
+        self._unsettled: dict[Key, float] = {}
+        self._orphans: dict[Key, dict[str, float]] = {}
+        self._seen: dict[Key, set[str]] = {}
+
+    async def reconcile(self, key: Key) -> float | None:
+        quota = await self._cluster.get_live(keys.QUOTA, key)
+        if quota is None or self._accounts.quota_of(granted_to(quota)) != key:
+            return None  # none, or not the one that counts for its user
+        try:
+            grant, held = Grant.parse(quota), forge.bookings(quota)
+        except ValueError as error:
+            raise TerminalError(quotas.UNREADABLE, str(error)) from error
+        gone, again_s = await self._gone(grant, held)
+        plan = forge.plan(grant, held, self._accounts.of(grant.user), gone)
+        self._answer(grant, plan.refused)
+        kept_s = await self._keep(quota, grant, plan.status)
+        return again_s if kept_s is None else kept_s
+
+    async def _keep(self, quota: Object, grant: Grant, wanted: Object) -> float | None:
+        """Write what is planned, unless it can wait; return when to look again."""
+        before: Object = quota.get("status") or {}
+        wanted = {**wanted, "keeper": self._term}
+        if {**before, "keeper": self._term} == wanted:
+            self._unsettled.pop(grant.key, None)
+            return None
+        if not forge.is_urgent(before, wanted):
+            since = self._unsettled.setdefault(grant.key, self._tick())
+            if (left_s := since + SETTLE_S - self._tick()) > 0:
+                return left_s
+        if before.get("keeper") != self._term or grant.key not in self._taken_over:
+            return await self._take_over(quota, grant)
+        await self._write(quota, wanted)
+        self._unsettled.pop(grant.key, None)
+        return None
+
+    async def _take_over(self, quota: Object, grant: Grant) -> float:
+        """Make the ledger ours, and wait until we know what was known to whom kept it before."""
+        self._taken_over.discard(grant.key)
+        if (quota.get("status") or {}).get("keeper") != self._term:
+            await self._write(quota, {**(quota.get("status") or {}), "keeper": self._term})
+        chosen = f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_POD},{keys.CREATOR_USER}={grant.user}"
+        listed = (await self._cluster.list(Selection(keys.POD, SlimPod, labels=chosen))).items
+        if not all(self._accounts.has_pod(key, pod.metadata.uid) for key, pod in listed.items()):
+            return BEHIND_S
+        self._taken_over.add(grant.key)
+        return 0.0
+
+    async def _write(self, quota: Object, wanted: Object) -> None:
+        changes = objects.merge_patch(quota.get("status") or {}, wanted)
+        version = {"resourceVersion": quota["metadata"]["resourceVersion"]}
+        key = objects.key_of(quota)
+        await self._cluster.patch_status(keys.QUOTA, key, changes, metadata=version)
+
+    def _answer(self, grant: Grant, refused: Mapping[str, Refusal]) -> None:
+        """Let those who wait be told why, once for each reason."""
+        known = self._accounts.refused
+        for claim in self._accounts.of(grant.user).claims.values():
+            found, before = refused.get(claim.uid), known.get(claim.uid)
+            if found is None:
+                known.pop(claim.uid, None)
+                continue
+            known[claim.uid] = found
+            if before is None or before.gist != found.gist:
+                self._tell(claim.key)
+
+    # Bookings whose ShadowPod is gone ----------------------------------------------------------
+
+    async def _gone(
+        self, grant: Grant, held: Sequence[Booking]
+    ) -> tuple[AbstractSet[str], float | None]:
+        """Return the bookings that will have no Pod any more, and when to look again.
+
+        A Pod that was seen, and is gone, is not on its way any more.
+        """
+        account = self._accounts.of(grant.user)
+        orphans = forge.orphans(held, account)
+        seen = self._seen.get(grant.key, set()) | account.owners()
+        self._seen[grant.key] = seen = seen & {one.uid for one in held}
+        now, before = self._tick(), self._orphans.pop(grant.key, {})
+        since = {one.uid: before.get(one.uid, now) for one in orphans}
+        if since:
+            self._orphans[grant.key] = since
+        gone = {
+            one.uid
+            for one in orphans
+            if one.uid in seen or (now - since[one.uid] >= ORPHAN_S and await self._is_gone(one))
+        }
+        return gone, ORPHAN_S / 4 if len(gone) < len(orphans) else None
+
+    async def _is_gone(self, booking: Booking) -> bool:
+        """Whether no Pod can come of it: asked of the server, since a cache may be behind."""
+        if self._accounts.is_creating(booking.uid):
+            return False
+        shadow = await self._cluster.get_live(keys.SHADOW_POD, booking.key)
+        if shadow is not None and objects.uid(shadow) == booking.uid and not _has_ended(shadow):
+            return False
+        pod = await self._cluster.get_live(keys.POD, booking.key)
+        owner = objects.controller_of(pod) if pod else None
+        return owner is None or owner["uid"] != booking.uid
+
+
+def _has_ended(shadow: Object) -> bool:
+    phase = (shadow.get("status") or {}).get("phase")
+    return objects.is_terminating(shadow) or phase in {"Succeeded", "Failed"}

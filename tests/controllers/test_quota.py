@@ -1,0 +1,482 @@
+"""The ledger in a Quota's status: booked before a Pod is created, by whoever keeps it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key, Object, named
+from controllers.quota.accounts import Accounts
+from controllers.quota.reconciler import ORPHAN_S, SETTLE_S, QuotaReconciler
+from controllers.shadowpod import slim
+from controllers.shadowpod.reconciler import ShadowPodReconciler
+from controllers.shadowpod.slim import SlimPod, SlimShadow
+from kube.cluster import Cluster, Selection
+from kube.errors import ConflictError, InvalidError
+from kube.informer import Informer
+from kube.reconcile import TerminalError
+from tests import factories
+from tests.controllers.support import NOW, Ledger, Told, end, there
+from tests.fakes import FakeCluster
+
+
+def sized(cpu: str) -> Object:
+    container = {"name": "main", "image": "nginx", "resources": {"requests": {"cpu": cpu}}}
+    return factories.pod_spec(containers=[container])
+
+
+@dataclass
+class World:
+    """One user's namespace and Quota, the caches, and both loops run by hand."""
+
+    cluster: Cluster
+    namespace: str
+    term: str = "first"
+    now: float = 0.0
+    told: list[Key] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.cluster)
+        self.events = Told(self.cluster)
+        self.quotas = Informer(Selection(keys.QUOTA, Object, self.namespace))
+        self.shadows = Informer(Selection(keys.SHADOW_POD, SlimShadow, self.namespace))
+        self.pods = Informer(Selection(keys.POD, SlimPod, self.namespace))
+        self.accounts = Accounts(self.quotas, self.shadows, self.pods)
+        self.quota = QuotaReconciler(
+            self.ledger,
+            self.accounts,
+            term=self.term,
+            tell=self.told.append,
+            tick=lambda: self.now,
+        )
+        self.loop = ShadowPodReconciler(
+            self.ledger,
+            events=self.events.recorder,
+            clock=lambda: NOW,
+            find=slim.find(self.cluster, self.shadows, self.pods),
+            ledger=self.accounts,
+        )
+
+    @property
+    def user(self) -> str:
+        """Return the test's own user: all tests share one server."""
+        return f"pool-{self.namespace}"
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, "quota")
+
+    async def grant(self, cpu: str = "2", **spec: Any) -> None:
+        wanted = {"user": self.user, "resources": {"cpu": cpu}, **spec}
+        await self.cluster.apply(keys.QUOTA, named(keys.QUOTA, self.key, spec=wanted), manager="t")
+
+    async def ask(self, name: str, cpu: str = "1", user: str | None = None) -> Key:
+        user = self.user if user is None else user
+        labels = {keys.ORIGIN: "rome", **({keys.CREATOR_USER: user} if user else {})}
+        key = Key(self.namespace, name)
+        spec = {"pod": sized(cpu)}
+        shadow = named(keys.SHADOW_POD, key, metadata={"labels": labels}, spec=spec)
+        await self.cluster.create(keys.SHADOW_POD, shadow)
+        return key
+
+    async def remove(self, name: str, *, pod: bool = True) -> None:
+        """Delete a ShadowPod, and its Pod as the garbage collector would."""
+        key = Key(self.namespace, name)
+        if await self.cluster.get_live(keys.SHADOW_POD, key):
+            await end(self.cluster, keys.SHADOW_POD, key)
+        if pod and (found := await self.cluster.get_live(keys.POD, key)):
+            uid = objects.uid(found)
+            await self.cluster.delete(keys.POD, key, uid=uid, grace_s=0)
+
+    async def caught_up(self) -> None:
+        """Wait until the caches hold what the server has."""
+        async with asyncio.timeout(20):
+            for informer in (self.quotas, self.shadows, self.pods):
+                while await self._lags(informer):  # noqa: ASYNC110  # what informers hold
+                    await asyncio.sleep(0.01)
+
+    async def _lags(self, informer: Informer[Any]) -> bool:
+        of = Selection(informer.selection.kind, Object, self.namespace)
+        have = {key: _version(one) for key, one in informer.items().items()}
+        there = (await self.cluster.list(of)).items
+        return have != {key: _version(one) for key, one in there.items()}
+
+    async def settle(self) -> None:
+        """Run both loops until nothing is written; time stands still, but for takeovers."""
+        for _ in range(10):
+            await self.caught_up()
+            before = len(self.ledger.writes)
+            with contextlib.suppress(ConflictError):
+                await self.quota.reconcile(self.key)
+            await self.caught_up()
+            for key in list(self.shadows.items()):
+                await self.loop.reconcile(key)
+            await self.caught_up()
+            if len(self.ledger.writes) == before and await self._is_calm():
+                return
+        raise AssertionError(f"it goes on writing: {self.ledger.writes[-5:]}")
+
+    async def book(self) -> None:
+        """Book what waits, and create nothing: as if it were killed there."""
+        for _ in range(5):
+            await self.caught_up()
+            await self.quota.reconcile(self.key)
+            if (await self.status()).get("bookings"):
+                return
+        raise AssertionError("nothing was booked")
+
+    async def _is_calm(self) -> bool:
+        return await self.quota.reconcile(self.key) != 0
+
+    async def status(self) -> Object:
+        found: Object = (await there(self.cluster, keys.QUOTA, self.key)).get("status") or {}
+        return found
+
+    async def running(self) -> list[str]:
+        listed = (await self.cluster.list(Selection(keys.POD, Object, self.namespace))).items
+        return sorted(key.name for key in listed)
+
+    async def why(self, name: str) -> Object:
+        shadow = await there(self.cluster, keys.SHADOW_POD, Key(self.namespace, name))
+        return next(iter((shadow.get("status") or {}).get("conditions") or []), {})
+
+
+def _version(obj: Any) -> str:
+    metadata = obj["metadata"] if isinstance(obj, dict) else None
+    return str(metadata["resourceVersion"] if metadata else obj.metadata.resourceVersion)
+
+
+@contextlib.asynccontextmanager
+async def following(world: World) -> AsyncIterator[World]:
+    async with asyncio.TaskGroup() as tasks:
+        informers = (world.quotas, world.shadows, world.pods)
+        running = [tasks.create_task(one.run(world.cluster)) for one in informers]
+        for one in informers:
+            await one.synced.wait()
+        yield world
+        for task in running:
+            task.cancel()
+
+
+@pytest.fixture
+async def world(cluster: Cluster, namespace: str) -> AsyncIterator[World]:
+    await cluster.create(
+        keys.SERVICE_ACCOUNT, named(keys.SERVICE_ACCOUNT, Key(namespace, "default"))
+    )
+    async with following(World(cluster, namespace)) as made:
+        yield made
+
+
+async def test_what_fits_runs_and_the_others_are_told_why(world: World) -> None:
+    await world.grant("2")
+    for name in ("a", "b", "c"):
+        await world.ask(name)
+
+    await world.settle()
+
+    assert await world.running() == ["a", "b"]
+    condition = await world.why("c")
+    assert (condition["type"], condition["status"]) == ("Admitted", "False")
+    assert condition["reason"] == "QuotaExceeded"
+    assert "asks for 1 of cpu" in condition["message"]
+    assert "has 0 free of 2: it starts as soon as it fits" in condition["message"]
+    assert world.events.reasons == ["QuotaExceeded"]
+    assert (await world.status())["booked"] == {"cpu": "2", "pods": "2"}
+
+
+async def test_one_write_books_all_and_a_second_one_tells_that_they_run(world: World) -> None:
+    await world.grant("5")
+    for name in "abcde":
+        await world.ask(name)
+    await world.settle()
+    booked = await world.status()
+    world.now += SETTLE_S
+    await world.settle()
+
+    writes = [one for one in world.ledger.writes if one[1] == "quota"]
+    assert len(writes) == 3  # whose it is, five bookings, five Pods
+    assert len(booked["bookings"]) == 5
+    settled = await world.status()
+    assert settled["used"] == settled["booked"] == {"cpu": "5", "pods": "5"}
+    assert settled["bookings"] == []
+
+
+async def test_no_pod_is_created_before_it_is_booked(world: World) -> None:
+    await world.grant("1")
+    key = await world.ask("a")
+    await world.caught_up()
+
+    await world.loop.reconcile(key)
+
+    assert await world.running() == []
+    assert world.ledger.writes == []
+
+
+async def test_who_waits_starts_when_another_goes(world: World) -> None:
+    await world.grant("1")
+    await world.ask("a")
+    await world.settle()
+    await world.ask("b")
+    await world.settle()
+    waiting = await world.why("b")
+
+    await world.remove("a")
+    await world.settle()
+
+    assert waiting["status"] == "False"
+    assert await world.running() == ["b"]
+    assert (await world.why("b"))["status"] == "True"
+
+
+async def test_who_waits_starts_when_another_ends_or_the_quota_grows(world: World) -> None:
+    await world.grant("1")
+    for name in ("a", "b", "c"):
+        await world.ask(name)
+    await world.settle()
+    await world.cluster.patch_status(keys.POD, Key(world.namespace, "a"), {"phase": "Succeeded"})
+    await world.settle()
+    after_the_end = await world.running()
+
+    await world.grant("2")
+    await world.settle()
+
+    assert after_the_end == ["a", "b"]
+    assert await world.running() == ["a", "b", "c"]
+
+
+async def test_waiting_costs_one_write_however_often_others_come_and_go(world: World) -> None:
+    await world.grant("1")
+    await world.ask("a")
+    await world.ask("huge", "1")
+    await world.settle()
+    told = len(world.told)
+    for number in range(3):
+        await world.grant("1", limitsEnforcement="None", cordoned=number % 2 == 0 or None)
+        await world.grant("1")
+        await world.settle()
+
+    shadows = [one for one in world.ledger.writes if one[1] == "shadowpod"]
+    assert len(shadows) == 1
+    assert len(world.told) == told
+
+
+async def test_a_booking_survives_the_re_creation_of_the_pod(world: World) -> None:
+    await world.grant("1")
+    await world.ask("b")
+    await world.settle()
+    await world.ask("a")
+    await world.settle()
+    pod = await there(world.cluster, keys.POD, Key(world.namespace, "b"))
+
+    uid = objects.uid(pod)
+    await world.cluster.delete(keys.POD, objects.key_of(pod), uid=uid, grace_s=0)
+    await world.settle()
+
+    assert await world.running() == ["b"]
+    again = await there(world.cluster, keys.POD, Key(world.namespace, "b"))
+    assert objects.uid(again) != uid
+
+
+async def test_the_next_keeper_creates_what_was_booked_and_books_nothing_twice(
+    world: World,
+) -> None:
+    await world.grant("1")
+    await world.ask("a")
+    await world.ask("b")
+    await world.book()
+
+    async with following(World(world.cluster, world.namespace, term="second")) as successor:
+        await successor.settle()
+
+        assert await successor.running() == ["a"]
+        assert (await successor.status())["booked"]["cpu"] == "1"
+        assert (await successor.why("b"))["reason"] == "QuotaExceeded"
+
+
+async def test_a_keeper_that_was_replaced_starts_over(world: World) -> None:
+    await world.grant("2")
+    await world.ask("a")
+    await world.settle()
+    await world.cluster.patch_status(keys.QUOTA, world.key, {"keeper": "another"})
+    await world.ask("b")
+
+    await world.settle()
+
+    assert await world.running() == ["a", "b"]
+    assert (await world.status())["keeper"] == "first"
+
+
+async def test_nothing_is_booked_while_the_cache_lacks_a_pod(
+    cluster: Cluster, namespace: str
+) -> None:
+    world = World(cluster, namespace)
+    world.accounts = Accounts(world.quotas, world.shadows, Informer(world.pods.selection))
+    world.quota = QuotaReconciler(
+        cluster, world.accounts, term="late", tell=world.told.append, tick=lambda: 0.0
+    )
+    labels = {keys.CREATOR_USER: world.user, keys.MANAGED_BY: keys.MANAGED_BY_SHADOW_POD}
+    await cluster.create(
+        keys.SERVICE_ACCOUNT, named(keys.SERVICE_ACCOUNT, Key(namespace, "default"))
+    )
+    pod = factories.pod(namespace, "unseen", metadata={"labels": labels})
+    await cluster.create(keys.POD, pod)
+    await world.grant("1")
+    await world.ask("a")
+
+    async with following(world):
+        for _ in range(3):
+            await world.caught_up()
+            assert await world.quota.reconcile(world.key)
+
+    assert not (await world.status()).get("bookings")
+
+
+async def test_the_booking_of_a_shadow_pod_that_went_is_released(world: World) -> None:
+    await world.grant("1")
+    await world.ask("a")
+    await world.book()
+    await world.remove("a")
+    await world.ask("b")
+    await world.caught_up()
+
+    again_s = await world.quota.reconcile(world.key)
+    kept = await world.status()
+    world.now += ORPHAN_S
+    await world.settle()
+
+    assert again_s
+    assert [one["name"] for one in kept["bookings"]] == ["a"]
+    assert await world.running() == ["b"]
+
+
+async def test_what_is_being_created_keeps_its_booking(world: World) -> None:
+    await world.grant("1")
+    key = await world.ask("a")
+    await world.book()
+    uid = objects.uid(await there(world.cluster, keys.SHADOW_POD, key))
+    await world.remove("a")
+    await world.caught_up()
+    await world.quota.reconcile(world.key)
+    world.now += ORPHAN_S
+
+    with world.accounts.creating(uid):
+        assert await world.quota.reconcile(world.key)
+        assert (await world.status())["bookings"]
+    await world.quota.reconcile(world.key)
+    assert (await world.status())["bookings"] == []
+
+
+async def test_without_a_quota_nothing_runs_until_there_is_one(world: World) -> None:
+    key = await world.ask("a")
+    await world.ask("nobodys", user="")
+    await world.settle()
+    missing = await world.why("a")
+
+    await world.grant()
+    await world.settle()
+
+    assert missing["reason"] == "QuotaMissing"
+    assert f"user '{world.user}' has no Quota here" in missing["message"]
+    assert await world.running() == [key.name]
+    assert (await world.why("nobodys"))["reason"] == "QuotaMissing"
+
+
+async def test_of_two_quotas_of_a_user_the_older_counts(world: World) -> None:
+    await world.grant("1")
+    await world.caught_up()
+    spec = {"user": world.user, "resources": {"cpu": "9"}}
+    second = Key(world.namespace, "second")
+    await world.cluster.create(keys.QUOTA, named(keys.QUOTA, second, spec=spec))
+    for name in ("a", "b"):
+        await world.ask(name)
+    await world.settle()
+
+    await world.quota.reconcile(second)
+
+    assert await world.running() == ["a"]
+    assert not (await there(world.cluster, keys.QUOTA, second)).get("status")
+
+
+async def test_cordoned_means_nobody_new(world: World) -> None:
+    await world.grant("5")
+    await world.ask("a")
+    await world.settle()
+    await world.grant("5", cordoned=True)
+    await world.ask("b")
+    await world.settle()
+    pod = await there(world.cluster, keys.POD, Key(world.namespace, "a"))
+    uid = objects.uid(pod)
+    await world.cluster.delete(keys.POD, objects.key_of(pod), uid=uid, grace_s=0)
+
+    await world.settle()
+
+    assert await world.running() == ["a"]
+    assert (await world.why("b"))["reason"] == "QuotaCordoned"
+
+
+async def test_a_second_look_writes_nothing(world: World) -> None:
+    await world.grant("1")
+    for name in ("a", "b"):
+        await world.ask(name)
+    await world.settle()
+    world.now += SETTLE_S
+    await world.settle()
+    writes = len(world.ledger.writes)
+
+    for _ in range(3):
+        assert await world.quota.reconcile(world.key) is None
+        for key in list(world.shadows.items()):
+            await world.loop.reconcile(key)
+
+    assert len(world.ledger.writes) == writes
+
+
+async def test_a_quota_that_cannot_be_read_says_so() -> None:
+    cluster = FakeCluster()
+    world = World(cluster, "shop")
+    await world.grant("lots")
+    async with following(world):
+        await world.caught_up()
+        with pytest.raises(TerminalError, match="quota shop/quota cannot be read"):
+            await world.quota.reconcile(world.key)
+
+
+async def test_what_no_schema_has_vouched_for_neither_runs_nor_stops_the_others() -> None:
+    cluster = FakeCluster()
+    world = World(cluster, "shop")
+    await world.grant("1")
+    for name, spec in {
+        "a": {"containers": "none"},
+        "b": {"containers": [{"resources": {"requests": {"cpu": "-1"}}}]},
+        "c": {"containers": ["x"]},
+        "d": "text",
+    }.items():
+        labels = {keys.CREATOR_USER: world.user}
+        key = Key("shop", name)
+        shadow = named(keys.SHADOW_POD, key, metadata={"labels": labels}, spec={"pod": spec})
+        await cluster.create(keys.SHADOW_POD, shadow)
+    await world.ask("e")
+
+    async with following(world):
+        await world.settle()
+        assert await world.running() == ["e"]
+        for name in "abcd":
+            assert (await world.why(name))["reason"] == "RequestsUnreadable"
+
+
+async def test_a_pod_that_is_refused_keeps_its_booking_until_it_goes() -> None:
+    cluster = FakeCluster()
+    await cluster.create(keys.NAMESPACE, factories.namespace("shop"))
+    world = World(cluster, "shop")
+    await world.grant("1")
+    key = await world.ask("a")
+    cluster.fail("create", InvalidError("spec.x: no"), kind=keys.POD)
+    async with following(world):
+        with pytest.raises(TerminalError):
+            await world.settle()
+        assert [one["name"] for one in (await world.status())["bookings"]] == ["a"]
+        assert (await world.why(key.name))["reason"] == "FailedCreatePod"
