@@ -60,6 +60,19 @@ def test_a_log_goes_on_where_it_was_read_and_waits_for_whole_lines(tmp_path: Pat
     assert audit.count(log.read(), "verb", "resource") == {("patch", "pods/status"): 1}
 
 
+def test_a_line_that_is_half_written_when_the_log_is_opened_is_read_when_it_is_whole(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "audit.log"
+    half = len(line()) // 2
+    path.write_text(line() + line()[:half])
+    log = audit.Log(path)
+    with path.open("a") as file:
+        file.write(line()[half:])
+
+    assert [call.verb for call in log.read()] == ["patch"]
+
+
 def test_a_log_that_was_begun_anew_loses_no_line(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     path.write_text(line(verb="get"), encoding="utf-8")
