@@ -133,6 +133,7 @@ async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 class Replay:
     """Every revision of the Pods and the Quota, in order: how much ran, how much was booked."""
 
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
     running: list[int] = field(default_factory=list)
     booked: list[int] = field(default_factory=list)
     pods: dict[Key, str] = field(default_factory=dict)
@@ -143,10 +144,16 @@ class Replay:
             if event.type != "DELETED":
                 self.pods[event.key] = (event.object.get("status") or {}).get("phase", "")
             self.running.append(self.now)
+            self.moved.set()
 
     async def follow_quota(self, cluster: Cluster, namespace: str, since: str) -> None:
         async for event in revisions(cluster, Selection(keys.QUOTA, Object, namespace), since):
             self.booked.append(int((event.object["status"].get("booked") or {}).get("cpu", 0)))
+            self.moved.set()
+
+    async def follow_shadows(self, cluster: Cluster, namespace: str, since: str) -> None:
+        async for _ in revisions(cluster, Selection(keys.SHADOW_POD, Object, namespace), since):
+            self.moved.set()
 
     @property
     def now(self) -> int:
@@ -202,8 +209,9 @@ class Field:
     async def until(self, holds: Callable[[], Any], what: str) -> None:
         try:
             async with asyncio.timeout(PATIENCE_S):
-                while not await holds():  # noqa: ASYNC110  # the condition is in other processes
-                    await asyncio.sleep(0.2)
+                while not await holds():
+                    await self.replay.moved.wait()
+                    self.replay.moved.clear()
         except TimeoutError:
             found = await there(self.cluster, keys.QUOTA, self.quota)
             pytest.fail(f"not so: {what}; {self.replay.now} run; {str(found['status'])[:500]}")
@@ -321,7 +329,10 @@ async def fought_over(field_: Field, plane: Plane, directory: Path) -> AsyncIter
     cluster, namespace = field_.cluster, field_.namespace
     spec = {"user": await our_name(cluster), "resources": {"cpu": str(GRANTED)}}
     await cluster.create(keys.QUOTA, named(keys.QUOTA, field_.quota, spec=spec))
-    since = (await cluster.list(Selection(keys.POD, Object, namespace))).version
+    since = {  # of each kind: a server does not know versions older than its own first list of it
+        kind: (await cluster.list(Selection(kind, Object, namespace))).version
+        for kind in (keys.POD, keys.QUOTA, keys.SHADOW_POD)
+    }
     controllers, webhooks = await daemons(field_, plane, directory)
     server = await asyncio.start_server(Balancer([one.port for one in webhooks]), "127.0.0.1")
     try:
@@ -330,8 +341,13 @@ async def fought_over(field_: Field, plane: Plane, directory: Path) -> AsyncIter
         await register(cluster, field_.run, server.sockets[0].getsockname()[1])
         async with asyncio.TaskGroup() as tasks:
             watching = [
-                tasks.create_task(field_.replay.follow_pods(cluster, namespace, since)),
-                tasks.create_task(field_.replay.follow_quota(cluster, namespace, since)),
+                tasks.create_task(field_.replay.follow_pods(cluster, namespace, since[keys.POD])),
+                tasks.create_task(
+                    field_.replay.follow_quota(cluster, namespace, since[keys.QUOTA])
+                ),
+                tasks.create_task(
+                    field_.replay.follow_shadows(cluster, namespace, since[keys.SHADOW_POD])
+                ),
             ]
             yield [controllers, *webhooks]
             for watch in watching:
