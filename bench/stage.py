@@ -19,6 +19,8 @@ from sandbox.layout import Site
 
 CONSUMER: Final = "rome"
 PROVIDER: Final = "milan"
+REST_S: Final = 30.0
+"""How long what a block began may go on after its end: all of it counts."""
 SETTLE_S: Final = 1.0
 """After what a block waits for, so that what its last write causes still counts: in all arms."""
 OFF: Final = "log_off_percent"
@@ -85,7 +87,7 @@ class Stage:
         logs = {name: audit.Log(site.files.audit) for name, site in self.sites.items()}
         wire, cpu_s, began = counters.wire(found), counters.cpu_s(found), monotonic()
         yield draft
-        await asyncio.sleep(SETTLE_S)
+        asked = await (self._at_rest() if cross_check else asyncio.sleep(SETTLE_S, {}))
         seconds = monotonic() - began
         after = self.components()
         used = _grown(counters.cpu_s(after), cpu_s)
@@ -94,8 +96,19 @@ class Stage:
         draft.violations += checks.restarts(found, after)
         calls = await self._calls(logs)
         if cross_check:
-            _cross_check(draft, calls, totals, await self._totals())
+            _cross_check(draft, calls, totals, asked)
         self.blocks.append(_finished(draft, calls, seconds, used, moved, pss_mib))
+
+    async def _at_rest(self) -> dict[str, crosscheck.Totals]:
+        """Return what the API servers have counted once nobody asks for pods any more."""
+        now = await self._totals()
+        with contextlib.suppress(TimeoutError):  # then log and counters may differ, and it is told
+            async with asyncio.timeout(REST_S):
+                before: dict[str, crosscheck.Totals] = {}
+                while now != before:
+                    await asyncio.sleep(SETTLE_S)
+                    before, now = now, await self._totals()
+        return now
 
     async def _calls(self, logs: Mapping[str, audit.Log]) -> dict[str, list[audit.Call]]:
         """Return what came into the logs, once all that was answered is in them."""
