@@ -78,6 +78,12 @@ class Quantity:
         return -(-self.nanos // _MILLI)
 
     @property
+    def in_thousandths(self) -> "Quantity":
+        """Return the amount rounded up (away from zero) to a thousandth."""
+        up = -(-abs(self.nanos) // _MILLI) * _MILLI
+        return Quantity(up if self.nanos > 0 else -up, self.form)
+
+    @property
     def whole(self) -> int:
         """Return the number, rounded up to an integer."""
         return -(-self.nanos // NANO)

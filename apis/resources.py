@@ -80,13 +80,19 @@ def usage(pod_spec: Object) -> dict[str, Quantity]:
             sidecars = beside
     running = [_requests(container) for container in pod_spec.get("containers") or []]
     inside = _joined(total([sidecars, *running]), peak, max)
-    return total([{**inside, **_whole(pod_spec, inside)}, parse(pod_spec.get("overhead"))])
+    overhead = _stored(parse(pod_spec.get("overhead")))
+    return total([{**inside, **_whole(pod_spec, inside)}, overhead])
 
 
 def _requests(container: Object) -> dict[str, Quantity]:
     """Return the requests as the API server completes them: where there are none, by the limits."""
     declared = container.get("resources") or {}
-    return {**parse(declared.get("limits")), **parse(declared.get("requests"))}
+    return _stored({**parse(declared.get("limits")), **parse(declared.get("requests"))})
+
+
+def _stored(amounts: Resources) -> dict[str, Quantity]:
+    """Return ``amounts`` as the API server stores those of pods: in whole thousandths."""
+    return {name: amount.in_thousandths for name, amount in amounts.items()}
 
 
 def _whole(pod_spec: Object, inside: Resources) -> dict[str, Quantity]:
@@ -94,7 +100,7 @@ def _whole(pod_spec: Object, inside: Resources) -> dict[str, Quantity]:
     declared = pod_spec.get("resources") or {}
     limits = parse(declared.get("limits"))
     unsaid = {name: inside.get(name, limit) for name, limit in limits.items()}
-    said = {**unsaid, **parse(declared.get("requests"))}
+    said = _stored({**unsaid, **parse(declared.get("requests"))})
     return {
         name: amount
         for name, amount in said.items()
