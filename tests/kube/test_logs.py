@@ -31,7 +31,28 @@ def test_json_lines_say_who_when_and_what() -> None:
     }
 
 
-@pytest.mark.parametrize("nasty", ["a\nb", "\x1b[31m", "\u202e", "\ud800", '"}', "\r\n{}"])
+NASTY = [
+    # Ends of lines, as any reader may see them.
+    "a\nb", "a\rb", "a\r\nb", "\n", "a\n", "\nb", "a\n\nb", "a\x0bb", "a\x0cb", "a\x1cb", "a\x1db",
+    "a\x1eb", "a\x85b", "a\u2028b", "a\u2029b", "a\x00b", "a\tb", "a\x08b", "a\x7fb", "a\x9bb",
+    # What a terminal obeys.
+    "\x1b[31m", "\x1b[2J", "\x1b]0;title\x07", "\x1b]8;;http://x\x07", "\x9b31m", "\x07", "\x1bc",
+    # What turns or hides text, or is none.
+    "\u202e", "\u2066", "\u200b", "\ufeff", "\ud800", "\udfff", "\U000e0001", "\ufffe",
+    # A second line or field of ours.
+    '"}', "\r\n{}", '", "level": "ERROR', '\n{"level": "ERROR", "message": "x"}', "level=ERROR",
+    "\\", "\\n", '\\"', "a=b c=d", "'", "`",
+    # What formatters, templates, shells and databases would read.
+    "%s %d %(x)s", "{0} {x} {self}", "{{7*7}}", "${jndi:ldap://x}", "$(id)", "`id`", "; rm -rf /",
+    "' OR 1=1 --", "<script>", "x" * 2**18,
+]  # fmt: skip
+
+
+def test_there_are_fifty_of_them() -> None:
+    assert len(set(NASTY)) >= 50
+
+
+@pytest.mark.parametrize("nasty", NASTY, ids=lambda nasty: ascii(nasty)[:40])
 def test_no_value_breaks_the_line(nasty: str) -> None:
     for formatter in (logs.JsonFormatter(), logs.TextFormatter()):
         line = formatter.format(record(nasty, field=nasty))
