@@ -10,7 +10,11 @@ TOLERATION: Final = "toleration"
 NODE_AFFINITY: Final = "nodeAffinity"
 _ADDED: Final = (TOLERATION, NODE_AFFINITY)
 _NOTHING: Final = "nothing"
-_LINE: Final = re.compile(r"strategy=(\w+) generation=(\d{1,18}) added=([\w,]+)", re.ASCII)
+_LINE: Final = re.compile(
+    r'strategy=(\w+) generation=(\d{1,18}) added=([\w,]+)(?: nodes="([^"]*)")?', re.ASCII
+)
+_MOST: Final = 400
+"""Characters of the nodes in words; more are not noted."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +25,20 @@ class Judgement:
     generation: int
     """Of the NamespaceOffloading that said so."""
     added: frozenset[str] = frozenset()
+    nodes: str | None = None
+    """The node affinity that the pod had then, in the words of ``nodeselector.text``.
+
+    As long as it has that and tolerates virtual nodes nobody has undone what was done to it, and
+    the API server does not ask again (``pod.validate.liqo.io`` in the manifests).
+    """
 
     @classmethod
-    def by(cls, offloading: NamespaceOffloading, added: frozenset[str]) -> "Judgement":
+    def by(
+        cls, offloading: NamespaceOffloading, added: frozenset[str], nodes: str | None = None
+    ) -> "Judgement":
         """Return that ``offloading`` was what ``added`` came from."""
-        return cls(offloading.strategy, offloading.generation, added)
+        shown = nodes if nodes is not None and len(nodes) <= _MOST else None
+        return cls(offloading.strategy, offloading.generation, added, shown)
 
     @classmethod
     def parse(cls, text: str) -> "Judgement | None":
@@ -36,7 +49,7 @@ class Judgement:
         added = frozenset(found[3].split(",")) - {_NOTHING}
         if not added <= set(_ADDED):
             return None
-        return cls(PodOffloadingStrategy(found[1]), int(found[2]), added)
+        return cls(PodOffloadingStrategy(found[1]), int(found[2]), added, found[4])
 
     def is_of(self, offloading: NamespaceOffloading) -> bool:
         """Whether ``offloading``, as it is now, was what it came from."""
@@ -44,4 +57,5 @@ class Judgement:
 
     def __str__(self) -> str:
         added = ",".join(one for one in _ADDED if one in self.added) or _NOTHING
-        return f"strategy={self.strategy.value} generation={self.generation} added={added}"
+        line = f"strategy={self.strategy.value} generation={self.generation} added={added}"
+        return line if self.nodes is None else f'{line} nodes="{self.nodes}"'

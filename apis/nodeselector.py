@@ -4,6 +4,7 @@ Terms are alternatives; within a term everything holds; an empty term matches no
 Source: Kubernetes API reference, NodeSelector; behaviour.md 3.1 and 11.3.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -16,6 +17,9 @@ Term: TypeAlias = Object
 _PARTS: Final = ("matchExpressions", "matchFields")
 _NAME_FIELD: Final = "metadata.name"
 _INTEGER_END: Final = 2**63
+_IN_WORDS: Final = re.compile(
+    r"[\w./-]+ (?:(?:In|NotIn|Gt|Lt) [\w.-]+(?:,[\w.-]+)*|Exists|DoesNotExist)", re.ASCII
+)
 _VALUES: Final[dict[str, Callable[[int], bool]]] = {
     "In": lambda count: count > 0,
     "NotIn": lambda count: count > 0,
@@ -36,6 +40,16 @@ def conjunction(have: Iterable[Term], want: Iterable[Term]) -> list[Term]:
     if not outer or not inner:
         return _distinct(dict(term) for term in outer or inner)
     return _distinct(made for term in outer for made in _narrowed(term, inner))
+
+
+def text(terms: Iterable[Term]) -> str | None:
+    """Return ``terms`` in words, ``region In eu,us and disk Exists or gpu Exists``.
+
+    No two lists of terms have the same words, and an API server's CEL can write them too
+    (``pod.validate.liqo.io``). None for what has none: fields, and a term that is empty.
+    """
+    written = [_written(term) for term in terms]
+    return " or ".join(written) if all(written) else None
 
 
 def matches(terms: Iterable[Term], labels: Mapping[str, str], name: str) -> bool:
@@ -67,6 +81,18 @@ def check(terms: Iterable[Term]) -> None:
 def is_empty(term: Term) -> bool:
     """Whether ``term`` has no requirement, and so matches no node."""
     return not any(_part(term, part) for part in _PARTS)
+
+
+def _written(term: Term) -> str:
+    """Return a term in words; empty where it has none, or where another could have the same."""
+    said = [_requirement(one) for one in _part(term, "matchExpressions")]
+    is_plain = not term.get("matchFields") and all(map(_IN_WORDS.fullmatch, said))
+    return " and ".join(said) if is_plain else ""
+
+
+def _requirement(expression: Object) -> str:
+    values = ",".join(expression.get("values") or ())
+    return " ".join(filter(None, (expression["key"], expression["operator"], values)))
 
 
 def _part(term: Term, part: str) -> list[Object]:

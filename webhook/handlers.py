@@ -1,5 +1,6 @@
 """One handler a webhook: look up what the rule needs, and ask the rule. No rule is in here."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Protocol, TypeVar
@@ -71,7 +72,7 @@ def mutate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted
     reader = lookup.within(request.budget_s)
     offloading = _offloading(reader, request.namespace)
     if offloading is not None:
-        return pods.judge(request.object, offloading, runtime_class=runtime_class)
+        return _placed(reader, runtime_class, request, offloading)
     namespace = reader.get(keys.NAMESPACE, Key("", request.namespace))
     if namespace is None or labels(namespace).get(keys.SCHEDULING_ENABLED) != "true":
         return Admitted(verdict="unchanged: not offloaded")
@@ -96,7 +97,19 @@ def mutate_pod_early(lookup: Lookup, runtime_class: str, request: Request) -> Ad
         return Admitted(verdict="unchanged: cannot be judged")
     if offloading is None:
         return Admitted(verdict="unchanged: not offloaded")
-    return pods.judge(request.object, offloading, runtime_class=runtime_class)
+    return _placed(reader, runtime_class, request, offloading)
+
+
+def _placed(
+    reader: Lookup, runtime_class: str, request: Request, offloading: NamespaceOffloading
+) -> Admitted:
+    """Judge a new pod, and say so if it has nowhere to go, where that is known."""
+    pod = request.object
+    admitted = pods.judge(pod, offloading, runtime_class=runtime_class)
+    with contextlib.suppress(KubeError):
+        nodes = reader.all(keys.NODE).values()
+        return placements.warned(admitted, pod, offloading, nodes, runtime_class=runtime_class)
+    return admitted
 
 
 def validate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:

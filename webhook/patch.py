@@ -3,6 +3,7 @@
 Source: RFC 6902; RFC 6901 for the pointers. A diff of two objects costs eighteen times as much.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from apis.objects import Object
@@ -44,6 +45,25 @@ def append(obj: Object, path: Path, item: Any) -> list[Operation]:
     if find(obj, path) is None:
         return put(obj, path, [item])
     return [{"op": "add", "path": _pointer((*path, "-")), "value": item}]
+
+
+def applied(obj: Object, operations: Iterable[Operation]) -> Object:
+    """Return ``obj`` after ``operations`` of this module; what they leave alone is shared."""
+    for operation in operations:
+        names = [_name(part) for part in operation["path"].split("/")[1:]]
+        obj = _with(obj, names, operation["value"])
+    return obj
+
+
+def _with(found: Any, names: Sequence[str], value: Any) -> Any:
+    name, *below = names
+    if name == "-" and isinstance(found, list):
+        return [*found, value]
+    return {**found, name: _with(found[name], below, value) if below else value}
+
+
+def _name(part: str) -> str:
+    return part.replace("~1", "/").replace("~0", "~")
 
 
 def _pointer(path: Path) -> str:

@@ -11,12 +11,26 @@ from apis.offloading import PodOffloadingStrategy as Strategy
 ADDED = [frozenset(), frozenset({TOLERATION}), frozenset({TOLERATION, NODE_AFFINITY})]
 
 
-@pytest.mark.parametrize(("strategy", "added"), [*itertools.product(Strategy, ADDED)])
-def test_what_is_written_is_read(strategy: Strategy, added: frozenset[str]) -> None:
-    said = Judgement(strategy, 12, added)
+NODES = [None, "", "liqo.io/type In virtual-node", "a In 1,2 and b Exists or c Gt 4"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "added", "nodes"), [*itertools.product(Strategy, ADDED, NODES)]
+)
+def test_what_is_written_is_read(
+    strategy: Strategy, added: frozenset[str], nodes: str | None
+) -> None:
+    said = Judgement(strategy, 12, added, nodes)
 
     assert Judgement.parse(str(said)) == said
-    assert len(str(said)) < 80
+    assert len(str(said)) < 120
+
+
+def test_many_nodes_are_not_noted() -> None:
+    offloading = NamespaceOffloading(Strategy.REMOTE, generation=2)
+
+    assert Judgement.by(offloading, frozenset(), "x" * 400).nodes
+    assert Judgement.by(offloading, frozenset(), "x" * 401).nodes is None
 
 
 @pytest.mark.parametrize(
@@ -29,6 +43,8 @@ def test_what_is_written_is_read(strategy: Strategy, added: frozenset[str]) -> N
         "strategy=Remote generation=1 added=everything",
         "strategy=Remote generation=1 added=nothing more",
         "strategy=Remote generation=1 added=nothing\n",
+        'strategy=Remote generation=1 added=nothing nodes="a"b"',
+        'strategy=Remote generation=1 added=nothing nodes="a" nodes="b"',
         f"strategy=Remote generation={'9' * 5000} added=nothing",
     ],
 )

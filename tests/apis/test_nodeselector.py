@@ -170,3 +170,41 @@ def test_a_malformed_term_is_named(part: str, requirement: Term, problem: str) -
 def test_no_term_matches_nothing() -> None:
     assert not nodeselector.matches([], {}, "n1")
     assert not nodeselector.matches([EMPTY, {"matchExpressions": None}], {}, "n1")
+
+
+EXPRESSIONS = st.builds(
+    lambda key, operator, values: {"key": key, "operator": operator, "values": values},
+    st.sampled_from(["a", "b", "a In", "or", "x.io/y"]),
+    st.sampled_from(["In", "NotIn", "Exists"]),
+    st.lists(st.sampled_from(["1", "", "2", "1,2", "1 and b Exists", "-3"]), max_size=2),
+)
+PLAIN_TERMS = st.lists(
+    st.builds(lambda items: {"matchExpressions": items}, st.lists(EXPRESSIONS, max_size=2))
+    | st.sampled_from([EMPTY, PINNED]),
+    max_size=2,
+)
+
+
+@given(PLAIN_TERMS, PLAIN_TERMS)
+def test_no_two_lists_of_terms_have_the_same_words(one: list[Term], two: list[Term]) -> None:
+    words = nodeselector.text(one)
+
+    if words is not None and words == nodeselector.text(two):
+        assert [term["matchExpressions"] for term in one] == [
+            term["matchExpressions"] for term in two
+        ]
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ([], ""),
+        ([S1], "region In eu"),
+        ([both(S1, B), NOT_VN], "region In eu and b Exists or t NotIn vn"),
+        ([EMPTY], None),
+        ([PINNED], None),
+        ([A, {**S1, **PINNED}], None),
+    ],
+)
+def test_terms_in_words(terms: list[Term], words: str | None) -> None:
+    assert nodeselector.text(terms) == words

@@ -245,7 +245,8 @@ async def test_a_dry_run_shows_what_the_pod_would_get_and_changes_nothing(
 
     made = json.loads(shown)
     assert tolerates(made)
-    note = "strategy=Remote generation=1 added=toleration,nodeAffinity"
+    words = 'nodes="liqo.io/type In virtual-node"'
+    note = f"strategy=Remote generation=1 added=toleration,nodeAffinity {words}"
     assert made["metadata"]["annotations"][keys.PLACEMENT] == note
     assert await cluster.get_live(keys.POD, Key(space, "web")) is None
 

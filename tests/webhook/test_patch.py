@@ -46,6 +46,23 @@ def test_put_is_assignment(obj: Object, path: tuple[str, ...], value: Any) -> No
     assert patch.put(assigned(obj, path, value), path, value) == []
 
 
+@given(ROOTS, PATHS, st.integers(), st.integers())
+def test_what_is_applied_is_what_others_apply(
+    obj: Object, path: tuple[str, ...], value: int, item: int
+) -> None:
+    if not is_plain(obj, path):
+        return
+    before = copy.deepcopy(obj)
+    changes = patch.put(obj, path, [value])
+
+    made = patch.applied(obj, changes)
+    more = patch.append(made, path, item)
+
+    assert made == jsonpatch.apply_patch(obj, changes)
+    assert patch.applied(made, more) == jsonpatch.apply_patch(made, more)
+    assert obj == before
+
+
 def test_append_makes_the_list_and_what_is_above_it() -> None:
     made = jsonpatch.apply_patch({"spec": {}}, patch.append({"spec": {}}, ("spec", "list"), 1))
 

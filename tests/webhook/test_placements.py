@@ -145,7 +145,7 @@ def test_a_pod_with_nowhere_to_go_is_admitted_and_told_so(
 ) -> None:
     here = known(*nodes, podOffloadingStrategy="Remote")
 
-    found = response(here, "/validate/pod", mutated(here, wanted(**spec)))
+    found = response(here, "/mutate/pod", wanted(**spec))
 
     assert found["allowed"] is True
     warnings = found.get("warnings") or [""]
@@ -157,4 +157,4 @@ def test_a_pod_with_nowhere_to_go_is_admitted_and_told_so(
 def test_where_nodes_of_this_cluster_count_too_nothing_is_said() -> None:
     here = known(podOffloadingStrategy="LocalAndRemote")
 
-    assert "warnings" not in response(here, "/validate/pod", mutated(here, wanted()))
+    assert "warnings" not in response(here, "/mutate/pod", wanted())

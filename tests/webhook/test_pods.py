@@ -274,12 +274,35 @@ def note(made: Object) -> str | None:
     return annotations.get(NOTE)
 
 
+ON_VN = 'nodes="liqo.io/type In virtual-node"'
+EU_OR_HERE = (
+    'nodes="disk In ssd and region In eu or disk In ssd and liqo.io/type NotIn virtual-node"'
+)
+
+
 @pytest.mark.parametrize(
     ("strategy", "selector", "sent", "told"),
     [
-        (REMOTE, (), pod(), "strategy=Remote generation=3 added=toleration,nodeAffinity"),
-        (BOTH, (), pod(), "strategy=LocalAndRemote generation=3 added=toleration"),
-        (REMOTE, (), pod(tolerations=[OURS]), "strategy=Remote generation=3 added=nodeAffinity"),
+        (REMOTE, (), pod(), f"strategy=Remote generation=3 added=toleration,nodeAffinity {ON_VN}"),
+        (BOTH, (), pod(), 'strategy=LocalAndRemote generation=3 added=toleration nodes=""'),
+        (
+            BOTH,
+            (S1,),
+            pod(A),
+            f"strategy=LocalAndRemote generation=3 added=toleration,nodeAffinity {EU_OR_HERE}",
+        ),
+        (
+            REMOTE,
+            (),
+            pod(tolerations=[OURS]),
+            f"strategy=Remote generation=3 added=nodeAffinity {ON_VN}",
+        ),
+        (
+            REMOTE,
+            (),
+            pod(EMPTY),
+            "strategy=Remote generation=3 added=toleration",
+        ),
         (REMOTE, (), pod(VN, tolerations=[OURS]), None),
         (LOCAL, (), pod(), None),
         (
@@ -320,7 +343,7 @@ def test_a_note_that_came_with_the_pod_does_not_stay_untrue(claimed: str) -> Non
     sent = pod(VN, tolerations=[OURS])
     sent["metadata"]["annotations"] = {NOTE: claimed}
 
-    expected = "strategy=Remote generation=3 added=nothing" if claimed else ""
+    expected = f"strategy=Remote generation=3 added=nothing {ON_VN}" if claimed else ""
     assert note(judged(sent, REMOTE)) == expected
 
 

@@ -4,12 +4,14 @@ Source: behaviour.md 3.1; admission.md 23; security.md D5.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from apis import nodeselector, objects, placement
 from apis.objects import Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
+from webhook import patch
 from webhook.admission import Admitted, DeniedError
 from webhook.rules import pods, shape
 
@@ -25,17 +27,29 @@ def check(
         DeniedError: another webhook took some of it away, or it names a node it may not go to.
     """
     pods.check_shape(pod)
-    virtual = list(nodes)
     if name := pod["spec"].get("nodeName"):
-        node = next((one for one in virtual if objects.key_of(one).name == name), None)
+        node = next((one for one in nodes if objects.key_of(one).name == name), None)
         return check_node(pod, offloading, node, runtime_class=runtime_class)
     if changes := pods.offload(pod, offloading, runtime_class=runtime_class):
         field = changes[0]["path"].lstrip("/").removesuffix("/-").replace("/", ".")
         message = f"{field}: another webhook undid what the NamespaceOffloading asks for"
         raise DeniedError(f"{message}: let it leave that alone")
+    return Admitted(verdict="allowed: as it was judged")
+
+
+def warned(
+    admitted: Admitted,
+    pod: Object,
+    offloading: NamespaceOffloading,
+    nodes: Iterable[Object],
+    *,
+    runtime_class: str,
+) -> Admitted:
+    """Return ``admitted``, of a new ``pod``, with a warning if it has nowhere to go now."""
     if pods.placed_otherwise(pod):
-        return Admitted(verdict="allowed: placed otherwise")
-    return Admitted(warnings=_nowhere(pod, offloading, virtual, runtime_class))
+        return admitted
+    after = patch.applied(pod, admitted.patch)
+    return replace(admitted, warnings=_nowhere(after, offloading, list(nodes), runtime_class))
 
 
 def check_update(

@@ -90,10 +90,17 @@ def _note(
 ) -> list[Operation]:
     """Return what tells the reader of ``pod`` of all that was added to it, now or before."""
     have = str(annotations(pod).get(keys.PLACEMENT) or "")
-    before, new = Judgement.parse(have), Judgement.by(offloading, _added(changes))
+    before, added = Judgement.parse(have), _added(changes)
     if before is not None and before.is_of(offloading):
-        new = Judgement.by(offloading, before.added | new.added)
-    return patch.put(pod, _NOTE, str(new)) if have or new.added else []
+        added |= before.added
+    new = Judgement.by(offloading, added, _nodes_of(patch.applied(pod, changes)))
+    return patch.put(pod, _NOTE, str(new)) if have or added else []
+
+
+def _nodes_of(pod: Object) -> str | None:
+    """Return the nodes of a pod that virtual nodes let in, in words; None where there are none."""
+    required = patch.find(pod, _REQUIRED) or []
+    return nodeselector.text(required) if is_let_in(pod) else None
 
 
 def _added(changes: list[Operation]) -> frozenset[str]:
