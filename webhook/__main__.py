@@ -17,7 +17,7 @@ from apis.objects import Kind, Object
 from kube import client, logs
 from kube.client import ClusterClient
 from kube.cluster import Selection
-from webhook import app, serving
+from webhook import app, serving, worker
 from webhook.reader import CachedReader
 from webhook.scrapers import Scrapers
 
@@ -132,7 +132,7 @@ def _settings(argv: Sequence[str] | None) -> Settings:
     parser.add_argument(
         "--drain-seconds",
         type=float,
-        default=serving.DRAIN_S,
+        default=worker.DRAIN_S,
         help="serve on for so long after SIGTERM, not ready any more (%(default)s)",
     )
     parser.add_argument(
@@ -152,7 +152,7 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         serving=serving.Settings(
             bind=serving.address(given.host, given.port),
             tls=given.tls_dir,
-            drain=serving.Drain(given.drain_seconds),
+            drain=worker.Drain(given.drain_seconds),
             client_ca=given.client_ca,
         ),
         client_names=frozenset(given.client_name),

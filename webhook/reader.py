@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
 from typing import Any, Final, TypeAlias, TypeVar
 
 from apis.objects import Key, Kind, Object
@@ -26,9 +27,19 @@ STALE_S: Final = 180.0
 """Watches tell something each minute: after three silent ones a hit is asked of the server too."""
 
 T = TypeVar("T")
+
+waits: ContextVar[bool] = ContextVar("waits", default=True)
+"""Whether whoever looks something up may wait for an API server."""
 logger = logging.getLogger(__name__)
 
 Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[Cluster]]
+
+
+class WouldWait(BaseException):
+    """No cache has it, and whoever asks may not wait: ask again from where one may.
+
+    No failure of anything, so nobody handles it as one.
+    """
 
 
 class CachedReader:
@@ -113,6 +124,8 @@ class CachedReader:
         return found
 
     def _ask(self, ask: Callable[[Cluster], Coroutine[Any, Any, T]], until: float) -> T:
+        if not waits.get():
+            raise WouldWait
         asked: Future[T] | None = None
         try:
             loop, cluster = self._live.result(_left(until))

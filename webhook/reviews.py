@@ -26,6 +26,10 @@ MAX_BODY: Final = 7 * 2**20
 """Two objects of 3 MB and 1 MB around them, as in controller-runtime."""
 DEFAULT_TIMEOUT_S: Final = 10.0
 MAX_TIMEOUT_S: Final = 30.0
+ARRIVED: Final = "pyliqo.arrived"
+"""In the environment of a request: when it came, on the monotonic clock."""
+CERTIFICATE: Final = "pyliqo.certificate"
+"""There, too: what ``ssl.SSLSocket.getpeercert`` says of the client, None without TLS."""
 SHARE: Final = 0.8
 """Of the API server's patience: what is left pays for the way there and back."""
 
@@ -83,10 +87,9 @@ class Reviews:
         if left_s <= 0:
             counts.shed("queue")
             return _said(503, "the webhook has too much to do: try again")
-        try:
-            return _judged(judge, counts, body, left_s)
-        finally:
-            counts.took(time.monotonic() - began)
+        answer = _judged(judge, counts, body, left_s)
+        counts.took(time.monotonic() - began)
+        return answer
 
 
 def budget_s(timeout: str | None) -> float:
@@ -144,14 +147,12 @@ def _read(environ: WSGIEnvironment) -> bytes | None:
 
 def _arrived(environ: WSGIEnvironment) -> float:
     """Return when the request came, which may be long before a thread had time for it."""
-    return float(getattr(environ.get("gunicorn.socket"), "arrived", 0) or time.monotonic())
+    return float(environ.get(ARRIVED) or time.monotonic())
 
 
 def _certificate(environ: WSGIEnvironment) -> Mapping[str, Any]:
     """Return the client's certificate, verified in the handshake; {} without one."""
-    socket = environ.get("gunicorn.socket")
-    found: Mapping[str, Any] | None = getattr(socket, "getpeercert", dict)()
-    return found or {}
+    return environ.get(CERTIFICATE) or {}
 
 
 @functools.lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ import pytest
 
 from apis import keys
 from tests.manifests import documents
-from webhook import app, serving
+from webhook import app, worker
 
 PROCESSES: Final = {
     "liqo-webhook": ("webhook", ["--tls-dir=/etc/liqo/tls", "--port=9443"], 2),
@@ -86,8 +86,8 @@ def test_the_webhook_stays_up() -> None:
     assert spec["priorityClassName"] == "system-cluster-critical"
     assert "podAntiAffinity" in spec["affinity"]
     assert container["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"  # a certificate is loaded
-    assert serving.DRAIN_S == 10
-    assert spec["terminationGracePeriodSeconds"] > serving.DRAIN_S + serving.BEGUN_S
+    assert worker.DRAIN_S == 10
+    assert spec["terminationGracePeriodSeconds"] > worker.DRAIN_S + worker.BEGUN_S
     assert spec["volumes"][0]["secret"]["secretName"] == keys.WEBHOOK_CERTS_SECRET
     assert service["spec"]["ports"][0]["port"] == keys.WEBHOOK_PORT
 

@@ -245,23 +245,18 @@ def test_verdicts_are_counted_with_the_class_of_their_reason() -> None:
     assert after == [before[0] + 1, before[1] + 1, before[2] + 2]
 
 
-class Socket:
-    """A connection on which a review came some time ago, from somebody with a certificate."""
-
-    def __init__(self, waited_s: float = 0, *, name: str = "") -> None:
-        self.arrived = time.monotonic() - waited_s
-        self._name = name
-
-    def getpeercert(self) -> dict[str, Any]:
-        return {"subject": ((("commonName", self._name),),)} if self._name else {}
+def came(waited_s: float = 0, *, name: str = "") -> Object:
+    """Return how a review came: some time ago, from somebody with a certificate."""
+    certificate = {"subject": ((("commonName", name),),)} if name else None
+    return {reviews.ARRIVED: time.monotonic() - waited_s, reviews.CERTIFICATE: certificate}
 
 
-def post_over(served: Any, socket: Socket, path: str = "/mutate/pod?timeout=3s") -> Any:
+def post_over(served: Any, how: Object, path: str = "/mutate/pod?timeout=3s") -> Any:
     return served.test_client().post(
         path,
         data=body(POD),
         content_type="application/json",
-        environ_overrides={"gunicorn.socket": socket},
+        environ_overrides=how,
     )
 
 
@@ -270,7 +265,7 @@ def test_a_review_that_waited_too_long_for_a_thread_is_shed() -> None:
     served = app.create_app(known, runtime_class="liqo")
     before = counted("webhook_reviews_shed_total", "/mutate/pod", "queue")
 
-    found = post_over(served, Socket(waited_s=2.4))
+    found = post_over(served, came(waited_s=2.4))
 
     assert found.status_code == 503
     assert "try again" in found.get_json()["message"]
@@ -287,7 +282,7 @@ def test_the_wait_for_a_thread_counts_as_time_for_the_answer() -> None:
             given.append(seconds)
             return known
 
-    assert post_over(app.create_app(Noting(), runtime_class="liqo"), Socket(2)).status_code == 200
+    assert post_over(app.create_app(Noting(), runtime_class="liqo"), came(2)).status_code == 200
     assert 0 < given[0] <= 0.4
 
 
@@ -315,7 +310,7 @@ def test_with_client_authentication_others_get_401(
     doors = app.Doors(is_caller=functools.partial(serving.is_one_of, names))
     served = app.create_app(OFFLOADED, runtime_class="liqo", doors=doors)
 
-    assert post_over(served, Socket(name=name)).status_code == status
+    assert post_over(served, came(name=name)).status_code == status
     assert served.test_client().get("/readyz").status_code == 200
     assert served.test_client().get("/healthz").status_code == 200
     assert served.test_client().post("/mutate/pod", data=b"").status_code == 401

@@ -1,0 +1,247 @@
+"""gunicorn's worker: one loop that reads and answers, and threads for what has to wait.
+
+aiohttp reads the requests and writes the answers; in between the WSGI app is called in the loop.
+Where that would have to wait for an API server it is called again, in a thread. So a client that
+is slow, or silent, holds no thread, and a review that needs only caches changes none.
+Source: stack.md 6.4; security.md D9; faults.md F36.
+"""
+
+import asyncio
+import functools
+import io
+import os
+import ssl
+import sys
+import time
+import urllib.parse
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import Any, Final, Self
+from wsgiref.types import WSGIEnvironment
+
+from aiohttp import web
+from gunicorn import sock
+from gunicorn.workers import base
+
+from webhook.reader import WouldWait, waits
+from webhook.reviews import ARRIVED, CERTIFICATE, MAX_BODY
+
+SLOW_S: Final = 3.0
+"""What a client may take for its handshake, and for the body of a request."""
+DRAIN_S: Final = 10.0
+"""What a process that is to end serves on, not ready any more: all API servers know it by then."""
+LINGER_S: Final = 2.0
+"""What connections have after that, for a request that is on its way already."""
+BEGUN_S: Final = 15.0
+"""What was begun then has, at most; with the drain less than the pod is given."""
+HELD: Final = 48 * 2**20
+"""Bytes of bodies that are being read; who brings more is told to try again."""
+LARGE: Final = 256 * 2**10
+"""Bytes of a body that takes so long to judge that other clients should not wait for it."""
+_TICK_S: Final = 0.5
+_NAME: Final = "liqo-webhook"
+
+
+class Drain:
+    """How long the process serves on after it was told to end."""
+
+    def __init__(self, seconds: float = DRAIN_S) -> None:
+        self.seconds = seconds
+        self._ends: float | None = None
+
+    def begin(self) -> None:
+        """Say that the process was told to end."""
+        if self._ends is None:
+            self._ends = time.monotonic() + self.seconds
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was told to end."""
+        return self._ends is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it may end now."""
+        return self._ends is not None and time.monotonic() >= self._ends
+
+
+class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
+    """Serves the app that gunicorn has loaded.
+
+    Told to end it serves on for a while, and each answer closes its connection: an idle one could
+    be closed while a request is on its way, which API servers do not repeat.
+    """
+
+    drain = Drain()
+
+    def handle_exit(self, _sig: int, _frame: FrameType | None) -> None:
+        """Begin to drain; the next tick of the loop sees it."""
+        self.drain.begin()
+
+    def run(self) -> None:
+        """Serve until told to end, or until gunicorn itself is gone."""
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._held = 0
+        self._threads = ThreadPoolExecutor(self.cfg.threads)
+        clients = web.Server(
+            self._answer,
+            request_factory=_request,
+            keepalive_timeout=self.cfg.keepalive,
+            lingering_time=LINGER_S,
+            auto_decompress=False,
+            access_log=None,
+        )
+        context = PresentContext(functools.partial(sock.ssl_context, self.cfg))
+        accept = functools.partial(self._accept, clients)
+        listening = functools.partial(
+            asyncio.get_running_loop().create_server,
+            accept,
+            ssl=context,
+            ssl_handshake_timeout=SLOW_S,
+        )
+        listeners = [await listening(sock=one.sock) for one in self.sockets]
+        while self.ppid == os.getppid() and not self.drain.is_over:
+            self.notify()
+            await asyncio.sleep(_TICK_S)
+        for listener in listeners:
+            listener.close()
+        if clients.connections:
+            await asyncio.sleep(LINGER_S)
+        await clients.shutdown(BEGUN_S)
+
+    def _accept(self, clients: web.Server) -> asyncio.BaseProtocol:
+        is_full = len(clients.connections) >= self.cfg.worker_connections
+        return Refusal() if is_full else clients()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        arrived = time.monotonic()
+        try:
+            body = await self._body(request)
+        except TimeoutError:
+            return _closed(web.Response(status=408))
+        if body is None:
+            return _closed(web.Response(status=503, headers={"Retry-After": "1"}))
+        environ = _environ(request, body, arrived)
+        response = await self._called(environ, is_large=len(body) > LARGE)
+        return _closed(response) if self.drain.has_begun else response
+
+    async def _body(self, request: web.BaseRequest) -> bytes | None:
+        """Return the body, cut off where it is too large; None if others bring too much already.
+
+        Raises:
+            TimeoutError: it does not come.
+        """
+        if request.content.is_eof():  # most are there already
+            return await request.read()
+        length = request.content_length
+        if length is not None and length > MAX_BODY:
+            return b""
+        expected = MAX_BODY if length is None else length
+        if self._held + expected > HELD:
+            return None
+        self._held += expected
+        try:
+            async with asyncio.timeout(SLOW_S):
+                return await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return bytes(MAX_BODY + 1)
+        finally:
+            self._held -= expected
+
+    async def _called(self, environ: WSGIEnvironment, *, is_large: bool) -> web.Response:
+        if not is_large:
+            token = waits.set(False)
+            try:
+                return _call(self.wsgi, environ)
+            except WouldWait:
+                environ["wsgi.input"].seek(0)
+            finally:
+                waits.reset(token)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, _call, self.wsgi, environ)
+
+
+class PresentContext(ssl.SSLContext):
+    """For each new connection the TLS context that is the right one then."""
+
+    def __new__(cls, _current: Callable[[], ssl.SSLContext]) -> Self:
+        """Return one for servers."""
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+
+    def __init__(self, current: Callable[[], ssl.SSLContext]) -> None:
+        self._current = current
+
+    def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
+        """Begin TLS, as asyncio asks for it."""
+        return self._current().wrap_bio(*args, **kwargs)
+
+
+class Refusal(asyncio.Protocol):
+    """Closes a connection that is one too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Close it."""
+        transport.close()
+
+
+def _request(  # as aiohttp calls it
+    message: Any, payload: Any, protocol: Any, writer: Any, task: Any
+) -> web.BaseRequest:
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY)
+
+
+def _closed(response: web.Response) -> web.Response:
+    response.force_close()
+    return response
+
+
+def _environ(request: web.BaseRequest, body: bytes, arrived: float) -> WSGIEnvironment:
+    """Return what PEP 3333 tells an app of ``request``, and two things more."""
+    path, _, query = request.raw_path.partition("?")
+    transport = request.transport
+    headers = {
+        f"HTTP_{name.upper().replace('-', '_')}": value for name, value in request.headers.items()
+    }
+    return headers | {
+        "REQUEST_METHOD": request.method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": urllib.parse.unquote(path, "latin-1") if "%" in path else path,
+        "QUERY_STRING": query,
+        "CONTENT_TYPE": request.headers.get("Content-Type", ""),
+        "CONTENT_LENGTH": str(max(len(body), request.content_length or 0)),
+        "SERVER_NAME": _NAME,
+        "SERVER_PORT": "443",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "https",
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+        ARRIVED: arrived,
+        CERTIFICATE: transport.get_extra_info("peercert") if transport else None,
+    }
+
+
+def _call(app: Callable[..., Iterable[bytes]], environ: WSGIEnvironment) -> web.Response:
+    """Return what the WSGI ``app`` answers."""
+    told: list[Any] = []
+
+    def start_response(status: str, headers: list[tuple[str, str]], *_: Any) -> None:
+        told[:] = [int(status[:3]), headers]
+
+    parts = app(environ, start_response)
+    try:
+        body = b"".join(parts)
+    finally:
+        close = getattr(parts, "close", None)
+        if close is not None:
+            close()
+    status, headers = told
+    kept = {name: value for name, value in headers if name != "Content-Length"}
+    return web.Response(status=status, headers={"Server": _NAME, **kept}, body=body)
