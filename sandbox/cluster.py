@@ -79,9 +79,7 @@ def admin(site: Site) -> api.Api:
 def remove(site: Site) -> None:
     """Remove all there is of the cluster, however little: processes first, files last."""
     elsewhere = leftovers(site)
-    for component in reversed(components.of(site).values()):
-        processes.kill(component.pid_file)
-    cgroups.remove(site.cgroup)
+    lose_power(site)
     for mount in _mounts_below(site.run, site.disk):
         command = ["umount", "--lazy", mount]
         subprocess.run(command, check=False, capture_output=True)
@@ -91,6 +89,13 @@ def remove(site: Site) -> None:
     registry.remove_folders(site.slot)
     shutil.rmtree(site.files.state, ignore_errors=True)
     site.files.kubeconfig.unlink(missing_ok=True)
+
+
+def lose_power(site: Site) -> None:
+    """End every process of the cluster at once, those in its pods too; ``start`` brings it back."""
+    for component in components.of(site).values():
+        processes.kill(component.pid_file)
+    cgroups.remove(site.cgroup)
 
 
 def leftovers(site: Site) -> list[Path]:

@@ -1,0 +1,123 @@
+"""The webhook is rolled, taken away and started from nothing on whole clusters.
+
+Source: faults.md F30, F36; admission.md 34; issue "Admission", staying up.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from apis import keys
+from apis.objects import Key
+from kube.errors import KubeError
+from sandbox import cluster, install
+from sandbox.clusters import Sandbox
+from sandbox.kubectl import Kubectl
+from tests.journeys import world
+from tests.webhook.replicas import Load
+
+pytestmark = pytest.mark.journey
+
+WEBHOOK: Final = ("-n", keys.LIQO_NAMESPACE, "deployment/liqo-webhook")
+PER_S: Final = 10
+
+
+@pytest.fixture
+def rome(kubeconfigs: Mapping[str, Path]) -> Kubectl:
+    return Kubectl(kubeconfigs["rome"])
+
+
+@pytest.fixture
+async def offloaded(both: world.Pair, namespace: str) -> str:
+    await both.offload(namespace)
+    return namespace
+
+
+async def test_a_rollout_restart_under_load_fails_no_admission(
+    rome: Kubectl, offloaded: str, kubeconfigs: Mapping[str, Path]
+) -> None:
+    load = Load(kubeconfigs["rome"], offloaded, per_s=PER_S)
+    async with load.running():
+        await load.steady()
+        await asyncio.to_thread(rome.run, "rollout", "restart", *WEBHOOK)
+        await asyncio.to_thread(install.wait, kubeconfigs["rome"])
+        await load.more(30)  # the last of the old replicas drains meanwhile
+
+    assert load.failures == []
+    assert load.admitted >= 60
+
+
+@pytest.fixture
+async def taken_away(both: world.Pair, rome: Kubectl, offloaded: str) -> AsyncIterator[None]:
+    """Scale the webhook to none, for one test."""
+    pods = "app.kubernetes.io/name=liqo-webhook"
+    await asyncio.to_thread(rome.run, "scale", *WEBHOOK, "--replicas=0")
+    gone = ("-n", keys.LIQO_NAMESPACE, "wait", "--for=delete", "pod", "-l", pods, "--timeout=60s")
+    await asyncio.to_thread(rome.run, *gone)
+    yield
+    await asyncio.to_thread(rome.run, "scale", *WEBHOOK, "--replicas=2")
+
+
+async def test_without_any_replica_only_offloaded_namespaces_wait_and_then_they_go_on(
+    both: world.Pair,
+    rome: Kubectl,
+    offloaded: str,
+    taken_away: None,
+    kubeconfigs: Mapping[str, Path],
+) -> None:
+    with pytest.raises(KubeError, match=r"pod\.mutate\.liqo\.io"):
+        await both.rome.create(keys.POD, world.pod(offloaded, "refused", both.image))
+    elsewhere = Key("default", f"{offloaded}-elsewhere")
+    await both.rome.create(keys.POD, world.pod(*elsewhere, both.image))
+    await world.until_one(both.rome, keys.POD, elsewhere, lambda pod: world.phase(pod) == "Running")
+    await world.remove(both.rome, keys.POD, elsewhere)
+    await both.rome.create(keys.DEPLOYMENT, world.deployment(offloaded, "web", both.image, 1))
+
+    await asyncio.to_thread(rome.run, "scale", *WEBHOOK, "--replicas=2")
+
+    await world.until(both.rome, keys.POD, offloaded, lambda seen: runs_on(both.node, seen))
+
+
+async def test_both_clusters_come_back_from_nothing_by_themselves(
+    both: world.Pair, offloaded: str, kubeconfigs: Mapping[str, Path]
+) -> None:
+    """No manifest is applied again and nobody is told anything: machines are switched on."""
+    await both.rome.create(keys.DEPLOYMENT, world.deployment(offloaded, "web", both.image, 2))
+    before = await world.until(
+        both.rome, keys.POD, offloaded, lambda seen: len(seen) == 2 and runs_on(both.node, seen)
+    )
+    sandbox = Sandbox()
+
+    for site in sandbox.sites():
+        cluster.lose_power(site)
+    await asyncio.to_thread(sandbox.up)
+    for kubeconfig in kubeconfigs.values():
+        await asyncio.to_thread(install.wait, kubeconfig)
+
+    await both.rome.create(keys.POD, world.pod(offloaded, "later", both.image))
+    after = await world.until(
+        both.rome,
+        keys.POD,
+        offloaded,
+        lambda seen: len(seen) == 3 and runs_on(both.node, seen),
+        patience_s=300,
+    )
+    assert uids(before) <= uids(after)
+    there = await world.until(
+        both.milan, keys.POD, both.twin(offloaded), lambda seen: len(seen) == 3
+    )
+    assert all(world.phase(pod) == "Running" for pod in there.values())
+
+
+def runs_on(node: str, seen: world.World) -> bool:
+    pods = list(seen.values())
+    return bool(pods) and all(
+        world.phase(pod) == "Running" and pod["spec"].get("nodeName") == node for pod in pods
+    )
+
+
+def uids(seen: world.World) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in seen.values()}
