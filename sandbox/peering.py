@@ -1,8 +1,8 @@
 """Peering by hand: what two administrators exchange so that one cluster may offload to the other.
 
-The provider makes a namespace for the consumer, signs two certificates and binds rights to them;
-the consumer stores both as kubeconfig Secrets. ``docs/peering-by-hand.md`` says the same in
-commands. Source: behaviour.md 2.5 (names), 8.1 (rights).
+The provider makes a namespace for the consumer, signs two certificates, binds rights to them and
+grants a Quota; the consumer stores both as kubeconfig Secrets. ``docs/peering-by-hand.md`` says the
+same in commands. Source: behaviour.md 2.5 (names), 8.1 (rights).
 """
 
 import base64
@@ -14,9 +14,12 @@ from typing import Any
 import yaml
 
 from apis import keys, naming
+from apis.objects import Key, named
 from certs import pki
 from sandbox.kubectl import Kubectl
 
+GRANTED = {"cpu": "1000", "memory": "4Ti", "ephemeral-storage": "4Ti", "pods": "100000"}
+"""More than these clusters have: what binds is the scheduler, and what a test lowers."""
 KUBELET_SECRET = "kubeconfig-{provider}"  # noqa: S105  # a name, not a secret
 
 
@@ -27,9 +30,10 @@ def peer(consumer: str, provider: str, *, kubeconfigs: Mapping[str, Path]) -> st
     """
     theirs, ours = Kubectl(kubeconfigs[provider]), Kubectl(kubeconfigs[consumer])
     remote_namespace = naming.tenant_namespace(consumer)
-    theirs.apply([_tenant_namespace(consumer), _binding(consumer, remote_namespace)])
+    quota = quota_key(consumer)
+    theirs.apply([_tenant_namespace(consumer), _binding(consumer, remote_namespace), _quota(quota)])
     server = _cluster_entry(kubeconfigs[provider])
-    user = naming.quota_name("by-hand", consumer)
+    user = quota.name
     controlplane = _kubeconfig(theirs, server, consumer, "liqo.io", remote_namespace)
     kubelet = _kubeconfig(theirs, server, user, consumer, remote_namespace)
     secret = KUBELET_SECRET.format(provider=provider)
@@ -42,6 +46,15 @@ def peer(consumer: str, provider: str, *, kubeconfigs: Mapping[str, Path]) -> st
         ]
     )
     return secret
+
+
+def quota_key(consumer: str) -> Key:
+    """Return the Quota of ``consumer`` on its provider; its name is the virtual kubelets' user."""
+    return Key(naming.tenant_namespace(consumer), naming.quota_name("by-hand", consumer))
+
+
+def _quota(key: Key) -> dict[str, Any]:
+    return named(keys.QUOTA, key, spec={"user": key.name, "resources": GRANTED})
 
 
 def _tenant_namespace(remote: str) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from apis import keys
 from tests.manifests import documents
 from webhook import app, worker
 
+ENFORCED: Final = "--enable-resource-enforcement"
 PROCESSES: Final = {
-    "liqo-webhook": ("webhook", ["--tls-dir=/etc/liqo/tls", "--port=9443"], 2),
-    "liqo-controller-manager": ("controllers", ["--health-port=8081"], 1),
+    "liqo-webhook": ("webhook", ["--tls-dir=/etc/liqo/tls", "--port=9443", ENFORCED], 2),
+    "liqo-controller-manager": ("controllers", ["--health-port=8081", ENFORCED], 1),
     "liqo-certs": ("certs", ["--health-port=8081"], 1),
 }
 

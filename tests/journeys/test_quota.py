@@ -1,0 +1,83 @@
+"""A pod that exceeds what the provider grants waits, says why at home, and starts when it fits."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from apis import conditions, keys, resources
+from apis.objects import Key, Object
+from apis.quantity import Quantity
+from sandbox import peering
+from tests.journeys import world
+
+pytestmark = pytest.mark.journey
+
+QUOTA = peering.quota_key("rome")
+ROOM = {"memory": "1536Mi"}
+"""Beyond what others have left there: one pod of a gibibyte, and not two."""
+
+
+@pytest.fixture
+async def lowered(both: world.Pair) -> AsyncIterator[None]:
+    """Grant rome no more memory than what is booked now, and ``ROOM``."""
+    quota = await both.milan.get_live(keys.QUOTA, QUOTA)
+    assert quota
+    taken = resources.parse(quota.get("status", {}).get("booked")).get("memory", Quantity())
+    memory = str(taken + resources.parse(ROOM)["memory"])
+    await both.milan.patch(keys.QUOTA, QUOTA, {"spec": {"resources": {"memory": memory}}})
+    yield
+    await both.milan.patch(keys.QUOTA, QUOTA, {"spec": {"resources": peering.GRANTED}})
+
+
+def large(namespace: str, name: str, image: str) -> Object:
+    made = world.pod(namespace, name, image)
+    requests = {"cpu": "5m", "memory": "1Gi"}
+    made["spec"]["containers"][0]["resources"] = {"requests": requests}
+    return made
+
+
+def refusal(pod: Object) -> str:
+    found = conditions.find(pod.get("status", {}).get("conditions"), keys.OFFLOADED_CONDITION)
+    return str((found or {}).get("message", ""))
+
+
+async def test_it_says_why_and_starts_as_soon_as_another_goes(
+    both: world.Pair, namespace: str, kubeconfigs: Mapping[str, Path], lowered: None
+) -> None:
+    await both.offload(namespace)
+    first, second = Key(namespace, "first"), Key(namespace, "second")
+    await both.rome.create(keys.POD, large(namespace, "first", both.image))
+    await world.until_one(both.rome, keys.POD, first, lambda pod: world.phase(pod) == "Running")
+
+    await both.rome.create(keys.POD, large(namespace, "second", both.image))
+    waiting = await world.until_one(both.rome, keys.POD, second, lambda pod: bool(refusal(pod)))
+
+    assert world.phase(waiting) == "Pending"
+    assert "the pod asks for 1Gi of memory, quota" in refusal(waiting)
+    assert "it starts as soon as it fits" in refusal(waiting)
+    why = [sys.executable, "-m", "liqoctl", "why", "pod", "second", "-n", namespace]
+    asked = await asyncio.create_subprocess_exec(
+        *why, "--kubeconfig", str(kubeconfigs["rome"]), stdout=asyncio.subprocess.PIPE
+    )
+    told, _ = await asked.communicate()
+    assert "milan refuses it: the pod asks for 1Gi of memory" in " ".join(told.decode().split())
+    events = await world.until(
+        both.rome,
+        keys.EVENT,
+        namespace,
+        lambda seen: any(
+            event["reason"] == keys.FAILED_REFLECTION
+            and event["involvedObject"]["name"] == second.name
+            for event in seen.values()
+        ),
+    )
+    assert events
+
+    await world.remove(both.rome, keys.POD, first)
+    started = await world.until_one(
+        both.rome, keys.POD, second, lambda pod: world.phase(pod) == "Running"
+    )
+    assert refusal(started) == ""
