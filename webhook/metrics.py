@@ -22,8 +22,8 @@ REVIEW_SECONDS: Final = Histogram(
 )
 SHED: Final = Counter(
     "webhook_reviews_shed",
-    "Reviews not judged, because their time was over before a thread (queue) or an API server"
-    " (lookup) had any for them",
+    "Reviews not judged, because their time was over before their turn came (queue) or an API"
+    " server answered (lookup)",
     ["path", "waited_for"],
     registry=REGISTRY,
 )

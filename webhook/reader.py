@@ -1,7 +1,7 @@
 """What handlers look things up in: informers in one background thread, the live server on a miss.
 
-The only place where threads and a loop meet. Flask's threads read the informers' dicts, and hand
-a coroutine to the loop when an object is not there.
+Whoever answers reads the dicts of the informers, and hands a coroutine to their loop when an object
+is not there, unless it may not wait for that.
 """
 
 import asyncio

@@ -146,7 +146,7 @@ def _read(environ: WSGIEnvironment) -> bytes | None:
 
 
 def _arrived(environ: WSGIEnvironment) -> float:
-    """Return when the request came, which may be long before a thread had time for it."""
+    """Return when the request came, which may be long before its turn came."""
     return float(environ.get(ARRIVED) or time.monotonic())
 
 
