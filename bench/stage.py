@@ -87,28 +87,18 @@ class Stage:
         logs = {name: audit.Log(site.files.audit) for name, site in self.sites.items()}
         wire, cpu_s, began = counters.wire(found), counters.cpu_s(found), monotonic()
         yield draft
-        asked = await (self._at_rest() if cross_check else asyncio.sleep(SETTLE_S, {}))
+        calls = await (_at_rest(logs) if cross_check else asyncio.sleep(SETTLE_S, {}))
         seconds = monotonic() - began
         after = self.components()
         used = _grown(counters.cpu_s(after), cpu_s)
         moved = figures.added(counters.wire(after), wire)
         pss_mib = counters.pss_mib(after)
         draft.violations += checks.restarts(found, after)
-        calls = await self._calls(logs)
+        last = await self._calls(logs)
+        calls = {name: [*calls.get(name, ()), *more] for name, more in last.items()}
         if cross_check:
-            _cross_check(draft, calls, totals, asked)
+            _cross_check(draft, calls, totals, await self._totals())
         self.blocks.append(_finished(draft, calls, seconds, used, moved, pss_mib))
-
-    async def _at_rest(self) -> dict[str, crosscheck.Totals]:
-        """Return what the API servers have counted once nobody asks for pods any more."""
-        now = await self._totals()
-        with contextlib.suppress(TimeoutError):  # then log and counters may differ, and it is told
-            async with asyncio.timeout(REST_S):
-                before: dict[str, crosscheck.Totals] = {}
-                while now != before:
-                    await asyncio.sleep(SETTLE_S)
-                    before, now = now, await self._totals()
-        return now
 
     async def _calls(self, logs: Mapping[str, audit.Log]) -> dict[str, list[audit.Call]]:
         """Return what came into the logs, once all that was answered is in them."""
@@ -125,6 +115,19 @@ class Stage:
             *(server.get_text("/metrics") for server in (self.rome, self.milan))
         )
         return dict(zip((CONSUMER, PROVIDER), map(crosscheck.counted, texts), strict=True))
+
+
+async def _at_rest(logs: Mapping[str, audit.Log]) -> dict[str, list[audit.Call]]:
+    """Return what came into the logs up to when nobody asks for pods any more."""
+    found: dict[str, list[audit.Call]] = {name: [] for name in logs}
+    until, is_busy = monotonic() + REST_S, True
+    while is_busy and monotonic() < until:  # what comes later counts too, and is told
+        await asyncio.sleep(SETTLE_S)
+        new = {name: await asyncio.to_thread(log.read) for name, log in logs.items()}
+        for name, calls in new.items():
+            found[name] += calls
+        is_busy = any(crosscheck.logged(calls) for calls in new.values())
+    return found
 
 
 def _cross_check(
