@@ -7,6 +7,7 @@ Source: stack.md 6.4; security.md D9; faults.md F36.
 """
 
 import asyncio
+import asyncio.sslproto
 import functools
 import io
 import os
@@ -39,6 +40,9 @@ HELD: Final = 48 * 2**20
 """Bytes of bodies that are being read; who brings more is told to try again."""
 LARGE: Final = 256 * 2**10
 """Bytes of a body that takes so long to judge that other clients should not wait for it."""
+BUFFER: Final = 32 * 2**10
+"""Bytes that asyncio reads at once from a TLS connection, and keeps for as long as that lasts: its
+own 256 KiB for each of 1,000 clients would be all the memory that a pod has."""
 _TICK_S: Final = 0.5
 _NAME: Final = "liqo-webhook"
 
@@ -81,6 +85,7 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
 
     def run(self) -> None:
         """Serve until told to end, or until gunicorn itself is gone."""
+        asyncio.sslproto.SSLProtocol.max_size = BUFFER
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
