@@ -178,9 +178,9 @@ def path_of(kind: Kind, obj: Object, *, is_list: bool = False, part: str = "") -
 
 
 @contextlib.contextmanager
-def installed(plane: Plane, directory: Path) -> Iterator[Installed]:
+def installed(plane: Plane, directory: Path, *flags: str) -> Iterator[Installed]:
     """Yield it once all that is registered is called; take the registration away at the end."""
-    hooked = start(plane.kubeconfig, directory)
+    hooked = start(plane.kubeconfig, directory, *flags)
     mark = hooked.run.removeprefix("run-")
     found = Installed(plane, hooked, f"milan-{mark}", f"boston-{mark}")
     made: list[tuple[Kind, Object]] = []

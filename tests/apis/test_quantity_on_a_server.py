@@ -1,0 +1,68 @@
+"""Random amounts, as an API server writes them and as we do. Source: security.md A13.
+
+Each is the size limit of a volume of a pod that is never created. ``PYLIQO_QUANTITIES`` sets how
+many.
+"""
+
+import os
+import random
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from apis import keys, quantity
+from apis.objects import Key, Object, named
+from sandbox.controlplane import Plane
+
+pytestmark = pytest.mark.cluster
+
+COUNT: Final = int(os.environ.get("PYLIQO_QUANTITIES", "20000"))
+AT_ONCE: Final = 1000
+SEED: Final = 20251121
+MOST: Final = 2**63 * quantity.NANO
+"""Beyond it an API server (1.35) loses the exponent: 756263690000000P comes back as 756263690."""
+SUFFIXES: Final = (
+    "", "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",
+)  # fmt: skip
+
+
+def texts(count: int) -> Iterator[str]:
+    """Yield amounts of all forms: long and short, with zeros before and behind, tiny and huge."""
+    dice = random.Random(SEED)  # noqa: S311  # no secret
+    for _ in range(count):
+        whole = str(dice.randrange(10 ** dice.randint(1, 18))) + "0" * dice.choice([0, 0, 3, 7])
+        part = "." + str(dice.randrange(10 ** dice.randint(1, 12))).zfill(dice.randint(1, 12))
+        end = (
+            dice.choice("eE") + str(dice.randint(-12, 15))
+            if dice.random() < 0.2
+            else dice.choice(SUFFIXES)
+        )
+        yield "0" * dice.choice([0, 0, 0, 2]) + whole + part * (dice.random() < 0.5) + end
+
+
+def as_the_server_writes(plane: Plane, amounts: list[str]) -> list[str]:
+    volumes = [
+        {"name": f"v{at}", "emptyDir": {"sizeLimit": amount}} for at, amount in enumerate(amounts)
+    ]
+    spec: Object = {"containers": [{"name": "c", "image": "i"}], "volumes": volumes}
+    pod = named(keys.POD, Key("default", "measured"), spec=spec)
+    path = "/api/v1/namespaces/default/pods?dryRun=All"
+    made = plane.api.request("POST", path, pod)
+    return [str(volume["emptyDir"]["sizeLimit"]) for volume in made["spec"]["volumes"]]
+
+
+def test_what_an_api_server_writes_anew_it_writes_as_we_do(plane: Plane) -> None:
+    """It writes some as they came, zeros in front and all; what it changes it makes canonical."""
+    found = [text for text in texts(COUNT) if quantity.parse(text).nanos < MOST]
+    changed = 0
+
+    for start in range(0, len(found), AT_ONCE):
+        some = found[start : start + AT_ONCE]
+        rows = zip(some, as_the_server_writes(plane, some), strict=True)
+        anew = [(sent, theirs) for sent, theirs in rows if theirs != sent]
+        changed += len(anew)
+        wrong = [(*row, quantity.canonical(row[0])) for row in anew]
+        assert [row for row in wrong if row[1] != row[2]] == []
+
+    assert changed > COUNT / 8
