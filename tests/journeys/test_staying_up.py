@@ -4,14 +4,15 @@ Source: faults.md F30, F36; admission.md 34; issue "Admission", staying up.
 """
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from apis import keys
-from apis.objects import Key
+from apis import conditions, keys
+from apis.objects import Key, Object
 from kube.errors import KubeError
 from sandbox import cluster, install
 from sandbox.clusters import Sandbox
@@ -89,15 +90,18 @@ async def test_both_clusters_come_back_from_nothing_by_themselves(
     before = await world.until(
         both.rome, keys.POD, offloaded, lambda seen: len(seen) == 2 and runs_on(both.node, seen)
     )
-    sandbox = Sandbox()
+    sandbox, servers = Sandbox(), (both.rome, both.milan)
+    ours = [await world.until(one, keys.POD, keys.LIQO_NAMESPACE, bool) for one in servers]
 
     for site in sandbox.sites():
         cluster.lose_power(site)
     await asyncio.to_thread(sandbox.up)
-    for kubeconfig in kubeconfigs.values():
-        await asyncio.to_thread(install.wait, kubeconfig)
+    for server, pods in zip(servers, ours, strict=True):
+        are_back = functools.partial(have_restarted, pods)
+        await world.until(server, keys.POD, keys.LIQO_NAMESPACE, are_back, patience_s=300)
 
-    await both.rome.create(keys.POD, world.pod(offloaded, "later", both.image))
+    # A Deployment tries again, should the API server not know yet where the webhook is.
+    await both.rome.create(keys.DEPLOYMENT, world.deployment(offloaded, "later", both.image, 1))
     after = await world.until(
         both.rome,
         keys.POD,
@@ -117,6 +121,21 @@ def runs_on(node: str, seen: world.World) -> bool:
     return bool(pods) and all(
         world.phase(pod) == "Running" and pod["spec"].get("nodeName") == node for pod in pods
     )
+
+
+def have_restarted(before: world.World, now: world.World) -> bool:
+    """Whether all are Ready in other containers: what was stored before the end is no sign."""
+    old = {one for pod in before.values() for one in containers(pod)}
+    return all(
+        conditions.is_true(pod["status"].get("conditions"), "Ready")
+        and old.isdisjoint(containers(pod))
+        for pod in now.values()
+    )
+
+
+def containers(pod: Object) -> list[str]:
+    statuses = pod["status"].get("containerStatuses") or []
+    return [str(one.get("containerID")) for one in statuses]
 
 
 def uids(seen: world.World) -> set[str]:
