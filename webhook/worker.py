@@ -10,6 +10,7 @@ import asyncio
 import asyncio.sslproto
 import functools
 import io
+import logging
 import os
 import ssl
 import sys
@@ -22,6 +23,7 @@ from typing import Any, Final, Self
 from wsgiref.types import WSGIEnvironment
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 from gunicorn import sock
 from gunicorn.workers import base
 
@@ -98,6 +100,7 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
             lingering_time=LINGER_S,
             auto_decompress=False,
             access_log=None,
+            logger=_log(),
         )
         context = PresentContext(functools.partial(sock.ssl_context, self.cfg))
         accept = functools.partial(self._accept, clients)
@@ -127,6 +130,8 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
             body = await self._body(request)
         except TimeoutError:
             return _closed(web.Response(status=408))
+        except (web.RequestPayloadError, ConnectionError):  # nobody may be there any more
+            return _closed(web.Response(status=400))
         if body is None:
             return _closed(web.Response(status=503, headers={"Retry-After": "1"}))
         environ = _environ(request, body, arrived)
@@ -138,6 +143,8 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
 
         Raises:
             TimeoutError: it does not come.
+            RequestPayloadError: it ends too early, or is not as its head says.
+            ConnectionError: the client went.
         """
         if request.content.is_eof():  # most are there already
             return await request.read()
@@ -190,6 +197,17 @@ class Refusal(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Close it."""
         transport.close()
+
+
+def _log() -> logging.Logger:
+    """Return aiohttp's own log, without what clients do wrong: they are told."""
+    log = logging.getLogger("aiohttp.server")
+    log.addFilter(lambda record: not _is_of_client(record.exc_info))
+    return log
+
+
+def _is_of_client(error: Any) -> bool:
+    return bool(error) and isinstance(error[1], HttpProcessingError)
 
 
 def _request(  # as aiohttp calls it

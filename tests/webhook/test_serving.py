@@ -284,6 +284,31 @@ def test_an_endless_or_huge_body_kills_nobody(served: Served) -> None:
     assert served.ask("GET", "/healthz")[0] == 200
 
 
+HEAD = b"POST /mutate/pod/early HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+NO_HTTP = {
+    "a bad chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nZZ\r\n",
+    "two lengths": HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+    "length and chunks": HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a negative length": HEAD + b"Content-Length: -5\r\n\r\n",
+    "zeros": b"\x00\x01\x02\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "a long line": b"POST /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "many headers": HEAD + b"".join(b"X-%d: y\r\n" % n for n in range(500)) + b"\r\n",
+}
+
+
+def test_what_is_no_http_is_told_so_and_not_logged(own: Served) -> None:
+    for name, sent in NO_HTTP.items():
+        with own.handshake() as client:
+            client.sendall(sent)
+            assert b" 400 " in client.recv(100), name
+    with own.handshake() as gone:
+        gone.sendall(HEAD + b"Content-Length: 50\r\n\r\nabc")
+
+    assert own.ask("GET", "/healthz")[0] == 200
+    assert "Traceback" not in own.log.read_text()
+
+
 def envelope(value: str) -> bytes:
     """Return a review whose pod holds ``value``, as it is."""
     return body({**POD, "x": "HERE"}).replace(b'"HERE"', value.encode("utf-8", "surrogatepass"))
