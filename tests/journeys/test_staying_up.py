@@ -44,11 +44,11 @@ async def test_a_rollout_restart_under_load_fails_no_admission(
     async with load.running():
         await load.steady()
         await asyncio.to_thread(rome.run, "rollout", "restart", *WEBHOOK)
+        await load.more(10)
         await asyncio.to_thread(install.wait, kubeconfigs["rome"])
         await load.more(30)  # the last of the old replicas drains meanwhile
 
     assert load.failures == []
-    assert load.admitted >= 60
 
 
 @pytest.fixture
@@ -67,7 +67,6 @@ async def test_without_any_replica_only_offloaded_namespaces_wait_and_then_they_
     rome: Kubectl,
     offloaded: str,
     taken_away: None,
-    kubeconfigs: Mapping[str, Path],
 ) -> None:
     with pytest.raises(KubeError, match=r"pod\.mutate\.liqo\.io"):
         await both.rome.create(keys.POD, world.pod(offloaded, "refused", both.image))
