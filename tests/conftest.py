@@ -12,6 +12,7 @@ import yaml
 from apis import keys
 from apis.objects import Key, Kind, named
 from kube import client
+from kube.client import ClusterClient
 from kube.cluster import Cluster
 from sandbox import controlplane, pair
 from sandbox.clusters import Sandbox
@@ -33,6 +34,22 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """Yield an API server for the whole run; a test that stops it starts it again."""
     with controlplane.start(tmp_path_factory.mktemp("plane")) as plane:
         yield plane
+
+
+@pytest.fixture(scope="module")
+def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """Yield a control plane of a module's own, since a scheduler binds whatever waits."""
+    flags = ["--disable-admission-plugins=TaintNodesByCondition"]  # nobody makes nodes ready here
+    with controlplane.start(tmp_path_factory.mktemp("scheduled"), flags=flags) as plane:
+        plane.start_scheduler()
+        yield plane
+
+
+@pytest.fixture
+async def scheduled_cluster(scheduled: Plane) -> AsyncIterator[ClusterClient]:
+    """Yield a client of it."""
+    async with client.connect(scheduled.kubeconfig) as real:
+        yield real
 
 
 @pytest.fixture(scope="session")

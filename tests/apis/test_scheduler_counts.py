@@ -5,25 +5,24 @@ unit less of any resource does not: so the scheduler counts the same.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import pytest
 
 from apis import conditions, keys, quantity, quotas, resources
-from apis.objects import Key, Kind, Object, named
+from apis.objects import Key, Object, named
 from apis.quantity import NANO, Quantity
 from apis.quotas import Demand
 from apis.resources import Resources
 from kube import client
 from kube.client import ClusterClient
 from kube.errors import KubeError
-from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests.journeys import world
+from tests.scheduling import RUNTIME_CLASS, keep
 
 SPACE: Final = "counted"
-RUNTIME_CLASS: Final = Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False)
 HEAVY: Final = {"cpu": "250m", "memory": "64Mi"}
 GPU: Final = "example.com/gpu"
 PAGES: Final = "hugepages-2Mi"
@@ -186,21 +185,6 @@ def nodes_for(row: str, usage: Resources) -> Iterator[Node]:
             yield Node(row, name, {**usage, name: Quantity(counted - unit)})
 
 
-@pytest.fixture(scope="module")
-def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """Yield a control plane of this module's own, since a scheduler binds whatever waits."""
-    flags = ["--disable-admission-plugins=TaintNodesByCondition"]  # nobody makes nodes ready here
-    with controlplane.start(tmp_path_factory.mktemp("counting"), flags=flags) as plane:
-        plane.start_scheduler()
-        yield plane
-
-
-@pytest.fixture
-async def cluster(scheduled: Plane) -> AsyncIterator[ClusterClient]:
-    async with client.connect(scheduled.kubeconfig) as real:
-        yield real
-
-
 async def stored(cluster: ClusterClient, pod_spec: Object, name: str) -> Object:
     """Return the PodSpec as the API server completes it; the pod waits for a node named so."""
     pinned = {**pod_spec, "nodeSelector": {"for": name}}
@@ -211,11 +195,7 @@ async def stored(cluster: ClusterClient, pod_spec: Object, name: str) -> Object:
 
 async def make(cluster: ClusterClient, name: str, room: Resources) -> None:
     node = named(keys.NODE, Key("", name), metadata={"labels": {"for": name}})
-    await cluster.create(keys.NODE, node)
-    amounts = resources.to_json(room)
-    ready = [{"type": "Ready", "status": "True"}]
-    status = {"capacity": amounts, "allocatable": amounts, "conditions": ready}
-    await cluster.patch_status(keys.NODE, Key("", name), status)
+    await keep(cluster, node, resources.to_json(room))
 
 
 def verdict(pod: Object) -> str:
@@ -225,7 +205,8 @@ def verdict(pod: Object) -> str:
 
 
 @pytest.mark.cluster
-async def test_the_scheduler_counts_what_we_count(cluster: ClusterClient) -> None:
+async def test_the_scheduler_counts_what_we_count(scheduled_cluster: ClusterClient) -> None:
+    cluster = scheduled_cluster
     await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", SPACE)))
     heavy = named(RUNTIME_CLASS, Key("", "heavy"), handler="heavy", overhead={"podFixed": HEAVY})
     await cluster.create(RUNTIME_CLASS, heavy)

@@ -26,10 +26,10 @@ from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
 from tests.factories import namespace, pod_spec
 from tests.journeys import world
+from tests.scheduling import keep
 from tests.webhook.reviews import offloading
 from tests.webhook.test_live import Hooked
 from tests.webhook.test_live_pods import running
-from tests.webhook.test_scheduler import keep
 
 pytestmark = pytest.mark.cluster
 

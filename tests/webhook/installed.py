@@ -21,12 +21,12 @@ from apis.objects import Key, Kind, Object, named
 from sandbox.controlplane import Plane
 from tests.factories import pod, pod_spec
 from tests.manifests import documents
+from tests.scheduling import RUNTIME_CLASS
 from tests.webhook import reviews
 from tests.webhook.reviews import wait_until
 from tests.webhook.test_live import Hooked, start
 from tests.webhook.test_serving import CA
 
-RUNTIME_CLASS: Final = Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False)
 CONSUMER: Final = "rome"
 EXEMPT: Final = "system:masters"
 """The group that may do everything, so that only admission says no."""

@@ -7,7 +7,7 @@ hold; where it is not, no node meets both. ``PYLIQO_SCHEDULER_PAIRS`` sets how m
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import jsonpatch
@@ -15,17 +15,15 @@ import pytest
 
 from apis import conditions, keys, nodeselector, objects, placement
 from apis.nodeselector import Term
-from apis.objects import Key, Kind, Object, named
+from apis.objects import Key, Object, named
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
-from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
-from sandbox import controlplane
-from sandbox.controlplane import Plane
 from tests.factories import pod_spec
 from tests.journeys import world
 from tests.manifests import documents
+from tests.scheduling import RUNTIME_CLASS, keep
 from webhook.rules import pods
 
 pytestmark = pytest.mark.cluster
@@ -35,7 +33,6 @@ BATCH: Final = 40
 NODES: Final = 6
 """For each batch: few, so that a rule that is too wide or too narrow shows."""
 SEED: Final = 20250131
-RUNTIME_CLASS: Final = Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False)
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 TAINT: Final = {"key": keys.VIRTUAL_NODE_TAINT, "value": "true", "effect": "NoExecute"}
 LABELS: Final = {
@@ -147,29 +144,6 @@ class Dice:
 # The scheduler ------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """Yield a control plane of this module's own, since a scheduler binds whatever waits."""
-    flags = ["--disable-admission-plugins=TaintNodesByCondition"]  # nobody makes nodes ready here
-    with controlplane.start(tmp_path_factory.mktemp("scheduled"), flags=flags) as plane:
-        plane.start_scheduler()
-        yield plane
-
-
-@pytest.fixture
-async def cluster(scheduled: Plane) -> AsyncIterator[ClusterClient]:
-    async with client.connect(scheduled.kubeconfig) as real:
-        yield real
-
-
-async def keep(cluster: ClusterClient, node: Object) -> None:
-    await cluster.create(keys.NODE, node)
-    room = {"cpu": "100", "memory": "100Gi", "pods": "1000"}
-    ready = [{"type": "Ready", "status": "True"}]
-    status = {"capacity": room, "allocatable": room, "conditions": ready}
-    await cluster.patch_status(keys.NODE, objects.key_of(node), status)
-
-
 def node_of(pod: Object) -> str:
     return str(pod["spec"].get("nodeName") or "")
 
@@ -216,13 +190,16 @@ async def judged(cluster: ClusterClient, dice: Dice, batch: str, count: int) -> 
 
 
 async def test_pods_are_bound_where_user_and_namespace_both_allow_it(
-    cluster: ClusterClient,
+    scheduled_cluster: ClusterClient,
 ) -> None:
     (runtime_class,) = documents.of_kind("RuntimeClass")
-    await cluster.create(RUNTIME_CLASS, runtime_class)
+    await scheduled_cluster.create(RUNTIME_CLASS, runtime_class)
     dice = Dice(SEED)
     sizes = [min(BATCH, PAIRS - done) for done in range(0, PAIRS, BATCH)]
 
-    bound = [await judged(cluster, dice, str(number), size) for number, size in enumerate(sizes)]
+    bound = [
+        await judged(scheduled_cluster, dice, str(number), size)
+        for number, size in enumerate(sizes)
+    ]
 
     assert PAIRS * 0.2 < sum(bound) < PAIRS * 0.95  # neither outcome is a rarity
