@@ -289,6 +289,12 @@ def test_a_pod_that_is_stored_as_it_was_judged_is_not_asked_about_again(
         {"nodeName": "worker"},
         {"runtimeClassName": keys.RUNTIME_CLASS},
         own({"matchExpressions": [{"key": f"key-{n}", "operator": "Exists"} for n in range(60)]}),
+        own(*[
+            {"matchExpressions": [{"key": f"key-{n}", "operator": "Exists"} for n in range(400)]}
+        ] * 100),
+        own({"matchExpressions": [
+            {"key": "key", "operator": "In", "values": [f"v{n}" for n in range(20_000)]}
+        ]}),
     ],
 )  # fmt: skip
 def test_any_other_is(live: Installed, spec: Object) -> None:
