@@ -16,6 +16,7 @@ import ssl
 import sys
 import time
 import urllib.parse
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
@@ -38,10 +39,12 @@ LINGER_S: Final = 2.0
 """What connections have after that, for a request that is on its way already."""
 BEGUN_S: Final = 15.0
 """What was begun then has, at most; with the drain less than the pod is given."""
-HELD: Final = 48 * 2**20
-"""Bytes of bodies that are being read; who brings more is told to try again."""
 LARGE: Final = 256 * 2**10
-"""Bytes of a body that takes so long to judge that other clients should not wait for it."""
+"""Bytes of a body that other clients should not wait for. One of them is judged at a time, since
+Python needs up to twenty times its size for it, and the pod has 384 MiB."""
+HELD: Final = 16 * 2**20
+"""Bytes of bodies that are being read or judged, of large ones and of others; who brings more is
+told to try again. Whoever announces large ones and sends nothing so keeps no other waiting."""
 BUFFER: Final = 32 * 2**10
 """Bytes that asyncio reads at once from a TLS connection, and keeps for as long as that lasts: its
 own 256 KiB for each of 1,000 clients would be all the memory that a pod has."""
@@ -91,8 +94,8 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
-        self._held = 0
-        self._threads = ThreadPoolExecutor(self.cfg.threads)
+        self._held = Counter[bool]()
+        self._threads, self._large = ThreadPoolExecutor(self.cfg.threads), ThreadPoolExecutor(1)
         clients = web.Server(
             self._answer,
             request_factory=_request,
@@ -125,46 +128,24 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
         return Refusal() if is_full else clients()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        arrived = time.monotonic()
-        try:
-            body = await self._body(request)
-        except TimeoutError:
-            return _closed(web.Response(status=408))
-        except (web.RequestPayloadError, ConnectionError):  # nobody may be there any more
-            return _closed(web.Response(status=400))
-        if body is None:
+        arrived, held = time.monotonic(), _announced(request)
+        is_large = held > LARGE
+        if self._held[is_large] + held > HELD:
             return _closed(web.Response(status=503, headers={"Retry-After": "1"}))
-        environ = _environ(request, body, arrived)
-        response = await self._called(environ, is_large=len(body) > LARGE)
+        self._held[is_large] += held
+        try:
+            body = await _body(request)
+            response = await self._called(_environ(request, body, arrived), len(body))
+        except TimeoutError:
+            response = _closed(web.Response(status=408))
+        except (web.RequestPayloadError, ConnectionError):  # nobody may be there any more
+            response = _closed(web.Response(status=400))
+        finally:
+            self._held[is_large] -= held
         return _closed(response) if self.drain.has_begun else response
 
-    async def _body(self, request: web.BaseRequest) -> bytes | None:
-        """Return the body, cut off where it is too large; None if others bring too much already.
-
-        Raises:
-            TimeoutError: it does not come.
-            RequestPayloadError: it ends too early, or is not as its head says.
-            ConnectionError: the client went.
-        """
-        if request.content.is_eof():  # most are there already
-            return await request.read()
-        length = request.content_length
-        if length is not None and length > MAX_BODY:
-            return b""
-        expected = MAX_BODY if length is None else length
-        if self._held + expected > HELD:
-            return None
-        self._held += expected
-        try:
-            async with asyncio.timeout(SLOW_S):
-                return await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            return bytes(MAX_BODY + 1)
-        finally:
-            self._held -= expected
-
-    async def _called(self, environ: WSGIEnvironment, *, is_large: bool) -> web.Response:
-        if not is_large:
+    async def _called(self, environ: WSGIEnvironment, size: int) -> web.Response:
+        if size <= LARGE:
             token = waits.set(False)
             try:
                 return _call(self.wsgi, environ)
@@ -172,8 +153,9 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
                 environ["wsgi.input"].seek(0)
             finally:
                 waits.reset(token)
+        threads = self._threads if size <= LARGE else self._large
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, _call, self.wsgi, environ)
+        return await loop.run_in_executor(threads, _call, self.wsgi, environ)
 
 
 class PresentContext(ssl.SSLContext):
@@ -215,6 +197,29 @@ def _request(  # as aiohttp calls it
 ) -> web.BaseRequest:
     loop = asyncio.get_running_loop()
     return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY)
+
+
+def _announced(request: web.BaseRequest) -> int:
+    """Return how many bytes of a body to expect: of one without a length, as many as may come."""
+    length = request.content_length
+    if length is None:
+        return 0 if request.content.is_eof() else MAX_BODY
+    return length if length <= MAX_BODY else 0  # which nobody reads
+
+
+async def _body(request: web.BaseRequest) -> bytes:
+    """Return the body; nothing of one that says that it is too large, for that is refused unread.
+
+    Raises:
+        HTTPRequestEntityTooLarge: it turns out to be too large; aiohttp answers with that.
+        TimeoutError: it does not come.
+        RequestPayloadError: it ends too early, or is not as its head says.
+        ConnectionError: the client went.
+    """
+    if (request.content_length or 0) > MAX_BODY:
+        return b""
+    async with asyncio.timeout(SLOW_S):
+        return await request.read()
 
 
 def _closed(response: web.Response) -> web.Response:

@@ -10,16 +10,20 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from apis import keys, quantity
 from certs import kubeconfig, pki
 from certs.pki import KeyPair
 from kube import clock
+from tests.manifests import documents
 from tests.webhook.reviews import body, wait_until
 from webhook import serving
+from webhook.worker import HELD, LARGE
 
 DAY = dt.timedelta(days=1)
 POD = {"metadata": {"name": "web"}, "spec": {"containers": []}}
@@ -284,7 +288,56 @@ def test_an_endless_or_huge_body_kills_nobody(served: Served) -> None:
     assert served.ask("GET", "/healthz")[0] == 200
 
 
+GREEDY = {
+    "keys": "{" + ",".join(f'"k{n}":0' for n in range(480_000)) + "}",
+    "objects": "[" + ",".join(["{}"] * 2_300_000) + "]",
+}
+"""Bodies of 7 MB that become many times as much once they are read."""
+
+
+@pytest.mark.parametrize("shape", GREEDY)
+def test_many_large_bodies_at_once_take_no_more_memory_than_the_pod_has(
+    own: Served, shape: str
+) -> None:
+    sent, pid = envelope(GREEDY[shape]), own.process.pid
+    (worker,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+    with ThreadPoolExecutor(40) as clients:
+        path = "/mutate/pod/early?timeout=10s"
+        asked = [clients.submit(own.ask, "POST", path, sent) for _ in range(40)]
+        found = {one.result()[0] for one in asked}
+
+    assert 200 in found
+    assert found <= {200, 408, 503}
+    told = Path(f"/proc/{worker}/status").read_text().splitlines()
+    (peak,) = [int(line.split()[1]) for line in told if line.startswith("VmHWM")]
+    deployment = documents.named("Deployment", "liqo-webhook", keys.LIQO_NAMESPACE)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert peak * 1024 < quantity.parse(container["resources"]["limits"]["memory"]).whole
+
+
 HEAD = b"POST /mutate/pod/early HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+def test_large_bodies_that_never_come_keep_no_other_waiting(served: Served) -> None:
+    size = 2 * LARGE
+    with contextlib.ExitStack() as clients:
+        silent = [clients.enter_context(served.handshake()) for _ in range(HELD // size + 1)]
+        for client in silent:
+            client.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % size)
+            client.settimeout(0)
+        wait_until(lambda: any(has_answer(client, b"503") for client in silent))  # one too many
+
+        assert served.ask("POST", "/mutate/pod/early?timeout=1s", body(POD))[0] == 200
+
+
+def has_answer(client: ssl.SSLSocket, status: bytes) -> bool:
+    try:
+        return client.recv(100).split()[1] == status
+    except ssl.SSLWantReadError:
+        return False
+
+
 NO_HTTP = {
     "a bad chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nZZ\r\n",
     "two lengths": HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
