@@ -27,7 +27,7 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
         yield kubectl
 
 
-@pytest.fixture
+@pytest.fixture(scope="package")
 def kinds(plane: Plane, crds: None) -> Kubectl:
     """Return kubectl towards the API server that has our kinds, and no webhooks."""
     return Kubectl(plane.kubeconfig)
