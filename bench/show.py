@@ -13,7 +13,7 @@ from rich.text import Text
 from bench import goals, plots, report, result
 from bench.result import Run
 
-_BEGIN: Final = "<!-- figures: written by `python -m bench show` -->"
+_BEGIN: Final = "<!-- figures of {}: written by `python -m bench show` -->"
 _END: Final = "<!-- end of figures -->"
 _SAID: Final = ("suites", "sizes", "repetitions", "virtual_nodes", "soak_min", "minutes", "fsync",
                 "fsync_p99_ms", "took")  # fmt: skip
@@ -21,7 +21,8 @@ _SAID: Final = ("suites", "sizes", "repetitions", "virtual_nodes", "soak_min", "
 
 def markdown(run: Run, pictures: Sequence[str] = ()) -> str:
     """Return how ``run`` came about, its ``pictures`` and its tables, for a document; pure."""
-    found = [*report.tables(run.blocks), report.goal_table(run.goals)]
+    judged = [goal for goal in run.goals if goal.is_met is not None]
+    found = [*report.tables(run.blocks), report.goal_table(judged)]
     parts = [
         _items([*circumstances(run), *report.remarks(run)]),
         "\n".join(f"![{Path(name).stem}]({name})" for name in pictures),
@@ -50,16 +51,17 @@ def _items(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def written(document: str, text: str) -> str:
-    """Return ``document`` with ``text`` between the marks; pure.
+def written(document: str, name: str, text: str) -> str:
+    """Return ``document`` with ``text`` between the marks of the result ``name``; pure.
 
     Raises:
-        ValueError: it has no marks.
+        ValueError: it has no such marks.
     """
-    before, begin, rest = document.partition(_BEGIN)
+    mark = _BEGIN.format(name)
+    before, begin, rest = document.partition(mark)
     _, end, after = rest.partition(_END)
     if not end:
-        raise ValueError(f"the document lacks {_BEGIN} and {_END}")
+        raise ValueError(f"the document lacks {mark} and {_END}")
     return f"{before}{begin}\n\n{text}\n{end}{after}"
 
 
@@ -93,7 +95,8 @@ def main(argv: Sequence[str]) -> int:
     drawn = plots.draw(run, given.plots) if given.plots else []
     if given.into:
         names = [os.path.relpath(file, given.into.parent) for file in drawn]
-        text = written(given.into.read_text(encoding="utf-8"), markdown(run, names))
+        document = given.into.read_text(encoding="utf-8")
+        text = written(document, given.file.stem, markdown(run, names))
         given.into.write_text(text, encoding="utf-8")
     elif given.markdown:
         sys.stdout.write(markdown(run))

@@ -96,8 +96,9 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
     async def _serve(self) -> None:
         self._held = Counter[bool]()
         self._threads, self._large = ThreadPoolExecutor(self.cfg.threads), ThreadPoolExecutor(1)
-        clients = web.Server(
+        clients = Clients(
             self._answer,
+            most=self.cfg.worker_connections // 2,
             request_factory=_request,
             keepalive_timeout=self.cfg.keepalive,
             lingering_time=LINGER_S,
@@ -156,6 +157,34 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
         threads = self._threads if size <= LARGE else self._large
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(threads, _call, self.wsgi, environ)
+
+
+class Clients(web.Server):
+    """The connections there are, of which each source has ``most``, so that none has them all."""
+
+    def __init__(self, answer: Any, *, most: int, **rest: Any) -> None:
+        super().__init__(answer, **rest)
+        self._most = most
+        self._sources: dict[web.RequestHandler, str] = {}
+        self._counts = Counter[str]()
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Count it; close it if it is one too many."""
+        super().connection_made(handler, transport)
+        self._sources[handler] = source = transport.get_extra_info("peername")[0]
+        self._counts[source] += 1
+        if self._counts[source] > self._most:
+            transport.close()
+
+    def connection_lost(
+        self, handler: web.RequestHandler, exc: BaseException | None = None
+    ) -> None:
+        """Forget it."""
+        super().connection_lost(handler, exc)
+        source = self._sources.pop(handler)
+        self._counts[source] -= 1
+        if not self._counts[source]:
+            del self._counts[source]
 
 
 class PresentContext(ssl.SSLContext):

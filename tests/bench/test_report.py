@@ -116,21 +116,21 @@ def test_samples_are_kept_by_component_and_all_together() -> None:
 
 def test_figures_are_written_between_the_marks_of_a_document() -> None:
     whole = run(burst_block("ideal", 10.0), burst_block("ours", 12.0))
-    begin = "<!-- figures: written by `python -m bench show` -->"
+    begin = "<!-- figures of one: written by `python -m bench show` -->"
     document = f"before\n{begin}\nold\n<!-- end of figures -->\nafter\n"
 
-    once = show.written(document, show.markdown(whole, ["performance/burst.svg"]))
+    once = show.written(document, "one", show.markdown(whole, ["performance/burst.svg"]))
 
     assert once.startswith("before\n")
     assert once.endswith("<!-- end of figures -->\nafter\n")
     assert "old" not in once
     assert "![burst](performance/burst.svg)" in once
-    assert show.written(once, show.markdown(whole, ["performance/burst.svg"])) == once
+    assert show.written(once, "one", show.markdown(whole, ["performance/burst.svg"])) == once
 
 
 def test_a_document_without_marks_is_left_alone() -> None:
     with pytest.raises(ValueError, match="lacks"):
-        show.written("nothing", "figures")
+        show.written("nothing", "one", "figures")
 
 
 def test_what_was_left_out_is_told() -> None:

@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import http.client
 import json
+import os
 import signal
 import socket
 import ssl
@@ -98,8 +99,14 @@ class Served:
             found = connection.getresponse()
             return found.status, found.read()
 
-    def handshake(self) -> ssl.SSLSocket:
-        plain = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+    def worker(self) -> int:
+        """Return the process that answers; gunicorn's own only looks after it."""
+        pid = self.process.pid
+        (found,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return int(found)
+
+    def handshake(self, source: str = "127.0.0.1") -> ssl.SSLSocket:
+        plain = socket.create_connection(("127.0.0.1", self.port), 30, (source, 0))
         return self.context().wrap_socket(plain, server_hostname="127.0.0.1")
 
     def certificate(self) -> bytes:
@@ -288,6 +295,36 @@ def test_an_endless_or_huge_body_kills_nobody(served: Served) -> None:
     assert served.ask("GET", "/healthz")[0] == 200
 
 
+def test_one_source_cannot_have_all_connections(own: Served) -> None:
+    with contextlib.ExitStack() as clients:
+        for _ in range(500):
+            clients.enter_context(own.handshake("127.0.0.2"))
+        beyond = clients.enter_context(own.handshake("127.0.0.2"))
+
+        assert beyond.recv(1) == b""
+        assert own.ask("POST", "/mutate/pod/early?timeout=1s", body(POD))[0] == 200
+
+    def has_room_again() -> bool:
+        with own.handshake("127.0.0.2") as again:
+            again.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            return b" 200 " in again.recv(100)
+
+    wait_until(has_room_again)
+
+
+def test_a_worker_that_is_killed_is_replaced(own: Served) -> None:
+    killed = own.worker()
+    os.kill(killed, signal.SIGKILL)
+
+    def answers_again() -> bool:
+        with contextlib.suppress(OSError):
+            return own.ask("POST", "/mutate/pod/early?timeout=1s", body(POD))[0] == 200
+        return False
+
+    wait_until(answers_again)
+    assert own.worker() != killed
+
+
 GREEDY = {
     "keys": "{" + ",".join(f'"k{n}":0' for n in range(480_000)) + "}",
     "objects": "[" + ",".join(["{}"] * 2_300_000) + "]",
@@ -299,8 +336,7 @@ GREEDY = {
 def test_many_large_bodies_at_once_take_no_more_memory_than_the_pod_has(
     own: Served, shape: str
 ) -> None:
-    sent, pid = envelope(GREEDY[shape]), own.process.pid
-    (worker,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    sent, worker = envelope(GREEDY[shape]), own.worker()
 
     with ThreadPoolExecutor(40) as clients:
         path = "/mutate/pod/early?timeout=10s"
