@@ -121,9 +121,12 @@ class Installed:
         return name
 
     def twin(self, consumer: str = CONSUMER) -> str:
-        """Make a namespace in which the consumer may do what virtual kubelets do."""
+        """Make a namespace in which the consumer may do what virtual kubelets do, by now."""
         name = self.space({keys.REMOTE_CLUSTER_ID: consumer})
         self._bind(name, keys.VIRTUAL_KUBELET_REMOTE_ROLE, "Group", consumer)
+        user = User("anybody", [consumer])
+        path = path_of(keys.SHADOW_POD, named(keys.SHADOW_POD, Key(name, "any")), is_list=True)
+        reviews.wait_until(lambda: self.send("GET", path, user=user).is_done)
         return name
 
     def offloaded(self, *, is_labelled: bool = True, **spec: Any) -> str:
