@@ -300,11 +300,12 @@ class FakeCluster:
         for name in ("uid", "resourceVersion", "generation", "deletionTimestamp"):
             if name in stored["metadata"]:
                 changed["metadata"][name] = stored["metadata"][name]
-        self._check_immutable(kind, stored, changed)
+        if subresource != "resize":
+            self._check_immutable(kind, stored, changed)
         return self._write(kind, key, stored, changed, _UPDATE)
 
     def _allowed(self, kind: Kind, changes: Object, subresource: str) -> Object:
-        if subresource in {"", "scale"}:
+        if subresource in {"", "scale", "resize"}:
             return self._without_status(kind, changes)
         allowed: Object = {"status": changes.get("status") or {}}
         given = changes.get("metadata") or {}

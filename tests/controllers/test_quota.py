@@ -92,6 +92,15 @@ class World:
             uid = objects.uid(found)
             await self.cluster.delete(keys.POD, key, uid=uid, grace_s=0)
 
+    async def resize(self, name: str, cpu: str) -> None:
+        """Change what the Pod asks for, in place, as whoever administers the provider may."""
+        key = Key(self.namespace, name)
+        pod = await self.cluster.get_live(keys.POD, key)
+        assert pod is not None
+        container = {**pod["spec"]["containers"][0], "resources": {"requests": {"cpu": cpu}}}
+        changes = {"spec": {"containers": [container]}}
+        await self.cluster.patch(keys.POD, key, changes, subresource="resize")
+
     async def caught_up(self) -> None:
         """Wait until the caches hold what the server has."""
         async with asyncio.timeout(20):
@@ -246,6 +255,23 @@ async def test_who_waits_starts_when_another_ends_or_the_quota_grows(world: Worl
 
     assert after_the_end == ["a", "b"]
     assert await world.running() == ["a", "b", "c"]
+
+
+async def test_a_pod_that_was_resized_counts_with_what_it_asks_for_now(world: World) -> None:
+    await world.grant("3")
+    await world.ask("a")
+    await world.settle()
+
+    await world.resize("a", "3")
+    await world.ask("b")
+    await world.settle()
+    while_it_is_large = await world.running()
+    await world.resize("a", "2")
+    await world.settle()
+
+    assert while_it_is_large == ["a"]
+    assert await world.running() == ["a", "b"]
+    assert (await world.status())["booked"]["cpu"] == "3"
 
 
 async def test_waiting_costs_one_write_however_often_others_come_and_go(world: World) -> None:
