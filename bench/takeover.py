@@ -169,8 +169,8 @@ class Cast:
         for cluster in self._without_keys:
             await _delete(cluster, keys.SECRET, liqo.AUTHENTICATION)
         self._without_keys.clear()
+        await _delete(rome, keys.SECRET, Key(tenant, liqo.SECRET))  # Liqo makes the next of that
         await _delete(rome, keys.FOREIGN_CLUSTER, Key("", PROVIDER))
-        await _delete(rome, keys.SECRET, Key(tenant, liqo.SECRET))
 
     def _folder(self) -> Path:
         if self._settings.liqo is None:
