@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -10,6 +10,7 @@ from apis.objects import Key, Kind, Object, key_of
 from kube.cluster import Cluster, Listing, Selection
 from kube.cluster import Event as _Event
 from kube.informer import Change, Informer
+from kube.slim import Packed
 
 T = TypeVar("T")
 
@@ -17,29 +18,30 @@ T = TypeVar("T")
 class CachedCluster:
     """Fulfils Cluster: hits come from informers, a miss asks the server, no apply is sent twice.
 
-    What ``get`` returns may be shared: read only.
+    What ``get`` returns may be shared: read only. The informers have whole objects: dicts, or
+    ``Packed``.
     """
 
-    def __init__(self, live: Cluster, informers: Iterable[Informer[Object]] = ()) -> None:
+    def __init__(self, live: Cluster, informers: Iterable[Informer[Any]] = ()) -> None:
         self._live = live
-        self._informers: dict[Kind, list[Informer[Object]]] = {}
+        self._informers: dict[Kind, list[Informer[Any]]] = {}
         self._applied: dict[tuple[Kind, Key], dict[str, tuple[bytes, str]]] = {}
         self._subscriptions: dict[int, Callable[[], None]] = {}
         for informer in informers:
             self.add(informer)
 
-    def add(self, informer: Informer[Object]) -> None:
+    def add(self, informer: Informer[Any]) -> None:
         """Let hits come from ``informer`` too."""
         kind = informer.selection.kind
         self._informers.setdefault(kind, []).append(informer)
 
-        def forget(change: Change[Object]) -> None:
+        def forget(change: Change[Any]) -> None:
             if change.new is None:
                 self._applied.pop((kind, change.key), None)
 
         self._subscriptions[id(informer)] = informer.subscribe(forget)
 
-    def remove(self, informer: Informer[Object]) -> None:
+    def remove(self, informer: Informer[Any]) -> None:
         """Do without ``informer`` from now on."""
         informers = self._informers.get(informer.selection.kind, [])
         if informer in informers:
@@ -96,13 +98,13 @@ class CachedCluster:
         for informer in self._following(kind, key):
             found = informer.get(key)
             if found is not None:
-                return found
+                return found.whole() if isinstance(found, Packed) else found
         return None
 
     def _follows(self, kind: Kind, key: Key) -> bool:
         return any(True for _ in self._following(kind, key))
 
-    def _following(self, kind: Kind, key: Key) -> Iterable[Informer[Object]]:
+    def _following(self, kind: Kind, key: Key) -> Iterable[Informer[Any]]:
         return (
             informer
             for informer in self._informers.get(kind, ())

@@ -23,6 +23,7 @@ from kube import errors, metrics
 from kube.access import Access
 from kube.cluster import Event, Listing, Selection
 from kube.connection import Connection
+from kube.slim import Packed
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -421,7 +422,9 @@ class _Shaped(Generic[T]):
 
     def __init__(self, of: Selection[T]) -> None:
         self._kind = of.kind
-        self._decoder = msgspec.json.Decoder(of.shape)
+        self._is_packed = of.shape is Packed
+        shape: type[Any] = Object if self._is_packed else of.shape
+        self._decoder = msgspec.json.Decoder(shape)
 
     def page(self, raw: bytes) -> _Decoded[T]:
         """Return a page of a list."""
@@ -448,14 +451,14 @@ class _Shaped(Generic[T]):
         meta = _HEAD.decode(raw).metadata
         return Key(meta.namespace, meta.name), self._shape(raw)
 
-    def _shape(self, raw: msgspec.Raw) -> T:
+    def _shape(self, raw: msgspec.Raw) -> Any:
         shaped = self._decoder.decode(raw)
         if isinstance(shaped, dict):
             shaped["metadata"].pop("managedFields", None)
             # Items of a list do not say what they are, events do: here both do.
             shaped.setdefault("apiVersion", self._kind.api_version)
             shaped.setdefault("kind", self._kind.kind)
-        return shaped
+        return Packed.of(shaped) if self._is_packed else shaped
 
 
 def _nothing() -> Any:

@@ -20,6 +20,7 @@ from kube.gate import Gate
 from kube.informer import Change, Informer
 from kube.process import Process
 from kube.runner import Runner, Source
+from kube.slim import Packed
 from kubelet import mappings, serving
 from kubelet.certificate import CertificateReconciler
 from kubelet.forge import shadowpod
@@ -44,7 +45,8 @@ class Loops:
     ) -> None:
         self._settings, self._home, self._provider = settings, home, provider
         self._key = Key("", settings.node_name)
-        self._pods_here = _informer(keys.POD, fields=f"spec.nodeName={settings.node_name}")
+        bound = f"spec.nodeName={settings.node_name}"
+        self._pods_here = Informer(Selection(keys.POD, Packed, fields=bound))
         self._node = _named(keys.NODE, self._key)
         virtual = Key(settings.tenant_namespace, settings.node_name)
         self._virtual_nodes = _named(keys.VIRTUAL_NODE, virtual)
@@ -82,8 +84,8 @@ class Loops:
         finally:
             await self._server.close()
 
-    def _informers(self) -> list[Informer[Object]]:
-        always = [self._pods_here, self._maps, self._virtual_nodes]
+    def _informers(self) -> list[Informer[Any]]:
+        always: list[Informer[Any]] = [self._pods_here, self._maps, self._virtual_nodes]
         node = [self._node] if self._settings.create_node else []
         return [*always, *node, *([self._client_ca] if self._settings.node_ip else [])]
 
@@ -188,7 +190,7 @@ class Loops:
             remote=self._remote,
             provider=self._provider,
             namespaces=self._mappings,
-            pods=self._pods_here.items,
+            pods=lambda: {key: pod.whole() for key, pod in self._pods_here.items().items()},
             gate=Gate(self._home, self._settings.node_name),
         )
 

@@ -20,6 +20,7 @@ from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
+from kube.slim import Packed
 from kubelet.forge import places
 from kubelet.forge.places import Peers, Place, State
 
@@ -136,8 +137,8 @@ class _Followed:
     def __init__(self, pair: Pair, node: str) -> None:
         self.pair = pair
         labels = f"{pair.selector()},{keys.NODE_NAME}={node}"
-        self.informers: list[Informer[Object]] = [
-            Informer(Selection(kind, Object, pair.remote_namespace, labels=labels))
+        self.informers: list[Informer[Packed]] = [
+            Informer(Selection(kind, Packed, pair.remote_namespace, labels=labels))
             for kind in FOLLOWED
         ]
 
@@ -162,7 +163,7 @@ class _Followed:
 
     def _attach(
         self,
-        informer: Informer[Object],
+        informer: Informer[Packed],
         remote: CachedCluster,
         runner: Runner,
         undo: contextlib.ExitStack,
@@ -173,5 +174,5 @@ class _Followed:
         runner.attach(source)
         undo.callback(runner.detach, source)
 
-    def _keys(self, change: Change[Object]) -> Iterable[Key]:
+    def _keys(self, change: Change[Packed]) -> Iterable[Key]:
         return (self.pair.original_of(change.key),)

@@ -13,7 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar, get_origin
+from typing import Any, Final, NamedTuple, TypeVar, cast, get_origin
 
 import msgspec
 
@@ -22,6 +22,7 @@ from apis.objects import Key, Kind, Object, finalizers, key_of, labels, named
 from kube import clock as clock_
 from kube import errors
 from kube.cluster import Event, Listing, Selection
+from kube.slim import Packed
 from tests import ownership
 from tests.frozen import freeze
 
@@ -501,6 +502,8 @@ def _shaped(of: Selection[T], obj: Object) -> T:
     if get_origin(of.shape) is dict:
         frozen: T = freeze(obj)
         return frozen
+    if of.shape is Packed:
+        return cast("T", Packed.of(obj))
     return msgspec.json.decode(msgspec.json.encode(obj), type=of.shape)
 
 

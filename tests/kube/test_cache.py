@@ -10,6 +10,7 @@ from apis.objects import Key, Object, uid
 from kube.cache import CachedCluster
 from kube.cluster import Selection
 from kube.informer import Informer
+from kube.slim import Packed
 from tests.factories import config_map
 from tests.fakes import FakeCluster
 from tests.kube.running import running, until
@@ -46,6 +47,19 @@ async def test_a_hit_costs_no_request_and_a_miss_asks_the_server() -> None:
         assert await cluster.get(keys.CONFIG_MAP, Key("other", "a")) is None
         assert await cluster.get(keys.SECRET, A) is None
         assert sum((live.requests - before).values()) == 3
+
+
+async def test_a_packed_hit_is_the_whole_object() -> None:
+    live = FakeCluster()
+    made = await live.create(keys.CONFIG_MAP, config(x="1"))
+    informer = Informer(Selection(keys.CONFIG_MAP, Packed, "ns"))
+    cluster = CachedCluster(live, [informer])
+    async with running(informer.run(live)):
+        await until(informer.synced.is_set)
+        before = live.requests.copy()
+
+        assert await cluster.get(keys.CONFIG_MAP, A) == made
+        assert live.requests == before
 
 
 async def test_a_live_read_is_never_answered_by_a_cache() -> None:

@@ -11,7 +11,7 @@ from apis import keys
 from apis.objects import Key, Object, finalizers, is_terminating, labels, named, uid
 from kube import errors
 from kube.cluster import Cluster, Event, Selection
-from kube.slim import Slim
+from kube.slim import Packed, Slim
 from tests.factories import config_map, node, pod
 
 
@@ -424,6 +424,17 @@ async def test_a_struct_keeps_what_it_names(cluster: Cluster, namespace: str) ->
     assert slim.key == where(namespace, "web")
     assert slim.decoded_spec()["containers"][0]["image"] == "nginx"
     assert slim.decoded_status()["phase"] == "Pending"
+
+
+async def test_a_packed_object_is_the_same_whole(cluster: Cluster, namespace: str) -> None:
+    await cluster.create(keys.POD, pod(namespace, "web"))
+
+    whole = (await cluster.list(Selection(keys.POD, Object, namespace))).items
+    packed = (await cluster.list(Selection(keys.POD, Packed, namespace))).items
+
+    assert {key: one.whole() for key, one in packed.items()} == whole
+    (one,) = packed.values()
+    assert one.metadata.uid == uid(one.whole())
 
 
 async def test_fields_from_the_future_survive(cluster: Cluster, namespace: str) -> None:
