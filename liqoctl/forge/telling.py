@@ -28,12 +28,20 @@ def _printable(line: str) -> str:
 
 def _namespace(answer: Object) -> Iterator[str]:
     told = answer["namespace"]
-    if not told["offloaded"]:
+    if told["offloaded"]:
+        yield f"{told['name']}: {told['strategy']}, clusters: {told['selector']}"
+    else:
         label = ", but labelled for it" if told["schedulingEnabled"] else ""
         yield f"{told['name']}: not offloaded{label}"
-        return
+    if "allowedClusters" in told:
+        names = ", ".join(told["allowedClusters"]) or "none"
+        yield f"clusters that its administrator allows ({keys.ALLOWED_CLUSTERS}): {names}"
+    if told["offloaded"]:
+        yield from _offloaded(told)
+
+
+def _offloaded(told: Object) -> Iterator[str]:
     stale = "" if told["isCurrent"] else ", of an earlier generation"
-    yield f"{told['name']}: {told['strategy']}, clusters: {told['selector']}"
     yield f"phase {told['phase'] or 'none yet'}{stale}"
     if told["misplaced"]:
         yield told["misplaced"]

@@ -18,7 +18,8 @@ _REMOVED: Final = "wait for the controllers, or see why the namespaces on the ot
 def section(facts: Facts) -> Object:
     """Return how the namespace is offloaded.
 
-    Shape: {"name", "offloaded", "schedulingEnabled", "strategy", "selector", "phase",
+    Shape: {"name", "offloaded", "schedulingEnabled", "allowedClusters" (where an administrator
+    says which), "strategy", "selector", "phase",
     "remoteNamespace", "isCurrent", "misplaced", "clusters": [{"cluster", "selected",
     "ready", "reason", "message"}]}; from "strategy" on only where there is a NamespaceOffloading.
     """
@@ -28,6 +29,8 @@ def section(facts: Facts) -> Object:
         "offloaded": offloading is not None,
         "schedulingEnabled": is_enabled(facts),
     }
+    allowed = _allowed(facts)
+    told |= {} if allowed is None else {"allowedClusters": allowed}
     if offloading is None:
         return told
     status = offloading.get("status") or {}
@@ -42,6 +45,12 @@ def section(facts: Facts) -> Object:
         "misplaced": _misplaced(status),
         "clusters": _clusters(status),
     }
+
+
+def _allowed(facts: Facts) -> list[str] | None:
+    """Return the clusters that it may be offloaded to at most; None: to any."""
+    said = objects.annotations(facts.about).get(keys.ALLOWED_CLUSTERS)
+    return None if said is None else [one.strip() for one in said.split(",") if one.strip()]
 
 
 def _misplaced(status: Object) -> str:
@@ -114,7 +123,9 @@ def _ending_namespace(facts: Facts) -> Finding | None:
 def _without(facts: Facts) -> Finding | None:
     if facts.offloading is not None:
         return None
-    where = f"liqoctl offload namespace {facts.namespace}"
+    allowed = _allowed(facts)
+    which = f" -l '{keys.REMOTE_CLUSTER_ID} in ({','.join(allowed)})'" if allowed else ""
+    where = f"liqoctl offload namespace {facts.namespace}{which}"
     if not is_enabled(facts):
         message = "is not offloaded: its pods run on the nodes of this cluster"
         return Finding(Outcome.AT_HOME, message, (f"to offload it: {where}",))

@@ -526,6 +526,22 @@ def test_the_clusters_of_a_namespace() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("said", "allowed", "which"),
+    [
+        ("milan-id, turin-id", "milan-id, turin-id", " -l '{} in (milan-id,turin-id)'"),
+        ("", "none", ""),
+    ],
+)
+def test_the_clusters_that_an_administrator_allows(said: str, allowed: str, which: str) -> None:
+    about = {"metadata": {"annotations": {keys.ALLOWED_CLUSTERS: said}}}
+    lines = telling.lines(why.of_namespace(facts(about=about, offloading=None)))
+
+    assert f"  clusters that its administrator allows ({keys.ALLOWED_CLUSTERS}): {allowed}" in lines
+    command = f"liqoctl offload namespace foo{which.format(keys.REMOTE_CLUSTER_ID)}"
+    assert f"  to offload it: {command}" in lines
+
+
 # Text ---------------------------------------------------------------------------------------------
 
 PAGE = """\

@@ -16,7 +16,6 @@ from tests.webhook.reviews import offloading
 
 pytestmark = pytest.mark.cluster
 
-ALLOWED: Final = "pyliqo.io/allowed-clusters"
 ADMIN: Final = "grants-clusters"
 TENANT: Final = "renames-namespaces"
 POLICIES: Final = ("liqo-allowed-clusters", "liqo-allowing-clusters")
@@ -47,7 +46,7 @@ def refusal(admin: Kubectl, *arguments: str, stdin: str | None = None) -> str:
 
 
 def annotated(admin: Kubectl, user: str, namespace: str, value: str) -> str:
-    said = f"{ALLOWED}{value}"
+    said = f"{keys.ALLOWED_CLUSTERS}{value}"
     return refusal(admin, "annotate", "namespace", namespace, said, "--overwrite", f"--as={user}")
 
 
@@ -79,7 +78,7 @@ def guarded(kinds: Kubectl) -> Iterator[str]:
     kinds.run("apply", "-f", "-", stdin=listed)
     name = f"test-{secrets.token_hex(4)}"
     kinds.run("create", "namespace", name)
-    kinds.run("annotate", "namespace", name, f"{ALLOWED}=milan, turin")
+    kinds.run("annotate", "namespace", name, f"{keys.ALLOWED_CLUSTERS}=milan, turin")
     until = time.monotonic() + PATIENCE_S
     while (
         annotated(kinds, ADMIN, name, "=paris")
@@ -138,7 +137,7 @@ def test_what_is_offloaded_already_is_kept_up_but_not_sent_elsewhere(
     space = f"{guarded}-narrowed"
     kinds.run("create", "namespace", space)
     kinds.run("create", "-f", "-", stdin=json.dumps(offloading(space)))
-    kinds.run("annotate", "namespace", space, f"{ALLOWED}=")
+    kinds.run("annotate", "namespace", space, f"{keys.ALLOWED_CLUSTERS}=")
 
     known = ("-n", space, keys.NAMESPACE_OFFLOADING.plural, "offloading")
     finalizer = '{"metadata":{"finalizers":["tests/any"]}}'
