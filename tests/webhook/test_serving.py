@@ -338,10 +338,15 @@ def test_many_large_bodies_at_once_take_no_more_memory_than_the_pod_has(
 ) -> None:
     sent, worker = envelope(GREEDY[shape]), own.worker()
 
+    def ask() -> int:
+        try:
+            return own.ask("POST", "/mutate/pod/early?timeout=10s", sent)[0]
+        except OSError:  # whoever is refused may see the end of the connection before the answer
+            return 503
+
     with ThreadPoolExecutor(40) as clients:
-        path = "/mutate/pod/early?timeout=10s"
-        asked = [clients.submit(own.ask, "POST", path, sent) for _ in range(40)]
-        found = {one.result()[0] for one in asked}
+        asked = [clients.submit(ask) for _ in range(40)]
+        found = {one.result() for one in asked}
 
     assert 200 in found
     assert found <= {200, 408, 503}

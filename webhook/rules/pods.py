@@ -223,12 +223,14 @@ class _Toleration(msgspec.Struct, rename="camel"):
 class _Spec(msgspec.Struct, rename="camel"):
     node_name: str | None = None
     runtime_class_name: str | None = None
+    node_selector: dict[str, str] | None = None
     tolerations: list[_Toleration] | None = None
     affinity: _Affinity | None = None
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
-    annotations: dict[str, Any] | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
     owner_references: list[dict[str, Any]] | None = None
 
 
