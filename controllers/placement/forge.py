@@ -12,6 +12,9 @@ from apis.offloading import PodOffloadingStrategy as Strategy
 CONDITION: Final = "PodsPlaced"
 BIRTH: Final = timedelta(seconds=10)
 """Within which a namespace and its NamespaceOffloading count as one thing."""
+ADMISSION: Final = timedelta(seconds=5)
+"""That long an object may be in admission, which begins after the time it was made is taken: a pod
+that nobody could judge may be that much younger than the NamespaceOffloading."""
 YOUTH: Final = timedelta(minutes=5)
 """For which pods that came between those two are put right."""
 _SHOWN: Final = 3
@@ -42,7 +45,7 @@ def is_asked(obj: Object, offloading: NamespaceOffloading) -> bool:
 def premature(
     obj: Object, namespace: Object | None, pods: Iterable[Object], now: datetime
 ) -> list[Object]:
-    """Return those of ``pods`` that came between a namespace and its NamespaceOffloading ``obj``.
+    """Return those of ``pods`` that came when ``obj``, a NamespaceOffloading, was not there yet.
 
     In one file with both and a Deployment ahead, pods may be created before anybody can know how
     they are to be placed. They are seconds old, and their owner makes them anew.
@@ -52,7 +55,7 @@ def premature(
     born, made = _created(namespace), _created(obj)
     if made - born > BIRTH or now - made > YOUTH:
         return []
-    return [pod for pod in pods if _created(pod) <= made and _is_made_anew(pod)]
+    return [pod for pod in pods if _created(pod) <= made + ADMISSION and _is_made_anew(pod)]
 
 
 def _is_made_anew(pod: Object) -> bool:

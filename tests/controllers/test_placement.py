@@ -278,7 +278,8 @@ BORN = Birth()
     [
         (BORN, True),
         (replace(BORN, pod=2), True),
-        (replace(BORN, pod=3), False),
+        (replace(BORN, pod=3), True),  # while the other was in admission
+        (replace(BORN, pod=8), False),
         (replace(BORN, offloading=60, pod=59, now=61), False),
         (replace(BORN, now=3600), False),
         (replace(BORN, generation=2), False),
