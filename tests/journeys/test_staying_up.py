@@ -1,6 +1,6 @@
 """The webhook is rolled, taken away and started from nothing on whole clusters.
 
-Source: faults.md F30, F36; admission.md 34; issue "Admission", staying up.
+Source: faults.md F29, F30, F36; admission.md 34; issue "Admission", staying up.
 """
 
 import asyncio
@@ -48,6 +48,39 @@ async def test_a_rollout_restart_under_load_fails_no_admission(
         await asyncio.to_thread(install.wait, kubeconfigs["rome"])
         await load.more(30)  # the last of the old replicas drains meanwhile
 
+    assert load.failures == []
+
+
+STOP: Final = """
+import os, signal
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if int(pid) not in (1, os.getpid()):
+        os.kill(int(pid), signal.SIGSTOP)
+"""
+"""Lets every process of a container hang but the first, which is gunicorn's own."""
+
+
+async def test_a_worker_that_hangs_is_started_anew_and_the_other_replica_goes_on(
+    both: world.Pair, rome: Kubectl, offloaded: str, kubeconfigs: Mapping[str, Path]
+) -> None:
+    found = await world.until(both.rome, keys.POD, keys.LIQO_NAMESPACE, bool)
+    hanging, other = sorted(key for key in found if key.name.startswith("liqo-webhook-"))
+
+    where = ("-n", hanging.namespace, hanging.name)
+    await asyncio.to_thread(rome.run, "exec", *where, "--", "python3", "-c", STOP)
+    now = await world.until(
+        both.rome,
+        keys.POD,
+        hanging.namespace,
+        lambda seen: restarts(seen[hanging]) > restarts(found[hanging]) and is_ready(seen[hanging]),
+        patience_s=180,
+    )
+
+    assert restarts(now[other]) == restarts(found[other])
+    load = Load(kubeconfigs["rome"], offloaded, per_s=PER_S)
+    async with load.running():
+        await load.steady()
+        await load.more(30)
     assert load.failures == []
 
 
@@ -125,11 +158,15 @@ def runs_on(node: str, seen: world.World) -> bool:
 def have_restarted(before: world.World, now: world.World) -> bool:
     """Whether all are Ready in other containers: what was stored before the end is no sign."""
     old = {one for pod in before.values() for one in containers(pod)}
-    return all(
-        conditions.is_true(pod["status"].get("conditions"), "Ready")
-        and old.isdisjoint(containers(pod))
-        for pod in now.values()
-    )
+    return all(is_ready(pod) and old.isdisjoint(containers(pod)) for pod in now.values())
+
+
+def is_ready(pod: Object) -> bool:
+    return conditions.is_true(pod["status"].get("conditions"), "Ready")
+
+
+def restarts(pod: Object) -> int:
+    return sum(one["restartCount"] for one in pod["status"].get("containerStatuses") or [])
 
 
 def containers(pod: Object) -> list[str]:
