@@ -6,6 +6,7 @@ The loops do not wait for each other: a lease is renewed whatever pods or the pr
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 
 from apis import keys, objects
@@ -23,6 +24,7 @@ from kube.runner import Runner, Source
 from kube.slim import Packed
 from kubelet import mappings, serving
 from kubelet.certificate import CertificateReconciler
+from kubelet.forge import node as forge
 from kubelet.forge import shadowpod
 from kubelet.forge.node import Health, Identity
 from kubelet.forge.places import Peers
@@ -166,13 +168,14 @@ class Loops:
         pings = PingReconciler(self._ping, self._pulse, interval_s=self._settings.ping_interval_s)
         return self._started(Runner("ping", pings, []), self._key)
 
-    async def _ping(self) -> None:
+    async def _ping(self) -> timedelta:
         # A stream, since it does not queue behind the bulk of our own requests.
         async with (
             asyncio.timeout(self._settings.ping_timeout_s),
             self._provider.stream("GET", "/livez") as answer,
         ):
             await answer.read()
+            return forge.ahead(answer.headers.get("Date", ""), clock.now())
 
     def _on_health(self, health: Health) -> None:
         if self._nodes is not None:

@@ -5,7 +5,7 @@ Source: behaviour.md 5.3, 5.4; faults.md F4, F7.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from apis import keys, objects
@@ -31,9 +31,12 @@ class Pulse:
         self.health = Health(threshold)
         self._on_change = on_change
 
-    def beat(self, failure: str) -> None:
+    def beat(self, failure: str, ahead: timedelta = timedelta()) -> None:
         """Take note of a ping; ``failure`` is empty when it was answered."""
-        before, self.health = self.health, self.health.after(failure)
+        before, self.health = self.health, self.health.after(failure, ahead)
+        if before.is_in_step != self.health.is_in_step:
+            logger.warning("Clocks differ, or do no more", extra={"ahead_s": ahead.total_seconds()})
+            self._on_change(self.health)
         if before.is_reachable != self.health.is_reachable:
             logger.warning(
                 "Provider is reachable" if self.health.is_reachable else "Provider is silent",
@@ -46,21 +49,19 @@ class PingReconciler:
     """Asks the provider for a sign of life, again and again; a silent one is no error here."""
 
     def __init__(
-        self, ping: Callable[[], Awaitable[object]], pulse: Pulse, *, interval_s: float
+        self, ping: Callable[[], Awaitable[timedelta]], pulse: Pulse, *, interval_s: float
     ) -> None:
+        """``ping`` returns by how much the provider's clock is ahead."""
         self._ping, self._pulse, self._interval_s = ping, pulse, interval_s
 
     async def reconcile(self, key: Key) -> float | None:
         logger.debug("Pings the provider", extra={"node": key.name})
-        self._pulse.beat(await self._failure())
-        return self._interval_s
-
-    async def _failure(self) -> str:
         try:
-            await self._ping()
+            self._pulse.beat("", await self._ping())
         except (errors.KubeError, TimeoutError) as error:
-            return f"the provider's API server gives no sign of life: {error or 'timeout'}"
-        return ""
+            reason = f"the provider's API server gives no sign of life: {error or 'timeout'}"
+            self._pulse.beat(reason)
+        return self._interval_s
 
 
 class LeaseReconciler:

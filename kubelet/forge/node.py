@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 from apis import keys, quantity
@@ -22,6 +23,10 @@ HEARTBEAT: Final = timedelta(minutes=5)
 READY: Final = "KubeletReady"
 NOT_READY: Final = "KubeletNotReady"
 NOT_REACHABLE: Final = "ProviderNotReachable"
+CLOCK: Final = "ClockSkew"
+"""A condition that is there only while it is true."""
+TOLERATED: Final = timedelta(minutes=5)
+"""How far clocks may be apart: leases, tokens and certificates bear it. Source: faults.md F28."""
 
 _TAINT: Final = {
     "key": keys.VIRTUAL_NODE_TAINT,
@@ -50,16 +55,23 @@ class Health:
     threshold: int = 3
     failures: int = 0
     reason: str = ""
+    ahead: timedelta = timedelta()
+    """By how much the provider's clock is ahead of ours."""
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether the provider's clock and ours say the same, nearly."""
+        return abs(self.ahead) <= TOLERATED
 
     @property
     def is_reachable(self) -> bool:
         """Whether the provider counts as there."""
         return self.failures < self.threshold
 
-    def after(self, failure: str) -> "Health":
+    def after(self, failure: str, ahead: timedelta = timedelta()) -> "Health":
         """Return the health after one more ping; ``failure`` is empty when it was answered."""
         if not failure:
-            return replace(self, failures=0, reason="")
+            return replace(self, failures=0, reason="", ahead=ahead)
         return replace(self, failures=min(self.failures + 1, self.threshold), reason=failure)
 
 
@@ -177,7 +189,7 @@ _PRESSURES: Final[Mapping[str, tuple[str, str]]] = {
     "PIDPressure": ("RemoteClusterHasNoPIDPressure", "RemoteClusterHasPIDPressure"),
 }
 """Each pressure with its reason when there is none, and when there is."""
-_OURS: Final = frozenset({"Ready", *_PRESSURES})
+_OURS: Final = frozenset({"Ready", *_PRESSURES, CLOCK})
 
 
 def _conditions(
@@ -189,6 +201,8 @@ def _conditions(
     for type_, (fine, pressed) in _PRESSURES.items():
         want = (type_, "False", fine) if is_offering else (type_, "True", pressed)
         made.append(_condition(known.get(type_), (*want, ""), now))
+    if not health.is_in_step:
+        made.append(_condition(known.get(CLOCK), _skewed(health), now))
     return [*made, *(item for item in have if not _is_ours(item))]
 
 
@@ -204,6 +218,24 @@ def _ready(health: Health, *, is_offering: bool) -> tuple[str, str, str, str]:
     if not is_offering:
         return "Ready", "False", NOT_READY, "the VirtualNode offers no cpu or no memory"
     return "Ready", "True", READY, "kubelet is posting ready status"
+
+
+def _skewed(health: Health) -> tuple[str, str, str, str]:
+    apart = f"{abs(health.ahead) // timedelta(seconds=1)} s"
+    direction = "ahead of" if health.ahead > timedelta() else "behind"
+    message = f"the clock of the provider is {apart} {direction} the clock of this cluster"
+    return CLOCK, "True", "ClocksDiffer", f"{message}: let both follow a time server"
+
+
+def ahead(date: str, now: datetime) -> timedelta:
+    """Return by how much who answered with the header ``date`` is ahead of ``now``; 0 for none.
+
+    Shape: an HTTP date (RFC 9110, 5.6.7), of whole seconds.
+    """
+    try:
+        return parsedate_to_datetime(date) - now
+    except (TypeError, ValueError):  # none, or without a zone
+        return timedelta()
 
 
 def _condition(have: Object | None, want: tuple[str, str, str, str], now: datetime) -> Object:

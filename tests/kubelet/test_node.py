@@ -11,6 +11,7 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from kube import errors
 from kube.cluster import Cluster
+from kubelet.forge import node as forge
 from kubelet.forge.node import Health, Identity
 from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, Pulse
 from tests.fakes import FakeCluster
@@ -227,9 +228,10 @@ async def test_three_lost_pings_in_a_row_are_an_outage_and_one_answer_ends_it() 
     changes: list[bool] = []
     pulse = Pulse(lambda health: changes.append(health.is_reachable))
 
-    async def ping() -> None:
+    async def ping() -> dt.timedelta:
         if not answers.pop(0):
             raise errors.NotReachableError("no route")
+        return dt.timedelta()
 
     pings = PingReconciler(ping, pulse, interval_s=10)
     for _ in range(9):
@@ -243,12 +245,42 @@ async def test_three_lost_pings_in_a_row_are_an_outage_and_one_answer_ends_it() 
 async def test_a_ping_that_takes_too_long_is_lost() -> None:
     pulse = Pulse(lambda _: None, threshold=1)
 
-    async def ping() -> None:
+    async def ping() -> dt.timedelta:
         raise TimeoutError
 
     await PingReconciler(ping, pulse, interval_s=10).reconcile(NODE)
 
     assert not pulse.health.is_reachable
+
+
+async def test_clocks_that_are_too_far_apart_show_until_they_are_set(keeper: Keeper) -> None:
+    told: list[bool] = []
+    pulse = Pulse(lambda health: told.append(health.is_in_step))
+    found = []
+    for ahead_s in (0, 300, 612, -301, 0):
+        pulse.beat("", dt.timedelta(seconds=ahead_s))
+        keeper.health = pulse.health
+        conditions = (await keeper.reconcile())["status"]["conditions"]
+        found.append([one["message"] for one in conditions if one["type"] == "ClockSkew"])
+
+    late = "the clock of the provider is 612 s ahead of the clock of this cluster"
+    shown = [f"{late}: let both follow a time server"]
+    assert found == [[], [], shown, shown, []]
+    assert told == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("date", "ahead_s"),
+    [
+        ("Sat, 31 Jan 2026 12:10:12 GMT", 612),
+        ("Sat, 31 Jan 2026 11:59:00 GMT", -60),
+        ("Sat, 31 Jan 2026 12:10:12 -0000", 0),
+        ("yesterday", 0),
+        ("", 0),
+    ],
+)
+def test_the_providers_clock_is_read_from_its_answers(date: str, ahead_s: int) -> None:
+    assert forge.ahead(date, NOW).total_seconds() == ahead_s
 
 
 # Lease -------------------------------------------------------------------------------------------
