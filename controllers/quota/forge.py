@@ -5,6 +5,7 @@ Pod is seen. So what runs and what is booked together are never less than what e
 killed when. Source: behaviour.md 4.10; security.md A12, I4.
 """
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -55,6 +56,13 @@ class Claim:
     def turn(self) -> tuple[bool, str, Key]:
         """Return what sorts claims: who ran before comes first, then the oldest."""
         return not self.was_admitted, self.created, self.key
+
+    @functools.cached_property
+    def shape(self) -> object:
+        """Return what claims share that get the same verdict: one of them is judged."""
+        demand = self.demand
+        usage = frozenset(demand.usage.items()) if demand else self.problem
+        return self.was_admitted, usage, demand and (demand.soft, demand.hard)
 
 
 @dataclass(frozen=True)
@@ -128,20 +136,13 @@ def _served(
     refused: dict[str, Refusal] = {}
     same: dict[object, Refusal] = {}
     for claim in sorted(waiting, key=lambda one: one.turn):
-        shape = _shape(claim)
-        found = same.get(shape) or _judged(grant, claim, free)
+        found = same.get(claim.shape) or _judged(grant, claim, free)
         if found is not None:
-            refused[claim.uid] = same[shape] = found  # less is free from now on, never more
+            refused[claim.uid] = same[claim.shape] = found  # less is free from now on, never more
         elif claim.demand is not None and len(made) < most:
             made.append(Booking(claim.key, claim.uid, claim.demand.usage))
             free = resources.less(free, claim.demand.usage)
     return made, refused
-
-
-def _shape(claim: Claim) -> object:
-    demand = claim.demand
-    usage = frozenset(demand.usage.items()) if demand else claim.problem
-    return claim.was_admitted, usage, demand and (demand.soft, demand.hard)
 
 
 def _judged(grant: Grant, claim: Claim, free: Resources) -> Refusal | None:
