@@ -106,12 +106,12 @@ class Accounts:
 
     def _on_pod(self, change: Change[SlimPod]) -> None:
         if change.old is not None:
-            self._account(change.old).pods.pop(change.key, None)
+            self._account(change.old).drop(change.key)
         if change.new is None:
             return
         running = _running(change.new)
         account = self._account(change.new)
-        account.pods[change.key] = running
+        account.put(change.key, running)
         self._admit(account, change.key, running.owner)
 
     def _admit(self, account: Account, key: Key, uid: str) -> None:

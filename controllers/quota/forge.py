@@ -80,6 +80,23 @@ class Account:
 
     claims: dict[Key, Claim] = field(default_factory=dict)
     pods: dict[Key, Running] = field(default_factory=dict)
+    """Read only: changed by ``put`` and ``drop``."""
+    used: Resources = field(default_factory=dict)
+    """What those Pods take together that have not ended."""
+
+    def put(self, key: Key, pod: Running) -> None:
+        """Note that this Pod exists."""
+        self.drop(key)
+        self.pods[key] = pod
+        if not pod.is_over:
+            self.used = resources.total([self.used, pod.usage])
+
+    def drop(self, key: Key) -> None:
+        """Note that no Pod exists there."""
+        gone = self.pods.pop(key, None)
+        if gone is not None and not gone.is_over:
+            left = resources.less(self.used, gone.usage)
+            self.used = {name: amount for name, amount in left.items() if amount}
 
     def owners(self) -> frozenset[str]:
         """Return the UIDs of the ShadowPods that have a Pod."""
@@ -111,8 +128,7 @@ def plan(grant: Grant, held: Sequence[Booking], account: Account, gone: Abstract
     """
     owners = account.owners()
     kept = [one for one in held if one.uid not in owners and one.uid not in gone]
-    used = resources.total(pod.usage for pod in account.pods.values() if not pod.is_over)
-    taken = resources.total([used, *(one.requests for one in kept)])
+    taken = resources.total([account.used, *(one.requests for one in kept)])
     has_place = owners | {one.uid for one in kept}
     waiting = [one for one in account.claims.values() if one.uid not in has_place]
     free = resources.less(grant.total, taken)
@@ -120,7 +136,7 @@ def plan(grant: Grant, held: Sequence[Booking], account: Account, gone: Abstract
     booked = resources.total([taken, *(one.requests for one in made)])
     return Plan(
         {
-            "used": _shown(grant, used),
+            "used": _shown(grant, account.used),
             "booked": _shown(grant, booked),
             "bookings": [one.to_json() for one in (*kept, *made)],
         },

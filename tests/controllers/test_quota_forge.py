@@ -1,6 +1,6 @@
 """Who may have a Pod now, and what the Quota's status says of it. Pure."""
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -39,9 +39,10 @@ def booking(name: str, cpu: str = "1") -> Booking:
 
 
 def account(*claims: Claim, **pods: Running) -> Account:
-    return Account(
-        {one.key: one for one in claims}, {Key(SPACE, name): pod for name, pod in pods.items()}
-    )
+    made = Account({one.key: one for one in claims})
+    for name, pod in pods.items():
+        made.put(Key(SPACE, name), pod)
+    return made
 
 
 def booked(plan: Plan) -> list[str]:
@@ -196,3 +197,20 @@ def test_nothing_is_added_beyond_the_quota_and_nobody_waits_who_fits(
     again = forge.plan(grant(str(total)), forge.bookings({"status": made.status}), all_, set())
     assert again.status == made.status
     assert again.refused.keys() == made.refused.keys()  # what is free now is said anew
+
+
+PODS: Final = st.tuples(st.sampled_from("abc"), st.sampled_from(["1", "250m", "3"]), st.booleans())
+
+
+@given(st.lists(PODS | st.sampled_from("abc")))
+def test_what_is_used_is_what_the_pods_take_in_any_order(steps: list[Any]) -> None:
+    found = account()
+    for step in steps:
+        if isinstance(step, str):
+            found.drop(Key(SPACE, step))
+        else:
+            name, cpu, is_over = step
+            found.put(Key(SPACE, name), running(name, cpu, is_over=is_over))
+
+    there = [pod.usage for pod in found.pods.values() if not pod.is_over]
+    assert found.used == resources.total(there)
