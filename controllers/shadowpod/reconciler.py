@@ -58,10 +58,12 @@ class ShadowPodReconciler:
         self._events = events
         self._clock = clock
         self._ledger = ledger
+        self._written: dict[Key, str] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         shadow = await self._find(keys.SHADOW_POD, key)
         if shadow is None or objects.is_terminating(shadow):
+            self._written.pop(key, None)
             return None  # the owner reference takes the pod along
         if forge.is_finished(shadow):
             return None  # finished work is not started again
@@ -77,8 +79,7 @@ class ShadowPodReconciler:
         if existing is None or objects.is_terminating(existing):
             return None  # another event follows when it is gone
         await self._keep_metadata(shadow, existing)
-        status = forge.status(shadow, existing, self._clock())
-        await upkeep.write_status(self._cluster, keys.SHADOW_POD, shadow, status)
+        await self._write(shadow, forge.status(shadow, existing, self._clock()))
         return None
 
     async def _admit(self, key: Key, seen: Object) -> Object | None:
@@ -125,5 +126,12 @@ class ShadowPodReconciler:
 
     async def _refuse(self, shadow: Object, reason: str, message: str) -> None:
         self._events.event(keys.SHADOW_POD, shadow, "Warning", reason, message)
-        status = forge.refused(shadow, reason, message, self._clock())
-        await upkeep.write_status(self._cluster, keys.SHADOW_POD, shadow, status)
+        await self._write(shadow, forge.refused(shadow, reason, message, self._clock()))
+
+    async def _write(self, shadow: Object, status: Object) -> None:
+        """Write the status, unless what was written into this very version is still to be seen."""
+        key, version = objects.key_of(shadow), shadow["metadata"]["resourceVersion"]
+        if self._written.get(key) == version:
+            return  # seeing it brings us back
+        if await upkeep.write_status(self._cluster, keys.SHADOW_POD, shadow, status) is not shadow:
+            self._written[key] = version

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from apis import keys
-from apis.objects import Key, Object, named
+from apis.objects import Key, Kind, Object, named
 from controllers.shadowpod import forge, slim
 from controllers.shadowpod.reconciler import ShadowPodReconciler
 from kube.cluster import Cluster, Selection
@@ -68,6 +68,29 @@ async def test_up_to_running_it_costs_two_writes(cluster: Cluster, web: Key) -> 
 
     assert [verb for verb, *_ in ledger.writes] == ["create", "patch_status"]
     assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == "Running"
+
+
+async def test_a_cache_that_is_behind_gets_nothing_written_twice(
+    cluster: Cluster, web: Key
+) -> None:
+    await reconciler(cluster).reconcile(web)
+    await cluster.patch_status(keys.POD, web, {"phase": "Running"})
+    stale = await there(cluster, keys.SHADOW_POD, web)
+
+    async def behind(kind: Kind, key: Key) -> Object | None:
+        return stale if kind == keys.SHADOW_POD else await cluster.get_live(kind, key)
+
+    ledger = Ledger(cluster)
+    told = Told(cluster).recorder
+    loop = ShadowPodReconciler(ledger, events=told, clock=lambda: NOW, find=behind)
+    for _ in range(3):
+        await loop.reconcile(web)
+    await cluster.patch_status(keys.POD, web, {"phase": "Succeeded"})
+    stale = await there(cluster, keys.SHADOW_POD, web)
+    await loop.reconcile(web)
+
+    assert [verb for verb, *_ in ledger.writes] == ["patch_status"] * 2
+    assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == "Succeeded"
 
 
 async def test_labels_follow_but_the_spec_stays(cluster: Cluster, web: Key) -> None:
