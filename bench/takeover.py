@@ -228,7 +228,15 @@ async def _retire(stage: Stage) -> None:
         )
         certified = Selection(keys.SECRET, Partial, keys.LIQO_NAMESPACE, labels=_CERTIFIED)
         await leftovers.everything(cluster, certified)  # pyliqo makes new ones
-        await leftovers.everything(cluster, Selection(keys.FOREIGN_CLUSTER, Partial))
+        await _abandoned(cluster)
+
+
+async def _abandoned(cluster: ClusterClient) -> None:
+    """Remove the ForeignClusters of a run that was cut off: nobody serves Liqo's finalizers."""
+    of = Selection(keys.FOREIGN_CLUSTER, Partial)
+    for key in await leftovers.names(cluster, of):
+        await cluster.patch(keys.FOREIGN_CLUSTER, key, {"metadata": {"finalizers": None}})
+    await leftovers.everything(cluster, of)
 
 
 def _certify(home: Path, addresses: dict[str, str]) -> bytes:
