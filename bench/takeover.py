@@ -78,6 +78,7 @@ class Cast:
             await self._give_back()
         finally:
             await self._processes.aclose()
+            await _abandoned(self._stage.rome)
             await asyncio.to_thread(pair.ensure)
 
     async def _take_over(self) -> None:
@@ -169,8 +170,7 @@ class Cast:
         for cluster in self._without_keys:
             await _delete(cluster, keys.SECRET, liqo.AUTHENTICATION)
         self._without_keys.clear()
-        await _delete(rome, keys.SECRET, Key(tenant, liqo.SECRET))  # Liqo makes the next of that
-        await _delete(rome, keys.FOREIGN_CLUSTER, Key("", PROVIDER))
+        await _delete(rome, keys.SECRET, Key(tenant, liqo.SECRET))
 
     def _folder(self) -> Path:
         if self._settings.liqo is None:
@@ -228,11 +228,11 @@ async def _retire(stage: Stage) -> None:
         )
         certified = Selection(keys.SECRET, Partial, keys.LIQO_NAMESPACE, labels=_CERTIFIED)
         await leftovers.everything(cluster, certified)  # pyliqo makes new ones
-        await _abandoned(cluster)
+        await _abandoned(cluster)  # of a run that was cut off
 
 
 async def _abandoned(cluster: ClusterClient) -> None:
-    """Remove the ForeignClusters of a run that was cut off: nobody serves Liqo's finalizers."""
+    """Remove ForeignClusters: Liqo makes them anew while it runs, and then nobody lets them go."""
     of = Selection(keys.FOREIGN_CLUSTER, Partial)
     for key in await leftovers.names(cluster, of):
         await cluster.patch(keys.FOREIGN_CLUSTER, key, {"metadata": {"finalizers": None}})
