@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from apis import conditions, keys
+from apis import conditions, keys, objects
 from apis.objects import Key, Object
 from kube.errors import KubeError
 from sandbox import cluster, install
@@ -63,8 +63,10 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 async def test_a_worker_that_hangs_is_started_anew_and_the_other_replica_goes_on(
     both: world.Pair, rome: Kubectl, offloaded: str, kubeconfigs: Mapping[str, Path]
 ) -> None:
-    found = await world.until(both.rome, keys.POD, keys.LIQO_NAMESPACE, bool)
-    hanging, other = sorted(key for key in found if key.name.startswith("liqo-webhook-"))
+    found = await world.until(
+        both.rome, keys.POD, keys.LIQO_NAMESPACE, lambda seen: len(replicas(seen)) == 2
+    )
+    hanging, other = replicas(found)
 
     where = ("-n", hanging.namespace, hanging.name)
     await asyncio.to_thread(rome.run, "exec", *where, "--", "python3", "-c", STOP)
@@ -159,6 +161,13 @@ def have_restarted(before: world.World, now: world.World) -> bool:
     """Whether all are Ready in other containers: what was stored before the end is no sign."""
     old = {one for pod in before.values() for one in containers(pod)}
     return all(is_ready(pod) and old.isdisjoint(containers(pod)) for pod in now.values())
+
+
+def replicas(seen: world.World) -> list[Key]:
+    """Return the pods of the webhook; none while one is on its way in or out."""
+    found = {key: pod for key, pod in seen.items() if key.name.startswith("liqo-webhook-")}
+    is_calm = all(is_ready(pod) and not objects.is_terminating(pod) for pod in found.values())
+    return sorted(found) if is_calm else []
 
 
 def is_ready(pod: Object) -> bool:
