@@ -137,6 +137,9 @@ class Replay:
     running: list[int] = field(default_factory=list)
     booked: list[int] = field(default_factory=list)
     pods: dict[Key, str] = field(default_factory=dict)
+    shadows: set[Key] = field(default_factory=set)
+    untold: set[Key] = field(default_factory=set)
+    """Of those the ones that do not say why they wait."""
 
     async def follow_pods(self, cluster: Cluster, namespace: str, since: str) -> None:
         async for event in revisions(cluster, Selection(keys.POD, Object, namespace), since):
@@ -152,12 +155,20 @@ class Replay:
             self.moved.set()
 
     async def follow_shadows(self, cluster: Cluster, namespace: str, since: str) -> None:
-        async for _ in revisions(cluster, Selection(keys.SHADOW_POD, Object, namespace), since):
+        of = Selection(keys.SHADOW_POD, Object, namespace)
+        async for event in revisions(cluster, of, since):
+            is_there = event.type != "DELETED"
+            change(self.shadows, event.key, is_in=is_there)
+            change(self.untold, event.key, is_in=is_there and not is_told(event.object))
             self.moved.set()
 
     @property
     def now(self) -> int:
         return sum(phase not in ("Succeeded", "Failed") for phase in self.pods.values())
+
+
+def change(found: set[Key], key: Key, *, is_in: bool) -> None:
+    (found.add if is_in else found.discard)(key)
 
 
 async def revisions(cluster: Cluster, of: Selection[Object], since: str) -> AsyncIterator[Any]:
@@ -202,10 +213,6 @@ class Field:
             else:
                 return
 
-    async def shadows(self) -> dict[Key, Object]:
-        of = Selection(keys.SHADOW_POD, Object, self.namespace)
-        return (await self.cluster.list(of)).items
-
     async def until(self, holds: Callable[[], Any], what: str) -> None:
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -218,13 +225,7 @@ class Field:
 
     async def is_at_rest(self) -> bool:
         """Whether what was granted runs, and all others know why they wait."""
-        ended = {key for key, phase in self.replay.pods.items() if phase == "Succeeded"}
-        waiting = [
-            one
-            for key, one in (await self.shadows()).items()
-            if key not in self.replay.pods and key not in ended
-        ]
-        return self.replay.now == GRANTED and all(map(is_told, waiting))
+        return self.replay.now == GRANTED and self.replay.untold <= self.replay.pods.keys()
 
     async def end(self, key: Key) -> None:
         """Delete a ShadowPod, and its Pod as the garbage collector would."""
@@ -234,10 +235,8 @@ class Field:
                 await self.cluster.delete(kind, key, uid=found["metadata"]["uid"], grace_s=0)
 
     async def is_empty(self) -> bool:
-        for key in self.replay.pods.keys() - (await self.shadows()).keys():
-            await self.end(
-                key
-            )  # its ShadowPod went while it was created; here nobody else collects
+        for key in self.replay.pods.keys() - self.replay.shadows:
+            await self.end(key)  # its ShadowPod went while it was created: here nobody collects it
         status = (await there(self.cluster, keys.QUOTA, self.quota))["status"]
         return not status["bookings"] and set(status["booked"].values()) == {"0"}
 
@@ -376,7 +375,7 @@ async def test_the_quota_holds_at_every_revision_and_nobody_waits_in_vain(
         await one_half_changes(field_)
         await field_.until(field_.is_at_rest, "others run in place of what ended or went")
         limit = asyncio.Semaphore(32)
-        await asyncio.gather(*(ended(field_, key, limit) for key in await field_.shadows()))
+        await asyncio.gather(*(ended(field_, key, limit) for key in set(field_.replay.shadows)))
         gone = time.monotonic()
         await field_.until(field_.is_empty, "nothing is booked any more")
         freed_s = time.monotonic() - gone
@@ -408,3 +407,9 @@ async def one_half_changes(field_: Field) -> None:
         await field_.cluster.patch_status(keys.POD, key, {"phase": "Succeeded"})
     for key in running[GRANTED // 4 : GRANTED // 2]:
         await field_.end(key)
+
+    async def is_seen() -> bool:
+        pods = field_.replay.pods
+        return all(pods.get(key, "Succeeded") == "Succeeded" for key in running[: GRANTED // 2])
+
+    await field_.until(is_seen, "what ended has ended")
