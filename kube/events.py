@@ -114,7 +114,9 @@ class Recorder:
         return 0.0 if written is None else written + EVERY_S - self._clock()
 
     async def _write(self, about: _About) -> None:
-        self._waiting.pop(about, None)
+        if about not in self._waiting:
+            return  # forgotten while the one before was written
+        del self._waiting[about]
         record = self._records[about]
         record.written, count = self._clock(), record.count
         try:

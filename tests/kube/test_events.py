@@ -1,9 +1,10 @@
 """Events tell a user what happened, seldom enough not to be a burden."""
 
+import asyncio
 from typing import Any
 
 from apis import keys
-from apis.objects import Object
+from apis.objects import Kind, Object
 from kube import errors
 from kube.cluster import Cluster, Selection
 from kube.events import EVERY_S, MAX_REMEMBERED, Recorder
@@ -111,6 +112,39 @@ async def test_events_that_cannot_be_written_stop_nobody() -> None:
 
     [event] = await events(cluster, "ns")
     assert len(event["message"]) == 1024
+
+
+class Slow(FakeCluster):
+    """A server that answers a create when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        self.asked.set()
+        await self.let.wait()
+        return await super().create(kind, obj)
+
+
+async def test_a_flood_while_events_are_written_ends_nobody() -> None:
+    cluster = Slow()
+    recorder = Recorder(cluster, "test", "0")
+
+    def say(number: int) -> None:
+        made = pod("ns", metadata={"uid": str(number)})
+        recorder.event(keys.POD, made, "Warning", "QuotaExceeded", "wait")
+
+    for number in range(10):
+        say(number)
+    async with running(recorder.run()):
+        await cluster.asked.wait()
+        for number in range(10, MAX_REMEMBERED + 20):
+            say(number)
+        cluster.let.set()
+        await until(lambda: recorder.waiting == 0)
+
+    assert wrote(cluster) == MAX_REMEMBERED + 1
 
 
 def test_a_flood_is_forgotten_from_its_beginning() -> None:
