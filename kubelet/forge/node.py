@@ -223,7 +223,7 @@ def _ready(health: Health, *, is_offering: bool) -> tuple[str, str, str, str]:
 def _skewed(health: Health) -> tuple[str, str, str, str]:
     apart = f"{abs(health.ahead) // timedelta(seconds=1)} s"
     direction = "ahead of" if health.ahead > timedelta() else "behind"
-    message = f"the clock of the provider is {apart} {direction} the clock of this cluster"
+    message = f"when this began, the provider's clock was {apart} {direction} this cluster's"
     return CLOCK, "True", "ClocksDiffer", f"{message}: let both follow a time server"
 
 
@@ -234,7 +234,7 @@ def ahead(date: str, now: datetime) -> timedelta:
     """
     try:
         return parsedate_to_datetime(date) - now
-    except (TypeError, ValueError):  # none, or without a zone
+    except (TypeError, ValueError, OverflowError):  # none, without a zone, or of no calendar
         return timedelta()
 
 
