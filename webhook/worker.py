@@ -171,7 +171,8 @@ class Clients(web.Server):
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """Count it; close it if it is one too many."""
         super().connection_made(handler, transport)
-        self._sources[handler] = source = transport.get_extra_info("peername")[0]
+        source, *_ = transport.get_extra_info("peername") or ("",)  # who went at once has none
+        self._sources[handler] = source
         self._counts[source] += 1
         if self._counts[source] > self._most:
             transport.close()
