@@ -15,6 +15,7 @@ from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 from kube import errors
 from kube.cluster import Cluster
+from kube.written import Written
 from kubelet.forge import shadowpod, status
 from kubelet.forge.decisions import DESTRUCTIVE, Sight, Step, decide
 from kubelet.forge.places import Place, State
@@ -83,7 +84,7 @@ class PodReconciler:
         self._node, self._namespaces = node, namespaces
         self._recorder, self._clock = recorder, clock
         self._lives: dict[Key, _Life] = {}
-        self._written = _Written()
+        self._written = Written()
         self._refused_s: dict[Key, float] = {}
 
     async def reconcile(self, key: Key) -> float | None:
@@ -318,34 +319,6 @@ class _Life:
     local: str
     remote: str
     restarts: int
-
-
-class _Written:
-    """What we wrote and the cache has not shown yet, lest the same be written again."""
-
-    def __init__(self) -> None:
-        self._made: dict[Key, tuple[set[str], Object]] = {}
-
-    def add(self, before: Object, made: Object) -> None:
-        """Remember that ``made`` came of ``before``."""
-        older, _ = self._made.get(objects.key_of(made), (set(), None))
-        self._made[objects.key_of(made)] = ({*older, _version(before)}, made)
-
-    def newest(self, key: Key, cached: Object | None) -> Object | None:
-        """Return ``cached``, or what we made of that very version since."""
-        older, made = self._made.get(key, (set(), None))
-        if cached is not None and _version(cached) in older:
-            return made
-        self._made.pop(key, None)
-        return cached
-
-    def forget(self, key: Key) -> None:
-        """Forget the pod."""
-        self._made.pop(key, None)
-
-
-def _version(obj: Object) -> str:
-    return str(obj["metadata"].get("resourceVersion", ""))
 
 
 def _is_replaced_remotely(remote: Object, shadow_phase: str) -> bool:

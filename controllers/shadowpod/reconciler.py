@@ -16,6 +16,7 @@ from kube.cluster import Cluster
 from kube.errors import ForbiddenError, InvalidError
 from kube.events import Recorder
 from kube.reconcile import TerminalError
+from kube.written import Written
 
 MANAGER: Final = keys.SHADOW_POD_MANAGER
 
@@ -58,12 +59,11 @@ class ShadowPodReconciler:
         self._events = events
         self._clock = clock
         self._ledger = ledger
-        self._written: dict[Key, str] = {}
+        self._written = Written()
 
     async def reconcile(self, key: Key) -> float | None:
-        shadow = await self._find(keys.SHADOW_POD, key)
+        shadow = self._written.newest(key, await self._find(keys.SHADOW_POD, key))
         if shadow is None or objects.is_terminating(shadow):
-            self._written.pop(key, None)
             return None  # the owner reference takes the pod along
         if forge.is_finished(shadow):
             return None  # finished work is not started again
@@ -129,9 +129,6 @@ class ShadowPodReconciler:
         await self._write(shadow, forge.refused(shadow, reason, message, self._clock()))
 
     async def _write(self, shadow: Object, status: Object) -> None:
-        """Write the status, unless what was written into this very version is still to be seen."""
-        key, version = objects.key_of(shadow), shadow["metadata"]["resourceVersion"]
-        if self._written.get(key) == version:
-            return  # seeing it brings us back
-        if await upkeep.write_status(self._cluster, keys.SHADOW_POD, shadow, status) is not shadow:
-            self._written[key] = version
+        made = await upkeep.write_status(self._cluster, keys.SHADOW_POD, shadow, status)
+        if made is not shadow:
+            self._written.add(shadow, made)
