@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 
 from apis import keys
-from sandbox.kubectl import Kubectl, KubectlError
+from sandbox.kubectl import Kubectl
 from tests.manifests import documents
-from tests.manifests.test_label import rights
+from tests.manifests.users import refusal, rights
 from tests.webhook.reviews import offloading
 
 pytestmark = pytest.mark.cluster
@@ -34,15 +34,6 @@ def term(*expressions: dict[str, Any]) -> dict[str, Any]:
 MILAN: Final = expression("In", "milan")
 ZONE: Final = expression("In", "north", key="zone")
 OTHER: Final = {"matchFields": [expression("In", "milan", key="metadata.name")]}
-
-
-def refusal(admin: Kubectl, *arguments: str, stdin: str | None = None) -> str:
-    """Return why this is refused, or an empty string; nothing changes."""
-    try:
-        admin.run(*arguments, "--dry-run=server", stdin=stdin)
-    except KubectlError as error:
-        return str(error)
-    return ""
 
 
 def annotated(admin: Kubectl, user: str, namespace: str, value: str) -> str:

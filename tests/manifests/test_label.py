@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from apis import keys
-from sandbox.kubectl import Kubectl, KubectlError
+from sandbox.kubectl import Kubectl
+from tests.manifests.users import refusal, rights
 
 pytestmark = pytest.mark.cluster
 
@@ -19,36 +20,9 @@ SET, CHANGED, REMOVED = (f"{keys.SCHEDULING_ENABLED}{end}" for end in ("=true", 
 PATIENCE_S = 30
 
 
-def rights(*rules: dict[str, list[str]], user: str) -> list[dict[str, object]]:
-    metadata = {"name": f"test-{user}"}
-    group = "rbac.authorization.k8s.io"
-    return [
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "ClusterRole",
-            "metadata": metadata,
-            "rules": list(rules),
-        },
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": f"test-{user}"},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-        },
-    ]
-
-
 def label(admin: Kubectl, user: str, namespace: str, *labels: str) -> str:
     """Return why ``user`` may not label ``namespace`` so, or an empty string; nothing changes."""
-    try:
-        admin.run(
-            "label", "namespace", namespace, *labels,
-            "--overwrite", "--dry-run=server", f"--as={user}",
-        )  # fmt: skip
-    except KubectlError as error:
-        return str(error)
-    return ""
+    return refusal(admin, "label", "namespace", namespace, *labels, "--overwrite", f"--as={user}")
 
 
 @pytest.fixture
