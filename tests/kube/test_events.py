@@ -142,8 +142,10 @@ async def test_a_flood_while_events_are_written_ends_nobody() -> None:
         for number in range(10, MAX_REMEMBERED + 20):
             say(number)
         cluster.let.set()
-        await until(lambda: recorder.waiting == 0)
+        await until(lambda: wrote(cluster) == MAX_REMEMBERED + 1)
+        await turns()
 
+    assert recorder.waiting == 0
     assert wrote(cluster) == MAX_REMEMBERED + 1
 
 
