@@ -121,9 +121,10 @@ def is_pinned(pod: Object) -> str:
     """Return why ``pod`` belongs to its node, whatever any rule says; empty if it does not."""
     if keys.MIRROR_POD in objects.annotations(pod):
         return "mirrors a static pod"
-    owner = objects.controller_of(pod) or {}
-    group = str(owner.get("apiVersion")).partition("/")[0]
-    is_daemon = group == "apps" and owner.get("kind") == "DaemonSet"
+    owner = objects.controller_of(pod)
+    if owner is None or owner.get("kind") != "DaemonSet":
+        return ""
+    is_daemon = str(owner.get("apiVersion")).partition("/")[0] == "apps"
     return "is pinned by its DaemonSet" if is_daemon else ""
 
 

@@ -3,6 +3,7 @@
 Source: RFC 6902; RFC 6901 for the pointers. A diff of two objects costs eighteen times as much.
 """
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -30,11 +31,12 @@ def put(obj: Object, path: Path, value: Any) -> list[Operation]:
 
     It looks at ``obj`` as sent: two paths of one patch may not lack the same parent.
     """
-    if find(obj, path) == value:
+    found, depth = obj, 0
+    while depth < len(path) and isinstance(found, dict) and found.get(path[depth]) is not None:
+        found, depth = found[path[depth]], depth + 1
+    if depth == len(path) and found == value:
         return []
-    depth = 1
-    while depth < len(path) and find(obj, path[:depth]) is not None:
-        depth += 1
+    depth = min(depth + 1, len(path))
     for name in reversed(path[depth:]):
         value = {name: value}
     return [{"op": "add", "path": _pointer(path[:depth]), "value": value}]
@@ -66,5 +68,6 @@ def _name(part: str) -> str:
     return part.replace("~1", "/").replace("~0", "~")
 
 
+@functools.lru_cache(maxsize=256)
 def _pointer(path: Path) -> str:
     return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in path)

@@ -46,10 +46,13 @@ def warned(
     runtime_class: str,
 ) -> Admitted:
     """Return ``admitted``, of a new ``pod``, with a warning if it has nowhere to go now."""
-    if pods.placed_otherwise(pod):
-        return admitted
-    after = patch.applied(pod, admitted.patch)
-    return replace(admitted, warnings=_nowhere(after, offloading, list(nodes), runtime_class))
+    is_forced = pod["spec"].get("runtimeClassName") == runtime_class
+    if offloading.strategy is not Strategy.REMOTE and not is_forced:
+        return admitted  # a node of this cluster may take it, which is not judged here
+    warning = (
+        "" if pods.placed_otherwise(pod) else _nowhere(patch.applied(pod, admitted.patch), nodes)
+    )
+    return replace(admitted, warnings=[warning]) if warning else admitted
 
 
 def check_update(
@@ -128,19 +131,16 @@ def refuse_change(pod: Object, subresource: str) -> Admitted:
     )
 
 
-def _nowhere(
-    pod: Object, offloading: NamespaceOffloading, virtual: list[Object], runtime_class: str
-) -> list[str]:
-    """Return a warning where only virtual nodes count, and none takes the pod now."""
-    is_forced = pod["spec"].get("runtimeClassName") == runtime_class
-    if offloading.strategy is not Strategy.REMOTE and not is_forced:
-        return []  # a node of this cluster may take it, which is not judged here
-    found = {objects.key_of(node).name: placement.obstacles(pod, node) for node in virtual}
-    if any(not obstacles for obstacles in found.values()):
-        return []
+def _nowhere(pod: Object, virtual: Iterable[Object]) -> str:
+    """Return what keeps ``pod`` off each of the ``virtual`` nodes; empty if one takes it now."""
+    found: dict[str, str] = {}
+    for node in virtual:
+        obstacles = placement.obstacles(pod, node)
+        if not obstacles:
+            return ""
+        found[objects.key_of(node).name] = obstacles[0].text
     if not found:
-        return ["the pod has nowhere to go now: there is no virtual node"]
-    names = sorted(found)[:_SHOWN]
-    told = [f"{name}: {found[name][0].text}" for name in names]
+        return "the pod has nowhere to go now: there is no virtual node"
+    told = [f"{name}: {found[name]}" for name in sorted(found)[:_SHOWN]]
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return [f"the pod has nowhere to go now: {'; '.join(told)}{more}"]
+    return f"the pod has nowhere to go now: {'; '.join(told)}{more}"

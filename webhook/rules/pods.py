@@ -53,7 +53,7 @@ def judge(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str) -
     check_shape(pod)
     if reason := placed_otherwise(pod):
         return Admitted(verdict=f"unchanged: {reason}")
-    changes = offload(pod, offloading, runtime_class=runtime_class)
+    changes = _offload(pod, offloading, runtime_class)
     is_kept = _stays_local(pod, offloading, runtime_class)
     verdict = ("kept here" if is_kept else "offloaded") if changes else "unchanged"
     noted = _note(pod, changes, offloading)
@@ -71,8 +71,10 @@ def offload(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str)
     Raises:
         DeniedError: more than 100 terms would result.
     """
-    if placed_otherwise(pod):
-        return []
+    return [] if placed_otherwise(pod) else _offload(pod, offloading, runtime_class)
+
+
+def _offload(pod: Object, offloading: NamespaceOffloading, runtime_class: str) -> list[Operation]:
     if pod["spec"].get("runtimeClassName") == runtime_class:
         return _require(pod, _selected(offloading))
     if _stays_local(pod, offloading, runtime_class):
