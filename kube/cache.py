@@ -52,6 +52,14 @@ class CachedCluster:
         cached = self._cached(kind, key)
         return cached if cached is not None else await self._live.get(kind, key)
 
+    async def seen(self, kind: Kind, key: Key) -> Object | None:
+        """Return what the informers show: they may be behind, so nobody acts on None alone.
+
+        What no informer follows is asked of the server.
+        """
+        cached = self._cached(kind, key)
+        return cached if self._follows(kind, key) else await self._live.get(kind, key)
+
     async def get_live(self, kind: Kind, key: Key) -> Object | None:
         return await self._live.get_live(kind, key)
 

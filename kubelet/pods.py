@@ -14,10 +14,10 @@ from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 from kube import errors
-from kube.cluster import Cluster
+from kube.cache import CachedCluster
 from kube.written import Written
 from kubelet.forge import shadowpod, status
-from kubelet.forge.decisions import DESTRUCTIVE, Sight, Step, decide
+from kubelet.forge.decisions import DESTRUCTIVE, Sight, Step, decide, rests_on_absence
 from kubelet.forge.places import Place, State
 
 logger = logging.getLogger(__name__)
@@ -72,8 +72,8 @@ class PodReconciler:
 
     def __init__(  # noqa: PLR0913  # the two worlds and who looks at them
         self,
-        local: Cluster,
-        remote: Cluster,
+        local: CachedCluster,
+        remote: CachedCluster,
         *,
         node: Node,
         namespaces: Namespaces,
@@ -88,7 +88,7 @@ class PodReconciler:
         self._refused_s: dict[Key, float] = {}
 
     async def reconcile(self, key: Key) -> float | None:
-        local = self._written.newest(key, self._mine(await self._local.get(keys.POD, key)))
+        local = self._written.newest(key, self._mine(await self._local.seen(keys.POD, key)))
         if local is None:
             self._forget(key)
         place = await self._namespaces.place(key.namespace)
@@ -97,11 +97,9 @@ class PodReconciler:
         if not self._namespaces.is_synced(key.namespace):
             return None  # its barrier asks for all its pods when it falls
         sight = await self._sight(key, local, place.pair)
-        step = decide(sight)
-        if step in DESTRUCTIVE:
+        if rests_on_absence(decide(sight), sight):
             sight = await self._live_sight(key, place.pair)
-            step = decide(sight)
-        return await self._do(step, key, sight)
+        return await self._do(decide(sight), key, sight)
 
     async def _do(self, step: Step, key: Key, sight: Sight) -> float | None:
         logger.debug("Decided", extra={"pod": str(key), "step": step.name})
@@ -131,12 +129,12 @@ class PodReconciler:
     async def _sight(self, key: Key, local: Object | None, pair: Pair) -> Sight:
         twin = pair.twin_of(key)
         shadow, remote = await asyncio.gather(
-            self._remote.get(keys.SHADOW_POD, twin), self._remote.get(keys.POD, twin)
+            self._remote.seen(keys.SHADOW_POD, twin), self._remote.seen(keys.POD, twin)
         )
         return Sight(local, shadow, remote, pair, self._node.name)
 
     async def _live_sight(self, key: Key, pair: Pair) -> Sight:
-        """Return what the servers say now: nothing is deleted on the word of a cache."""
+        """Return what the servers say now: nothing is made or deleted on the word of a cache."""
         twin = pair.twin_of(key)
         local, shadow, remote = await asyncio.gather(
             self._local.get_live(keys.POD, key),

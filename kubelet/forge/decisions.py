@@ -81,6 +81,17 @@ def decide(sight: Sight) -> Step:
     return Step.WAIT if sight.is_shared() else _living(sight, sight.local)
 
 
+def rests_on_absence(step: Step, sight: Sight) -> bool:
+    """Whether ``step`` would be wrong if a cache had not shown all that is there.
+
+    Of all other steps the worst is that they have to be taken once more. Source: house.md
+    section 3, "Absence is a value"; controllers.md 30.
+    """
+    if step is Step.FOLLOW:  # an end that only the ShadowPod tells of is written for ever
+        return sight.remote is None and status.is_finished(sight.shadow or {})
+    return step in DESTRUCTIVE or step is Step.OFFLOAD
+
+
 def _orphan(sight: Sight) -> Step:
     shadow = sight.mine(sight.shadow)
     if shadow is None or objects.is_terminating(shadow):

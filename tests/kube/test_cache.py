@@ -49,6 +49,20 @@ async def test_a_hit_costs_no_request_and_a_miss_asks_the_server() -> None:
         assert sum((live.requests - before).values()) == 3
 
 
+async def test_what_an_informer_follows_is_seen_without_a_request() -> None:
+    live = FakeCluster()
+    await live.create(keys.CONFIG_MAP, config())
+    async with caching(live) as (cluster, informer):
+        before = live.requests.copy()
+        assert await cluster.seen(keys.CONFIG_MAP, A) is informer.get(A)
+        assert await cluster.seen(keys.CONFIG_MAP, Key("ns", "b")) is None
+        assert live.requests == before
+
+        assert await cluster.seen(keys.CONFIG_MAP, Key("other", "a")) is None
+        assert await cluster.seen(keys.SECRET, A) is None
+        assert sum((live.requests - before).values()) == 2
+
+
 async def test_a_packed_hit_is_the_whole_object() -> None:
     live = FakeCluster()
     made = await live.create(keys.CONFIG_MAP, config(x="1"))

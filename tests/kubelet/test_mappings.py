@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -139,7 +140,7 @@ def has_shadow(cluster: FakeCluster) -> bool:
 
 
 def phase(cluster: FakeCluster) -> str:
-    return str(cluster.everything()[keys.POD, WEB]["status"]["phase"])
+    return str(pod(cluster)["status"]["phase"])
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
@@ -245,8 +246,7 @@ async def test_at_rest_nothing_is_listed_or_written(
 
     async with kubelet.running():
         await eventually(lambda: has_shadow(remote))
-        labelled = {"liqo.io/shadowPod": "true"}
-        await eventually(lambda: objects.labels(local.everything()[keys.POD, WEB]) == labelled)
+        await eventually(lambda: objects.labels(pod(local)) == SHADOWED)
         for _ in range(200):
             await asyncio.sleep(0)
         before = local.requests.copy(), remote.requests.copy()
@@ -255,4 +255,54 @@ async def test_at_rest_nothing_is_listed_or_written(
             await asyncio.sleep(0)
         after = local.requests - before[0], remote.requests - before[1]
 
-    assert {verb for verb, _ in (*after[0], *after[1])} <= {"get"}
+    assert not [*after[0], *after[1]]
+
+
+async def test_only_what_rests_on_absence_is_read_live(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    local, remote = clusters
+    await put_map(local, namespace_map())
+    kubelet = Kubelet(local, remote)
+
+    def reads() -> Counter[str]:
+        found = Counter({f"{plural} here": n for (_, plural), n in gets(local).items()})
+        return found + Counter({f"{plural} there": n for (_, plural), n in gets(remote).items()})
+
+    async with kubelet.running():
+        await eventually(lambda: kubelet.mappings.is_synced("shop"))
+        begun = reads()
+        made = await bind(local)
+        await eventually(lambda: SHADOWED.items() <= objects.labels(pod(local)).items())
+        shadow = remote.everything()[keys.SHADOW_POD, TWIN]
+        await remote.create(keys.POD, twin_of(shadow))
+        await remote.patch_status(keys.POD, TWIN, running())
+        await eventually(lambda: phase(local) == "Running")
+        up = reads() - begun
+        await local.delete(keys.POD, WEB, uid=objects.uid(made))
+        await eventually(lambda: not has_shadow(remote))
+        await remote.delete(keys.POD, TWIN, uid=objects.uid(remote.everything()[keys.POD, TWIN]))
+        await eventually(lambda: (keys.POD, WEB) not in local.everything())
+        for _ in range(500):
+            await asyncio.sleep(0)
+        down = reads() - begun - up
+
+    assert up == dict.fromkeys(("pods here", "pods there", "shadowpods there"), 1)
+    assert down == dict.fromkeys(("pods here", "pods there", "shadowpods there"), 2)
+
+
+SHADOWED = {"liqo.io/shadowPod": "true"}
+
+
+def gets(cluster: FakeCluster) -> Counter[tuple[str, str]]:
+    return Counter({asked: count for asked, count in cluster.requests.items() if asked[0] == "get"})
+
+
+def pod(cluster: FakeCluster) -> Object:
+    return cluster.everything()[keys.POD, WEB]
+
+
+def twin_of(shadow: Object) -> Object:
+    """Return what the provider makes of a ShadowPod."""
+    metadata = {"labels": objects.labels(shadow), "annotations": objects.annotations(shadow)}
+    return factories.pod(*TWIN, spec=shadow["spec"]["pod"], metadata=metadata)

@@ -7,6 +7,7 @@ from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from apis.offloading import OffloadingPatch
 from apis.pairs import Pair
+from kube.cache import CachedCluster
 from kube.cluster import Cluster
 from kubelet.forge import shadowpod
 from kubelet.forge.places import Place, State
@@ -85,8 +86,8 @@ class World:
         home, provider = Counted(self.local), Counted(self.remote)
         self.counted = (home, provider)
         self.reconciler = PodReconciler(
-            cast("Cluster", home),
-            cast("Cluster", provider),
+            CachedCluster(cast("Cluster", home)),
+            CachedCluster(cast("Cluster", provider)),
             node=Node(NODE, HOST, lambda: shadowpod.Options(NODE, self.patch)),
             namespaces=self.namespaces,
             recorder=self.recorder,
