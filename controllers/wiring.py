@@ -324,7 +324,7 @@ def _shadow_pods(place: Place, caches: Caches, limits: Limits) -> Runner:
         place.cached,
         events=place.events,
         clock=place.clock,
-        find=slim.find(place.live, caches.shadow_pods, caches.pods),
+        find=slim.seen(caches.shadow_pods, caches.pods),
         ledger=ledger,
     )
     sources: list[Source[Any]] = [Source(caches.shadow_pods), Source(caches.pods)]

@@ -1,5 +1,6 @@
 """Creates the Pod of a ShadowPod, keeps its metadata, and reports its phase."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -70,13 +71,15 @@ class ShadowPodReconciler:
         existing = await self._find(keys.POD, key)
         if existing is None:
             existing = await self._admit(key, shadow)
-        elif not objects.is_controlled_by(existing, shadow):
+        if existing is None:
+            return None  # another event follows when it may be there
+        if not objects.is_controlled_by(existing, shadow):
             if forge.is_of_predecessor(existing, shadow):
                 return None  # its deletion brings us back
             message = f"pod {key} exists and is not the ShadowPod's"
             await self._refuse(shadow, forge.FAILED_CREATE, message)
             raise TerminalError(forge.FAILED_CREATE, message)
-        if existing is None or objects.is_terminating(existing):
+        if objects.is_terminating(existing):
             return None  # another event follows when it is gone
         await self._keep_metadata(shadow, existing)
         await self._write(shadow, forge.status(shadow, existing, self._clock()))
@@ -95,11 +98,16 @@ class ShadowPodReconciler:
         return None
 
     async def _create(self, key: Key, seen: Object) -> Object | None:
-        shadow = await self._cluster.get_live(keys.SHADOW_POD, key)
+        """Create the Pod of the ShadowPod that was ``seen``; return what stands there then."""
+        shadow, existing = await asyncio.gather(
+            self._cluster.get_live(keys.SHADOW_POD, key), self._cluster.get_live(keys.POD, key)
+        )
         if shadow is None or objects.is_terminating(shadow) or forge.is_finished(shadow):
             return None  # the cache was behind
         if objects.uid(shadow) != objects.uid(seen):
             return None  # it is another one by now, which brings us back
+        if existing is not None:
+            return existing
         logger.info("Creating pod", extra={"pod": str(key)})
         try:
             created = await self._cluster.create(keys.POD, forge.pod(shadow))

@@ -11,11 +11,10 @@ import msgspec
 
 from apis import keys
 from apis.objects import Key, Kind, Object
-from kube.cluster import Cluster
 from kube.informer import Informer
 
 Find: TypeAlias = Callable[[Kind, Key], Awaitable[Object | None]]
-"""As ``Cluster.get``; what is found may lack its spec."""
+"""As ``Cluster.get``, but what is found may lack its spec, and a cache may not have it yet."""
 
 
 _EMPTY: Final = msgspec.Raw(b"{}")
@@ -119,13 +118,13 @@ def _decoded(raw: msgspec.Raw) -> Object:
     return msgspec.json.decode(raw, type=dict[str, Any])
 
 
-def find(cluster: Cluster, shadows: Informer[SlimShadow], pods: Informer[SlimPod]) -> Find:
-    """Return a lookup whose hits come from the two caches; on a miss the server is asked."""
+def seen(shadows: Informer[SlimShadow], pods: Informer[SlimPod]) -> Find:
+    """Return a lookup in the two caches."""
 
     async def found(kind: Kind, key: Key) -> Object | None:
         cached = pods.get(key) if kind == keys.POD else shadows.get(key)
         if cached is None:
-            return await cluster.get_live(kind, key)
+            return None
         return {
             "metadata": msgspec.to_builtins(cached.metadata),
             "status": msgspec.to_builtins(cached.status),

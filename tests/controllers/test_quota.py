@@ -57,7 +57,7 @@ class World:
             self.ledger,
             events=self.events.recorder,
             clock=lambda: NOW,
-            find=slim.find(self.cluster, self.shadows, self.pods),
+            find=slim.seen(self.shadows, self.pods),
             ledger=self.accounts,
         )
 

@@ -34,8 +34,18 @@ async def web(cluster: Cluster, namespace: str) -> Key:
     return Key(namespace, "web")
 
 
-def reconciler(cluster: Cluster) -> ShadowPodReconciler:
-    return ShadowPodReconciler(cluster, events=Told(cluster).recorder, clock=lambda: NOW)
+def reconciler(cluster: Cluster, find: slim.Find | None = None) -> ShadowPodReconciler:
+    told = Told(cluster).recorder
+    return ShadowPodReconciler(cluster, events=told, clock=lambda: NOW, find=find)
+
+
+def without_pods(cluster: Cluster) -> slim.Find:
+    """Return a cache that shows no Pod yet."""
+
+    async def found(kind: Kind, key: Key) -> Object | None:
+        return None if kind == keys.POD else await cluster.get_live(kind, key)
+
+    return found
 
 
 async def run(cluster: Cluster, key: Key, phase: str) -> None:
@@ -81,8 +91,7 @@ async def test_a_cache_that_is_behind_gets_nothing_written_twice(
         return stale if kind == keys.SHADOW_POD else await cluster.get_live(kind, key)
 
     ledger = Ledger(cluster)
-    told = Told(cluster).recorder
-    loop = ShadowPodReconciler(ledger, events=told, clock=lambda: NOW, find=behind)
+    loop = reconciler(ledger, find=behind)
     for _ in range(3):
         await loop.reconcile(web)
     await cluster.patch_status(keys.POD, web, {"phase": "Succeeded"})
@@ -91,6 +100,29 @@ async def test_a_cache_that_is_behind_gets_nothing_written_twice(
 
     assert [verb for verb, *_ in ledger.writes] == ["patch_status"] * 2
     assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == "Succeeded"
+
+
+async def test_a_pod_that_the_cache_does_not_show_is_not_made_again(
+    cluster: Cluster, web: Key
+) -> None:
+    await reconciler(cluster).reconcile(web)
+    await cluster.patch_status(keys.POD, web, {"phase": "Running"})
+    ledger = Ledger(cluster)
+
+    await reconciler(ledger, find=without_pods(cluster)).reconcile(web)
+
+    assert [verb for verb, *_ in ledger.writes] == ["patch_status"]
+    assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == "Running"
+
+
+async def test_a_shadow_pod_that_the_cache_does_not_show_costs_no_request() -> None:
+    cluster = FakeCluster()
+    shadows = Informer(Selection(keys.SHADOW_POD, slim.SlimShadow))
+    pods = Informer(Selection(keys.POD, slim.SlimPod))
+
+    await reconciler(cluster, find=slim.seen(shadows, pods)).reconcile(Key("shop", "gone"))
+
+    assert not cluster.requests
 
 
 async def test_labels_follow_but_the_spec_stays(cluster: Cluster, web: Key) -> None:
@@ -135,11 +167,10 @@ async def test_the_pod_of_somebody_else_is_left_alone(cluster: Cluster, web: Key
     ledger, told = Ledger(cluster), Told(cluster)
     foreign = await cluster.create(keys.POD, factories.pod(web.namespace, web.name))
 
-    for _ in range(2):
+    for find in (None, without_pods(cluster)):  # a cache of our Pods never shows it
+        loop = ShadowPodReconciler(ledger, events=told.recorder, clock=lambda: NOW, find=find)
         with pytest.raises(TerminalError, match="is not the ShadowPod's"):
-            await ShadowPodReconciler(ledger, events=told.recorder, clock=lambda: NOW).reconcile(
-                web
-            )
+            await loop.reconcile(web)
 
     assert await there(cluster, keys.POD, web) == foreign
     condition = (await there(cluster, keys.SHADOW_POD, web))["status"]["conditions"][0]
@@ -214,7 +245,7 @@ async def test_caches_without_specs_suffice(cluster: Cluster, web: Key) -> None:
         ledger,
         events=Told(cluster).recorder,
         clock=lambda: NOW,
-        find=slim.find(cluster, shadows, pods),
+        find=slim.seen(shadows, pods),
     )
 
     async def cached(phase: str) -> None:
