@@ -15,7 +15,7 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
 from kube import errors
-from kube.cluster import Cluster
+from kube.cache import CachedCluster
 from kube.reconcile import TerminalError
 from reflector import policy
 from reflector.forge import configmap, secret, service, twins
@@ -82,8 +82,8 @@ class Rules:
 class Ends:
     """The two clusters, and the local objects' authors, who are told."""
 
-    local: Cluster
-    remote: Cluster
+    local: CachedCluster
+    remote: CachedCluster
     tell: Tell
 
 
@@ -100,10 +100,10 @@ class Reflection:
         self._told: dict[Key, tuple[str, str]] = {}
 
     async def reconcile(self, key: Key) -> float | None:
-        original = await self._local.get(self._kind, key)
+        original = await self._local.seen(self._kind, key)
         if original is None or self._reason_to_stay(original) is not None:
             return await self._withdraw(key, original)
-        found = await self._remote.get(self._kind, self.twin_of(key))
+        found = await self._remote.get(self._kind, self.twin_of(key))  # a foreign one is not seen
         if found and not self._is_twin(found):
             return self._refuse(original)
         wanted = self._forge.remote(original, self._pair, self._rules.settings)
@@ -180,7 +180,7 @@ class Reflection:
         """Remove the twin of what is gone or stays at home, after both clusters said so live."""
         where = self.twin_of(key)
         self._applied.pop(where, None)
-        found = await self._remote.get(self._kind, where)
+        found = await self._remote.seen(self._kind, where)
         if found and self._is_twin(found):
             original = await self._local.get_live(self._kind, key)
             if original is not None and self._reason_to_stay(original) is None:

@@ -208,6 +208,34 @@ async def test_idle_it_neither_lists_nor_writes() -> None:
     }
 
 
+async def test_only_what_rests_on_absence_is_read_live() -> None:
+    home, foreign = await world()
+    await offload(home, {"foo": "foo-rome"})
+    here, twin = (keys.CONFIG_MAP, Key("foo", "more")), (keys.CONFIG_MAP, Key("foo-rome", "more"))
+
+    async def settle() -> tuple[int, int]:
+        for _ in range(200):
+            await asyncio.sleep(0)
+        return home.requests["get", "configmaps"], foreign.requests["get", "configmaps"]
+
+    async with reflecting(home, foreign):
+        await eventually(lambda: there(foreign, "foo-rome"))
+        begun = await settle()
+        made = await home.create(keys.CONFIG_MAP, factories.config_map("foo", "more"))
+        async with asyncio.timeout(WITHIN_S):
+            while twin not in foreign.everything():  # noqa: ASYNC110  # as above
+                await asyncio.sleep(0)
+        created = await settle()
+        await home.delete(*here, uid=made["metadata"]["uid"])
+        async with asyncio.timeout(WITHIN_S):
+            while twin in foreign.everything():  # noqa: ASYNC110  # as above
+                await asyncio.sleep(0)
+        gone = await settle()
+
+    assert (created[0] - begun[0], created[1] - begun[1]) == (0, 1)
+    assert (gone[0] - created[0], gone[1] - created[1]) == (1, 1)
+
+
 def costs(*clusters: FakeCluster) -> dict[str, int]:
     found: dict[str, int] = {}
     for cluster in clusters:

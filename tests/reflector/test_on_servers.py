@@ -6,6 +6,7 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from apis.pairs import Pair
 from kube import errors
+from kube.cache import CachedCluster
 from kube.cluster import Cluster
 from kube.reconcile import TerminalError
 from reflector.reflection import FORGES, Ends, Reflection, Rules
@@ -21,7 +22,8 @@ async def pair(cluster: Cluster, namespace: str) -> Pair:
 
 
 def reflection(cluster: Cluster, pair: Pair, kind: Kind) -> Reflection:
-    return Reflection(kind, pair, Rules(), Ends(cluster, cluster, lambda *_: None))
+    live = CachedCluster(cluster)
+    return Reflection(kind, pair, Rules(), Ends(live, live, lambda *_: None))
 
 
 def original(kind: Kind, namespace: str) -> Object:
@@ -130,7 +132,7 @@ async def test_a_namesake_that_took_the_place_meanwhile_is_a_conflict(
     await cluster.delete(keys.CONFIG_MAP, there, uid=twin["metadata"]["uid"])
     theirs = await cluster.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, there))
     await cluster.patch(keys.CONFIG_MAP, here, {"data": {"a": "3"}})
-    ends = Ends(cluster, late, lambda *_: None)
+    ends = Ends(CachedCluster(cluster), late, lambda *_: None)
 
     with pytest.raises(errors.ConflictError):
         await Reflection(keys.CONFIG_MAP, pair, Rules(), ends).reconcile(here)
@@ -147,7 +149,7 @@ async def test_a_cache_that_is_behind_deletes_nothing(cluster: Cluster, pair: Pa
     unskip = {"metadata": {"annotations": {"liqo.io/skip-reflection": None}}}
     await cluster.patch(keys.CONFIG_MAP, here, unskip)
     await reflection(cluster, pair, keys.CONFIG_MAP).reconcile(here)
-    ends = Ends(late, cluster, lambda *_: None)
+    ends = Ends(late, CachedCluster(cluster), lambda *_: None)
 
     again_s = await Reflection(keys.CONFIG_MAP, pair, Rules(), ends).reconcile(here)
 

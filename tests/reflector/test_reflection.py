@@ -9,6 +9,7 @@ from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
 from kube import errors
+from kube.cache import CachedCluster
 from kube.reconcile import TerminalError
 from reflector.forge.twins import Settings
 from reflector.policy import SUPPORTED, Filter
@@ -36,7 +37,7 @@ class World:
         policy: Policy = Policy.DENY_LIST,
         settings: Settings | None = None,
     ) -> Reflection:
-        ends = Ends(self.home, self.foreign, self._tell)
+        ends = Ends(CachedCluster(self.home), CachedCluster(self.foreign), self._tell)
         return Reflection(kind, PAIR, Rules(policy, settings or Settings()), ends)
 
     def writes(self) -> int:
