@@ -57,6 +57,12 @@ def tables(blocks: Sequence[Block]) -> Iterable[Table]:
         "P50 ms": lambda of: _time(of, "review", 50),
         "P99 ms": lambda of: _time(of, "review", 99),
     })  # fmt: skip
+    slow = f"Pod creates one by one, beside {admission.SLOW_CLIENTS} slow clients"
+    yield _arms(blocks, slow, admission.SLOW, {
+        "P50 ms": lambda of: _time(of, "create", 50),
+        "P99 ms": lambda of: _time(of, "create", 99),
+        "slow clients held": lambda of: _figure(of, "slow_clients"),
+    })  # fmt: skip
     yield _arms(blocks, "One pod after another", offload.SUITE, {
         "offload P50 ms": lambda of: _time(of, "offload", 50),
         "P99 ms": lambda of: _time(of, "offload", 99),

@@ -1,10 +1,11 @@
 """What a webhook adds to the creation of a pod: alone, under load, and by CPU of its own."""
 
 import asyncio
+import contextlib
 import re
 import secrets
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from time import monotonic
 from typing import Final
 
@@ -22,6 +23,9 @@ from kube.cluster import Selection
 SUITE: Final = "admission"
 LOAD: Final = "admission-load"
 REVIEWS: Final = "reviews"
+SLOW: Final = "admission-slow"
+QUIET: Final = "quiet"
+ATTACKED: Final = "attacked"
 ARMS: Final = ("bare", "const", "ours", *LIQO)
 WEBHOOKS: Final = ("const", "ours", *LIQO)
 SYSTEMS: Final = ("ours", *LIQO)
@@ -31,6 +35,8 @@ CLIENTS: Final = 32
 CONNECTIONS: Final = 25
 """As many as an API server keeps open to a webhook."""
 REVIEW_BYTES: Final = (5_000, 50_000)
+SLOW_CLIENTS: Final = 200
+"""Who keep a connection to the webhook and finish nothing. Source: security.md D9."""
 _PAIRS: Final = 100
 _HISTOGRAM: Final = re.compile(
     r"^apiserver_admission_webhook_admission_duration_seconds_(sum|count)\{(.*)\} (\S+)$",
@@ -42,6 +48,12 @@ _WEBHOOK_OF: Final = {
 }  # fmt: skip
 _GATE: Final = [{"name": "bench.pyliqo.io/never"}]
 """Pods that no scheduler looks at: admission is all that happens to them."""
+_HEAD: Final = b"POST /mutate/pod HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+_BEGINNINGS: Final = (b"", _HEAD, _HEAD + b"Content-Length: 5000\r\n\r\n{")
+_WITHOUT_TLS: Final = 4
+"""One in so many slow clients does not even shake hands."""
+_PAUSE_S: Final = 0.05
+_COME_WITHIN_S: Final = 30
 
 
 async def run(stage: Stage, settings: Settings) -> None:
@@ -58,6 +70,8 @@ async def run(stage: Stage, settings: Settings) -> None:
             await _loaded(stage, arm, repetition, settings.load_s)
             for size in REVIEW_BYTES if arm in WEBHOOKS else ():
                 await _replayed(stage, arm, repetition, size, settings.load_s / 3)
+            if arm == "ours":
+                await _beside_slow_clients(stage, repetition)
 
 
 def paired(system: str) -> str:
@@ -104,13 +118,67 @@ async def _loaded(stage: Stage, arm: str, repetition: int, seconds: float) -> No
         await clear(stage.rome, namespace)
 
 
+async def _beside_slow_clients(stage: Stage, repetition: int) -> None:
+    """Create pods one after another, with and without clients that never finish a request."""
+    namespace, mark = arms.local_namespace("ours"), secrets.token_hex(2)
+    addresses = await _addresses(stage)
+    for arm in figures.order((QUIET, ATTACKED), repetition):
+        async with (
+            slow_clients(addresses if arm == ATTACKED else ()) as held,
+            stage.block(SLOW, arm, repetition, _PAIRS) as draft,
+        ):
+            for number in range(_PAIRS):
+                pod = gated(namespace, f"slow-{mark}-{arm}-{number}")
+                began = monotonic()
+                await stage.rome.create(keys.POD, pod)
+                draft.times.setdefault("create", []).append(monotonic() - began)
+            draft.figures["slow_clients"] = len(held)
+    await clear(stage.rome, namespace)
+
+
+@contextlib.asynccontextmanager
+async def slow_clients(addresses: Sequence[str]) -> AsyncIterator[set[int]]:
+    """Keep connections open that say nothing, half a head, or half a body; none without address.
+
+    Yields those that are connected now; whom the webhook closes comes again.
+    """
+    held: set[int] = set()
+    count = SLOW_CLIENTS if addresses else 0
+    tasks = [
+        asyncio.create_task(_come_again(addresses[number % len(addresses)], number, held))
+        for number in range(count)
+    ]
+    try:
+        async with asyncio.timeout(_COME_WITHIN_S):
+            while len(held) < count / 2:  # noqa: ASYNC110  # they come and go
+                await asyncio.sleep(_PAUSE_S)
+        yield held
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _come_again(address: str, number: int, held: set[int]) -> None:
+    secured = _trusting() if number % _WITHOUT_TLS else None
+    while True:
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection(address, keys.WEBHOOK_PORT, ssl=secured)
+            held.add(number)
+            try:
+                writer.write(_BEGINNINGS[number % len(_BEGINNINGS)])
+                await reader.read()
+            finally:
+                writer.transport.abort()
+        held.discard(number)
+        await asyncio.sleep(_PAUSE_S)
+
+
 async def _replayed(stage: Stage, arm: str, repetition: int, size: int, seconds: float) -> None:
     """Send the same review again and again over connections that stay open."""
     url = await _url(stage, arm)
     body = msgspec.json.encode(load.review(arms.local_namespace(arm), size))
-    trusting = ssl.create_default_context()
-    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
-    connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=trusting)
+    connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=_trusting())
     headers = {"Content-Type": "application/json"}
     times: list[float] = []
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
@@ -130,6 +198,13 @@ async def _replayed(stage: Stage, arm: str, repetition: int, size: int, seconds:
 
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10)
+
+
+def _trusting() -> ssl.SSLContext:
+    """Return what takes any certificate: the webhook is called by its address."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def check(answer: bytes) -> None:
@@ -180,11 +255,16 @@ async def _url(stage: Stage, arm: str) -> str:
         return str(found["webhooks"][0]["clientConfig"]["url"]) if found else ""
     if arm in LIQO:
         return liqo.url(stage.sites[CONSUMER].slot.address, "/mutate/pod?timeout=3s")
+    address, *_ = await _addresses(stage)
+    return f"https://{address}:{keys.WEBHOOK_PORT}/mutate/pod?timeout=3s"
+
+
+async def _addresses(stage: Stage) -> list[str]:
+    """Return where our webhook answers, one address a pod."""
     of = Selection(keys.POD, dict, keys.LIQO_NAMESPACE, fields="status.phase=Running")
     pods = (await stage.rome.list(of)).items
-    address = next(
+    return [
         pod["status"]["podIP"]
         for key, pod in sorted(pods.items())
         if key.name.startswith(keys.WEBHOOK_SERVICE)
-    )
-    return f"https://{address}:{keys.WEBHOOK_PORT}/mutate/pod?timeout=3s"
+    ]
