@@ -6,6 +6,7 @@ arms ``floor`` and ``ideal`` make shadows of a copied definition, which pyliqo d
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -25,10 +26,40 @@ from sandbox.layout import Site
 from sandbox.simulated import NodeKeeper
 
 VIRTUAL_NODE: Final = "bench"
+CONST: Final = ("const", "const-patch")
+"""The webhook with the constant answer: without a patch, and with one as ours makes it."""
 CONST_LABEL: Final = "bench.pyliqo.io/const"
 NODES_AGENT: Final = "bench-nodes"
 MANAGER: Final = "bench"
 """Field manager of what the run applies."""
+_CONST_PATCH: Final = (
+    {
+        "op": "add",
+        "path": "/spec/tolerations/-",  # the API server's own plug-ins have put some there
+        "value": {"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists", "effect": "NoExecute"},
+    },
+    {
+        "op": "add",
+        "path": "/spec/affinity",
+        "value": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {
+                            "matchExpressions": [
+                                {"key": key, "operator": "In", "values": [value]}
+                                for key, value in (
+                                    (load.PART, "true"), (keys.NODE_TYPE, keys.VIRTUAL_NODE_TYPE)
+                                )
+                            ]
+                        }
+                    ]
+                }
+            }
+        },
+    },
+    {"op": "add", "path": "/metadata/annotations", "value": {keys.PLACEMENT: "x" * 120}},
+)  # fmt: skip
 _CONST: Final = Path(__file__).parent / "const"
 _SHADOW_POD: Final = children.ROOT / "manifests" / "10-crds" / "shadowpod.yaml"
 _SIMULATED_PART: Final = "simulated"
@@ -69,7 +100,7 @@ async def ready(stage: Stage, settings: Settings) -> AsyncIterator[None]:
         await stack.enter_async_context(_nodes(stage))
         if settings.has("floor") or settings.has("ideal"):
             await stage.milan.create(leftovers.CUSTOM_RESOURCE, _shadow_copy())
-        if settings.has("const"):
+        if any(settings.has(arm) for arm in CONST):
             await stack.enter_async_context(const(stage))
         if settings.has("ideal"):
             await stack.enter_async_context(_ideal(stage))
@@ -132,7 +163,8 @@ async def const(stage: Stage) -> AsyncIterator[None]:
     stage.say("building the webhook with the constant answer")
     binary = await _built()
     host = stage.sites[CONSUMER].slot.gateway
-    async with children.running(str(binary), f"-address={host}") as process:
+    patch = json.dumps(_CONST_PATCH)
+    async with children.running(str(binary), f"-address={host}", f"-patch={patch}") as process:
         stage.others[process.pid] = "const"
         url = f"https://{await children.line(process)}/"
         lines = [await children.line(process)]
@@ -193,7 +225,7 @@ async def _nodes(stage: Stage) -> AsyncIterator[None]:
 
 async def _namespaces(stage: Stage) -> None:
     wanted = [
-        (stage.rome, local_namespace(arm)) for arm in ("bare", "const", "floor", "ideal", "ours")
+        (stage.rome, local_namespace(arm)) for arm in ("bare", *CONST, "floor", "ideal", "ours")
     ] + [
         (stage.milan, remote_namespace(arm)) for arm in ("vanilla", "bare", "floor", "ideal")
     ]  # fmt: skip
@@ -212,7 +244,8 @@ def _labels(namespace: str) -> dict[str, str]:
         return dict(_MARK)
     # As a namespace that another cluster fills: pyliqo's webhook does not look at its pods.
     labels = {**_MARK, keys.REMOTE_CLUSTER_ID: "bench"}
-    return labels | ({CONST_LABEL: "true"} if namespace == local_namespace("const") else {})
+    named_by = {local_namespace(arm): {CONST_LABEL: arm} for arm in CONST}
+    return labels | named_by.get(namespace, {})
 
 
 async def _built() -> Path:
@@ -230,18 +263,21 @@ async def _built() -> Path:
 def _const_configuration(url: str, ca: str) -> Object:
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
             "resources": ["pods"]}  # fmt: skip
-    webhook = {
-        "name": "const.bench.pyliqo.io",
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "timeoutSeconds": 10,
-        "clientConfig": {"url": url, "caBundle": load.told(keys.SECRET, ca)},
-        "namespaceSelector": {"matchLabels": {CONST_LABEL: "true"}},
-        "rules": [rule],
-    }
+    webhooks = [
+        {
+            "name": f"{arm}.bench.pyliqo.io",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "timeoutSeconds": 10,
+            "clientConfig": {"url": url + path, "caBundle": load.told(keys.SECRET, ca)},
+            "namespaceSelector": {"matchLabels": {CONST_LABEL: arm}},
+            "rules": [rule],
+        }
+        for arm, path in zip(CONST, ("", "patch"), strict=True)
+    ]
     key = Key("", "bench-const")
     metadata = {"labels": dict(_MARK)}
-    return named(keys.MUTATING_WEBHOOKS, key, metadata=metadata, webhooks=[webhook])
+    return named(keys.MUTATING_WEBHOOKS, key, metadata=metadata, webhooks=webhooks)
 
 
 def _shadow_copy() -> Object:

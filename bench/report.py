@@ -46,6 +46,7 @@ def show(run: Run, file: Path, console: Console | None = None) -> None:
 
 def tables(blocks: Sequence[Block]) -> Iterable[Table]:
     """Yield a table for each suite that compares arms; "system" is pyliqo or Liqo."""
+    yield _paired(blocks)
     yield _arms(blocks, "Pod creates, 32 clients", admission.LOAD, {
         "creates/s": lambda of: _figure(of, "creates_per_s"),
         "P50 ms": lambda of: _time(of, "create", 50),
@@ -183,6 +184,17 @@ def _arms(blocks: Sequence[Block], title: str, suite: str, columns: dict[str, _C
         for size in result.sizes(blocks, suite, arm):
             of = result.chosen(blocks, suite, arm, size)
             table.add_row(arm, f"{size:,}", *(cell(of) for cell in columns.values()))
+    return table
+
+
+def _paired(blocks: Sequence[Block]) -> Table:
+    """Return what each arm takes where all take turns, pod by pod."""
+    table = Table("arm", "P50 ms", "P99 ms", "webhook ms", title="Pod creates by turns, 1 client")
+    of = result.chosen(blocks, admission.SUITE, admission.PAIRED)
+    for arm in admission.ARMS:
+        if any(arm in block.times for block in of):
+            mean = _figure(of, f"histogram_ms_{arm}")
+            table.add_row(arm, _time(of, arm, 50), _time(of, arm, 99), mean)
     return table
 
 

@@ -1,5 +1,6 @@
 // Command const is an admission webhook that allows everything and changes nothing: what any
-// webhook costs. It signs its own certificate and prints it, for the caBundle.
+// webhook costs. What is asked at /patch it changes, always by the same patch: what any webhook
+// costs that changes something. It signs its own certificate and prints it, for the caBundle.
 package main
 
 import (
@@ -8,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"flag"
@@ -26,15 +28,18 @@ type review struct {
 	} `json:"request"`
 }
 
-func answer(w http.ResponseWriter, r *http.Request) {
-	var asked review
-	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
+// answering returns a handler that allows, with rest in its answer after that.
+func answering(rest string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var asked review
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",`+
+			`"response":{"uid":%q,"allowed":true%s}}`, asked.Request.UID, rest)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",`+
-		`"response":{"uid":%q,"allowed":true}}`, asked.Request.UID)
 }
 
 func certificate(address string) tls.Certificate {
@@ -61,6 +66,7 @@ func certificate(address string) tls.Certificate {
 
 func main() {
 	address := flag.String("address", "127.0.0.1", "IP address to listen on")
+	patch := flag.String("patch", "[]", "JSON Patch for what is asked at /patch")
 	flag.Parse()
 	own := certificate(*address)
 	listener, err := net.Listen("tcp", net.JoinHostPort(*address, "0"))
@@ -70,8 +76,12 @@ func main() {
 	fmt.Println(listener.Addr())
 	_ = pem.Encode(os.Stdout, &pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]})
 	os.Stdout.Close()
+	encoded := base64.StdEncoding.EncodeToString([]byte(*patch))
+	handlers := http.NewServeMux()
+	handlers.Handle("/", answering(""))
+	handlers.Handle("/patch", answering(`,"patchType":"JSONPatch","patch":"`+encoded+`"`))
 	server := &http.Server{
-		Handler:   http.HandlerFunc(answer),
+		Handler:   handlers,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{own}},
 	}
 	log.Fatal(server.ServeTLS(listener, "", ""))

@@ -26,7 +26,7 @@ REVIEWS: Final = "reviews"
 SLOW: Final = "admission-slow"
 QUIET: Final = "quiet"
 ATTACKED: Final = "attacked"
-ARMS: Final = ("bare", "const", "ours", *LIQO)
+ARMS: Final = ("bare", "const", "const-patch", "ours", *LIQO)
 WEBHOOKS: Final = ("const", "ours", *LIQO)
 SYSTEMS: Final = ("ours", *LIQO)
 """Never two of them are there, so each is paired with the others by itself."""
@@ -44,8 +44,9 @@ _HISTOGRAM: Final = re.compile(
 )
 _NAME: Final = re.compile(r'name="([^"]+)"')
 _WEBHOOK_OF: Final = {
-    "const": "const.bench.pyliqo.io", **dict.fromkeys(SYSTEMS, "pod.mutate.liqo.io")
-}  # fmt: skip
+    **{arm: f"{arm}.bench.pyliqo.io" for arm in arms.CONST},
+    **dict.fromkeys(SYSTEMS, "pod.mutate.liqo.io"),
+}
 _GATE: Final = [{"name": "bench.pyliqo.io/never"}]
 """Pods that no scheduler looks at: admission is all that happens to them."""
 _HEAD: Final = b"POST /mutate/pod HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
