@@ -10,7 +10,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from bench import counters, goals, result
+from bench import counters, goals, result, slow
 from bench.figures import Spread
 from bench.result import Block, Goal, Run
 from bench.stage import OFF
@@ -58,8 +58,7 @@ def tables(blocks: Sequence[Block]) -> Iterable[Table]:
         "P50 ms": lambda of: _time(of, "review", 50),
         "P99 ms": lambda of: _time(of, "review", 99),
     })  # fmt: skip
-    slow = f"Pod creates one by one, beside {admission.SLOW_CLIENTS} slow clients"
-    yield _arms(blocks, slow, admission.SLOW, {
+    yield _arms(blocks, f"Pod creates one by one, {slow.CLIENTS} slow clients", admission.SLOW, {
         "P50 ms": lambda of: _time(of, "create", 50),
         "P99 ms": lambda of: _time(of, "create", 99),
         "slow clients held": lambda of: _figure(of, "slow_clients"),

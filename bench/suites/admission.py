@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import secrets
-import ssl
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from time import monotonic
 from typing import Final
@@ -14,7 +14,7 @@ import msgspec
 
 from apis import keys
 from apis.objects import Key, Object
-from bench import arms, figures, liqo, load
+from bench import arms, children, figures, liqo, load, slow
 from bench.settings import LIQO, Settings
 from bench.stage import CONSUMER, Stage
 from kube.client import ClusterClient
@@ -35,8 +35,6 @@ CLIENTS: Final = 32
 CONNECTIONS: Final = 25
 """As many as an API server keeps open to a webhook."""
 REVIEW_BYTES: Final = (5_000, 50_000)
-SLOW_CLIENTS: Final = 200
-"""Who keep a connection to the webhook and finish nothing. Source: security.md D9."""
 _PAIRS: Final = 100
 _HISTOGRAM: Final = re.compile(
     r"^apiserver_admission_webhook_admission_duration_seconds_(sum|count)\{(.*)\} (\S+)$",
@@ -49,12 +47,6 @@ _WEBHOOK_OF: Final = {
 }
 _GATE: Final = [{"name": "bench.pyliqo.io/never"}]
 """Pods that no scheduler looks at: admission is all that happens to them."""
-_HEAD: Final = b"POST /mutate/pod HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-_BEGINNINGS: Final = (b"", _HEAD, _HEAD + b"Content-Length: 5000\r\n\r\n{")
-_WITHOUT_TLS: Final = 4
-"""One in so many slow clients does not even shake hands."""
-_PAUSE_S: Final = 0.05
-_COME_WITHIN_S: Final = 30
 
 
 async def run(stage: Stage, settings: Settings) -> None:
@@ -125,7 +117,7 @@ async def _beside_slow_clients(stage: Stage, repetition: int) -> None:
     addresses = await _addresses(stage)
     for arm in figures.order((QUIET, ATTACKED), repetition):
         async with (
-            slow_clients(addresses if arm == ATTACKED else ()) as held,
+            _slow_clients(addresses) if arm == ATTACKED else contextlib.nullcontext(0) as held,
             stage.block(SLOW, arm, repetition, _PAIRS) as draft,
         ):
             for number in range(_PAIRS):
@@ -133,53 +125,22 @@ async def _beside_slow_clients(stage: Stage, repetition: int) -> None:
                 began = monotonic()
                 await stage.rome.create(keys.POD, pod)
                 draft.times.setdefault("create", []).append(monotonic() - began)
-            draft.figures["slow_clients"] = len(held)
+            draft.figures["slow_clients"] = held
     await clear(stage.rome, namespace)
 
 
 @contextlib.asynccontextmanager
-async def slow_clients(addresses: Sequence[str]) -> AsyncIterator[set[int]]:
-    """Keep connections open that say nothing, half a head, or half a body; none without address.
-
-    Yields those that are connected now; whom the webhook closes comes again.
-    """
-    held: set[int] = set()
-    count = SLOW_CLIENTS if addresses else 0
-    tasks = [
-        asyncio.create_task(_come_again(addresses[number % len(addresses)], number, held))
-        for number in range(count)
-    ]
-    try:
-        async with asyncio.timeout(_COME_WITHIN_S):
-            while len(held) < count / 2:  # noqa: ASYNC110  # they come and go
-                await asyncio.sleep(_PAUSE_S)
-        yield held
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _come_again(address: str, number: int, held: set[int]) -> None:
-    secured = _trusting() if number % _WITHOUT_TLS else None
-    while True:
-        with contextlib.suppress(OSError):
-            reader, writer = await asyncio.open_connection(address, keys.WEBHOOK_PORT, ssl=secured)
-            held.add(number)
-            try:
-                writer.write(_BEGINNINGS[number % len(_BEGINNINGS)])
-                await reader.read()
-            finally:
-                writer.transport.abort()
-        held.discard(number)
-        await asyncio.sleep(_PAUSE_S)
+async def _slow_clients(addresses: Sequence[str]) -> AsyncIterator[int]:
+    """Have the clients of ``bench.slow`` at the addresses; return how many there are."""
+    async with children.running(sys.executable, "-m", "bench.slow", *addresses) as process:
+        yield int(await children.line(process))
 
 
 async def _replayed(stage: Stage, arm: str, repetition: int, size: int, seconds: float) -> None:
     """Send the same review again and again over connections that stay open."""
     url = await _url(stage, arm)
     body = msgspec.json.encode(load.review(arms.local_namespace(arm), size))
-    connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=_trusting())
+    connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=slow.trusting())
     headers = {"Content-Type": "application/json"}
     times: list[float] = []
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
@@ -199,13 +160,6 @@ async def _replayed(stage: Stage, arm: str, repetition: int, size: int, seconds:
 
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10)
-
-
-def _trusting() -> ssl.SSLContext:
-    """Return what takes any certificate: the webhook is called by its address."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
 
 
 def check(answer: bytes) -> None:
