@@ -225,7 +225,8 @@ async def _nodes(stage: Stage) -> AsyncIterator[None]:
 
 async def _namespaces(stage: Stage) -> None:
     wanted = [
-        (stage.rome, local_namespace(arm)) for arm in ("bare", *CONST, "floor", "ideal", "ours")
+        (stage.rome, local_namespace(arm))
+        for arm in ("bare", *CONST, "plain", "floor", "ideal", "ours")
     ] + [
         (stage.milan, remote_namespace(arm)) for arm in ("vanilla", "bare", "floor", "ideal")
     ]  # fmt: skip
@@ -240,7 +241,7 @@ async def _namespaces(stage: Stage) -> None:
 
 def _labels(namespace: str) -> dict[str, str]:
     """Return the labels of a namespace, by which every arm meets its own webhook or none."""
-    if namespace == local_namespace("ours"):
+    if namespace in {local_namespace("ours"), local_namespace("plain")}:
         return dict(_MARK)
     # As a namespace that another cluster fills: pyliqo's webhook does not look at its pods.
     labels = {**_MARK, keys.REMOTE_CLUSTER_ID: "bench"}

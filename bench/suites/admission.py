@@ -26,7 +26,9 @@ REVIEWS: Final = "reviews"
 SLOW: Final = "admission-slow"
 QUIET: Final = "quiet"
 ATTACKED: Final = "attacked"
-ARMS: Final = ("bare", "const", "const-patch", "ours", *LIQO)
+PLAIN: Final = "plain"
+"""A namespace that nobody offloads, where pyliqo is installed."""
+ARMS: Final = ("bare", "const", "const-patch", PLAIN, "ours", *LIQO)
 WEBHOOKS: Final = ("const", "ours", *LIQO)
 SYSTEMS: Final = ("ours", *LIQO)
 """Never two of them are there, so each is paired with the others by itself."""
@@ -43,6 +45,7 @@ _HISTOGRAM: Final = re.compile(
 _NAME: Final = re.compile(r'name="([^"]+)"')
 _WEBHOOK_OF: Final = {
     **{arm: f"{arm}.bench.pyliqo.io" for arm in arms.CONST},
+    PLAIN: "pod-early.mutate.liqo.io",
     **dict.fromkeys(SYSTEMS, "pod.mutate.liqo.io"),
 }
 _GATE: Final = [{"name": "bench.pyliqo.io/never"}]
@@ -59,7 +62,8 @@ async def run(stage: Stage, settings: Settings) -> None:
         for arm in order:
             await stage.enter(arm)
             if arm in SYSTEMS:
-                await _paired(stage, arm, [*others, arm], repetition)
+                beside = [one for one in others if one != PLAIN or arm == "ours"]
+                await _paired(stage, arm, [*beside, arm], repetition)
             await _loaded(stage, arm, repetition, settings.load_s)
             for size in REVIEW_BYTES if arm in WEBHOOKS else ():
                 await _replayed(stage, arm, repetition, size, settings.load_s / 3)
