@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -32,18 +33,27 @@ _EXPECTED: Final = (
 )  # fmt: skip
 
 
+_UNREAD: Final = 141
+"""As of a process that SIGPIPE ends."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     options = parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
-        return run(options)
+        status = run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who read has seen enough, as `head` has; nothing is left to flush
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _UNREAD
     except _EXPECTED as error:
         print(f"sandbox: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("sandbox: stopped; `python -m sandbox down` removes what there is", file=sys.stderr)
         return 130
+    return status
 
 
 def parser() -> argparse.ArgumentParser:

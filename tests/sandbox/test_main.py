@@ -1,5 +1,7 @@
 """What the command says before it touches anything."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,14 @@ def test_without_root_one_sentence_says_why() -> None:
         clusters.check_root(1000)
     assert len(str(stopped.value).splitlines()) == 1
     clusters.check_root(0)
+
+
+def test_a_reader_that_has_seen_enough_gets_no_stack_trace() -> None:
+    command = [sys.executable, "-m", "sandbox", "status"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        said = process.stderr.read()
+
+    assert (process.returncode, said) == (141, b"")
