@@ -97,8 +97,8 @@ class PodReconciler:
         if not self._namespaces.is_synced(key.namespace):
             return None  # its barrier asks for all its pods when it falls
         sight = await self._sight(key, local, place.pair)
-        if rests_on_absence(decide(sight), sight):
-            sight = await self._live_sight(key, place.pair)
+        if rests_on_absence(step := decide(sight), sight):
+            sight = await self._live_sight(key, place.pair, None if step in DESTRUCTIVE else local)
         return await self._do(decide(sight), key, sight)
 
     async def _do(self, step: Step, key: Key, sight: Sight) -> float | None:
@@ -133,15 +133,17 @@ class PodReconciler:
         )
         return Sight(local, shadow, remote, pair, self._node.name)
 
-    async def _live_sight(self, key: Key, pair: Pair) -> Sight:
-        """Return what the servers say now: nothing is made or deleted on the word of a cache."""
+    async def _live_sight(self, key: Key, pair: Pair, local: Object | None = None) -> Sight:
+        """Return what the servers say now: nothing is made or deleted on the word of a cache.
+
+        With ``local``, what was seen of the pod here will do.
+        """
         twin = pair.twin_of(key)
-        local, shadow, remote = await asyncio.gather(
-            self._local.get_live(keys.POD, key),
-            self._remote.get_live(keys.SHADOW_POD, twin),
-            self._remote.get_live(keys.POD, twin),
+        here = local or self._mine(await self._local.get_live(keys.POD, key))
+        shadow, remote = await asyncio.gather(
+            self._remote.get_live(keys.SHADOW_POD, twin), self._remote.get_live(keys.POD, twin)
         )
-        return Sight(self._mine(local), shadow, remote, pair, self._node.name)
+        return Sight(here, shadow, remote, pair, self._node.name)
 
     # The life of an offloaded pod ------------------------------------------------------------
 
