@@ -5,10 +5,10 @@ Source: behaviour.md 5.5; measures.md row 5; security.md B9, D3, I3.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
@@ -29,6 +29,9 @@ REFUSED_S: Final = 1.0
 MAX_REFUSED_S: Final = 300.0
 PATIENCE: Final = timedelta(seconds=10)
 """A namespace is offloaded that long after its first pods: before, they are not judged."""
+
+
+_Read: TypeAlias = Callable[[Kind, Key], Awaitable[Object | None]]
 
 
 class Namespaces(Protocol):
@@ -96,9 +99,11 @@ class PodReconciler:
             return await self._fall_back(local, place) if local else None
         if not self._namespaces.is_synced(key.namespace):
             return None  # its barrier asks for all its pods when it falls
-        sight = await self._sight(key, local, place.pair)
-        if rests_on_absence(step := decide(sight), sight):
-            sight = await self._live_sight(key, place.pair, None if step in DESTRUCTIVE else local)
+        sight = await self._sight(key, local, place.pair, self._remote.seen)
+        if rests_on_absence(decide(sight), sight):
+            sight = await self._sight(key, local, place.pair, self._remote.get_live)
+        if decide(sight) in DESTRUCTIVE:
+            sight = await self._live_sight(key, place.pair)
         return await self._do(decide(sight), key, sight)
 
     async def _do(self, step: Step, key: Key, sight: Sight) -> float | None:
@@ -126,24 +131,15 @@ class PodReconciler:
         """Return the pod if it is bound here: a namesake elsewhere is none of ours."""
         return pod if pod and pod["spec"].get("nodeName") == self._node.name else None
 
-    async def _sight(self, key: Key, local: Object | None, pair: Pair) -> Sight:
+    async def _sight(self, key: Key, local: Object | None, pair: Pair, read: _Read) -> Sight:
         twin = pair.twin_of(key)
-        shadow, remote = await asyncio.gather(
-            self._remote.seen(keys.SHADOW_POD, twin), self._remote.seen(keys.POD, twin)
-        )
+        shadow, remote = await asyncio.gather(read(keys.SHADOW_POD, twin), read(keys.POD, twin))
         return Sight(local, shadow, remote, pair, self._node.name)
 
-    async def _live_sight(self, key: Key, pair: Pair, local: Object | None = None) -> Sight:
-        """Return what the servers say now: nothing is made or deleted on the word of a cache.
-
-        With ``local``, what was seen of the pod here will do.
-        """
-        twin = pair.twin_of(key)
-        here = local or self._mine(await self._local.get_live(keys.POD, key))
-        shadow, remote = await asyncio.gather(
-            self._remote.get_live(keys.SHADOW_POD, twin), self._remote.get_live(keys.POD, twin)
-        )
-        return Sight(here, shadow, remote, pair, self._node.name)
+    async def _live_sight(self, key: Key, pair: Pair) -> Sight:
+        """Return what the servers say now: nothing is deleted on the word of a cache."""
+        local = self._mine(await self._local.get_live(keys.POD, key))
+        return await self._sight(key, local, pair, self._remote.get_live)
 
     # The life of an offloaded pod ------------------------------------------------------------
 

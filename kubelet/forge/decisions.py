@@ -82,14 +82,14 @@ def decide(sight: Sight) -> Step:
 
 
 def rests_on_absence(step: Step, sight: Sight) -> bool:
-    """Whether ``step`` would be wrong if a cache had not shown all that is there.
+    """Whether ``step`` makes or writes something because a cache does not show something else.
 
-    Of all other steps the worst is that they have to be taken once more. Source: house.md
-    section 3, "Absence is a value"; controllers.md 30.
+    What deletes is decided on live reads anyway (``DESTRUCTIVE``); of all other steps the worst is
+    that they have to be taken once more. Source: house.md section 3; controllers.md 30.
     """
     if step is Step.FOLLOW:  # an end that only the ShadowPod tells of is written for ever
         return sight.remote is None and status.is_finished(sight.shadow or {})
-    return step in DESTRUCTIVE or step is Step.OFFLOAD
+    return step is Step.OFFLOAD
 
 
 def _orphan(sight: Sight) -> Step:

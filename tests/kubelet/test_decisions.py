@@ -16,8 +16,8 @@ def shadow(phase: str) -> Object:
 @pytest.mark.parametrize(
     ("step", "phase", "has_remote", "rests"),
     [
-        (Step.DELETE_SHADOW, "Running", True, True),
-        (Step.DELETE_LOCAL, "", False, True),
+        (Step.DELETE_SHADOW, "Running", True, False),  # read live by itself, and so is the next
+        (Step.DELETE_LOCAL, "", False, False),
         (Step.OFFLOAD, "", False, True),
         (Step.FOLLOW, "Running", True, False),
         (Step.FOLLOW, "", False, False),  # its Pod is not created yet
