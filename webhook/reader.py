@@ -85,7 +85,7 @@ class CachedReader:
         informer = self._informers[kind]
         if not informer.synced.is_set():
             raise NotReachableError(f"the cache of {kind.resource} is not filled yet: try again")
-        return informer.items()
+        return dict(informer.items())  # which changes in another thread while its reader iterates
 
     def within(self, seconds: float) -> "_Until":
         return _Until(self, time.monotonic() + seconds)

@@ -53,14 +53,13 @@ async def test_what_an_informer_follows_is_seen_without_a_request() -> None:
     live = FakeCluster()
     await live.create(keys.CONFIG_MAP, config())
     async with caching(live) as (cluster, informer):
-        before = live.requests.copy()
-        assert await cluster.seen(keys.CONFIG_MAP, A) is informer.get(A)
-        assert await cluster.seen(keys.CONFIG_MAP, Key("ns", "b")) is None
-        assert live.requests == before
+        before = live.requests.total()
+        known = [await cluster.seen(keys.CONFIG_MAP, Key("ns", name)) for name in "ab"]
+        assert (known, live.requests.total()) == ([informer.get(A), None], before)
 
-        assert await cluster.seen(keys.CONFIG_MAP, Key("other", "a")) is None
-        assert await cluster.seen(keys.SECRET, A) is None
-        assert sum((live.requests - before).values()) == 2
+        for kind, key in ((keys.CONFIG_MAP, Key("other", "a")), (keys.SECRET, A)):
+            assert await cluster.seen(kind, key) is None
+        assert live.requests.total() == before + 2
 
 
 async def test_a_packed_hit_is_the_whole_object() -> None:

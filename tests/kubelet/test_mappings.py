@@ -18,12 +18,12 @@ from kube.informer import Informer
 from kube.runner import Runner, Source
 from kubelet import mappings
 from kubelet.forge import places, shadowpod
-from kubelet.forge.places import Peers, State
+from kubelet.forge.places import Peers, Place, State
 from kubelet.mappings import Mappings
 from kubelet.pods import Node, PodReconciler
 from tests import factories
 from tests.fakes import FakeCluster
-from tests.kubelet.worlds import HOST, NODE, NOW, TWIN, WEB, Recorder, running
+from tests.kubelet.worlds import HOST, NODE, NOW, TWIN, WEB, Namespaces, Recorder, running
 
 PEERS = Peers("rome", "milan")
 MAP = Key("liqo-tenant-milan", "milan")
@@ -289,6 +289,45 @@ async def test_only_what_rests_on_absence_is_read_live(
 
     assert up == dict.fromkeys(("pods there", "shadowpods there"), 1)
     assert down == dict.fromkeys(("pods here", "pods there", "shadowpods there"), 2)
+
+
+async def test_a_cache_that_is_behind_deletes_nothing(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    local, remote = clusters
+    await put_map(local, namespace_map())
+    kubelet = Kubelet(local, remote)
+    old = await bind(local)
+
+    async with kubelet.running():
+        await eventually(lambda: kubelet.pods.get(WEB) is not None)
+        await eventually(lambda: has_shadow(remote))
+    await local.delete(keys.POD, WEB, uid=objects.uid(old), grace_s=0)
+    new = await bind(local)
+    shadow = remote.everything()[keys.SHADOW_POD, TWIN]
+    await remote.delete(keys.SHADOW_POD, TWIN, uid=objects.uid(shadow))
+    theirs = {"annotations": {keys.LOCAL_POD_UID: objects.uid(new)}}
+    made = await remote.create(
+        keys.SHADOW_POD,
+        objects.named(
+            keys.SHADOW_POD,
+            TWIN,
+            metadata={"labels": objects.labels(shadow), **theirs},
+            spec=shadow["spec"],
+        ),
+    )
+    late = PodReconciler(  # which has seen the old pod, and no ShadowPod at all
+        CachedCluster(local, [kubelet.pods]),
+        CachedCluster(remote, [Informer(Selection(keys.SHADOW_POD, Object))]),
+        node=Node(NODE, HOST, lambda: shadowpod.Options(NODE, OffloadingPatch())),
+        namespaces=Namespaces(Place(State.OFFLOADED, PEERS.pair("shop", "shop-rome"))),
+        recorder=Recorder(),
+        clock=lambda: NOW,
+    )
+
+    await late.reconcile(WEB)
+
+    assert objects.uid(remote.everything()[keys.SHADOW_POD, TWIN]) == objects.uid(made)
 
 
 SHADOWED = {"liqo.io/shadowPod": "true"}

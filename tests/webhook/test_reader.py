@@ -67,6 +67,17 @@ def test_a_hit_costs_no_request() -> None:
     assert list(reader.all(KINDS[0])) == [SHOP]
 
 
+def test_what_is_iterated_does_not_change_meanwhile() -> None:
+    reader = CachedReader(connecting(FakeCluster(), (KINDS[0], offloading())), KINDS)
+    wait_until(reader.is_ready)
+
+    found = iter(reader.all(KINDS[0]))
+    reader.call(lambda cluster: cluster.create(KINDS[0], offloading("other")))
+    wait_until(lambda: len(reader.all(KINDS[0])) == 2)
+
+    assert list(found) == [SHOP]
+
+
 def test_a_miss_is_asked_of_the_server() -> None:
     reader = CachedReader(connecting(Lagging(), (KINDS[0], offloading())), KINDS)
     wait_until(reader.is_ready)
