@@ -45,6 +45,7 @@ POD: Final = Kind("", "v1", "Pod", "pods")
 CONFIG_MAP: Final = Kind("", "v1", "ConfigMap", "configmaps")
 SECRET: Final = Kind("", "v1", "Secret", "secrets")
 SERVICE: Final = Kind("", "v1", "Service", "services")
+LIMIT_RANGE: Final = Kind("", "v1", "LimitRange", "limitranges")
 SERVICE_ACCOUNT: Final = Kind("", "v1", "ServiceAccount", "serviceaccounts")
 EVENT: Final = Kind("", "v1", "Event", "events")
 DEPLOYMENT: Final = Kind("apps", "v1", "Deployment", "deployments")
@@ -82,6 +83,9 @@ SUBJECT_ACCESS_REVIEW: Final = Kind(
 )
 TOKEN_REVIEW: Final = Kind(
     "authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False
+)
+RUNTIME_CLASSES: Final = Kind(
+    "node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False
 )
 ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 POD_DISRUPTION_BUDGET: Final = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")

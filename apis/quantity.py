@@ -4,6 +4,7 @@ An amount is an integer of billionths, the finest that Kubernetes knows; no floa
 Source: Kubernetes, apimachinery ``resource.Quantity``.
 """
 
+import functools
 import re
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
@@ -97,7 +98,12 @@ def parse(text: str | int) -> Quantity:
     Raises:
         ValueError: not a quantity; the message carries the value.
     """
-    match = _TEXT.fullmatch(_written(text))
+    return _parsed(_written(text))
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(text: str) -> Quantity:
+    match = _TEXT.fullmatch(text)
     if match is None or not (match["whole"] or match["part"]):
         raise ValueError(f"{text!r:.80} is not a quantity: write for example 100m, 2 or 1.5Gi")
     digits, places = f"{match['whole']}{match['part'] or ''}", len(match["part"] or "")

@@ -22,6 +22,7 @@ from controllers.placement import forge as placement_forge
 from controllers.placement import reconciler as placement
 from controllers.quota import accounts
 from controllers.quota.accounts import Accounts
+from controllers.quota.additions import Additions
 from controllers.quota.reconciler import QuotaReconciler
 from controllers.replication import forge as replication_forge
 from controllers.replication import peers
@@ -85,6 +86,8 @@ class Caches:
     shadow_pods: Informer[SlimShadow]
     pods: Informer[SlimPod]
     quotas: Informer[Object]
+    limit_ranges: Informer[Object]
+    runtime_classes: Informer[Object]
     signing_requests: Informer[Object]
 
     @classmethod
@@ -112,6 +115,8 @@ class Caches:
                 )
             ),
             quotas=_all(keys.QUOTA),
+            limit_ranges=_all(keys.LIMIT_RANGE),
+            runtime_classes=_all(keys.RUNTIME_CLASSES),
             signing_requests=_all(
                 keys.CERTIFICATE_SIGNING_REQUEST, fields=f"spec.signerName={csr_forge.SIGNER}"
             ),
@@ -127,7 +132,8 @@ class Caches:
 
     def accounts(self) -> Accounts:
         """Return the accounts of all users, which follow these caches from now on."""
-        return Accounts(self.quotas, self.shadow_pods, self.pods)
+        additions = Additions(self.limit_ranges, self.runtime_classes)
+        return Accounts(self.quotas, self.shadow_pods, self.pods, additions)
 
     def is_synced(self) -> bool:
         """Whether everything is known."""
@@ -351,6 +357,10 @@ def _quotas(place: Place, caches: Caches, ledger: Accounts, shadow_pods: Runner)
         Source(caches.quotas),
         Source(caches.shadow_pods, of_user),
         Source(caches.pods, of_user),
+        *(
+            Source(informer, lambda _: list(caches.quotas.items()))
+            for informer in (caches.limit_ranges, caches.runtime_classes)
+        ),
     ]
     return Runner("quota", reconciler, sources)
 

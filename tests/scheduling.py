@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from apis import keys, objects
-from apis.objects import Kind, Object
+from apis.objects import Object
 from kube.client import ClusterClient
-
-RUNTIME_CLASS: Final = Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False)
 
 ROOM: Final = {"cpu": "100", "memory": "100Gi", "pods": "1000"}
 

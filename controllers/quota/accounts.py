@@ -8,6 +8,7 @@ from typing import Any, Final
 from apis import keys, objects, quantity, quotas
 from apis.objects import Key, Object
 from apis.quotas import Demand, Refusal
+from controllers.quota.additions import Additions
 from controllers.quota.forge import Account, Claim, Running
 from controllers.shadowpod.slim import SlimPod, SlimShadow
 from kube.informer import Change, Informer
@@ -16,7 +17,7 @@ FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Accounts:
-    """Follows three caches; who is told to wait, and what is being created, is kept beside them.
+    """Follows caches; who is told to wait, and what is being created, is kept beside them.
 
     Nothing in here decides on its own: a Pod is created for what the Quota's status has booked.
     """
@@ -26,9 +27,11 @@ class Accounts:
         quotas_: Informer[Object],
         shadows: Informer[SlimShadow],
         pods: Informer[SlimPod],
+        additions: Additions,
     ) -> None:
         self.refused: dict[str, Refusal] = {}
-        self._pods = pods
+        self._shadows, self._pods = shadows, pods
+        self._additions = additions
         self._accounts: dict[str, Account] = {}
         self._admitted: set[str] = set()
         self._granted: dict[str, dict[Key, Object]] = {}
@@ -37,6 +40,7 @@ class Accounts:
         quotas_.subscribe(self._on_quota)
         shadows.subscribe(self._on_shadow)
         pods.subscribe(self._on_pod)
+        additions.subscribe(self._on_addition)
 
     def of(self, user: str) -> Account:
         """Return all of ``user``; read only."""
@@ -114,6 +118,12 @@ class Accounts:
         account.put(change.key, running)
         self._admit(account, change.key, running.owner)
 
+    def _on_addition(self) -> None:
+        for account in self._accounts.values():
+            for key in account.claims:
+                if (shadow := self._shadows.get(key)) is not None:
+                    account.claims[key] = self._claim(key, shadow)
+
     def _admit(self, account: Account, key: Key, uid: str) -> None:
         claim = account.claims.get(key)
         if claim is None or claim.uid != uid:
@@ -129,7 +139,7 @@ class Accounts:
             self._admitted.add(uid)
         was_admitted = shadow.status.phase == "Running" or uid in self._admitted
         try:
-            demand = Demand.of(shadow.needs())
+            demand = self._additions.demand(key.namespace, shadow.needs())
         except ValueError as error:
             return Claim(key, uid, created, None, str(error), was_admitted)
         return Claim(key, uid, created, demand, "", was_admitted)

@@ -18,7 +18,7 @@ Find: TypeAlias = Callable[[Kind, Key], Awaitable[Object | None]]
 
 
 _EMPTY: Final = msgspec.Raw(b"{}")
-_OF_PODS: Final = ("resources", "overhead")
+_OF_PODS: Final = ("resources", "overhead", "runtimeClassName")
 _NO_LIST: Final = "not a list"
 """Stands for what cannot be read: whoever asks what it takes is told so."""
 _OF_CONTAINERS: Final = ("resources", "restartPolicy")

@@ -20,7 +20,7 @@ from kube.client import ClusterClient
 from kube.errors import KubeError
 from sandbox.controlplane import Plane
 from tests.journeys import world
-from tests.scheduling import RUNTIME_CLASS, keep
+from tests.scheduling import keep
 
 SPACE: Final = "counted"
 HEAVY: Final = {"cpu": "250m", "memory": "64Mi"}
@@ -208,8 +208,9 @@ def verdict(pod: Object) -> str:
 async def test_the_scheduler_counts_what_we_count(scheduled_cluster: ClusterClient) -> None:
     cluster = scheduled_cluster
     await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", SPACE)))
-    heavy = named(RUNTIME_CLASS, Key("", "heavy"), handler="heavy", overhead={"podFixed": HEAVY})
-    await cluster.create(RUNTIME_CLASS, heavy)
+    overhead = {"podFixed": HEAVY}
+    heavy = named(keys.RUNTIME_CLASSES, Key("", "heavy"), handler="heavy", overhead=overhead)
+    await cluster.create(keys.RUNTIME_CLASSES, heavy)
     rows = dict(zip((f"r{at}" for at in range(len(ROWS))), ROWS.items(), strict=True))
     made = {row: await stored(cluster, sent, row) for row, (_, sent) in rows.items()}
     usage = {row: Demand.of(found).usage for row, found in made.items()}

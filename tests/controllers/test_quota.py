@@ -3,14 +3,15 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
 from controllers.quota.accounts import Accounts
+from controllers.quota.additions import Additions
 from controllers.quota.reconciler import ORPHAN_S, SETTLE_S, QuotaReconciler
 from controllers.shadowpod import slim
 from controllers.shadowpod.reconciler import ShadowPodReconciler
@@ -23,10 +24,14 @@ from tests import factories
 from tests.controllers.support import NOW, Ledger, Told, end, there
 from tests.fakes import FakeCluster
 
+REAL: Final = pytest.param("real", marks=pytest.mark.cluster)
+"""For what a real API server's admission does."""
 
-def sized(cpu: str) -> Object:
-    container = {"name": "main", "image": "nginx", "resources": {"requests": {"cpu": cpu}}}
-    return factories.pod_spec(containers=[container])
+
+def sized(cpu: str, **spec: Any) -> Object:
+    resources = {"requests": {"cpu": cpu}} if cpu else {}
+    container = {"name": "main", "image": "nginx", "resources": resources}
+    return factories.pod_spec(containers=[container], **spec)
 
 
 @dataclass
@@ -45,7 +50,10 @@ class World:
         self.quotas = Informer(Selection(keys.QUOTA, Object, self.namespace))
         self.shadows = Informer(Selection(keys.SHADOW_POD, SlimShadow, self.namespace))
         self.pods = Informer(Selection(keys.POD, SlimPod, self.namespace))
-        self.accounts = Accounts(self.quotas, self.shadows, self.pods)
+        self.ranges = Informer(Selection(keys.LIMIT_RANGE, Object, self.namespace))
+        self.classes = Informer(Selection(keys.RUNTIME_CLASSES, Object))
+        self.additions = Additions(self.ranges, self.classes)
+        self.accounts = Accounts(self.quotas, self.shadows, self.pods, self.additions)
         self.quota = QuotaReconciler(
             self.ledger,
             self.accounts,
@@ -62,6 +70,10 @@ class World:
         )
 
     @property
+    def informers(self) -> list[Informer[Any]]:
+        return [self.quotas, self.shadows, self.pods, self.ranges, self.classes]
+
+    @property
     def user(self) -> str:
         """Return the test's own user: all tests share one server."""
         return f"pool-{self.namespace}"
@@ -74,11 +86,25 @@ class World:
         wanted = {"user": self.user, "resources": {"cpu": cpu}, **spec}
         await self.cluster.apply(keys.QUOTA, named(keys.QUOTA, self.key, spec=wanted), manager="t")
 
-    async def ask(self, name: str, cpu: str = "1", user: str | None = None) -> Key:
+    async def default(self, cpu: str) -> None:
+        """Let a container that asks for nothing get ``cpu``."""
+        key = Key(self.namespace, "defaults")
+        spec = {"limits": [{"type": "Container", "defaultRequest": {"cpu": cpu}}]}
+        wanted = named(keys.LIMIT_RANGE, key, spec=spec)
+        await self.cluster.apply(keys.LIMIT_RANGE, wanted, manager="t")
+
+    async def runtime_class(self, cpu: str) -> str:
+        """Make a RuntimeClass whose sandboxes take ``cpu``; return its name."""
+        key = Key("", f"heavy-{self.namespace}")
+        made = named(keys.RUNTIME_CLASSES, key, handler="h", overhead={"podFixed": {"cpu": cpu}})
+        await self.cluster.create(keys.RUNTIME_CLASSES, made)
+        return key.name
+
+    async def ask(self, name: str, cpu: str = "1", user: str | None = None, **pod_spec: Any) -> Key:
         user = self.user if user is None else user
         labels = {keys.ORIGIN: "rome", **({keys.CREATOR_USER: user} if user else {})}
         key = Key(self.namespace, name)
-        spec = {"pod": sized(cpu)}
+        spec = {"pod": sized(cpu, **pod_spec)}
         shadow = named(keys.SHADOW_POD, key, metadata={"labels": labels}, spec=spec)
         await self.cluster.create(keys.SHADOW_POD, shadow)
         return key
@@ -104,12 +130,12 @@ class World:
     async def caught_up(self) -> None:
         """Wait until the caches hold what the server has."""
         async with asyncio.timeout(20):
-            for informer in (self.quotas, self.shadows, self.pods):
+            for informer in self.informers:
                 while await self._lags(informer):  # noqa: ASYNC110  # what informers hold
                     await asyncio.sleep(0.01)
 
     async def _lags(self, informer: Informer[Any]) -> bool:
-        of = Selection(informer.selection.kind, Object, self.namespace)
+        of = replace(informer.selection, shape=Object)
         have = {key: _version(one) for key, one in informer.items().items()}
         there = (await self.cluster.list(of)).items
         return have != {key: _version(one) for key, one in there.items()}
@@ -162,9 +188,8 @@ def _version(obj: Any) -> str:
 @contextlib.asynccontextmanager
 async def following(world: World) -> AsyncIterator[World]:
     async with asyncio.TaskGroup() as tasks:
-        informers = (world.quotas, world.shadows, world.pods)
-        running = [tasks.create_task(one.run(world.cluster)) for one in informers]
-        for one in informers:
+        running = [tasks.create_task(one.run(world.cluster)) for one in world.informers]
+        for one in world.informers:
             await one.synced.wait()
         yield world
         for task in running:
@@ -274,6 +299,38 @@ async def test_a_pod_that_was_resized_counts_with_what_it_asks_for_now(world: Wo
     assert (await world.status())["booked"]["cpu"] == "3"
 
 
+@pytest.mark.parametrize("cluster", [REAL], indirect=True)
+async def test_what_admission_will_add_counts_before_the_pod_exists(world: World) -> None:
+    await world.grant("3")
+    await world.default("1500m")
+    for name in ("a", "b", "c"):
+        await world.ask(name, "")
+
+    await world.settle()
+    booked, waiting = (await world.status())["booked"]["cpu"], await world.why("c")
+    await world.default("0")
+    await world.remove("a")
+    await world.settle()
+
+    assert booked == "3"
+    assert "asks for 1500m of cpu" in waiting["message"]
+    assert await world.running() == ["b", "c"]
+
+
+@pytest.mark.parametrize("cluster", [REAL], indirect=True)
+async def test_the_overhead_of_a_runtime_class_counts_before_the_pod_exists(world: World) -> None:
+    await world.grant("3")
+    heavy = await world.runtime_class("1")
+    for name in ("a", "b"):
+        await world.ask(name, "1", runtimeClassName=heavy)
+
+    await world.settle()
+
+    assert await world.running() == ["a"]
+    assert (await world.status())["booked"] == {"cpu": "2", "pods": "1"}
+    assert "asks for 2 of cpu" in (await world.why("b"))["message"]
+
+
 async def test_waiting_costs_one_write_however_often_others_come_and_go(world: World) -> None:
     await world.grant("1")
     await world.ask("a")
@@ -340,7 +397,9 @@ async def test_nothing_is_booked_while_the_cache_lacks_a_pod(
     cluster: Cluster, namespace: str
 ) -> None:
     world = World(cluster, namespace)
-    world.accounts = Accounts(world.quotas, world.shadows, Informer(world.pods.selection))
+    world.accounts = Accounts(
+        world.quotas, world.shadows, Informer(world.pods.selection), world.additions
+    )
     world.quota = QuotaReconciler(
         cluster, world.accounts, term="late", tell=world.told.append, tick=lambda: 0.0
     )

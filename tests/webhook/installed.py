@@ -21,7 +21,6 @@ from apis.objects import Key, Kind, Object, named
 from sandbox.controlplane import Plane
 from tests.factories import pod, pod_spec
 from tests.manifests import documents
-from tests.scheduling import RUNTIME_CLASS
 from tests.webhook import reviews
 from tests.webhook.reviews import wait_until
 from tests.webhook.test_live import Hooked, start
@@ -240,7 +239,7 @@ def _prepare(found: Installed) -> None:
     space = named(keys.NAMESPACE, Key("", keys.LIQO_NAMESPACE))
     assert _applied(found, path_of(keys.NAMESPACE, space), space)
     runtime = documents.named("RuntimeClass", keys.RUNTIME_CLASS)
-    assert _applied(found, path_of(RUNTIME_CLASS, runtime), runtime)
+    assert _applied(found, path_of(keys.RUNTIME_CLASSES, runtime), runtime)
     spec = {
         "containerImage": "i",
         "createNode": True,

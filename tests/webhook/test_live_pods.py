@@ -28,7 +28,6 @@ from tests.webhook.test_serving import CA
 
 pytestmark = pytest.mark.cluster
 
-RUNTIME_CLASS = Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False)
 STRATEGIES = ["Local", "Remote", "LocalAndRemote"]
 REGION = {"key": "region", "operator": "In", "values": ["eu"]}
 SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [REGION]}]}
@@ -66,7 +65,7 @@ async def install(kubeconfig: Path, hooked: Hooked) -> None:
             await cluster.create(kind, named(kind, Key("", hooked.run), webhooks=hooks))
         (runtime_class,) = documents.of_kind("RuntimeClass")
         with contextlib.suppress(AlreadyExistsError):
-            await cluster.create(RUNTIME_CLASS, runtime_class)
+            await cluster.create(keys.RUNTIME_CLASSES, runtime_class)
         await hooked.wait_until_called(cluster)
 
 

@@ -23,7 +23,7 @@ from kube.cluster import Selection
 from tests.factories import pod_spec
 from tests.journeys import world
 from tests.manifests import documents
-from tests.scheduling import RUNTIME_CLASS, keep
+from tests.scheduling import keep
 from webhook.rules import pods
 
 pytestmark = pytest.mark.cluster
@@ -193,7 +193,7 @@ async def test_pods_are_bound_where_user_and_namespace_both_allow_it(
     scheduled_cluster: ClusterClient,
 ) -> None:
     (runtime_class,) = documents.of_kind("RuntimeClass")
-    await scheduled_cluster.create(RUNTIME_CLASS, runtime_class)
+    await scheduled_cluster.create(keys.RUNTIME_CLASSES, runtime_class)
     dice = Dice(SEED)
     sizes = [min(BATCH, PAIRS - done) for done in range(0, PAIRS, BATCH)]
 

@@ -1,0 +1,100 @@
+"""What admission in this cluster adds to what a pod asks for: it counts before the Pod exists.
+
+Source: Kubernetes, "Limit Ranges" and "Pod Overhead"; behaviour.md 4.10.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from apis import resources
+from apis.objects import Key, Object
+from apis.quotas import Demand
+from apis.resources import Resources
+from kube.informer import Change, Informer
+
+
+class Additions:
+    """Knows the LimitRanges of each namespace and the RuntimeClasses, from caches."""
+
+    def __init__(self, ranges: Informer[Object], classes: Informer[Object]) -> None:
+        self._informers = (ranges, classes)
+        self._classes = classes
+        self._ranges: dict[str, dict[Key, Object]] = {}
+        ranges.subscribe(self._on_range)
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` whenever pods may take something else than before."""
+        for informer in self._informers:
+            informer.subscribe(lambda _: changed())
+
+    def demand(self, namespace: str, spec: Object) -> Demand:
+        """Return what the Pod of a ShadowPod in ``namespace`` will take.
+
+        Raises:
+            ValueError: as ``Demand.of``.
+        """
+        runtime_class = self._classes.get(Key("", str(spec.get("runtimeClassName"))))
+        return completed(spec, self._ranges.get(namespace, {}).values(), runtime_class)
+
+    def _on_range(self, change: Change[Object]) -> None:
+        found = self._ranges.setdefault(change.key.namespace, {})
+        if change.new is not None:
+            found[change.key] = change.new
+        else:
+            found.pop(change.key, None)
+
+
+def completed(spec: Object, ranges: Iterable[Object], runtime_class: Object | None) -> Demand:
+    """Return what a Pod of ``spec`` will take; enforcement judges what ``spec`` says itself.
+
+    A container that neither requests nor limits a resource gets what a LimitRange says; of
+    several any one may be first, so the most counts.
+
+    Shape: ``ranges`` are LimitRanges as stored, where ``defaultRequest`` is filled in.
+
+    Raises:
+        ValueError: as ``Demand.of``.
+    """
+    said = Demand.of(spec)
+    default, overhead = _defaults(ranges), _overhead(runtime_class)
+    if not default and not overhead:
+        return said
+    filled = {
+        **spec,
+        **{
+            field: [_filled(one, default) for one in spec.get(field) or []]
+            for field in ("containers", "initContainers")
+        },
+        "overhead": resources.to_json(overhead),
+    }
+    return replace(said, usage=Demand.of(filled).usage)
+
+
+def _filled(container: Object, default: Resources) -> Object:
+    declared = container.get("resources") or {}
+    said = {**(declared.get("limits") or {}), **(declared.get("requests") or {})}
+    requests = {**resources.to_json(default), **said}
+    return {**container, "resources": {**declared, "requests": requests}}
+
+
+def _defaults(ranges: Iterable[Object]) -> Resources:
+    found: dict[str, Any] = {}
+    for one in ranges:
+        for limit in (one.get("spec") or {}).get("limits") or []:
+            if limit.get("type") == "Container":
+                for name, amount in _readable(limit.get("defaultRequest")).items():
+                    found[name] = max(found.get(name, amount), amount)
+    return found
+
+
+def _overhead(runtime_class: Object | None) -> Resources:
+    return _readable(((runtime_class or {}).get("overhead") or {}).get("podFixed"))
+
+
+def _readable(amounts: Object | None) -> Resources:
+    """Return the amounts; nothing of what cannot be read, since no pod's owner could mend that."""
+    with contextlib.suppress(ValueError):
+        return resources.parse(amounts)
+    return {}
