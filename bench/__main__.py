@@ -30,7 +30,7 @@ from bench.stage import CONSUMER, PROVIDER, Stage
 from bench.suites import admission, burst, idle, memory, offload, reflection
 from kube import client
 from kube.errors import KubeError
-from sandbox import pair, progress
+from sandbox import install, pair, progress
 from sandbox.api import NotYetError, RefusedError
 from sandbox.clusters import Sandbox
 from sandbox.errors import MissingError
@@ -110,6 +110,9 @@ async def _measure(settings: Settings) -> Run:
     await asyncio.to_thread(pair.ensure if is_installing else _up)
     sandbox = Sandbox()
     sites = {name: sandbox.site(name) for name in (CONSUMER, PROVIDER)}
+    with progress.step("waiting for pods of another version to end"):
+        for site in sites.values():
+            await asyncio.to_thread(install.wait_for_leaving, site.files.kubeconfig)
     with progress.step("measuring") as step:
         plan = Plan(settings.minutes, settings.suites)
         async with _stage(sites, plan, step.update) as stage:

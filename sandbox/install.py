@@ -41,6 +41,14 @@ def wait(kubeconfig: Path) -> None:
         )  # fmt: skip
 
 
+def wait_for_leaving(kubeconfig: Path) -> None:
+    """Return once no pod of pyliqo that was told to end is there any more, however it drains."""
+    kubectl, space = Kubectl(kubeconfig), ("-n", keys.LIQO_NAMESPACE)
+    told = "jsonpath={.items[?(@.metadata.deletionTimestamp)].metadata.name}"
+    if leaving := kubectl.run("get", "pods", *space, "-o", told).split():
+        kubectl.wait("--for=delete", *space, "pod", *leaving)
+
+
 def overlay(cluster: str, state: Path) -> Path:
     """Write the kustomization that names the cluster and the image; return its folder."""
     folder = state / cluster / "install"

@@ -232,23 +232,22 @@ async def idle(cluster: Cluster, manager: Manager, key: Key) -> None:
     async def looks() -> float:
         return await manager.counts("kube_reconciles_total", controller="namespaceoffloading")
 
-    async def touch(number: int) -> None:
-        labels = {"metadata": {"labels": {"touched": str(number)}}}
-        await cluster.patch(keys.NAMESPACE_OFFLOADING, key, labels)
-        await cluster.patch(keys.VIRTUAL_NODE, await virtual(), labels)
-
     async def virtual() -> Key:
         name = f"milan-{key.namespace}"
         return Key(naming.tenant_namespace(name), name)
 
-    async def round_(number: int) -> tuple[float, float]:
+    async def touch(kind: Kind, what: Key, number: int) -> None:
         before = await looks()
-        await touch(number)
+        await cluster.patch(kind, what, {"metadata": {"labels": {"touched": str(number)}}})
 
         async def looked() -> bool:
-            return await looks() > before + 1
+            return await looks() > before
 
-        await until(looked, "the controllers looked again")
+        await until(looked, f"the controllers looked again at {kind} {what}")
+
+    async def round_(number: int) -> tuple[float, float]:
+        await touch(keys.NAMESPACE_OFFLOADING, key, number)
+        await touch(keys.VIRTUAL_NODE, await virtual(), number)
         lists = await manager.counts("kube_requests_total", verb="list")
         return await manager.writes(), lists
 
