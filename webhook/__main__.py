@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-import flask
-
 from apis import keys
 from apis.objects import Kind, Object
 from kube import client, logs
@@ -47,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _load(settings: Settings) -> flask.Flask:
+def _load(settings: Settings) -> worker.Service:
     connect = functools.partial(_connect, settings.kubeconfig)
     reader = CachedReader(
         connect, _cached(settings), on_failure=_give_up, lag_s=settings.cache_lag_s
@@ -59,12 +57,13 @@ def _load(settings: Settings) -> flask.Flask:
         may_scrape=Scrapers(reader).check,
         is_caller=callers if served.client_ca else None,
     )
-    return app.create_app(
+    made = app.create_app(
         reader,
         runtime_class=settings.runtime_class,
         is_enforced=settings.is_enforced,
         doors=doors,
     )
+    return worker.Service(made, reader.follow)
 
 
 def _cached(settings: Settings) -> list[Kind | Selection[Object]]:

@@ -94,7 +94,8 @@ class Judge:
     kind: Kind
     operations: frozenset[str]
     handler: Handler
-    subresource: str = ""
+    subresources: tuple[str, ...] = ("",)
+    """Empty is the object itself."""
 
 
 class _Resource(msgspec.Struct):
@@ -128,13 +129,12 @@ class _Review(msgspec.Struct, rename="camel"):
     request: _Sent
 
 
-def review(body: bytes, judge: Judge, *, budget_s: float = 8.0) -> Object:
-    """Return the AdmissionReview that answers ``body``.
+def answer(request: Request, judge: Judge) -> Object:
+    """Return the AdmissionReview that answers ``request``.
 
     Raises:
-        MalformedError: ``body`` is none, or not in version v1.
+        MalformedError: it lacks its object.
     """
-    request = parse(body, budget_s=budget_s)
     try:
         expect(request, judge)
         admitted = judge.handler(request)
@@ -297,10 +297,10 @@ def expect(request: Request, judge: Judge) -> None:
         DeniedError: it is for another.
         MalformedError: it lacks its object.
     """
-    what = (request.resource, request.version, request.subresource)
-    if what != (judge.kind.resource, judge.kind.version, judge.subresource):
-        shown = "/".join(part for part in (request.resource, request.subresource) if part)
-        judged = "/".join(part for part in (judge.kind.resource, judge.subresource) if part)
+    is_kind = (request.resource, request.version) == (judge.kind.resource, judge.kind.version)
+    if not is_kind or request.subresource not in judge.subresources:
+        shown = named(request.resource, request.subresource)
+        judged = " and ".join(named(judge.kind.resource, part) for part in judge.subresources)
         message = f"this webhook judges {judged} {judge.kind.version}, not {shown} "
         raise DeniedError(f"{message}{request.version}: correct its configuration", code=400)
     if request.operation not in judge.operations:
@@ -311,6 +311,11 @@ def expect(request: Request, judge: Judge) -> None:
         raise MalformedError(f"{request.operation} without an object")
     if request.operation in (_UPDATE, _DELETE) and not request.old_object:
         raise MalformedError(f"{request.operation} without an oldObject")
+
+
+def named(resource: str, subresource: str) -> str:
+    """Return what webhook configurations call it: ``pods/exec``, or ``pods`` for the pod itself."""
+    return "/".join(part for part in (resource, subresource) if part)
 
 
 def _admission(admitted: Admitted) -> Object:

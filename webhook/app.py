@@ -40,6 +40,7 @@ def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> 
     final = partial(handlers.validate_pod, lookup, runtime_class)
     changed = partial(handlers.validate_pod_update, lookup, runtime_class)
     binding = partial(handlers.validate_binding, lookup, runtime_class)
+    connection = partial(handlers.validate_pod_connection, lookup)
     offloading = partial(handlers.validate_namespace_offloading, lookup, runtime_class)
     fill_node = partial(handlers.mutate_virtual_node, lookup)
     node = partial(handlers.validate_virtual_node, lookup)
@@ -59,11 +60,13 @@ def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> 
         "/validate/namespace-offloading": Judge(keys.NAMESPACE_OFFLOADING, both, offloading),
         "/validate/pod": Judge(keys.POD, create, final),
         "/validate/pod/update": Judge(keys.POD, update, changed),
-        "/validate/pod/binding": Judge(keys.POD, create, binding, "binding"),
-        **{
-            f"/validate/pod/{part}": Judge(keys.POD, update, handlers.validate_pod_change, part)
-            for part in ("ephemeralcontainers", "resize")
-        },
+        "/validate/pod/binding": Judge(keys.POD, create, binding, ("binding",)),
+        "/validate/pod/change": Judge(
+            keys.POD, update, handlers.validate_pod_change, ("ephemeralcontainers", "resize")
+        ),
+        "/validate/pod/connection": Judge(
+            keys.POD, frozenset({"CONNECT"}), connection, ("attach", "exec", "portforward")
+        ),
         "/validate/resourceslices": Judge(keys.RESOURCE_SLICE, both, resource_slice),
         "/validate/shadowpods": Judge(keys.SHADOW_POD, both, shadow),
         "/validate/tenants": Judge(keys.TENANT, both, tenant),

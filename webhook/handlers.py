@@ -13,6 +13,7 @@ from kube.cluster import Selection
 from kube.errors import KubeError
 from webhook.admission import Admitted, DeniedError, Request
 from webhook.rules import (
+    connections,
     foreignclusters,
     namespaceoffloadings,
     placements,
@@ -148,6 +149,16 @@ def validate_pod_change(request: Request) -> Admitted:
     if labels(request.old_object).get(keys.SHADOW_POD_LABEL) != "true":
         return Admitted(verdict="allowed: not offloaded")
     return placements.refuse_change(request.old_object, request.subresource)
+
+
+def validate_pod_connection(lookup: Lookup, request: Request) -> Admitted:
+    """Judge whether somebody may reach into a pod of a twin namespace."""
+    reader = lookup.within(request.budget_s)
+    namespace = reader.get(keys.NAMESPACE, Key("", request.namespace))
+    if not connections.is_by_its_consumer(namespace, request.user, request.groups):
+        return Admitted(verdict="allowed: not by a consumer")
+    pod = reader.get_live(keys.POD, Key(request.namespace, request.name))
+    return connections.check(pod, request.subresource)
 
 
 def validate_namespace_offloading(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:

@@ -1,19 +1,16 @@
-"""What handlers look things up in: informers in one background thread, the live server on a miss.
+"""What handlers look things up in: informers in the loop that answers, the live server on a miss.
 
-Whoever answers reads the dicts of the informers, and hands a coroutine to their loop when an object
-is not there, unless it may not wait for that.
+Who answers in that loop may not wait, and gets a ``Look``; threads hand it a coroutine and wait.
 """
 
 import asyncio
-import functools
+import contextlib
 import logging
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
-from contextvars import ContextVar
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster, Selection
@@ -21,6 +18,7 @@ from kube.errors import KubeError, NotReachableError
 from kube.informer import Informer
 from webhook import metrics
 from webhook.lag import Lagging
+from webhook.looks import LATE, Look, Looks, WouldWait, looked
 
 DEADLINE_S: Final = 8.0
 STALE_S: Final = 180.0
@@ -28,25 +26,15 @@ STALE_S: Final = 180.0
 
 T = TypeVar("T")
 
-waits: ContextVar[bool] = ContextVar("waits", default=True)
-"""Whether whoever looks something up may wait for an API server."""
 logger = logging.getLogger(__name__)
 
 Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[Cluster]]
 
 
-class WouldWait(BaseException):
-    """No cache has it, and whoever asks may not wait: ask again from where one may.
-
-    No failure of anything, so nobody handles it as one.
-    """
-
-
 class CachedReader:
-    """Fulfils ``handlers.Lookup``. Made after the fork, because threads do not survive one.
+    """Fulfils ``handlers.Lookup``, once ``follow`` runs.
 
-    ``on_failure`` is told why the thread ended, which it never does by itself; with ``lag_s``
-    the caches are so far behind on purpose.
+    ``on_failure`` is told why that ended; with ``lag_s`` the caches are so far behind on purpose.
     """
 
     def __init__(
@@ -62,12 +50,22 @@ class CachedReader:
             one if isinstance(one, Selection) else Selection(one, Object) for one in selections
         ]
         self._informers = {one.kind: Informer(one) for one in chosen}
-        self._live: Future[tuple[asyncio.AbstractEventLoop, Cluster]] = Future()
+        self._live: Future[_Live] = Future()
         self._within_s = within_s
         self._lag_s = lag_s
         self._on_failure = on_failure
-        work = functools.partial(self._run, connect)
-        threading.Thread(target=work, name="informers", daemon=True).start()
+        self._connect = connect
+
+    async def follow(self) -> None:
+        """Keep the caches, and look for whoever asks; it never ends by itself."""
+        try:
+            await self._follow()
+        except Exception as error:
+            logger.exception("Informers ended")
+            if not self._live.done():
+                self._live.set_exception(NotReachableError(f"no API server: {error}"))
+            if self._on_failure is not None:
+                self._on_failure(error)
 
     def get(self, kind: Kind, key: Key) -> Object | None:
         return self._get(kind, key, time.monotonic() + self._within_s)
@@ -85,14 +83,14 @@ class CachedReader:
         informer = self._informers[kind]
         if not informer.synced.is_set():
             raise NotReachableError(f"the cache of {kind.resource} is not filled yet: try again")
-        return dict(informer.items())  # which changes in another thread while its reader iterates
+        return dict(informer.items())  # which changes while a thread iterates
 
     def within(self, seconds: float) -> "_Until":
         return _Until(self, time.monotonic() + seconds)
 
     def call(self, ask: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
-        """Return what ``ask`` returns, run in the background thread; NotReachableError if late."""
-        return self._ask(ask, time.monotonic() + self._within_s)
+        """Return what ``ask`` returns, run in the loop; NotReachableError if late."""
+        return self._ask(lambda live: ask(live.cluster), time.monotonic() + self._within_s)
 
     def is_ready(self) -> bool:
         """Whether every informer has its first list."""
@@ -107,52 +105,44 @@ class CachedReader:
         return self._get_live(kind, key, until)
 
     def _get_live(self, kind: Kind, key: Key, until: float) -> Object | None:
-        return self._counted(kind, lambda cluster: _asking(cluster, kind, key), until)
+        with _counted(kind):
+            known = looked.get()
+            if known is None:
+                return self._ask(lambda live: live.looks.at(kind, key, until), until)
+            task = known.get((kind, key))
+            if task is None:
+                raise WouldWait(self._look(kind, key, until))
+            if not task.done():
+                raise NotReachableError(LATE)
+            return task.result()
 
     def _select_live(self, of: Selection[T], until: float) -> Mapping[Key, T]:
-        return self._counted(of.kind, lambda cluster: _listing(cluster, of), until)
+        with _counted(of.kind):
+            return self._ask(lambda live: _listing(live.cluster, of), until)
 
-    def _counted(
-        self, kind: Kind, ask: Callable[[Cluster], Coroutine[Any, Any, T]], until: float
-    ) -> T:
-        try:
-            found = self._ask(ask, until)
-        except KubeError:
-            metrics.LOOKUPS.labels(kind.resource, "failed").inc()
-            raise
-        metrics.LOOKUPS.labels(kind.resource, "live").inc()
-        return found
+    def _look(self, kind: Kind, key: Key, until: float) -> Look | None:
+        """Begin to look; None where there is no connection yet, since that may take long."""
+        if not self._live.done():
+            return None
+        return self._live.result().looks.begin(kind, key, until)
 
-    def _ask(self, ask: Callable[[Cluster], Coroutine[Any, Any, T]], until: float) -> T:
-        if not waits.get():
+    def _ask(self, ask: Callable[["_Live"], Coroutine[Any, Any, T]], until: float) -> T:
+        if looked.get() is not None:
             raise WouldWait
-        asked: Future[T] | None = None
+        live = _result(self._live, until)
+        asked = asyncio.run_coroutine_threadsafe(ask(live), live.loop)
         try:
-            loop, cluster = self._live.result(_left(until))
-            asked = asyncio.run_coroutine_threadsafe(ask(cluster), loop)
-            return asked.result(_left(until))
-        except TimeoutError as error:
-            raise NotReachableError("no answer in time") from error
+            return _result(asked, until)
         finally:
-            if asked is not None:
-                asked.cancel()
+            asked.cancel()
 
-    def _run(self, connect: Connect) -> None:
-        try:
-            asyncio.run(self._follow(connect))
-        except Exception as error:
-            logger.exception("Informers ended")
-            if not self._live.done():
-                self._live.set_exception(NotReachableError(f"no API server: {error}"))
-            if self._on_failure is not None:
-                self._on_failure(error)
-
-    async def _follow(self, connect: Connect) -> None:
-        async with connect() as cluster, asyncio.TaskGroup() as tasks:
+    async def _follow(self) -> None:
+        async with self._connect() as cluster, asyncio.TaskGroup() as tasks:
             seen = Lagging(cluster, self._lag_s) if self._lag_s else cluster
             for informer in self._informers.values():
                 tasks.create_task(informer.run(seen))
-            self._live.set_result((asyncio.get_running_loop(), cluster))
+            looks = Looks(cluster.get_live)
+            self._live.set_result(_Live(asyncio.get_running_loop(), cluster, looks))
 
 
 class _Until:
@@ -181,12 +171,30 @@ class _Until:
         return _Until(self._reader, min(self._until, time.monotonic() + seconds))
 
 
-def _left(until: float) -> float:
-    return max(0.0, until - time.monotonic())
+class _Live(NamedTuple):
+    """The loop, and what asks the API server in it."""
+
+    loop: asyncio.AbstractEventLoop
+    cluster: Cluster
+    looks: Looks
 
 
-def _asking(cluster: Cluster, kind: Kind, key: Key) -> Coroutine[Any, Any, Object | None]:
-    return cluster.get_live(kind, key)
+@contextlib.contextmanager
+def _counted(kind: Kind) -> Iterator[None]:
+    try:
+        yield
+    except KubeError:
+        metrics.LOOKUPS.labels(kind.resource, "failed").inc()
+        raise
+    metrics.LOOKUPS.labels(kind.resource, "live").inc()
+
+
+def _result(future: Future[T], until: float) -> T:
+    """Return what ``future`` brings in time; NotReachableError if it does not."""
+    try:
+        return future.result(max(0.0, until - time.monotonic()))
+    except TimeoutError as error:
+        raise NotReachableError(LATE) from error
 
 
 async def _listing(cluster: Cluster, of: Selection[T]) -> Mapping[Key, T]:

@@ -11,6 +11,7 @@ import re
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -19,7 +20,8 @@ import msgspec
 from apis.objects import Object
 from kube.errors import KubeError, NotReachableError
 from webhook import admission
-from webhook.admission import Judge, MalformedError
+from webhook.admission import Judge, MalformedError, Request
+from webhook.looks import WouldWait
 from webhook.metrics import Reviewed
 
 MAX_BODY: Final = 7 * 2**20
@@ -30,6 +32,8 @@ ARRIVED: Final = "pyliqo.arrived"
 """In the environment of a request: when it came, on the monotonic clock."""
 CERTIFICATE: Final = "pyliqo.certificate"
 """There, too: what ``ssl.SSLSocket.getpeercert`` says of the client, None without TLS."""
+PARSED: Final = "pyliqo.parsed"
+"""There, too: the review in its body, when the app is called for it once more."""
 SHARE: Final = 0.8
 """Of the API server's patience: what is left pays for the way there and back."""
 
@@ -84,10 +88,10 @@ class Reviews:
             return _said(413, f"an AdmissionReview has at most {MAX_BODY} bytes")
         began = _arrived(environ)
         left_s = _budget_of(environ["QUERY_STRING"]) - (time.monotonic() - began)
-        if left_s <= 0:
+        if left_s <= 0 and PARSED not in environ:
             counts.shed("queue")
             return _said(503, "the webhook has too much to do: try again")
-        answer = _judged(judge, counts, body, left_s)
+        answer = _judged(judge, counts, environ, body, left_s)
         counts.took(time.monotonic() - began)
         return answer
 
@@ -103,10 +107,12 @@ def budget_s(timeout: str | None) -> float:
     return SHARE * min(seconds or DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S)
 
 
-def _judged(judge: Judge, counts: Reviewed, body: bytes, left_s: float) -> Answer:
+def _judged(
+    judge: Judge, counts: Reviewed, environ: WSGIEnvironment, body: bytes, left_s: float
+) -> Answer:
     """Return the answer to a review; what nobody foresaw is told as 500."""
     try:
-        answer = admission.review(body, judge, budget_s=left_s)
+        answer = _reviewed(judge, environ, body, left_s)
     except MalformedError as error:
         counts.of("malformed", "BadRequest")
         return Answer(400, admission.malformed(error))
@@ -125,6 +131,17 @@ def _judged(judge: Judge, counts: Reviewed, body: bytes, left_s: float) -> Answe
         return _said(500, "the webhook could not judge this: its log says why")
     _record(counts, answer["response"])
     return Answer(200, answer)
+
+
+def _reviewed(judge: Judge, environ: WSGIEnvironment, body: bytes, left_s: float) -> Object:
+    """Return the answer to the review in ``body``, parsed once however often the app is called."""
+    known: Request | None = environ.pop(PARSED, None)
+    request = replace(known, budget_s=left_s) if known else admission.parse(body, budget_s=left_s)
+    try:
+        return admission.answer(request, judge)
+    except WouldWait:
+        environ[PARSED] = request
+        raise
 
 
 def _said(status: int, message: str) -> Answer:

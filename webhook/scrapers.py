@@ -10,7 +10,7 @@ _METRICS: Final = Right("get", path="/metrics")
 
 
 class Scrapers:
-    """Asks, in the reader's thread, by the token that a scraper sends."""
+    """Asks, in the reader's loop, by the token that a scraper sends."""
 
     def __init__(self, reader: CachedReader) -> None:
         self._reader = reader

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import flask
 from gunicorn import glogging
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 
 from certs import pki
 from webhook import metrics
-from webhook.worker import BEGUN_S, Drain, Worker
+from webhook.worker import BEGUN_S, Drain, Service, Worker
 
 FAILED: Final = Arbiter.APP_LOAD_ERROR
 """The exit status of a worker after which gunicorn starts no other, and ends with it."""
@@ -38,7 +37,7 @@ class Settings:
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """One worker, which calls ``load`` after the fork and so has its own informers."""
 
-    def __init__(self, load: Callable[[], flask.Flask], settings: Settings) -> None:
+    def __init__(self, load: Callable[[], Service], settings: Settings) -> None:
         self._load = load
         tls, authority = settings.tls, settings.client_ca
         self._settings: dict[str, object] = {
@@ -50,7 +49,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "timeout": 120,  # a machine that paused is no reason to end all workers on it
             "graceful_timeout": int(settings.drain.seconds + BEGUN_S),
             "http_protocols": "h1",  # what API servers speak to webhooks
-            "preload_app": False,  # threads do not survive the fork
+            "preload_app": False,  # what is loaded belongs to the worker's loop
             "control_socket_disable": True,  # the root file system is read-only
             "worker_tmp_dir": "/dev/shm",  # noqa: S108  # gunicorn's heartbeat, in memory
             "forwarded_allow_ips": "",  # no proxy stands in between, and none is believed
@@ -69,8 +68,8 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         for name, value in self._settings.items():
             self.cfg.set(name, value)
 
-    def load(self) -> flask.Flask:
-        """Return the app; gunicorn asks in the worker."""
+    def load(self) -> Service:
+        """Return the app and what it needs; gunicorn asks in the worker."""
         return self._load()
 
 

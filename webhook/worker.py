@@ -1,8 +1,9 @@
 """gunicorn's worker: one loop that reads and answers, and threads for what has to wait.
 
 aiohttp reads the requests and writes the answers; in between the WSGI app is called in the loop.
-Where that would have to wait for an API server it is called again, in a thread. So a client that
-is slow, or silent, holds no thread, and a review that needs only caches changes none.
+Where that would have to wait for an API server it is called again: when the object is there that
+it lacked, or else in a thread, where it may wait. So a client that is slow, or silent, holds no
+thread, and few reviews change threads.
 Source: stack.md 6.4; security.md D9; faults.md F36.
 """
 
@@ -17,18 +18,20 @@ import sys
 import time
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Final, Self
-from wsgiref.types import WSGIEnvironment
+from typing import Any, Final, Self, TypeAlias
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from gunicorn import sock
 from gunicorn.workers import base
 
-from webhook.reader import WouldWait, waits
+from apis.objects import Object
+from webhook.looks import Question, WouldWait, looked
 from webhook.reviews import ARRIVED, CERTIFICATE, MAX_BODY
 
 SLOW_S: Final = 3.0
@@ -48,6 +51,8 @@ told to try again. Whoever announces large ones and sends nothing so keeps no ot
 BUFFER: Final = 32 * 2**10
 """Bytes that asyncio reads at once from a TLS connection, and keeps for as long as that lasts: its
 own 256 KiB for each of 1,000 clients would be all the memory that a pod has."""
+App: TypeAlias = Callable[..., Iterable[bytes]]
+"""As PEP 3333 has it."""
 _TICK_S: Final = 0.5
 _NAME: Final = "liqo-webhook"
 
@@ -75,8 +80,21 @@ class Drain:
         return self._ends is not None and time.monotonic() >= self._ends
 
 
+@dataclass(frozen=True)
+class Service:
+    """A WSGI app, and what it needs while it is served."""
+
+    app: App
+    beside: Callable[[], Coroutine[Any, Any, None]]
+    """Runs in the loop that calls the app, as long as that does."""
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer, as gunicorn wants it of what it has loaded."""
+        return self.app(environ, start_response)
+
+
 class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
-    """Serves the app that gunicorn has loaded.
+    """Serves the ``Service`` that gunicorn has loaded.
 
     Told to end it serves on for a while, and each answer closes its connection: an idle one could
     be closed while a request is on its way, which API servers do not repeat.
@@ -95,6 +113,7 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
 
     async def _serve(self) -> None:
         self._held = Counter[bool]()
+        beside = asyncio.create_task(self.wsgi.beside())
         self._threads, self._large = ThreadPoolExecutor(self.cfg.threads), ThreadPoolExecutor(1)
         clients = Clients(
             self._answer,
@@ -123,6 +142,7 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
         if clients.connections:
             await asyncio.sleep(LINGER_S)
         await clients.shutdown(BEGUN_S)
+        beside.cancel()
 
     def _accept(self, clients: web.Server) -> asyncio.BaseProtocol:
         is_full = len(clients.connections) >= self.cfg.worker_connections
@@ -146,17 +166,30 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
         return _closed(response) if self.drain.has_begun else response
 
     async def _called(self, environ: WSGIEnvironment, size: int) -> web.Response:
-        if size <= LARGE:
-            token = waits.set(False)
-            try:
-                return _call(self.wsgi, environ)
-            except WouldWait:
-                environ["wsgi.input"].seek(0)
-            finally:
-                waits.reset(token)
+        answered = None if size > LARGE else await answer_here(self.wsgi.app, environ)
+        if answered is not None:
+            return answered
         threads = self._threads if size <= LARGE else self._large
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(threads, _call, self.wsgi, environ)
+        return await loop.run_in_executor(threads, _call, self.wsgi.app, environ)
+
+
+async def answer_here(app: App, environ: WSGIEnvironment) -> web.Response | None:
+    """Return what ``app`` answers after a look or two; None if it takes a thread that waits."""
+    known: dict[Question, asyncio.Task[Object | None]] = {}
+    token = looked.set(known)
+    try:
+        while True:
+            try:
+                return _call(app, environ)
+            except WouldWait as waiting:
+                environ["wsgi.input"].seek(0)
+                if (look := waiting.look) is None:
+                    return None
+            known[look.question] = look.task
+            await asyncio.wait([look.task], timeout=look.until - time.monotonic())
+    finally:
+        looked.reset(token)
 
 
 class Clients(web.Server):
@@ -286,7 +319,7 @@ def _environ(request: web.BaseRequest, body: bytes, arrived: float) -> WSGIEnvir
     }
 
 
-def _call(app: Callable[..., Iterable[bytes]], environ: WSGIEnvironment) -> web.Response:
+def _call(app: App, environ: WSGIEnvironment) -> web.Response:
     """Return what the WSGI ``app`` answers."""
     told: list[Any] = []
 

@@ -7,6 +7,7 @@ import pytest
 from apis import keys
 from tests.manifests import documents
 from webhook import app, worker
+from webhook.admission import named
 
 ENFORCED: Final = "--enable-resource-enforcement"
 PROCESSES: Final = {
@@ -134,8 +135,7 @@ def test_what_a_webhook_is_asked_for_is_what_it_judges() -> None:
     for webhook in webhooks():
         (rule,) = webhook["rules"]
         judge = served[webhook["clientConfig"]["service"]["path"]]
-        plural = "/".join(part for part in (judge.kind.plural, judge.subresource) if part)
-        assert rule["resources"] == [plural]
+        assert rule["resources"] == [named(judge.kind.plural, part) for part in judge.subresources]
         assert rule["apiGroups"] == [judge.kind.group]
         assert rule["apiVersions"] == [judge.kind.version]
         assert set(rule["operations"]) == judge.operations

@@ -12,6 +12,8 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from kube.cluster import Selection
 from kube.errors import KubeError
+from webhook import admission
+from webhook.admission import Judge
 
 T = TypeVar("T")
 
@@ -100,6 +102,11 @@ def review(
 
 def body(*args: Any, **kwargs: Any) -> bytes:
     return json.dumps(review(*args, **kwargs)).encode()
+
+
+def answered(sent: bytes, judge: Judge) -> Object:
+    """Return the AdmissionReview that answers the body ``sent``."""
+    return admission.answer(admission.parse(sent, budget_s=8.0), judge)
 
 
 def patch_of(answer: Object) -> list[Object]:

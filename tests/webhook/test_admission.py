@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from apis import keys
-from tests.webhook.reviews import body, offloading, patch_of, review
+from tests.webhook.reviews import answered, body, offloading, patch_of, review
 from webhook import admission
 from webhook.admission import Admitted, DeniedError, Judge, MalformedError, Request
 
@@ -27,7 +27,7 @@ ALLOWING = judge(Admitted())
 
 
 def test_an_answer_repeats_version_and_uid_and_no_patch() -> None:
-    answer = admission.review(body(POD), ALLOWING)
+    answer = answered(body(POD), ALLOWING)
 
     assert answer == {
         "apiVersion": "admission.k8s.io/v1",
@@ -39,7 +39,7 @@ def test_an_answer_repeats_version_and_uid_and_no_patch() -> None:
 def test_a_change_comes_with_its_type() -> None:
     operations = [{"op": "add", "path": "/spec/x", "value": "ü"}]
 
-    answer = admission.review(body(POD), judge(Admitted(operations)))
+    answer = answered(body(POD), judge(Admitted(operations)))
 
     assert answer["response"]["patchType"] == "JSONPatch"
     assert patch_of(answer) == operations
@@ -48,7 +48,7 @@ def test_a_change_comes_with_its_type() -> None:
 def test_a_refusal_has_code_reason_and_one_short_sentence() -> None:
     denied = DeniedError("spec.x:\r\nno " + "x" * 300 + ": do this", code=422)
 
-    response = admission.review(body(POD), judge(denied))["response"]
+    response = answered(body(POD), judge(denied))["response"]
 
     assert response["allowed"] is False
     assert (response["status"]["code"], response["status"]["reason"]) == (422, "Invalid")
@@ -63,7 +63,7 @@ def test_a_refusal_has_code_reason_and_one_short_sentence() -> None:
 def test_warnings_are_short_printable_and_few() -> None:
     warnings = ["a\nb", "x" * 1000, *["more"] * 30]
 
-    response = admission.review(body(POD), judge(Admitted(warnings=warnings)))["response"]
+    response = answered(body(POD), judge(Admitted(warnings=warnings)))["response"]
 
     assert response["warnings"][0] == "a b"
     assert all(len(text) <= 256 and text.isprintable() for text in response["warnings"])
@@ -78,13 +78,13 @@ def test_what_may_be_missing_is_not_missed(name: str, *, is_null: bool) -> None:
     if is_null:
         sent["request"][name] = None
 
-    assert admission.review(json.dumps(sent).encode(), ALLOWING)["response"]["allowed"]
+    assert answered(json.dumps(sent).encode(), ALLOWING)["response"]["allowed"]
 
 
 def test_a_delete_has_only_an_old_object() -> None:
     sent = body(None, operation="DELETE", oldObject=POD)
 
-    assert admission.review(sent, ALLOWING)["response"]["allowed"]
+    assert answered(sent, ALLOWING)["response"]["allowed"]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_it_is_not_for_is_refused_explicitly(request_: dict[str, Any], mess
     resource["version"] = request_.pop("version", "v1")
     sent["request"] |= request_
 
-    response = admission.review(json.dumps(sent).encode(), ALLOWING)["response"]
+    response = answered(json.dumps(sent).encode(), ALLOWING)["response"]
 
     assert response["allowed"] is False
     assert response["status"]["code"] == 400
@@ -117,7 +117,7 @@ def test_a_custom_kind_is_known_by_group_and_plural() -> None:
     kind = keys.NAMESPACE_OFFLOADING
     only = Judge(kind, frozenset({"CREATE"}), lambda _request: Admitted())
 
-    assert admission.review(body(offloading(), kind=kind), only)["response"]["allowed"]
+    assert answered(body(offloading(), kind=kind), only)["response"]["allowed"]
 
 
 HOSTILE = [
@@ -174,7 +174,7 @@ HOSTILE = [
 @pytest.mark.parametrize("sent", HOSTILE)
 def test_a_hostile_body_is_malformed_and_the_answer_is_json(sent: bytes) -> None:
     with pytest.raises(MalformedError) as malformed:
-        admission.review(sent, ALLOWING)
+        answered(sent, ALLOWING)
 
     answer = json.dumps(admission.malformed(malformed.value)).encode()
     assert json.loads(answer)["response"]["allowed"] is False
@@ -183,7 +183,7 @@ def test_a_hostile_body_is_malformed_and_the_answer_is_json(sent: bytes) -> None
 
 def test_what_is_malformed_keeps_its_uid() -> None:
     with pytest.raises(MalformedError) as malformed:
-        admission.review(body(POD, operation=5), ALLOWING)
+        answered(body(POD, operation=5), ALLOWING)
 
     assert admission.malformed(malformed.value)["response"]["uid"] == UID
 
@@ -195,7 +195,7 @@ def test_what_is_malformed_keeps_its_uid() -> None:
 def test_odd_text_in_an_object_is_none_of_our_business(odd: str) -> None:
     sent = {**POD, "odd": {odd: [odd, 10**300, 1e300, -0.0]}}
 
-    assert admission.review(body(sent), ALLOWING)["response"]["allowed"]
+    assert answered(body(sent), ALLOWING)["response"]["allowed"]
 
 
 def test_a_pair_of_surrogates_is_a_character() -> None:

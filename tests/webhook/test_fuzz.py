@@ -105,10 +105,10 @@ ANYTHING: Final = st.recursive(
 
 def genuine(path: str, judge: Judge, operation: str) -> Object:
     """Return a review as an API server sends it to ``path``."""
-    obj = BINDING if judge.subresource == "binding" else OBJECTS[judge.kind]
+    obj = BINDING if judge.subresources == ("binding",) else OBJECTS[judge.kind]
     old = OBJECTS[judge.kind] if operation == "UPDATE" else None
     namespace = str(OBJECTS[judge.kind]["metadata"].get("namespace") or "")
-    part = {"subResource": judge.subresource} if judge.subresource else {}
+    part = {"subResource": judge.subresources[0]} if judge.subresources[0] else {}
     made = reviews.review(
         obj, kind=judge.kind, operation=operation, namespace=namespace, oldObject=old,
         userInfo={"username": "rome", "groups": ["rome"]}, **part,

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TypeVar
 
@@ -55,9 +56,15 @@ class Silent(FakeCluster):
         return Listing({}, "0")
 
 
+def following(reader: CachedReader) -> CachedReader:
+    """Return ``reader``, which another thread answers for."""
+    threading.Thread(target=lambda: asyncio.run(reader.follow()), daemon=True).start()
+    return reader
+
+
 def test_a_hit_costs_no_request() -> None:
     cluster = FakeCluster()
-    reader = CachedReader(connecting(cluster, (KINDS[0], offloading())), KINDS)
+    reader = following(CachedReader(connecting(cluster, (KINDS[0], offloading())), KINDS))
     wait_until(reader.is_ready)
 
     found = [reader.get(KINDS[0], SHOP) for _ in range(10)]
@@ -68,7 +75,7 @@ def test_a_hit_costs_no_request() -> None:
 
 
 def test_what_is_iterated_does_not_change_meanwhile() -> None:
-    reader = CachedReader(connecting(FakeCluster(), (KINDS[0], offloading())), KINDS)
+    reader = following(CachedReader(connecting(FakeCluster(), (KINDS[0], offloading())), KINDS))
     wait_until(reader.is_ready)
 
     found = iter(reader.all(KINDS[0]))
@@ -79,7 +86,7 @@ def test_what_is_iterated_does_not_change_meanwhile() -> None:
 
 
 def test_a_miss_is_asked_of_the_server() -> None:
-    reader = CachedReader(connecting(Lagging(), (KINDS[0], offloading())), KINDS)
+    reader = following(CachedReader(connecting(Lagging(), (KINDS[0], offloading())), KINDS))
     wait_until(reader.is_ready)
 
     assert dict(reader.all(KINDS[0])) == {}
@@ -88,13 +95,15 @@ def test_a_miss_is_asked_of_the_server() -> None:
 
 
 def test_kinds_without_a_cache_are_always_asked_for() -> None:
-    reader = CachedReader(connecting(FakeCluster(), (keys.NAMESPACE, namespace("shop"))), KINDS)
+    reader = following(
+        CachedReader(connecting(FakeCluster(), (keys.NAMESPACE, namespace("shop"))), KINDS)
+    )
 
     assert reader.get(keys.NAMESPACE, Key("", "shop")) is not None
 
 
 def test_a_silent_server_is_an_error_in_time() -> None:
-    reader = CachedReader(connecting(Silent()), KINDS)
+    reader = following(CachedReader(connecting(Silent()), KINDS))
 
     with pytest.raises(NotReachableError, match="no answer in time"):
         reader.within(0.05).get(KINDS[0], SHOP)
@@ -104,7 +113,7 @@ def test_a_silent_server_is_an_error_in_time() -> None:
 
 
 def test_a_narrower_deadline_counts() -> None:
-    reader = CachedReader(connecting(Silent()), KINDS, within_s=600)
+    reader = following(CachedReader(connecting(Silent()), KINDS, within_s=600))
 
     with pytest.raises(NotReachableError):
         reader.within(600).within(0.05).within(600).get(KINDS[0], SHOP)
@@ -118,7 +127,7 @@ def test_a_thread_that_ends_is_reported_and_is_no_answer() -> None:
         raise OSError("no such file")
         yield FakeCluster()
 
-    reader = CachedReader(refused, KINDS, on_failure=told.append)
+    reader = following(CachedReader(refused, KINDS, on_failure=told.append))
 
     with pytest.raises(NotReachableError, match="no such file"):
         reader.get(KINDS[0], SHOP)

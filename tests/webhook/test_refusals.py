@@ -17,7 +17,7 @@ from apis import keys
 from apis.nodeselector import Term
 from apis.objects import Key, Kind, Object, named
 from tests.factories import node, pod, pod_spec
-from tests.webhook.reviews import Known, body, namespace, offloading
+from tests.webhook.reviews import Known, answered, body, namespace, offloading
 from webhook import admission, app
 from webhook.admission import DeniedError, Judge
 
@@ -233,11 +233,20 @@ ROWS = [
     Row(
         "resize",
         "change its controller's template",
-        "/validate/pod/resize",
+        "/validate/pod/change",
         keys.POD,
         SHADOWED,
         (),
         update(SHADOWED, subResource="resize"),
+    ),
+    Row(
+        "the pod is not of a ShadowPod",
+        "ask the provider",
+        "/validate/pod/connection",
+        keys.POD,
+        pod(TWIN, "web"),
+        [twin(), (keys.POD, pod(TWIN, "web"))],
+        {"operation": "CONNECT", "subResource": "exec", "name": "web", **ROME},
     ),
     Row(
         "target must be an object",
@@ -560,7 +569,7 @@ def sent(row: Row) -> tuple[Judge, bytes]:
 def test_a_refusal_names_object_field_rule_and_cure(row: Row) -> None:
     judge, review = sent(row)
 
-    answer = admission.review(review, judge)["response"]
+    answer = answered(review, judge)["response"]
 
     message: str = answer["status"]["message"]
     problem, _, cure = message.rpartition(": ")
@@ -584,7 +593,7 @@ def test_a_refusal_names_object_field_rule_and_cure(row: Row) -> None:
 def test_the_cure_survives_the_longest_names(row: Row) -> None:
     judge, review = sent(row._replace(request={**row.request, "name": "n" * 253}))
 
-    message: str = admission.review(review, judge)["response"]["status"]["message"]
+    message: str = answered(review, judge)["response"]["status"]["message"]
 
     assert len(message) <= 256
     assert row.cure in message
