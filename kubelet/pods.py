@@ -27,6 +27,8 @@ LOOK_AGAIN_S: Final = 5.0
 """For what no event will tell, such as an object that is not selected by our watches."""
 REFUSED_S: Final = 1.0
 MAX_REFUSED_S: Final = 300.0
+BACKED_OFF_S: Final = 60.0
+"""For a pod that waits for its namespace's entry, which may be unoffloaded before it has one."""
 PATIENCE: Final = timedelta(seconds=10)
 """A namespace is offloaded that long after its first pods: before, they are not judged."""
 
@@ -242,8 +244,18 @@ class PodReconciler:
             return None
         if (patience_s := self._patience_s(local)) > 0:
             return patience_s
+        is_stranded = place.state is State.WITHDRAWN and _is_judged_anew(local)
+        if is_stranded and not await self._is_still_offloaded(local):
+            await self._disable(local, status.aborted(local, self._clock()))
+            return None
         await self._disable(local, status.backed_off(local))
-        return None
+        return BACKED_OFF_S if is_stranded else None
+
+    async def _is_still_offloaded(self, local: Object) -> bool:
+        """Whether somebody wants its namespace offloaded, if not (yet) to this cluster."""
+        key = Key(objects.key_of(local).namespace, keys.OFFLOADING_NAME)
+        found = await self._local.get_live(keys.NAMESPACE_OFFLOADING, key)
+        return found is not None and not objects.is_terminating(found)
 
     def _patience_s(self, local: Object) -> float:
         created = local["metadata"].get("creationTimestamp")
@@ -330,11 +342,24 @@ def _is_replaced_remotely(remote: Object, shadow_phase: str) -> bool:
 def _is_replaced(local: Object) -> bool:
     """Whether it was offloaded and its owner makes another one, to be placed anew.
 
-    Left Pending on this node it would keep a Deployment from ever being whole again. A DaemonSet
-    would put the new pod on this very node, for ever.
+    Left Pending on this node it would keep a Deployment from ever being whole again.
     """
+    return _is_labelled(local) and _is_made_anew(local)
+
+
+def _is_judged_anew(local: Object) -> bool:
+    """Whether the webhook let it onto virtual nodes, and will judge another that its owner makes.
+
+    It was on its way when its namespace was unoffloaded. One that tolerates virtual nodes by itself
+    would only come back here, for ever.
+    """
+    return keys.PLACEMENT in objects.annotations(local) and _is_made_anew(local)
+
+
+def _is_made_anew(local: Object) -> bool:
+    """Whether its owner makes another; that of a DaemonSet would be on this very node again."""
     owner = objects.controller_of(local)
-    return _is_labelled(local) and owner is not None and owner.get("kind") != "DaemonSet"
+    return owner is not None and owner.get("kind") != "DaemonSet"
 
 
 def _is_labelled(local: Object) -> bool:

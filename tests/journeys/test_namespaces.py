@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Object, named
 from tests.journeys import world
 
@@ -58,6 +58,26 @@ async def test_unoffload_brings_the_pods_home_and_leaves_nothing(
     assert keys.SCHEDULING_ENABLED not in found["metadata"]["labels"]
     bindings = await both.rome.get_live(keys.ROLE_BINDING, Key(namespace, f"liqo-node-{both.node}"))
     assert bindings is None
+
+
+async def test_pods_on_their_way_when_a_namespace_is_unoffloaded_come_home_too(
+    both: world.Pair, namespace: str
+) -> None:
+    await both.offload(namespace)
+    held = world.deployment(namespace, "web", both.image, 2)
+    held["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "test.pyliqo.io/hold"}]
+    await both.rome.create(keys.DEPLOYMENT, held)
+    placed = await world.until(both.rome, keys.POD, namespace, lambda seen: len(seen) == 2)
+    await both.unoffload(namespace)
+
+    for key in placed:
+        await both.rome.patch(keys.POD, key, {"spec": {"schedulingGates": None}})
+
+    seen = await world.until(both.rome, keys.POD, namespace, lambda seen: len(seen) == 4)
+    late = {key: pod for key, pod in seen.items() if key in placed}
+    assert {pod["status"].get("reason") for pod in late.values()} == {"OffloadingAborted"}
+    notes = [objects.annotations(pod) for key, pod in seen.items() if key not in placed]
+    assert not any(keys.PLACEMENT in note for note in notes)
 
 
 async def test_a_mapping_cannot_be_changed_by_any_patch(both: world.Pair, namespace: str) -> None:

@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from apis import keys, objects
-from apis.objects import Key
+from apis.objects import Key, named
 from kube import errors
 from kubelet.forge.places import Place, State
 from tests import factories
@@ -450,6 +450,58 @@ async def test_an_offloaded_pod_that_never_started_makes_way_for_its_successor(
     await world.reconcile(2)
 
     assert (await world.status())["reason"] == reason
+
+
+async def unoffloaded(world: World, offloading: str, note: str, owner: str) -> None:
+    """Let a pod be bound a minute before its namespace is withdrawn that never reached milan."""
+    world.namespaces.now = Place(State.WITHDRAWN)
+    world.now = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)  # noqa: TID251  # as the fake
+    if offloading:
+        made = named(
+            keys.NAMESPACE_OFFLOADING, Key(world.pair.local_namespace, keys.OFFLOADING_NAME)
+        )
+        made["metadata"]["finalizers"] = [keys.NAMESPACE_OFFLOADING_FINALIZER]
+        made = await world.local.create(keys.NAMESPACE_OFFLOADING, made)
+        if offloading == "ending":
+            await world.local.delete(
+                keys.NAMESPACE_OFFLOADING, objects.key_of(made), uid=objects.uid(made)
+            )
+    reference = {"apiVersion": "apps/v1", "kind": owner, "name": "web", "uid": "1"}
+    owners = [{**reference, "controller": True}] if owner else []
+    notes = {keys.PLACEMENT: note} if note else {}
+    await world.bound(metadata={"annotations": notes, "ownerReferences": owners})
+
+
+@pytest.mark.parametrize("offloading", ["", "ending"])
+async def test_a_pod_that_was_on_its_way_makes_way_for_one_that_is_judged_anew(
+    world: World, offloading: str
+) -> None:
+    await unoffloaded(world, offloading, "strategy=Remote", "ReplicaSet")
+
+    await world.reconcile(2)
+
+    status = await world.status()
+    assert (status["phase"], status["reason"]) == ("Failed", "OffloadingAborted")
+
+
+@pytest.mark.parametrize(
+    ("offloading", "note", "owner"),
+    [
+        ("there", "strategy=Remote", "ReplicaSet"),
+        ("", "", "ReplicaSet"),
+        ("", "strategy=Remote", "DaemonSet"),
+        ("", "strategy=Remote", ""),
+    ],
+)
+async def test_a_pod_that_never_started_waits_where_no_other_would_be_placed_elsewhere(
+    world: World, offloading: str, note: str, owner: str
+) -> None:
+    await unoffloaded(world, offloading, note, owner)
+
+    again = await world.reconcile(2)
+
+    assert (await world.status())["reason"] == "OffloadingBackOff"
+    assert (again is not None) == (offloading == "there")
 
 
 @pytest.mark.parametrize("state", [State.WAITING, State.WITHDRAWN])

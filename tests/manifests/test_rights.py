@@ -93,6 +93,7 @@ def test_a_virtual_kubelet_has_cluster_wide_only_what_cannot_be_narrowed() -> No
         "nodes",
         "nodes/status",
         "namespaces",
+        "namespaceoffloadings",
         "certificatesigningrequests",
         "tokenreviews",
         "subjectaccessreviews",
