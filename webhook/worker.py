@@ -141,6 +141,7 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
             listener.close()
         if clients.connections:
             await asyncio.sleep(LINGER_S)
+        clients.pre_shutdown()  # what is idle: a request that comes now would have no answer
         await clients.shutdown(BEGUN_S)
         beside.cancel()
 

@@ -24,7 +24,7 @@ from kube import clock
 from tests.manifests import documents
 from tests.webhook.reviews import body, wait_until
 from webhook import serving
-from webhook.worker import HELD, LARGE
+from webhook.worker import BEGUN_S, HELD, LARGE, LINGER_S
 
 DAY = dt.timedelta(days=1)
 POD = {"metadata": {"name": "web"}, "spec": {"containers": []}}
@@ -213,6 +213,19 @@ def test_sigterm_ends_it_with_0(own: Served) -> None:
 
     assert own.process.wait(30) == 0
     kept.close()
+
+
+def test_an_idle_connection_is_closed_before_a_request_can_be_lost_on_it(own: Served) -> None:
+    """API servers keep theirs, and wait in vain for the answer of one that has ended."""
+    with own.handshake() as idle:
+        idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200 OK" in idle.recv(65536)
+        own.process.send_signal(signal.SIGTERM)
+
+        idle.settimeout((LINGER_S + BEGUN_S) / 2)
+
+        assert idle.recv(65536) == b""
+    assert own.process.wait(30) == 0
 
 
 def test_spare_connections_do_not_keep_it_from_ending(own: Served) -> None:
