@@ -457,15 +457,12 @@ async def unoffloaded(world: World, offloading: str, note: str, owner: str) -> N
     world.namespaces.now = Place(State.WITHDRAWN)
     world.now = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)  # noqa: TID251  # as the fake
     if offloading:
-        made = named(
-            keys.NAMESPACE_OFFLOADING, Key(world.pair.local_namespace, keys.OFFLOADING_NAME)
-        )
+        key = Key(world.pair.local_namespace, keys.OFFLOADING_NAME)
+        made = named(keys.NAMESPACE_OFFLOADING, key, spec={"podOffloadingStrategy": "Remote"})
         made["metadata"]["finalizers"] = [keys.NAMESPACE_OFFLOADING_FINALIZER]
         made = await world.local.create(keys.NAMESPACE_OFFLOADING, made)
         if offloading == "ending":
-            await world.local.delete(
-                keys.NAMESPACE_OFFLOADING, objects.key_of(made), uid=objects.uid(made)
-            )
+            await world.local.delete(keys.NAMESPACE_OFFLOADING, key, uid=objects.uid(made))
     reference = {"apiVersion": "apps/v1", "kind": owner, "name": "web", "uid": "1"}
     owners = [{**reference, "controller": True}] if owner else []
     notes = {keys.PLACEMENT: note} if note else {}
