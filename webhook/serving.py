@@ -1,26 +1,26 @@
-"""gunicorn, with TLS from a Secret volume, and the settings that were measured for it.
+"""gunicorn, and the settings that were measured for it.
 
-Source: stack.md 6.2 and 6.3; security.md D9 and E1; faults.md F27 and F36.
+Its own process only looks after the worker, so what that imports is not imported here.
+Source: stack.md 6.2 and 6.3; security.md D9 and E1; faults.md F36.
 """
 
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from gunicorn import glogging
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
+from gunicorn.workers import base
 
-from certs import pki
-from webhook import metrics
-from webhook.worker import BEGUN_S, Drain, Service, Worker
+from webhook.drain import BEGUN_S, Drain
 
 FAILED: Final = Arbiter.APP_LOAD_ERROR
 """The exit status of a worker after which gunicorn starts no other, and ends with it."""
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Settings:
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """One worker, which calls ``load`` after the fork and so has its own informers."""
 
-    def __init__(self, load: Callable[[], Service], settings: Settings) -> None:
+    def __init__(self, settings: Settings, load: Callable[[], object]) -> None:
         self._load = load
         tls, authority = settings.tls, settings.client_ca
         self._settings: dict[str, object] = {
@@ -58,7 +58,6 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "ca_certs": str(authority) if authority else None,
             # Not required: probes have no certificate, and the app asks for one elsewhere.
             "cert_reqs": ssl.CERT_OPTIONAL if authority else ssl.CERT_NONE,
-            "ssl_context": CachedContext().get,
             "logger_class": Log,
         }
         super().__init__()
@@ -68,9 +67,25 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         for name, value in self._settings.items():
             self.cfg.set(name, value)
 
-    def load(self) -> Service:
+    def load(self) -> object:
         """Return the app and what it needs; gunicorn asks in the worker."""
         return self._load()
+
+
+class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
+    """The process that answers; all that takes is imported in it, after the fork."""
+
+    drain = Drain()
+
+    def handle_exit(self, _sig: int, _frame: FrameType | None) -> None:
+        """Begin to drain; the next tick of the loop sees it."""
+        self.drain.begin()
+
+    def run(self) -> None:
+        """Serve until told to end, or until gunicorn itself is gone."""
+        from webhook.worker import Loop  # noqa: PLC0415  # the process that forks stays small
+
+        Loop(self).run()
 
 
 class Log(glogging.Logger):  # type: ignore[misc]  # gunicorn has no types
@@ -80,59 +95,6 @@ class Log(glogging.Logger):  # type: ignore[misc]  # gunicorn has no types
         """Leave the lines to the root logger."""
         self.error_log.propagate = True
         self.error_log.setLevel(logging.INFO)
-
-
-class CachedContext:
-    """One TLS context for all connections, made anew when the Secret volume changes."""
-
-    def __init__(self) -> None:
-        self._seen: tuple[tuple[int, int], ...] = ()
-        self._context: ssl.SSLContext | None = None
-
-    def get(self, config: Any, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-        """Return the context; gunicorn asks for every connection."""
-        try:
-            files = (config.certfile, config.keyfile, config.ca_certs)
-            seen = tuple(_stamp(Path(path)) for path in files if path)
-            if self._context is None or seen != self._seen:
-                self._context, self._seen = hardened(make()), seen
-                _announce(Path(config.certfile))
-        except (OSError, ssl.SSLError):  # half-written or gone: the old pair serves on
-            if self._context is None:
-                raise
-        return self._context
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    file = path.stat()
-    return file.st_ino, file.st_mtime_ns
-
-
-def hardened(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Return ``context``, with TLS 1.2 or later and forward secrecy."""
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
-    return context
-
-
-def is_one_of(names: frozenset[str], certificate: Mapping[str, Any]) -> bool:
-    """Whether a client ``certificate`` is there, and its common name in ``names`` or these empty.
-
-    Shape: as ``ssl.SSLSocket.getpeercert`` gives it.
-    """
-    fields = [field for part in certificate.get("subject", ()) for field in part]
-    found = [value for name, value in fields if name == "commonName"]
-    return len(found) == 1 and (not names or found[0] in names)
-
-
-def _announce(certificate: Path) -> None:
-    try:
-        ends = pki.expiry(certificate.read_bytes())
-    except (OSError, ValueError):
-        return
-    metrics.CERTIFICATE_EXPIRY.set(ends.timestamp())
-    logger.info("Serving certificate", extra={"until": ends.isoformat()})
 
 
 def address(host: str, port: int) -> str:

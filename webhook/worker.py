@@ -1,4 +1,4 @@
-"""gunicorn's worker: one loop that reads and answers, and threads for what has to wait.
+"""What a worker of gunicorn does: one loop reads and answers, and threads do what has to wait.
 
 aiohttp reads the requests and writes the answers; in between the WSGI app is called in the loop.
 Where that would have to wait for an API server it is called again: when the object is there that
@@ -13,7 +13,6 @@ import functools
 import io
 import logging
 import os
-import ssl
 import sys
 import time
 import urllib.parse
@@ -21,27 +20,22 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, TypeAlias
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from gunicorn import sock
-from gunicorn.workers import base
 
 from apis.objects import Object
+from webhook.drain import BEGUN_S, LINGER_S, Drain
 from webhook.looks import Question, WouldWait, looked
 from webhook.reviews import ARRIVED, CERTIFICATE, MAX_BODY
+from webhook.serving import Worker
+from webhook.tls import CachedContext, PresentContext
 
 SLOW_S: Final = 3.0
 """What a client may take for its handshake, and for the body of a request."""
-DRAIN_S: Final = 10.0
-"""What a process that is to end serves on, not ready any more: all API servers know it by then."""
-LINGER_S: Final = 2.0
-"""What connections have after that, for a request that is on its way already."""
-BEGUN_S: Final = 15.0
-"""What was begun then has, at most; with the drain less than the pod is given."""
 LARGE: Final = 256 * 2**10
 """Bytes of a body that other clients should not wait for. One of them is judged at a time, since
 Python needs up to twenty times its size for it, and the pod has 384 MiB."""
@@ -57,29 +51,6 @@ _TICK_S: Final = 0.5
 _NAME: Final = "liqo-webhook"
 
 
-class Drain:
-    """How long the process serves on after it was told to end."""
-
-    def __init__(self, seconds: float = DRAIN_S) -> None:
-        self.seconds = seconds
-        self._ends: float | None = None
-
-    def begin(self) -> None:
-        """Say that the process was told to end."""
-        if self._ends is None:
-            self._ends = time.monotonic() + self.seconds
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it was told to end."""
-        return self._ends is not None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it may end now."""
-        return self._ends is not None and time.monotonic() >= self._ends
-
-
 @dataclass(frozen=True)
 class Service:
     """A WSGI app, and what it needs while it is served."""
@@ -93,18 +64,21 @@ class Service:
         return self.app(environ, start_response)
 
 
-class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
-    """Serves the ``Service`` that gunicorn has loaded.
+class Loop:
+    """Serves the ``Service`` that a worker of gunicorn has loaded.
 
     Told to end it serves on for a while, and each answer closes its connection: an idle one could
     be closed while a request is on its way, which API servers do not repeat.
     """
 
-    drain = Drain()
-
-    def handle_exit(self, _sig: int, _frame: FrameType | None) -> None:
-        """Begin to drain; the next tick of the loop sees it."""
-        self.drain.begin()
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._drain: Drain = worker.drain
+        self._service: Service = worker.wsgi
+        self._most: int = worker.cfg.worker_connections
+        self._held = Counter[bool]()
+        self._threads = ThreadPoolExecutor(worker.cfg.threads)
+        self._large = ThreadPoolExecutor(1)
 
     def run(self) -> None:
         """Serve until told to end, or until gunicorn itself is gone."""
@@ -112,20 +86,20 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
-        self._held = Counter[bool]()
-        beside = asyncio.create_task(self.wsgi.beside())
-        self._threads, self._large = ThreadPoolExecutor(self.cfg.threads), ThreadPoolExecutor(1)
+        config = self._worker.cfg
+        beside = asyncio.create_task(self._service.beside())
         clients = Clients(
             self._answer,
-            most=self.cfg.worker_connections // 2,
+            most=self._most // 2,
             request_factory=_request,
-            keepalive_timeout=self.cfg.keepalive,
+            keepalive_timeout=config.keepalive,
             lingering_time=LINGER_S,
             auto_decompress=False,
             access_log=None,
             logger=_log(),
         )
-        context = PresentContext(functools.partial(sock.ssl_context, self.cfg))
+        config.set("ssl_context", CachedContext().get)
+        context = PresentContext(functools.partial(sock.ssl_context, config))
         accept = functools.partial(self._accept, clients)
         listening = functools.partial(
             asyncio.get_running_loop().create_server,
@@ -133,9 +107,9 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
             ssl=context,
             ssl_handshake_timeout=SLOW_S,
         )
-        listeners = [await listening(sock=one.sock) for one in self.sockets]
-        while self.ppid == os.getppid() and not self.drain.is_over:
-            self.notify()
+        listeners = [await listening(sock=one.sock) for one in self._worker.sockets]
+        while self._worker.ppid == os.getppid() and not self._drain.is_over:
+            self._worker.notify()
             await asyncio.sleep(_TICK_S)
         for listener in listeners:
             listener.close()
@@ -146,7 +120,7 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
         beside.cancel()
 
     def _accept(self, clients: web.Server) -> asyncio.BaseProtocol:
-        is_full = len(clients.connections) >= self.cfg.worker_connections
+        is_full = len(clients.connections) >= self._most
         return Refusal() if is_full else clients()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -164,15 +138,15 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
             response = _closed(web.Response(status=400))
         finally:
             self._held[is_large] -= held
-        return _closed(response) if self.drain.has_begun else response
+        return _closed(response) if self._drain.has_begun else response
 
     async def _called(self, environ: WSGIEnvironment, size: int) -> web.Response:
-        answered = None if size > LARGE else await answer_here(self.wsgi.app, environ)
+        answered = None if size > LARGE else await answer_here(self._service.app, environ)
         if answered is not None:
             return answered
         threads = self._threads if size <= LARGE else self._large
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(threads, _call, self.wsgi.app, environ)
+        return await loop.run_in_executor(threads, _call, self._service.app, environ)
 
 
 async def answer_here(app: App, environ: WSGIEnvironment) -> web.Response | None:
@@ -220,21 +194,6 @@ class Clients(web.Server):
         self._counts[source] -= 1
         if not self._counts[source]:
             del self._counts[source]
-
-
-class PresentContext(ssl.SSLContext):
-    """For each new connection the TLS context that is the right one then."""
-
-    def __new__(cls, _current: Callable[[], ssl.SSLContext]) -> Self:
-        """Return one for servers."""
-        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
-
-    def __init__(self, current: Callable[[], ssl.SSLContext]) -> None:
-        self._current = current
-
-    def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
-        """Begin TLS, as asyncio asks for it."""
-        return self._current().wrap_bio(*args, **kwargs)
 
 
 class Refusal(asyncio.Protocol):

@@ -6,7 +6,7 @@ import pytest
 
 from apis import keys
 from tests.manifests import documents
-from webhook import app, worker
+from webhook import app, drain
 from webhook.admission import named
 
 ENFORCED: Final = "--enable-resource-enforcement"
@@ -88,8 +88,8 @@ def test_the_webhook_stays_up() -> None:
     assert spec["priorityClassName"] == "system-cluster-critical"
     assert "podAntiAffinity" in spec["affinity"]
     assert container["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"  # a certificate is loaded
-    assert worker.DRAIN_S == 10
-    assert spec["terminationGracePeriodSeconds"] > worker.DRAIN_S + worker.BEGUN_S
+    assert drain.DRAIN_S == 10
+    assert spec["terminationGracePeriodSeconds"] > drain.DRAIN_S + drain.BEGUN_S
     assert spec["volumes"][0]["secret"]["secretName"] == keys.WEBHOOK_CERTS_SECRET
     assert service["spec"]["ports"][0]["port"] == keys.WEBHOOK_PORT
 

@@ -15,7 +15,7 @@ from apis.objects import Key, Kind, Object, named
 from kube.errors import NotReachableError
 from kube.gate import DeniedError, UnauthenticatedError
 from tests.webhook.reviews import Known, body, namespace, offloading, patch_of, review
-from webhook import app, reviews, serving
+from webhook import app, reviews, tls
 
 POD_PATHS = ("/mutate/pod", "/mutate/pod/early")
 VALIDATE = "/validate/namespace-offloading"
@@ -307,7 +307,7 @@ def test_a_lookup_that_took_too_long_is_shed() -> None:
 def test_with_client_authentication_others_get_401(
     names: frozenset[str], name: str, status: int
 ) -> None:
-    doors = app.Doors(is_caller=functools.partial(serving.is_one_of, names))
+    doors = app.Doors(is_caller=functools.partial(tls.is_one_of, names))
     served = app.create_app(OFFLOADED, runtime_class="liqo", doors=doors)
 
     assert post_over(served, came(name=name)).status_code == status

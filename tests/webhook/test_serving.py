@@ -23,8 +23,9 @@ from certs.pki import KeyPair
 from kube import clock
 from tests.manifests import documents
 from tests.webhook.reviews import body, wait_until
-from webhook import serving
-from webhook.worker import BEGUN_S, HELD, LARGE, LINGER_S
+from webhook import serving, tls
+from webhook.drain import BEGUN_S, LINGER_S
+from webhook.worker import HELD, LARGE
 
 DAY = dt.timedelta(days=1)
 POD = {"metadata": {"name": "web"}, "spec": {"containers": []}}
@@ -498,6 +499,17 @@ def test_log_lines_are_json_and_hold_no_object(own: Served) -> None:
     assert not any("canary" in line for line in lines)
 
 
+def test_the_process_that_forks_imports_nothing_of_what_answers() -> None:
+    """What it has, the worker does not share for long: counting references copies the pages."""
+    program = "import sys, webhook.__main__; print(*sys.modules)"
+    modules = subprocess.run(
+        (sys.executable, "-c", program), capture_output=True, check=True, text=True
+    ).stdout.split()
+
+    assert "gunicorn.arbiter" in modules
+    assert {"aiohttp", "flask", "cryptography", "prometheus_client"}.isdisjoint(modules)
+
+
 def test_without_an_identity_it_ends_and_says_why(tmp_path: Path) -> None:
     store(tmp_path / "tls", leaf())
     command = [
@@ -513,7 +525,7 @@ def test_without_an_identity_it_ends_and_says_why(tmp_path: Path) -> None:
 
 
 def test_tls_is_modern() -> None:
-    context = serving.hardened(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    context = tls.hardened(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
     names = {cipher["name"] for cipher in context.get_ciphers()}
