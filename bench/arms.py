@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,8 +26,9 @@ from sandbox.layout import Site
 from sandbox.simulated import NodeKeeper
 
 VIRTUAL_NODE: Final = "bench"
-CONST: Final = ("const", "const-patch")
-"""The webhook with the constant answer: without a patch, and with one as ours makes it."""
+CONST: Final = ("const", "const-patch", "const-python")
+"""The webhook with the constant answer: without a patch, with one as ours makes it, and the same in
+Python."""
 CONST_LABEL: Final = "bench.pyliqo.io/const"
 NODES_AGENT: Final = "bench-nodes"
 MANAGER: Final = "bench"
@@ -100,8 +101,8 @@ async def ready(stage: Stage, settings: Settings) -> AsyncIterator[None]:
         await stack.enter_async_context(_nodes(stage))
         if settings.has("floor") or settings.has("ideal"):
             await stage.milan.create(leftovers.CUSTOM_RESOURCE, _shadow_copy())
-        if any(settings.has(arm) for arm in CONST):
-            await stack.enter_async_context(const(stage))
+        if answering := [arm for arm in CONST if settings.has(arm)]:
+            await stack.enter_async_context(const(stage, answering))
         if settings.has("ideal"):
             await stack.enter_async_context(_ideal(stage))
         if settings.has("ours"):
@@ -158,25 +159,39 @@ def virtual_node_spec(secret: str) -> Object:
 
 
 @contextlib.asynccontextmanager
-async def const(stage: Stage) -> AsyncIterator[None]:
-    """Run the webhook with the constant answer and register it for its namespace."""
+async def const(stage: Stage, chosen: Sequence[str]) -> AsyncIterator[None]:
+    """Run the webhooks with the constant answer and register each for its namespace."""
     stage.say("building the webhook with the constant answer")
-    binary = await _built()
-    host = stage.sites[CONSUMER].slot.gateway
-    patch = json.dumps(_CONST_PATCH)
-    async with children.running(str(binary), f"-address={host}", f"-patch={patch}") as process:
+    binary, host, patch = str(await _built()), stage.sites[CONSUMER].slot.gateway, _CONST_PATCH
+    commands = {
+        "const": (binary, f"-address={host}"),
+        "const-patch": (binary, f"-address={host}", f"-patch={json.dumps(patch)}"),
+        "const-python": (sys.executable, "-m", "bench.constant", host, json.dumps(patch)),
+    }
+    async with contextlib.AsyncExitStack() as stack:
+        webhooks = [
+            _const_webhook(arm, await stack.enter_async_context(_answering(stage, commands[arm])))
+            for arm in chosen
+        ]
+        key = Key("", "bench-const")
+        metadata = {"labels": dict(_MARK)}
+        made = named(keys.MUTATING_WEBHOOKS, key, metadata=metadata, webhooks=webhooks)
+        await stage.rome.create(keys.MUTATING_WEBHOOKS, made)
+        stack.push_async_callback(leftovers.remove, stage.rome, keys.MUTATING_WEBHOOKS, key)
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _answering(stage: Stage, command: Sequence[str]) -> AsyncIterator[Object]:
+    """Run a webhook; return the clientConfig by which the API server finds it."""
+    async with children.running(*command) as process:
         stage.others[process.pid] = "const"
         url = f"https://{await children.line(process)}/"
         lines = [await children.line(process)]
         while "END" not in lines[-1]:
             lines.append(await children.line(process))
-        configuration = _const_configuration(url, "\n".join(lines) + "\n")
-        await stage.rome.create(keys.MUTATING_WEBHOOKS, configuration)
-        try:
-            yield
-        finally:
-            await leftovers.remove(stage.rome, keys.MUTATING_WEBHOOKS, Key("", "bench-const"))
-            stage.others.pop(process.pid, None)
+        yield {"url": url, "caBundle": load.told(keys.SECRET, "\n".join(lines) + "\n")}
+        stage.others.pop(process.pid, None)
 
 
 @contextlib.asynccontextmanager
@@ -261,24 +276,18 @@ async def _built() -> Path:
     return binary
 
 
-def _const_configuration(url: str, ca: str) -> Object:
+def _const_webhook(arm: str, client_config: Object) -> Object:
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
             "resources": ["pods"]}  # fmt: skip
-    webhooks = [
-        {
-            "name": f"{arm}.bench.pyliqo.io",
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-            "timeoutSeconds": 10,
-            "clientConfig": {"url": url + path, "caBundle": load.told(keys.SECRET, ca)},
-            "namespaceSelector": {"matchLabels": {CONST_LABEL: arm}},
-            "rules": [rule],
-        }
-        for arm, path in zip(CONST, ("", "patch"), strict=True)
-    ]
-    key = Key("", "bench-const")
-    metadata = {"labels": dict(_MARK)}
-    return named(keys.MUTATING_WEBHOOKS, key, metadata=metadata, webhooks=webhooks)
+    return {
+        "name": f"{arm}.bench.pyliqo.io",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "timeoutSeconds": 10,
+        "clientConfig": client_config,
+        "namespaceSelector": {"matchLabels": {CONST_LABEL: arm}},
+        "rules": [rule],
+    }
 
 
 def _shadow_copy() -> Object:

@@ -13,7 +13,9 @@ DEFAULT: Final = "liqo-default"
 """Liqo's own binaries with the limits that their API clients have by default."""
 UNLIMITED: Final = "liqo-unlimited"
 LIQO: Final = (DEFAULT, UNLIMITED)
-OWN: Final = ("vanilla", "bare", "const", "const-patch", "plain", "floor", "ideal", "ours")
+OWN: Final = (
+    "vanilla", "bare", "const", "const-patch", "const-python", "plain", "floor", "ideal", "ours",
+)  # fmt: skip
 """The arms that need nothing besides this tree."""
 ARMS: Final = (*OWN, *LIQO)
 LIQO_VARIABLE: Final = "PYLIQO_BENCH_LIQO_BIN"

@@ -1,5 +1,5 @@
 // Command const is an admission webhook that allows everything and changes nothing: what any
-// webhook costs. What is asked at /patch it changes, always by the same patch: what any webhook
+// webhook costs. With -patch it changes everything, always by the same patch: what any webhook
 // costs that changes something. It signs its own certificate and prints it, for the caBundle.
 package main
 
@@ -66,7 +66,7 @@ func certificate(address string) tls.Certificate {
 
 func main() {
 	address := flag.String("address", "127.0.0.1", "IP address to listen on")
-	patch := flag.String("patch", "[]", "JSON Patch for what is asked at /patch")
+	patch := flag.String("patch", "", "JSON Patch of every answer")
 	flag.Parse()
 	own := certificate(*address)
 	listener, err := net.Listen("tcp", net.JoinHostPort(*address, "0"))
@@ -76,12 +76,13 @@ func main() {
 	fmt.Println(listener.Addr())
 	_ = pem.Encode(os.Stdout, &pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]})
 	os.Stdout.Close()
-	encoded := base64.StdEncoding.EncodeToString([]byte(*patch))
-	handlers := http.NewServeMux()
-	handlers.Handle("/", answering(""))
-	handlers.Handle("/patch", answering(`,"patchType":"JSONPatch","patch":"`+encoded+`"`))
+	rest := ""
+	if *patch != "" {
+		encoded := base64.StdEncoding.EncodeToString([]byte(*patch))
+		rest = `,"patchType":"JSONPatch","patch":"` + encoded + `"`
+	}
 	server := &http.Server{
-		Handler:   handlers,
+		Handler:   answering(rest),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{own}},
 	}
 	log.Fatal(server.ServeTLS(listener, "", ""))

@@ -28,7 +28,7 @@ QUIET: Final = "quiet"
 ATTACKED: Final = "attacked"
 PLAIN: Final = "plain"
 """A namespace that nobody offloads, where pyliqo is installed."""
-ARMS: Final = ("bare", "const", "const-patch", PLAIN, "ours", *LIQO)
+ARMS: Final = ("bare", *arms.CONST, PLAIN, "ours", *LIQO)
 WEBHOOKS: Final = ("const", "ours", *LIQO)
 SYSTEMS: Final = ("ours", *LIQO)
 """Never two of them are there, so each is paired with the others by itself."""
