@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from apis import keys, objects
+from apis.judgement import TOLERATION, Judgement
 from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 from kube import errors
@@ -353,7 +354,8 @@ def _is_judged_anew(local: Object) -> bool:
     It was on its way when its namespace was unoffloaded. One that tolerates virtual nodes by itself
     would only come back here, for ever.
     """
-    return keys.PLACEMENT in objects.annotations(local) and _is_made_anew(local)
+    judged = Judgement.parse(objects.annotations(local).get(keys.PLACEMENT, ""))
+    return judged is not None and TOLERATION in judged.added and _is_made_anew(local)
 
 
 def _is_made_anew(local: Object) -> bool:

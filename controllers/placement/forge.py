@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from apis import conditions, keys, objects, placement
+from apis.judgement import Judgement
 from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
@@ -66,6 +67,20 @@ def _is_made_anew(pod: Object) -> bool:
 def is_unbound(pod: Object) -> bool:
     """Whether no scheduler has chosen a node for it yet."""
     return not pod["spec"].get("nodeName") and not objects.is_terminating(pod)
+
+
+def stranded(pods: Iterable[Object]) -> list[Object]:
+    """Return those of ``pods`` that wait for virtual nodes only, and that their owners make anew.
+
+    When their namespace is unoffloaded nothing lets others onto virtual nodes, so those stay here.
+    """
+    return [pod for pod in pods if is_unbound(pod) and _waits_for_virtual(pod)]
+
+
+def _waits_for_virtual(pod: Object) -> bool:
+    judged = Judgement.parse(objects.annotations(pod).get(keys.PLACEMENT, ""))
+    is_remote = judged is not None and judged.strategy is Strategy.REMOTE
+    return is_remote and objects.controller_of(pod) is not None
 
 
 def status(

@@ -49,10 +49,11 @@ class PlacementReconciler:
         offloading = None if obj is None else _understood(obj)
         if obj is None or offloading is None:
             self._looked.pop(key, None)
-            return None
+            return await self._release(obj) if obj and objects.is_terminating(obj) else None
         pods = await self._pods(key.namespace) if forge.can_misplace(offloading) else []
         out = forge.misplaced(offloading, pods, await self._world.nodes())
-        await self._evict(obj, offloading, await self._leaving(obj, offloading, pods, out))
+        rule = f"podOffloadingStrategy {offloading.strategy.value} does not place there"
+        await self._evict(obj, await self._leaving(obj, offloading, pods, out), rule)
         await self._report(obj, offloading, out)
         return self._next(key, offloading, is_moving=bool(out) or any(map(forge.is_unbound, pods)))
 
@@ -76,12 +77,20 @@ class PlacementReconciler:
         found = await self._cluster.get(keys.NAMESPACE, namespace)
         return forge.premature(obj, found, concerned, self._clock())
 
-    async def _evict(
-        self, obj: Object, offloading: NamespaceOffloading, leaving: Sequence[Object]
-    ) -> None:
+    async def _release(self, obj: Object) -> float | None:
+        """Let go, when the namespace is unoffloaded, who waits for virtual nodes and has none."""
+        name = objects.key_of(obj).namespace
+        namespace = await self._cluster.get(keys.NAMESPACE, Key("", name))
+        if namespace is None or objects.is_terminating(namespace):
+            return None  # they go with it
+        found = forge.stranded(await self._pods(name))
+        await self._evict(obj, found, "waited for a virtual node while this was deleted")
+        return LOOK_S if found else None
+
+    async def _evict(self, obj: Object, leaving: Sequence[Object], rule: str) -> None:
+        """Evict who is ``leaving``, which ``rule`` explains."""
         gone = [pod for pod in leaving if await upkeep.evict(self._cluster, pod)]
         kept = [pod for pod in leaving if pod not in gone]
-        rule = f"podOffloadingStrategy {offloading.strategy.value} does not place there"
         if gone:
             message = f"evicted {forge.names(gone)}, which {rule}"
             self._events.event(KIND, obj, "Normal", "EvictedPods", message)

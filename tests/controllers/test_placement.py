@@ -302,3 +302,31 @@ async def test_a_pod_that_came_before_its_offloading_in_one_file_is_made_anew(ro
 
     assert await rome.left() == {"naked"}
     assert rome.told.reasons == ["EvictedPods"]
+
+
+# Unoffloaded --------------------------------------------------------------------------------------
+
+
+async def test_who_waits_for_a_virtual_node_is_made_anew_when_the_namespace_is_unoffloaded(
+    rome: Rome,
+) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1"}
+    owned = {"ownerReferences": [{**owner, "controller": True}]}
+    remote, both = (
+        {keys.PLACEMENT: f"strategy={strategy} generation=1 added=toleration,nodeAffinity"}
+        for strategy in ("Remote", "LocalAndRemote")
+    )
+    await rome.offload("Remote")
+    changes: Object = {"metadata": {"finalizers": [keys.NAMESPACE_OFFLOADING_FINALIZER]}}
+    made = await rome.cluster.patch(keys.NAMESPACE_OFFLOADING, rome.key, changes)
+    await rome.run("waits", "", annotations=remote, **owned)
+    await rome.run("naked", "", annotations=remote)
+    await rome.run("anywhere", "", annotations=both, **owned)
+    await rome.run("runs", rome.milan, annotations=remote, **owned)
+    await rome.run("plain", "", **owned)
+
+    await rome.cluster.delete(keys.NAMESPACE_OFFLOADING, rome.key, uid=made["metadata"]["uid"])
+    await rome.settle()
+
+    assert await rome.left() == {"naked", "anywhere", "runs", "plain"}
+    assert rome.told.reasons == ["EvictedPods"]

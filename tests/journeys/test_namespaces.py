@@ -1,6 +1,7 @@
 """Twin namespaces: conflicts are said where the user looks, unoffload cleans up."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -63,21 +64,49 @@ async def test_unoffload_brings_the_pods_home_and_leaves_nothing(
 async def test_pods_on_their_way_when_a_namespace_is_unoffloaded_come_home_too(
     both: world.Pair, namespace: str
 ) -> None:
-    await both.offload(namespace)
-    held = world.deployment(namespace, "web", both.image, 2)
-    held["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "test.pyliqo.io/hold"}]
-    await both.rome.create(keys.DEPLOYMENT, held)
-    placed = await world.until(both.rome, keys.POD, namespace, lambda seen: len(seen) == 2)
+    await both.offload(namespace, podOffloadingStrategy="LocalAndRemote")
+    selector = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}
+    placed = await held(both, namespace, nodeSelector=selector)
     await both.unoffload(namespace)
 
     for key in placed:
         await both.rome.patch(keys.POD, key, {"spec": {"schedulingGates": None}})
 
     seen = await world.until(both.rome, keys.POD, namespace, lambda seen: len(seen) == 4)
-    late = {key: pod for key, pod in seen.items() if key in placed}
-    assert {pod["status"].get("reason") for pod in late.values()} == {"OffloadingAborted"}
-    notes = [objects.annotations(pod) for key, pod in seen.items() if key not in placed]
-    assert not any(keys.PLACEMENT in note for note in notes)
+    reasons = {seen[key]["status"].get("reason") for key in placed}
+    assert reasons == {"OffloadingAborted"}
+    assert not any(is_judged(pod) for key, pod in seen.items() if key not in placed)
+
+
+async def test_pods_that_wait_for_a_virtual_node_when_their_namespace_is_unoffloaded_come_home_too(
+    both: world.Pair, namespace: str
+) -> None:
+    await both.offload(namespace, podOffloadingStrategy="Remote")
+    placed = await held(both, namespace)
+
+    await both.unoffload(namespace)
+
+    await world.until(
+        both.rome,
+        keys.POD,
+        namespace,
+        lambda seen: len(seen) == 2 and placed.keys().isdisjoint(seen),
+    )
+
+
+async def held(both: world.Pair, namespace: str, **spec: Any) -> world.World:
+    """Return two pods of a Deployment that were judged and have no node yet."""
+    made = world.deployment(namespace, "web", both.image, 2)
+    gates = [{"name": "test.pyliqo.io/hold"}]
+    made["spec"]["template"]["spec"] |= {"schedulingGates": gates, **spec}
+    await both.rome.create(keys.DEPLOYMENT, made)
+    placed = await world.until(both.rome, keys.POD, namespace, lambda seen: len(seen) == 2)
+    assert all(map(is_judged, placed.values()))
+    return dict(placed)
+
+
+def is_judged(pod: Object) -> bool:
+    return keys.PLACEMENT in objects.annotations(pod)
 
 
 async def test_a_mapping_cannot_be_changed_by_any_patch(both: world.Pair, namespace: str) -> None:

@@ -1,6 +1,7 @@
 """One pod's life, by the decision table of behaviour.md 5.5.1."""
 
 import datetime as dt
+from typing import Final
 
 import pytest
 
@@ -452,6 +453,9 @@ async def test_an_offloaded_pod_that_never_started_makes_way_for_its_successor(
     assert (await world.status())["reason"] == reason
 
 
+JUDGED: Final = "strategy=Remote generation=1 added=toleration,nodeAffinity"
+
+
 async def unoffloaded(world: World, offloading: str, note: str, owner: str) -> None:
     """Let a pod be bound a minute before its namespace is withdrawn that never reached milan."""
     world.namespaces.now = Place(State.WITHDRAWN)
@@ -473,7 +477,7 @@ async def unoffloaded(world: World, offloading: str, note: str, owner: str) -> N
 async def test_a_pod_that_was_on_its_way_makes_way_for_one_that_is_judged_anew(
     world: World, offloading: str
 ) -> None:
-    await unoffloaded(world, offloading, "strategy=Remote", "ReplicaSet")
+    await unoffloaded(world, offloading, JUDGED, "ReplicaSet")
 
     await world.reconcile(2)
 
@@ -484,10 +488,11 @@ async def test_a_pod_that_was_on_its_way_makes_way_for_one_that_is_judged_anew(
 @pytest.mark.parametrize(
     ("offloading", "note", "owner"),
     [
-        ("there", "strategy=Remote", "ReplicaSet"),
+        ("there", JUDGED, "ReplicaSet"),
         ("", "", "ReplicaSet"),
-        ("", "strategy=Remote", "DaemonSet"),
-        ("", "strategy=Remote", ""),
+        ("", "strategy=Remote generation=1 added=nodeAffinity", "ReplicaSet"),
+        ("", JUDGED, "DaemonSet"),
+        ("", JUDGED, ""),
     ],
 )
 async def test_a_pod_that_never_started_waits_where_no_other_would_be_placed_elsewhere(
