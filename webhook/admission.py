@@ -361,8 +361,9 @@ def sentence(text: str) -> str:
 
     What is too long loses its middle: object and field come first, what to do comes last.
     """
-    line = "".join(char if char.isprintable() else " " for char in text)
-    return _shortened(line, MAX_MESSAGE)
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else " " for char in text)
+    return _shortened(text, MAX_MESSAGE)
 
 
 def _shortened(text: str, most: int) -> str:
