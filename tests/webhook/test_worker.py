@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import io
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
 from typing import Final
 from wsgiref.types import WSGIEnvironment
 
@@ -22,7 +24,7 @@ from tests.webhook.test_reader import Lagging, Silent, connecting
 from webhook import app
 from webhook.reader import CachedReader
 from webhook.reviews import ARRIVED
-from webhook.worker import answer_here
+from webhook.worker import answer_here, give_back
 
 KINDS: Final = [keys.NAMESPACE_OFFLOADING, keys.NODE]
 POD: Final[Object] = {"metadata": {"name": "web"}, "spec": {"containers": []}}
@@ -119,3 +121,18 @@ async def test_a_list_takes_a_thread() -> None:
 
     async with served(FakeCluster()) as webhook:
         assert await answer_here(webhook, sent) is None
+
+
+def test_memory_below_what_is_still_in_use_is_given_back() -> None:
+    many = [bytearray(2_000) for _ in range(20_000)]
+    used = resident_mib()
+    many[:-1] = []  # the last is above all others
+
+    give_back()
+
+    assert used - resident_mib() > 30
+
+
+def resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
