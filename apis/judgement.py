@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from apis import keys, objects
+from apis.objects import Object
 from apis.offloading import NamespaceOffloading, PodOffloadingStrategy
 
 TOLERATION: Final = "toleration"
@@ -50,6 +52,11 @@ class Judgement:
         if not added <= set(_ADDED):
             return None
         return cls(PodOffloadingStrategy(found[1]), int(found[2]), added, found[4])
+
+    @classmethod
+    def of(cls, pod: Object) -> "Judgement | None":
+        """Return what ``pod`` carries, None if nobody judged it."""
+        return cls.parse(str(objects.annotations(pod).get(keys.PLACEMENT) or ""))
 
     def is_of(self, offloading: NamespaceOffloading) -> bool:
         """Whether ``offloading``, as it is now, was what it came from."""

@@ -354,7 +354,7 @@ def _is_judged_anew(local: Object) -> bool:
     It was on its way when its namespace was unoffloaded. One that tolerates virtual nodes by itself
     would only come back here, for ever.
     """
-    judged = Judgement.parse(objects.annotations(local).get(keys.PLACEMENT, ""))
+    judged = Judgement.of(local)
     return judged is not None and TOLERATION in judged.added and _is_made_anew(local)
 
 

@@ -72,15 +72,16 @@ def is_unbound(pod: Object) -> bool:
 def stranded(pods: Iterable[Object]) -> list[Object]:
     """Return those of ``pods`` that wait for virtual nodes only, and that their owners make anew.
 
-    When their namespace is unoffloaded nothing lets others onto virtual nodes, so those stay here.
+    When their namespace is unoffloaded nothing but the runtime class sends others there.
     """
-    return [pod for pod in pods if is_unbound(pod) and _waits_for_virtual(pod)]
+    return [pod for pod in pods if is_unbound(pod) and _is_sent_away(pod)]
 
 
-def _waits_for_virtual(pod: Object) -> bool:
-    judged = Judgement.parse(objects.annotations(pod).get(keys.PLACEMENT, ""))
+def _is_sent_away(pod: Object) -> bool:
+    judged = Judgement.of(pod)
     is_remote = judged is not None and judged.strategy is Strategy.REMOTE
-    return is_remote and objects.controller_of(pod) is not None
+    is_forced = pod["spec"].get("runtimeClassName") == keys.RUNTIME_CLASS
+    return is_remote and not is_forced and objects.controller_of(pod) is not None
 
 
 def status(

@@ -90,7 +90,7 @@ def section(facts: Facts) -> Object:
 
 
 def _judged(facts: Facts, pod: Object) -> Object:
-    found = Judgement.parse(objects.annotations(pod).get(keys.PLACEMENT, ""))
+    found = Judgement.of(pod)
     if found is None:
         return {}
     now = whyspace.parsed(facts)

@@ -330,3 +330,14 @@ async def test_who_waits_for_a_virtual_node_is_made_anew_when_the_namespace_is_u
 
     assert await rome.left() == {"naked", "anywhere", "runs", "plain"}
     assert rome.told.reasons == ["EvictedPods"]
+
+
+def test_who_would_be_sent_away_again_by_the_runtime_class_stays() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1"}
+    note = {keys.PLACEMENT: "strategy=Remote generation=1 added=nodeAffinity"}
+    metadata: Object = {"annotations": note, "ownerReferences": [{**owner, "controller": True}]}
+    spec = factories.pod_spec(runtimeClassName=keys.RUNTIME_CLASS)
+    forced = factories.pod("foo", "forced", spec=spec, metadata=metadata)
+    free = factories.pod("foo", "free", metadata=metadata)
+
+    assert forge.stranded([forced, free]) == [free]
