@@ -6,23 +6,23 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 from apis import keys
 from apis.objects import Key
-from controllers import clusterid, vkoptions, wiring
-from controllers.replication import peers
-from controllers.wiring import Caches, Limits
+from controllers import clusterid, vkoptions
+from controllers.manager import Informers, Limits, Loop, Manager, Term
+from controllers.wiring import CONTROLLERS
 from kube import client, clock, process
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.events import Recorder
+from kube.fence import FencedCluster
 from kube.lease import Election
 from kube.process import Process
-from kube.runner import Runner
 
 NAME: Final = "liqo-controller-manager"
 LEASE: Final = "66cf253f.ctrlmgr.liqo.io"
@@ -37,10 +37,7 @@ class Settings:
     identity: str
     health_port: int
     leader_elect: bool
-    shadow_pod_workers: int
-    workers: int
-    max_twins: int
-    is_enforced: bool
+    limits: Limits
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,7 +95,9 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         help="create Pods only for what the Quota of a ShadowPod's user has booked (%(default)s)",
     )
     given = vars(parser.parse_args(argv))
-    return Settings(identity=environment.get("POD_NAME") or socket.gethostname(), **given)
+    limits = Limits(**{each.name: given.pop(each.name) for each in fields(Limits)})
+    identity = environment.get("POD_NAME") or socket.gethostname()
+    return Settings(identity=identity, limits=limits, **given)
 
 
 def _count(text: str) -> int:
@@ -113,64 +112,62 @@ async def _run(settings: Settings, daemon: Process) -> None:
     async with client.connect(settings.kubeconfig, user_agent=user_agent) as cluster:
         cluster_id = await clusterid.ensure(cluster, settings.namespace)
         await vkoptions.ensure(cluster, settings.namespace, settings.identity)
-        caches = Caches.of(settings.namespace)
+        election = _election(settings, cluster)
+        live = FencedCluster(cluster, lambda: election is None or election.is_leader)
+        cached = CachedCluster(live)
         events = Recorder(cluster, NAME, settings.identity)
-        place = wiring.Place(
-            live=cluster,
-            cached=CachedCluster(cluster, caches.whole()),
+        manager = Manager(
+            live=live,
+            cached=cached,
+            informers=Informers(cached),
             cluster_id=cluster_id,
             namespace=settings.namespace,
             events=events,
             clock=clock.now,
             user_agent=user_agent,
-            accounts=caches.accounts() if settings.is_enforced else None,
+            limits=settings.limits,
+            may_write=live.may_write,
         )
-        limits = Limits(settings.shadow_pod_workers, settings.workers, settings.max_twins)
+        terms = [controller(manager) for controller in CONTROLLERS]
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(events.run())
-            for informer in caches.all():
+            for informer in manager.informers.all():
                 tasks.create_task(informer.run(cluster))
-            daemon.health.ready_when("caches", caches.is_synced)
-            await caches.wait()
+            daemon.health.ready_when("caches", manager.informers.is_synced)
+            await manager.informers.wait()
             daemon.settled()
-            work = _Work(place, caches, limits, daemon)
+            work = _Work(terms, daemon)
             daemon.before_stop(work.drain)
-            await _lead(settings, cluster, work)
+            await (work() if election is None else election.lead(work))
+
+
+def _election(settings: Settings, cluster: ClusterClient) -> Election | None:
+    if not settings.leader_elect:
+        return None
+    return Election(cluster, Key(settings.namespace, LEASE), settings.identity)
 
 
 @dataclass(frozen=True)
 class _Work:
     """What only the leader does; everything is made anew each time it is elected."""
 
-    place: wiring.Place
-    caches: Caches
-    limits: Limits
+    terms: Sequence[Term]
     daemon: Process
-    _running: list[Runner] = field(default_factory=list)
+    _running: list[Loop] = field(default_factory=list)
 
     async def __call__(self) -> None:
-        self._running[:] = wiring.runners(self.place, self.caches, self.limits)
-        replication = peers.Peers(wiring.replication_home(self.place, self.caches))
+        self._running[:] = [loop for term in self.terms for loop in term()]
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(replication.run())
-                for runner in self._running:
-                    self.daemon.health.alive_when(runner.name, runner.is_alive)
-                    tasks.create_task(runner.run())
+                for loop in self._running:
+                    self.daemon.health.alive_when(loop.name, loop.is_alive)
+                    tasks.create_task(loop.run())
         finally:
             self._running.clear()
 
     async def drain(self) -> None:
         """Finish what waits, before the process ends."""
-        await asyncio.gather(*(runner.drain() for runner in self._running))
-
-
-async def _lead(settings: Settings, cluster: ClusterClient, work: _Work) -> None:
-    if not settings.leader_elect:
-        await work()
-        return
-    election = Election(cluster, Key(settings.namespace, LEASE), settings.identity)
-    await election.lead(work)
+        await asyncio.gather(*(loop.drain() for loop in self._running))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ class FencedCluster:
     """
 
     def __init__(self, live: Cluster, may_write: Callable[[], bool]) -> None:
-        self._live, self._may_write = live, may_write
+        self._live = live
+        self.may_write = may_write
 
     async def get(self, kind: Kind, key: Key) -> Object | None:
         return await self._live.get(kind, key)
@@ -55,6 +56,6 @@ class FencedCluster:
         return await self._writable().post(kind, key, subresource, body)
 
     def _writable(self) -> Cluster:
-        if not self._may_write():
+        if not self.may_write():
             raise ConflictError("no longer leads: somebody else may be writing")
         return self._live

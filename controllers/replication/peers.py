@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from apis import keys, naming, objects
@@ -16,6 +16,7 @@ from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError
 from kube.events import Recorder
+from kube.fence import FencedCluster
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
 
@@ -46,15 +47,28 @@ class Home:
     informers: dict[Kind, Informer[Object]]
     events: Recorder
     user_agent: str
+    may_write: Callable[[], bool] = lambda: True
+    """Whether this process leads: without it nothing is written to a peer either."""
+    runners: set[Runner] = field(default_factory=set, repr=False)
+    """Those that run now, of all peers."""
 
 
 class Peers:
     """Starts and stops replication as the first object for a peer comes and the last one goes."""
 
     def __init__(self, home: Home) -> None:
+        self.name = "replication"
         self._home = home
         self._changed = asyncio.Event()
         self._tasks: dict[PeerKey, asyncio.Task[None]] = {}
+
+    def is_alive(self) -> bool:
+        """Whether no worker of any peer is stuck."""
+        return all(runner.is_alive() for runner in self._home.runners)
+
+    async def drain(self) -> None:
+        """Finish what waits for any peer, before the process ends."""
+        await asyncio.gather(*(runner.drain() for runner in self._home.runners))
 
     async def run(self) -> None:
         """Follow the local objects for ever; cancel to stop all peers."""
@@ -122,7 +136,7 @@ async def _replicate(home: Home, key: PeerKey, replicas: dict[Kind, Informer[Obj
     secret = secret_of(key)
     async with peer.follow(home.live, secret, user_agent=home.user_agent) as remote:
         peering = await _peering(home, key, secret)
-        cached = CachedCluster(remote)
+        cached = CachedCluster(FencedCluster(remote, home.may_write))
         async with asyncio.TaskGroup() as tasks:
             for kind in KINDS:
                 selection = Selection(
@@ -132,7 +146,16 @@ async def _replicate(home: Home, key: PeerKey, replicas: dict[Kind, Informer[Obj
                 cached.add(informer)
                 replicas[kind] = informer
                 tasks.create_task(informer.run(remote))
-                tasks.create_task(_runner(home, peering, kind, cached, informer).run())
+                runner = _runner(home, peering, kind, cached, informer)
+                tasks.create_task(_run(home, runner))
+
+
+async def _run(home: Home, runner: Runner) -> None:
+    home.runners.add(runner)
+    try:
+        await runner.run()
+    finally:
+        home.runners.discard(runner)
 
 
 async def _peering(home: Home, key: PeerKey, secret: Key) -> Peering:

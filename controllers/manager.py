@@ -1,0 +1,111 @@
+"""What all controllers of this process share, and what each of them gives in return."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from apis.objects import Key, Object
+from controllers.namespacemap.forge import MAX_TWINS
+from kube.cache import CachedCluster
+from kube.cluster import Cluster, Selection
+from kube.events import Recorder
+from kube.informer import Change, Informer
+
+T = TypeVar("T")
+
+Keys: TypeAlias = Callable[[Change[Object]], Iterable[Key]]
+
+
+class Loop(Protocol):
+    """What runs while this process leads: a ``kube.runner.Runner``, or what runs several."""
+
+    name: str
+
+    async def run(self) -> None:
+        """Work for ever; cancel to stop."""
+        ...
+
+    def is_alive(self) -> bool:
+        """Whether nothing in it is stuck: what a liveness probe asks."""
+        ...
+
+    async def drain(self) -> None:
+        """Take no more keys and finish those that wait, before the process ends."""
+        ...
+
+
+Term: TypeAlias = Callable[[], list[Loop]]
+"""Makes the loops of one controller, anew each time this process is elected."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much at once, and whether Quotas are enforced."""
+
+    shadow_pod_workers: int = 10
+    workers: int = 2
+    max_twins: int = MAX_TWINS
+    is_enforced: bool = False
+
+
+class Informers:
+    """One informer a selection, whoever asks for it; all of them run, leader or not."""
+
+    def __init__(self, cached: CachedCluster) -> None:
+        self._cached = cached
+        self._made: dict[Selection[Any], Informer[Any]] = {}
+
+    def of(self, selection: Selection[T]) -> Informer[T]:
+        """Return the informer of ``selection``; whole objects answer reads of the cache, too."""
+        found: Informer[T] | None = self._made.get(selection)
+        if found is None:
+            found = self._made[selection] = Informer(selection)
+            if selection.shape is Object:
+                self._cached.add(found)
+        return found
+
+    def all(self) -> list[Informer[Any]]:
+        """Return every informer that somebody asked for."""
+        return list(self._made.values())
+
+    def is_synced(self) -> bool:
+        """Whether everything is known."""
+        return all(informer.synced.is_set() for informer in self.all())
+
+    async def wait(self) -> None:
+        """Wait until everything is known."""
+        await asyncio.gather(*(informer.synced.wait() for informer in self.all()))
+
+
+@dataclass(frozen=True)
+class Manager:
+    """This cluster and this process, as a controller sees them.
+
+    ``live`` and ``cached`` write only while this process leads.
+    """
+
+    live: Cluster
+    cached: CachedCluster
+    informers: Informers = field(repr=False)
+    cluster_id: str
+    namespace: str
+    """Where pyliqo itself is installed."""
+    events: Recorder
+    clock: Callable[[], datetime]
+    user_agent: str
+    limits: Limits
+    may_write: Callable[[], bool]
+    """Whether this process leads, for writes to other clusters."""
+
+    def informer(self, selection: Selection[T]) -> Informer[T]:
+        """Return the informer of ``selection``, shared by all controllers.
+
+        Ask when the controller is made, not when its loops are: it is filled before they start.
+        """
+        return self.informers.of(selection)
+
+
+Controller: TypeAlias = Callable[[Manager], Term]
+"""What ``controller`` in the ``loop`` of each folder is: asks for informers, returns its term."""

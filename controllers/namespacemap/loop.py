@@ -1,0 +1,44 @@
+"""Which changes concern which NamespaceMap of a consumer."""
+
+from collections.abc import Iterable
+
+from apis.objects import Key, Object
+from controllers import selections, views
+from controllers.manager import Manager, Term
+from controllers.namespacemap import forge
+from controllers.namespacemap.reconciler import NamespaceMapReconciler
+from kube.informer import Change
+from kube.runner import Runner, Source
+
+
+def controller(manager: Manager) -> Term:
+    """Return the term of this controller."""
+    namespace_maps = manager.informer(selections.NAMESPACE_MAPS)
+    namespaces = manager.informer(selections.PEER_NAMESPACES)
+    bindings = manager.informer(selections.ROLE_BINDINGS)
+
+    def by_namespace(change: Change[Object]) -> Iterable[Key]:
+        inside = [key for key in namespace_maps.items() if key.namespace == change.key.name]
+        return [*_by_owner(change), *inside]
+
+    sources = [
+        Source(namespace_maps),
+        Source(namespaces, by_namespace),
+        Source(bindings, _by_owner),
+    ]
+
+    def runner() -> Runner:
+        reconciler = NamespaceMapReconciler(
+            manager.cached,
+            views.cached(namespaces),
+            events=manager.events,
+            max_twins=manager.limits.max_twins,
+        )
+        return Runner("namespacemap", reconciler, sources, workers=manager.limits.workers)
+
+    return lambda: [runner()]
+
+
+def _by_owner(change: Change[Object]) -> Iterable[Key]:
+    owners = {forge.owner_of(obj) for obj in (change.old, change.new) if obj}
+    return [owner for owner in owners if owner]

@@ -1,0 +1,82 @@
+"""Which changes concern which NamespaceOffloading."""
+
+from collections.abc import Iterable
+
+from apis import keys
+from apis.objects import Key, Object
+from controllers import selections, views
+from controllers.manager import Keys, Manager, Term
+from controllers.namespaceoffloading import forge
+from controllers.namespaceoffloading.reconciler import NamespaceOffloadingReconciler, World
+from controllers.replication.forge import destination
+from controllers.virtualnode.forge import rights
+from kube.informer import Change, Informer
+from kube.runner import Runner, Source
+
+
+def controller(manager: Manager) -> Term:
+    """Return the term of this controller."""
+    offloadings = manager.informer(selections.OFFLOADINGS)
+    enabled = manager.informer(selections.ENABLED_NAMESPACES)
+    namespace_maps = manager.informer(selections.NAMESPACE_MAPS)
+    virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
+    nodes = manager.informer(selections.NODES)
+    bindings = manager.informer(selections.ROLE_BINDINGS)
+    world = World(
+        namespace_maps=views.cached(namespace_maps),
+        virtual_nodes=views.cached(virtual_nodes),
+        nodes=views.cached(nodes),
+        bindings=views.cached(bindings),
+    )
+    by_node = _by_node(offloadings)
+    sources = [
+        Source(offloadings),
+        Source(enabled, lambda change: [_offloading_in(change.key.name)]),
+        Source(namespace_maps, _by_map(offloadings)),
+        Source(virtual_nodes, by_node),
+        Source(nodes, by_node),
+        Source(bindings, _by_binding),
+    ]
+
+    def runner() -> Runner:
+        reconciler = NamespaceOffloadingReconciler(
+            manager.cached,
+            world,
+            cluster_id=manager.cluster_id,
+            events=manager.events,
+            clock=manager.clock,
+        )
+        workers = manager.limits.workers
+        return Runner("namespaceoffloading", reconciler, sources, workers=workers)
+
+    return lambda: [runner()]
+
+
+def _by_map(offloadings: Informer[Object]) -> Keys:
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        if not any(destination(obj) for obj in change[1:] if obj):
+            return []  # a replica, which is for the provider in us
+        touched = forge.touched(change.old, change.new)
+        if touched is None:
+            return list(offloadings.items())
+        return [_offloading_in(name) for name in touched]
+
+    return keys_of
+
+
+def _by_node(offloadings: Informer[Object]) -> Keys:
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        is_same = forge.is_same_choice(change.old, change.new)
+        return [] if is_same else list(offloadings.items())
+
+    return keys_of
+
+
+def _by_binding(change: Change[Object]) -> Iterable[Key]:
+    binding = change.new or change.old
+    concerns = binding is not None and rights.is_for_offloading(binding)
+    return [_offloading_in(change.key.namespace)] if concerns else []
+
+
+def _offloading_in(namespace: str) -> Key:
+    return Key(namespace, keys.OFFLOADING_NAME)

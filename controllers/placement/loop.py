@@ -1,0 +1,36 @@
+"""Which changes may leave pods out of place."""
+
+from collections.abc import Iterable
+
+from apis.objects import Key, Object
+from controllers import selections, views
+from controllers.manager import Manager, Term
+from controllers.namespaceoffloading.forge import is_same_choice
+from controllers.placement import forge
+from controllers.placement.reconciler import PlacementReconciler, World
+from kube.informer import Change
+from kube.runner import Runner, Source
+
+
+def controller(manager: Manager) -> Term:
+    """Return the term of this controller."""
+    offloadings = manager.informer(selections.OFFLOADINGS)
+    nodes = manager.informer(selections.NODES)
+
+    def by_node(change: Change[Object]) -> Iterable[Key]:
+        return [] if is_same_choice(change.old, change.new) else list(offloadings.items())
+
+    sources = [Source(offloadings, _by_offloading), Source(nodes, by_node)]
+
+    def runner() -> Runner:
+        world = World(nodes=views.cached(nodes))
+        reconciler = PlacementReconciler(
+            manager.cached, world, events=manager.events, clock=manager.clock
+        )
+        return Runner("placement", reconciler, sources, workers=manager.limits.workers)
+
+    return lambda: [runner()]
+
+
+def _by_offloading(change: Change[Object]) -> Iterable[Key]:
+    return [] if forge.is_same_question(change.old, change.new) else [change.key]

@@ -1,0 +1,63 @@
+"""Which changes concern which Quota."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from apis.objects import Key
+from controllers import selections
+from controllers.manager import Manager
+from controllers.quota import accounts
+from controllers.quota.accounts import Accounts
+from controllers.quota.additions import Additions
+from controllers.quota.reconciler import QuotaReconciler
+from controllers.shadowpod.slim import SlimPod, SlimShadow
+from kube.informer import Change, Informer
+from kube.runner import Runner, Source
+
+
+def accounts_of(
+    manager: Manager, shadow_pods: Informer[SlimShadow], pods: Informer[SlimPod]
+) -> Accounts:
+    """Return the accounts of all users, which follow the caches from now on."""
+    additions = Additions(
+        manager.informer(selections.LIMIT_RANGES), manager.informer(selections.RUNTIME_CLASSES)
+    )
+    return Accounts(manager.informer(selections.QUOTAS), shadow_pods, pods, additions)
+
+
+def controller(
+    manager: Manager,
+    ledger: Accounts,
+    shadow_pods: Informer[SlimShadow],
+    pods: Informer[SlimPod],
+) -> Callable[[Callable[[Key], None]], Runner]:
+    """Return what makes the loop anew, given whom to tell of a ShadowPod that has to wait."""
+    quotas = manager.informer(selections.QUOTAS)
+    added = (
+        manager.informer(selections.LIMIT_RANGES),
+        manager.informer(selections.RUNTIME_CLASSES),
+    )
+
+    def of_user(change: Change[Any]) -> Iterable[Key]:
+        if not accounts.is_news(change.old, change.new):
+            return []
+        users = {accounts.creator(obj) for obj in (change.old, change.new) if obj}
+        return [key for user in users if (key := ledger.quota_of(user))]
+
+    sources: list[Source[Any]] = [
+        Source(quotas),
+        Source(shadow_pods, of_user),
+        Source(pods, of_user),
+        *(Source(informer, lambda _: list(quotas.items())) for informer in added),
+    ]
+
+    def runner(tell: Callable[[Key], None]) -> Runner:
+        term = secrets.token_hex(8)
+        reconciler = QuotaReconciler(
+            manager.live, ledger, term=term, tell=tell, tick=time.monotonic
+        )
+        return Runner("quota", reconciler, sources)
+
+    return runner

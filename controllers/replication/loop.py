@@ -1,0 +1,20 @@
+"""Replication to all peers, as one loop of the controller manager."""
+
+from apis import keys
+from controllers import selections
+from controllers.manager import Manager, Term
+from controllers.replication.peers import Home, Peers
+
+
+def controller(manager: Manager) -> Term:
+    """Return the term of this controller."""
+    home = Home(
+        cluster_id=manager.cluster_id,
+        live=manager.live,
+        cached=manager.cached,
+        informers={keys.NAMESPACE_MAP: manager.informer(selections.NAMESPACE_MAPS)},
+        events=manager.events,
+        user_agent=manager.user_agent,
+        may_write=manager.may_write,
+    )
+    return lambda: [Peers(home)]

@@ -1,0 +1,38 @@
+"""What the controllers watch, as narrow as the server can select: equal ones share an informer."""
+
+from typing import Final
+
+from apis import keys
+from apis.objects import Kind, Object
+from kube.cluster import Selection
+
+_OF_KUBELETS: Final = f"{keys.COMPONENT}={keys.VIRTUAL_KUBELET}"
+
+
+def every(
+    kind: Kind, *, namespace: str = "", labels: str = "", fields: str = ""
+) -> Selection[Object]:
+    """Return the selection of all whole objects of ``kind``, or of those so labelled."""
+    return Selection(kind, Object, namespace, labels, fields)
+
+
+OFFLOADINGS: Final = every(
+    keys.NAMESPACE_OFFLOADING, fields=f"metadata.name={keys.OFFLOADING_NAME}"
+)
+NAMESPACE_MAPS: Final = every(keys.NAMESPACE_MAP)
+VIRTUAL_NODES: Final = every(keys.VIRTUAL_NODE)
+NODES: Final = every(keys.NODE, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}")
+"""The virtual ones."""
+PEER_NAMESPACES: Final = every(keys.NAMESPACE, labels=keys.REMOTE_CLUSTER_ID)
+"""Tenant namespaces and twins."""
+ENABLED_NAMESPACES: Final = every(keys.NAMESPACE, labels=f"{keys.SCHEDULING_ENABLED}=true")
+ROLE_BINDINGS: Final = every(
+    keys.ROLE_BINDING, labels=f"{keys.APP_MANAGED_BY}=liqo,{keys.REMOTE_CLUSTER_ID}"
+)
+CLUSTER_ROLE_BINDINGS: Final = every(keys.CLUSTER_ROLE_BINDING, labels=_OF_KUBELETS)
+ROLES: Final = every(keys.ROLE, labels=_OF_KUBELETS)
+SERVICE_ACCOUNTS: Final = every(keys.SERVICE_ACCOUNT, labels=_OF_KUBELETS)
+DEPLOYMENTS: Final = every(keys.DEPLOYMENT, labels=_OF_KUBELETS)
+QUOTAS: Final = every(keys.QUOTA)
+LIMIT_RANGES: Final = every(keys.LIMIT_RANGE)
+RUNTIME_CLASSES: Final = every(keys.RUNTIME_CLASSES)

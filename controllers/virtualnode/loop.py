@@ -1,0 +1,74 @@
+"""Which changes concern which VirtualNode."""
+
+from collections.abc import Callable, Iterable
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from apis.offloading import VirtualNode
+from controllers import selections, views
+from controllers.manager import Keys, Manager, Term
+from controllers.virtualnode.forge import rights
+from controllers.virtualnode.forge.deployment import Home
+from controllers.virtualnode.reconciler import VirtualNodeReconciler, World
+from kube.informer import Change
+from kube.runner import Runner, Source
+
+Those = Callable[[Callable[[Key, Object], bool]], list[Key]]
+"""Returns the VirtualNodes that fulfil a condition."""
+_MADE = (
+    selections.DEPLOYMENTS,
+    selections.SERVICE_ACCOUNTS,
+    selections.ROLES,
+    selections.ROLE_BINDINGS,
+    selections.CLUSTER_ROLE_BINDINGS,
+)
+
+
+def controller(manager: Manager) -> Term:
+    """Return the term of this controller."""
+    virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
+    nodes = manager.informer(selections.NODES)
+    templates = selections.every(keys.VK_OPTIONS_TEMPLATE, namespace=manager.namespace)
+    namespace_maps = manager.informer(selections.NAMESPACE_MAPS)
+    bindings = manager.informer(selections.ROLE_BINDINGS)
+
+    def those(holds: Callable[[Key, Object], bool]) -> list[Key]:
+        return [key for key, obj in virtual_nodes.items().items() if holds(key, obj)]
+
+    by_label = _by_label(those)
+    sources = [
+        Source(virtual_nodes),
+        Source(nodes, lambda change: those(lambda key, _: key.name == change.key.name)),
+        Source(manager.informer(templates), lambda _: those(lambda _key, _node: True)),
+        Source(namespace_maps, _by_map(those)),
+        *(Source(manager.informer(selection), by_label) for selection in _MADE),
+    ]
+
+    def runner() -> Runner:
+        reconciler = VirtualNodeReconciler(
+            manager.cached,
+            World(bindings=views.cached(bindings)),
+            home=Home(manager.cluster_id, manager.namespace),
+            events=manager.events,
+            clock=manager.clock,
+        )
+        return Runner("virtualnode", reconciler, sources, workers=manager.limits.workers)
+
+    return lambda: [runner()]
+
+
+def _by_label(those: Those) -> Keys:
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        name = rights.virtual_node_of(change.new or change.old or {"metadata": {}})
+        return those(lambda key, _: key.name == name) if name else []
+
+    return keys_of
+
+
+def _by_map(those: Those) -> Keys:
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        obj = change.new or change.old or {"metadata": {}}
+        cluster_id = objects.labels(obj).get(keys.REMOTE_ID)
+        return those(lambda _, node: VirtualNode.parse(node).cluster_id == cluster_id)
+
+    return keys_of
