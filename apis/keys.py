@@ -214,6 +214,8 @@ SCHEDULING_ENABLED_BY: Final = "pyliqo.io/scheduling-enabled-by"
 # Conditions and reasons that the user of a pod sees -----------------------------------------------
 
 OFFLOADED_CONDITION: Final = "pyliqo.io/Offloaded"
+UPDATED_CONDITION: Final = "Updated"
+"""Of a ShadowPod: whether its Pod follows a change of its specification."""
 FAILED_REFLECTION: Final = "FailedReflection"
 REFLECTION_DISABLED: Final = "ReflectionDisabled"
 OFFLOADING_ABORTED: Final = "OffloadingAborted"

@@ -48,6 +48,8 @@ _WITHOUT_STATUS: Final = frozenset(
 _KEEP_STATUS_ON_CREATE: Final = frozenset({"nodes"})
 _TAKE_LABELS_WITH_STATUS: Final = frozenset({"pods", "nodes"})
 _MUTABLE_IN_POD: Final = ("tolerations", "activeDeadlineSeconds", "schedulingGates")
+_OF_SPECS: Final = frozenset({"resize", "ephemeralcontainers"})
+"""Subresources of pods by which parts of a spec change that are fixed otherwise."""
 _UPDATE: Final = "update"
 
 
@@ -301,12 +303,12 @@ class FakeCluster:
         for name in ("uid", "resourceVersion", "generation", "deletionTimestamp"):
             if name in stored["metadata"]:
                 changed["metadata"][name] = stored["metadata"][name]
-        if subresource != "resize":
+        if subresource not in _OF_SPECS:
             self._check_immutable(kind, stored, changed)
         return self._write(kind, key, stored, changed, _UPDATE)
 
     def _allowed(self, kind: Kind, changes: Object, subresource: str) -> Object:
-        if subresource in {"", "scale", "resize"}:
+        if subresource in {"", "scale", *_OF_SPECS}:
             return self._without_status(kind, changes)
         allowed: Object = {"status": changes.get("status") or {}}
         given = changes.get("metadata") or {}

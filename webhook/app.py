@@ -61,9 +61,6 @@ def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> 
         "/validate/pod": Judge(keys.POD, create, final),
         "/validate/pod/update": Judge(keys.POD, update, changed),
         "/validate/pod/binding": Judge(keys.POD, create, binding, ("binding",)),
-        "/validate/pod/change": Judge(
-            keys.POD, update, handlers.validate_pod_change, ("ephemeralcontainers", "resize")
-        ),
         "/validate/pod/connection": Judge(
             keys.POD, frozenset({"CONNECT"}), connection, ("attach", "exec", "portforward")
         ),

@@ -143,14 +143,6 @@ def validate_binding(lookup: Lookup, runtime_class: str, request: Request) -> Ad
     return placements.check_node(pod, offloading, node, runtime_class=runtime_class)
 
 
-def validate_pod_change(request: Request) -> Admitted:
-    """Refuse what an offloaded pod cannot be given any more."""
-    pods.check_shape(request.old_object)
-    if labels(request.old_object).get(keys.SHADOW_POD_LABEL) != "true":
-        return Admitted(verdict="allowed: not offloaded")
-    return placements.refuse_change(request.old_object, request.subresource)
-
-
 def validate_pod_connection(lookup: Lookup, request: Request) -> Admitted:
     """Judge whether somebody may reach into a pod of a twin namespace."""
     reader = lookup.within(request.budget_s)

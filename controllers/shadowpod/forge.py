@@ -6,11 +6,13 @@ from typing import Final
 from apis import conditions, keys, objects
 from apis.objects import Object
 from apis.quotas import Refusal
+from controllers.shadowpod import changes
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 NOT_STARTED: Final = frozenset({"", "Pending", "Unknown"})
 ADMITTED: Final = "Admitted"
 FAILED_CREATE: Final = "FailedCreatePod"
+FAILED_UPDATE: Final = "FailedUpdatePod"
 
 
 def pod(shadow: Object) -> Object:
@@ -18,7 +20,7 @@ def pod(shadow: Object) -> Object:
     wanted = metadata(shadow)
     owner = objects.owner_reference(keys.SHADOW_POD, shadow)
     wanted["metadata"]["ownerReferences"] = [owner]
-    return {**wanted, "spec": shadow["spec"]["pod"]}
+    return {**wanted, "spec": changes.created(shadow["spec"]["pod"])}
 
 
 def metadata(shadow: Object) -> Object:
@@ -65,8 +67,24 @@ def status(shadow: Object, existing: Object, now: datetime) -> Object:
     shown = phase(shadow)
     idle = seen in NOT_STARTED and shown in NOT_STARTED
     wanted = {**before, "phase": seen} if seen and not idle else dict(before)
-    if before.get("conditions"):
+    if conditions.find(before.get("conditions"), ADMITTED):
         wanted["conditions"] = _admitted(before, "True", "Created", "", now)
+    return wanted
+
+
+def updated(shadow: Object, seen: Object, refusal: Refusal | None, now: datetime) -> Object:
+    """Return the status of ``seen`` once the Pod follows ``shadow``, its newest; or why not.
+
+    What admission refused is not tried again; what lacks room is, by ``observedGeneration``.
+    """
+    before: Object = seen.get("status") or {}
+    found = before.get("conditions") or []
+    wanted = {**before, "phase": phase(seen) or "Unknown"}
+    if refusal is None or refusal.reason == FAILED_UPDATE:
+        wanted |= changes.followed(shadow)
+    if refusal or found:
+        said = ("False", *refusal) if refusal else ("True", "Updated", "")
+        wanted["conditions"] = list(conditions.set_(found, keys.UPDATED_CONDITION, *said, now))
     return wanted
 
 

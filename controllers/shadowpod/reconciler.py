@@ -11,7 +11,7 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from apis.quotas import Refusal
 from controllers import drift, upkeep
-from controllers.shadowpod import forge
+from controllers.shadowpod import changes, forge
 from controllers.shadowpod.slim import Find
 from kube.cluster import Cluster
 from kube.errors import ForbiddenError, InvalidError
@@ -79,10 +79,45 @@ class ShadowPodReconciler:
             message = f"pod {key} exists and is not the ShadowPod's"
             await self._refuse(shadow, forge.FAILED_CREATE, message)
             raise TerminalError(forge.FAILED_CREATE, message)
-        if objects.is_terminating(existing):
-            return None  # another event follows when it is gone
+        if not objects.is_terminating(existing):  # else another event follows when it is gone
+            await self._keep(key, shadow, existing)
+        return None
+
+    async def _keep(self, key: Key, shadow: Object, existing: Object) -> None:
+        if changes.is_behind(shadow):
+            shadow = await self._follow(key, shadow)
         await self._keep_metadata(shadow, existing)
         await self._write(shadow, forge.status(shadow, existing, self._clock()))
+
+    async def _follow(self, key: Key, seen: Object) -> Object:
+        """Bring the Pod to a specification that changed; return what says which one it follows."""
+        shadow, existing = await self._both(key)
+        if shadow is None or existing is None or not objects.is_controlled_by(existing, shadow):
+            return seen  # the cache was behind; what it lacks brings us back
+        refusal = self._growth(shadow, existing) or await self._change(shadow, existing)
+        if refusal is not None:
+            self._events.event(keys.SHADOW_POD, shadow, "Warning", *refusal)
+        return await self._write(seen, forge.updated(shadow, seen, refusal, self._clock()))
+
+    def _growth(self, shadow: Object, existing: Object) -> Refusal | None:
+        """Return why the Pod may not take more than it has."""
+        if self._ledger is None:
+            return None
+        return changes.outgrown(shadow, existing)
+
+    async def _change(self, shadow: Object, existing: Object) -> Refusal | None:
+        """Make one request after the other; return why one was refused."""
+        key = objects.key_of(existing)
+        while missing := changes.of(shadow, existing):
+            part, patch = missing[0]
+            logger.info("Updating pod", extra={"pod": str(key), "part": part or "spec"})
+            try:
+                made = await self._cluster.patch(keys.POD, key, patch, subresource=part)
+            except (ForbiddenError, InvalidError) as error:
+                return Refusal(forge.FAILED_UPDATE, str(error))
+            if made["metadata"]["resourceVersion"] == existing["metadata"]["resourceVersion"]:
+                return Refusal(forge.FAILED_UPDATE, f"pod {key} stays as it is: {part or 'spec'}")
+            existing = made
         return None
 
     async def _admit(self, key: Key, seen: Object) -> Object | None:
@@ -99,9 +134,7 @@ class ShadowPodReconciler:
 
     async def _create(self, key: Key, seen: Object) -> Object | None:
         """Create the Pod of the ShadowPod that was ``seen``; return what stands there then."""
-        shadow, existing = await asyncio.gather(
-            self._cluster.get_live(keys.SHADOW_POD, key), self._cluster.get_live(keys.POD, key)
-        )
+        shadow, existing = await self._both(key)
         if shadow is None or objects.is_terminating(shadow) or forge.is_finished(shadow):
             return None  # the cache was behind
         if objects.uid(shadow) != objects.uid(seen):
@@ -123,6 +156,11 @@ class ShadowPodReconciler:
             self._events.event(keys.SHADOW_POD, shadow, "Normal", "CreatedPod", message)
         return created
 
+    async def _both(self, key: Key) -> tuple[Object | None, Object | None]:
+        return await asyncio.gather(
+            self._cluster.get_live(keys.SHADOW_POD, key), self._cluster.get_live(keys.POD, key)
+        )
+
     async def _ends(self, namespace: str) -> bool:
         found = await self._cluster.get_live(keys.NAMESPACE, Key("", namespace))
         return found is None or objects.is_terminating(found)
@@ -136,7 +174,8 @@ class ShadowPodReconciler:
         self._events.event(keys.SHADOW_POD, shadow, "Warning", reason, message)
         await self._write(shadow, forge.refused(shadow, reason, message, self._clock()))
 
-    async def _write(self, shadow: Object, status: Object) -> None:
+    async def _write(self, shadow: Object, status: Object) -> Object:
         made = await upkeep.write_status(self._cluster, keys.SHADOW_POD, shadow, status)
         if made is not shadow:
             self._written.add(shadow, made)
+        return made

@@ -31,6 +31,7 @@ class Meta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     namespace: str = ""
     uid: str = ""
     resourceVersion: str = ""  # noqa: N815  # as on the wire
+    generation: int = 0
     creationTimestamp: str | None = None  # noqa: N815  # as on the wire
     deletionTimestamp: str | None = None  # noqa: N815  # as on the wire
     labels: dict[str, str] | None = None
@@ -48,6 +49,7 @@ class ShadowStatus(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """What a ShadowPod shows."""
 
     phase: str = ""
+    observedGeneration: int = 0  # noqa: N815  # as on the wire
     conditions: list[dict[str, Any]] | None = None
 
 

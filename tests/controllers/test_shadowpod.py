@@ -1,11 +1,13 @@
 """A ShadowPod has one Pod of its own, and says how it is."""
 
 import asyncio
+from typing import Final
 
 import pytest
 
-from apis import keys
+from apis import conditions, keys
 from apis.objects import Key, Kind, Object, named
+from controllers import drift
 from controllers.shadowpod import forge, slim
 from controllers.shadowpod.reconciler import ShadowPodReconciler
 from kube.cluster import Cluster, Selection
@@ -125,7 +127,69 @@ async def test_a_shadow_pod_that_the_cache_does_not_show_costs_no_request() -> N
     assert not cluster.requests
 
 
-async def test_labels_follow_but_the_spec_stays(cluster: Cluster, web: Key) -> None:
+CHANGES: Final[dict[str, tuple[Object, str]]] = {
+    "image": ({"containers": [{**factories.pod_spec()["containers"][0], "image": "nginx:2"}]}, ""),
+    "deadline": ({"activeDeadlineSeconds": 600}, ""),
+    "toleration": ({"tolerations": [{"key": "gpu", "operator": "Exists"}]}, ""),
+    "debugged": (
+        {"ephemeralContainers": [{"name": "debug", "image": "busybox"}]},
+        "ephemeralcontainers",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+async def test_what_may_change_in_a_pod_follows_its_shadow_pod(
+    cluster: Cluster, web: Key, name: str
+) -> None:
+    ledger = Ledger(cluster)
+    await settle(reconciler(ledger), web, ledger)
+    changed, part = CHANGES[name]
+    await cluster.patch(keys.SHADOW_POD, web, {"spec": {"pod": changed}})
+    uid = (await there(cluster, keys.POD, web))["metadata"]["uid"]
+    ledger.writes.clear()
+
+    await settle(reconciler(ledger), web, ledger)
+
+    pod = await there(cluster, keys.POD, web)
+    assert pod["metadata"]["uid"] == uid
+    for field, value in changed.items():
+        assert drift.keeps(pod["spec"][field][-1:] if part else pod["spec"][field], value) or (
+            field == "tolerations" and value[0] in pod["spec"][field]
+        )
+    status = (await there(cluster, keys.SHADOW_POD, web))["status"]
+    assert status["observedGeneration"] == 2
+    assert [verb for verb, *_ in ledger.writes] == ["patch", "patch_status"]
+
+
+async def test_a_change_that_admission_refuses_is_told_and_not_tried_again(
+    web_on_fake: tuple[FakeCluster, Key],
+) -> None:
+    cluster, web = web_on_fake
+    told = Told(cluster)
+    loop = ShadowPodReconciler(cluster, events=told.recorder, clock=lambda: NOW)
+    await loop.reconcile(web)
+    changed, _ = CHANGES["image"]
+    await cluster.patch(keys.SHADOW_POD, web, {"spec": {"pod": changed}})
+    cluster.fail("patch", ForbiddenError("no such image here"), kind=keys.POD)
+
+    for _ in range(3):
+        await loop.reconcile(web)
+
+    status = (await there(cluster, keys.SHADOW_POD, web))["status"]
+    found = conditions.find(status["conditions"], keys.UPDATED_CONDITION) or {}
+    assert (found["status"], found["message"]) == ("False", "no such image here")
+    assert told.reasons == ["FailedUpdatePod"]
+    assert cluster.requests["patch", "pods"] == 1
+
+    await cluster.patch(keys.SHADOW_POD, web, {"spec": {"pod": {"activeDeadlineSeconds": 5}}})
+    await loop.reconcile(web)
+    status = (await there(cluster, keys.SHADOW_POD, web))["status"]
+    assert conditions.is_true(status["conditions"], keys.UPDATED_CONDITION)
+    assert (await there(cluster, keys.POD, web))["spec"]["containers"][0]["image"] == "nginx:2"
+
+
+async def test_labels_follow_but_the_rest_of_the_spec_stays(cluster: Cluster, web: Key) -> None:
     ledger = Ledger(cluster)
     await reconciler(ledger).reconcile(web)
     changes = {"metadata": {"labels": {"tier": "front"}}, "spec": {"pod": {"hostname": "other"}}}

@@ -170,41 +170,6 @@ def test_nor_does_one_that_is_added_later(
     assert live.send("PATCH", path, labels, form="merge-patch+json").is_done
 
 
-CONTAINER: Final[Object] = {
-    "name": "main",
-    "image": "i",
-    "resources": {"requests": {"cpu": "1m"}},
-}
-
-
-@pytest.mark.parametrize("part", ["ephemeralcontainers", "resize"])
-@pytest.mark.parametrize("is_offloaded", [True, False])
-def test_what_would_not_reach_an_offloaded_pod(
-    live: Installed, part: str, *, is_offloaded: bool
-) -> None:
-    made = live.create(
-        keys.POD,
-        pod(
-            live.space(),
-            metadata={"labels": {keys.SHADOW_POD_LABEL: "true"} if is_offloaded else {}},
-            spec=pod_spec(nodeName="worker", containers=[CONTAINER]),
-        ),
-    ).body
-    changes: dict[str, Object] = {
-        "ephemeralcontainers": {"ephemeralContainers": [{"name": "debug", "image": "i"}]},
-        "resize": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "2m"}}}]},
-    }
-    path = path_of(keys.POD, made, part=part)
-
-    found = live.send("PATCH", path, {"spec": changes[part]}, form="strategic-merge-patch+json")
-
-    if is_offloaded:
-        assert found.status == 403
-        assert "does not reach it" in found.message
-    else:
-        assert found.is_done, found
-
-
 # What never reaches us ----------------------------------------------------------------------------
 
 
@@ -318,7 +283,9 @@ def test_a_pod_that_is_changed_is_as_secure_as_before(live: Installed, strategy:
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 
-    assert create(live, space, containers=[{**CONTAINER, "securityContext": context}]).is_done
+    assert create(
+        live, space, containers=[{"name": "main", "image": "i", "securityContext": context}]
+    ).is_done
     assert create(live, space).status == 403
 
 

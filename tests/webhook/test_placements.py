@@ -116,15 +116,6 @@ def test_a_binding_to_a_node_of_this_cluster_is_not_looked_into() -> None:
     assert here.asked == []
 
 
-@pytest.mark.parametrize("part", ["ephemeralcontainers", "resize"])
-def test_what_would_not_reach_an_offloaded_pod_is_refused(part: str) -> None:
-    offloaded = pod("shop", "web", metadata={"labels": {keys.SHADOW_POD_LABEL: "true"}})
-    for obj, is_allowed in ((offloaded, False), (wanted(), True)):
-        how = {"operation": "UPDATE", "oldObject": obj, "subResource": part}
-        found = response(Known(), "/validate/pod/change", obj, **how)
-        assert found["allowed"] is is_allowed
-
-
 DOWN = {"conditions": [{"type": "Ready", "status": "False"}]}
 
 

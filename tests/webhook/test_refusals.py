@@ -141,7 +141,6 @@ SELECTED = {"namespaceMappingStrategy": "SelectedName"}
 ROME = {"userInfo": {"username": "rome", "groups": ["liqo.io"]}}
 MILAN = {"userInfo": {"username": "milan"}}
 BINDING = {"metadata": {"name": "web"}, "target": {"kind": "Node", "name": "milan"}}
-SHADOWED = pod("shop", "web", metadata={"labels": {keys.SHADOW_POD_LABEL: "true"}}, spec={})
 
 ROWS = [
     # The webhook's own configuration
@@ -229,15 +228,6 @@ ROWS = [
         web(tolerations=[{"operator": "Exists"}]),
         [offloaded(podOffloadingStrategy="Remote")],
         update(web()),
-    ),
-    Row(
-        "resize",
-        "change its controller's template",
-        "/validate/pod/change",
-        keys.POD,
-        SHADOWED,
-        (),
-        update(SHADOWED, subResource="resize"),
     ),
     Row(
         "the pod is not of a ShadowPod",
@@ -347,6 +337,14 @@ ROWS = [
     Row(keys.ORIGIN, "use a namespace mapped", SHADOWS, SHADOW, shadow(), [twin("milan")]),
     Row("spec.pod", "give the spec", SHADOWS, SHADOW, shadow(containers=None), [twin()]),
     Row("spec.pod.hostPID", "leave it out", SHADOWS, SHADOW, shadow(hostPID=True), [twin()]),
+    Row(
+        "spec.pod.ephemeralContainers",
+        "add them once",
+        SHADOWS,
+        SHADOW,
+        shadow(ephemeralContainers=[{"name": "debug"}]),
+        [twin()],
+    ),
     Row(
         "spec.pod.volumes must be a list",
         "correct it",

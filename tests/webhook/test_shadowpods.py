@@ -377,6 +377,16 @@ def test_no_shape_is_an_error_of_ours(value: Any) -> None:
         ({"containers": []}, False),
         ({"containers": [*SPEC["containers"], {"name": "more", "image": "x"}]}, False),
         ({"activeDeadlineSeconds": 5}, True),
+        (
+            {"containers": [{**SPEC["containers"][0], "resources": {"requests": {"cpu": "2"}}}]},
+            True,
+        ),
+        ({"ephemeralContainers": [{"name": "debug", "targetContainerName": "main"}]}, True),
+        (
+            {"ephemeralContainers": [{"name": "debug", "securityContext": {"privileged": True}}]},
+            False,
+        ),
+        ({"ephemeralContainers": [{"name": "debug", "invented": 1}]}, False),
         ({"tolerations": [{"key": "gpu", "operator": "Exists"}]}, True),
         ({"tolerations": [{"operator": "Exists"}]}, False),
         ({"nodeSelector": {"a": "b"}}, False),

@@ -114,23 +114,6 @@ def target(binding: Object) -> str:
     return shape.text(found.get("name"), "target.name")
 
 
-def refuse_change(pod: Object, subresource: str) -> Admitted:
-    """Refuse what would change the local pod only, while its containers run elsewhere.
-
-    Raises:
-        DeniedError: always.
-    """
-    pods.check_shape(pod)
-    node = pod["spec"].get("nodeName") or "another cluster"
-    what, cure = {
-        "ephemeralcontainers": ("an ephemeral container", "debug it with exec, or in its twin"),
-        "resize": ("a resize", "change its controller's template, which makes new pods"),
-    }[subresource]
-    raise DeniedError(
-        f"{subresource}: the pod runs behind {node}, where {what} does not reach it: {cure}"
-    )
-
-
 def _nowhere(pod: Object, virtual: Iterable[Object]) -> str:
     """Return what keeps ``pod`` off each of the ``virtual`` nodes; empty if one takes it now."""
     found: dict[str, str] = {}

@@ -286,11 +286,11 @@ POD_CONTEXT: Final = _COMMON_CONTEXT | frozenset(
 )
 
 
-def _containers(name: str) -> Check:
+def _containers(name: str, known: frozenset[str] = CONTAINER) -> Check:
     def check(value: Any, _spec: Object, _policy: Policy) -> Iterator[str]:
         for index, container in enumerate(shape.structs(value, f"spec.pod.{name}")):
             path = f"{name}[{index}]"
-            yield from _unknown(container, CONTAINER, path)
+            yield from _unknown(container, known, path)
             where = f"{path}.securityContext"
             context = shape.struct(container.get("securityContext"), f"spec.pod.{where}")
             yield from _unknown(context, CONTAINER_CONTEXT, where)
@@ -326,7 +326,10 @@ FIELDS: Final[dict[str, Field]] = {
     "dnsConfig": _COPIED,
     "dnsPolicy": _COPIED,
     "enableServiceLinks": _COPIED,
-    "ephemeralContainers": _refused("ephemeralContainers"),
+    "ephemeralContainers": Field(
+        "only added to one that runs, within the Pod Security level",
+        _containers("ephemeralContainers", CONTAINER | {"targetContainerName"}),
+    ),
     "hostAliases": _COPIED,
     "hostIPC": Field(_HOST, _boolean("hostIPC")),
     "hostNetwork": Field(_HOST, _boolean("hostNetwork")),

@@ -18,7 +18,8 @@ from webhook.rules.podspecs import Policy
 DEFAULT_POLICY: Final = "default"
 _CREATOR: Final = ("metadata", "labels", keys.CREATOR_USER)
 _TOKEN: Final = ("spec", "pod", "automountServiceAccountToken")
-_CHANGEABLE: Final = ("activeDeadlineSeconds", "tolerations")
+_CHANGEABLE: Final = ("activeDeadlineSeconds", "ephemeralContainers", "tolerations")
+_OF_CONTAINERS: Final = ("image", "resources")
 
 
 def complete(obj: Object, user: str, *, is_enforced: bool) -> Admitted:
@@ -55,6 +56,9 @@ def check_create(obj: Object, namespace: Object | None, policies: Mapping[Key, O
         raise DeniedError(f"{message} is not one of that cluster: use a namespace mapped to it")
     if not spec:
         raise DeniedError("spec.pod is missing: give the spec of a pod", code=422)
+    if spec.get("ephemeralContainers"):
+        message = "spec.pod.ephemeralContainers are for a pod that runs"
+        raise DeniedError(f"{message}: add them once the ShadowPod exists", code=422)
     podspecs.judge(spec, policy_of(origin, policies))
     return Admitted()
 
@@ -66,7 +70,7 @@ def policy_of(origin: str, policies: Mapping[Key, Object]) -> Policy:
 
 
 def check_update(old: Object, new: Object, policies: Mapping[Key, Object]) -> Admitted:
-    """Admit a change of metadata, images, deadline and tolerations; judge what is new of these.
+    """Admit a change of metadata and of what may change in a Pod; judge what is new of it.
 
     Raises:
         DeniedError: anything else changed, or to what is not allowed.
@@ -81,7 +85,7 @@ def check_update(old: Object, new: Object, policies: Mapping[Key, Object]) -> Ad
     if changed:
         message = f"spec.pod.{changed} cannot be changed"
         raise DeniedError(
-            f"{message}: create the pod anew, or change images, tolerations, deadline"
+            f"{message}: create the pod anew, or change images, resources, tolerations, deadline"
         )
     podspecs.judge(after, policy_of(origin or "", policies))
     return Admitted()
@@ -139,7 +143,8 @@ def _fixed(spec: Object) -> Object:
         if field in kept:
             listed = shape.structs(kept[field], f"spec.pod.{field}")
             kept[field] = [
-                {name: value for name, value in one.items() if name != "image"} for one in listed
+                {name: value for name, value in one.items() if name not in _OF_CONTAINERS}
+                for one in listed
             ]
     return kept
 
