@@ -41,21 +41,6 @@ class MappingPhase(Enum):
     TERMINATING = "Terminating"
 
 
-class ShadowPodPhase(Enum):
-    """The phase of the Pod that a ShadowPod stands for."""
-
-    PENDING = "Pending"
-    RUNNING = "Running"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-    UNKNOWN = "Unknown"
-
-    @property
-    def is_final(self) -> bool:
-        """Whether nothing follows it."""
-        return self in (ShadowPodPhase.SUCCEEDED, ShadowPodPhase.FAILED)
-
-
 class ReflectionPolicy(Enum):
     """Which objects of a kind are reflected."""
 
@@ -283,15 +268,6 @@ class VkOptionsTemplate:
             pull_policy=spec.get("pullPolicy") or "IfNotPresent",
             tolerations=tuple(spec.get("tolerations") or ()),
         )
-
-
-def shadow_pod_phase(obj: Object) -> ShadowPodPhase:
-    """Return the phase of a ShadowPod; Unknown before there is one.
-
-    Raises:
-        ValueError: a phase that is none.
-    """
-    return _member(obj.get("status") or {}, "phase", ShadowPodPhase.UNKNOWN)
 
 
 def _member(part: Object, name: str, default: E) -> E:

@@ -15,6 +15,9 @@ from apis.objects import Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 
+LIVING: Final = "status.phase!=Succeeded,status.phase!=Failed"
+"""The field selector of pods that have not ended: only those can be out of place."""
+
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
 _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 _NOT_READY: Final = "node.kubernetes.io/not-ready"

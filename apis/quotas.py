@@ -33,7 +33,7 @@ class Refusal(NamedTuple):
     message: str
 
     @property
-    def gist(self) -> "Refusal":
+    def without_amounts(self) -> "Refusal":
         """Return it without how much is free, which changes all the time."""
         return Refusal(self.reason, _FREE.sub(" has less of ", self.message))
 

@@ -63,6 +63,33 @@ class Partial(msgspec.Struct, gc=False, frozen=True):
         return Key(self.metadata.namespace, self.metadata.name)
 
 
+class _PlacedMeta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    creationTimestamp: str = ""  # noqa: N815  # as on the wire
+    deletionTimestamp: str | None = None  # noqa: N815  # as on the wire
+    annotations: dict[str, str] | None = None
+    ownerReferences: list[dict[str, Any]] | None = None  # noqa: N815  # as on the wire
+
+
+class _PlacedSpec(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    nodeName: str = ""  # noqa: N815  # as on the wire
+    runtimeClassName: str = ""  # noqa: N815  # as on the wire
+
+
+class PlacedPod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """A pod without its containers: where it runs, and whether it may."""
+
+    metadata: _PlacedMeta
+    spec: _PlacedSpec = _PlacedSpec()
+
+    def to_object(self) -> Object:
+        """Return it as an object."""
+        made: Object = msgspec.to_builtins(self)
+        return {"spec": {}, **made}
+
+
 class Version(msgspec.Struct, gc=False, frozen=True):
     """Which object it is, and which version of it."""
 

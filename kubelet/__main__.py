@@ -41,7 +41,11 @@ async def _run(chosen: Settings, instance: str, running: Process) -> None:
     ):
         connected.append(True)
         election = Election(home, Key(chosen.tenant_namespace, chosen.node_name), instance)
-        await election.lead(lambda: Loops(chosen, instance, home, provider).run(running))
+
+        def loops() -> Loops:
+            return Loops(chosen, instance, home, provider, lambda: election.is_leader)
+
+        await election.lead(lambda: loops().run(running))
 
 
 def _version() -> str:

@@ -4,7 +4,7 @@ The loops do not wait for each other: a lease is renewed whatever pods or the pr
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -17,6 +17,7 @@ from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.events import Recorder
+from kube.fence import FencedCluster
 from kube.gate import Gate
 from kube.informer import Change, Informer
 from kube.process import Process
@@ -26,24 +27,31 @@ from kubelet import mappings, serving
 from kubelet.certificate import CertificateReconciler
 from kubelet.forge import node as forge
 from kubelet.forge import shadowpod
+from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Health, Identity
-from kubelet.forge.places import Peers
 from kubelet.mappings import Mappings
-from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, Pulse
+from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
 from kubelet.pods import Node, PodReconciler
 from kubelet.serving import Server
 from kubelet.settings import Settings
+from kubelet.trust import CLIENT_CA, TrustReconciler
 
 COMPONENT: Final = "liqo-pod-reflection"
-CLIENT_CA: Final = Key("kube-system", "extension-apiserver-authentication")
-CLIENT_CA_FIELD: Final = "client-ca-file"
 
 
 class Loops:
-    """Made anew each time this pod becomes the leader; ``instance`` is its name."""
+    """Made anew each time this pod becomes the leader, ``instance`` by name.
+
+    What ``may_write`` forbids is written neither here nor on the provider.
+    """
 
     def __init__(
-        self, settings: Settings, instance: str, home: ClusterClient, provider: ClusterClient
+        self,
+        settings: Settings,
+        instance: str,
+        home: ClusterClient,
+        provider: ClusterClient,
+        may_write: Callable[[], bool],
     ) -> None:
         self._settings, self._home, self._provider = settings, home, provider
         self._key = Key("", settings.node_name)
@@ -53,14 +61,14 @@ class Loops:
         virtual = Key(settings.tenant_namespace, settings.node_name)
         self._virtual_nodes = _named(keys.VIRTUAL_NODE, virtual)
         self._client_ca = _named(keys.CONFIG_MAP, CLIENT_CA)
-        self._peers = Peers(settings.home_cluster_id, settings.foreign_cluster_id)
-        self._maps = mappings.informer(settings.tenant_namespace, self._peers)
-        self._local = CachedCluster(home, [self._pods_here, self._node])
-        self._remote = CachedCluster(provider)
+        self._clusters = ClusterPair(settings.home_cluster_id, settings.foreign_cluster_id)
+        self._maps = mappings.informer(settings.tenant_namespace, self._clusters)
+        self._local = CachedCluster(FencedCluster(home, may_write), [self._pods_here, self._node])
+        self._remote = CachedCluster(FencedCluster(provider, may_write))
         self._recorder = Recorder(home, COMPONENT, instance)
-        self._pulse = Pulse(self._on_health, threshold=settings.ping_failures)
+        self._provider_health = ProviderHealth(self._on_health, threshold=settings.ping_failures)
         self._mappings = Mappings(
-            home, self._remote, maps=self._maps, peers=self._peers, node=settings.node_name
+            home, self._remote, maps=self._maps, clusters=self._clusters, node=settings.node_name
         )
         self._server = Server(serving.application(self._api()), settings.listen_port)
         self._pods = self._pod_runner()
@@ -153,7 +161,7 @@ class Loops:
             self._local,
             identity,
             virtual_nodes=self._virtual_nodes.items,
-            health=lambda: self._pulse.health,
+            health=lambda: self._provider_health.health,
             clock=clock.now,
         )
         sources = [Source(self._node), Source(self._virtual_nodes, self._to_node)]
@@ -165,7 +173,9 @@ class Loops:
         return (self._key,)
 
     def _ping_runner(self) -> Runner:
-        pings = PingReconciler(self._ping, self._pulse, interval_s=self._settings.ping_interval_s)
+        pings = PingReconciler(
+            self._ping, self._provider_health, interval_s=self._settings.ping_interval_s
+        )
         return self._started(Runner("ping", pings, []), self._key)
 
     async def _ping(self) -> timedelta:
@@ -215,18 +225,6 @@ class Loops:
     def _started(runner: Runner, key: Key) -> Runner:
         runner.enqueue(key)
         return runner
-
-
-class TrustReconciler:
-    """Lets the kubelet API trust whom the home API server trusts."""
-
-    def __init__(self, config_maps: Informer[Object], server: Server) -> None:
-        self._config_maps, self._server = config_maps, server
-
-    async def reconcile(self, key: Key) -> float | None:
-        found = self._config_maps.get(key) or {}
-        await self._server.trust((found.get("data") or {}).get(CLIENT_CA_FIELD, ""))
-        return None
 
 
 def _informer(kind: objects.Kind, **selected: Any) -> Informer[Object]:

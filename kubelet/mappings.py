@@ -21,17 +21,17 @@ from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
 from kube.slim import Packed
-from kubelet.forge import places
-from kubelet.forge.places import Peers, Place, State
+from kubelet.forge import mapping
+from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping
 
 logger = logging.getLogger(__name__)
 
 FOLLOWED: Final = (keys.SHADOW_POD, keys.POD)
 
 
-def informer(tenant_namespace: str, peers: Peers) -> Informer[Object]:
+def informer(tenant_namespace: str, clusters: ClusterPair) -> Informer[Object]:
     """Return the informer on the NamespaceMap of the pair."""
-    ours = f"{keys.REMOTE_CLUSTER_ID}={peers.destination}"
+    ours = f"{keys.REMOTE_CLUSTER_ID}={clusters.destination}"
     return Informer(Selection(keys.NAMESPACE_MAP, Object, tenant_namespace, labels=ours))
 
 
@@ -44,23 +44,23 @@ class Mappings:
         remote: CachedCluster,
         *,
         maps: Informer[Object],
-        peers: Peers,
+        clusters: ClusterPair,
         node: str,
     ) -> None:
         self._local, self._remote = local, remote
-        self._maps, self._peers, self._node = maps, peers, node
+        self._maps, self._clusters, self._node = maps, clusters, node
         self._followed: dict[str, _Followed] = {}
         self._accepted: dict[Key, tuple[str, Mapping[str, Pair]]] = {}
         self._changed = asyncio.Event()
 
-    async def place(self, namespace: str) -> Place:
+    async def mapping(self, namespace: str) -> NamespaceMapping:
         """Return where the pods of ``namespace`` go; but for Offloaded the server was asked."""
         if pair := self._cached().get(namespace):
-            return Place(State.OFFLOADED, pair)
-        key = Key(self._maps.selection.namespace, self._peers.destination)
+            return NamespaceMapping(MappingState.OFFLOADED, pair)
+        key = Key(self._maps.selection.namespace, self._clusters.destination)
         found = await self._local.get_live(keys.NAMESPACE_MAP, key)
         parsed = NamespaceMap.parse(found) if found else None
-        return places.place(parsed, namespace, self._peers)
+        return mapping.of(parsed, namespace, self._clusters)
 
     def is_synced(self, namespace: str) -> bool:
         """Whether both informers of the namespace have their first list, for the pair of now."""
@@ -97,7 +97,7 @@ class Mappings:
 
     def _read(self, key: Key, found: Object) -> Mapping[str, Pair]:
         try:
-            return places.accepted(NamespaceMap.parse(found), self._peers)
+            return mapping.accepted(NamespaceMap.parse(found), self._clusters)
         except ValueError as error:
             logger.warning(
                 "Keeps the last mappings", extra={"namespacemap": str(key), "error": str(error)}

@@ -24,14 +24,14 @@ RENEWALS: Final = 4
 _LOOK_S: Final = 60.0
 
 
-class Pulse:
+class ProviderHealth:
     """What is known of the provider's health; ``on_change`` is told each verdict that differs."""
 
     def __init__(self, on_change: Callable[[Health], None], *, threshold: int = 3) -> None:
         self.health = Health(threshold)
         self._on_change = on_change
 
-    def beat(self, failure: str, ahead: timedelta = timedelta()) -> None:
+    def record(self, failure: str, ahead: timedelta = timedelta()) -> None:
         """Take note of a ping; ``failure`` is empty when it was answered."""
         before, self.health = self.health, self.health.after(failure, ahead)
         if before.is_in_step != self.health.is_in_step:
@@ -49,18 +49,22 @@ class PingReconciler:
     """Asks the provider for a sign of life, again and again; a silent one is no error here."""
 
     def __init__(
-        self, ping: Callable[[], Awaitable[timedelta]], pulse: Pulse, *, interval_s: float
+        self,
+        ping: Callable[[], Awaitable[timedelta]],
+        provider_health: ProviderHealth,
+        *,
+        interval_s: float,
     ) -> None:
         """``ping`` returns by how much the provider's clock is ahead."""
-        self._ping, self._pulse, self._interval_s = ping, pulse, interval_s
+        self._ping, self._provider_health, self._interval_s = ping, provider_health, interval_s
 
     async def reconcile(self, key: Key) -> float | None:
         logger.debug("Pings the provider", extra={"node": key.name})
         try:
-            self._pulse.beat("", await self._ping())
+            self._provider_health.record("", await self._ping())
         except (errors.KubeError, TimeoutError) as error:
             reason = f"the provider's API server gives no sign of life: {error or 'timeout'}"
-            self._pulse.beat(reason)
+            self._provider_health.record(reason)
         return self._interval_s
 
 

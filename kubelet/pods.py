@@ -7,19 +7,26 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from apis import keys, objects
-from apis.judgement import TOLERATION, Judgement
 from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 from kube import errors
 from kube.cache import CachedCluster
 from kube.written import Written
-from kubelet.forge import shadowpod, status
-from kubelet.forge.decisions import DESTRUCTIVE, Sight, Step, decide, rests_on_absence
-from kubelet.forge.places import Place, State
+from kubelet.forge import decisions, shadowpod, status
+from kubelet.forge.decisions import (
+    DESTRUCTIVE,
+    FallBack,
+    Observed,
+    Step,
+    decide,
+    is_labelled,
+    rests_on_absence,
+)
+from kubelet.forge.mapping import MappingState, NamespaceMapping
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +37,6 @@ REFUSED_S: Final = 1.0
 MAX_REFUSED_S: Final = 300.0
 BACKED_OFF_S: Final = 60.0
 """For a pod that waits for its namespace's entry, which may be unoffloaded before it has one."""
-PATIENCE: Final = timedelta(seconds=10)
-"""A namespace is offloaded that long after its first pods: before, they are not judged."""
-
 
 _Read: TypeAlias = Callable[[Kind, Key], Awaitable[Object | None]]
 
@@ -40,7 +44,7 @@ _Read: TypeAlias = Callable[[Kind, Key], Awaitable[Object | None]]
 class Namespaces(Protocol):
     """Where the pods of a namespace go."""
 
-    async def place(self, namespace: str) -> Place:
+    async def mapping(self, namespace: str) -> NamespaceMapping:
         """Return it; that a namespace is not offloaded is always the server's own word."""
         ...
 
@@ -97,33 +101,33 @@ class PodReconciler:
         local = self._written.newest(key, self._mine(await self._local.seen(keys.POD, key)))
         if local is None:
             self._forget(key)
-        place = await self._namespaces.place(key.namespace)
-        if place.state is not State.OFFLOADED or place.pair is None:
-            return await self._fall_back(local, place) if local else None
+        mapping = await self._namespaces.mapping(key.namespace)
+        if mapping.state is not MappingState.OFFLOADED or mapping.pair is None:
+            return await self._fall_back(local, mapping) if local else None
         if not self._namespaces.is_synced(key.namespace):
             return None  # its barrier asks for all its pods when it falls
-        sight = await self._sight(key, local, place.pair, self._remote.seen)
-        if rests_on_absence(decide(sight), sight):
-            sight = await self._sight(key, local, place.pair, self._remote.get_live)
-        if decide(sight) in DESTRUCTIVE:
-            sight = await self._live_sight(key, place.pair)
-        return await self._do(decide(sight), key, sight)
+        observed = await self._observe(key, local, mapping.pair, self._remote.seen)
+        if rests_on_absence(decide(observed), observed):
+            observed = await self._observe(key, local, mapping.pair, self._remote.get_live)
+        if decide(observed) in DESTRUCTIVE:
+            observed = await self._observe_live(key, mapping.pair)
+        return await self._do(decide(observed), key, observed)
 
-    async def _do(self, step: Step, key: Key, sight: Sight) -> float | None:
+    async def _do(self, step: Step, key: Key, observed: Observed) -> float | None:
         logger.debug("Decided", extra={"pod": str(key), "step": step.name})
-        match step, sight.local, sight.shadow:
+        match step, observed.local, observed.shadow:
             case Step.DELETE_SHADOW, _, dict() as shadow:
                 await self._delete_shadow(shadow)
             case Step.DELETE_LOCAL, dict() as local, _:
                 await self._delete_local(local)
             case Step.OFFLOAD, dict() as local, _:
-                return await self._offload(local, sight.pair)
+                return await self._offload(local, observed.pair)
             case Step.FOLLOW, dict() as local, dict() as shadow:
-                return await self._follow(local, shadow, sight)
+                return await self._follow(local, shadow, observed)
             case Step.WATCH_END, dict() as local, _:
-                await self._watch_end(local, sight.mine(sight.remote))
+                await self._watch_end(local, observed.mine(observed.remote))
             case Step.REFUSE, dict() as local, _:
-                return await self._refuse(local, self._taken(local, sight.pair))
+                return await self._refuse(local, self._taken(local, observed.pair))
             case Step.WAIT, _, _:
                 return LOOK_AGAIN_S
         return None
@@ -134,15 +138,15 @@ class PodReconciler:
         """Return the pod if it is bound here: a namesake elsewhere is none of ours."""
         return pod if pod and pod["spec"].get("nodeName") == self._node.name else None
 
-    async def _sight(self, key: Key, local: Object | None, pair: Pair, read: _Read) -> Sight:
+    async def _observe(self, key: Key, local: Object | None, pair: Pair, read: _Read) -> Observed:
         twin = pair.twin_of(key)
         shadow, remote = await asyncio.gather(read(keys.SHADOW_POD, twin), read(keys.POD, twin))
-        return Sight(local, shadow, remote, pair, self._node.name)
+        return Observed(local, shadow, remote, pair, self._node.name)
 
-    async def _live_sight(self, key: Key, pair: Pair) -> Sight:
+    async def _observe_live(self, key: Key, pair: Pair) -> Observed:
         """Return what the servers say now: nothing is deleted on the word of a cache."""
         local = self._mine(await self._local.get_live(keys.POD, key))
-        return await self._sight(key, local, pair, self._remote.get_live)
+        return await self._observe(key, local, pair, self._remote.get_live)
 
     # The life of an offloaded pod ------------------------------------------------------------
 
@@ -157,20 +161,20 @@ class PodReconciler:
             return await self._refuse(local, str(error))
         logger.info("Created shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
         self._refused_s.pop(key, None)
-        if not _is_labelled(local):
+        if not is_labelled(local):
             twin = objects.key_of(shadow)
             message = f"runs on cluster {pair.destination} as pod {twin}"
             self._recorder.event(keys.POD, local, "Normal", SUCCESSFUL_REFLECTION, message)
         await self._write(local, status.accepted(local, self._home()))
         return None
 
-    async def _follow(self, local: Object, shadow: Object, sight: Sight) -> float | None:
+    async def _follow(self, local: Object, shadow: Object, observed: Observed) -> float | None:
         if keys.REMOTE_UNAVAILABLE not in objects.labels(local):
-            await self._update(local, shadow, sight.pair)
+            await self._update(local, shadow, observed.pair)
         if refusal := _refusal(shadow):
             await self._refuse(local, refusal)
             return None  # the provider tells when it changes its mind
-        await self._write(local, self._status(local, shadow, sight.remote))
+        await self._write(local, self._status(local, shadow, observed.remote))
         return None
 
     async def _update(self, local: Object, shadow: Object, pair: Pair) -> None:
@@ -200,16 +204,16 @@ class PodReconciler:
         """Return how often the provider made the pod anew; guessed for what came before us."""
         key = objects.key_of(local)
         life = self._lives.get(key)
-        if life is None or life.local != objects.uid(local):
+        if life is None or life.local_uid != objects.uid(local):
             guess = status.restart_count(local) - status.restart_count(remote)
             life = _Life(objects.uid(local), objects.uid(remote), max(0, guess))
-        elif life.remote != objects.uid(remote):
-            life = _Life(life.local, objects.uid(remote), life.restarts + 1)
+        elif life.remote_uid != objects.uid(remote):
+            life = _Life(life.local_uid, objects.uid(remote), life.restarts + 1)
         self._lives[key] = life
         return life.restarts
 
-    def _home(self, restarts: int = 0) -> status.Home:
-        return status.Home(self._node.host_ip, self._clock(), restarts)
+    def _home(self, restarts: int = 0) -> status.LocalContext:
+        return status.LocalContext(self._node.host_ip, self._clock(), restarts)
 
     # Refusals --------------------------------------------------------------------------------
 
@@ -234,36 +238,28 @@ class PodReconciler:
 
     # The namespace is not offloaded, or no more -----------------------------------------------
 
-    async def _fall_back(self, local: Object, place: Place) -> float | None:
-        if objects.is_terminating(local):
-            return await self._let_go(local, place)
-        if status.is_finished(local):
-            return None
-        if status.has_started(local) or _is_replaced(local):
-            if place.state is State.WITHDRAWN:
+    async def _fall_back(self, local: Object, mapping: NamespaceMapping) -> float | None:
+        match decisions.fall_back(local, mapping.state, self._clock()):
+            case FallBack.LET_GO:
+                return await self._let_go(local, mapping)
+            case FallBack.BE_PATIENT:
+                return decisions.patience_s(local, self._clock())
+            case FallBack.ABORT:
                 await self._disable(local, status.aborted(local, self._clock()))
-            return None
-        if (patience_s := self._patience_s(local)) > 0:
-            return patience_s
-        is_stranded = place.state is State.WITHDRAWN and _is_judged_anew(local)
-        if is_stranded and not await self._is_still_offloaded(local):
-            await self._disable(local, status.aborted(local, self._clock()))
-            return None
-        await self._disable(local, status.backed_off(local))
-        return BACKED_OFF_S if is_stranded else None
+            case FallBack.ABORT_UNLESS_WANTED if not await self._is_still_offloaded(local):
+                await self._disable(local, status.aborted(local, self._clock()))
+            case FallBack.ABORT_UNLESS_WANTED:
+                await self._disable(local, status.backed_off(local))
+                return BACKED_OFF_S
+            case FallBack.BACK_OFF:
+                await self._disable(local, status.backed_off(local))
+        return None
 
     async def _is_still_offloaded(self, local: Object) -> bool:
         """Whether somebody wants its namespace offloaded, if not (yet) to this cluster."""
         key = Key(objects.key_of(local).namespace, keys.OFFLOADING_NAME)
         found = await self._local.get_live(keys.NAMESPACE_OFFLOADING, key)
         return found is not None and not objects.is_terminating(found)
-
-    def _patience_s(self, local: Object) -> float:
-        created = local["metadata"].get("creationTimestamp")
-        if not created:
-            return 0.0
-        since = datetime.fromisoformat(created)
-        return (since + PATIENCE - self._clock()).total_seconds()
 
     async def _disable(self, local: Object, wanted: Object) -> None:
         if status.is_same(status.status_of(local), wanted):
@@ -272,27 +268,27 @@ class PodReconciler:
         message = str(wanted["message"])
         self._recorder.event(keys.POD, local, "Warning", status.REFLECTION_DISABLED, message)
 
-    async def _let_go(self, local: Object, place: Place) -> float | None:
+    async def _let_go(self, local: Object, mapping: NamespaceMapping) -> float | None:
         """End a terminating pod, once nothing of it can be left on the provider."""
-        if place.pair is None:
-            if place.state is State.WAITING and _is_labelled(local):
+        if mapping.pair is None:
+            if mapping.state is MappingState.WAITING and is_labelled(local):
                 return LOOK_AGAIN_S  # it ran there, and nobody says that it is gone
             await self._delete_local(local)
             return None
         try:
-            sight = await self._live_sight(objects.key_of(local), place.pair)
+            observed = await self._observe_live(objects.key_of(local), mapping.pair)
         except errors.ForbiddenError:
             return LOOK_AGAIN_S  # our rights go before the namespace does; then its entry goes
-        step = decide(sight)
+        step = decide(observed)
         if step in DESTRUCTIVE:
-            await self._do(step, objects.key_of(local), sight)
+            await self._do(step, objects.key_of(local), observed)
         return LOOK_AGAIN_S
 
     # Writing ---------------------------------------------------------------------------------
 
     async def _write(self, local: Object, wanted: Object) -> None:
         """Write the status if it is worth it, with the label that says whose pod it is."""
-        if _is_labelled(local):
+        if is_labelled(local):
             if status.is_significant(status.status_of(local), wanted):
                 await self._patch(local, wanted, {})
             return
@@ -325,8 +321,8 @@ class PodReconciler:
 class _Life:
     """Of a pod: which objects it is on both sides, and how often the remote one was made anew."""
 
-    local: str
-    remote: str
+    local_uid: str
+    remote_uid: str
     restarts: int
 
 
@@ -338,34 +334,6 @@ def _is_replaced_remotely(remote: Object, shadow_phase: str) -> bool:
     """
     ended = objects.is_terminating(remote) and status.is_finished(remote)
     return ended and shadow_phase not in status.FINISHED
-
-
-def _is_replaced(local: Object) -> bool:
-    """Whether it was offloaded and its owner makes another one, to be placed anew.
-
-    Left Pending on this node it would keep a Deployment from ever being whole again.
-    """
-    return _is_labelled(local) and _is_made_anew(local)
-
-
-def _is_judged_anew(local: Object) -> bool:
-    """Whether the webhook let it onto virtual nodes, and will judge another that its owner makes.
-
-    It was on its way when its namespace was unoffloaded. One that tolerates virtual nodes by itself
-    would only come back here, for ever.
-    """
-    judged = Judgement.of(local)
-    return judged is not None and TOLERATION in judged.added and _is_made_anew(local)
-
-
-def _is_made_anew(local: Object) -> bool:
-    """Whether its owner makes another; that of a DaemonSet would be on this very node again."""
-    owner = objects.controller_of(local)
-    return owner is not None and owner.get("kind") != "DaemonSet"
-
-
-def _is_labelled(local: Object) -> bool:
-    return objects.labels(local).get(keys.SHADOW_POD_LABEL) == "true"
 
 
 def _refusal(shadow: Object) -> str:

@@ -25,7 +25,7 @@ from kube.cluster import Cluster
 from kube.gate import DeniedError, Gate, Right, UnauthenticatedError
 from kubelet import certificate
 from kubelet.forge import shadowpod
-from kubelet.forge.places import State
+from kubelet.forge.mapping import MappingState
 from kubelet.pods import Namespaces
 
 logger = logging.getLogger(__name__)
@@ -223,14 +223,14 @@ async def _twin(api: Api, key: Key, container: str) -> Key:
     if container not in _containers(pod):
         raise web.HTTPNotFound(text=f"pod {key} has no container {container}\n")
     try:
-        place = await api.namespaces.place(key.namespace)
-        if place.state is not State.OFFLOADED or place.pair is None:
+        mapping = await api.namespaces.mapping(key.namespace)
+        if mapping.state is not MappingState.OFFLOADED or mapping.pair is None:
             raise web.HTTPNotFound(text=f"namespace {key.namespace} is not offloaded\n")
-        twin = place.pair.twin_of(key)
+        twin = mapping.pair.twin_of(key)
         remote = await api.remote.get(keys.POD, twin)
     except errors.KubeError as error:
         raise _refusal(error) from error
-    is_twin = remote is not None and place.pair.reflects(remote) and shadowpod.is_for(remote, pod)
+    is_twin = remote is not None and mapping.pair.reflects(remote) and shadowpod.is_for(remote, pod)
     if not is_twin:
         raise web.HTTPNotFound(text=f"pod {key} does not run on the provider yet\n")
     return twin

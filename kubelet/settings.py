@@ -24,7 +24,6 @@ class Settings:
 
     node_name: str
     tenant_namespace: str
-    liqo_namespace: str
     home_cluster_id: str
     foreign_cluster_id: str
     kubeconfig_secret: str
@@ -35,7 +34,6 @@ class Settings:
     ping_interval_s: float
     ping_timeout_s: float
     ping_failures: int
-    check_network: bool
     extra_labels: dict[str, str]
     extra_annotations: dict[str, str]
     hidden_labels: tuple[str, ...]
@@ -51,7 +49,6 @@ def parse(argv: Sequence[str] | None) -> Settings:
     return Settings(
         node_name=options.nodename,
         tenant_namespace=options.tenant_namespace,
-        liqo_namespace=options.liqo_namespace,
         home_cluster_id=options.home_cluster_id,
         foreign_cluster_id=options.foreign_cluster_id,
         kubeconfig_secret=options.foreign_kubeconfig_secret_name,
@@ -62,7 +59,6 @@ def parse(argv: Sequence[str] | None) -> Settings:
         ping_interval_s=options.node_ping_interval,
         ping_timeout_s=options.node_ping_timeout,
         ping_failures=options.node_ping_failures,
-        check_network=options.node_check_network,
         extra_labels=options.node_extra_labels,
         extra_annotations=options.node_extra_annotations,
         hidden_labels=options.labels_not_reflected,
@@ -161,7 +157,7 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
         default=True,
         nargs="?",
         const=True,
-        help="let the network between the clusters count, where pyliqo makes it",
+        help="accepted, and without effect: pyliqo makes no network between clusters",
     )
     add("--node-extra-labels", type=pairs, default={}, help="key=value,... on the Node")
     add("--node-extra-annotations", type=pairs, default={}, help="key=value,... on the Node")

@@ -16,6 +16,7 @@ from apis.offloading import ReflectionPolicy as Policy
 from kube import client, peer, process
 from kube.cluster import Cluster
 from kube.events import Recorder
+from kube.fence import FencedCluster
 from kube.lease import Election
 from kube.process import Process
 from reflector.forge.twins import Settings as TwinSettings
@@ -64,7 +65,8 @@ async def _main(settings: Settings, process_: Process) -> None:
         connected.append(foreign)
         lease = Key(settings.identity.tenant_namespace, keys.REFLECTOR_LEASE)
         election = Election(home, lease, settings.instance)
-        await election.lead(functools.partial(_reflect, settings, process_, home, foreign))
+        fenced = [FencedCluster(each, lambda: election.is_leader) for each in (home, foreign)]
+        await election.lead(functools.partial(_reflect, settings, process_, *fenced))
 
 
 async def _reflect(settings: Settings, process_: Process, home: Cluster, foreign: Cluster) -> None:

@@ -8,9 +8,10 @@ from typing import Final, Protocol, TypeVar
 from apis import keys
 from apis.objects import Key, Kind, Object, is_terminating, labels
 from apis.offloading import NamespaceOffloading
-from kube import placed
+from apis.placement import LIVING
 from kube.cluster import Selection
 from kube.errors import KubeError
+from kube.slim import PlacedPod
 from webhook.admission import Admitted, DeniedError, Request
 from webhook.rules import (
     connections,
@@ -176,11 +177,12 @@ def _count_misplaced(lookup: Lookup, runtime_class: str, request: Request) -> in
     """Return how many pods would be out of place by the new rules; None if that is not known."""
     reader = lookup.within(min(COUNT_S, request.budget_s))
     try:
-        pods = reader.select_live(placed.living(request.namespace)).values()
+        living = Selection(keys.POD, PlacedPod, request.namespace, fields=LIVING)
+        pods = reader.select_live(living).values()
         nodes = reader.all(keys.NODE)
     except KubeError:
         return None
-    found = [pod.built() for pod in pods]
+    found = [pod.to_object() for pod in pods]
     return namespaceoffloadings.misplaced(request.object, found, nodes, runtime_class=runtime_class)
 
 

@@ -26,7 +26,7 @@ _WHY: Final = {
 
 
 @dataclass(frozen=True)
-class Standing:
+class MappingStatus:
     """Where one namespace stands with one cluster; ``phase`` is None before its answer."""
 
     required: bool
@@ -50,14 +50,14 @@ def check_namespace(namespace: str) -> None:
         raise ValueError(f"namespace {namespace} belongs to the system: it stays here")
 
 
-def standing(namespace: str, namespace_map: Object) -> Standing:
+def mapping_status(namespace: str, namespace_map: Object) -> MappingStatus:
     """Return what ``namespace_map`` asks of its cluster for ``namespace``, and its answer."""
     parsed = NamespaceMap.parse(namespace_map)
     is_required = namespace in parsed.desired
     entry = parsed.current.get(namespace)
     if entry is None:
-        return Standing(is_required)
-    return Standing(is_required, entry.phase, entry.reason, entry.message)
+        return MappingStatus(is_required)
+    return MappingStatus(is_required, entry.phase, entry.reason, entry.message)
 
 
 def selected(
@@ -133,15 +133,15 @@ def scheduling_taken_back(namespace: Object) -> Object | None:
 
 
 def status(
-    offloading: Object, remote_name: str, standings: Mapping[str, Standing], now: datetime
+    offloading: Object, remote_name: str, statuses: Mapping[str, MappingStatus], now: datetime
 ) -> Object:
-    """Return the status of ``offloading``, given its standing by NamespaceMap.
+    """Return the status of ``offloading``, given how it is mapped, by NamespaceMap.
 
     Shape: {remoteNamespaceName, offloadingPhase, observedGeneration,
         remoteNamespacesConditions: {map: [{type, status, lastTransitionTime, reason, message}]}}.
     """
     terminating = objects.is_terminating(offloading)
-    kept = {cluster: each for cluster, each in standings.items() if each.exists or not terminating}
+    kept = {cluster: each for cluster, each in statuses.items() if each.exists or not terminating}
     before = (offloading.get("status") or {}).get("remoteNamespacesConditions") or {}
     wanted: Object = {
         "remoteNamespaceName": remote_name,
@@ -170,12 +170,12 @@ def invalid(offloading: Object, maps: Iterable[str], why: str, now: datetime) ->
     return {**before, "remoteNamespacesConditions": {**found, **told}} if told else before
 
 
-def phase(standings: Iterable[Standing], *, terminating: bool) -> str:
+def phase(statuses: Iterable[MappingStatus], *, terminating: bool) -> str:
     """Return the phase in one word; only clusters that are required count.
 
     Source: behaviour.md 4.1; its test vectors are in 11.3.
     """
-    required = [each for each in standings if each.required]
+    required = [each for each in statuses if each.required]
     ready = sum(each.phase is MappingPhase.ACCEPTED for each in required)
     failed = sum(each.phase in _FAILED for each in required)
     verdicts = {
@@ -188,23 +188,23 @@ def phase(standings: Iterable[Standing], *, terminating: bool) -> str:
     return next((word for word, holds in verdicts.items() if holds), "InProgress")
 
 
-def _conditions(before: list[Object], standing_: Standing, now: datetime) -> list[Object]:
-    found = [each for each in before if each["type"] != READY or standing_.exists]
-    found = list(conditions.set_(found, REQUIRED, *_required(standing_), now))
-    if standing_.exists:
-        found = list(conditions.set_(found, READY, *_ready(standing_), now))
+def _conditions(before: list[Object], mapped: MappingStatus, now: datetime) -> list[Object]:
+    found = [each for each in before if each["type"] != READY or mapped.exists]
+    found = list(conditions.set_(found, REQUIRED, *_required(mapped), now))
+    if mapped.exists:
+        found = list(conditions.set_(found, READY, *_ready(mapped), now))
     return found
 
 
-def _required(standing_: Standing) -> tuple[str, str, str]:
-    if standing_.required:
+def _required(mapped: MappingStatus) -> tuple[str, str, str]:
+    if mapped.required:
         return "True", "ClusterSelected", "the cluster is selected for this namespace"
     return "False", "ClusterNotSelected", "the cluster is not selected for this namespace"
 
 
-def _ready(standing_: Standing) -> tuple[str, str, str]:
-    if standing_.phase is MappingPhase.ACCEPTED:
+def _ready(mapped: MappingStatus) -> tuple[str, str, str]:
+    if mapped.phase is MappingPhase.ACCEPTED:
         return "True", "NamespaceCreated", "the remote namespace is there"
-    reason, message = _WHY[standing_.phase]
-    said = (part for part in (message, standing_.reason, standing_.message) if part)
+    reason, message = _WHY[mapped.phase]
+    said = (part for part in (message, mapped.reason, mapped.message) if part)
     return "False", reason, ": ".join(said)

@@ -7,7 +7,7 @@ from apis.objects import Key, Object
 from controllers import selections, views
 from controllers.manager import Keys, Manager, Term
 from controllers.namespaceoffloading import forge
-from controllers.namespaceoffloading.reconciler import NamespaceOffloadingReconciler, World
+from controllers.namespaceoffloading.reconciler import NamespaceOffloadingReconciler, Observed
 from controllers.replication.forge import destination
 from controllers.virtualnode.forge import rights
 from kube.informer import Change, Informer
@@ -22,7 +22,7 @@ def controller(manager: Manager) -> Term:
     virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
     nodes = manager.informer(selections.NODES)
     bindings = manager.informer(selections.ROLE_BINDINGS)
-    world = World(
+    observed = Observed(
         namespace_maps=views.cached(namespace_maps),
         virtual_nodes=views.cached(virtual_nodes),
         nodes=views.cached(nodes),
@@ -41,7 +41,7 @@ def controller(manager: Manager) -> Term:
     def runner() -> Runner:
         reconciler = NamespaceOffloadingReconciler(
             manager.cached,
-            world,
+            observed,
             cluster_id=manager.cluster_id,
             events=manager.events,
             clock=manager.clock,

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class World:
+class Observed:
     """What the process knows of all peers: whole kinds, read only."""
 
     namespace_maps: View
@@ -55,14 +55,14 @@ class NamespaceOffloadingReconciler:
     def __init__(
         self,
         cluster: Cluster,
-        world: World,
+        observed: Observed,
         *,
         cluster_id: str,
         events: Recorder,
         clock: Callable[[], datetime],
     ) -> None:
         self._cluster = cluster
-        self._world = world
+        self._observed = observed
         self._cluster_id = cluster_id
         self._events = events
         self._clock = clock
@@ -71,7 +71,7 @@ class NamespaceOffloadingReconciler:
     async def reconcile(self, key: Key) -> float | None:
         obj = await self._cluster.get(KIND, key)
         if obj is None:
-            return await self._adrift(key)
+            return await self._take_back_label(key)
         self._orphans.pop(key, None)
         if objects.is_terminating(obj):
             await self._withdraw(key.namespace, obj)
@@ -100,24 +100,24 @@ class NamespaceOffloadingReconciler:
 
     async def _offload(self, namespace: str, obj: Object, offloading: NamespaceOffloading) -> None:
         virtual_nodes = await self._virtual_nodes()
-        nodes = await self._world.nodes()
+        nodes = await self._observed.nodes()
         chosen = forge.selected(offloading.cluster_selector, virtual_nodes, nodes)
         await self._label(namespace, obj, offloading)
         name = offloading.remote_name(namespace, self._cluster_id)
         peers = await self._peers(virtual_nodes)
         wanted = {cluster_id: name for cluster_id in peers if cluster_id in chosen}
-        standings, failures = await self._enter_all(namespace, peers, wanted)
-        await self._report(obj, name, standings)
+        statuses, failures = await self._enter_all(namespace, peers, wanted)
+        await self._report(obj, name, statuses)
         upkeep.raise_all(failures)
 
     async def _withdraw(self, namespace: str, obj: Object) -> None:
         await self._unlabel(namespace)
         peers = await self._peers(await self._virtual_nodes())
-        standings, failures = await self._enter_all(namespace, peers, {})
+        statuses, failures = await self._enter_all(namespace, peers, {})
         name = str((obj.get("status") or {}).get("remoteNamespaceName", ""))
-        obj = await self._report(obj, name, standings)
+        obj = await self._report(obj, name, statuses)
         upkeep.raise_all(failures)
-        if any(each.exists for each in standings.values()):
+        if any(each.exists for each in statuses.values()):
             return  # an event of the map follows
         for key in await self._bound(namespace):
             await self._remove_binding(key)
@@ -125,9 +125,9 @@ class NamespaceOffloadingReconciler:
 
     async def _enter_all(
         self, namespace: str, peers: Mapping[str, Peer], wanted: Mapping[str, str]
-    ) -> tuple[dict[str, forge.Standing], list[Exception]]:
-        """Return the standing by map after all entries are written, and what went wrong."""
-        standings: dict[str, forge.Standing] = {}
+    ) -> tuple[dict[str, forge.MappingStatus], list[Exception]]:
+        """Return the statuses by map after all entries are written, and what went wrong."""
+        statuses: dict[str, forge.MappingStatus] = {}
         failures: list[Exception] = []
         for cluster_id, peer in peers.items():
             found = peer.namespace_map
@@ -135,8 +135,8 @@ class NamespaceOffloadingReconciler:
                 found = await self._enter(namespace, peer, wanted.get(cluster_id))
             except (KubeError, TerminalError) as error:  # the other peers do not wait for this one
                 failures.append(error)
-            standings[peer.key.name] = forge.standing(namespace, found)
-        return standings, failures
+            statuses[peer.key.name] = forge.mapping_status(namespace, found)
+        return statuses, failures
 
     async def _enter(self, namespace: str, peer: Peer, wanted: str | None) -> Object:
         """Return the map after its entry for ``namespace`` is ``wanted``, or gone if None."""
@@ -151,7 +151,7 @@ class NamespaceOffloadingReconciler:
             logger.info("Mapping namespace", extra={"kind": "namespacemap", "key": str(peer.key)})
             changes: Object = {"spec": {"desiredMapping": {namespace: wanted}}}
             found = await self._cluster.patch(keys.NAMESPACE_MAP, peer.key, changes)
-        if not forge.standing(namespace, found).exists:
+        if not forge.mapping_status(namespace, found).exists:
             await self._revoke_peer(namespace, peer)
         return found
 
@@ -161,7 +161,7 @@ class NamespaceOffloadingReconciler:
         if not names.intersection(bound.values()):
             return
         found = await self._cluster.get_live(keys.NAMESPACE_MAP, peer.key)
-        if found and forge.standing(namespace, found).exists:
+        if found and forge.mapping_status(namespace, found).exists:
             return  # the cache was behind
         for key, virtual_node in bound.items():
             if virtual_node in names:
@@ -170,7 +170,7 @@ class NamespaceOffloadingReconciler:
     async def _bound(self, namespace: str) -> dict[Key, str]:
         return {
             key: rights.virtual_node_of(binding)
-            for key, binding in (await self._world.bindings()).items()
+            for key, binding in (await self._observed.bindings()).items()
             if key.namespace == namespace and rights.is_for_offloading(binding)
         }
 
@@ -179,16 +179,16 @@ class NamespaceOffloadingReconciler:
         await upkeep.remove(self._cluster, keys.ROLE_BINDING, key, is_ours=is_ours)
 
     async def _virtual_nodes(self) -> list[VirtualNode]:
-        found = await self._world.virtual_nodes()
+        found = await self._observed.virtual_nodes()
         return [VirtualNode.parse(found[key]) for key in sorted(found)]
 
     async def _peers(self, virtual_nodes: list[VirtualNode]) -> Mapping[str, Peer]:
         staying = {
             key
-            for key, obj in (await self._world.virtual_nodes()).items()
+            for key, obj in (await self._observed.virtual_nodes()).items()
             if not objects.is_terminating(obj)
         }
-        maps = (await self._world.namespace_maps()).values()
+        maps = (await self._observed.namespace_maps()).values()
         return {
             cluster_id: Peer(
                 each,
@@ -223,7 +223,7 @@ class NamespaceOffloadingReconciler:
         if changes:
             await self._cluster.patch(keys.NAMESPACE, Key("", namespace), changes)
 
-    async def _adrift(self, key: Key) -> float | None:
+    async def _take_back_label(self, key: Key) -> float | None:
         """Take back a label whose NamespaceOffloading never came, after a grace period."""
         namespace = await self._cluster.get(keys.NAMESPACE, Key("", key.namespace))
         if namespace is None or forge.scheduling_taken_back(namespace) is None:
@@ -239,9 +239,9 @@ class NamespaceOffloadingReconciler:
         return None
 
     async def _report(
-        self, obj: Object, name: str, standings: Mapping[str, forge.Standing]
+        self, obj: Object, name: str, statuses: Mapping[str, forge.MappingStatus]
     ) -> Object:
-        status = forge.status(obj, name, standings, self._clock())
+        status = forge.status(obj, name, statuses, self._clock())
         before = (obj.get("status") or {}).get("offloadingPhase")
         written = await upkeep.write_status(self._cluster, KIND, obj, status)
         after = status["offloadingPhase"]

@@ -7,7 +7,7 @@ from controllers import selections, views
 from controllers.manager import Manager, Term
 from controllers.namespaceoffloading.forge import is_same_choice
 from controllers.placement import forge
-from controllers.placement.reconciler import PlacementReconciler, World
+from controllers.placement.reconciler import Observed, PlacementReconciler
 from kube.informer import Change
 from kube.runner import Runner, Source
 
@@ -23,9 +23,9 @@ def controller(manager: Manager) -> Term:
     sources = [Source(offloadings, _by_offloading), Source(nodes, by_node)]
 
     def runner() -> Runner:
-        world = World(nodes=views.cached(nodes))
+        observed = Observed(nodes=views.cached(nodes))
         reconciler = PlacementReconciler(
-            manager.cached, world, events=manager.events, clock=manager.clock
+            manager.cached, observed, events=manager.events, clock=manager.clock
         )
         return Runner("placement", reconciler, sources, workers=manager.limits.workers)
 

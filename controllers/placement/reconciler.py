@@ -8,12 +8,13 @@ from typing import Final
 from apis import keys, nodeselector, objects
 from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading
+from apis.placement import LIVING
 from controllers import upkeep
 from controllers.placement import forge
 from controllers.views import View
-from kube import placed
-from kube.cluster import Cluster
+from kube.cluster import Cluster, Selection
 from kube.events import Recorder
+from kube.slim import PlacedPod
 
 LOOK_S: Final = 10.0
 """Until the next look, while a pod is out of place or has no node yet."""
@@ -21,7 +22,7 @@ KIND: Final = keys.NAMESPACE_OFFLOADING
 
 
 @dataclass(frozen=True)
-class World:
+class Observed:
     """What the process knows of whole kinds: the virtual nodes, read only."""
 
     nodes: View
@@ -33,13 +34,13 @@ class PlacementReconciler:
     def __init__(
         self,
         cluster: Cluster,
-        world: World,
+        observed: Observed,
         *,
         events: Recorder,
         clock: Callable[[], datetime],
     ) -> None:
         self._cluster = cluster
-        self._world = world
+        self._observed = observed
         self._events = events
         self._clock = clock
         self._looked: dict[Key, int] = {}
@@ -51,15 +52,16 @@ class PlacementReconciler:
             self._looked.pop(key, None)
             return await self._release(obj) if obj and objects.is_terminating(obj) else None
         pods = await self._pods(key.namespace) if forge.can_misplace(offloading) else []
-        out = forge.misplaced(offloading, pods, await self._world.nodes())
+        out = forge.misplaced(offloading, pods, await self._observed.nodes())
         rule = f"podOffloadingStrategy {offloading.strategy.value} does not place there"
         await self._evict(obj, await self._leaving(obj, offloading, pods, out), rule)
         await self._report(obj, offloading, out)
         return self._next(key, offloading, is_moving=bool(out) or any(map(forge.is_unbound, pods)))
 
     async def _pods(self, namespace: str) -> list[Object]:
-        found = await self._cluster.list(placed.living(namespace))
-        return [pod.built() for pod in found.items.values()]
+        living = Selection(keys.POD, PlacedPod, namespace, fields=LIVING)
+        found = await self._cluster.list(living)
+        return [pod.to_object() for pod in found.items.values()]
 
     async def _leaving(
         self,

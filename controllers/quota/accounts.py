@@ -2,18 +2,49 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from apis import keys, objects, quantity, quotas
 from apis.objects import Key, Object
 from apis.quotas import Demand, Refusal
-from controllers.quota.additions import Additions
+from controllers.quota.additions import completed
 from controllers.quota.forge import Account, Claim, Running
 from controllers.shadowpod.slim import SlimPod, SlimShadow
 from kube.informer import Change, Informer
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class Additions:
+    """Knows the LimitRanges of each namespace and the RuntimeClasses, from caches."""
+
+    def __init__(self, ranges: Informer[Object], classes: Informer[Object]) -> None:
+        self._informers = (ranges, classes)
+        self._classes = classes
+        self._ranges: dict[str, dict[Key, Object]] = {}
+        ranges.subscribe(self._on_range)
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` whenever pods may take something else than before."""
+        for informer in self._informers:
+            informer.subscribe(lambda _: changed())
+
+    def demand(self, namespace: str, spec: Object) -> Demand:
+        """Return what the Pod of a ShadowPod in ``namespace`` will take.
+
+        Raises:
+            ValueError: as ``Demand.of``.
+        """
+        runtime_class = self._classes.get(Key("", str(spec.get("runtimeClassName"))))
+        return completed(spec, self._ranges.get(namespace, {}).values(), runtime_class)
+
+    def _on_range(self, change: Change[Object]) -> None:
+        found = self._ranges.setdefault(change.key.namespace, {})
+        if change.new is not None:
+            found[change.key] = change.new
+        else:
+            found.pop(change.key, None)
 
 
 class Accounts:

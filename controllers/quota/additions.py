@@ -1,49 +1,17 @@
-"""What admission in this cluster adds to what a pod asks for: it counts before the Pod exists.
+"""What admission here adds to what a pod asks for: it counts before the Pod exists. Pure.
 
 Source: Kubernetes, "Limit Ranges" and "Pod Overhead"; behaviour.md 4.10.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from apis import resources
-from apis.objects import Key, Object
+from apis.objects import Object
 from apis.quotas import Demand
 from apis.resources import Resources
-from kube.informer import Change, Informer
-
-
-class Additions:
-    """Knows the LimitRanges of each namespace and the RuntimeClasses, from caches."""
-
-    def __init__(self, ranges: Informer[Object], classes: Informer[Object]) -> None:
-        self._informers = (ranges, classes)
-        self._classes = classes
-        self._ranges: dict[str, dict[Key, Object]] = {}
-        ranges.subscribe(self._on_range)
-
-    def subscribe(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` whenever pods may take something else than before."""
-        for informer in self._informers:
-            informer.subscribe(lambda _: changed())
-
-    def demand(self, namespace: str, spec: Object) -> Demand:
-        """Return what the Pod of a ShadowPod in ``namespace`` will take.
-
-        Raises:
-            ValueError: as ``Demand.of``.
-        """
-        runtime_class = self._classes.get(Key("", str(spec.get("runtimeClassName"))))
-        return completed(spec, self._ranges.get(namespace, {}).values(), runtime_class)
-
-    def _on_range(self, change: Change[Object]) -> None:
-        found = self._ranges.setdefault(change.key.namespace, {})
-        if change.new is not None:
-            found[change.key] = change.new
-        else:
-            found.pop(change.key, None)
 
 
 def completed(spec: Object, ranges: Iterable[Object], runtime_class: Object | None) -> Demand:

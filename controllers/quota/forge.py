@@ -53,7 +53,7 @@ class Claim:
     was_admitted: bool = False
 
     @property
-    def turn(self) -> tuple[bool, str, Key]:
+    def order(self) -> tuple[bool, str, Key]:
         """Return what sorts claims: who ran before comes first, then the oldest."""
         return not self.was_admitted, self.created, self.key
 
@@ -151,7 +151,7 @@ def _served(
     made: list[Booking] = []
     refused: dict[str, Refusal] = {}
     same: dict[object, Refusal] = {}
-    for claim in sorted(waiting, key=lambda one: one.turn):
+    for claim in sorted(waiting, key=lambda one: one.order):
         found = same.get(claim.shape) or _judged(grant, claim, free)
         if found is not None:
             refused[claim.uid] = same[claim.shape] = found  # less is free from now on, never more

@@ -9,8 +9,7 @@ from apis.objects import Key
 from controllers import selections
 from controllers.manager import Manager
 from controllers.quota import accounts
-from controllers.quota.accounts import Accounts
-from controllers.quota.additions import Additions
+from controllers.quota.accounts import Accounts, Additions
 from controllers.quota.reconciler import QuotaReconciler
 from controllers.shadowpod.slim import SlimPod, SlimShadow
 from kube.informer import Change, Informer

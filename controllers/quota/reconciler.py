@@ -108,7 +108,7 @@ class QuotaReconciler:
                 known.pop(claim.uid, None)
                 continue
             known[claim.uid] = found
-            if before is None or before.gist != found.gist:
+            if before is None or before.without_amounts != found.without_amounts:
                 self._tell(claim.key)
 
     # Bookings whose ShadowPod is gone ----------------------------------------------------------

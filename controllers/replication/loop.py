@@ -3,12 +3,12 @@
 from apis import keys
 from controllers import selections
 from controllers.manager import Manager, Term
-from controllers.replication.peers import Home, Peers
+from controllers.replication.peers import Origin, Peers
 
 
 def controller(manager: Manager) -> Term:
     """Return the term of this controller."""
-    home = Home(
+    origin = Origin(
         cluster_id=manager.cluster_id,
         live=manager.live,
         cached=manager.cached,
@@ -17,4 +17,4 @@ def controller(manager: Manager) -> Term:
         user_agent=manager.user_agent,
         may_write=manager.may_write,
     )
-    return lambda: [Peers(home)]
+    return lambda: [Peers(origin)]

@@ -38,7 +38,7 @@ class PeerKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Home:
+class Origin:
     """This cluster: its cached view, and the informer of each replicated kind."""
 
     cluster_id: str
@@ -56,27 +56,27 @@ class Home:
 class Peers:
     """Starts and stops replication as the first object for a peer comes and the last one goes."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, origin: Origin) -> None:
         self.name = "replication"
-        self._home = home
+        self._origin = origin
         self._changed = asyncio.Event()
         self._tasks: dict[PeerKey, asyncio.Task[None]] = {}
 
     def is_alive(self) -> bool:
         """Whether no worker of any peer is stuck."""
-        return all(runner.is_alive() for runner in self._home.runners)
+        return all(runner.is_alive() for runner in self._origin.runners)
 
     async def drain(self) -> None:
         """Finish what waits for any peer, before the process ends."""
-        await asyncio.gather(*(runner.drain() for runner in self._home.runners))
+        await asyncio.gather(*(runner.drain() for runner in self._origin.runners))
 
     async def run(self) -> None:
         """Follow the local objects for ever; cancel to stop all peers."""
-        for informer in self._home.informers.values():
+        for informer in self._origin.informers.values():
             await informer.synced.wait()
         stops = [
             informer.subscribe(lambda _: self._changed.set())
-            for informer in self._home.informers.values()
+            for informer in self._origin.informers.values()
         ]
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -89,7 +89,7 @@ class Peers:
                 stop()
 
     def _adjust(self, tasks: asyncio.TaskGroup) -> None:
-        wanted = wanted_peers(list(self._home.informers.values()))
+        wanted = wanted_peers(list(self._origin.informers.values()))
         for key in self._tasks.keys() - wanted:
             self._tasks.pop(key).cancel()
             logger.info("Stopped replication", extra={"cluster": key.cluster_id})
@@ -103,8 +103,8 @@ class Peers:
             try:
                 async with asyncio.TaskGroup() as tasks:
                     replicas: dict[Kind, Informer[Object]] = {}
-                    tasks.create_task(_watch_over(self._home, key, replicas))
-                    tasks.create_task(_replicate(self._home, key, replicas))
+                    tasks.create_task(_watch_over(self._origin, key, replicas))
+                    tasks.create_task(_replicate(self._origin, key, replicas))
             except* KubeError as group:
                 error = str(group.exceptions[0])
                 logger.warning(
@@ -132,11 +132,11 @@ def secret_of(key: PeerKey) -> Key:
     return Key(key.namespace, f"kubeconfig-controlplane-{key.cluster_id}")
 
 
-async def _replicate(home: Home, key: PeerKey, replicas: dict[Kind, Informer[Object]]) -> None:
+async def _replicate(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer[Object]]) -> None:
     secret = secret_of(key)
-    async with peer.follow(home.live, secret, user_agent=home.user_agent) as remote:
-        peering = await _peering(home, key, secret)
-        cached = CachedCluster(FencedCluster(remote, home.may_write))
+    async with peer.follow(origin.live, secret, user_agent=origin.user_agent) as remote:
+        peering = await _peering(origin, key, secret)
+        cached = CachedCluster(FencedCluster(remote, origin.may_write))
         async with asyncio.TaskGroup() as tasks:
             for kind in KINDS:
                 selection = Selection(
@@ -146,28 +146,28 @@ async def _replicate(home: Home, key: PeerKey, replicas: dict[Kind, Informer[Obj
                 cached.add(informer)
                 replicas[kind] = informer
                 tasks.create_task(informer.run(remote))
-                runner = _runner(home, peering, kind, cached, informer)
-                tasks.create_task(_run(home, runner))
+                runner = _runner(origin, peering, kind, cached, informer)
+                tasks.create_task(_run(origin, runner))
 
 
-async def _run(home: Home, runner: Runner) -> None:
-    home.runners.add(runner)
+async def _run(origin: Origin, runner: Runner) -> None:
+    origin.runners.add(runner)
     try:
         await runner.run()
     finally:
-        home.runners.discard(runner)
+        origin.runners.discard(runner)
 
 
-async def _peering(home: Home, key: PeerKey, secret: Key) -> Peering:
-    found = await home.live.get_live(keys.SECRET, secret)
+async def _peering(origin: Origin, key: PeerKey, secret: Key) -> Peering:
+    found = await origin.live.get_live(keys.SECRET, secret)
     annotations = objects.annotations(found) if found else {}
-    default = naming.tenant_namespace(home.cluster_id)
+    default = naming.tenant_namespace(origin.cluster_id)
     remote_namespace = annotations.get(keys.REMOTE_TENANT_NAMESPACE) or default
-    return Peering(home.cluster_id, key.cluster_id, key.namespace, remote_namespace)
+    return Peering(origin.cluster_id, key.cluster_id, key.namespace, remote_namespace)
 
 
 def _runner(
-    home: Home, peering: Peering, kind: Kind, remote: Cluster, replicas: Informer[Object]
+    origin: Origin, peering: Peering, kind: Kind, remote: Cluster, replicas: Informer[Object]
 ) -> Runner:
     def originals(change: Change[Object]) -> list[Key]:
         obj = change.new or change.old
@@ -176,15 +176,15 @@ def _runner(
 
     return Runner(
         f"replication-{kind}",
-        ReplicationReconciler(kind, peering, home.cached, remote),
+        ReplicationReconciler(kind, peering, origin.cached, remote),
         [
-            Source(home.informers[kind], originals),
+            Source(origin.informers[kind], originals),
             Source(replicas, lambda change: [peering.original_of(change.key)]),
         ],
     )
 
 
-async def _watch_over(home: Home, key: PeerKey, replicas: dict[Kind, Informer[Object]]) -> None:
+async def _watch_over(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer[Object]]) -> None:
     """Tell on the objects of a peer that it does not answer, once each time."""
     is_told = False
     while True:
@@ -193,9 +193,9 @@ async def _watch_over(home: Home, key: PeerKey, replicas: dict[Kind, Informer[Ob
         if is_silent and not is_told:
             secret = secret_of(key)
             message = f"cluster {key.cluster_id} does not answer the identity in secret {secret}"
-            _tell(home, key, "PeerUnreachable", message)
+            _tell(origin, key, "PeerUnreachable", message)
         if is_told and not is_silent:
-            _tell(home, key, "PeerReachable", f"cluster {key.cluster_id} answers again")
+            _tell(origin, key, "PeerReachable", f"cluster {key.cluster_id} answers again")
         is_told = is_silent
 
 
@@ -203,10 +203,10 @@ def _is_silent(replicas: Informer[Object]) -> bool:
     return not replicas.synced.is_set() or replicas.age_s() > UNREACHABLE_S
 
 
-def _tell(home: Home, key: PeerKey, reason: str, message: str) -> None:
+def _tell(origin: Origin, key: PeerKey, reason: str, message: str) -> None:
     logger.warning("peer changed", extra={"cluster": key.cluster_id, "reason": reason})
     type_: Literal["Normal", "Warning"] = "Normal" if reason == "PeerReachable" else "Warning"
-    for kind, informer in home.informers.items():
+    for kind, informer in origin.informers.items():
         for obj in informer.items().values():
             if forge.destination(obj) == key.cluster_id:
-                home.events.event(kind, obj, type_, reason, message)
+                origin.events.event(kind, obj, type_, reason, message)

@@ -99,7 +99,7 @@ def is_told(shadow: Object, refused: Refusal) -> bool:
     """Whether the ShadowPod says that already, however much was free when it was written."""
     found = conditions.find((shadow.get("status") or {}).get("conditions"), ADMITTED) or {}
     said = Refusal(str(found.get("reason", "")), str(found.get("message", "")))
-    return found.get("status") == "False" and said.gist == refused.gist
+    return found.get("status") == "False" and said.without_amounts == refused.without_amounts
 
 
 def _admitted(

@@ -8,8 +8,8 @@ from apis.offloading import VirtualNode
 from controllers import selections, views
 from controllers.manager import Keys, Manager, Term
 from controllers.virtualnode.forge import rights
-from controllers.virtualnode.forge.deployment import Home
-from controllers.virtualnode.reconciler import VirtualNodeReconciler, World
+from controllers.virtualnode.forge.deployment import LocalCluster
+from controllers.virtualnode.reconciler import Observed, VirtualNodeReconciler
 from kube.informer import Change
 from kube.runner import Runner, Source
 
@@ -47,8 +47,8 @@ def controller(manager: Manager) -> Term:
     def runner() -> Runner:
         reconciler = VirtualNodeReconciler(
             manager.cached,
-            World(bindings=views.cached(bindings)),
-            home=Home(manager.cluster_id, manager.namespace),
+            Observed(bindings=views.cached(bindings)),
+            local=LocalCluster(manager.cluster_id, manager.namespace),
             events=manager.events,
             clock=manager.clock,
         )

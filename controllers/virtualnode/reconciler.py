@@ -13,8 +13,8 @@ from apis.offloading import VirtualNode, VkOptionsTemplate
 from controllers import upkeep
 from controllers.views import View
 from controllers.virtualnode.forge import deployment, lifecycle, rights
-from controllers.virtualnode.forge.deployment import Home
-from controllers.virtualnode.forge.rights import Grant
+from controllers.virtualnode.forge.deployment import LocalCluster
+from controllers.virtualnode.forge.rights import Desired
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
 from kube.reconcile import TerminalError
@@ -30,7 +30,7 @@ State = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class World:
+class Observed:
     """What the process knows of whole kinds, read only."""
 
     bindings: View
@@ -42,15 +42,15 @@ class VirtualNodeReconciler:
     def __init__(
         self,
         cluster: Cluster,
-        world: World,
+        observed: Observed,
         *,
-        home: Home,
+        local: LocalCluster,
         events: Recorder,
         clock: Callable[[], datetime],
     ) -> None:
         self._cluster = cluster
-        self._world = world
-        self._home = home
+        self._observed = observed
+        self._local = local
         self._events = events
         self._clock = clock
         self._last = asyncio.Lock()
@@ -67,7 +67,7 @@ class VirtualNodeReconciler:
         return await self._set_up(obj, virtual_node, options)
 
     async def _options(self, obj: Object, virtual_node: VirtualNode) -> VkOptionsTemplate:
-        system = self._home.liqo_namespace
+        system = self._local.liqo_namespace
         default = Key(system, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
         key = virtual_node.vk_options_template_ref or default
         if key.namespace != system:
@@ -104,12 +104,12 @@ class VirtualNodeReconciler:
     async def _grant(self, obj: Object, virtual_node: VirtualNode) -> None:
         owner = objects.owner_reference(KIND, obj)
         account = rights.service_account(virtual_node, owner)
-        for grant in (account, *rights.at_home(virtual_node)):
+        for desired in (account, *rights.at_home(virtual_node)):
             is_ours = rights.is_of(virtual_node)
-            await upkeep.ensure(self._cluster, grant.kind, grant.wanted, is_ours=is_ours)
+            await upkeep.ensure(self._cluster, desired.kind, desired.wanted, is_ours=is_ours)
 
     async def _deploy(self, obj: Object, options: VkOptionsTemplate) -> Object:
-        wanted = deployment.deployment(obj, options, self._home)
+        wanted = deployment.deployment(obj, options, self._local)
         existed = await self._cluster.get(keys.DEPLOYMENT, objects.key_of(wanted))
         running = await upkeep.ensure(
             self._cluster,
@@ -201,13 +201,13 @@ class VirtualNodeReconciler:
     async def _revoke(self, virtual_node: VirtualNode) -> None:
         is_ours = rights.is_of(virtual_node)
         elsewhere = [
-            Grant(keys.ROLE_BINDING, binding)
-            for binding in (await self._world.bindings()).values()
+            Desired(keys.ROLE_BINDING, binding)
+            for binding in (await self._observed.bindings()).values()
             if is_ours(binding)
         ]
-        for grant in (*elsewhere, *rights.at_home(virtual_node)):
-            key = objects.key_of(grant.wanted)
-            await upkeep.remove(self._cluster, grant.kind, key, is_ours=is_ours)
+        for desired in (*elsewhere, *rights.at_home(virtual_node)):
+            key = objects.key_of(desired.wanted)
+            await upkeep.remove(self._cluster, desired.kind, key, is_ours=is_ours)
         account = Key(virtual_node.namespace, virtual_node.name)
         await upkeep.remove(self._cluster, keys.SERVICE_ACCOUNT, account, is_ours=is_ours)
 

@@ -4,12 +4,19 @@ Source: behaviour.md 5.5.1, the table, in its order; faults.md F18, F20.
 """
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import Enum, auto
+from typing import Final
 
 from apis import keys, objects
+from apis.judgement import TOLERATION, Judgement
 from apis.objects import Object
 from apis.pairs import Pair
 from kubelet.forge import shadowpod, status
+from kubelet.forge.mapping import MappingState
+
+PATIENCE: Final = timedelta(seconds=10)
+"""A namespace is offloaded that long after its first pods: before, they are not judged."""
 
 
 class Step(Enum):
@@ -35,7 +42,7 @@ DESTRUCTIVE = frozenset({Step.DELETE_SHADOW, Step.DELETE_LOCAL})
 
 
 @dataclass(frozen=True)
-class Sight:
+class Observed:
     """What there is of one pod; ``local`` is None unless it is bound to ``node``."""
 
     local: Object | None
@@ -63,58 +70,132 @@ class Sight:
         return twin is not None and objects.labels(twin).get(keys.NODE_NAME) == self.node
 
 
-def decide(sight: Sight) -> Step:
+def decide(observed: Observed) -> Step:
     """Return what to do; an object that is not ours is never touched.
 
     A terminating pod whose name is taken on the provider is let go: nothing of it is there.
     """
-    if sight.local is None:
-        return _orphan(sight)
-    if objects.is_terminating(sight.local):
-        return _ending(sight)
-    if status.is_aborted(sight.local):
-        return _orphan(sight)
-    if status.is_finished(sight.local):
+    if observed.local is None:
+        return _orphan(observed)
+    if objects.is_terminating(observed.local):
+        return _ending(observed)
+    if status.is_aborted(observed.local):
+        return _orphan(observed)
+    if status.is_finished(observed.local):
         return Step.REST
-    if sight.is_taken():
+    if observed.is_taken():
         return Step.REFUSE
-    return Step.WAIT if sight.is_shared() else _living(sight, sight.local)
+    return Step.WAIT if observed.is_shared() else _living(observed, observed.local)
 
 
-def rests_on_absence(step: Step, sight: Sight) -> bool:
+def rests_on_absence(step: Step, observed: Observed) -> bool:
     """Whether ``step`` makes or writes something because a cache does not show something else.
 
     What deletes is decided on live reads anyway (``DESTRUCTIVE``); of all other steps the worst is
     that they have to be taken once more. Source: house.md section 3; controllers.md 30.
     """
     if step is Step.FOLLOW:  # an end that only the ShadowPod tells of is written for ever
-        return sight.remote is None and status.is_finished(sight.shadow or {})
+        return observed.remote is None and status.is_finished(observed.shadow or {})
     return step is Step.OFFLOAD
 
 
-def _orphan(sight: Sight) -> Step:
-    shadow = sight.mine(sight.shadow)
+def _orphan(observed: Observed) -> Step:
+    shadow = observed.mine(observed.shadow)
     if shadow is None or objects.is_terminating(shadow):
         return Step.REST
     return Step.DELETE_SHADOW
 
 
-def _ending(sight: Sight) -> Step:
-    shadow = sight.mine(sight.shadow)
-    if shadow is None and sight.mine(sight.remote) is None:
+def _ending(observed: Observed) -> Step:
+    shadow = observed.mine(observed.shadow)
+    if shadow is None and observed.mine(observed.remote) is None:
         return Step.DELETE_LOCAL
     if shadow is None or objects.is_terminating(shadow):
         return Step.WATCH_END
     return Step.DELETE_SHADOW
 
 
-def _living(sight: Sight, local: Object) -> Step:
-    twins = [twin for twin in (sight.shadow, sight.remote) if twin is not None]
+def _living(observed: Observed, local: Object) -> Step:
+    twins = [twin for twin in (observed.shadow, observed.remote) if twin is not None]
     is_old = any(not shadowpod.is_for(twin, local) for twin in twins)
-    if sight.shadow is None:
+    if observed.shadow is None:
         return Step.WAIT if is_old else Step.OFFLOAD
-    if objects.is_terminating(sight.shadow):
+    if objects.is_terminating(observed.shadow):
         return Step.WAIT
-    if not shadowpod.is_for(sight.shadow, local):
+    if not shadowpod.is_for(observed.shadow, local):
         return Step.DELETE_SHADOW
     return Step.WAIT if is_old else Step.FOLLOW
+
+
+# The namespace is not offloaded, or no more ------------------------------------------------------
+
+
+class FallBack(Enum):
+    """What becomes of a pod on this node whose namespace is not offloaded now."""
+
+    REST = auto()
+    LET_GO = auto()
+    """It is ending: its name goes once nothing of it can be left on the provider."""
+    BE_PATIENT = auto()
+    """It is young, and its namespace's entry may only be on its way."""
+    ABORT = auto()
+    """It has failed: its owner makes another, to be placed anew."""
+    ABORT_UNLESS_WANTED = auto()
+    """As ``ABORT``, unless somebody wants the namespace offloaded, if not (yet) to this cluster."""
+    BACK_OFF = auto()
+    """It stays Pending and says why."""
+
+
+def fall_back(local: Object, state: MappingState, now: datetime) -> FallBack:
+    """Return what becomes of ``local``; only a namespace that was withdrawn ends a pod.
+
+    Source: behaviour.md 5.5.4; faults.md F21, F22.
+    """
+    if objects.is_terminating(local):
+        return FallBack.LET_GO
+    if status.is_finished(local):
+        return FallBack.REST
+    is_withdrawn = state is MappingState.WITHDRAWN
+    if status.has_started(local) or is_replaced(local):
+        return FallBack.ABORT if is_withdrawn else FallBack.REST
+    if patience_s(local, now) > 0:
+        return FallBack.BE_PATIENT
+    is_stranded = is_withdrawn and is_judged_anew(local)
+    return FallBack.ABORT_UNLESS_WANTED if is_stranded else FallBack.BACK_OFF
+
+
+def patience_s(local: Object, now: datetime) -> float:
+    """Return the seconds until a pod that never started is judged; not above 0 when it is."""
+    created = local["metadata"].get("creationTimestamp")
+    if not created:
+        return 0.0
+    return (datetime.fromisoformat(created) + PATIENCE - now).total_seconds()
+
+
+def is_labelled(local: Object) -> bool:
+    """Whether it was offloaded."""
+    return objects.labels(local).get(keys.SHADOW_POD_LABEL) == "true"
+
+
+def is_replaced(local: Object) -> bool:
+    """Whether it was offloaded and its owner makes another one, to be placed anew.
+
+    Left Pending on this node it would keep a Deployment from ever being whole again.
+    """
+    return is_labelled(local) and _is_made_anew(local)
+
+
+def is_judged_anew(local: Object) -> bool:
+    """Whether the webhook let it onto virtual nodes, and will judge another that its owner makes.
+
+    It was on its way when its namespace was unoffloaded. One that tolerates virtual nodes by itself
+    would only come back here, for ever.
+    """
+    judged = Judgement.of(local)
+    return judged is not None and TOLERATION in judged.added and _is_made_anew(local)
+
+
+def _is_made_anew(local: Object) -> bool:
+    """Whether its owner makes another; that of a DaemonSet would be on this very node again."""
+    owner = objects.controller_of(local)
+    return owner is not None and owner.get("kind") != "DaemonSet"

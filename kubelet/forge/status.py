@@ -70,7 +70,7 @@ _SLACK: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class Home:
+class LocalContext:
     """What the home side adds: ``restarts`` counts the provider's recreations of the pod."""
 
     host_ip: str
@@ -78,7 +78,7 @@ class Home:
     restarts: int = 0
 
 
-def mirrored(local: Object, remote: Object, home: Home) -> Object:
+def mirrored(local: Object, remote: Object, home: LocalContext) -> Object:
     """Return the status of ``local`` as ``remote`` has it.
 
     Shape: both are Pods; the result is a whole ``status``, what is not ours in it kept.
@@ -98,7 +98,7 @@ def mirrored(local: Object, remote: Object, home: Home) -> Object:
     )
 
 
-def accepted(local: Object, home: Home) -> Object:
+def accepted(local: Object, home: LocalContext) -> Object:
     """Return the status of a pod whose ShadowPod is there, and no pod yet."""
     conditions = [item for item in conditions_of(local) if item.get("type") != OFFLOADED]
     gone: Object = {"conditions": conditions, "reason": None, "message": None}
@@ -106,7 +106,7 @@ def accepted(local: Object, home: Home) -> Object:
     return _whole(local, **{"phase": "Pending", **_kept(local), **kept, **_host(home)})
 
 
-def refused(local: Object, message: str, home: Home) -> Object:
+def refused(local: Object, message: str, home: LocalContext) -> Object:
     """Return the status of a pod that the provider does not take: Pending, and why."""
     clean = _Filter(home)
     text = clean.text(message)
@@ -197,7 +197,7 @@ def is_significant(before: Object, after: Object) -> bool:
     """
     if before.get("phase") != "Pending" or after.get("phase") != "Pending":
         return not is_same(before, after)
-    return _story(before) != _story(after)
+    return _explanation(before) != _explanation(after)
 
 
 def is_same(before: Object, after: Object) -> bool:
@@ -255,13 +255,13 @@ def _phase(before: Object, theirs: Object) -> str:
     return want if _RANKS[want] >= _RANKS.get(have, 0) else have
 
 
-def _addresses(theirs: Object, home: Home) -> Object:
+def _addresses(theirs: Object, home: LocalContext) -> Object:
     address = pod_address(theirs.get("podIP"))
     own: Object = {"podIP": address, "podIPs": [{"ip": address}]} if address else {}
     return {**own, **_host(home)}
 
 
-def _host(home: Home) -> Object:
+def _host(home: LocalContext) -> Object:
     if not home.host_ip:
         return {}
     return {"hostIP": home.host_ip, "hostIPs": [{"ip": home.host_ip}]}
@@ -395,7 +395,7 @@ def _ended(local: Object, have: Object | None, name: str, end: tuple[str, int, d
 # What explains a Pending pod ---------------------------------------------------------------------
 
 
-def _story(status: Object) -> object:
+def _explanation(status: Object) -> object:
     scheduled = [
         (item.get("reason"), item.get("message"))
         for item in status.get("conditions") or []
@@ -428,7 +428,7 @@ def _step(container: Object) -> tuple[str, str, int]:
 
 @dataclass(frozen=True)
 class _Filter:
-    home: Home
+    home: LocalContext
 
     def text(self, value: object) -> str:
         if not isinstance(value, str):

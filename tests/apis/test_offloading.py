@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from apis import offloading
 from apis.objects import Key
 from apis.offloading import (
     CurrentMapping,
@@ -17,7 +16,6 @@ from apis.offloading import (
     PodOffloadingStrategy,
     ReflectionPolicy,
     ReflectorConfig,
-    ShadowPodPhase,
     VirtualNode,
     VkOptionsTemplate,
 )
@@ -172,12 +170,3 @@ def test_a_template() -> None:
         pull_policy="Always",
         image_pull_secrets=({"name": "s"},),
     )
-
-
-def test_shadow_pod_phases() -> None:
-    assert offloading.shadow_pod_phase({}) is ShadowPodPhase.UNKNOWN
-    assert offloading.shadow_pod_phase({"status": {"phase": "Running"}}) is ShadowPodPhase.RUNNING
-    assert [phase for phase in ShadowPodPhase if phase.is_final] == [
-        ShadowPodPhase.SUCCEEDED,
-        ShadowPodPhase.FAILED,
-    ]

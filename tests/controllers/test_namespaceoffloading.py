@@ -9,7 +9,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object
 from controllers import views
-from controllers.namespaceoffloading.reconciler import NamespaceOffloadingReconciler, World
+from controllers.namespaceoffloading.reconciler import NamespaceOffloadingReconciler, Observed
 from kube.cluster import Cluster, Selection
 from kube.errors import NotReachableError
 from kube.reconcile import TerminalError
@@ -51,12 +51,12 @@ class Rome:
             clock=self.clock,
         )
 
-    def world(self) -> World:
+    def world(self) -> Observed:
         def of(selection: Selection[Object]) -> views.View:
             return views.live(self.cluster, selection)
 
         virtual_nodes = f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}"
-        return World(
+        return Observed(
             namespace_maps=of(Selection(keys.NAMESPACE_MAP, Object, self.tenant)),
             virtual_nodes=of(Selection(keys.VIRTUAL_NODE, Object, self.tenant)),
             nodes=of(Selection(keys.NODE, Object, labels=virtual_nodes)),

@@ -9,22 +9,22 @@ from apis import keys
 from apis.objects import Key, Object
 from apis.offloading import MappingPhase, VirtualNode
 from controllers.namespaceoffloading import forge
-from controllers.namespaceoffloading.forge import Standing
+from controllers.namespaceoffloading.forge import MappingStatus
 from tests import factories
 from tests.controllers.support import LATER, NOW, local_map, offloading, virtual_node
 
 ACCEPTED, FAILED, TERMINATING = (
-    Standing(required=True, phase=MappingPhase.ACCEPTED),
-    Standing(required=True, phase=MappingPhase.CREATION_LOOP_BACK_OFF),
-    Standing(required=True, phase=MappingPhase.TERMINATING),
+    MappingStatus(required=True, phase=MappingPhase.ACCEPTED),
+    MappingStatus(required=True, phase=MappingPhase.CREATION_LOOP_BACK_OFF),
+    MappingStatus(required=True, phase=MappingPhase.TERMINATING),
 )
-CREATING = Standing(required=True)
-LEFT = Standing(required=False, phase=MappingPhase.ACCEPTED)
-NEVER = Standing(required=False)
+CREATING = MappingStatus(required=True)
+LEFT = MappingStatus(required=False, phase=MappingPhase.ACCEPTED)
+NEVER = MappingStatus(required=False)
 
 
 @pytest.mark.parametrize(
-    ("standings", "expected"),
+    ("statuses", "expected"),
     [
         ([ACCEPTED, FAILED], "SomeFailed"),
         ([ACCEPTED, CREATING], "InProgress"),
@@ -36,9 +36,9 @@ NEVER = Standing(required=False)
         pytest.param([CREATING, LEFT], "InProgress", id="one that is left does not count as ready"),
     ],
 )
-def test_phase(standings: list[Standing], expected: str) -> None:
-    assert forge.phase(standings, terminating=False) == expected
-    assert forge.phase(standings, terminating=True) == "Terminating"
+def test_phase(statuses: list[MappingStatus], expected: str) -> None:
+    assert forge.phase(statuses, terminating=False) == expected
+    assert forge.phase(statuses, terminating=True) == "Terminating"
 
 
 def parsed(name: str, cluster_id: str, **spec: Any) -> VirtualNode:
@@ -84,10 +84,10 @@ def test_the_labels_of_a_node_that_exists_win() -> None:
 def test_status_twice_is_once_and_keeps_its_times() -> None:
     obj = {**offloading("foo"), "status": {}}
     obj["metadata"]["generation"] = 3
-    standings = {"milan": ACCEPTED, "turin": Standing(required=True)}
+    statuses = {"milan": ACCEPTED, "turin": MappingStatus(required=True)}
 
-    first = forge.status(obj, "foo-rome", standings, NOW)
-    second = forge.status({**obj, "status": copy.deepcopy(first)}, "foo-rome", standings, LATER)
+    first = forge.status(obj, "foo-rome", statuses, NOW)
+    second = forge.status({**obj, "status": copy.deepcopy(first)}, "foo-rome", statuses, LATER)
 
     assert first == second
     assert first["observedGeneration"] == 3
@@ -100,7 +100,7 @@ def test_status_twice_is_once_and_keeps_its_times() -> None:
 
 
 def test_the_providers_reason_is_shown() -> None:
-    refused = Standing(
+    refused = MappingStatus(
         required=True,
         phase=MappingPhase.CREATION_LOOP_BACK_OFF,
         reason="Conflict",

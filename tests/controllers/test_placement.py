@@ -10,7 +10,7 @@ from apis import conditions, keys
 from apis.objects import Key, Kind, Object, named, owner_reference
 from controllers import views
 from controllers.placement import forge
-from controllers.placement.reconciler import LOOK_S, PlacementReconciler, World
+from controllers.placement.reconciler import LOOK_S, Observed, PlacementReconciler
 from kube import client
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError
@@ -35,7 +35,7 @@ class Rome:
         virtual = Selection(keys.NODE, Object, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}")
         self.reconciler = PlacementReconciler(
             self.cluster,
-            World(nodes=views.live(self.cluster, virtual)),
+            Observed(nodes=views.live(self.cluster, virtual)),
             events=self.told.recorder,
             clock=lambda: self.now,
         )

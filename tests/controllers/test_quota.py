@@ -10,8 +10,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
-from controllers.quota.accounts import Accounts
-from controllers.quota.additions import Additions
+from controllers.quota.accounts import Accounts, Additions
 from controllers.quota.reconciler import ORPHAN_S, SETTLE_S, QuotaReconciler
 from controllers.shadowpod import slim
 from controllers.shadowpod.reconciler import ShadowPodReconciler

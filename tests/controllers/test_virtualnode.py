@@ -9,8 +9,8 @@ from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from controllers import views
 from controllers.virtualnode.forge import rights
-from controllers.virtualnode.forge.deployment import Home
-from controllers.virtualnode.reconciler import VirtualNodeReconciler, World
+from controllers.virtualnode.forge.deployment import LocalCluster
+from controllers.virtualnode.reconciler import Observed, VirtualNodeReconciler
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError
 from kube.reconcile import TerminalError
@@ -42,8 +42,8 @@ class Rome:
         self.told = Told(self.cluster)
         self.reconciler = VirtualNodeReconciler(
             self.cluster,
-            World(bindings=views.live(self.cluster, BINDINGS)),
-            home=Home("rome", self.tenant),
+            Observed(bindings=views.live(self.cluster, BINDINGS)),
+            local=LocalCluster("rome", self.tenant),
             events=self.told.recorder,
             clock=lambda: NOW,
         )

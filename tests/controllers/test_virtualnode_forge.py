@@ -9,13 +9,13 @@ from apis import keys, objects
 from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode, VkOptionsTemplate
 from controllers.virtualnode.forge import deployment, lifecycle, rights
-from controllers.virtualnode.forge.deployment import Home
+from controllers.virtualnode.forge.deployment import LocalCluster
 from kubelet import settings as kubelet_settings
 from reflector import __main__ as reflector_main
 from tests import factories
 from tests.controllers.support import LATER, NOW, virtual_node
 
-HOME = Home("rome")
+LOCAL = LocalCluster("rome")
 
 
 def node(**spec: Any) -> Object:
@@ -39,12 +39,12 @@ def template(**spec: Any) -> VkOptionsTemplate:
 
 def forged(options: VkOptionsTemplate | None = None, **spec: Any) -> dict[str, Object]:
     """Return the two containers by name."""
-    made = deployment.deployment(node(**spec), options or template(), HOME)
+    made = deployment.deployment(node(**spec), options or template(), LOCAL)
     return {each["name"]: each for each in made["spec"]["template"]["spec"]["containers"]}
 
 
 def test_the_deployment_has_the_names_and_labels_of_the_reference() -> None:
-    made = deployment.deployment(node(), template(extraLabels={"team": "a"}), HOME)
+    made = deployment.deployment(node(), template(extraLabels={"team": "a"}), LOCAL)
 
     chosen = {
         "offloading.liqo.io/component": "virtual-kubelet",
@@ -59,16 +59,16 @@ def test_the_deployment_has_the_names_and_labels_of_the_reference() -> None:
 
 
 def test_the_hash_of_no_patch_is_that_of_the_reference() -> None:
-    made = deployment.deployment(node(), template(), HOME)
+    made = deployment.deployment(node(), template(), LOCAL)
 
     digest = made["spec"]["template"]["metadata"]["annotations"]["liqo.io/offloading-patch-hash"]
     assert digest == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
 
 
 def test_another_patch_rolls_the_pods_out() -> None:
-    first = deployment.deployment(node(), template(), HOME)
+    first = deployment.deployment(node(), template(), LOCAL)
     second = deployment.deployment(
-        node(offloadingPatch={"nodeSelector": {"disk": "ssd"}}), template(), HOME
+        node(offloadingPatch={"nodeSelector": {"disk": "ssd"}}), template(), LOCAL
     )
 
     assert first["spec"]["template"] != second["spec"]["template"]
@@ -162,7 +162,7 @@ def test_create_node_is_the_virtual_nodes_word_first(
     *, own: bool | None, common: bool, expected: str
 ) -> None:
     obj = node(createNode=own)
-    made = deployment.deployment(obj, template(createNode=common), HOME)
+    made = deployment.deployment(obj, template(createNode=common), LOCAL)
 
     arguments = made["spec"]["template"]["spec"]["containers"][0]["args"]
     assert f"--create-node={expected}" in arguments

@@ -53,6 +53,7 @@ async def test_what_an_informer_follows_is_seen_without_a_request() -> None:
     live = FakeCluster()
     await live.create(keys.CONFIG_MAP, config())
     async with caching(live) as (cluster, informer):
+        await until(lambda: live.requests["watch", "configmaps"])
         before = live.requests.total()
         known = [await cluster.seen(keys.CONFIG_MAP, Key("ns", name)) for name in "ab"]
         assert (known, live.requests.total()) == ([informer.get(A), None], before)

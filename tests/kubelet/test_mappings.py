@@ -17,15 +17,15 @@ from kube.cluster import Selection
 from kube.informer import Informer
 from kube.runner import Runner, Source
 from kubelet import mappings
-from kubelet.forge import places, shadowpod
-from kubelet.forge.places import Peers, Place, State
+from kubelet.forge import mapping, shadowpod
+from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping
 from kubelet.mappings import Mappings
 from kubelet.pods import Node, PodReconciler
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet.worlds import HOST, NODE, NOW, TWIN, WEB, Namespaces, Recorder, running
 
-PEERS = Peers("rome", "milan")
+CLUSTERS = ClusterPair("rome", "milan")
 MAP = Key("liqo-tenant-milan", "milan")
 
 
@@ -44,20 +44,22 @@ def namespace_map(phase: str | None = "Accepted", *, is_desired: bool = True) ->
 @pytest.mark.parametrize(
     ("found", "state", "has_pair"),
     [
-        (None, State.WAITING, False),
-        (namespace_map(), State.OFFLOADED, True),
-        (namespace_map(None), State.WAITING, False),
-        (namespace_map("CreationLoopBackOff"), State.WAITING, False),
-        (namespace_map("Terminating"), State.WAITING, True),
-        (namespace_map("Accepted", is_desired=False), State.WITHDRAWN, True),
-        (namespace_map("Terminating", is_desired=False), State.WITHDRAWN, True),
-        (namespace_map(None, is_desired=False), State.WITHDRAWN, False),
+        (None, MappingState.WAITING, False),
+        (namespace_map(), MappingState.OFFLOADED, True),
+        (namespace_map(None), MappingState.WAITING, False),
+        (namespace_map("CreationLoopBackOff"), MappingState.WAITING, False),
+        (namespace_map("Terminating"), MappingState.WAITING, True),
+        (namespace_map("Accepted", is_desired=False), MappingState.WITHDRAWN, True),
+        (namespace_map("Terminating", is_desired=False), MappingState.WITHDRAWN, True),
+        (namespace_map(None, is_desired=False), MappingState.WITHDRAWN, False),
     ],
 )
-def test_what_a_namespace_map_says(found: Object | None, state: State, *, has_pair: bool) -> None:
+def test_what_a_namespace_map_says(
+    found: Object | None, state: MappingState, *, has_pair: bool
+) -> None:
     parsed = NamespaceMap.parse(found) if found else None
-    place = places.place(parsed, "shop", PEERS)
-    assert (place.state, place.pair is not None) == (state, has_pair)
+    found_there = mapping.of(parsed, "shop", CLUSTERS)
+    assert (found_there.state, found_there.pair is not None) == (state, has_pair)
 
 
 class Kubelet:
@@ -67,9 +69,9 @@ class Kubelet:
         self.local, self.remote = local, remote
         fields = f"spec.nodeName={NODE}"
         self.pods: Informer[Object] = Informer(Selection(keys.POD, Object, fields=fields))
-        self.maps = mappings.informer(MAP.namespace, PEERS)
+        self.maps = mappings.informer(MAP.namespace, CLUSTERS)
         cached = CachedCluster(remote)
-        self.mappings = Mappings(local, cached, maps=self.maps, peers=PEERS, node=NODE)
+        self.mappings = Mappings(local, cached, maps=self.maps, clusters=CLUSTERS, node=NODE)
         self.recorder = Recorder()
         options = shadowpod.Options(NODE, OffloadingPatch())
         reconciler = PodReconciler(
@@ -202,7 +204,7 @@ async def test_a_namespace_map_that_makes_no_sense_changes_nothing(
         made = await local.patch_status(keys.NAMESPACE_MAP, MAP, nonsense)
         await eventually(lambda: kubelet.maps.get(MAP) == made)
         assert kubelet.mappings.is_synced("shop")
-        assert (await kubelet.mappings.place("shop")).state is State.OFFLOADED
+        assert (await kubelet.mappings.mapping("shop")).state is MappingState.OFFLOADED
 
 
 async def test_a_withdrawn_namespace_aborts_what_ran(
@@ -226,7 +228,7 @@ async def test_a_shadow_left_over_goes_when_its_namespace_is_seen(
     clusters: tuple[FakeCluster, FakeCluster],
 ) -> None:
     local, remote = clusters
-    pair = PEERS.pair("shop", "shop-rome")
+    pair = CLUSTERS.pair("shop", "shop-rome")
     labels = {**pair.labels(), keys.NODE_NAME: NODE}
     left = objects.named(keys.SHADOW_POD, TWIN, metadata={"labels": labels}, spec={"pod": {}})
     await remote.create(keys.SHADOW_POD, left)
@@ -320,7 +322,9 @@ async def test_a_cache_that_is_behind_deletes_nothing(
         CachedCluster(local, [kubelet.pods]),
         CachedCluster(remote, [Informer(Selection(keys.SHADOW_POD, Object))]),
         node=Node(NODE, HOST, lambda: shadowpod.Options(NODE, OffloadingPatch())),
-        namespaces=Namespaces(Place(State.OFFLOADED, PEERS.pair("shop", "shop-rome"))),
+        namespaces=Namespaces(
+            NamespaceMapping(MappingState.OFFLOADED, CLUSTERS.pair("shop", "shop-rome"))
+        ),
         recorder=Recorder(),
         clock=lambda: NOW,
     )

@@ -13,7 +13,7 @@ from kube import errors
 from kube.cluster import Cluster
 from kubelet.forge import node as forge
 from kubelet.forge.node import Health, Identity
-from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, Pulse
+from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
 from tests.fakes import FakeCluster
 from tests.kubelet.worlds import NOW, Counted, named_condition
 
@@ -226,40 +226,40 @@ async def test_three_lost_pings_in_a_row_are_an_outage_and_one_answer_ends_it() 
     answers = [True, False, False, True, False, False, False, False, True]
     verdicts: list[bool] = []
     changes: list[bool] = []
-    pulse = Pulse(lambda health: changes.append(health.is_reachable))
+    provider_health = ProviderHealth(lambda health: changes.append(health.is_reachable))
 
     async def ping() -> dt.timedelta:
         if not answers.pop(0):
             raise errors.NotReachableError("no route")
         return dt.timedelta()
 
-    pings = PingReconciler(ping, pulse, interval_s=10)
+    pings = PingReconciler(ping, provider_health, interval_s=10)
     for _ in range(9):
         assert await pings.reconcile(NODE) == 10
-        verdicts.append(pulse.health.is_reachable)
+        verdicts.append(provider_health.health.is_reachable)
 
     assert verdicts == [True] * 6 + [False, False, True]
     assert changes == [False, True]
 
 
 async def test_a_ping_that_takes_too_long_is_lost() -> None:
-    pulse = Pulse(lambda _: None, threshold=1)
+    provider_health = ProviderHealth(lambda _: None, threshold=1)
 
     async def ping() -> dt.timedelta:
         raise TimeoutError
 
-    await PingReconciler(ping, pulse, interval_s=10).reconcile(NODE)
+    await PingReconciler(ping, provider_health, interval_s=10).reconcile(NODE)
 
-    assert not pulse.health.is_reachable
+    assert not provider_health.health.is_reachable
 
 
 async def test_clocks_that_are_too_far_apart_show_until_they_are_set(keeper: Keeper) -> None:
     told: list[bool] = []
-    pulse = Pulse(lambda health: told.append(health.is_in_step))
+    provider_health = ProviderHealth(lambda health: told.append(health.is_in_step))
     found = []
     for ahead_s in (0, 300, 612, -301, 0):
-        pulse.beat("", dt.timedelta(seconds=ahead_s))
-        keeper.health = pulse.health
+        provider_health.record("", dt.timedelta(seconds=ahead_s))
+        keeper.health = provider_health.health
         conditions = (await keeper.reconcile())["status"]["conditions"]
         found.append([one["message"] for one in conditions if one["type"] == "ClockSkew"])
 

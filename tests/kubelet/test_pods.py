@@ -8,7 +8,7 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, named
 from kube import errors
-from kubelet.forge.places import Place, State
+from kubelet.forge.mapping import MappingState, NamespaceMapping
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
@@ -441,7 +441,7 @@ async def test_nothing_is_judged_before_its_namespace_is_seen(fake_world: World)
 async def test_an_offloaded_pod_that_never_started_makes_way_for_its_successor(
     world: World, owner: str, reason: str
 ) -> None:
-    world.namespaces.now = Place(State.WITHDRAWN)
+    world.namespaces.now = NamespaceMapping(MappingState.WITHDRAWN)
     world.now = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)  # noqa: TID251  # as the fake
     reference = {"apiVersion": "apps/v1", "kind": owner, "name": "web", "uid": "1"}
     owners = [{**reference, "controller": True}] if owner else []
@@ -458,7 +458,7 @@ JUDGED: Final = "strategy=Remote generation=1 added=toleration,nodeAffinity"
 
 async def unoffloaded(world: World, offloading: str, note: str, owner: str) -> None:
     """Let a pod be bound a minute before its namespace is withdrawn that never reached milan."""
-    world.namespaces.now = Place(State.WITHDRAWN)
+    world.namespaces.now = NamespaceMapping(MappingState.WITHDRAWN)
     world.now = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)  # noqa: TID251  # as the fake
     if offloading:
         key = Key(world.pair.local_namespace, keys.OFFLOADING_NAME)
@@ -506,9 +506,9 @@ async def test_a_pod_that_never_started_waits_where_no_other_would_be_placed_els
     assert (again is not None) == (offloading == "there")
 
 
-@pytest.mark.parametrize("state", [State.WAITING, State.WITHDRAWN])
-async def test_a_pod_that_never_started_backs_off(world: World, state: State) -> None:
-    world.namespaces.now = Place(state)
+@pytest.mark.parametrize("state", [MappingState.WAITING, MappingState.WITHDRAWN])
+async def test_a_pod_that_never_started_backs_off(world: World, state: MappingState) -> None:
+    world.namespaces.now = NamespaceMapping(state)
     world.now = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)  # noqa: TID251  # as the fake
     await world.bound()
 
@@ -518,7 +518,7 @@ async def test_a_pod_that_never_started_backs_off(world: World, state: State) ->
     assert (status["phase"], status["reason"]) == ("Pending", "OffloadingBackOff")
     assert world.recorder.told == [("Warning", "ReflectionDisabled")]
 
-    world.namespaces.now = Place(State.OFFLOADED, world.pair)
+    world.namespaces.now = NamespaceMapping(MappingState.OFFLOADED, world.pair)
     await world.reconcile()
     assert await world.shadow()
     assert "reason" not in await world.status()
@@ -528,7 +528,7 @@ async def test_a_new_pod_is_not_judged_while_its_namespace_may_be_on_its_way(
     fake_world: World,
 ) -> None:
     world = fake_world
-    world.namespaces.now = Place(State.WAITING)
+    world.namespaces.now = NamespaceMapping(MappingState.WAITING)
     world.now = dt.datetime.now(dt.UTC)  # noqa: TID251  # as the fake
     await world.bound()
 
@@ -541,7 +541,7 @@ async def test_a_new_pod_is_not_judged_while_its_namespace_may_be_on_its_way(
 
 async def test_a_pod_that_ran_fails_when_its_namespace_is_withdrawn(world: World) -> None:
     await world.offloaded()
-    world.namespaces.now = Place(State.WITHDRAWN, world.pair)
+    world.namespaces.now = NamespaceMapping(MappingState.WITHDRAWN, world.pair)
 
     await world.reconcile(2)
 
@@ -551,7 +551,7 @@ async def test_a_pod_that_ran_fails_when_its_namespace_is_withdrawn(world: World
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
     assert world.recorder.told.count(("Warning", "ReflectionDisabled")) == 1
 
-    world.namespaces.now = Place(State.OFFLOADED, world.pair)
+    world.namespaces.now = NamespaceMapping(MappingState.OFFLOADED, world.pair)
     await world.reconcile(2)
     assert await world.shadow() is None
     assert (await world.status())["phase"] == "Failed"
@@ -560,7 +560,7 @@ async def test_a_pod_that_ran_fails_when_its_namespace_is_withdrawn(world: World
 async def test_a_pod_that_runs_is_left_alone_while_nothing_is_known(world: World) -> None:
     await world.offloaded()
     before = await world.status()
-    world.namespaces.now = Place(State.WAITING)
+    world.namespaces.now = NamespaceMapping(MappingState.WAITING)
 
     await world.reconcile(3)
 
@@ -570,13 +570,13 @@ async def test_a_pod_that_runs_is_left_alone_while_nothing_is_known(world: World
 async def test_a_terminating_pod_goes_with_its_namespace(world: World) -> None:
     await world.offloaded()
     await delete_locally(world)
-    world.namespaces.now = Place(State.WITHDRAWN, world.pair)
+    world.namespaces.now = NamespaceMapping(MappingState.WITHDRAWN, world.pair)
 
     await world.reconcile(2)
     assert await world.shadow() is None
     assert await world.pod()
 
-    world.namespaces.now = Place(State.WITHDRAWN)
+    world.namespaces.now = NamespaceMapping(MappingState.WITHDRAWN)
     await world.reconcile()
     assert await world.pod() is None
 
@@ -584,7 +584,7 @@ async def test_a_terminating_pod_goes_with_its_namespace(world: World) -> None:
 async def test_a_terminating_pod_that_ran_waits_while_nothing_is_known(world: World) -> None:
     await world.offloaded()
     await delete_locally(world)
-    world.namespaces.now = Place(State.WAITING)
+    world.namespaces.now = NamespaceMapping(MappingState.WAITING)
 
     assert await world.reconcile(2) is not None
 
@@ -594,7 +594,7 @@ async def test_a_terminating_pod_that_ran_waits_while_nothing_is_known(world: Wo
 async def test_a_terminating_pod_that_never_ran_goes_at_once(world: World) -> None:
     await world.bound()
     await delete_locally(world)
-    world.namespaces.now = Place(State.WAITING)
+    world.namespaces.now = NamespaceMapping(MappingState.WAITING)
 
     await world.reconcile()
 

@@ -20,7 +20,7 @@ from kube.client import ClusterClient
 from kube.gate import Gate
 from kubelet import certificate, serving
 from kubelet.certificate import CertificateReconciler
-from kubelet.forge.places import Place, State
+from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.serving import Api, Server
 from tests import factories
 from tests.fakes import FakeCluster
@@ -106,7 +106,7 @@ async def rig() -> AsyncIterator[Rig]:
     found: list[Rig] = []
     async with provider(found) as client:
         api = Api(
-            NODE, local, remote, client, Namespaces(Place(State.OFFLOADED, PAIR)),
+            NODE, local, remote, client, Namespaces(NamespaceMapping(MappingState.OFFLOADED, PAIR)),
             pods=lambda: {WEB: pod}, gate=Gate(local, NODE),
         )  # fmt: skip
         server = Server(serving.application(api), 0, "127.0.0.1")

@@ -16,7 +16,6 @@ def test_defaults() -> None:
     assert (chosen.node_name, chosen.listen_port, chosen.lease_s) == ("virtual-kubelet", 10250, 40)
     assert (chosen.ping_interval_s, chosen.ping_timeout_s, chosen.workers) == (10, 1, 10)
     assert chosen.create_node
-    assert chosen.check_network
 
 
 def test_as_go_writes_them() -> None:
@@ -33,7 +32,6 @@ def test_as_go_writes_them() -> None:
         ]
     )
     assert not chosen.create_node
-    assert not chosen.check_network
     assert (chosen.ping_interval_s, chosen.ping_timeout_s) == (90, 0.5)
     assert chosen.extra_labels == {"a": "1", "b": "x=y"}
     assert chosen.extra_annotations == {}

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from apis.objects import Object
 from kubelet.forge import status
-from kubelet.forge.status import Home
+from kubelet.forge.status import LocalContext
 from tests import factories
 from tests.kubelet import worlds
 from tests.kubelet.worlds import NOW, condition, container, running
 
-HOME = Home("10.0.0.9", NOW)
+HOME = LocalContext("10.0.0.9", NOW)
 RANK = {"Pending": 0, "Running": 1, "Unknown": 1, "Succeeded": 2, "Failed": 2}
 
 
@@ -179,7 +179,7 @@ def test_unknown_conditions_of_the_provider_stay_there_and_ours_stay_here() -> N
 
 
 def test_restarts_of_the_provider_are_added() -> None:
-    home = Home("10.0.0.9", NOW, restarts=3)
+    home = LocalContext("10.0.0.9", NOW, restarts=3)
     made = status.mirrored(local(), remote(running(restarts=2)), home)
     assert made["containerStatuses"][0]["restartCount"] == 5
 

@@ -10,7 +10,7 @@ from apis.pairs import Pair
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
 from kubelet.forge import shadowpod
-from kubelet.forge.places import Place, State
+from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.pods import Node, PodReconciler
 from tests import factories
 
@@ -25,11 +25,11 @@ TWIN = Key("shop-rome", "web")
 class Namespaces:
     """Says what the test says."""
 
-    def __init__(self, place: Place) -> None:
-        self.now = place
+    def __init__(self, mapping: NamespaceMapping) -> None:
+        self.now = mapping
         self.synced = True
 
-    async def place(self, namespace: str) -> Place:
+    async def mapping(self, namespace: str) -> NamespaceMapping:
         return self.now
 
     def is_synced(self, namespace: str) -> bool:
@@ -75,7 +75,7 @@ class World:
         self.local, self.remote, self.pair = local, remote, pair
         self.web = Key(pair.local_namespace, "web")
         self.twin = pair.twin_of(self.web)
-        self.namespaces = Namespaces(Place(State.OFFLOADED, pair))
+        self.namespaces = Namespaces(NamespaceMapping(MappingState.OFFLOADED, pair))
         self.recorder = Recorder()
         self.now = NOW
         self.patch = OffloadingPatch()

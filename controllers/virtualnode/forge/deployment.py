@@ -40,14 +40,14 @@ EXTRA_OF: Final[dict[str, frozenset[str]]] = {
 
 
 @dataclass(frozen=True)
-class Home:
+class LocalCluster:
     """What every virtual kubelet of this cluster is told."""
 
     cluster_id: str
     liqo_namespace: str = keys.LIQO_NAMESPACE
 
 
-def deployment(obj: Object, options: VkOptionsTemplate, home: Home) -> Object:
+def deployment(obj: Object, options: VkOptionsTemplate, cluster: LocalCluster) -> Object:
     """Return the whole Deployment of the VirtualNode ``obj``, and owned by it."""
     virtual_node = VirtualNode.parse(obj)
     selector = selector_labels(virtual_node)
@@ -60,7 +60,7 @@ def deployment(obj: Object, options: VkOptionsTemplate, home: Home) -> Object:
                 keys.OFFLOADING_PATCH_HASH: patch_hash(obj["spec"].get("offloadingPatch") or {}),
             },
         },
-        "spec": _pod_spec(virtual_node, options, home),
+        "spec": _pod_spec(virtual_node, options, cluster),
     }
     metadata: Object = {
         "labels": {**labels, keys.LIQO_MANAGED: "true"},
@@ -103,10 +103,12 @@ def creates_node(virtual_node: VirtualNode, options: VkOptionsTemplate) -> bool:
     return options.create_node if wanted is None else wanted
 
 
-def _pod_spec(virtual_node: VirtualNode, options: VkOptionsTemplate, home: Home) -> Object:
+def _pod_spec(
+    virtual_node: VirtualNode, options: VkOptionsTemplate, cluster: LocalCluster
+) -> Object:
     arguments = {
-        KUBELET: _kubelet_arguments(virtual_node, options, home),
-        REFLECTOR: _reflector_arguments(virtual_node, options, home),
+        KUBELET: _kubelet_arguments(virtual_node, options, cluster),
+        REFLECTOR: _reflector_arguments(virtual_node, options, cluster),
     }
     spec: Object = {
         "serviceAccountName": virtual_node.name,
@@ -180,7 +182,7 @@ def _probe(path: str, port: int, *, failures: int) -> Object:
 
 
 def _shared_arguments(
-    virtual_node: VirtualNode, options: VkOptionsTemplate, home: Home
+    virtual_node: VirtualNode, options: VkOptionsTemplate, cluster: LocalCluster
 ) -> list[str]:
     patch = virtual_node.offloading_patch
     hidden = {
@@ -193,20 +195,20 @@ def _shared_arguments(
         f"--foreign-cluster-id={virtual_node.cluster_id}",
         f"--nodename={virtual_node.name}",
         f"--tenant-namespace={virtual_node.namespace}",
-        f"--liqo-namespace={home.liqo_namespace}",
-        f"--home-cluster-id={home.cluster_id}",
+        f"--liqo-namespace={cluster.liqo_namespace}",
+        f"--home-cluster-id={cluster.cluster_id}",
         f"--foreign-kubeconfig-secret-name={virtual_node.kubeconfig_secret}",
         *(f"--{what}-not-reflected={','.join(names)}" for what, names in hidden.items() if names),
     ]
 
 
 def _kubelet_arguments(
-    virtual_node: VirtualNode, options: VkOptionsTemplate, home: Home
+    virtual_node: VirtualNode, options: VkOptionsTemplate, cluster: LocalCluster
 ) -> list[str]:
     check = virtual_node.disable_network_check
     unchecked = options.disable_network_check if check is None else check
     arguments = [
-        *_shared_arguments(virtual_node, options, home),
+        *_shared_arguments(virtual_node, options, cluster),
         "--node-ip=$(POD_IP)",
         f"--create-node={_bool(creates_node(virtual_node, options))}",
         f"--node-check-network={_bool(not unchecked)}",
@@ -222,9 +224,9 @@ def _kubelet_arguments(
 
 
 def _reflector_arguments(
-    virtual_node: VirtualNode, options: VkOptionsTemplate, home: Home
+    virtual_node: VirtualNode, options: VkOptionsTemplate, cluster: LocalCluster
 ) -> list[str]:
-    arguments = _shared_arguments(virtual_node, options, home)
+    arguments = _shared_arguments(virtual_node, options, cluster)
     if offered := virtual_node.load_balancer_classes:
         preferred = next((each for each in offered if each.is_default), offered[0])
         arguments += [

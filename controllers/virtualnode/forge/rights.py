@@ -1,4 +1,4 @@
-"""What the two containers of one virtual node may do at home: names and roles, nothing more.
+"""What the two containers of one virtual node may do at cluster: names and roles, nothing more.
 
 Source: behaviour.md 8.2, security.md C1, C2.
 """
@@ -17,7 +17,7 @@ _MANAGED: Final = {keys.APP_MANAGED_BY: "liqo", keys.LIQO_MANAGED: "true"}
 _NAME_LIMIT: Final = 253
 
 
-class Grant(NamedTuple):
+class Desired(NamedTuple):
     """One object that grants something."""
 
     kind: Kind
@@ -64,14 +64,16 @@ def is_for_offloading(binding: Object) -> bool:
     return bool(virtual_node_of(binding)) and role == keys.VIRTUAL_KUBELET_NAMESPACED_ROLE
 
 
-def service_account(virtual_node: VirtualNode, owner: Object) -> Grant:
+def service_account(virtual_node: VirtualNode, owner: Object) -> Desired:
     """Return the identity that the pod of ``virtual_node`` runs as."""
     key = Key(virtual_node.namespace, virtual_node.name)
     metadata = {"labels": labels(virtual_node), "ownerReferences": [owner]}
-    return Grant(keys.SERVICE_ACCOUNT, objects.named(keys.SERVICE_ACCOUNT, key, metadata=metadata))
+    return Desired(
+        keys.SERVICE_ACCOUNT, objects.named(keys.SERVICE_ACCOUNT, key, metadata=metadata)
+    )
 
 
-def at_home(virtual_node: VirtualNode) -> list[Grant]:
+def at_home(virtual_node: VirtualNode) -> list[Desired]:
     """Return all grants of ``virtual_node`` but those in offloaded namespaces."""
     tenant = Key(virtual_node.namespace, name(virtual_node.name))
     secret = Key(virtual_node.namespace, f"{tenant.name}-kubeconfig"[-_NAME_LIMIT:])
@@ -117,20 +119,20 @@ def _rule(group: str, resource: str, verbs: list[str], names: list[str] | None =
     return {**rule, "resourceNames": names} if names else rule
 
 
-def _role(virtual_node: VirtualNode, key: Key, rules: list[Object]) -> Grant:
+def _role(virtual_node: VirtualNode, key: Key, rules: list[Object]) -> Desired:
     metadata = {"labels": labels(virtual_node)}
-    return Grant(keys.ROLE, objects.named(keys.ROLE, key, metadata=metadata, rules=rules))
+    return Desired(keys.ROLE, objects.named(keys.ROLE, key, metadata=metadata, rules=rules))
 
 
-def _binding(virtual_node: VirtualNode, key: Key, kind: Kind, role: str) -> Grant:
-    return Grant(keys.ROLE_BINDING, _bound(virtual_node, keys.ROLE_BINDING, key, kind, role))
+def _binding(virtual_node: VirtualNode, key: Key, kind: Kind, role: str) -> Desired:
+    return Desired(keys.ROLE_BINDING, _bound(virtual_node, keys.ROLE_BINDING, key, kind, role))
 
 
-def _cluster_binding(virtual_node: VirtualNode) -> Grant:
+def _cluster_binding(virtual_node: VirtualNode) -> Desired:
     key = Key("", name(virtual_node.name))
     role = keys.VIRTUAL_KUBELET_LOCAL_ROLE
     kind = keys.CLUSTER_ROLE_BINDING
-    return Grant(kind, _bound(virtual_node, kind, key, keys.CLUSTER_ROLE, role))
+    return Desired(kind, _bound(virtual_node, kind, key, keys.CLUSTER_ROLE, role))
 
 
 def _bound(virtual_node: VirtualNode, kind: Kind, key: Key, role_kind: Kind, role: str) -> Object:

@@ -14,7 +14,7 @@ from apis.offloading import MappingPhase, NamespaceMap
 from apis.pairs import Pair
 
 
-class State(Enum):
+class MappingState(Enum):
     """What a NamespaceMap says about a namespace."""
 
     OFFLOADED = auto()
@@ -25,15 +25,15 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
-class Place:
+class NamespaceMapping:
     """``pair`` is None when nothing of the namespace can be left on the provider."""
 
-    state: State
+    state: MappingState
     pair: Pair | None = None
 
 
 @dataclass(frozen=True)
-class Peers:
+class ClusterPair:
     """The two clusters: ``origin`` is home, ``destination`` the provider."""
 
     origin: str
@@ -44,25 +44,25 @@ class Peers:
         return Pair(self.origin, self.destination, namespace, remote_namespace)
 
 
-def place(found: NamespaceMap | None, namespace: str, peers: Peers) -> Place:
+def of(found: NamespaceMap | None, namespace: str, clusters: ClusterPair) -> NamespaceMapping:
     """Return where the pods of ``namespace`` go; None is a NamespaceMap that is not there."""
     if found is None:
-        return Place(State.WAITING)
+        return NamespaceMapping(MappingState.WAITING)
     current = found.current.get(namespace)
     known = current is not None and current.phase is not MappingPhase.CREATION_LOOP_BACK_OFF
-    pair = peers.pair(namespace, current.remote_namespace) if current and known else None
+    pair = clusters.pair(namespace, current.remote_namespace) if current and known else None
     if namespace not in found.desired:
-        return Place(State.WITHDRAWN, pair)
+        return NamespaceMapping(MappingState.WITHDRAWN, pair)
     if current and current.phase is MappingPhase.ACCEPTED:
-        return Place(State.OFFLOADED, pair)
-    return Place(State.WAITING, pair)
+        return NamespaceMapping(MappingState.OFFLOADED, pair)
+    return NamespaceMapping(MappingState.WAITING, pair)
 
 
-def accepted(found: NamespaceMap, peers: Peers) -> Mapping[str, Pair]:
+def accepted(found: NamespaceMap, clusters: ClusterPair) -> Mapping[str, Pair]:
     """Return the pair of each namespace whose pods are offloaded."""
-    places = {namespace: place(found, namespace, peers) for namespace in found.current}
+    mappings = {namespace: of(found, namespace, clusters) for namespace in found.current}
     return {
         namespace: there.pair
-        for namespace, there in places.items()
-        if there.state is State.OFFLOADED and there.pair
+        for namespace, there in mappings.items()
+        if there.state is MappingState.OFFLOADED and there.pair
     }
