@@ -116,6 +116,15 @@ VIRTUAL_KUBELET_NAMESPACED_ROLE: Final = "liqo-virtual-kubelet-namespaced"
 VIRTUAL_KUBELET_TENANT_ROLE: Final = "liqo-virtual-kubelet-tenant"
 """ClusterRole that a RoleBinding grants a virtual kubelet in its tenant namespace."""
 REMOTE_CONTROLPLANE_ROLE: Final = "liqo-remote-controlplane"
+VIRTUAL_KUBELET_REMOTE_CLUSTERWIDE_ROLE: Final = "liqo-virtual-kubelet-remote-clusterwide"
+AUTHENTICATION_KEYS: Final = "authentication-keys"
+"""The Secret with the cluster's own key pair."""
+NONCE_SECRET: Final = "liqo-nonce"  # noqa: S105  # the name, not a secret
+SIGNED_NONCE_SECRET: Final = "liqo-signed-nonce"  # noqa: S105  # the name, not a secret
+REMOTE_CERTIFICATE_SECRET: Final = "liqo-remote-certificate"  # noqa: S105  # the name, not a secret
+CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client"
+PEER_ORGANIZATION: Final = "liqo.io"
+"""The O of certificates for control planes and peering users."""
 
 # Taint, toleration --------------------------------------------------------------------------------
 
@@ -137,6 +146,10 @@ CONTROL_PLANE_IDENTITY: Final = "ControlPlane"
 RESOURCE_SLICE_IDENTITY: Final = "ResourceSlice"
 RESOURCE_SLICE_NAME: Final = "liqo.io/resourceslice-name"
 LIQO_MANAGED: Final = "liqo.io/managed"
+NONCE_LABEL: Final = "liqo.io/nonce"
+SIGNED_NONCE_LABEL: Final = "liqo.io/signed-nonce"
+REMOTE_TENANT_CSR: Final = "liqo.io/remote-tenant-csr"
+PEERING_USER_NAME: Final = "liqo.io/peering-user-name"
 APP_NAME: Final = "app.kubernetes.io/name"
 APP_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 POD_SECURITY_ENFORCE: Final = "pod-security.kubernetes.io/enforce"
@@ -172,6 +185,12 @@ SERVICE_ACCOUNT_NAME: Final = "offloading.liqo.io/service-account-name"
 MANAGED_BY_NAMESPACE_MAP: Final = "liqo.io/managed-by-namespace-map"
 ORIGINAL_NAME: Final = "liqo.io/original-name"
 REMOTE_TENANT_NAMESPACE: Final = "liqo.io/remote-tenant-namespace"
+CORDON_TENANT: Final = "liqo.io/cordon-tenant"
+"""On the replica of a ResourceSlice, by the Tenant's controller."""
+PERMANENTLY_UNREACHABLE: Final = "liqo.io/foreign-cluster-permanently-unreachable"
+"""On a ForeignCluster, by an administrator: the peer does not come back."""
+ISSUED_AT: Final = "pyliqo.io/issued-at"
+"""On a Secret with a certificate: when it was signed, which is later than its beginning."""
 SKIP_REFLECTION: Final = "liqo.io/skip-reflection"
 ALLOW_REFLECTION: Final = "liqo.io/allow-reflection"
 FORCE_REMOTE_NODE_PORT: Final = "liqo.io/force-remote-node-port"
@@ -227,6 +246,8 @@ NAMESPACE_OFFLOADING_FINALIZER: Final = "namespaceoffloading-controller.liqo.io/
 NAMESPACE_MAP_FINALIZER: Final = "namespacemap-controller.liqo.io/finalizer"
 VIRTUAL_NODE_FINALIZER: Final = "virtualnode-controller.liqo.io/finalizer"
 REPLICATION_FINALIZER: Final = "crdreplicator.liqo.io/resource"
+REPLICATION_SECRET_FINALIZER: Final = "crdreplicator.liqo.io/operator"  # noqa: S105  # a finalizer
+TENANT_FINALIZER: Final = "tenant.liqo.io/finalizer"
 
 # Field managers -----------------------------------------------------------------------------------
 

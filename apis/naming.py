@@ -28,6 +28,30 @@ def tenant_namespace(cluster_id: str) -> str:
     return shorten(f"liqo-tenant-{cluster_id}")
 
 
+def controlplane_identity(provider: str) -> str:
+    """Return the Identity by which this cluster replicates to ``provider``."""
+    return f"controlplane-{provider}"
+
+
+def resourceslice_identity(resource_slice: str) -> str:
+    """Return the Identity of the virtual kubelets of a slice."""
+    return f"resourceslice-{resource_slice}"
+
+
+def kubeconfig_secret(identity: str) -> str:
+    """Return the Secret with the kubeconfig of an Identity."""
+    return f"kubeconfig-{identity}"
+
+
+def remote_certificate(resource_slice: str = "") -> str:
+    """Return the Secret with the certificate that a provider gave to a consumer.
+
+    Without a slice that of the consumer's control plane.
+    """
+    suffix = f"-{resource_slice}" if resource_slice else ""
+    return f"{keys.REMOTE_CERTIFICATE_SECRET}{suffix}"
+
+
 def vk_deployment(virtual_node: str) -> str:
     """Return the Deployment of the virtual kubelet of ``virtual_node``."""
     return shorten(f"vk-{virtual_node}", _DEPLOYMENT_LIMIT)

@@ -1,6 +1,6 @@
 """Whether a certificate request asks for exactly what it may, byte for byte. Pure.
 
-Source: security.md C3; Kubernetes, "Certificates and Certificate Signing Requests".
+Source: security.md A8, C3; Kubernetes, "Certificates and Certificate Signing Requests".
 """
 
 import ipaddress
@@ -13,12 +13,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
-MAX_BYTES: Final = 16 * 1024
+MAX_BYTES: Final = 8 * 1024
 RSA_BITS: Final = range(2048, 4097)
 
 _BEGIN: Final = b"-----BEGIN CERTIFICATE REQUEST-----"
 _END: Final = b"-----END CERTIFICATE REQUEST-----"
-_CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+_CURVES: Final = (ec.SECP256R1, ec.SECP384R1)
 _HASHES: Final = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 
 
@@ -59,14 +59,15 @@ def _read(pem: bytes) -> x509.CertificateSigningRequest:
 def _key_problems(found: x509.CertificateSigningRequest) -> Iterator[str]:
     if not found.is_signature_valid:
         yield "it is not signed by the key it carries"
-    if not _is_strong(found.public_key()):
+    if not is_strong(found.public_key()):
         yield "its key is weak, or of a kind that is not used here"
     ed = isinstance(found.public_key(), ed25519.Ed25519PublicKey)
     if not ed and not isinstance(found.signature_hash_algorithm, _HASHES):
         yield "its signature's hash is weak"
 
 
-def _is_strong(key: object) -> bool:
+def is_strong(key: object) -> bool:
+    """Whether the public ``key`` is Ed25519, P-256, P-384, or RSA of 2048 to 4096 bits."""
     if isinstance(key, ec.EllipticCurvePublicKey):
         return isinstance(key.curve, _CURVES)
     if isinstance(key, rsa.RSAPublicKey):

@@ -1,21 +1,26 @@
 """Keys, certificate authorities, certificates and requests: PEM in, PEM out, nothing kept.
 
-Keys are on the curve P-256. Certificates begin an hour before ``now``, because the clocks of two
-clusters differ, and none outlives the authority that signed it.
+Keys made here are on the curve P-256; those of others may be Ed25519 or RSA too. Certificates begin
+an hour before ``now``, because the clocks of two clusters differ, and none outlives the authority
+that signed it.
 """
 
 import datetime as dt
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 BACKDATED = dt.timedelta(hours=1)
+
+PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
+PublicKey: TypeAlias = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | rsa.RSAPublicKey
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,12 @@ class Subject:
 
 def new_key() -> bytes:
     """Return a new private key, as PEM (PKCS 8, not encrypted)."""
-    return _pem(ec.generate_private_key(ec.SECP256R1()))
+    return private_pem(ec.generate_private_key(ec.SECP256R1()))
 
 
 def public_key(key: bytes) -> bytes:
     """Return the public half of the private ``key``, as PEM."""
-    return _public_pem(_private(key).public_key())
+    return public_pem(private_key(key).public_key())
 
 
 def new_ca(name: str, *, now: dt.datetime, lifetime: dt.timedelta) -> KeyPair:
@@ -55,7 +60,7 @@ def new_ca(name: str, *, now: dt.datetime, lifetime: dt.timedelta) -> KeyPair:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(_usage(ca=True), critical=True)
     )
-    return KeyPair(_certificate_pem(builder.sign(key, hashes.SHA256())), _pem(key))
+    return KeyPair(_certificate_pem(builder.sign(key, hashes.SHA256())), private_pem(key))
 
 
 def issue(  # noqa: PLR0913  # all by keyword, each a field of the certificate
@@ -74,7 +79,7 @@ def issue(  # noqa: PLR0913  # all by keyword, each a field of the certificate
     key = ec.generate_private_key(ec.SECP256R1())
     subject = Subject(common_name, tuple(organizations), tuple(dns), tuple(ips))
     leaf = _Leaf(subject, key.public_key(), server=server, client=client)
-    return KeyPair(_signed(ca, leaf, now, lifetime), _pem(key))
+    return KeyPair(_signed(ca, leaf, now, lifetime), private_pem(key))
 
 
 def new_csr(
@@ -90,7 +95,8 @@ def new_csr(
     builder = x509.CertificateSigningRequestBuilder().subject_name(_name(subject))
     if names := _alternatives(subject):
         builder = builder.add_extension(names, critical=False)
-    request = builder.sign(_private(key), hashes.SHA256())
+    private = private_key(key)
+    request = builder.sign(private, _hash_for(private))
     return request.public_bytes(serialization.Encoding.PEM)
 
 
@@ -105,8 +111,8 @@ def sign(  # noqa: PLR0913  # all but two by keyword, each a field of the certif
     """
     request = _request(csr)
     key = request.public_key()
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise ValueError("the request's key is not an elliptic-curve key: make it with new_key()")  # noqa: TRY004  # the value of the PEM, not its Python type
+    if not isinstance(key, PublicKey):
+        raise ValueError("the request's key is of a kind that is not used here: make it anew")  # noqa: TRY004  # the value of the PEM, not its Python type
     return _signed(ca, _Leaf(subject(csr), key, server=server, client=client), now, lifetime)
 
 
@@ -140,7 +146,7 @@ def expiry(certificate: bytes) -> dt.datetime:
 def fits_key(certificate: bytes, key: bytes) -> bool:
     """Whether the private ``key`` is the one that the PEM ``certificate`` speaks of."""
     found = x509.load_pem_x509_certificate(certificate).public_key()
-    return isinstance(found, ec.EllipticCurvePublicKey) and _public_pem(found) == public_key(key)
+    return isinstance(found, PublicKey) and public_pem(found) == public_key(key)
 
 
 def is_signed_by(certificate: bytes, ca: bytes) -> bool:
@@ -156,7 +162,7 @@ def is_signed_by(certificate: bytes, ca: bytes) -> bool:
 @dataclass(frozen=True)
 class _Leaf:
     subject: Subject
-    key: ec.EllipticCurvePublicKey
+    key: PublicKey
     server: bool
     client: bool
 
@@ -174,11 +180,11 @@ def _signed(ca: KeyPair, leaf: _Leaf, now: dt.datetime, lifetime: dt.timedelta) 
         builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
     if names := _alternatives(leaf.subject):
         builder = builder.add_extension(names, critical=False)
-    return _certificate_pem(builder.sign(_private(ca.key), hashes.SHA256()))
+    return _certificate_pem(builder.sign(_signing_key(ca.key), hashes.SHA256()))
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey,
+    subject: x509.Name, issuer: x509.Name, key: PublicKey,
     now: dt.datetime, end: dt.datetime,
 ) -> x509.CertificateBuilder:  # fmt: skip
     return (
@@ -249,14 +255,31 @@ def _request(csr: bytes) -> x509.CertificateSigningRequest:
     return request
 
 
-def _private(key: bytes) -> ec.EllipticCurvePrivateKey:
+def private_key(key: bytes) -> PrivateKey:
+    """Return the private key in the PEM ``key``.
+
+    Raises:
+        ValueError: none, or one of a kind that is not used here.
+    """
     loaded = serialization.load_pem_private_key(key, password=None)
-    if not isinstance(loaded, ec.EllipticCurvePrivateKey):
-        raise ValueError("not an elliptic-curve key: make one with new_key()")  # noqa: TRY004  # the value of the PEM, not its Python type
+    if not isinstance(loaded, PrivateKey):
+        raise ValueError("not a key on an elliptic curve, Ed25519 or RSA: make one with new_key()")  # noqa: TRY004  # the value of the PEM, not its Python type
     return loaded
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _signing_key(key: bytes) -> ec.EllipticCurvePrivateKey:
+    loaded = private_key(key)
+    if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+        raise ValueError("not the elliptic-curve key of an authority: make it with new_ca()")  # noqa: TRY004  # the value of the PEM, not its Python type
+    return loaded
+
+
+def _hash_for(key: PrivateKey) -> hashes.SHA256 | None:
+    return None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+
+
+def private_pem(key: PrivateKey) -> bytes:
+    """Return ``key`` as PEM (PKCS 8, not encrypted)."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -264,7 +287,8 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _public_pem(key: ec.EllipticCurvePublicKey) -> bytes:
+def public_pem(key: PublicKey) -> bytes:
+    """Return ``key`` as PEM (PKIX)."""
     return key.public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )

@@ -39,6 +39,8 @@ class Access:
     server_name: str = ""
     proxy: str = ""
     namespace: str = ""
+    ca: bytes = field(default=b"", repr=False)
+    """PEM of the authorities that the server is verified by; empty for those of the machine."""
     digest: str = field(default="", repr=False)
     """Of server, CA, certificate and key: another digest needs other connections."""
     stamp: object = None
@@ -135,6 +137,7 @@ def from_kubeconfig(text: bytes, *, renew: Source | None = None) -> Access:
         server_name=said.server_name,
         proxy=said.proxy,
         namespace=said.namespace,
+        ca=said.ca,
         digest=_digest(said.server, said.ca, said.certificate, said.key, said.server_name),
         renew=renew,
     )
@@ -195,6 +198,7 @@ def _access(said: Kubeconfig, *, renew: Source, stamp: object, files: list[Path]
         authorization=f"Bearer {said.token}" if said.token else "",
         server_name=said.server_name,
         proxy=said.proxy,
+        ca=said.ca,
         digest=_digest(said.server, said.ca, said.certificate, said.key, said.server_name),
         stamp=stamp,
         renew=renew,

@@ -3,21 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from apis import keys
+from apis import authentication, keys
 from apis.objects import Key, Kind, Object, key_of, labels
 from webhook import patch
 from webhook.admission import Admitted, DeniedError
 from webhook.rules import shape
 
 _LABEL: Final = ("metadata", "labels", keys.REMOTE_CLUSTER_ID)
-_OUR_ROLES: Final = frozenset(
-    {
-        keys.REMOTE_CONTROLPLANE_ROLE,
-        keys.VIRTUAL_KUBELET_REMOTE_ROLE,
-        "liqo-virtual-kubelet-remote-clusterwide",
-    }
-)
-"""A binding to one of these gives a consumer what every consumer gets, whoever made it."""
 BINDINGS: Final = (keys.CLUSTER_ROLE_BINDING, keys.ROLE_BINDING)
 
 
@@ -88,25 +80,16 @@ def _check_unique(key: Key, others: Mapping[Key, Object]) -> None:
 
 
 def _check_name(cluster_id: str, bindings: Iterable[tuple[Kind, Object]]) -> None:
-    if cluster_id.startswith("system:"):
+    if authentication.is_reserved(cluster_id):
         message = f"spec.clusterID {cluster_id!r} begins with system:, as Kubernetes' own users do"
         raise DeniedError(f"{message}: the consumer has to take another cluster ID")
     for kind, binding in bindings:
-        if collides(cluster_id, binding):
+        if authentication.collides(
+            cluster_id, binding.get("roleRef") or {}, binding.get("subjects") or ()
+        ):
             message = f"spec.clusterID {cluster_id!r} is a user or group that {kind} "
             message += f"{key_of(binding)} gives rights to"
             raise DeniedError(f"{message}: remove that, or let the consumer take another ID")
-
-
-def collides(cluster_id: str, binding: Object) -> bool:
-    """Whether a certificate for ``cluster_id`` would get what ``binding`` gives to others."""
-    role = binding.get("roleRef") or {}
-    if role.get("kind") == "ClusterRole" and role.get("name") in _OUR_ROLES:
-        return False
-    return any(
-        subject.get("kind") in ("User", "Group") and subject.get("name") == cluster_id
-        for subject in binding.get("subjects") or []
-    )
 
 
 def _cluster_id(obj: Object) -> str:

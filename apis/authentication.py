@@ -1,0 +1,183 @@
+"""Our kinds of ``authentication.liqo.io`` that identities are made of, read once by ``parse``.
+
+Source: behaviour.md 1.9, 1.10, 1.12.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from apis import keys, objects
+from apis.objects import Object
+
+_OUR_ROLES: Final = frozenset(
+    {
+        keys.REMOTE_CONTROLPLANE_ROLE,
+        keys.VIRTUAL_KUBELET_REMOTE_ROLE,
+        keys.VIRTUAL_KUBELET_REMOTE_CLUSTERWIDE_ROLE,
+    }
+)
+"""A binding to one of these gives a consumer what every consumer gets, whoever made it."""
+
+
+class TenantCondition(Enum):
+    """What a consumer may still do."""
+
+    ACTIVE = "Active"
+    CORDONED = "Cordoned"
+    DRAINED = "Drained"
+
+
+class IdentityType(Enum):
+    """Whose identity it is."""
+
+    CONTROL_PLANE = "ControlPlane"
+    RESOURCE_SLICE = "ResourceSlice"
+
+
+@dataclass(frozen=True)
+class AuthParams:
+    """How a consumer gets in."""
+
+    api_server: str
+    ca: bytes = b""
+    """Empty where the API server's certificate is publicly trusted."""
+    certificate: bytes = b""
+    proxy_url: str = ""
+
+    @classmethod
+    def parse(cls, params: Object | None) -> "AuthParams":
+        """Return what ``params`` says.
+
+        Raises:
+            ValueError: a field is not what it should be; the message names it.
+        """
+        said = params or {}
+        return cls(
+            api_server=str(said.get("apiServer") or ""),
+            ca=decoded(said, "ca"),
+            certificate=decoded(said, "signedCRT"),
+            proxy_url=str(said.get("proxyURL") or ""),
+        )
+
+    def shown(self) -> Object:
+        """Return it as it stands in a spec or status; ``parse`` is the inverse."""
+        fields = {
+            "apiServer": self.api_server,
+            "ca": encoded(self.ca),
+            "signedCRT": encoded(self.certificate),
+            "proxyURL": self.proxy_url,
+        }
+        return {name: value for name, value in fields.items() if value}
+
+    def is_same_server(self, other: "AuthParams") -> bool:
+        """Whether both lead to the same API server, trusted for the same reason."""
+        return (self.api_server, self.ca.strip(), self.proxy_url) == (
+            other.api_server,
+            other.ca.strip(),
+            other.proxy_url,
+        )
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A consumer, as the provider knows it."""
+
+    cluster_id: str
+    condition: TenantCondition = TenantCondition.ACTIVE
+    has_handshake: bool = True
+    """False by the policy TolerateNoHandshake: no key, no certificate."""
+    public_key: bytes = b""
+    csr: bytes = b""
+    signature: bytes = field(default=b"", repr=False)
+    proxy_url: str = ""
+
+    @classmethod
+    def parse(cls, obj: Object) -> "Tenant":
+        """Return what ``obj`` says, with the defaults of its CRD.
+
+        Raises:
+            ValueError: a field is not what it should be; the message names it.
+        """
+        spec = obj.get("spec") or {}
+        return cls(
+            cluster_id=str(spec.get("clusterID") or ""),
+            condition=TenantCondition(spec.get("tenantCondition") or "Active"),
+            has_handshake=spec.get("authzPolicy") != "TolerateNoHandshake",
+            public_key=decoded(spec, "publicKey"),
+            csr=decoded(spec, "csr"),
+            signature=decoded(spec, "signature"),
+            proxy_url=str(spec.get("proxyURL") or ""),
+        )
+
+
+@dataclass(frozen=True)
+class Identity:
+    """How this cluster signs in to a provider."""
+
+    name: str
+    cluster_id: str
+    type: IdentityType
+    params: AuthParams
+    namespace: str = ""
+    """The tenant namespace on the provider; of a control plane only."""
+
+    @classmethod
+    def parse(cls, obj: Object) -> "Identity":
+        """Return what ``obj`` says.
+
+        Raises:
+            ValueError: a field is not what it should be; the message names it.
+        """
+        spec = obj.get("spec") or {}
+        return cls(
+            name=obj["metadata"]["name"],
+            cluster_id=str(spec.get("clusterID") or ""),
+            type=IdentityType(spec.get("type")),
+            params=AuthParams.parse(spec.get("authParams")),
+            namespace=str(spec.get("namespace") or ""),
+        )
+
+
+def collides(cluster_id: str, role: Object, subjects: Iterable[Object]) -> bool:
+    """Whether a certificate for ``cluster_id`` would get what a binding gives to somebody else.
+
+    Shape: ``role`` and ``subjects`` are roleRef and subjects of a (Cluster)RoleBinding.
+    Source: behaviour.md 3.6, 4.9; security.md A9.
+    """
+    if role.get("kind") == "ClusterRole" and role.get("name") in _OUR_ROLES:
+        return False
+    return any(
+        subject.get("kind") in ("User", "Group") and subject.get("name") == cluster_id
+        for subject in subjects
+    )
+
+
+def is_reserved(cluster_id: str) -> bool:
+    """Whether ``cluster_id`` looks like a user or group of Kubernetes itself."""
+    return cluster_id.startswith("system:")
+
+
+def remote_cluster(obj: Object) -> str:
+    """Return the other cluster that ``obj`` is about, by its label."""
+    return objects.labels(obj).get(keys.REMOTE_CLUSTER_ID, "")
+
+
+def encoded(data: bytes) -> str:
+    """Return ``data`` as a field of format ``byte``."""
+    return base64.b64encode(data).decode()
+
+
+def decoded(fields: Any, name: str) -> bytes:
+    """Return the bytes in the field ``name``, none where it is not there.
+
+    Raises:
+        ValueError: it is not base64.
+    """
+    try:
+        return base64.b64decode(fields.get(name) or "", validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        raise ValueError(f"{name} is not base64") from None

@@ -1,0 +1,75 @@
+"""A cluster's own key: what it signs to prove who it is, and what it asks peers to certify. Pure.
+
+Source: behaviour.md 2.5 ("Local key pair"), 4.8, 4.9 (3).
+"""
+
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+
+from certs import csr, pki
+
+_BARE_BYTES: Final = 32
+
+
+def new_key() -> bytes:
+    """Return a new Ed25519 private key, as PEM (PKCS 8, not encrypted)."""
+    return pki.private_pem(ed25519.Ed25519PrivateKey.generate())
+
+
+def sign(key: bytes, text: bytes) -> bytes:
+    """Return the signature of ``text`` by the private ``key`` (PEM).
+
+    Ed25519 signs the text itself, RSA by PKCS #1 v1.5 and elliptic curves in ASN.1 over SHA-256.
+
+    Raises:
+        ValueError: no such key.
+    """
+    private = pki.private_key(key)
+    if isinstance(private, ed25519.Ed25519PrivateKey):
+        return private.sign(text)
+    if isinstance(private, rsa.RSAPrivateKey):
+        return private.sign(text, padding.PKCS1v15(), hashes.SHA256())
+    return private.sign(text, ec.ECDSA(hashes.SHA256()))
+
+
+def is_signed(public: bytes, text: bytes, signature: bytes) -> bool:
+    """Whether ``signature`` of ``text`` is by the owner of ``public``: PEM, or 32 bare bytes."""
+    try:
+        _verify(_public(public), text, signature)
+    except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def is_key_of(request: bytes, public: bytes) -> bool:
+    """Whether the CSR ``request`` (PEM) was made with the private half of ``public``."""
+    try:
+        asked = x509.load_pem_x509_csr(request).public_key()
+        given = _public(public)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+    return isinstance(asked, pki.PublicKey) and pki.public_pem(asked) == pki.public_pem(given)
+
+
+def _verify(public: pki.PublicKey, text: bytes, signature: bytes) -> None:
+    if isinstance(public, ed25519.Ed25519PublicKey):
+        public.verify(signature, text)
+    elif isinstance(public, rsa.RSAPublicKey):
+        public.verify(signature, text, padding.PKCS1v15(), hashes.SHA256())
+    else:
+        public.verify(signature, text, ec.ECDSA(hashes.SHA256()))
+
+
+def _public(public: bytes) -> pki.PublicKey:
+    if len(public) > csr.MAX_BYTES:
+        raise ValueError(f"a public key of {len(public)} bytes is none")
+    if len(public) == _BARE_BYTES:
+        return ed25519.Ed25519PublicKey.from_public_bytes(public)
+    loaded = serialization.load_pem_public_key(public)
+    if not isinstance(loaded, pki.PublicKey) or not csr.is_strong(loaded):
+        raise ValueError("a weak key, or one of a kind that is not used here")
+    return loaded

@@ -1,0 +1,178 @@
+"""The signing request, the Secret that keeps what came of it, and where consumers connect."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from apis import authentication, keys, objects
+from apis.objects import Key, Object
+
+REASON: Final = "IdentityManagerApproval"
+LIFETIME: Final = timedelta(hours=24)
+PORT: Final = 6443
+
+_CSR: Final = "csr"
+_CERTIFICATE: Final = "certificate"
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+_CONTROL_PLANES: Final = (
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+    "node-role.kubernetes.io/controlplane",
+)
+_ADDRESSES: Final = ("ExternalDNS", "ExternalIP", "InternalDNS", "InternalIP", "Hostname")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a consumer asks to have certified, and where the answer is kept."""
+
+    secret: Key
+    """``liqo-remote-certificate[-<slice>]`` in the tenant namespace."""
+    csr: bytes
+    consumer: str
+    proxy_url: str = ""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A certificate and the request that it is the answer to."""
+
+    csr: bytes
+    certificate: bytes
+    issued_at: datetime | None
+
+    @classmethod
+    def parse(cls, secret: Object | None) -> "Stored | None":
+        """Return what the Secret keeps; None for what cannot be used, which is made anew."""
+        if secret is None:
+            return None
+        data = secret.get("data") or {}
+        try:
+            csr = authentication.decoded(data, _CSR)
+            certificate = authentication.decoded(data, _CERTIFICATE)
+        except ValueError:
+            return None
+        stamp = objects.annotations(secret).get(keys.ISSUED_AT, "")
+        return cls(csr, certificate, _moment(stamp)) if csr and certificate else None
+
+
+def renewal(started: datetime, expires: datetime, issued_at: datetime | None) -> datetime:
+    """Return when two thirds of a certificate's life are over.
+
+    Its life begins when it was signed: signers date the beginning back (faults.md F25).
+    """
+    begin = started if issued_at is None else max(started, issued_at)
+    return begin + (expires - begin) * 2 / 3
+
+
+def signing_request(request: Request, lifetime: timedelta) -> Object:
+    """Return the CertificateSigningRequest by which the API server's own signer is asked."""
+    return {
+        "apiVersion": keys.CERTIFICATE_SIGNING_REQUEST.api_version,
+        "kind": keys.CERTIFICATE_SIGNING_REQUEST.kind,
+        "metadata": {
+            "generateName": "liqo-identity-",
+            "labels": {
+                keys.REMOTE_TENANT_CSR: "true",
+                keys.REMOTE_CLUSTER_ID: request.consumer,
+            },
+        },
+        "spec": {
+            "request": authentication.encoded(request.csr),
+            "signerName": keys.CLIENT_SIGNER,
+            "usages": ["digital signature", "key encipherment", "client auth"],
+            "expirationSeconds": int(lifetime.total_seconds()),
+        },
+    }
+
+
+def approval(request: Object, now: datetime) -> Object:
+    """Return the merge patch for the subresource ``approval``."""
+    moment = now.strftime(_TIME)
+    condition = {
+        "type": "Approved",
+        "status": "True",
+        "reason": REASON,
+        "message": "the consumer proved that it owns the key, and asks for its own name",
+        "lastUpdateTime": moment,
+        "lastTransitionTime": moment,
+    }
+    version = {"resourceVersion": request["metadata"]["resourceVersion"]}
+    return {"metadata": version, "status": {"conditions": [condition]}}
+
+
+def certificate_in(request: Object) -> bytes:
+    """Return the certificate in the status of a signing request; nothing before it is there."""
+    return authentication.decoded(request.get("status") or {}, "certificate")
+
+
+def is_decided(request: Object | None) -> bool:
+    """Whether there is nothing to wait for any more: signed, refused, or gone."""
+    return request is None or bool(certificate_in(request)) or bool(refusal(request))
+
+
+def refusal(request: Object) -> str:
+    """Return why the signer gives no certificate; empty while it may yet."""
+    for condition in (request.get("status") or {}).get("conditions") or []:
+        if condition["type"] in {"Denied", "Failed"}:
+            return f"{condition['type']}: {condition.get('message') or condition.get('reason')}"
+    return ""
+
+
+def secret(request: Request, certificate: bytes, now: datetime) -> Object:
+    """Return the Secret that keeps ``certificate`` beside the request it answers."""
+    return objects.named(
+        keys.SECRET,
+        request.secret,
+        metadata={
+            "labels": {keys.REMOTE_CLUSTER_ID: request.consumer, keys.LIQO_MANAGED: "true"},
+            "annotations": {keys.ISSUED_AT: now.strftime(_TIME)},
+        },
+        type="Opaque",
+        data={
+            _CSR: authentication.encoded(request.csr),
+            _CERTIFICATE: authentication.encoded(certificate),
+        },
+    )
+
+
+def is_for(found: Object, consumer: str) -> bool:
+    """Whether the Secret ``found`` keeps a certificate of ``consumer``."""
+    return authentication.remote_cluster(found) == consumer
+
+
+def api_server(nodes: Iterable[Object]) -> str:
+    """Return the URL of this cluster's API server, by the address of a control-plane node.
+
+    Raises:
+        ValueError: no node tells; the message says what to do.
+    Source: behaviour.md 4.9, the last paragraph.
+    """
+    found = sorted(nodes, key=lambda node: str(node["metadata"]["name"]))
+    for label in _CONTROL_PLANES:
+        for node in found:
+            if label in objects.labels(node) and (address := _address(node)):
+                return (
+                    f"https://[{address}]:{PORT}" if ":" in address else f"https://{address}:{PORT}"
+                )
+    message = f"no node with the label {_CONTROL_PLANES[0]} tells where the API server is"
+    raise ValueError(f"{message}: start the controllers with --api-server-address-override")
+
+
+def overridden(address: str) -> str:
+    """Return the URL that ``--api-server-address-override`` means."""
+    return address if address.startswith("https://") else f"https://{address}"
+
+
+def _address(node: Object) -> str:
+    given = (node.get("status") or {}).get("addresses") or []
+    by_type = {each.get("type"): each.get("address") for each in reversed(given)}
+    return next((str(by_type[type_]) for type_ in _ADDRESSES if by_type.get(type_)), "")
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(f"{text}+0000", f"{_TIME}%z")
+    except ValueError:
+        return None

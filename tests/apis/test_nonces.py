@@ -1,0 +1,65 @@
+"""A nonce is good for one consumer at one provider for ten minutes. Source: security.md A10."""
+
+import base64
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.x509 import load_pem_x509_csr
+
+from apis import nonces
+from certs import pki
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+DICE = bytes(range(32))
+GOOD = nonces.text("rome", "milan", DICE, NOW)
+
+
+def test_the_consumer_it_was_made_for_may_use_it() -> None:
+    assert nonces.problem(GOOD, "rome", "milan", NOW) == ""
+    assert nonces.reason_not_to_sign(GOOD, "rome", "milan", NOW) == ""
+    assert nonces.problem(GOOD, "rome", "milan", NOW + timedelta(seconds=599)) == ""
+
+
+@pytest.mark.parametrize(
+    ("nonce", "consumer", "provider", "later_s", "why"),
+    [
+        (GOOD, "turin", "milan", 0, "was made for 'rome'"),
+        (GOOD, "rome", "turin", 0, "not for rome at turin"),
+        (GOOD, "rome", "milan", 600, "older than ten minutes"),
+        (GOOD, "rome", "milan", 10**7, "older than ten minutes"),
+        (GOOD[:-1], "rome", "milan", 0, "not a nonce"),
+        (GOOD[:40], "rome", "milan", 0, "not a nonce"),
+        ("", "rome", "milan", 0, "not a nonce"),
+        ("x" * 1_000_000, "rome", "milan", 0, "not a nonce"),
+        (GOOD + "/", "rome", "milan", 0, "not a nonce"),
+        (GOOD.replace("v1", "v2"), "rome", "milan", 0, "not a nonce"),
+        (GOOD.upper(), "rome", "milan", 0, "not a nonce"),
+        (GOOD.replace("0", "\u0660"), "rome", "milan", 0, "not a nonce"),
+    ],
+)
+def test_anybody_else_may_not(
+    nonce: str, consumer: str, provider: str, later_s: float, why: str
+) -> None:
+    moment = NOW + timedelta(seconds=later_s)
+
+    assert why in nonces.problem(nonce, consumer, provider, moment)
+    assert why in nonces.reason_not_to_sign(nonce, consumer, provider, moment)
+
+
+def test_what_liqo_makes_is_signed_and_a_certificate_request_is_not() -> None:
+    plain = base64.b64encode(bytes(64)).decode()
+    csr = load_pem_x509_csr(pki.new_csr(pki.new_key(), common_name="admin"))
+    to_be_signed = csr.tbs_certrequest_bytes
+    encoded = base64.b64encode(csr.public_bytes(serialization.Encoding.DER)).decode()
+
+    assert nonces.reason_not_to_sign(plain, "rome", "milan", NOW) == ""
+    for nonce in (to_be_signed.decode("latin-1"), encoded, plain[:-4], plain + "AAAA"):
+        assert nonces.reason_not_to_sign(nonce, "rome", "milan", NOW)
+
+
+def test_whatever_the_digits_say_time_is_over_at_some_time() -> None:
+    endless = GOOD.replace(GOOD.split("/")[3], "9" * 5000)
+
+    assert nonces.has_ended("nonsense", NOW)
+    assert nonces.problem(endless, "rome", "milan", NOW)

@@ -1,0 +1,163 @@
+"""A consumer's certificate: made once, kept, renewed at two thirds of its life."""
+
+import base64
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key, named
+from certs import identity, pki
+from controllers.issuing import forge
+from controllers.issuing.forge import Request
+from controllers.issuing.issuer import Entrance, Issuer
+from kube.errors import BusyError, ForbiddenError
+from kube.reconcile import TerminalError
+from tests import signers
+from tests.fakes import FakeCluster
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SECRET = Key("liqo-tenant-rome", "liqo-remote-certificate")
+KEY = identity.new_key()
+CSR = pki.new_csr(KEY, common_name="rome", organizations=["liqo.io"])
+REQUEST = Request(SECRET, CSR, "rome")
+CA = pki.new_ca("ca", now=NOW, lifetime=timedelta(days=10))
+
+
+class World:
+    """A provider whose clock a test moves."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.now = NOW
+        entrance = Entrance(b"CA", "milan.example:6443")
+        self.issuer = Issuer(self.cluster, entrance, lambda: self.now)
+
+    async def requests(self) -> int:
+        everything = self.cluster.everything()
+        return sum(kind == keys.CERTIFICATE_SIGNING_REQUEST for kind, _ in everything)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    async with signers.signing(made.cluster, CA, lambda: made.now):
+        yield made
+
+
+async def test_a_certificate_is_for_who_asked_and_is_kept(world: World) -> None:
+    issued = await world.issuer.issue(REQUEST)
+    again = await world.issuer.issue(REQUEST)
+
+    assert issued.is_new
+    assert not again.is_new
+    assert issued.params == again.params
+    assert issued.params.api_server == "https://milan.example:6443"
+    assert issued.params.ca == b"CA"
+    assert pki.subject(issued.params.certificate) == pki.Subject("rome", ("liqo.io",))
+    assert pki.fits_key(issued.params.certificate, KEY)
+    assert pki.expiry(issued.params.certificate) == NOW + timedelta(hours=24)
+    assert issued.renew_in_s == pytest.approx(16 * 3600)
+    assert await world.requests() == 1
+
+
+async def test_it_is_renewed_at_two_thirds_and_not_before(world: World) -> None:
+    first = await world.issuer.issue(REQUEST)
+    world.now += timedelta(hours=15, minutes=59)
+    early = await world.issuer.issue(REQUEST)
+    world.now += timedelta(minutes=2)
+    late = await world.issuer.issue(REQUEST)
+
+    assert early.params == first.params
+    assert late.is_new
+    assert late.params.certificate != first.params.certificate
+
+
+async def test_another_request_gets_another_certificate(world: World) -> None:
+    first = await world.issuer.issue(REQUEST)
+    other = pki.new_csr(identity.new_key(), common_name="rome", organizations=["liqo.io"])
+
+    second = await world.issuer.issue(Request(SECRET, other, "rome"))
+
+    assert second.params.certificate != first.params.certificate
+
+
+async def test_a_refused_renewal_keeps_the_old_one_and_is_tried_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await world.issuer.issue(REQUEST)
+    kind = keys.CERTIFICATE_SIGNING_REQUEST
+    for hours in (17, 20, 24 * 3):
+        world.now = NOW + timedelta(hours=hours)
+        world.cluster.fail("create", ForbiddenError("no"), kind=kind)
+        kept = await world.issuer.issue(REQUEST)
+        assert kept.params == first.params
+        assert kept.problem == "no"
+        assert kept.renew_in_s == 30
+
+    again = await world.issuer.issue(REQUEST)
+
+    assert again.is_new
+    assert [record.levelname for record in caplog.records if "renewed" in record.message] == [
+        "WARNING",
+        "ERROR",
+        "ERROR",
+    ]
+
+
+async def test_a_signer_that_refuses_is_told(world: World) -> None:
+    async with signers.refusing(world.cluster):
+        with pytest.raises(BusyError, match="Failed: cannot"):
+            await world.issuer.issue(REQUEST)
+
+
+async def test_a_secret_of_somebody_else_is_left_alone(world: World) -> None:
+    await world.cluster.create(keys.SECRET, named(keys.SECRET, SECRET, data={"a": "Yg=="}))
+
+    with pytest.raises(TerminalError, match="not for rome"):
+        await world.issuer.issue(REQUEST)
+
+
+async def test_what_is_stored_and_broken_is_made_anew(world: World) -> None:
+    await world.issuer.issue(REQUEST)
+    await world.cluster.patch(keys.SECRET, SECRET, {"data": {"certificate": "%"}})
+
+    issued = await world.issuer.issue(REQUEST)
+
+    stored = await world.cluster.get(keys.SECRET, SECRET)
+    assert stored is not None
+    assert base64.b64decode(stored["data"]["certificate"]) == issued.params.certificate
+
+
+def test_two_thirds_count_from_the_signing() -> None:
+    """A certificate of three minutes begins five minutes before it was made."""
+    started, expires = NOW - timedelta(minutes=5), NOW + timedelta(minutes=3)
+
+    assert forge.renewal(started, expires, NOW) == NOW + timedelta(minutes=2)
+    assert forge.renewal(started, expires, None) == NOW + timedelta(seconds=20)
+
+
+def node(name: str, address: str, *labels: str, type_: str = "InternalIP") -> objects.Object:
+    metadata = {"labels": dict.fromkeys(labels, "")}
+    status = {
+        "addresses": [{"type": "Hostname", "address": name}, {"type": type_, "address": address}]
+    }
+    return named(keys.NODE, Key("", name), metadata=metadata, status=status)
+
+
+def test_the_api_server_is_where_a_control_plane_is() -> None:
+    old, new = "node-role.kubernetes.io/master", "node-role.kubernetes.io/control-plane"
+    nodes = [node("a", "10.0.0.1", old), node("c", "10.0.0.3", new), node("b", "10.0.0.2")]
+
+    assert forge.api_server(nodes) == "https://10.0.0.3:6443"
+    assert forge.api_server(nodes[:1]) == "https://10.0.0.1:6443"
+    assert forge.api_server([node("d", "fd00::1", new)]) == "https://[fd00::1]:6443"
+    assert forge.api_server([node("d", "a.b", new, type_="ExternalDNS")]) == "https://a.b:6443"
+    with pytest.raises(ValueError, match="--api-server-address-override"):
+        forge.api_server(nodes[2:])
+
+
+def test_an_override_may_lack_its_scheme() -> None:
+    assert forge.overridden("a.b:443") == "https://a.b:443"
+    assert forge.overridden("https://a.b") == "https://a.b"
