@@ -219,6 +219,8 @@ ANNOTATIONS_OF_CONTROLLERS: Final = (
 WEBHOOK_SERVICE_NAME: Final = "liqo.io/webhook-service-name"
 LOCAL_POD_UID: Final = "pyliqo.io/local-pod-uid"
 """On a ShadowPod and its Pod: the UID of the local pod that they stand for."""
+APPLIED: Final = "pyliqo.io/applied"
+"""On a twin: the digest of what was sent, so that after a restart nothing is sent again."""
 PLACEMENT: Final = "pyliqo.io/placement"
 """On a local pod: what the webhook added to it, and why. It stays at home."""
 EVICT_MISPLACED: Final = "pyliqo.io/evict-misplaced-pods"

@@ -4,9 +4,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from apis import keys, objects
+from apis import drift, keys, objects
 from apis.objects import Key, Kind, Object
-from controllers import drift
 from kube.cluster import Cluster
 from kube.errors import (
     AlreadyExistsError,

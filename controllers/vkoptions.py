@@ -7,7 +7,7 @@ one ``kubectl apply -k`` is to suffice. Source of the values: behaviour.md 1.4, 
 import logging
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, objects, reflection
 from apis.objects import Key, Object
 from kube.cluster import Cluster
 from kube.errors import AlreadyExistsError
@@ -15,14 +15,14 @@ from kube.errors import AlreadyExistsError
 OURS: Final = {keys.APP_MANAGED_BY: "liqo"}
 """While the template carries this label its image follows ours; an administrator may remove it."""
 
-_KINDS: Final = ("service", "configmap", "secret")
-
 logger = logging.getLogger(__name__)
 
 
 def template(namespace: str, image: str) -> Object:
     """Return the default template, for virtual kubelets that run ``image``."""
-    reflected = {kind: {"workers": 3, "type": "DenyList"} for kind in _KINDS}
+    reflected = {
+        row.name: {"workers": row.workers, "type": row.default.value} for row in reflection.KINDS
+    }
     return objects.named(
         keys.VK_OPTIONS_TEMPLATE,
         Key(namespace, keys.DEFAULT_VK_OPTIONS_TEMPLATE),

@@ -10,24 +10,23 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from apis import keys
-from apis.objects import Key, Kind
+from apis import keys, reflection
+from apis.objects import Key
 from apis.offloading import ReflectionPolicy as Policy
+from apis.reflection import Reflected
 from kube import client, peer, process
 from kube.cluster import Cluster
 from kube.events import Recorder
 from kube.fence import FencedCluster
 from kube.lease import Election
 from kube.process import Process
-from reflector.forge.twins import Settings as TwinSettings
-from reflector.namespaces import Identity, KindLoop, Namespaces
-from reflector.policy import SUPPORTED, Filter
-from reflector.reflection import FORGES, Rules
+from reflector.forge.contract import Settings as TwinSettings
+from reflector.kinds import FORGES
+from reflector.namespaces import Identity, KindLoop, Namespaces, Rules
+from reflector.policy import Filter
 
 NAME: Final = "reflector"
 HEALTH_PORT: Final = 8082
-WORKERS: Final = 3
-_POLICIES: Final = ", ".join(policy.value for policy in SUPPORTED)
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,9 @@ class Settings:
     """Of this pod; a container that restarts resumes its own lease."""
     kubeconfig: Path | None = None
     health_port: int = HEALTH_PORT
-    workers: dict[Kind, int] = field(default_factory=dict)
-    policies: dict[Kind, Policy] = field(default_factory=dict)
+    workers: dict[str, int] = field(default_factory=dict)
+    """By the kind's name in ``apis.reflection``, as the policies."""
+    policies: dict[str, Policy] = field(default_factory=dict)
     twins: TwinSettings = field(default_factory=TwinSettings)
 
 
@@ -84,13 +84,18 @@ async def _reflect(settings: Settings, process_: Process, home: Cluster, foreign
 
 def _loops(settings: Settings, home: Cluster) -> tuple[list[KindLoop], list[Recorder]]:
     loops, recorders = [], []
-    for kind, workers in settings.workers.items():
-        if workers:
-            recorder = Recorder(home, f"liqo-{kind}-reflection", settings.instance)
-            rules = Rules(settings.policies[kind], settings.twins)
-            loops.append(KindLoop(kind, rules, functools.partial(recorder.event, kind), workers))
+    for row, forge in FORGES.items():
+        if workers := settings.workers[row.name]:
+            recorder = Recorder(home, f"liqo-{row.name}-reflection", settings.instance)
+            rules = Rules(settings.policies[row.name], settings.twins)
+            tell = functools.partial(recorder.event, row.kind) if row.is_outward else _tell_nobody
+            loops.append(KindLoop(forge, rules, tell, workers))
             recorders.append(recorder)
     return loops, recorders
+
+
+def _tell_nobody(*_: object) -> None:
+    """What is wrong with what comes home is no matter of its author, who is on the provider."""
 
 
 def settings(argv: Sequence[str] | None, *, instance: str) -> Settings:
@@ -105,8 +110,13 @@ def settings(argv: Sequence[str] | None, *, instance: str) -> Settings:
         instance=instance or given.nodename,
         kubeconfig=given.kubeconfig,
         health_port=given.health_port,
-        workers={kind: getattr(given, f"{kind}_reflection_workers") for kind in FORGES},
-        policies={kind: getattr(given, f"{kind}_reflection_type") for kind in FORGES},
+        workers={
+            row.name: getattr(given, f"{row.name}_reflection_workers") for row in reflection.KINDS
+        },
+        policies={
+            row.name: getattr(given, f"{row.name}_reflection_type", row.default)
+            for row in reflection.KINDS
+        },
         twins=TwinSettings(
             hidden, given.enable_load_balancer, given.remote_real_load_balancer_class_name
         ),
@@ -144,19 +154,21 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_kinds(parser: argparse.ArgumentParser) -> None:
-    for kind in FORGES:
+    for row in reflection.KINDS:
         parser.add_argument(
-            f"--{kind}-reflection-workers",
+            f"--{row.name}-reflection-workers",
             type=_count,
-            default=WORKERS,
-            help=f"how many {kind}s at once, 0 for none at all (default {WORKERS})",
+            default=row.workers,
+            help=f"how many {row.name}s at once, 0 for none at all (default {row.workers})",
         )
-        parser.add_argument(
-            f"--{kind}-reflection-type",
-            type=_policy,
-            default=Policy.DENY_LIST,
-            help=f"which {kind}s: {_POLICIES} (default {Policy.DENY_LIST.value})",
-        )
+        if row.is_configurable:
+            names = ", ".join(policy.value for policy in row.policies)
+            parser.add_argument(
+                f"--{row.name}-reflection-type",
+                type=functools.partial(_policy, row),
+                default=row.default,
+                help=f"which {row.name}s: {names} (default {row.default.value})",
+            )
 
 
 def _add_twins(parser: argparse.ArgumentParser) -> None:
@@ -169,9 +181,10 @@ def _add_twins(parser: argparse.ArgumentParser) -> None:
     add("--annotations-not-reflected", **several, help="annotations that stay here")
 
 
-def _policy(text: str) -> Policy:
-    if text not in {policy.value for policy in SUPPORTED}:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {_POLICIES}")
+def _policy(row: Reflected, text: str) -> Policy:
+    names = [policy.value for policy in row.policies]
+    if text not in names:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(names)}")
     return Policy(text)
 
 

@@ -4,22 +4,25 @@ Source: behaviour.md 6.1, 6.11.
 """
 
 import asyncio
-import functools
 import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from apis import keys
-from apis.objects import Key, Kind, Object
+from apis.objects import Key, Object
 from apis.offloading import MappingPhase, NamespaceMap
+from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
-from kube.informer import Change, Informer
+from kube.informer import Informer
 from kube.reconcile import TerminalError
 from kube.runner import Runner, Source
-from reflector.reflection import FORGES, Ends, Reflection, Rules, Tell
+from kube.scope import Scope, Scopes
+from reflector.forge.contract import Forge, Scene, Settings
+from reflector.inputs import Inputs, Shared, Sides
+from reflector.reflection import Ends, Reflection, Tell
 
 logger = logging.getLogger(__name__)
 
@@ -46,14 +49,22 @@ def accepted(namespace_map: NamespaceMap) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What of a kind leaves, and how it looks then."""
+
+    policy: Policy = Policy.DENY_LIST
+    settings: Settings = field(default_factory=Settings)
+
+
 class KindLoop:
     """The queue and workers of one kind, shared by all namespaces. Fulfils Reconciler."""
 
-    def __init__(self, kind: Kind, rules: Rules, tell: Tell, workers: int) -> None:
-        self.kind = kind
+    def __init__(self, forge: Forge, rules: Rules, tell: Tell, workers: int) -> None:
+        self.forge = forge
         self.rules = rules
         self.tell = tell
-        self.runner = Runner(f"reflection-{kind}", self, [], workers=workers)
+        self.runner = Runner(f"reflection-{forge.row.name}", self, [], workers=workers)
         self._reflections: dict[str, Reflection] = {}
 
     async def reconcile(self, key: Key) -> float | None:
@@ -61,7 +72,7 @@ class KindLoop:
         return await reflection.reconcile(key) if reflection else None
 
     def begin(self, namespace: str, reflection: Reflection) -> None:
-        """Reflect what of this kind is in the local ``namespace``."""
+        """Reflect the originals of this kind that are in ``namespace``."""
         self._reflections[namespace] = reflection
 
     def end(self, namespace: str) -> None:
@@ -69,76 +80,38 @@ class KindLoop:
         self._reflections.pop(namespace, None)
 
 
-@dataclass(frozen=True)
-class _Side:
-    """One kind in one pair of namespaces."""
-
-    loop: KindLoop
-    reflection: Reflection
-    local: Informer[Object]
-    remote: Informer[Object]
-
-    def sources(self) -> tuple[Source[Object], Source[Object]]:
-        """Return what both sides' changes enqueue: the key of the original."""
-        there = functools.partial(_originals, self.reflection)
-        return Source(self.local), Source(self.remote, there)
-
-
-def _originals(reflection: Reflection, change: Change[Object]) -> Iterable[Key]:
-    return [reflection.original_of(change.key)]
-
-
 class Reflected:
     """One pair of namespaces: its informers, and its part in the loop of each kind."""
 
-    def __init__(
-        self, pair: Pair, loops: Iterable[KindLoop], home: CachedCluster, foreign: CachedCluster
-    ) -> None:
-        self._pair = pair
-        self._home = home
-        self._foreign = foreign
-        self._sides = [self._side(loop) for loop in loops]
+    def __init__(self, pair: Pair, loops: Iterable[KindLoop], sides: Sides, shared: Shared) -> None:
+        self._inputs = Inputs(pair, sides.home, sides.foreign, shared)
+        self._pair, self._sides = pair, sides
+        self._parts = [(loop, self._reflection(loop)) for loop in loops]
 
     async def run(self) -> None:
         """Reflect until cancelled; what was reflected then stays."""
-        async with asyncio.TaskGroup() as tasks:
-            for side in self._sides:
-                tasks.create_task(side.local.run(self._home))
-                tasks.create_task(side.remote.run(self._foreign))
-            for side in self._sides:
-                await side.local.synced.wait()
-                await side.remote.synced.wait()
-            attached = [(side, side.sources()) for side in self._sides]
-            self._begin(attached)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self._end(attached)
+        await Scope(self._inputs.followed()).run(begin=self._begin, end=self._end)
 
-    def _side(self, loop: KindLoop) -> _Side:
-        pair = self._pair
-        labels = ",".join([pair.selector(), *FORGES[loop.kind].selector])
-        there = Selection(loop.kind, Object, pair.remote_namespace, labels=labels)
-        ends = Ends(self._home, self._foreign, loop.tell)
-        reflection = Reflection(loop.kind, pair, loop.rules, ends)
-        here = Selection(loop.kind, Object, pair.local_namespace)
-        return _Side(loop, reflection, Informer(here), Informer(there))
+    def _reflection(self, loop: KindLoop) -> Reflection:
+        forge, rules = loop.forge, loop.rules
+        scene = Scene(self._pair, rules.policy, rules.settings, self._inputs)
+        both = (self._sides.home, self._sides.foreign)
+        originals, twins = both if forge.row.is_outward else reversed(both)
+        reflection = Reflection(forge, scene, Ends(originals, twins, loop.tell))
+        self._inputs.originals(reflection, loop.runner)
+        self._inputs.twins(reflection, loop.runner)
+        for input_ in forge.inputs:
+            if rules.policy in input_.policies:
+                self._inputs.look(input_, scene, loop.runner)
+        return reflection
 
-    def _begin(self, attached: Sequence[tuple[_Side, Sequence[Source[Object]]]]) -> None:
-        for side, sources in attached:
-            self._home.add(side.local)
-            self._foreign.add(side.remote)
-            side.loop.begin(self._pair.local_namespace, side.reflection)
-            for source in sources:
-                side.loop.runner.attach(source)
+    def _begin(self) -> None:
+        for loop, reflection in self._parts:
+            loop.begin(reflection.namespace, reflection)
 
-    def _end(self, attached: Sequence[tuple[_Side, Sequence[Source[Object]]]]) -> None:
-        for side, sources in attached:
-            for source in sources:
-                side.loop.runner.detach(source)
-            side.loop.end(self._pair.local_namespace)
-            self._home.remove(side.local)
-            self._foreign.remove(side.remote)
+    def _end(self) -> None:
+        for loop, reflection in self._parts:
+            loop.end(reflection.namespace)
 
 
 class Namespaces:
@@ -150,19 +123,19 @@ class Namespaces:
         self._identity = identity
         self._loops = loops
         self._live = home
-        self._home = CachedCluster(home)
-        self._foreign = CachedCluster(foreign)
+        self._sides = Sides(CachedCluster(home), CachedCluster(foreign))
+        self._shared = Shared(self._sides.home)
         labels = f"{keys.REMOTE_CLUSTER_ID}={identity.foreign_cluster_id},{keys.REPLICATION}=true"
         selection = Selection(keys.NAMESPACE_MAP, Object, identity.tenant_namespace, labels=labels)
         self._maps: Informer[Object] = Informer(selection)
         self._runner = Runner("reflected-namespaces", self, [Source(self._maps)])
-        self._running: dict[Pair, asyncio.Task[None]] = {}
+        self._scopes: Scopes[Pair] = Scopes(self._reflect)
         self._tasks: asyncio.TaskGroup | None = None
 
     @property
     def running(self) -> Mapping[Pair, asyncio.Task[None]]:
         """The pairs that are reflected now."""
-        return self._running
+        return self._scopes.running
 
     @property
     def maps(self) -> Informer[Object]:
@@ -177,6 +150,7 @@ class Namespaces:
         """Reflect until cancelled; run ``beside`` as long."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            self._shared.begin(tasks)
             tasks.create_task(self._maps.run(self._live))
             for work in beside:
                 tasks.create_task(work)
@@ -189,10 +163,11 @@ class Namespaces:
             message = f"{len(maps)} NamespaceMaps in {self._identity.tenant_namespace}: keep one"
             raise TerminalError("TooManyNamespaceMaps", message)
         wanted = {self._pair(*names) for found in maps for names in accepted(found).items()}
-        for pair in self._running.keys() - wanted:
-            await self._stop(pair)
-        for pair in wanted - self._running.keys():
-            self._start(pair)
+        if self._tasks is not None:  # else nobody runs us, and nobody would own the tasks
+            begun, ended = await self._scopes.keep(self._tasks, wanted)
+            for what, pairs in (("Started", begun), ("Stopped", ended)):
+                for pair in pairs:
+                    logger.info("%s reflecting a namespace", what, extra=_named(pair))
         return None
 
     def _runners(self) -> list[Runner]:
@@ -202,18 +177,8 @@ class Namespaces:
         who = self._identity
         return Pair(who.home_cluster_id, who.foreign_cluster_id, local, remote)
 
-    def _start(self, pair: Pair) -> None:
-        if self._tasks is None:  # nobody runs us, so nobody would own the task
-            return
-        reflected = Reflected(pair, self._loops, self._home, self._foreign)
-        self._running[pair] = self._tasks.create_task(reflected.run())
-        logger.info("Started reflecting a namespace", extra=_named(pair))
-
-    async def _stop(self, pair: Pair) -> None:
-        task = self._running.pop(pair)
-        task.cancel()
-        await asyncio.wait([task])
-        logger.info("Stopped reflecting a namespace", extra=_named(pair))
+    async def _reflect(self, pair: Pair) -> None:
+        await Reflected(pair, self._loops, self._sides, self._shared).run()
 
 
 def _named(pair: Pair) -> dict[str, str]:

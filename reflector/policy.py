@@ -16,6 +16,19 @@ class ContradictionError(Exception):
     """An object asks to be reflected and to be skipped; the message is for its author."""
 
 
+class NotYetError(Exception):
+    """The twin cannot be made before something else is there; the message is for its author."""
+
+
+@dataclass(frozen=True)
+class Stay:
+    """Why an object has no twin."""
+
+    reason: str
+    is_told: bool = True
+    """Whether its author is told so by an Event."""
+
+
 PROTECTED_SECRET_TYPES: Final = frozenset(
     {"kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"}
 )
@@ -59,20 +72,20 @@ def is_pod_token(obj: Object) -> bool:
     ) and keys.FOR_POD_NAME in objects.annotations(obj)
 
 
-def reason_to_stay(kind: Kind, obj: Object, policy: Policy) -> str | None:
+def reason_to_stay(kind: Kind, obj: Object, policy: Policy) -> Stay | None:
     """Return why ``obj`` is not reflected, worded for its author; None when it is.
 
     Raises:
         ContradictionError: it carries both annotations and is of those that honour both.
     """
     if is_protected(kind, obj):
-        return f"{kind} {objects.key_of(obj)} is protected and never reflected"
+        return Stay(f"{kind} {objects.key_of(obj)} is protected and never reflected", is_told=False)
     if kind == keys.CONFIG_MAP and obj["metadata"]["name"] == keys.ROOT_CA_CONFIG_MAP:
         return _root_ca(obj)
     return _CHOICES[policy](obj)
 
 
-def _root_ca(obj: Object) -> str | None:
+def _root_ca(obj: Object) -> Stay | None:
     """Pods mount it without being asked, so only an explicit skip keeps it here."""
     if _is_set(obj, keys.SKIP_REFLECTION) and _is_set(obj, keys.ALLOW_REFLECTION):
         raise ContradictionError(
@@ -81,23 +94,23 @@ def _root_ca(obj: Object) -> str | None:
     return _unless_denied(obj)
 
 
-def _unless_denied(obj: Object) -> str | None:
+def _unless_denied(obj: Object) -> Stay | None:
     if _is_set(obj, keys.SKIP_REFLECTION):
-        return f"reflection disabled by annotation {keys.SKIP_REFLECTION}"
+        return Stay(f"reflection disabled by annotation {keys.SKIP_REFLECTION}")
     return None
 
 
-def _if_allowed(obj: Object) -> str | None:
+def _if_allowed(obj: Object) -> Stay | None:
     if _is_set(obj, keys.ALLOW_REFLECTION):
         return None
-    return f"reflection needs annotation {keys.ALLOW_REFLECTION} (policy AllowList)"
+    return Stay(f"reflection needs annotation {keys.ALLOW_REFLECTION} (policy AllowList)")
 
 
-def _always(_obj: Object) -> str | None:
+def _always(_obj: Object) -> Stay | None:
     return None
 
 
-_Choice: TypeAlias = Callable[[Object], str | None]
+_Choice: TypeAlias = Callable[[Object], Stay | None]
 _CHOICES: Final[dict[Policy, _Choice]] = {
     Policy.DENY_LIST: _unless_denied,
     Policy.ALLOW_LIST: _if_allowed,

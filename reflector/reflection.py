@@ -1,67 +1,40 @@
-"""The one algorithm that keeps twins, and the table of the kinds it keeps.
+"""The one algorithm that keeps twins.
 
 Source: behaviour.md 6.1, 6.11; security.md B6, B9.
 """
 
-import hashlib
-import json
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from apis import keys, objects
-from apis.objects import Key, Kind, Object
-from apis.offloading import ReflectionPolicy as Policy
-from apis.pairs import Pair
+from apis import drift, keys, objects
+from apis.objects import Key, Object
 from kube import errors
 from kube.cache import CachedCluster
 from kube.reconcile import TerminalError
 from reflector import policy
-from reflector.forge import configmap, secret, service, twins
+from reflector.forge.contract import Forge, Scene, Write
+from reflector.policy import Stay
 
 logger = logging.getLogger(__name__)
 
 SUCCESSFUL: Final = "SuccessfulReflection"
 FAILED: Final = keys.FAILED_REFLECTION
-DISABLED: Final = "ReflectionDisabled"
+DISABLED: Final = keys.REFLECTION_DISABLED
 
-FOREIGN_RETRY_S: Final = 300.0
+FOREIGN_RETRY_S: Final = 15.0
 """Somebody else's object is not in our watch; so look now and then whether it has gone."""
 STALE_RETRY_S: Final = 1.0
+NOT_YET_RETRY_S: Final = 15.0
 TERMINATING_RETRY_S: Final = 5.0
 _TERMINATING: Final = "being terminated"
 _ANOTHER: Final = "metadata.uid"
 """What the server finds invalid when a namesake has taken the place of the object we meant."""
 
 
-def _same(name: str, _pair: Pair) -> str:
-    return name
-
-
-@dataclass(frozen=True)
-class Forge:
-    """How a kind is reflected; the fields ``exact`` alone say whether a twin is current."""
-
-    remote: Callable[[Object, Pair, twins.Settings], Object]
-    exact: tuple[str, ...] = ()
-    twin_name: Callable[[str, Pair], str] = _same
-    original_name: Callable[[str, Pair], str] = _same
-    selector: tuple[str, ...] = ()
-    """What besides the pair's labels tells twins from what others keep under the same labels."""
-
-
-FORGES: Final[dict[Kind, Forge]] = {
-    keys.CONFIG_MAP: Forge(
-        configmap.remote, configmap.FIELDS, configmap.twin_name, configmap.original_name
-    ),
-    keys.SECRET: Forge(secret.remote, secret.FIELDS, selector=(f"!{keys.SERVICE_ACCOUNT_NAME}",)),
-    keys.SERVICE: Forge(service.remote),
-}
-
-
 class Tell(Protocol):
-    """Records an Event on a local object."""
+    """Records an Event on an original."""
 
     def __call__(
         self, obj: Object, type_: Literal["Normal", "Warning"], reason: str, message: str, /
@@ -71,147 +44,198 @@ class Tell(Protocol):
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What of a kind leaves, and how it looks then."""
-
-    policy: Policy = Policy.DENY_LIST
-    settings: twins.Settings = field(default_factory=twins.Settings)
-
-
-@dataclass(frozen=True)
 class Ends:
-    """The two clusters, and the local objects' authors, who are told."""
+    """The cluster of the originals, that of the twins, and the originals' authors, who are told."""
 
-    local: CachedCluster
-    remote: CachedCluster
+    originals: CachedCluster
+    twins: CachedCluster
     tell: Tell
 
 
 class Reflection:
     """Keeps the twins of one kind, between one pair of namespaces. Keys are those of originals."""
 
-    def __init__(self, kind: Kind, pair: Pair, rules: Rules, ends: Ends) -> None:
-        self._kind = kind
-        self._forge = FORGES[kind]
-        self._pair = pair
-        self._rules = rules
-        self._local, self._remote, self._tell = ends.local, ends.remote, ends.tell
-        self._applied: dict[Key, tuple[str, str]] = {}
+    def __init__(self, forge: Forge, scene: Scene, ends: Ends) -> None:
+        self.forge = forge
+        self._scene, self._pair = scene, scene.pair
+        self._kind, self._twin_kind = forge.row.kind, forge.row.twin
+        self._originals, self._twins, self._tell = ends.originals, ends.twins, ends.tell
         self._told: dict[Key, tuple[str, str]] = {}
+        """What was said of an original last: its UID, and why it has no twin."""
+
+    @property
+    def namespace(self) -> str:
+        """Where the originals are."""
+        pair = self._pair
+        return pair.local_namespace if self.forge.row.is_outward else pair.remote_namespace
 
     async def reconcile(self, key: Key) -> float | None:
-        original = await self._local.seen(self._kind, key)
-        if original is None or self._reason_to_stay(original) is not None:
-            return await self._withdraw(key, original)
-        found = await self._remote.get(self._kind, self.twin_of(key))  # a foreign one is not seen
-        if found and not self._is_twin(found):
-            return self._refuse(original)
-        wanted = self._forge.remote(original, self._pair, self._rules.settings)
-        if found and self._is_current(wanted, found):
-            return None
-        return await self._apply(original, wanted, found)
+        original = await self._originals.seen(self._kind, key)
+        stay = self._stay(original) if original else None
+        if original is None or stay is not None:
+            return await self._withdraw(key, original, stay)
+        where = self.twin_of(key)
+        found = await self._twins.get(self._twin_kind, where)  # a foreign one is not seen
+        if found and not self._is_twin(found) and not self._is_on_record(found):
+            return self._refuse(original, where)
+        try:
+            wanted = drift.stamped(self.forge.twin(original, self._scene))
+        except policy.NotYetError as error:
+            self._warn(original, str(error))
+            return NOT_YET_RETRY_S
+        if found is None or not self._is_current(wanted, found):
+            found, again_s = await self._apply(original, wanted, found)
+            if again_s is not None:
+                return again_s
+        self._heal(original)
+        await self._write_back(key, original, found)
+        return None
 
     def twin_of(self, key: Key) -> Key:
         """Return where the twin of the original ``key`` is."""
-        namespace, name = self._pair.twin_of(key)
-        return Key(namespace, self._forge.twin_name(name, self._pair))
+        turn = self._pair.twin_of if self.forge.row.is_outward else self._pair.original_of
+        namespace, name = turn(key)
+        return Key(namespace, self.forge.twin_name(name, self._pair))
 
     def original_of(self, key: Key) -> Key:
         """Return where the original of the twin ``key`` is."""
-        namespace, name = self._pair.original_of(key)
-        return Key(namespace, self._forge.original_name(name, self._pair))
+        turn = self._pair.original_of if self.forge.row.is_outward else self._pair.twin_of
+        namespace, name = turn(key)
+        return Key(namespace, self.forge.original_name(name, self._pair))
 
     def _is_twin(self, found: Object) -> bool:
         return self._pair.reflects(found) and not policy.is_pod_token(found)
 
-    def _reason_to_stay(self, original: Object) -> str | None:
+    def _is_on_record(self, found: Object) -> bool:
+        """Whether it is ours by the server's record, though somebody took its labels.
+
+        Source: faults.md F33. Only what was read live carries the record.
+        """
+        origin = objects.labels(found).get(keys.ORIGIN, self._pair.origin)
+        return (
+            origin == self._pair.origin
+            and not policy.is_pod_token(found)
+            and any(
+                entry.get("manager") == keys.REFLECTION_MANAGER
+                and entry.get("operation") == "Apply"
+                for entry in found["metadata"].get("managedFields") or ()
+            )
+        )
+
+    def _is_current(self, wanted: Object, found: Object) -> bool:
+        shown = self.forge.shown(wanted)
+        return drift.is_current(wanted, shown, found)
+
+    def _stay(self, original: Object) -> Stay | None:
         try:
-            return policy.reason_to_stay(self._kind, original, self._rules.policy)
+            return self.forge.reason_to_stay(original, self._scene)
         except policy.ContradictionError as error:
-            self._tell(original, "Warning", FAILED, str(error))
+            self._warn(original, str(error))
             raise TerminalError(FAILED, f"{self._name(original)}: {error}") from error
 
-    def _refuse(self, original: Object) -> float:
+    def _refuse(self, original: Object, where: Key) -> float:
         """Leave somebody else's object alone and say so."""
-        where = self.twin_of(objects.key_of(original))
-        message = (
-            f"{self._kind} {where} exists on {self._pair.destination} and is not ours: "
-            "rename or remove one of the two"
+        self._warn(
+            original,
+            f"{self._twin_kind} {where} exists on {self._pair.destination} and is not ours: "
+            "rename or remove one of the two",
         )
-        self._tell(original, "Warning", FAILED, message)
-        logger.warning("Left a foreign object alone", extra={"kind": str(self._kind), "key": where})
+        extra = {"kind": str(self._twin_kind), "key": where}
+        logger.warning("Left a foreign object alone", extra=extra)
         return FOREIGN_RETRY_S
 
-    async def _apply(self, original: Object, wanted: Object, found: Object | None) -> float | None:
-        sent = _digest(wanted)
+    async def _apply(
+        self, original: Object, wanted: Object, found: Object | None
+    ) -> tuple[Object | None, float | None]:
+        """Return the twin as the server has it now, or when to try again."""
         if found:  # the very object that was looked at, or a conflict
-            wanted["metadata"]["uid"] = objects.uid(found)
+            metadata = {**wanted["metadata"], "uid": objects.uid(found)}
+            wanted = {**wanted, "metadata": metadata}
         try:
-            made = await self._remote.apply(self._kind, wanted, manager=keys.REFLECTION_MANAGER)
+            made = await self._twins.apply(self._twin_kind, wanted, manager=keys.REFLECTION_MANAGER)
         except errors.InvalidError as error:
             if _ANOTHER in str(error):
                 raise errors.ConflictError(str(error)) from error
-            self._tell(original, "Warning", FAILED, str(error))
+            self._warn(original, str(error))
             raise TerminalError(FAILED, f"{self._name(original)}: {error}") from error
         except errors.ForbiddenError as error:
             if _TERMINATING in str(error):  # its mapping is about to leave, or to come anew
-                return TERMINATING_RETRY_S
-            self._tell(original, "Warning", FAILED, str(error))
+                return None, TERMINATING_RETRY_S
+            self._warn(original, str(error))
             raise
-        self._applied[objects.key_of(made)] = (sent, _version(made))
-        if found is None or _version(found) != _version(made):
-            self._done(original)
-        return None
-
-    def _done(self, original: Object) -> None:
-        self._told.pop(objects.key_of(original), None)
-        message = f"{self._kind} reflected to {self._pair.destination}"
-        self._tell(original, "Normal", SUCCESSFUL, message)
         extra = {"kind": str(self._kind), "key": objects.key_of(original)}
         logger.info("Reflected an object", extra=extra)
+        return made, None
 
-    def _is_current(self, wanted: Object, found: Object) -> bool:
-        if twins.is_current(wanted, found, self._forge.exact):
-            return True
-        applied = self._applied.get(objects.key_of(found))
-        return applied == (_digest(wanted), _version(found))
+    def _warn(self, original: Object, message: str) -> None:
+        self._told[objects.key_of(original)] = (objects.uid(original), message)
+        self._tell(original, "Warning", FAILED, message)
 
-    async def _withdraw(self, key: Key, original: Object | None) -> float | None:
+    def _heal(self, original: Object) -> None:
+        """Say that what was told is over. Of what goes well nothing is said: that is a write."""
+        if self._told.pop(objects.key_of(original), None):
+            message = f"{self._kind} reflected to {self._pair.destination}"
+            self._tell(original, "Normal", SUCCESSFUL, message)
+
+    async def _withdraw(self, key: Key, original: Object | None, stay: Stay | None) -> float | None:
         """Remove the twin of what is gone or stays at home, after both clusters said so live."""
         where = self.twin_of(key)
-        self._applied.pop(where, None)
-        found = await self._remote.seen(self._kind, where)
+        found = await self._twins.seen(self._twin_kind, where)
         if found and self._is_twin(found):
-            original = await self._local.get_live(self._kind, key)
-            if original is not None and self._reason_to_stay(original) is None:
+            original = await self._originals.get_live(self._kind, key)
+            stay = self._stay(original) if original else None
+            if original and stay is None:
                 return STALE_RETRY_S
             await self._delete(where)
-        self._tell_disabled(key, original)
+        await self._write_back(key, original, None)
+        self._tell_disabled(key, original, stay)
         return None
 
     async def _delete(self, where: Key) -> None:
-        twin = await self._remote.get_live(self._kind, where)
-        if twin and self._is_twin(twin):
-            await self._remote.delete(self._kind, where, uid=objects.uid(twin))
-            logger.info("Removed a twin", extra={"kind": str(self._kind), "key": where})
+        twin = await self._twins.get_live(self._twin_kind, where)
+        if twin and self._is_twin(twin) and not objects.is_terminating(twin):
+            await self._twins.delete(self._twin_kind, where, uid=objects.uid(twin))
+            logger.info("Removed a twin", extra={"kind": str(self._twin_kind), "key": where})
 
-    def _tell_disabled(self, key: Key, original: Object | None) -> None:
-        """Say once why ``original`` is not reflected; of what is protected, say nothing."""
-        if original is None or policy.is_protected(self._kind, original):
+    def _tell_disabled(self, key: Key, original: Object | None, stay: Stay | None) -> None:
+        """Say once why ``original`` has no twin; of what is protected, say nothing."""
+        if original is None or stay is None or not stay.is_told:
             self._told.pop(key, None)
-            return
-        reason = self._reason_to_stay(original)
-        if reason is not None and self._told.get(key) != (objects.uid(original), reason):
-            self._told[key] = (objects.uid(original), reason)
-            self._tell(original, "Normal", DISABLED, reason)
+        elif self._told.get(key) != (objects.uid(original), stay.reason):
+            self._told[key] = (objects.uid(original), stay.reason)
+            self._tell(original, "Normal", DISABLED, stay.reason)
+
+    async def _write_back(self, key: Key, original: Object | None, twin: Object | None) -> None:
+        for write in self.forge.back(key, original, twin, self._scene):
+            await _WRITES[write.verb](self._originals, write)
 
     def _name(self, original: Object) -> str:
         return f"{self._kind} {objects.key_of(original)}"
 
 
-def _digest(wanted: Object) -> str:
-    return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+async def _create(cluster: CachedCluster, write: Write) -> None:
+    try:
+        await cluster.create(write.kind, write.body)
+    except errors.AlreadyExistsError:
+        logger.debug("Somebody was faster", extra={"kind": str(write.kind), "key": write.key})
 
 
-def _version(obj: Object) -> str:
-    return str(obj["metadata"].get("resourceVersion", ""))
+async def _patch(cluster: CachedCluster, write: Write) -> None:
+    await cluster.patch(write.kind, write.key, write.body)
+
+
+async def _status(cluster: CachedCluster, write: Write) -> None:
+    metadata = write.body["metadata"]
+    await cluster.patch_status(write.kind, write.key, write.body["status"], metadata=metadata)
+
+
+async def _remove(cluster: CachedCluster, write: Write) -> None:
+    await cluster.delete(write.kind, write.key, uid=objects.uid(write.body))
+
+
+_WRITES: Final[dict[str, Callable[[CachedCluster, Write], Awaitable[None]]]] = {
+    "create": _create,
+    "patch": _patch,
+    "status": _status,
+    "delete": _remove,
+}

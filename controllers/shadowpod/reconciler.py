@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Final, Protocol
 
-from apis import keys, objects
+from apis import drift, keys, objects
 from apis.objects import Key, Object
 from apis.quotas import Refusal
-from controllers import drift, upkeep
+from controllers import upkeep
 from controllers.shadowpod import changes, forge
 from controllers.shadowpod.slim import Find
 from kube.cluster import Cluster

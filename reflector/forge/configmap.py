@@ -2,22 +2,23 @@
 
 from typing import Final
 
-from apis import keys, naming, objects
+from apis import keys, naming, objects, reflection
 from apis.objects import Object
 from apis.pairs import Pair
 from reflector.forge import twins
+from reflector.forge.contract import Forge, Scene
 
 FIELDS: Final = ("data", "binaryData", "immutable")
 
 
-def remote(local: Object, pair: Pair, settings: twins.Settings) -> Object:
+def twin(local: Object, scene: Scene) -> Object:
     """Return the twin of the ConfigMap ``local``.
 
     Source: behaviour.md 6.4.
     """
-    twin = twins.of(keys.CONFIG_MAP, local, pair, settings, keep=FIELDS)
-    twin["metadata"]["name"] = twin_name(objects.key_of(local).name, pair)
-    return twin
+    made = twins.of(keys.CONFIG_MAP, local, scene, keep=FIELDS)
+    made["metadata"]["name"] = twin_name(objects.key_of(local).name, scene.pair)
+    return made
 
 
 def twin_name(name: str, pair: Pair) -> str:
@@ -32,3 +33,6 @@ def original_name(name: str, pair: Pair) -> str:
     if name == naming.root_ca_config_map(pair.origin):
         return keys.ROOT_CA_CONFIG_MAP
     return name
+
+
+FORGE: Final = Forge(reflection.CONFIG_MAP, twin, twin_name=twin_name, original_name=original_name)

@@ -2,17 +2,20 @@
 
 from typing import Final
 
-from apis import keys
+from apis import keys, reflection
 from apis.objects import Object
-from apis.pairs import Pair
 from reflector.forge import twins
+from reflector.forge.contract import Forge, Scene
 
 FIELDS: Final = ("data", "type", "immutable")
 
 
-def remote(local: Object, pair: Pair, settings: twins.Settings) -> Object:
+def twin(local: Object, scene: Scene) -> Object:
     """Return the twin of the Secret ``local``; what is protected never comes here.
 
     Source: behaviour.md 6.4.
     """
-    return twins.of(keys.SECRET, local, pair, settings, keep=FIELDS)
+    return twins.of(keys.SECRET, local, scene, keep=FIELDS)
+
+
+FORGE: Final = Forge(reflection.SECRET, twin, selector=(f"!{keys.SERVICE_ACCOUNT_NAME}",))

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, objects, reflection
 from apis.objects import Object
-from apis.pairs import Pair
 from reflector.forge import twins
+from reflector.forge.contract import Forge, Scene, Settings
 
 COPIED: Final = (
     "type",
@@ -23,7 +23,7 @@ PORT_FIELDS: Final = ("name", "port", "targetPort", "protocol", "appProtocol")
 HEADLESS: Final = "None"
 
 
-def remote(local: Object, pair: Pair, settings: twins.Settings) -> Object:
+def twin(local: Object, scene: Scene) -> Object:
     """Return the twin of the Service ``local``.
 
     Source: behaviour.md 6.5.
@@ -35,8 +35,8 @@ def remote(local: Object, pair: Pair, settings: twins.Settings) -> Object:
         spec["ports"] = [_port(port, force_node_port=force) for port in have["ports"]]
     if have.get("clusterIP") == HEADLESS:
         spec["clusterIP"] = HEADLESS
-    spec |= _load_balancer_class(have, settings)
-    return twins.of(keys.SERVICE, local, pair, settings, spec=spec)
+    spec |= _load_balancer_class(have, scene.settings)
+    return twins.of(keys.SERVICE, local, scene, spec=spec)
 
 
 def _port(port: Object, *, force_node_port: bool) -> Object:
@@ -47,8 +47,21 @@ def _port(port: Object, *, force_node_port: bool) -> Object:
     return {**kept, "nodePort": port["nodePort"]} if force_node_port else kept
 
 
-def _load_balancer_class(spec: Object, settings: twins.Settings) -> Object:
+def _load_balancer_class(spec: Object, settings: Settings) -> Object:
     offered = settings.enable_load_balancer and settings.load_balancer_class
     if spec.get("type") == "LoadBalancer" and offered:
         return {"loadBalancerClass": settings.load_balancer_class}
     return {}
+
+
+def shown(wanted: Object) -> Object:
+    """Return ``wanted`` without the node ports that the provider is asked to choose."""
+    spec = wanted["spec"]
+    ports = [
+        {name: value for name, value in port.items() if name != "nodePort" or value}
+        for port in spec.get("ports") or []
+    ]
+    return {**wanted, "spec": {**spec, "ports": ports}}
+
+
+FORGE: Final = Forge(reflection.SERVICE, twin, shown=shown)

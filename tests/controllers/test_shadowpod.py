@@ -5,9 +5,8 @@ from typing import Final
 
 import pytest
 
-from apis import conditions, keys
+from apis import conditions, drift, keys
 from apis.objects import Key, Kind, Object, named
-from controllers import drift
 from controllers.shadowpod import forge, slim
 from controllers.shadowpod.reconciler import ShadowPodReconciler
 from kube.cluster import Cluster, Selection

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from apis import keys
+from apis import keys, reflection
+from apis.reflection import Rights
 from tests.manifests import documents
 
 WRITES: Final = {"create", "update", "patch", "delete", "deletecollection", "escalate"}
@@ -100,6 +101,36 @@ def test_a_virtual_kubelet_has_cluster_wide_only_what_cannot_be_narrowed() -> No
         "virtualnodes",
     }
     assert verbs(keys.VIRTUAL_KUBELET_LOCAL_ROLE, "virtualnodes") == {"serve"}
+
+
+OF_PODS_HERE: Final[Rights] = {
+    ("", "events"): ("create", "patch"),
+    ("", "serviceaccounts/token"): ("create",),
+}
+
+
+@pytest.mark.parametrize(
+    ("role", "reflected", "besides"),
+    [
+        (keys.VIRTUAL_KUBELET_NAMESPACED_ROLE, reflection.rights_here(), OF_PODS_HERE),
+    ],
+    ids=["at home"],
+)
+def test_what_is_reflected_may_be_and_nothing_else(
+    role: str, reflected: Rights, besides: Rights
+) -> None:
+    needed = reflection.union([reflected, besides])
+
+    assert granted_by(role) == {resource: set(verbs) for resource, verbs in needed.items()}
+
+
+def granted_by(role: str) -> dict[tuple[str, str], set[str]]:
+    granted: dict[tuple[str, str], set[str]] = {}
+    for rule in documents.named("ClusterRole", role)["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                granted.setdefault((group, resource), set()).update(rule["verbs"])
+    return granted
 
 
 def test_every_binding_grants_a_role_to_a_process_of_ours() -> None:

@@ -8,12 +8,13 @@ import pytest
 from apis import keys
 from apis.objects import Key, Kind, Object, named
 from apis.pairs import Pair
-from reflector.forge import configmap, secret, service, twins
-from reflector.forge.twins import Settings
+from reflector.forge import configmap, secret, service
+from reflector.forge.contract import Forge, Scene, Settings
+from reflector.kinds import FORGES
 from reflector.policy import Filter
-from reflector.reflection import FORGES
 
 PAIR = Pair("rome", "milan", "foo", "foo-rome")
+SCENE = Scene(PAIR)
 LABELS = {
     "offloading.liqo.io/origin": "rome",
     "offloading.liqo.io/destination": "milan",
@@ -33,13 +34,13 @@ def local(kind: Kind, name: str = "mine", **rest: Any) -> Object:
     return named(kind, Key("foo", name), metadata=metadata, **rest)
 
 
-@pytest.mark.parametrize("kind", list(FORGES), ids=str)
-def test_metadata_is_what_means_something_on_both_sides(kind: Kind) -> None:
-    original = local(kind)
+@pytest.mark.parametrize("forge", FORGES.values(), ids=lambda forge: forge.row.name)
+def test_metadata_is_what_means_something_on_both_sides(forge: Forge) -> None:
+    original, kind = local(forge.row.kind), forge.row.twin
     snapshot = copy.deepcopy(original)
     settings = Settings(Filter(frozenset({"team"})))
 
-    twin = FORGES[kind].remote(original, PAIR, settings)
+    twin = forge.twin(original, Scene(PAIR, settings=settings))
 
     assert twin["metadata"] == {
         "name": "mine",
@@ -55,7 +56,7 @@ def test_ownership_labels_are_ours_to_say() -> None:
     forged = local(keys.CONFIG_MAP)
     forged["metadata"]["labels"] = {"offloading.liqo.io/origin": "naples"}
 
-    twin = configmap.remote(forged, PAIR, Settings())
+    twin = configmap.twin(forged, SCENE)
 
     assert twin["metadata"]["labels"] == LABELS
 
@@ -63,7 +64,7 @@ def test_ownership_labels_are_ours_to_say() -> None:
 def test_config_map() -> None:
     original = local(keys.CONFIG_MAP, data={"a": "1"}, binaryData={"b": "eA=="}, immutable=True)
 
-    twin = configmap.remote(original, PAIR, Settings())
+    twin = configmap.twin(original, SCENE)
 
     assert {name: twin[name] for name in ("data", "binaryData", "immutable")} == {
         "data": {"a": "1"},
@@ -84,7 +85,7 @@ def test_root_certificates_go_by_another_name(origin: str, name: str) -> None:
     pair = Pair(origin, "milan", "foo", "foo-rome")
     root = local(keys.CONFIG_MAP, "kube-root-ca.crt", data={"ca.crt": "PEM"})
 
-    assert configmap.remote(root, pair, Settings())["metadata"]["name"] == name
+    assert configmap.twin(root, Scene(pair))["metadata"]["name"] == name
     assert configmap.twin_name("kube-root-ca.crt", pair) == name
     assert configmap.original_name(name, pair) == "kube-root-ca.crt"
     assert configmap.original_name("settings", pair) == "settings"
@@ -93,7 +94,7 @@ def test_root_certificates_go_by_another_name(origin: str, name: str) -> None:
 def test_secret() -> None:
     original = local(keys.SECRET, type="kubernetes.io/tls", data={"tls.key": "eA=="})
 
-    twin = secret.remote(original, PAIR, Settings())
+    twin = secret.twin(original, SCENE)
 
     assert (twin["type"], twin["data"]) == ("kubernetes.io/tls", {"tls.key": "eA=="})
     assert "immutable" not in twin
@@ -133,7 +134,7 @@ def served(**spec: Any) -> Object:
     ids=lambda value: next(iter(value), "nothing"),
 )
 def test_service_fields(spec: Object, expected: Object) -> None:
-    assert service.remote(served(**spec), PAIR, Settings())["spec"] == expected
+    assert service.twin(served(**spec), SCENE)["spec"] == expected
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def test_service_fields(spec: Object, expected: Object) -> None:
     ],
 )
 def test_service_ports(port: Object, annotations: dict[str, str], expected: Object) -> None:
-    twin = service.remote(served(ports=[port], annotations=annotations), PAIR, Settings())
+    twin = service.twin(served(ports=[port], annotations=annotations), SCENE)
 
     assert twin["spec"]["ports"] == [expected]
     assert "status" not in twin
@@ -185,30 +186,6 @@ def test_load_balancer_class(
 ) -> None:
     settings = Settings(enable_load_balancer=enabled, load_balancer_class=class_)
 
-    spec = service.remote(served(type=type_), PAIR, settings)["spec"]
+    spec = service.twin(served(type=type_), Scene(PAIR, settings=settings))["spec"]
 
     assert spec.get("loadBalancerClass") == expected
-
-
-@pytest.mark.parametrize(
-    ("twin", "current"),
-    [
-        ({"data": {"a": "1"}}, True),
-        ({"data": {"a": "1"}, "kind": "ConfigMap"}, True),
-        ({"data": {"a": "2"}}, False),
-        ({"data": {"a": "1", "b": "1"}}, False),
-        ({}, False),
-        ({"data": {"a": "1"}, "immutable": True}, False),
-    ],
-)
-def test_a_twin_is_current_when_nothing_differs(*, twin: Object, current: bool) -> None:
-    wanted = {"metadata": {"labels": LABELS}, "data": {"a": "1"}}
-    found = {"metadata": {"labels": LABELS, "uid": "2"}, **twin}
-
-    assert twins.is_current(wanted, found, configmap.FIELDS) is current
-
-
-def test_a_twin_whose_fields_the_server_completes_is_never_surely_current() -> None:
-    same = {"metadata": {"labels": LABELS}, "spec": {}}
-
-    assert not twins.is_current(same, same, ())

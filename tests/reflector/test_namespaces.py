@@ -8,8 +8,8 @@ from apis import keys
 from apis.objects import Key, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
-from reflector.namespaces import Identity, KindLoop, Namespaces
-from reflector.reflection import FORGES, Rules
+from reflector.kinds import FORGES
+from reflector.namespaces import Identity, KindLoop, Namespaces, Rules
 from tests import factories
 from tests.fakes import FakeCluster
 
@@ -56,7 +56,7 @@ def tell(*_: object) -> None:
 
 @contextlib.asynccontextmanager
 async def reflecting(home: FakeCluster, foreign: FakeCluster) -> AsyncIterator[Namespaces]:
-    loops = [KindLoop(kind, Rules(Policy.DENY_LIST), tell, 2) for kind in FORGES]
+    loops = [KindLoop(forge, Rules(Policy.DENY_LIST), tell, 2) for forge in FORGES.values()]
     namespaces = Namespaces(IDENTITY, loops, home, foreign)
     running = asyncio.create_task(namespaces.run())
     try:
@@ -127,8 +127,8 @@ async def test_leftovers_of_what_went_while_nobody_watched_are_removed() -> None
     home, foreign = await world()
     pair = Pair("rome", "milan", "foo", "foo-rome")
     labelled = {"metadata": {"labels": pair.labels()}}
-    for kind in FORGES:
-        await foreign.create(kind, named(kind, Key("foo-rome", "gone"), **labelled))
+    for row in FORGES:
+        await foreign.create(row.twin, named(row.twin, Key("foo-rome", "gone"), **labelled))
     await foreign.create(keys.CONFIG_MAP, factories.config_map("foo-rome", "theirs"))
     await offload(home, {"foo": "foo-rome"})
 

@@ -166,9 +166,10 @@ def test_flags_say_what_is_reflected_and_how() -> None:
 
     assert settings.secret == Key("liqo-tenant-milan", "key")
     assert settings.instance == "vk-milan-0"
-    assert settings.workers == {keys.CONFIG_MAP: 3, keys.SECRET: 0, keys.SERVICE: 3}
-    assert settings.policies[keys.CONFIG_MAP] is Policy.ALLOW_LIST
-    assert settings.policies[keys.SECRET] is Policy.DENY_LIST
+    assert settings.workers["configmap"] == 3
+    assert settings.workers["secret"] == 0
+    assert settings.policies["configmap"] is Policy.ALLOW_LIST
+    assert settings.policies["secret"] is Policy.DENY_LIST
     assert settings.twins.hidden.labels_not_reflected == {"a", "b", "c"}
     assert settings.twins.hidden.annotations_not_reflected == {"d"}
     assert settings.twins.load_balancer_class == "theirs"

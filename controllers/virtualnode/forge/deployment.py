@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, naming, objects
+from apis import keys, naming, objects, reflection
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate
 
@@ -18,7 +18,6 @@ KUBELET: Final = "kubelet"
 REFLECTOR: Final = "reflector"
 HEALTH_PORTS: Final = {KUBELET: 8081, REFLECTOR: 8082}
 
-_REFLECTED: Final = ("configmap", "secret", "service")
 _SCRATCH: Final = "scratch"
 _USER: Final = 65532
 
@@ -33,7 +32,7 @@ EXTRA_OF: Final[dict[str, frozenset[str]]] = {
         }
     ),
     REFLECTOR: frozenset(
-        f"{kind}-reflection-{what}" for kind in _REFLECTED for what in ("workers", "type")
+        f"{row.name}-reflection-{what}" for row in reflection.KINDS for what in ("workers", "type")
     ),
 }
 """Which container takes which flag of ``extraArgs``; what neither takes is left out."""
@@ -233,11 +232,13 @@ def _reflector_arguments(
             "--enable-load-balancer=true",
             f"--remote-real-load-balancer-class-name={preferred.name}",
         ]
-    arguments += _workers(options, _REFLECTED)
+    arguments += _workers(options, reflection.BY_NAME)
     arguments += [
-        f"--{kind}-reflection-type={policy.value}"
-        for kind in _REFLECTED
-        if kind in options.reflectors and (policy := options.reflectors[kind].policy)
+        f"--{name}-reflection-type={policy.value}"
+        for name, row in reflection.BY_NAME.items()
+        if row.is_configurable
+        and name in options.reflectors
+        and (policy := options.reflectors[name].policy)
     ]
     return _with_extra(arguments, options, REFLECTOR)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controllers import drift
+from apis import drift
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,30 @@ from controllers import drift
 )
 def test_keeps(found: Any, wanted: Any, *, expected: bool) -> None:
     assert drift.keeps(found, wanted) is expected
+
+
+SENT = drift.stamped({"metadata": {"labels": {"app": "web"}}, "data": {"a": "1"}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "current"),
+    [
+        ({}, True),
+        ({"kind": "ConfigMap"}, True),
+        ({"data": {"a": "2"}}, False),
+        ({"data": {}}, False),
+        ({"data": {"a": "1", "theirs": "1"}}, True),
+        ({"metadata": {"labels": {"app": "web"}}}, False),
+    ],
+    ids=["as sent", "completed", "changed", "lost", "added to", "not by us"],
+)
+def test_what_was_sent_and_is_still_there_is_current(
+    *, changes: dict[str, Any], current: bool
+) -> None:
+    assert drift.is_current(SENT, SENT, {**SENT, **changes}) is current
+
+
+def test_what_is_no_more_wanted_is_not_current() -> None:
+    wanted = drift.stamped({"metadata": {"labels": {"app": "web"}}})
+
+    assert not drift.is_current(wanted, wanted, SENT)

@@ -1,7 +1,32 @@
 """Whether what was found still says what we want of it."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
+
+from apis import keys, objects
+from apis.objects import Object
+
+
+def stamped(wanted: Object) -> Object:
+    """Return ``wanted`` with the digest of all that is sent."""
+    text = json.dumps(wanted, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+    metadata = wanted["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), keys.APPLIED: digest}
+    return {**wanted, "metadata": {**metadata, "annotations": annotations}}
+
+
+def is_current(wanted: Object, shown: Object, found: Object) -> bool:
+    """Whether applying ``wanted``, which is stamped, would change nothing.
+
+    The digest tells that nothing else was sent last, and so that nothing has to be taken back;
+    ``shown``, the part of ``wanted`` that servers leave as it is, that nobody has changed it since.
+    What others added stays theirs.
+    """
+    sent = objects.annotations(wanted)[keys.APPLIED]
+    return objects.annotations(found).get(keys.APPLIED) == sent and keeps(found, shown)
 
 
 def keeps(found: Any, wanted: Any) -> bool:

@@ -1,0 +1,120 @@
+"""The table of the reflected kinds: flags, templates, rights and the documentation are made of it.
+
+How a kind's twin looks is a pure function of the reflector, found under the same name.
+Source: behaviour.md 6.3, 8.1, 8.2.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from apis import keys
+from apis.objects import Kind
+from apis.offloading import ReflectionPolicy as Policy
+
+WORKERS: Final = 3
+READ: Final = ("get", "list", "watch")
+KEEP: Final = (*READ, "create", "update", "patch", "delete")
+LISTS: Final = (Policy.DENY_LIST, Policy.ALLOW_LIST)
+
+Rights = dict[tuple[str, str], tuple[str, ...]]
+"""Verbs by group and resource, as in a rule of a role."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reflected:
+    """One kind: what of it goes where, and what that takes."""
+
+    name: str
+    """In flags (``--<name>-reflection-workers``) and in ``reflectorsConfig`` of templates."""
+    kind: Kind
+    """Of the originals."""
+    twin: Kind
+    """Of what stands for them in the other cluster."""
+    policies: tuple[Policy, ...] = LISTS
+    """Those that can be chosen; the first is the default."""
+    is_outward: bool = True
+    """Whether originals are in the consumer's cluster."""
+    workers: int = WORKERS
+    also_here: Rights = field(default_factory=dict)
+    """Rights in offloaded namespaces, besides reading originals."""
+    also_cluster_wide: Rights = field(default_factory=dict)
+    """Rights in the whole cluster of the consumer: only for kinds without namespaces."""
+    copied: str = ""
+    """What of an original the twin has; for the documentation, as the next one."""
+    left_out: str = ""
+
+    @property
+    def default(self) -> Policy:
+        """Return which objects are reflected when nobody says."""
+        return self.policies[0]
+
+    @property
+    def is_configurable(self) -> bool:
+        """Whether there is a choice of policies."""
+        return len(self.policies) > 1
+
+    def rights_here(self) -> Rights:
+        """Return what the reflector needs in an offloaded namespace of the consumer."""
+        own: Rights = {_resource(self.kind): READ} if self.is_outward else {}
+        return {**own, **self.also_here}
+
+    def rights_there(self) -> Rights:
+        """Return what it needs in the twin namespace."""
+        return {_resource(self.twin): KEEP if self.is_outward else READ}
+
+
+def _resource(kind: Kind) -> tuple[str, str]:
+    return kind.group, kind.plural
+
+
+CONFIG_MAP: Final = Reflected(
+    "configmap",
+    keys.CONFIG_MAP,
+    keys.CONFIG_MAP,
+    copied="`data`, `binaryData`, `immutable`",
+    left_out="the name `kube-root-ca.crt`, which the provider has itself: "
+    "`kube-root-ca.crt.<start of the consumer's ID>`",
+)
+SECRET: Final = Reflected(
+    "secret",
+    keys.SECRET,
+    keys.SECRET,
+    copied="`data`, `type`, `immutable`",
+    left_out="service account tokens, bootstrap tokens and Helm releases never leave",
+)
+SERVICE: Final = Reflected(
+    "service",
+    keys.SERVICE,
+    keys.SERVICE,
+    copied="type, selector, ports, traffic policies, session affinity, `None` as cluster IP",
+    left_out="cluster IPs, node ports, load-balancer and external IPs, status",
+)
+
+KINDS: Final[tuple[Reflected, ...]] = (CONFIG_MAP, SECRET, SERVICE)
+BY_NAME: Final = {row.name: row for row in KINDS}
+
+
+def rights_here() -> Rights:
+    """Return what all kinds need in offloaded namespaces."""
+    return union(row.rights_here() for row in KINDS)
+
+
+def rights_there() -> Rights:
+    """Return what all kinds need in twin namespaces."""
+    return union(row.rights_there() for row in KINDS)
+
+
+def rights_cluster_wide() -> Rights:
+    """Return what all kinds need of those without namespaces, at home."""
+    return union(row.also_cluster_wide for row in KINDS)
+
+
+def union(several: Iterable[Rights]) -> Rights:
+    """Return all rights of ``several``."""
+    united: Rights = {}
+    for rights in several:
+        for resource, verbs in rights.items():
+            known = united.get(resource, ())
+            united[resource] = (*known, *(verb for verb in verbs if verb not in known))
+    return united

@@ -1,0 +1,122 @@
+"""What a kind's module gives the one algorithm: pure functions, and which objects they look at."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from apis.objects import Key, Kind, Object
+from apis.offloading import ReflectionPolicy as Policy
+from apis.pairs import Pair
+from apis.reflection import Reflected
+from reflector import policy
+from reflector.policy import Filter, Stay
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a virtual node says about its twins."""
+
+    hidden: Filter = field(default_factory=Filter)
+    enable_load_balancer: bool = False
+    load_balancer_class: str = ""
+
+
+class Look(Protocol):
+    """The objects that a kind asked for by its ``Input``; as old as a cache, and read only."""
+
+    def get(self, kind: Kind, key: Key) -> Any:
+        """Return the one at ``key``, None when there is none."""
+        ...
+
+    def each(self, kind: Kind) -> Iterable[Any]:
+        """Return those of the namespace, or of the cluster for kinds without namespaces."""
+        ...
+
+
+class Nothing:
+    """Fulfils Look where there is nothing to look at."""
+
+    def get(self, kind: Kind, key: Key) -> Any:  # noqa: ARG002  # none has any
+        return None
+
+    def each(self, kind: Kind) -> Iterable[Any]:  # noqa: ARG002  # none has any
+        return ()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Between which namespaces, by which rules, and what else is there."""
+
+    pair: Pair
+    policy: Policy = Policy.DENY_LIST
+    settings: Settings = field(default_factory=Settings)
+    look: Look = field(default_factory=Nothing)
+
+
+Touched = Callable[[Any, Any, Scene], Iterable[Key]]
+"""From an input before and after its change (None: not there) to the keys of originals."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """Objects that a kind looks at besides its originals and twins."""
+
+    kind: Kind
+    touched: Touched
+    """Which originals are to be looked at again when one of these objects changes."""
+    shape: type[Any] | None = None
+    """A struct of the part that is looked at; None for whole objects."""
+    labels: str = ""
+    policies: frozenset[Policy] = frozenset(Policy)
+    """Under which it is looked at."""
+
+
+@dataclass(frozen=True)
+class Write:
+    """One write in the cluster of the original that follows from original and twin."""
+
+    verb: Literal["create", "patch", "status", "delete"]
+    kind: Kind
+    key: Key
+    body: Object = field(default_factory=dict)
+    """Of a patch: the changes; with the UID it is for. Of a delete: the object."""
+
+
+def _same(name: str, _pair: Pair) -> str:
+    return name
+
+
+def _as_it_is(wanted: Object) -> Object:
+    return wanted
+
+
+def _no_write(
+    _key: Key, _original: Object | None, _twin: Object | None, _scene: Scene
+) -> Iterable[Write]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Forge:
+    """How a kind is reflected."""
+
+    row: Reflected
+    twin: Callable[[Object, Scene], Object]
+    """Return the twin of an original, or raise ``policy.NotYetError``."""
+    stays: Callable[[Object, Scene], Stay | None] | None = None
+    """Return why an original has no twin; None to go by the policies for all kinds."""
+    twin_name: Callable[[str, Pair], str] = _same
+    original_name: Callable[[str, Pair], str] = _same
+    selector: tuple[str, ...] = ()
+    """What besides the pair's labels tells twins from what others keep under the same labels."""
+    shown: Callable[[Object], Object] = _as_it_is
+    """Return of a wanted twin what the server shows as it was sent."""
+    back: Callable[[Key, Object | None, Object | None, Scene], Iterable[Write]] = _no_write
+    """Return what is to be written where the original is."""
+    inputs: tuple[Input, ...] = ()
+
+    def reason_to_stay(self, original: Object, scene: Scene) -> Stay | None:
+        """Return why ``original`` is to have no twin, None when it is to have one."""
+        if self.stays is not None:
+            return self.stays(original, scene)
+        return policy.reason_to_stay(self.row.kind, original, scene.policy)

@@ -1,0 +1,125 @@
+"""The informers of one pair of namespaces, and those that all pairs share."""
+
+import asyncio
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from apis.objects import Key, Kind
+from apis.pairs import Pair
+from kube.cache import CachedCluster
+from kube.cluster import Selection
+from kube.informer import Change, Informer
+from kube.runner import Runner, own_key
+from kube.scope import Followed, Keys
+from kube.slim import Packed
+from reflector.forge.contract import Input, Scene
+from reflector.reflection import Reflection
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two clusters, through caches."""
+
+    home: CachedCluster
+    foreign: CachedCluster
+
+
+class Shared:
+    """The informers of kinds without namespaces: one each for all pairs, from the first need on."""
+
+    def __init__(self, home: CachedCluster) -> None:
+        self._home = home
+        self._informers: dict[Selection[Any], Informer[Any]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+
+    def begin(self, tasks: asyncio.TaskGroup) -> None:
+        """Let ``tasks`` own what follows."""
+        self._tasks = tasks
+
+    def informer(self, of: Selection[Any]) -> Informer[Any]:
+        """Return the one informer of that selection."""
+        if of not in self._informers:
+            informer = self._informers[of] = Informer(of)
+            self._home.add(informer)
+            if self._tasks is not None:
+                self._tasks.create_task(informer.run(self._home))
+        return self._informers[of]
+
+
+class Inputs:
+    """The informers of one pair of namespaces, each once however many kinds look at it.
+
+    Fulfils Look.
+    """
+
+    def __init__(
+        self, pair: Pair, home: CachedCluster, foreign: CachedCluster, shared: Shared
+    ) -> None:
+        self._pair, self._home, self._foreign, self._shared = pair, home, foreign, shared
+        self._here: dict[Selection[Any], Informer[Any]] = {}
+        self._there: dict[Selection[Any], Informer[Any]] = {}
+        self._feeds: dict[Informer[Any], list[tuple[Runner, Keys]]] = {}
+        self._looked: dict[Kind, Informer[Any]] = {}
+
+    def get(self, kind: Kind, key: Key) -> Any:
+        return _whole(self._looked[kind].get(key))
+
+    def each(self, kind: Kind) -> Iterable[Any]:
+        return map(_whole, self._looked[kind].items().values())
+
+    def originals(self, reflection: Reflection, runner: Runner) -> None:
+        """Let changes of the originals of ``reflection`` feed ``runner``."""
+        row = reflection.forge.row
+        of = Selection(row.kind, Packed, reflection.namespace)
+        self._add(self._here if row.is_outward else self._there, of, runner, own_key)
+
+    def twins(self, reflection: Reflection, runner: Runner) -> None:
+        """Let changes of its twins do so too: each asks for a look at the original.
+
+        What comes home is never looked at: the Events of a namespace are its own.
+        """
+        forge = reflection.forge
+        if forge.row.is_outward:
+            labels = ",".join([self._pair.selector(), *forge.selector])
+            of = Selection(forge.row.twin, Packed, self._pair.remote_namespace, labels=labels)
+            self._add(self._there, of, runner, functools.partial(_originals, reflection))
+
+    def look(self, input_: Input, scene: Scene, runner: Runner) -> None:
+        """Let changes of ``input_`` do so too."""
+        namespace = self._pair.local_namespace if input_.kind.namespaced else ""
+        of = Selection(input_.kind, input_.shape or Packed, namespace, labels=input_.labels)
+
+        def touched(change: Change[Any]) -> Iterable[Key]:
+            return input_.touched(_whole(change.old), _whole(change.new), scene)
+
+        self._looked[input_.kind] = self._add(self._here, of, runner, touched)
+
+    def followed(self) -> list[Followed]:
+        """Return all of them."""
+        return [
+            Followed(informer, cluster, self._feeds[informer], not of.kind.namespaced)
+            for cluster, informers in ((self._home, self._here), (self._foreign, self._there))
+            for of, informer in informers.items()
+        ]
+
+    def _add(
+        self,
+        side: dict[Selection[Any], Informer[Any]],
+        of: Selection[Any],
+        runner: Runner,
+        keys_: Keys,
+    ) -> Informer[Any]:
+        if of not in side:
+            side[of] = Informer(of) if of.kind.namespaced else self._shared.informer(of)
+        self._feeds.setdefault(side[of], []).append((runner, keys_))
+        return side[of]
+
+
+def _whole(item: Any) -> Any:
+    return item.whole() if isinstance(item, Packed) else item
+
+
+def _originals(reflection: Reflection, change: Change[Any]) -> Iterable[Key]:
+    return [reflection.original_of(change.key)]

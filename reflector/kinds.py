@@ -1,0 +1,11 @@
+"""The forge of each kind of the table in ``apis.reflection``."""
+
+from typing import Final
+
+from apis.reflection import Reflected
+from reflector.forge import configmap, secret, service
+from reflector.forge.contract import Forge
+
+FORGES: Final[dict[Reflected, Forge]] = {
+    forge.row: forge for forge in (configmap.FORGE, secret.FORGE, service.FORGE)
+}
