@@ -21,6 +21,10 @@ logger = logging.getLogger(__name__)
 
 BACKOFF_S: Final = 0.8
 MAX_BACKOFF_S: Final = 30.0
+SILENT_S: Final = 90.0
+"""A watch that told nothing for so long is opened anew: servers send a bookmark every minute."""
+MUTE_S: Final = 300.0
+"""The same where no bookmark ever came: a server sends none of what has never changed."""
 STABLE_S: Final = 120.0
 """A watch that lasted so long was good: the next failure starts from the shortest back-off."""
 SHORT_S: Final = 5.0
@@ -29,11 +33,19 @@ _AHEAD: Final = 504
 
 
 class Change(NamedTuple, Generic[T]):
-    """What happened to one object; ``new`` is None when it is gone, or left the selection."""
+    """What happened to one object; ``new`` is None when it is gone, or left the selection.
+
+    ``was_seen`` then tells how that is known: by a DELETED event, whose last state is ``old``, or
+    by a namesake that stands there now. What a list only lacks is not seen, and ``old`` may be
+    long outdated: whoever destroys something for that reason reads live before. A DELETED event
+    comes of an object that leaves a selection by labels, too; one that was not terminating in its
+    last state may have done that. Source: controllers.md 12, 22.
+    """
 
     key: Key
     old: T | None
     new: T | None
+    was_seen: bool = True
 
 
 Handler = Callable[[Change[T]], None]
@@ -52,6 +64,7 @@ class Informer(Generic[T]):
         clock: Callable[[], float] = time.monotonic,
         dice: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        silent_s: tuple[float, float] = (SILENT_S, MUTE_S),
     ) -> None:
         self.selection = selection
         self.synced = asyncio.Event()
@@ -59,6 +72,8 @@ class Informer(Generic[T]):
         self._handlers: list[Handler[T]] = []
         self._clock, self._dice, self._sleep = clock, dice, sleep
         self._seen = clock()
+        self._silent_s, self._mute_s = silent_s
+        self._has_bookmarks = False
         self._version = ""
         self._resource = selection.kind.resource
 
@@ -147,19 +162,35 @@ class Informer(Generic[T]):
 
     def _gone(self, listed: Mapping[Key, T]) -> Iterator[Change[T]]:
         for key in [key for key in self._items if key not in listed]:
-            yield from self._drop(key, self._items[key])
+            yield from self._drop(key, self._items[key], was_seen=False)
 
     def _there(self, listed: Mapping[Key, T]) -> Iterator[Change[T]]:
         for key, item in listed.items():
             yield from self._put(key, item)
 
     async def _watch(self, cluster: Watched) -> None:
+        """Follow until the watch ends, or says nothing for longer than a living one would."""
+        now = asyncio.get_running_loop().time
         async with contextlib.aclosing(cluster.watch(self.selection, self._version)) as events:
-            async for event in events:
-                self._heard()
-                self._version = event.version or self._version
-                for change in list(self._changes(event)):
-                    self._tell(change)
+            try:
+                async with asyncio.timeout(self._patience_s()) as silence:
+                    async for event in events:
+                        self._take(event)
+                        silence.reschedule(now() + self._patience_s())
+            except TimeoutError:
+                metrics.WATCHES_SILENT.labels(self._resource).inc()
+                fields = {"resource": self._resource, "silent_s": self._patience_s()}
+                logger.info("the watch is silent: opening another", extra=fields)
+
+    def _patience_s(self) -> float:
+        return self._silent_s if self._has_bookmarks else self._mute_s
+
+    def _take(self, event: Event[T]) -> None:
+        self._heard()
+        self._has_bookmarks = self._has_bookmarks or event.type == "BOOKMARK"
+        self._version = event.version or self._version
+        for change in list(self._changes(event)):
+            self._tell(change)
 
     def _changes(self, event: Event[T]) -> Iterator[Change[T]]:
         if event.type == "DELETED":
@@ -182,10 +213,10 @@ class Informer(Generic[T]):
         elif old_version != version:
             yield Change(key, old, item)
 
-    def _drop(self, key: Key, last: T) -> Iterator[Change[T]]:
+    def _drop(self, key: Key, last: T, *, was_seen: bool = True) -> Iterator[Change[T]]:
         if self._items.pop(key, None) is not None:
             metrics.CACHED.labels(self._resource).dec()
-            yield Change(key, last, None)
+            yield Change(key, last, None, was_seen)
 
     def _tell(self, change: Change[T]) -> None:
         for handler in list(self._handlers):

@@ -31,6 +31,12 @@ WATCHES: Final = Gauge("kube_informer_watches", "Watches now open", ["resource"]
 WATCH_FAILURES: Final = Counter(
     "kube_informer_failures", "Lists and watches that failed", ["resource"], registry=REGISTRY
 )
+WATCHES_SILENT: Final = Counter(
+    "kube_informer_silent_watches",
+    "Watches that were opened anew because they told nothing",
+    ["resource"],
+    registry=REGISTRY,
+)
 CACHED: Final = Gauge(
     "kube_informer_objects", "Objects in the caches", ["resource"], registry=REGISTRY
 )

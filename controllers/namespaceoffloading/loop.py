@@ -54,7 +54,7 @@ def controller(manager: Manager) -> Term:
 
 def _by_map(offloadings: Informer[Object]) -> Keys:
     def keys_of(change: Change[Object]) -> Iterable[Key]:
-        if not any(destination(obj) for obj in change[1:] if obj):
+        if not any(destination(obj) for obj in (change.old, change.new) if obj):
             return []  # a replica, which is for the provider in us
         touched = forge.touched(change.old, change.new)
         if touched is None:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -254,6 +254,22 @@ async def test_what_a_list_lacks_is_told_as_deleted_with_its_last_state() -> Non
     assert informer.items() == {}
 
 
+async def test_a_deletion_that_was_seen_is_told_from_what_a_list_lacks() -> None:
+    time = Time()
+    informer, told = followed(clock=time, sleep=time.sleep)
+    script = Script(
+        listed("5", at("3"), at("4", "b"), at("4", "c")),
+        [event("DELETED", at("6")), refused(410)],
+        listed("50", at("30", "c", uid_="other")),
+    )
+    async with running(informer.run(script)):
+        await until(lambda: len(told) == 7)
+
+    gone = {change.key.name: change.was_seen for change in told if change.new is None}
+    assert gone == {"a": True, "b": False, "c": True}  # a namesake of c stands there
+    assert all(change.was_seen for change in told if change.new)
+
+
 async def test_another_object_of_that_name_is_a_delete_and_an_add() -> None:
     _, _, informer, told = await play(
         listed("5", at("3")), [refused(410)], listed("50", at("30", uid_="other")), end=4
@@ -291,6 +307,44 @@ async def test_resync_tells_everything_again() -> None:
 
     assert kinds(told) == ["add", "update"]
     assert told[1].old is told[1].new
+
+
+class Mute:
+    """A cluster whose first watch tells ``events``, and then nothing, as if its peer were gone."""
+
+    def __init__(self, *events: Event[Object]) -> None:
+        self._events = events
+        self.since: list[str] = []
+
+    async def list(self, of: Selection[T]) -> Listing[T]:
+        return Listing({}, "5")
+
+    async def watch(self, of: Selection[T], since: str) -> AsyncGenerator[Event[T], None]:
+        self.since.append(since)
+        if len(self.since) == 1:
+            for told in self._events:
+                yield cast("Event[T]", told)
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("events", "limits", "since"),
+    [
+        ([event("BOOKMARK", at("7"))], (0.02, 1000.0), ["5", "7"]),
+        ([event("ADDED", at("6"))], (1000.0, 0.02), ["5", "6"]),
+    ],
+    ids=["no more bookmarks", "never a bookmark"],
+)
+async def test_a_silent_watch_is_opened_anew_from_where_it_was(
+    events: list[Event[Object]], limits: tuple[float, float], since: list[str]
+) -> None:
+    time, cluster = Time(), Mute(*events)
+    informer, told = followed(sleep=time.sleep, silent_s=limits)
+    async with running(informer.run(cluster)):
+        await until(lambda: len(cluster.since) > 1)
+
+    assert cluster.since[:2] == since
+    assert kinds(told) == ["add"] * (events[0].type == "ADDED")
 
 
 async def test_what_leaves_the_selection_leaves_the_cache_and_lives_on() -> None:

@@ -97,6 +97,9 @@ async def test_a_cut_a_deletion_a_namesake_and_a_compaction(plane: Plane, gate: 
             listing = await direct.list(informer.selection)
             assert versions(informer.items()) == versions(listing.items)
 
+            await remove(direct, again)
+            await until(lambda: len(told) == 5)
+
     assert lists("expired") == expired + 1
     changes = {
         (change.key.name, uid(change.old or {"metadata": {}}), uid(change.new or {"metadata": {}}))
@@ -108,6 +111,9 @@ async def test_a_cut_a_deletion_a_namesake_and_a_compaction(plane: Plane, gate: 
     deleted = next(change for change in told if change.key.name == "a")
     assert deleted.old
     assert deleted.old["data"] == {"its": "last words"}
+    assert not deleted.was_seen
+    assert told[-1].was_seen
+    assert (told[-1].key.name, uid(told[-1].old or {})) == ("b", uid(again))
 
 
 async def test_a_restart_of_the_server_costs_at_most_one_list_and_no_event(plane: Plane) -> None:
