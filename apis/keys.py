@@ -64,6 +64,13 @@ CERTIFICATE_SIGNING_REQUEST: Final = Kind(
     "certificatesigningrequests",
     namespaced=False,
 )
+CUSTOM_RESOURCE_DEFINITION: Final = Kind(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    namespaced=False,
+)
 MUTATING_WEBHOOKS: Final = Kind(
     "admissionregistration.k8s.io",
     "v1",

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from liqoctl import options
+from liqoctl.commands.install import install, uninstall
 from liqoctl.commands.offload import offload, unoffload
 from liqoctl.commands.version import version
 from liqoctl.commands.virtualnode import create, delete
@@ -14,6 +15,7 @@ from liqoctl.commands.why import why
 from liqoctl.options import Session
 
 EXAMPLES = options.examples(
+    "liqoctl install --cluster-id rome",
     "liqoctl create virtualnode milan --remote-cluster-id milan --kubeconfig-secret-name milan",
     "liqoctl offload namespace foo",
     "liqoctl unoffload namespace foo",
@@ -31,7 +33,7 @@ def cli(session: Session) -> None:
     """
 
 
-for command in (create, delete, offload, unoffload, version, why):
+for command in (create, delete, install, offload, uninstall, unoffload, version, why):
     cli.add_command(command)
 
 

@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
         "--simulated-nodes", type=int, default=0, metavar="N",
         help="add N nodes to each cluster whose pods only seem to run",
     )  # fmt: skip
-    up.add_argument("--install", action="store_true", help="install pyliqo from its manifests")
+    up.add_argument("--install", action="store_true", help="install pyliqo, with liqoctl install")
     down = _command(commands, "down", _down, "remove the clusters and all that they made")
     down.add_argument("--all", action="store_true", help="those of every checkout")
     status = _command(commands, "status", _status, "say what runs")
@@ -111,7 +111,7 @@ def _up(options: argparse.Namespace) -> int:
     if options.simulated_nodes:
         sandbox.simulate(options.simulated_nodes)
     if options.install:
-        _part("sandbox.install").install(kubeconfigs, sandbox.state)
+        _part("sandbox.install").install(kubeconfigs)
     for name, path in kubeconfigs.items():
         print(f"{name}: kubectl --kubeconfig {path} get nodes")
     return 0
@@ -178,7 +178,7 @@ def _demo(options: argparse.Namespace) -> int:
     sandbox = Sandbox()
     is_kept = options.keep or bool(sandbox.sites())  # what ran before is not ours to remove
     try:
-        return int(demo.tell(sandbox.up(DEFAULT), sandbox.state))
+        return int(demo.tell(sandbox.up(DEFAULT)))
     finally:
         if not is_kept:
             sandbox.down()

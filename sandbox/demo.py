@@ -2,7 +2,6 @@
 
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +29,6 @@ class Story:
     """The two clusters and what was shown so far."""
 
     kubeconfigs: Mapping[str, Path]
-    state: Path
     console: Console = field(default_factory=Console)
     shown: list[tuple[str, str, float]] = field(default_factory=list)
 
@@ -61,11 +59,10 @@ class Story:
         self.console.print(said.rstrip(), highlight=False, markup=False, soft_wrap=True)
         return said
 
-    def liqoctl(self, *args: str) -> None:
-        """Type a liqoctl command on the consumer, and show what it says as it says it."""
-        self._prompt(CONSUMER, "liqoctl", *args)
-        kubeconfig = f"--kubeconfig={self.kubeconfigs[CONSUMER]}"
-        done = subprocess.run([sys.executable, "-m", "liqoctl", kubeconfig, *args], check=False)
+    def liqoctl(self, *args: str, cluster: str = CONSUMER) -> None:
+        """Type a liqoctl command, and show what it says as it says it."""
+        self._prompt(cluster, "liqoctl", *args)
+        done = subprocess.run(install.liqoctl(self.kubeconfigs[cluster], *args), check=False)
         expect(done.returncode == 0, f"liqoctl {args[0]} exited with {done.returncode}")
 
     def _prompt(self, cluster: str, *command: str) -> None:
@@ -78,9 +75,9 @@ def expect(holds: bool, otherwise: str) -> None:  # noqa: FBT001  # reads like a
         raise NotShownError(otherwise)
 
 
-def tell(kubeconfigs: Mapping[str, Path], state: Path) -> int:
+def tell(kubeconfigs: Mapping[str, Path]) -> int:
     """Tell the whole story on the two running clusters; return the exit status."""
-    story = Story(kubeconfigs, state)
+    story = Story(kubeconfigs)
     error = ""
     try:
         for title, step in STEPS:
@@ -93,10 +90,7 @@ def tell(kubeconfigs: Mapping[str, Path], state: Path) -> int:
 
 def _install(story: Story) -> str:
     for cluster in (PROVIDER, CONSUMER):
-        folder = install.overlay(cluster, story.state)
-        story.kubectl(cluster, "apply", "--server-side", "-k", str(folder))
-    for cluster in (PROVIDER, CONSUMER):
-        install.wait(story.kubeconfigs[cluster])
+        story.liqoctl(*install.command(cluster), cluster=cluster)
     return f"{len(install.DEPLOYMENTS)} Deployments available in each cluster"
 
 

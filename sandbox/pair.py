@@ -17,7 +17,7 @@ def ensure() -> Mapping[str, Path]:
     """Return the kubeconfigs; what is up, installed and peered already is left as it is."""
     sandbox = Sandbox()
     kubeconfigs = sandbox.up((CONSUMER, PROVIDER))
-    install.install(kubeconfigs, sandbox.state)
+    install.install(kubeconfigs)
     with progress.step(f"waiting for the virtual node {PROVIDER}"):
         secret = peering.peer(CONSUMER, PROVIDER, kubeconfigs=kubeconfigs)
         rome = Kubectl(kubeconfigs[CONSUMER])

@@ -1,6 +1,10 @@
 """The wheel's top-level names are ours alone, and each list in pyproject.toml knows them all."""
 
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
     "apis", "kube", "certs", "webhook", "controllers", "kubelet", "reflector", "liqoctl", "sandbox",
+    "manifests",
 )  # fmt: skip
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -45,3 +50,22 @@ def test_the_locks_pin_by_hash_and_name_no_index(lock: str) -> None:
     assert pinned
     assert all(line.endswith("\\") for line in pinned)
     assert not [line for line in lines if "://" in line or line.startswith("--")]
+
+
+def test_the_manifests_come_with_the_wheel(tmp_path: Path) -> None:
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
+
+    flags = [
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+        f"--wheel-dir={tmp_path}",
+    ]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *flags, str(tmp_path)], check=True)
+
+    [wheel] = tmp_path.glob("*.whl")
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".yaml")}
+    assert packed == {str(path.relative_to(ROOT)) for path in ROOT.glob("manifests/**/*.yaml")}

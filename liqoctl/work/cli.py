@@ -1,19 +1,68 @@
 """What each command does, from its flags to the cluster or to stdout."""
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
+
+import click
 
 from apis.objects import Key
 from kube.client import ClusterClient
 from liqoctl import output as output_
+from liqoctl.forge import installation as installation_forge
 from liqoctl.forge import offloading as offloading_forge
 from liqoctl.forge import virtualnode as virtualnode_forge
 from liqoctl.options import Session
 from liqoctl.output import Progress
-from liqoctl.work import offloading, session, versions, virtualnodes, why
+from liqoctl.work import installation, offloading, removal, session, versions, virtualnodes, why
 from liqoctl.work.offloading import Chosen, Removal
+from liqoctl.work.removal import Removal as Uninstallation
 from liqoctl.work.virtualnodes import Deletion
 
-__all__ = ["Chosen", "Deletion", "Removal"]
+__all__ = ["Chosen", "Deletion", "Removal", "Uninstallation"]
+
+
+def install(
+    who: Session,
+    wanted: installation_forge.Wanted,
+    *,
+    default_image: str,
+    timeout_s: float,
+    output: str | None,
+) -> None:
+    """Install, or print what would be applied; that needs no cluster."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await installation.install(cluster, progress, wanted, default_image=default_image)
+        except TimeoutError:
+            why_not = await installation.obstacles(cluster)
+            message = f"pyliqo is not available after {timeout_s:g}s: {why_not}"
+            raise click.ClickException(message) from None
+
+    if output:
+        image = wanted.image or default_image
+        manifests = installation_forge.customised(
+            installation.manifests(), replace(wanted, image=image)
+        )
+        output_.dump(manifests, output)
+    else:
+        session.run(who, work)
+
+
+def uninstall(who: Session, how: Uninstallation, *, timeout_s: float) -> None:
+    """Remove what was installed."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await removal.uninstall(cluster, progress, how)
+        except TimeoutError:
+            message = f"not all is gone after {timeout_s:g}s: run the same command again"
+            raise click.ClickException(message) from None
+
+    session.run(who, work)
 
 
 def offload(

@@ -14,7 +14,7 @@ from sandbox.images import base, buildah, cache
 REPOSITORY: Final = "localhost/pyliqo"
 PACKAGES: Final = (
     *("apis", "kube", "certs"),
-    *("webhook", "controllers", "kubelet", "reflector", "liqoctl"),
+    *("webhook", "controllers", "kubelet", "reflector", "liqoctl", "manifests"),
 )
 PROJECT: Final = Path(__file__).parents[2]
 _LOCK, _CONTAINERFILE, _PYPROJECT = "requirements.lock", "Containerfile", "pyproject.toml"

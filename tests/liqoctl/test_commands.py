@@ -234,7 +234,7 @@ def test_the_version_of_the_client_needs_no_cluster() -> None:
         (["offload", "na"], ["namespace"]),
         (["offload", "namespace", "--pod-offloading-strategy", "L"], ["LocalAndRemote", "Local"]),
         (["create", "virtualnode", "--kubeconfig-s"], ["--kubeconfig-secret-name"]),
-        ([], ["create", "delete", "offload", "unoffload", "version", "why"]),
+        ([], sorted(cli.commands)),
     ],
 )
 def test_completion(

@@ -1,0 +1,107 @@
+"""``liqoctl install`` and ``liqoctl uninstall``."""
+
+import functools
+import importlib.metadata
+from typing import Any
+
+import click
+
+from apis import keys
+from liqoctl import options
+from liqoctl.forge import flags
+from liqoctl.forge import installation as forge
+from liqoctl.options import Session
+
+INSTALL_EXAMPLES = options.examples(
+    "liqoctl install --cluster-id rome",
+    "liqoctl install --cluster-id milan --image registry.example/pyliqo:0.1.0",
+    "liqoctl install --cluster-id milan --cluster-labels region=europe --sharing-percentage 70",
+    "liqoctl install --cluster-id rome -o yaml | kubectl apply --server-side -f -",
+)
+UNINSTALL_EXAMPLES = options.examples("liqoctl uninstall", "liqoctl uninstall --skip-confirm")
+
+
+@click.command(epilog=INSTALL_EXAMPLES)
+@click.option(
+    "--cluster-id",
+    default="",
+    help="How this cluster is called.  [default: a name made of the UID of kube-system]",
+)
+@click.option(
+    "--image",
+    default="",
+    envvar="PYLIQO_IMAGE",
+    show_envvar=True,
+    help="Image of all processes.  [default: the one installed, else pyliqo:VERSION]",
+)
+@click.option(
+    "--cluster-labels",
+    type=options.Pairs(),
+    multiple=True,
+    help="Labels that consumers are told to put on the nodes that stand for this cluster.",
+)
+@click.option(
+    "--sharing-percentage",
+    type=click.IntRange(0, 100),
+    help="Percent of what is free that a consumer gets by slice class shared.  [default: 90]",
+)
+@click.option(
+    "--timeout", type=options.Duration(), default="5m", show_default=True, help="How long to wait."
+)
+@options.OUTPUT
+@options.global_flags
+def install(session: Session, timeout: float, output: str | None, **given: Any) -> None:
+    """Install pyliqo in a cluster, or bring it up to date; both are repeatable.
+
+    What a flag leaves out stays as it is. The manifests are this program's own.
+    """
+    _check_namespace(session)
+    wanted = _wanted(session, **given)
+    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
+
+    default = f"{forge.IMAGE}:{importlib.metadata.version('pyliqo')}"
+    cli.install(session, wanted, default_image=default, timeout_s=timeout, output=output)
+
+
+def _wanted(
+    session: Session,
+    *,
+    cluster_id: str,
+    image: str,
+    cluster_labels: tuple[dict[str, str], ...],
+    sharing_percentage: int | None,
+) -> forge.Wanted:
+    if cluster_id:
+        try:
+            forge.check_cluster_id(cluster_id)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--cluster-id") from error
+    return forge.Wanted(
+        cluster_id=cluster_id,
+        image=image,
+        node_labels=flags.merged(cluster_labels),
+        sharing_percentage=sharing_percentage,
+        metadata=session.metadata,
+    )
+
+
+@click.command(epilog=UNINSTALL_EXAMPLES)
+@click.option(
+    "--timeout", type=options.Duration(), default="5m", show_default=True, help="How long to wait."
+)
+@options.global_flags
+def uninstall(session: Session, timeout: float) -> None:
+    """Remove pyliqo from a cluster, its kinds and settings included.
+
+    It is refused while namespaces are offloaded or there are peers.
+    """
+    _check_namespace(session)
+    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
+
+    confirm = functools.partial(options.confirm, session)
+    cli.uninstall(session, cli.Uninstallation(confirm), timeout_s=timeout)
+
+
+def _check_namespace(session: Session) -> None:
+    if session.namespace not in {"", keys.LIQO_NAMESPACE}:
+        raise click.UsageError(f"pyliqo is installed in namespace {keys.LIQO_NAMESPACE}: omit -n")

@@ -1,0 +1,200 @@
+"""What ``kubectl kustomize`` makes of the manifests, and what flags add to it. Pure."""
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from apis import conditions, keys, naming, objects
+from apis.objects import Key, Kind, Object
+
+IMAGE: Final = "pyliqo"
+"""The name of the image in the manifests, which stands for whatever an installation uses."""
+DEFAULT_POLICY: Final = Key("", "default")
+_KUSTOMIZATION: Final = "kustomization.yaml"
+_KNOWN: Final = frozenset({"apiVersion", "kind", "resources"})
+_ENDS_IN_ES: Final = ("s", "x", "ch", "sh")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the flags say; what is empty is left as it is."""
+
+    cluster_id: str = ""
+    image: str = ""
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that this cluster, as a provider, suggests for the nodes of its consumers."""
+    sharing_percentage: int | None = None
+    metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Labels and annotations that all objects get."""
+
+
+def everything(files: Mapping[str, Sequence[Object]], folder: str = "") -> list[Object]:
+    """Return the objects of the kustomization in ``folder``, in the order of its resources.
+
+    Shape: ``files`` has the documents of each file by its path: "10-crds/kustomization.yaml".
+
+    Raises:
+        ValueError: the kustomization says something that this cannot do.
+    """
+    [found] = files[posixpath.join(folder, _KUSTOMIZATION)]
+    if unknown := set(found) - _KNOWN:
+        raise ValueError(f"kustomization of {folder or 'manifests'}: {sorted(unknown)} is not read")
+    paths = [posixpath.normpath(posixpath.join(folder, name)) for name in found["resources"]]
+    return [obj for path in paths for obj in files.get(path) or everything(files, path)]
+
+
+def customised(manifests: Iterable[Object], wanted: Wanted) -> list[Object]:
+    """Return ``manifests`` as ``wanted`` has them, and the objects that it adds."""
+    made = [_with_image(obj, wanted.image) if wanted.image else obj for obj in manifests]
+    if wanted.cluster_id:
+        made.append(cluster_id(wanted.cluster_id))
+    if added := policy(wanted):
+        made.append(added)
+    return [_with_metadata(obj, wanted.metadata) for obj in made]
+
+
+def _with_image(obj: Object, image: str) -> Object:
+    if "template" not in (obj.get("spec") or {}):
+        return obj
+    spec = obj["spec"]["template"]["spec"]
+    containers = [
+        {**container, "image": image if container["image"] == IMAGE else container["image"]}
+        for container in spec["containers"]
+    ]
+    pod = {**obj["spec"]["template"], "spec": {**spec, "containers": containers}}
+    return {**obj, "spec": {**obj["spec"], "template": pod}}
+
+
+def _with_metadata(obj: Object, added: Mapping[str, Mapping[str, str]]) -> Object:
+    metadata = dict(obj["metadata"])
+    for name, values in added.items():
+        metadata[name] = {**(metadata.get(name) or {}), **values}
+    return {**obj, "metadata": metadata}
+
+
+def cluster_id(name: str) -> Object:
+    """Return the ConfigMap that says how this cluster is called."""
+    labels = {keys.APP_NAME: keys.CLUSTER_ID_CONFIG_MAP, "app.kubernetes.io/part-of": "liqo"}
+    where = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
+    data = {keys.CLUSTER_ID_KEY: name}
+    return objects.named(keys.CONFIG_MAP, where, metadata={"labels": labels}, data=data)
+
+
+def policy(wanted: Wanted) -> Object | None:
+    """Return what ``wanted`` says to all consumers, as the fields of a ProviderPolicy."""
+    spec: Object = {}
+    if wanted.sharing_percentage is not None:
+        spec["sharing"] = {"percentage": wanted.sharing_percentage}
+    if wanted.node_labels:
+        spec["nodeLabels"] = dict(wanted.node_labels)
+    return objects.named(keys.PROVIDER_POLICY, DEFAULT_POLICY, spec=spec) if spec else None
+
+
+def kind_of(obj: Object) -> Kind:
+    """Return the kind of an object of a manifest, whose plural follows from its name.
+
+    Source: Kubernetes, apimachinery, ``meta.UnsafeGuessKindToResource``.
+    """
+    group, _, version = obj["apiVersion"].rpartition("/")
+    return Kind(group, version, obj["kind"], _plural(obj["kind"].lower()), _has_namespace(obj))
+
+
+def _plural(name: str) -> str:
+    if name.endswith("y"):
+        return f"{name[:-1]}ies"
+    return f"{name}es" if name.endswith(_ENDS_IN_ES) else f"{name}s"
+
+
+def _has_namespace(obj: Object) -> bool:
+    return bool(obj["metadata"].get("namespace"))
+
+
+def check_cluster_id(name: str) -> None:
+    """Refuse what cannot be the name of a cluster.
+
+    Raises:
+        ValueError: it has to be a part of names of namespaces, and a label.
+    """
+    if not naming.is_dns_label(name):
+        raise ValueError(
+            f"{name!r} cannot be a cluster ID: use 1 to 63 lower-case letters, digits and dashes, "
+            "a letter or digit at both ends"
+        )
+
+
+def is_prerequisite(obj: Object) -> bool:
+    """Whether other objects of the manifests need it to be there before them."""
+    return obj["kind"] in {"Namespace", keys.CUSTOM_RESOURCE_DEFINITION.kind}
+
+
+def is_established(crd: Object | None) -> bool:
+    """Whether its objects can be made."""
+    status = (crd or {}).get("status") or {}
+    return conditions.is_true(status.get("conditions"), "Established")
+
+
+def is_rolled_out(deployment: Object | None) -> bool:
+    """Whether all pods are of its newest template, and available; as ``kubectl rollout status``."""
+    if deployment is None:
+        return False
+    status, replicas = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
+    is_seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")]
+    return is_seen and counts == [replicas] * 3
+
+
+def image_of(deployment: Object) -> str:
+    """Return the image of its first container."""
+    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def obstacles(pods: Iterable[Object]) -> list[str]:
+    """Return why containers of ``pods`` do not run, each reason once."""
+    return list(dict.fromkeys(text for pod in pods for text in _obstacles(pod)))
+
+
+def _obstacles(pod: Object) -> Iterator[str]:
+    status = pod.get("status") or {}
+    unscheduled = conditions.find(status.get("conditions"), "PodScheduled")
+    if unscheduled and unscheduled.get("status") == "False":
+        yield f"not scheduled: {unscheduled.get('message', 'no reason given')}"
+    for container in status.get("containerStatuses") or []:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in {None, "ContainerCreating", "PodInitializing"}:
+            yield f"{waiting['reason']}: {waiting.get('message', container['name'])}"
+
+
+def is_supported(version: Object, *, least: tuple[int, int] = (1, 30)) -> bool:
+    """Whether an API server of this version has all that the manifests use."""
+    numbers = [re.match(r"\d+", str(version.get(part, ""))) for part in ("major", "minor")]
+    found = [int(number.group()) for number in numbers if number]
+    return not found or tuple(found) >= least
+
+
+# What uninstalling would tear apart ---------------------------------------------------------------
+
+
+def offloaded(offloadings: Iterable[Key]) -> list[str]:
+    """Return the namespaces that are offloaded, by name."""
+    return sorted({key.namespace for key in offloadings})
+
+
+def peers(found: Mapping[Kind, Sequence[Object]]) -> dict[str, list[str]]:
+    """Return what is there for each peer, such as {"milan": ["1 virtualnode"]}."""
+    counts: dict[str, dict[str, int]] = {}
+    for kind, objs in found.items():
+        for obj in objs:
+            by_kind = counts.setdefault(_peer(obj), {})
+            by_kind[str(kind)] = by_kind.get(str(kind), 0) + 1
+    return {
+        peer: [f"{number} {kind}" for kind, number in sorted(counts[peer].items())]
+        for peer in sorted(counts)
+    }
+
+
+def _peer(obj: Object) -> str:
+    spec, labels = obj.get("spec") or {}, objects.labels(obj)
+    known = spec.get("clusterID") or labels.get(keys.REMOTE_CLUSTER_ID) or labels.get(keys.ORIGIN)
+    return str(known or f"whoever {objects.key_of(obj)} is for")

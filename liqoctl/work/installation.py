@@ -1,0 +1,125 @@
+"""Installing pyliqo from the manifests that came with this program.
+
+Source: behaviour.md 7.8; the manifests' README.md.
+"""
+
+import asyncio
+import importlib.resources
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from importlib.resources.abc import Traversable
+from typing import Final
+
+import click
+import yaml
+
+from apis import keys
+from apis.objects import Key, Kind, Object, key_of
+from kube.client import ClusterClient
+from kube.cluster import Cluster, Selection
+from liqoctl.forge import installation as forge
+from liqoctl.forge.installation import Wanted
+from liqoctl.output import Progress
+from liqoctl.work import waiting
+
+MANAGER: Final = "liqoctl"
+_CONTROLLERS: Final = Key(keys.LIQO_NAMESPACE, "liqo-controller-manager")
+_CLUSTER_ID: Final = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
+
+
+def manifests() -> list[Object]:
+    """Return the objects of the manifests of this version, as they are."""
+    return forge.everything(dict(_documents(importlib.resources.files("manifests"))))
+
+
+def _documents(folder: Traversable, path: str = "") -> Iterator[tuple[str, list[Object]]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _documents(entry, f"{path}{entry.name}/")
+        elif entry.name.endswith(".yaml"):
+            found = yaml.load_all(entry.read_bytes(), Loader=yaml.CSafeLoader)
+            yield path + entry.name, [obj for obj in found if obj]
+
+
+async def install(
+    cluster: ClusterClient, progress: Progress, wanted: Wanted, *, default_image: str
+) -> None:
+    """Apply the manifests and return once all that they start is available.
+
+    Without an image in ``wanted`` an installation keeps the one it has. The caller bounds the time.
+
+    Raises:
+        click.ClickException: the cluster is too old, or is called otherwise.
+        TimeoutError: something is not available in time; ``obstacles`` says what.
+    """
+    await _check(cluster, wanted)
+    image = wanted.image or await _installed_image(cluster) or default_image
+    made = forge.customised(manifests(), replace(wanted, image=image))
+    await _apply(cluster, progress, made)
+    deployments = [key_of(obj) for obj in made if obj["kind"] == keys.DEPLOYMENT.kind]
+    with progress.waiting(f"{len(deployments)} Deployments with image {image}"):
+        await _all(cluster, keys.DEPLOYMENT, deployments, forge.is_rolled_out)
+    progress.info(f"{len(deployments)} Deployments are available, with image {image}")
+    found = await waiting.until(cluster, keys.CONFIG_MAP, _CLUSTER_ID, lambda one: one is not None)
+    progress.info(f"this cluster is called {_name_in(found)}")
+
+
+async def _check(cluster: ClusterClient, wanted: Wanted) -> None:
+    version = await cluster.version()
+    if not forge.is_supported(version):
+        has = version.get("gitVersion", "unknown")
+        raise click.ClickException(f"this cluster runs Kubernetes {has}: 1.30 or later is needed")
+    name = _name_in(await cluster.get_live(keys.CONFIG_MAP, _CLUSTER_ID))
+    if wanted.cluster_id and name not in {"", wanted.cluster_id}:
+        raise click.ClickException(
+            f"this cluster is called {name} already, and its peers know it by that name: leave out "
+            "--cluster-id, or uninstall first"
+        )
+
+
+def _name_in(config: Object | None) -> str:
+    return str(((config or {}).get("data") or {}).get(keys.CLUSTER_ID_KEY, ""))
+
+
+async def _installed_image(cluster: Cluster) -> str:
+    deployment = await cluster.get_live(keys.DEPLOYMENT, _CONTROLLERS)
+    return forge.image_of(deployment) if deployment else ""
+
+
+async def _apply(cluster: Cluster, progress: Progress, made: Sequence[Object]) -> None:
+    first = [obj for obj in made if forge.is_prerequisite(obj)]
+    kinds = [key_of(obj) for obj in first if obj["kind"] != keys.NAMESPACE.kind]
+    for obj in first:
+        await cluster.apply(forge.kind_of(obj), obj, manager=MANAGER)
+    with progress.waiting(f"{len(kinds)} kinds"):
+        await _all(cluster, keys.CUSTOM_RESOURCE_DEFINITION, kinds, forge.is_established)
+    for obj in made:
+        if not forge.is_prerequisite(obj):
+            await _apply_one(cluster, obj)
+    progress.info(f"{len(made)} objects applied, {len(kinds)} kinds among them")
+
+
+async def _apply_one(cluster: Cluster, obj: Object) -> None:
+    """Apply ``obj``; a ProviderPolicy has other writers, so what is not said of it stays."""
+    kind = forge.kind_of(obj)
+    if kind != keys.PROVIDER_POLICY:
+        await cluster.apply(kind, obj, manager=MANAGER)
+    elif await cluster.get_live(kind, key_of(obj)) is None:
+        await cluster.create(kind, obj)
+    else:
+        await cluster.patch(kind, key_of(obj), {"spec": obj["spec"]})
+
+
+async def _all(
+    cluster: Cluster, kind: Kind, keys_: Iterable[Key], holds: Callable[[Object | None], bool]
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for key in keys_:
+            tasks.create_task(waiting.until(cluster, kind, key, holds))
+
+
+async def obstacles(cluster: Cluster) -> str:
+    """Return why pods of pyliqo do not run, as the end of a sentence."""
+    found = await cluster.list(Selection(keys.POD, Object, keys.LIQO_NAMESPACE))
+    reasons = forge.obstacles(found.items.values())
+    return "; ".join(reasons) or f"see the pods of namespace {keys.LIQO_NAMESPACE}"

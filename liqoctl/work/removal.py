@@ -1,0 +1,125 @@
+"""Uninstalling pyliqo, unless that would tear something apart.
+
+Source: behaviour.md 7.8.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from apis import keys, objects
+from apis.objects import Key, Kind, Object
+from kube import errors
+from kube.cluster import Cluster, Selection
+from liqoctl.forge import installation as forge
+from liqoctl.output import Progress
+from liqoctl.work import installation, waiting
+
+OF_PEERS: Final = (
+    keys.VIRTUAL_NODE,
+    keys.RESOURCE_SLICE,
+    keys.IDENTITY,
+    keys.TENANT,
+    keys.QUOTA,
+    keys.SHADOW_POD,
+    keys.NAMESPACE_MAP,
+)
+"""Kinds that are there for as long as another cluster uses this one, or is used by it."""
+_OURS: Final = "app.kubernetes.io/part-of=liqo"
+
+
+@dataclass(frozen=True)
+class Removal:
+    """How to uninstall."""
+
+    confirm: Callable[[str], None]
+    """Asks the user, and raises click.Abort on a no."""
+
+
+async def uninstall(cluster: Cluster, progress: Progress, removal: Removal) -> None:
+    """Delete all that was installed and return once it is gone. The caller bounds the time.
+
+    Raises:
+        click.ClickException: namespaces are offloaded, or there are peers; it says which.
+    """
+    await check(cluster)
+    there = await _existing(cluster, installation.manifests())
+    if not there:
+        progress.info("pyliqo is not installed: nothing to do")
+        return
+    removal.confirm(f"Remove pyliqo, its kinds and its settings ({len(there)} objects)?")
+    with progress.waiting("the processes to end"):
+        await _remove(cluster, [obj for obj in there if not forge.is_prerequisite(obj)])
+        await _until_none(cluster, Selection(keys.POD, Object, keys.LIQO_NAMESPACE, _OURS))
+    last = [obj for obj in there if forge.is_prerequisite(obj)]
+    with progress.waiting("the kinds and the namespace to go"):
+        await _remove(cluster, last)
+        await asyncio.gather(*(_until_gone(cluster, obj) for obj in last))
+    progress.info(f"{len(there)} objects removed")
+    await _tell_what_stays(cluster, progress)
+
+
+async def check(cluster: Cluster) -> None:
+    """Refuse to uninstall while anything rests on it.
+
+    Raises:
+        click.ClickException: the message says what, and how it is ended.
+    """
+    reasons = []
+    if names := forge.offloaded(await _keys(cluster, keys.NAMESPACE_OFFLOADING)):
+        hint = f"liqoctl unoffload namespace {' '.join(names)}"
+        reasons.append(f"namespaces are offloaded: {', '.join(names)} ({hint})")
+    found = {kind: await _list(cluster, Selection(kind, Object)) for kind in OF_PEERS}
+    for peer, what in forge.peers(found).items():
+        reasons.append(f"{peer} is a peer: {', '.join(what)} (liqoctl unpeer, there or here)")
+    if reasons:
+        raise click.ClickException("not uninstalled: " + "\n  ".join(["", *reasons]).lstrip("\n"))
+
+
+async def _keys(cluster: Cluster, kind: Kind) -> list[Key]:
+    return [objects.key_of(obj) for obj in await _list(cluster, Selection(kind, Object))]
+
+
+async def _list(cluster: Cluster, selection: Selection[Object]) -> list[Object]:
+    try:
+        return list((await cluster.list(selection)).items.values())
+    except errors.NotFoundError:  # the kind itself is not installed
+        return []
+
+
+async def _existing(cluster: Cluster, manifests: Iterable[Object]) -> list[Object]:
+    """Return what is there of ``manifests``, the last first."""
+    found = []
+    for obj in manifests:
+        with contextlib.suppress(errors.NotFoundError):
+            existing = await cluster.get_live(forge.kind_of(obj), objects.key_of(obj))
+            found += [existing] if existing else []
+    return found[::-1]
+
+
+async def _remove(cluster: Cluster, found: Sequence[Object]) -> None:
+    for obj in found:
+        await cluster.delete(forge.kind_of(obj), objects.key_of(obj), uid=objects.uid(obj))
+
+
+async def _until_gone(cluster: Cluster, obj: Object) -> None:
+    def is_gone(now: Object | None) -> bool:
+        return now is None or objects.uid(now) != objects.uid(obj)
+
+    await waiting.until(cluster, forge.kind_of(obj), objects.key_of(obj), is_gone)
+
+
+async def _until_none(cluster: Cluster, selection: Selection[Object]) -> None:
+    for pod in await _list(cluster, selection):
+        await _until_gone(cluster, pod)
+
+
+async def _tell_what_stays(cluster: Cluster, progress: Progress) -> None:
+    tenants = Selection(keys.NAMESPACE, Object, labels=f"{keys.TENANT_NAMESPACE}=true")
+    names = sorted(objects.key_of(obj).name for obj in await _list(cluster, tenants))
+    if names:
+        progress.info(f"left for you to delete: kubectl delete namespace {' '.join(names)}")

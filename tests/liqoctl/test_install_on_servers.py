@@ -1,0 +1,167 @@
+"""``liqoctl install`` and ``uninstall`` on an API server of their own. Controllers are played."""
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from kube import client
+from kube.client import ClusterClient
+from kube.cluster import Selection
+from kube.errors import KubeError
+from liqoctl.__main__ import cli
+from sandbox import controlplane
+from sandbox.controlplane import Plane
+from sandbox.kubectl import Kubectl, KubectlError
+from tests.manifests import documents
+
+pytestmark = pytest.mark.cluster
+IMAGE = "registry.example/pyliqo:1"
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    with controlplane.start(tmp_path_factory.mktemp("empty")) as plane:
+        yield plane
+
+
+def liqoctl(plane: Plane, *args: str) -> Result:
+    return CliRunner().invoke(cli, ["--kubeconfig", str(plane.kubeconfig), *args])
+
+
+@contextlib.contextmanager
+def controllers(plane: Plane) -> Iterator[None]:
+    """Roll out every Deployment and finish every namespace, as a controller manager would."""
+    stop = threading.Event()
+    thread = threading.Thread(target=lambda: asyncio.run(_play(plane, stop)))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+async def _play(plane: Plane, stop: threading.Event) -> None:
+    async with client.connect(plane.kubeconfig, user_agent="tests") as server:
+        while not stop.is_set():
+            with contextlib.suppress(KubeError, KubectlError):  # what goes meanwhile
+                await _roll_out(server)
+                await asyncio.to_thread(_finish, Kubectl(plane.kubeconfig))
+            await asyncio.sleep(0.1)
+
+
+async def _roll_out(server: ClusterClient) -> None:
+    for key, found in (await server.list(Selection(keys.DEPLOYMENT, Object))).items.items():
+        counts = ("replicas", "readyReplicas", "updatedReplicas", "availableReplicas")
+        status = dict.fromkeys(counts, found["spec"]["replicas"])
+        status["observedGeneration"] = found["metadata"]["generation"]
+        await server.patch_status(keys.DEPLOYMENT, key, status)
+
+
+def _finish(kubectl: Kubectl) -> None:
+    for namespace in kubectl.items("namespaces"):
+        if objects.is_terminating(namespace):
+            path = f"/api/v1/namespaces/{namespace['metadata']['name']}/finalize"
+            ended = json.dumps({**namespace, "spec": {"finalizers": []}})
+            kubectl.run("replace", "--raw", path, "-f", "-", stdin=ended)
+
+
+def versions(plane: Plane, *kinds: str) -> dict[str, str]:
+    found = Kubectl(plane.kubeconfig).items(",".join(kinds), "-A")
+    return {f"{o['kind']} {objects.key_of(o)}": o["metadata"]["resourceVersion"] for o in found}
+
+
+def printed(plane: Plane, *flags: str) -> str:
+    result = liqoctl(plane, "install", "-o", "yaml", *flags)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def test_it_is_what_kustomize_makes(empty: Plane) -> None:
+    built = Kubectl(empty.kubeconfig).run("kustomize", str(documents.ROOT))
+
+    def by_key(text: str) -> dict[str, Object]:
+        found = list(yaml.safe_load_all(text))
+        # It doubles some line ends in folded text, which is CEL and means the same.
+        found = json.loads(json.dumps(found).replace(r"\n\n", r"\n"))
+        return {f"{obj['kind']} {objects.key_of(obj)}": obj for obj in found if obj}
+
+    assert by_key(printed(empty, "--image", "pyliqo")) == by_key(built)
+
+
+def test_install_again_and_uninstall(empty: Plane) -> None:
+    kubectl = Kubectl(empty.kubeconfig)
+    flags = ("--cluster-id", "rome", "--image", IMAGE)
+    late = liqoctl(empty, "install", *flags, "--timeout", "2s")
+    assert late.exit_code == 1
+    assert "pyliqo is not available after 2s: see the pods of namespace liqo" in late.stderr
+
+    with controllers(empty):
+        done = liqoctl(empty, "install", *flags, "--sharing-percentage", "70")
+    assert done.exit_code == 0, done.stderr
+    assert "kinds among them" in done.stderr
+    assert f"INFO  3 Deployments are available, with image {IMAGE}" in done.stderr
+    assert "INFO  this cluster is called rome" in done.stderr
+    assert done.stdout == ""
+    kubectl.run(
+        "diff", "--server-side", "--force-conflicts", "-f", "-", stdin=printed(empty, *flags)
+    )
+
+    kinds = ("crd", "deployments", "clusterroles", "mutatingwebhookconfigurations", "configmaps")
+    before = versions(empty, *kinds)
+    again = liqoctl(empty, "install", "--cluster-labels", "region=europe")
+    assert again.exit_code == 0, again.stderr
+    assert versions(empty, *kinds) == before, "what no flag names stays, the image too"
+    policy = kubectl.get("providerpolicies.pyliqo.io", "default")
+    assert policy["spec"]["sharing"]["percentage"] == 70
+    assert policy["spec"]["nodeLabels"] == {"region": "europe"}
+
+    renamed = liqoctl(empty, "install", "--cluster-id", "milan")
+    assert renamed.exit_code == 1
+    assert "this cluster is called rome already" in renamed.stderr
+
+    refused_while_in_use(empty)
+
+    with controllers(empty):
+        gone = liqoctl(empty, "uninstall", "--skip-confirm", "--timeout", "90s")
+    assert gone.exit_code == 0, gone.stderr
+    assert "left for you to delete: kubectl delete namespace liqo-tenant-milan" in gone.stderr
+    assert versions(empty, "crd") == {}
+    ours = ("-A", "-l", "app.kubernetes.io/part-of=liqo")
+    assert kubectl.items("clusterroles,clusterrolebindings,namespaces", *ours) == []
+    assert "nothing to do" in liqoctl(empty, "uninstall", "--skip-confirm").stderr
+
+
+def refused_while_in_use(empty: Plane) -> None:
+    kubectl = Kubectl(empty.kubeconfig)
+    # No webhook runs here, and no controller takes its finalizers away.
+    kubectl.run("delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all")
+    labels = {"labels": {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "milan"}}
+    tenant = objects.named(keys.NAMESPACE, Key("", "liqo-tenant-milan"), metadata=labels)
+    offloading = objects.named(keys.NAMESPACE_OFFLOADING, Key("default", "offloading"), spec={})
+    node = objects.named(
+        keys.VIRTUAL_NODE,
+        Key("liqo-tenant-milan", "milan"),
+        spec={"clusterID": "milan", "kubeconfigSecretRef": {"name": "x"}},
+    )
+    kubectl.apply([tenant])
+    kubectl.apply([offloading, node])
+    before = versions(empty, "crd", "deployments")
+
+    refused = liqoctl(empty, "uninstall", "--skip-confirm")
+
+    assert refused.exit_code == 1
+    assert "namespaces are offloaded: default (liqoctl unoffload namespace default)" in (
+        refused.stderr
+    )
+    assert "milan is a peer: 1 virtualnode (liqoctl unpeer" in refused.stderr
+    assert versions(empty, "crd", "deployments") == before
+    kubectl.run("delete", "namespaceoffloadings,virtualnodes", "--all", "-A")

@@ -1,0 +1,154 @@
+"""What ``liqoctl install`` makes of manifests and flags, without a cluster."""
+
+from typing import Any
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Kind, Object, key_of, named
+from liqoctl.forge import installation as forge
+from liqoctl.work import installation
+from tests.manifests import documents
+
+
+def kustomization(*resources: str, **more: str) -> list[Object]:
+    return [{"kind": "Kustomization", "resources": list(resources), **more}]
+
+
+def test_a_kustomization_is_followed_in_its_order() -> None:
+    files: dict[str, list[Object]] = {
+        "kustomization.yaml": kustomization("b.yaml", "more"),
+        "b.yaml": [{"kind": "B"}, {"kind": "C"}],
+        "more/kustomization.yaml": kustomization("a.yaml", "../d.yaml"),
+        "more/a.yaml": [{"kind": "A"}],
+        "d.yaml": [{"kind": "D"}],
+        "unused.yaml": [{"kind": "X"}],
+    }
+
+    assert [obj["kind"] for obj in forge.everything(files)] == ["B", "C", "A", "D"]
+
+
+def test_what_a_kustomization_says_and_nobody_reads_is_refused() -> None:
+    files = {"kustomization.yaml": kustomization(namePrefix="x-")}
+
+    with pytest.raises(ValueError, match=r"kustomization of manifests: .'namePrefix'. is not read"):
+        forge.everything(files)
+
+
+def test_all_files_come_with_the_program() -> None:
+    assert installation.manifests() == documents.everything()
+
+
+def test_without_flags_nothing_is_changed() -> None:
+    assert forge.customised(documents.everything(), forge.Wanted()) == documents.everything()
+
+
+def test_flags_add_image_name_policy_and_labels() -> None:
+    wanted = forge.Wanted(
+        cluster_id="rome",
+        image="registry.example/pyliqo:1",
+        node_labels={"region": "europe"},
+        sharing_percentage=70,
+        metadata={"labels": {"team": "a"}},
+    )
+
+    made = forge.customised(documents.everything(), wanted)
+
+    deployments = [obj for obj in made if obj["kind"] == "Deployment"]
+    assert {forge.image_of(obj) for obj in deployments} == {"registry.example/pyliqo:1"}
+    assert len(deployments) == 3
+    assert {obj["metadata"]["labels"]["team"] for obj in made} == {"a"}
+    config, policy = made[-2:]
+    assert key_of(config) == Key("liqo", "clusterid-configmap")
+    assert config["data"] == {"CLUSTER_ID": "rome"}
+    assert forge.kind_of(policy) == keys.PROVIDER_POLICY
+    assert policy["spec"] == {"sharing": {"percentage": 70}, "nodeLabels": {"region": "europe"}}
+    assert "image: pyliqo" in str(documents.everything()).replace("'", ""), (
+        "it was changed in place"
+    )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind for kind in vars(keys).values() if isinstance(kind, Kind)],
+    ids=str,
+)
+def test_the_plural_follows_from_the_name(kind: Kind) -> None:
+    obj = named(kind, Key("n" if kind.namespaced else "", "x"))
+
+    assert forge.kind_of(obj) == kind
+
+
+@pytest.mark.parametrize("name", ["Rome", "rome.it", "-rome", "r" * 64])
+def test_what_cannot_name_a_cluster(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be a cluster ID: use 1 to 63 lower-case letters"):
+        forge.check_cluster_id(name)
+
+
+def deployment(generation: int = 2, **status: int) -> Object:
+    made = named(keys.DEPLOYMENT, Key("liqo", "x"), metadata={"generation": generation})
+    return {**made, "spec": {"replicas": 2}, "status": {"observedGeneration": 2, **status}}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (None, False),
+        (deployment(), False),
+        (deployment(replicas=2, updatedReplicas=2, availableReplicas=2), True),
+        (deployment(3, replicas=2, updatedReplicas=2, availableReplicas=2), False),
+        (deployment(replicas=3, updatedReplicas=2, availableReplicas=3), False),
+        (deployment(replicas=2, updatedReplicas=2, availableReplicas=1), False),
+    ],
+    ids=["absent", "no pods", "done", "not seen yet", "an old pod is there", "one is not ready"],
+)
+def test_rolled_out(found: Object | None, *, expected: bool) -> None:
+    assert forge.is_rolled_out(found) is expected
+
+
+def pod(**status: Any) -> Object:
+    return {**named(keys.POD, Key("liqo", "p")), "status": status}
+
+
+def test_obstacles_are_told_once() -> None:
+    pull = {"waiting": {"reason": "ErrImagePull", "message": "no such image x"}}
+    starting = {"waiting": {"reason": "ContainerCreating"}}
+    unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}
+    pods = [
+        pod(containerStatuses=[{"name": "a", "state": pull}]),
+        pod(containerStatuses=[{"name": "a", "state": pull}]),
+        pod(containerStatuses=[{"name": "a", "state": starting}, {"name": "b"}]),
+        pod(conditions=[unscheduled]),
+        named(keys.POD, Key("liqo", "new")),
+    ]
+
+    expected = ["ErrImagePull: no such image x", "not scheduled: 0/1 nodes"]
+    assert forge.obstacles(pods) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ({"major": "1", "minor": "29+"}, False),
+        ({"major": "1", "minor": "30"}, True),
+        ({"major": "1", "minor": "35+"}, True),
+        ({}, True),
+    ],
+)
+def test_supported_versions(version: Object, *, expected: bool) -> None:
+    assert forge.is_supported(version) is expected
+
+
+def test_peers_are_told_by_name_with_what_is_there() -> None:
+    node = named(keys.VIRTUAL_NODE, Key("t", "m"), spec={"clusterID": "milan"})
+    labels = {"labels": {keys.REMOTE_CLUSTER_ID: "turin"}}
+    quotas = [named(keys.QUOTA, Key("t", name), metadata=labels) for name in "ab"]
+    stray = named(keys.QUOTA, Key("liqo-tenant-rome", "c"))
+
+    found = forge.peers({keys.VIRTUAL_NODE: [node], keys.QUOTA: [*quotas, stray]})
+
+    assert found == {
+        "milan": ["1 virtualnode"],
+        "turin": ["2 quota"],
+        "whoever liqo-tenant-rome/c is for": ["1 quota"],
+    }
