@@ -13,7 +13,8 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Key
-from controllers import clusterid, vkoptions
+from controllers import clusterid, keypair, vkoptions
+from controllers.issuing.issuer import Entrance, Issuer
 from controllers.manager import Informers, Limits, Loop, Manager, Term
 from controllers.wiring import CONTROLLERS
 from kube import client, clock, process
@@ -37,6 +38,9 @@ class Settings:
     identity: str
     health_port: int
     leader_elect: bool
+    address: str
+    ca: Path | None
+    is_trusted: bool
     limits: Limits
 
 
@@ -94,6 +98,24 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         default=False,
         help="create Pods only for what the Quota of a ShadowPod's user has booked (%(default)s)",
     )
+    parser.add_argument(
+        "--api-server-address-override",
+        dest="address",
+        default="",
+        help="where peers reach this cluster's API server (default: a control-plane node, 6443)",
+    )
+    parser.add_argument(
+        "--ca-override",
+        dest="ca",
+        type=Path,
+        help="file with the CA that peers verify it by (default: that of this process)",
+    )
+    parser.add_argument(
+        "--trusted-ca",
+        dest="is_trusted",
+        action="store_true",
+        help="its certificate is publicly trusted: peers are given no CA",
+    )
     given = vars(parser.parse_args(argv))
     limits = Limits(**{each.name: given.pop(each.name) for each in fields(Limits)})
     identity = environment.get("POD_NAME") or socket.gethostname()
@@ -127,6 +149,8 @@ async def _run(settings: Settings, daemon: Process) -> None:
             user_agent=user_agent,
             limits=settings.limits,
             may_write=live.may_write,
+            issuer=Issuer(live, _entrance(settings, cluster), clock.now),
+            private_key=await keypair.ensure(cluster, settings.namespace),
         )
         terms = [controller(manager) for controller in CONTROLLERS]
         async with asyncio.TaskGroup() as tasks:
@@ -139,6 +163,13 @@ async def _run(settings: Settings, daemon: Process) -> None:
             work = _Work(terms, daemon)
             daemon.before_stop(work.drain)
             await (work() if election is None else election.lead(work))
+
+
+def _entrance(settings: Settings, cluster: ClusterClient) -> Entrance:
+    if settings.is_trusted:
+        return Entrance(b"", settings.address)
+    ca = settings.ca.read_bytes() if settings.ca else cluster.access.ca
+    return Entrance(ca, settings.address)
 
 
 def _election(settings: Settings, cluster: ClusterClient) -> Election | None:

@@ -7,11 +7,14 @@ from datetime import datetime
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from apis.objects import Key, Object
+from controllers import selections, tenants
+from controllers.issuing.issuer import Issuer
 from controllers.namespacemap.forge import MAX_TWINS
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
 from kube.informer import Change, Informer
+from kube.scoped import ScopedInformer
 
 T = TypeVar("T")
 
@@ -66,6 +69,19 @@ class Informers:
                 self._cached.add(found)
         return found
 
+    def within(
+        self,
+        selection: Selection[T],
+        namespaces: Informer[Object],
+        is_scope: Callable[[Object], bool],
+    ) -> Informer[T]:
+        """Return the informer of ``selection`` in those ``namespaces`` that ``is_scope`` says."""
+        found: Informer[T] | None = self._made.get(selection)
+        if found is None:
+            found = self._made[selection] = ScopedInformer(selection, namespaces, is_scope)
+            self._cached.add(found)
+        return found
+
     def all(self) -> list[Informer[Any]]:
         """Return every informer that somebody asked for."""
         return list(self._made.values())
@@ -98,6 +114,10 @@ class Manager:
     limits: Limits
     may_write: Callable[[], bool]
     """Whether this process leads, for writes to other clusters."""
+    issuer: Issuer = field(repr=False)
+    """Signs what consumers ask for, once somebody has judged it."""
+    private_key: bytes = field(repr=False)
+    """The cluster's own, PEM."""
 
     def informer(self, selection: Selection[T]) -> Informer[T]:
         """Return the informer of ``selection``, shared by all controllers.
@@ -105,6 +125,14 @@ class Manager:
         Ask when the controller is made, not when its loops are: it is filled before they start.
         """
         return self.informers.of(selection)
+
+    def tenant_secrets(self) -> Informer[Object]:
+        """Return the informer of the Secrets in tenant namespaces, and no others.
+
+        Source: security.md A11.
+        """
+        namespaces = self.informer(selections.PEER_NAMESPACES)
+        return self.informers.within(selections.SECRETS, namespaces, tenants.is_tenant_namespace)
 
 
 Controller: TypeAlias = Callable[[Manager], Term]

@@ -33,6 +33,13 @@ CLUSTER_ROLE_BINDINGS: Final = every(keys.CLUSTER_ROLE_BINDING, labels=_OF_KUBEL
 ROLES: Final = every(keys.ROLE, labels=_OF_KUBELETS)
 SERVICE_ACCOUNTS: Final = every(keys.SERVICE_ACCOUNT, labels=_OF_KUBELETS)
 DEPLOYMENTS: Final = every(keys.DEPLOYMENT, labels=_OF_KUBELETS)
+TENANTS: Final = every(keys.TENANT)
+IDENTITIES: Final = every(keys.IDENTITY)
+RENEWS: Final = every(keys.RENEW)
+RESOURCE_SLICES: Final = every(keys.RESOURCE_SLICE)
+FOREIGN_CLUSTERS: Final = every(keys.FOREIGN_CLUSTER)
+SECRETS: Final = every(keys.SECRET)
+"""Only ever within tenant namespaces: ``Manager.tenant_secrets``."""
 QUOTAS: Final = every(keys.QUOTA)
 LIMIT_RANGES: Final = every(keys.LIMIT_RANGE)
 RUNTIME_CLASSES: Final = every(keys.RUNTIME_CLASSES)

@@ -3,12 +3,16 @@
 from typing import Final
 
 from controllers.csrapproval import loop as csrapproval
+from controllers.identity import loop as identity
 from controllers.manager import Controller
 from controllers.namespacemap import loop as namespacemap
 from controllers.namespaceoffloading import loop as namespaceoffloading
+from controllers.nonce import loop as nonce
 from controllers.placement import loop as placement
+from controllers.renewal import loop as renewal
 from controllers.replication import loop as replication
 from controllers.shadowpod import loop as shadowpod
+from controllers.tenant import loop as tenant
 from controllers.virtualnode import loop as virtualnode
 
 CONTROLLERS: Final[tuple[Controller, ...]] = (
@@ -18,5 +22,9 @@ CONTROLLERS: Final[tuple[Controller, ...]] = (
     virtualnode.controller,
     shadowpod.controller,
     csrapproval.controller,
+    tenant.controller,
+    nonce.controller,
+    identity.controller,
+    renewal.controller,
     replication.controller,
 )

@@ -12,7 +12,11 @@ def controller(manager: Manager) -> Term:
         cluster_id=manager.cluster_id,
         live=manager.live,
         cached=manager.cached,
-        informers={keys.NAMESPACE_MAP: manager.informer(selections.NAMESPACE_MAPS)},
+        informers={
+            keys.NAMESPACE_MAP: manager.informer(selections.NAMESPACE_MAPS),
+            keys.RESOURCE_SLICE: manager.informer(selections.RESOURCE_SLICES),
+            keys.RENEW: manager.informer(selections.RENEWS),
+        },
         events=manager.events,
         user_agent=manager.user_agent,
         may_write=manager.may_write,

@@ -20,7 +20,7 @@ from kube.fence import FencedCluster
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
 
-KINDS: Final[tuple[Kind, ...]] = (keys.NAMESPACE_MAP,)
+KINDS: Final[tuple[Kind, ...]] = (keys.NAMESPACE_MAP, keys.RESOURCE_SLICE, keys.RENEW)
 """What is replicated; a new kind is one more here, and an informer for it."""
 UNREACHABLE_S: Final = 150.0
 """How long a peer may say nothing until its objects tell: above the minute between bookmarks."""

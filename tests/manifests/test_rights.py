@@ -43,7 +43,7 @@ def test_roles_that_others_bind_have_the_names_of_the_code() -> None:
         keys.VIRTUAL_KUBELET_LOCAL_ROLE,
         keys.VIRTUAL_KUBELET_NAMESPACED_ROLE,
         keys.VIRTUAL_KUBELET_TENANT_ROLE,
-        "liqo-virtual-kubelet-remote-clusterwide",
+        keys.VIRTUAL_KUBELET_REMOTE_CLUSTERWIDE_ROLE,
     } <= names
 
 
@@ -51,7 +51,7 @@ def test_roles_that_others_bind_have_the_names_of_the_code() -> None:
     ("role", "name"),
     [
         (keys.REMOTE_CONTROLPLANE_ROLE, "remote-controlplane"),
-        ("liqo-virtual-kubelet-remote-clusterwide", "virtual-kubelet-remote-clusterwide"),
+        (keys.VIRTUAL_KUBELET_REMOTE_CLUSTERWIDE_ROLE, "virtual-kubelet-remote-clusterwide"),
     ],
 )
 def test_roles_are_found_by_label(role: str, name: str) -> None:
@@ -64,14 +64,16 @@ def test_the_webhook_writes_nothing() -> None:
             assert WRITES.isdisjoint(rule["verbs"])
 
 
-def test_secrets_are_written_by_nobody_but_certs_and_consumers_in_twins() -> None:
+def test_secrets_are_written_by_those_who_hand_out_identities_and_by_consumers_in_twins() -> None:
     writers = {
         name
         for name, rule in rules()
         if "secrets" in rule["resources"] and WRITES & set(rule["verbs"])
     }
 
-    assert writers == {"liqo-certs", keys.VIRTUAL_KUBELET_REMOTE_ROLE}
+    manager = "liqo-controller-manager"
+    ours = {"liqo-certs", manager, f"{manager}-tenant"}
+    assert writers == {*ours, keys.VIRTUAL_KUBELET_REMOTE_ROLE}
 
 
 def test_a_consumer_reads_status_and_does_not_write_it() -> None:

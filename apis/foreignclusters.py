@@ -1,0 +1,25 @@
+"""When a peer does not come back: the one verdict that everything asks which waits for a peer.
+
+Source: behaviour.md 2.2, 4.3 (2), 4.12; security.md, principle 3.
+"""
+
+from typing import Final
+
+from apis import conditions, keys, objects
+from apis.objects import Object
+
+API_SERVER_STATUS: Final = "APIServerStatus"
+ESTABLISHED: Final = "Established"
+
+
+def is_gone(foreign_cluster: Object | None) -> bool:
+    """Whether the peer is gone for good: an administrator says so, and it does not answer.
+
+    A ForeignCluster that is missing says nothing: deleting needs more proof than that.
+    """
+    if foreign_cluster is None:
+        return False
+    given_up = objects.annotations(foreign_cluster).get(keys.PERMANENTLY_UNREACHABLE, "")
+    status = foreign_cluster.get("status") or {}
+    answers = conditions.find(status.get("conditions"), API_SERVER_STATUS)
+    return given_up.lower() == "true" and (answers or {}).get("status") != ESTABLISHED

@@ -1,0 +1,1 @@
+"""How this cluster signs in to its providers: Identities, and the kubeconfigs made of them."""

@@ -1,0 +1,143 @@
+"""The Secret with the kubeconfig of an Identity, the Identity of a slice, and what is believed.
+
+Source: behaviour.md 2.5, 4.8; security.md B4, B5.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from apis import authentication, keys, naming, objects
+from apis.authentication import AuthParams, Identity, IdentityType
+from apis.objects import Key, Object
+from certs import kubeconfig, pki
+
+KIND: Final = keys.IDENTITY
+
+
+class RefusedError(Exception):
+    """The Identity cannot be used; ``reason`` and message are for an event."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def secret_of(identity: Key) -> Key:
+    """Return where the kubeconfig of an Identity is."""
+    return Key(identity.namespace, naming.kubeconfig_secret(identity.name))
+
+
+def identity_of(secret: Key) -> Key | None:
+    """Return the Identity whose kubeconfig the Secret holds by its name, if it is one."""
+    prefix = naming.kubeconfig_secret("")
+    name = secret.name.removeprefix(prefix)
+    return Key(secret.namespace, name) if secret.name.startswith(prefix) and name else None
+
+
+def check(identity: Identity, key: bytes) -> None:
+    """Refuse what cannot get us in, or is for somebody else.
+
+    Raises:
+        RefusedError: no server, no certificate, or one for another key.
+    """
+    params = identity.params
+    if not params.api_server.startswith("https://"):
+        message = f"spec.authParams.apiServer {params.api_server!r} is no https URL"
+        raise RefusedError("InvalidAuthParams", message)
+    try:
+        fits = pki.fits_key(params.certificate, key)
+    except ValueError:
+        fits = False
+    if not fits:
+        message = "spec.authParams.signedCRT is no certificate for the key of this cluster"
+        raise RefusedError("InvalidAuthParams", f"{message}: peer anew")
+
+
+def config(identity: Identity, key: bytes) -> bytes:
+    """Return the kubeconfig of ``identity``."""
+    params = identity.params
+    return kubeconfig.forge(
+        kubeconfig.Identity(
+            name=identity.name,
+            cluster_id=identity.cluster_id,
+            server=params.api_server,
+            ca=params.ca,
+            certificate=params.certificate,
+            key=key,
+            namespace=identity.namespace,
+            proxy_url=params.proxy_url,
+        )
+    )
+
+
+def secret(obj: Object, identity: Identity, text: bytes) -> Object:
+    """Return the Secret that holds the kubeconfig ``text`` of the Identity ``obj``.
+
+    That of a control plane outlives its Identity until all is withdrawn from the provider.
+    """
+    metadata: Object = {
+        "labels": {
+            keys.REMOTE_CLUSTER_ID: identity.cluster_id,
+            keys.IDENTITY_TYPE: identity.type.value,
+            keys.LIQO_MANAGED: "true",
+        },
+        "ownerReferences": [objects.owner_reference(KIND, obj)],
+    }
+    if identity.namespace:
+        metadata["annotations"] = {keys.REMOTE_TENANT_NAMESPACE: identity.namespace}
+    if identity.type is IdentityType.CONTROL_PLANE:
+        metadata["finalizers"] = [keys.REPLICATION_SECRET_FINALIZER]
+    return objects.named(
+        keys.SECRET,
+        secret_of(objects.key_of(obj)),
+        metadata=metadata,
+        type="Opaque",
+        data={keys.KUBECONFIG_KEY: authentication.encoded(text)},
+    )
+
+
+def is_needed(secret_: Object, replicated: Iterable[Object]) -> bool:
+    """Whether anything is still to be withdrawn from the peer that the kubeconfig is for."""
+    where, peer = objects.key_of(secret_).namespace, authentication.remote_cluster(secret_)
+    return any(
+        objects.key_of(each).namespace == where
+        and objects.labels(each).get(keys.REPLICATION) == "true"
+        and objects.labels(each).get(keys.REMOTE_ID) == peer
+        for each in replicated
+    )
+
+
+def of_slice(resource_slice: Object, provider: str, params: AuthParams) -> Object:
+    """Return the Identity of the virtual kubelets of ``resource_slice``."""
+    where = objects.key_of(resource_slice)
+    metadata = {
+        "labels": {
+            keys.REMOTE_CLUSTER_ID: provider,
+            keys.RESOURCE_SLICE_NAME: where.name,
+            keys.LIQO_MANAGED: "true",
+        },
+        "ownerReferences": [objects.owner_reference(keys.RESOURCE_SLICE, resource_slice)],
+    }
+    return objects.named(
+        KIND,
+        Key(where.namespace, naming.resourceslice_identity(where.name)),
+        metadata=metadata,
+        spec={
+            "clusterID": provider,
+            "type": IdentityType.RESOURCE_SLICE.value,
+            "authParams": params.shown(),
+        },
+    )
+
+
+def check_same(params: AuthParams, trusted: AuthParams) -> None:
+    """Refuse to be sent elsewhere than where an administrator peered with.
+
+    Raises:
+        RefusedError: another server, CA or proxy.
+    Source: security.md B4.
+    """
+    if not params.is_same_server(trusted):
+        message = f"the provider names the API server {params.api_server!r}, or a CA or proxy, "
+        message += f"other than at peering time ({trusted.api_server!r})"
+        raise RefusedError("ServerChanged", f"{message}: peer anew if that is right")

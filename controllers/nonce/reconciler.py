@@ -1,0 +1,103 @@
+"""Fills the Secrets ``liqo-nonce`` and ``liqo-signed-nonce`` of tenant namespaces, by their names.
+
+Source: behaviour.md 2.5, 4.8; security.md A10, A11.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from apis import authentication, keys, nonces, objects
+from apis.objects import Key, Object
+from certs import identity, pki
+from controllers import tenants, upkeep
+from kube.cluster import Cluster
+from kube.events import Recorder
+
+_NONCE: Final = "nonce"
+_SIGNED: Final = "signedNonce"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class NonceReconciler:
+    """One Secret of one of the two names; every other Secret is somebody else's."""
+
+    cluster: Cluster
+    cluster_id: str
+    private_key: bytes = field(repr=False)
+    events: Recorder
+    clock: Callable[[], datetime]
+    dice: Callable[[int], bytes] = field(repr=False)
+    """``secrets.token_bytes``."""
+
+    async def reconcile(self, key: Key) -> float | None:
+        works = {
+            keys.NONCE_SECRET: (keys.NONCE_LABEL, self._make),
+            keys.SIGNED_NONCE_SECRET: (keys.SIGNED_NONCE_LABEL, self._sign),
+        }
+        if key.name not in works:
+            return None
+        label, work = works[key.name]
+        secret = await self.cluster.get(keys.SECRET, key)
+        if secret is None or objects.is_terminating(secret):
+            return None
+        peer = await tenants.peer_in(self.cluster, key.namespace)
+        if not peer or objects.labels(secret).get(label) != "true":
+            return None
+        return await work(secret, peer)
+
+    async def _make(self, secret: Object, consumer: str) -> float | None:
+        """Fill the Secret, and take it away once its time is over: ten minutes."""
+        now = self.clock()
+        text = _read(secret, _NONCE)
+        if not text:
+            text = nonces.text(consumer, self.cluster_id, self.dice(nonces.RANDOM_BYTES), now)
+            await self._write(secret, _NONCE, text.encode())
+            logger.info("Made a nonce", extra={"cluster": consumer})
+        if not nonces.has_ended(text, now):
+            return nonces.LIFETIME.total_seconds()
+        await upkeep.remove(
+            self.cluster,
+            keys.SECRET,
+            objects.key_of(secret),
+            is_ours=lambda found: _read(found, _NONCE) == text,
+        )
+        return None
+
+    async def _sign(self, secret: Object, provider: str) -> float | None:
+        text = _read(secret, _NONCE)
+        if not text or not self._needs_signature(secret, text):
+            return None
+        why = nonces.reason_not_to_sign(text, self.cluster_id, provider, self.clock())
+        if why:
+            self.events.event(keys.SECRET, secret, "Warning", "NonceNotSigned", f"nonce: {why}")
+            return None
+        await self._write(secret, _SIGNED, identity.sign(self.private_key, text.encode()))
+        logger.info("Signed a nonce", extra={"cluster": provider})
+        return None
+
+    def _needs_signature(self, secret: Object, text: str) -> bool:
+        try:
+            found = authentication.decoded(secret.get("data") or {}, _SIGNED)
+        except ValueError:
+            return True
+        public = pki.public_key(self.private_key)
+        return not identity.is_signed(public, text.encode(), found)
+
+    async def _write(self, secret: Object, field_: str, data: bytes) -> None:
+        changes = {
+            "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
+            "data": {field_: authentication.encoded(data)},
+        }
+        await self.cluster.patch(keys.SECRET, objects.key_of(secret), changes)
+
+
+def _read(secret: Object, field_: str) -> str:
+    try:
+        return authentication.decoded(secret.get("data") or {}, field_).decode("ascii")
+    except (ValueError, UnicodeError):
+        return ""

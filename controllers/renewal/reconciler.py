@@ -1,0 +1,125 @@
+"""Both halves: the consumer takes over what came back, the provider answers what is asked.
+
+Source: behaviour.md 1.11, 4.8; faults.md F25, F26.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from apis import keys, objects
+from apis.authentication import AuthParams, Identity, IdentityType, Tenant, TenantCondition
+from apis.objects import Key, Object
+from certs import pki
+from controllers import tenants, upkeep
+from controllers.identity import forge as identity_forge
+from controllers.identity.forge import RefusedError
+from kube.cluster import Cluster
+from kube.events import Recorder
+
+KIND: Final = keys.RENEW
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LocalRenewReconciler:
+    """The Renew of one control-plane Identity, called like it."""
+
+    cluster: Cluster
+    cluster_id: str
+    events: Recorder
+
+    async def reconcile(self, key: Key) -> float | None:
+        obj = await self.cluster.get(keys.IDENTITY, key)
+        if obj is None or objects.is_terminating(obj):
+            return None
+        try:
+            identity = Identity.parse(obj)
+        except ValueError:
+            return None  # its own controller says so
+        if identity.type is not IdentityType.CONTROL_PLANE:
+            return None
+        renew = await upkeep.ensure(
+            self.cluster,
+            KIND,
+            _renew(obj, identity, self.cluster_id),
+            is_ours=lambda found: objects.is_controlled_by(found, obj),
+        )
+        try:
+            await self._take_over(obj, identity, renew)
+        except (ValueError, RefusedError) as error:
+            reason = error.reason if isinstance(error, RefusedError) else "InvalidAuthParams"
+            self.events.event(KIND, renew, "Warning", reason, f"status.authParams: {error}")
+        return None
+
+    async def _take_over(self, obj: Object, identity: Identity, renew: Object) -> None:
+        shown = (renew.get("status") or {}).get("authParams")
+        if not shown:
+            return
+        params = AuthParams.parse(shown)
+        held = identity.params
+        if params.certificate == held.certificate:
+            return
+        identity_forge.check_same(params, held)
+        if pki.expiry(params.certificate) <= pki.expiry(held.certificate):
+            return  # an older answer, again
+        changes = {
+            "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
+            "spec": {"authParams": params.shown()},
+        }
+        await self.cluster.patch(keys.IDENTITY, objects.key_of(obj), changes)
+        logger.info("Renewed the identity", extra={"cluster": identity.cluster_id})
+
+
+@dataclass(frozen=True)
+class RemoteRenewReconciler:
+    """The replica of a consumer's Renew: what its Tenant has now."""
+
+    cluster: Cluster
+    all_tenants: Callable[[], Mapping[Key, Object]]
+
+    async def reconcile(self, key: Key) -> float | None:
+        renew = await self.cluster.get(KIND, key)
+        if renew is None or objects.is_terminating(renew):
+            return None
+        labels = objects.labels(renew)
+        consumer = await tenants.peer_in(self.cluster, key.namespace)
+        origin = labels.get(keys.ORIGIN_ID)
+        if labels.get(keys.REPLICATED) != "true" or not consumer or origin != consumer:
+            return None
+        params = self._params(key.namespace, consumer)
+        if params:
+            await upkeep.write_status(self.cluster, KIND, renew, {"authParams": params})
+        return None
+
+    def _params(self, namespace: str, consumer: str) -> Object | None:
+        for key, obj in self.all_tenants().items():
+            if key.namespace != namespace or not _is_active(obj, consumer):
+                continue
+            params: Object | None = (obj.get("status") or {}).get("authParams")
+            return params
+        return None
+
+
+def _is_active(obj: Object, consumer: str) -> bool:
+    try:
+        tenant = Tenant.parse(obj)
+    except ValueError:
+        return False
+    return tenant.cluster_id == consumer and tenant.condition is not TenantCondition.DRAINED
+
+
+def _renew(obj: Object, identity: Identity, cluster_id: str) -> Object:
+    metadata = {
+        "labels": {
+            keys.REPLICATION: "true",
+            keys.REMOTE_ID: identity.cluster_id,
+            keys.REMOTE_CLUSTER_ID: identity.cluster_id,
+            keys.LIQO_MANAGED: "true",
+        },
+        "ownerReferences": [objects.owner_reference(keys.IDENTITY, obj)],
+    }
+    spec = {"consumerClusterID": cluster_id, "identityType": identity.type.value}
+    return objects.named(KIND, objects.key_of(obj), metadata=metadata, spec=spec)

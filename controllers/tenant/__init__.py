@@ -1,0 +1,1 @@
+"""A consumer of this cluster: who it is, what it may do, and how all of that ends."""

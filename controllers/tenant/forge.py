@@ -1,0 +1,185 @@
+"""The rights of a consumer, the verdict on its handshake, and what its Tenant shows.
+
+Source: behaviour.md 4.9, 8.1.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from apis import authentication, conditions, keys, naming, nonces, objects
+from apis.authentication import AuthParams, Tenant
+from apis.objects import Key, Kind, Object
+
+READY: Final = "Ready"
+AUTHENTICATED: Final = "Authenticated"
+REPLICAS: Final[Mapping[Kind, str]] = {
+    keys.RESOURCE_SLICE: "",
+    keys.NAMESPACE_MAP: keys.NAMESPACE_MAP_FINALIZER,
+    keys.RENEW: "",
+}
+"""What a consumer puts here, and the one finalizer that this cluster sets on it.
+
+Source: security.md A20: what else a consumer puts there must not keep it from going.
+"""
+
+
+class RefusedError(Exception):
+    """The consumer gets nothing; ``reason`` and message are shown on its Tenant."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Meta(msgspec.Struct, gc=False, frozen=True):
+    """The metadata of a binding; the names are those of the wire."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815  # as on the wire
+
+
+class Binding(msgspec.Struct, gc=False, frozen=True):
+    """A RoleBinding or ClusterRoleBinding: whom it gives which role, and nothing else."""
+
+    metadata: Meta
+    roleRef: dict[str, Any] = {}  # noqa: N815  # as on the wire
+    subjects: list[dict[str, Any]] | None = None
+
+    def names(self) -> set[str]:
+        """Return the users and groups that it gives rights to."""
+        users = ("User", "Group")
+        return {str(one.get("name")) for one in self.subjects or () if one.get("kind") in users}
+
+
+def collision(cluster_id: str, bindings: Iterable[tuple[Kind, Binding]]) -> str:
+    """Return why certificates for ``cluster_id`` would be somebody else's; empty if not."""
+    if authentication.is_reserved(cluster_id):
+        return f"cluster ID {cluster_id!r} begins with system:, as Kubernetes' own users do"
+    for kind, binding in bindings:
+        if authentication.collides(cluster_id, binding.roleRef, binding.subjects or ()):
+            where = Key(binding.metadata.namespace, binding.metadata.name)
+            return (
+                f"{kind} {where} gives rights to a user or group {cluster_id!r}: remove that, or "
+                "let the consumer take another cluster ID"
+            )
+    return ""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A binding of a consumer, and of which kind it is."""
+
+    kind: Kind
+    wanted: Object
+
+
+def grants(namespace: str, tenant: Tenant) -> list[Grant]:
+    """Return what lets the consumer in: its control plane here, its kubelets to their metrics."""
+    labels = {
+        keys.APP_MANAGED_BY: "liqo",
+        keys.LIQO_MANAGED: "true",
+        keys.REMOTE_CLUSTER_ID: tenant.cluster_id,
+    }
+    group = keys.VIRTUAL_KUBELET_REMOTE_CLUSTERWIDE_ROLE
+    found = [
+        _grant(
+            keys.CLUSTER_ROLE_BINDING,
+            Key("", f"liqo-binding-{group}-{tenant.cluster_id}"),
+            labels,
+            group,
+            {"kind": "Group", "name": tenant.cluster_id},
+        )
+    ]
+    if tenant.has_handshake:
+        role = keys.REMOTE_CONTROLPLANE_ROLE
+        where = Key(namespace, f"liqo-binding-{role}")
+        user = {"kind": "User", "name": tenant.cluster_id}
+        found.append(_grant(keys.ROLE_BINDING, where, labels, role, user))
+    return found
+
+
+def _grant(
+    kind: Kind, key: Key, labels: Mapping[str, str], role: str, subject: Mapping[str, str]
+) -> Grant:
+    wanted = objects.named(
+        kind,
+        key,
+        metadata={"labels": dict(labels)},
+        subjects=[{**subject, "apiGroup": keys.RBAC_GROUP}],
+        roleRef={"apiGroup": keys.RBAC_GROUP, "kind": keys.CLUSTER_ROLE.kind, "name": role},
+    )
+    return Grant(kind, wanted)
+
+
+def is_of(cluster_id: str, binding: Object) -> bool:
+    """Whether ``binding`` was made by us for the consumer ``cluster_id``."""
+    labels = objects.labels(binding)
+    return (
+        labels.get(keys.APP_MANAGED_BY) == "liqo"
+        and labels.get(keys.REMOTE_CLUSTER_ID) == cluster_id
+    )
+
+
+def proof(tenant: Tenant, nonce: str) -> str:
+    """Return what is written down of a handshake: it names the key and the nonce by their hash."""
+    key, signed = nonces.fingerprint(tenant.public_key), nonces.fingerprint(nonce.encode())
+    return f"the owner of public key {key} signed nonce {signed}"
+
+
+def has_proved(obj: Object, tenant: Tenant) -> bool:
+    """Whether the owner of the Tenant's key has signed a nonce before."""
+    found = conditions.find((obj.get("status") or {}).get("conditions"), AUTHENTICATED) or {}
+    key = nonces.fingerprint(tenant.public_key)
+    return found.get("status") == "True" and f"public key {key} " in str(found.get("message"))
+
+
+def is_used(obj: Object, nonce: str) -> bool:
+    """Whether ``nonce`` is the one that the Tenant's proof is about."""
+    found = conditions.find((obj.get("status") or {}).get("conditions"), AUTHENTICATED) or {}
+    return str(found.get("message", "")).endswith(nonces.fingerprint(nonce.encode()))
+
+
+def nonce_in(secret: Object | None) -> str:
+    """Return the nonce that the Secret holds; empty where there is none."""
+    if secret is None or objects.labels(secret).get(keys.NONCE_LABEL) != "true":
+        return ""
+    try:
+        return authentication.decoded(secret.get("data") or {}, "nonce").decode("ascii")
+    except (ValueError, UnicodeError):
+        return ""
+
+
+def state(obj: Object, reason: str, message: str, now: datetime, *, is_good: bool) -> list[Object]:
+    """Return the conditions of ``obj`` with ``Ready`` as told."""
+    before = (obj.get("status") or {}).get("conditions")
+    return conditions.set_(before, READY, str(is_good), reason, message, now)
+
+
+def status(obj: Object, conditions_: list[Object], params: AuthParams | None) -> Object:
+    """Return the whole status; ``params`` None keeps those that were shown before."""
+    shown = params.shown() if params else (obj.get("status") or {}).get("authParams")
+    known: Object = {"tenantNamespace": obj["metadata"]["namespace"], "conditions": conditions_}
+    return {**known, "authParams": shown} if shown else known
+
+
+def foreign_finalizers(kind: Kind, replica: Object) -> list[str]:
+    """Return the finalizers of a replica that this cluster did not set, and nobody here removes."""
+    return [each for each in objects.finalizers(replica) if each != REPLICAS[kind]]
+
+
+def certificate_secrets(namespace: str, found: Iterable[Object], consumer: str) -> list[Key]:
+    """Return where the consumer's certificates are kept, among the Secrets of its namespace."""
+    prefix = naming.remote_certificate()
+    return [
+        objects.key_of(each)
+        for each in found
+        if each["metadata"]["name"].startswith(prefix)
+        and authentication.remote_cluster(each) == consumer
+        and objects.key_of(each).namespace == namespace
+    ]
