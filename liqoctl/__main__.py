@@ -7,16 +7,18 @@ from pathlib import Path
 import click
 
 from liqoctl import options
+from liqoctl.commands import identities, virtualnode
+from liqoctl.commands.groups import create, delete, force, generate, get
 from liqoctl.commands.install import install, uninstall
 from liqoctl.commands.offload import offload, unoffload
+from liqoctl.commands.peering import authenticate, peer, unauthenticate, unpeer
 from liqoctl.commands.version import version
-from liqoctl.commands.virtualnode import create, delete
 from liqoctl.commands.why import why
 from liqoctl.options import Session
 
 EXAMPLES = options.examples(
     "liqoctl install --cluster-id rome",
-    "liqoctl create virtualnode milan --remote-cluster-id milan --kubeconfig-secret-name milan",
+    "liqoctl peer --kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig",
     "liqoctl offload namespace foo",
     "liqoctl unoffload namespace foo",
     "liqoctl why pod web-0 -n foo",
@@ -33,7 +35,13 @@ def cli(session: Session) -> None:
     """
 
 
-for command in (create, delete, install, offload, uninstall, unoffload, version, why):
+COMMANDS = (
+    authenticate, create, delete, force, generate, get, install, offload, peer, unauthenticate,
+    uninstall, unoffload, unpeer, version, why,
+)  # fmt: skip
+KINDS = (identities, virtualnode)
+"""Modules whose commands belong to the groups create, delete, generate and get."""
+for command in COMMANDS:
     cli.add_command(command)
 
 

@@ -5,7 +5,7 @@ Source: behaviour.md 7.1; stack.md 9.
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,6 +76,16 @@ class Pairs(click.ParamType[dict[str, str]]):
             self.fail(str(error), param, ctx)
 
 
+def timeout(default: str) -> Callable[..., Any]:
+    """Return the option ``--timeout``, in seconds as ``timeout``."""
+    return click.option(
+        "--timeout", type=Duration(), default=default, show_default=True, help="How long to wait."
+    )
+
+
+REMOTE_CLUSTER_ID: Final = click.option(
+    "--remote-cluster-id", required=True, help="Cluster ID of the peer."
+)
 OUTPUT: Final = click.option(
     "-o",
     "--output",
@@ -123,6 +133,50 @@ def global_flags(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_GLOBAL):
         with_session = option(with_session)
     return with_session
+
+
+_REMOTE: Final = (
+    click.option(
+        "--remote-kubeconfig",
+        type=click.Path(path_type=Path),
+        help="Kubeconfig of the provider.  [default: that of the consumer]",
+    ),
+    click.option("--remote-context", help="Context of that kubeconfig to use."),
+)
+
+
+def remote_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags for the provider, and hand them to ``function`` as ``remote``.
+
+    To be used below ``global_flags``: what is not said of the provider is as for the consumer.
+    """
+
+    @functools.wraps(function)
+    def with_remote(
+        *args: Any,
+        session: Session,
+        remote_kubeconfig: Path | None,
+        remote_context: str | None,
+        **rest: Any,
+    ) -> Any:
+        provider = remote(session, remote_kubeconfig, remote_context)
+        return function(*args, session=session, remote=provider, **rest)
+
+    for option in reversed(_REMOTE):
+        with_remote = option(with_remote)
+    return with_remote
+
+
+def remote(session: Session, kubeconfig: Path | str | None, context: str | None) -> Session:
+    """Return the session of the provider: what is not said of it is as for the consumer.
+
+    Raises:
+        click.UsageError: nothing is said of it.
+    """
+    if not kubeconfig and not context:
+        raise click.UsageError("say where the provider is: --remote-kubeconfig or --remote-context")
+    path = Path(kubeconfig) if kubeconfig else session.kubeconfig
+    return replace(session, kubeconfig=path, context=context)
 
 
 def _taken(rest: dict[str, Any]) -> dict[str, Any]:

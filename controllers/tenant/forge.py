@@ -156,9 +156,14 @@ def nonce_in(secret: Object | None) -> str:
 
 
 def state(obj: Object, reason: str, message: str, now: datetime, *, is_good: bool) -> list[Object]:
-    """Return the conditions of ``obj`` with ``Ready`` as told."""
+    """Return the conditions of ``obj`` with ``Ready`` as told, of the spec as it is now."""
     before = (obj.get("status") or {}).get("conditions")
-    return conditions.set_(before, READY, str(is_good), reason, message, now)
+    told = conditions.set_(before, READY, str(is_good), reason, message, now)
+    generation = obj["metadata"].get("generation")
+    return [
+        {**each, "observedGeneration": generation} if each["type"] == READY and generation else each
+        for each in told
+    ]
 
 
 def status(obj: Object, conditions_: list[Object], params: AuthParams | None) -> Object:

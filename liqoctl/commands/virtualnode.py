@@ -9,32 +9,12 @@ import click
 
 from apis.objects import Key
 from liqoctl import options
+from liqoctl.commands.groups import create, delete
 from liqoctl.forge import flags
 from liqoctl.forge import virtualnode as forge
 from liqoctl.options import Session
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-ALIASES = {"vn": "virtualnode", "virtualnodes": "virtualnode"}
-
-
-@click.group(
-    cls=options.AliasGroup,
-    aliases=ALIASES,
-    epilog=options.examples(
-        "liqoctl create virtualnode milan --remote-cluster-id milan --kubeconfig-secret-name milan"
-    ),
-)
-def create() -> None:
-    """Make virtual nodes."""
-
-
-@click.group(
-    cls=options.AliasGroup,
-    aliases=ALIASES,
-    epilog=options.examples("liqoctl delete virtualnode milan"),
-)
-def delete() -> None:
-    """Remove virtual nodes."""
 
 
 def _classes(kind: str) -> Callable[[Function], Function]:

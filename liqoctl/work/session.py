@@ -5,6 +5,7 @@ import contextlib
 import importlib.metadata
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,23 @@ from liqoctl.options import Session
 from liqoctl.output import Progress
 
 _HOME: Final = "~/.kube/config"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two clusters, whose steps are told with its name in front."""
+
+    cluster: ClusterClient
+    progress: Progress
+    prefix: str = ""
+
+    def info(self, message: str) -> None:
+        """Say that a step is done."""
+        self.progress.info(f"{self.prefix}{message}")
+
+    def warning(self, message: str) -> None:
+        """Say that it went on, and that somebody should look."""
+        self.progress.warning(f"{self.prefix}{message}")
 
 
 def version() -> str:
@@ -40,6 +58,26 @@ async def _run(
         async with _connected(session) as cluster:
             progress.detail(f"using the API server {cluster.access.server}")
             await work(cluster, progress)
+
+
+def run_both(
+    local: Session, remote: Session, work: Callable[[Side, Side], Awaitable[None]]
+) -> None:
+    """Do ``work`` with the clusters of both sessions.
+
+    Raises:
+        click.ClickException: it could not be done; the message is for the user.
+    """
+    asyncio.run(_run_both(local, remote, work))
+
+
+async def _run_both(
+    local: Session, remote: Session, work: Callable[[Side, Side], Awaitable[None]]
+) -> None:
+    progress = Progress(verbose=local.verbose)
+    with _explained():
+        async with _connected(local) as here, _connected(remote) as there:
+            await work(Side(here, progress, "(local)   "), Side(there, progress, "(remote)  "))
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,1 @@
+"""Commands for the objects of an authentication, one by one."""

@@ -1,0 +1,143 @@
+"""``liqoctl authenticate``, ``unauthenticate``, ``peer``, ``unpeer``, ``force unpeer``."""
+
+from typing import Any
+
+import click
+
+from liqoctl import options
+from liqoctl.commands.groups import force
+from liqoctl.forge import flags
+from liqoctl.options import Session
+
+_BOTH = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
+_PROXY = click.option(
+    "--proxy-url", default="", help="Proxy through which the consumer reaches the provider."
+)
+_WAIT = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait for the end.")
+
+
+@click.command(epilog=options.examples(f"liqoctl authenticate {_BOTH}"))
+@_PROXY
+@options.timeout("2m")
+@options.global_flags
+@options.remote_flags
+def authenticate(session: Session, remote: Session, proxy_url: str, timeout: float) -> None:
+    """Let this cluster, the consumer, sign in to the remote one, its provider.
+
+    It may be repeated, and goes on where it was interrupted.
+    """
+    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
+
+    peercli.authenticate(session, remote, proxy_url=proxy_url, timeout_s=timeout)
+
+
+@click.command(epilog=options.examples(f"liqoctl unauthenticate {_BOTH}"))
+@_WAIT
+@options.timeout("2m")
+@options.global_flags
+@options.remote_flags
+def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: bool) -> None:
+    """Take back what authenticate did, once no slice needs it."""
+    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
+
+    peercli.unauthenticate(session, remote, waits=wait, timeout_s=timeout)
+
+
+@click.command(
+    epilog=options.examples(
+        f"liqoctl peer {_BOTH}",
+        f"liqoctl peer {_BOTH} --cpu 8 --memory 16Gi",
+        f"liqoctl peer {_BOTH} --resource-slice-class shared --resource nvidia.com/gpu=1",
+    )
+)
+@click.option("--cpu", default="", help="CPUs to ask for.  [default: what the provider gives]")
+@click.option("--memory", default="", help="Memory to ask for.  [default: the same]")
+@click.option("--pods", default="", help="Pods to ask for.  [default: the same]")
+@click.option("--resource", type=options.Pairs(), multiple=True, help="Other resources.")
+@click.option("--resource-slice-class", default="", help="Class of the slice.  [default: default]")
+@click.option(
+    "--create-resource-slice/--no-create-resource-slice",
+    default=True,
+    show_default=True,
+    help="Ask for resources, by a slice called like the provider.",
+)
+@click.option(
+    "--create-virtual-node/--no-create-virtual-node",
+    default=True,
+    show_default=True,
+    help="Make a virtual node of the slice, called like it.",
+)
+@click.option(
+    "--networking-disabled",
+    is_flag=True,
+    help="For command lines of Liqo: the network between the clusters is not pyliqo's.",
+)
+@_PROXY
+@options.timeout("10m")
+@options.global_flags
+@options.remote_flags
+def peer(session: Session, remote: Session, timeout: float, proxy_url: str, **given: Any) -> None:
+    """Let this cluster, the consumer, use the remote one, its provider.
+
+    Authentication, then a slice of the provider's resources, then a virtual node. It may be
+    repeated, and goes on where it was interrupted. The other direction is a second peer with the
+    kubeconfigs exchanged.
+    """
+    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
+
+    named = {name: given[name] for name in ("cpu", "memory", "pods") if given[name]}
+    wanted = peercli.Slice(
+        class_=given["resource_slice_class"],
+        resources={**named, **flags.merged(given["resource"])},
+        is_wanted=given["create_resource_slice"],
+        makes_node=given["create_virtual_node"],
+    )
+    peercli.peer(session, remote, wanted, proxy_url=proxy_url, timeout_s=timeout)
+
+
+@click.command(
+    epilog=options.examples(
+        f"liqoctl unpeer {_BOTH}",
+        "liqoctl unpeer --force --remote-cluster-id milan",
+    )
+)
+@click.option("--remote-kubeconfig", type=click.Path(), help="Kubeconfig of the provider.")
+@click.option("--remote-context", help="Context of that kubeconfig to use.")
+@click.option("--force", "is_forced", is_flag=True, help="The provider does not come back.")
+@click.option("--remote-cluster-id", default="", help="Cluster ID of the provider, with --force.")
+@click.option("--delete-namespaces", is_flag=True, help="Delete the tenant namespaces too.")
+@_WAIT
+@options.timeout("2m")
+@options.global_flags
+def unpeer(session: Session, timeout: float, **given: Any) -> None:
+    """End what peer began: slices, virtual nodes and their pods, identity and tenant.
+
+    With --force the provider is not asked: it is given up, and what it keeps is listed.
+    """
+    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
+
+    if given["is_forced"]:
+        if not given["remote_cluster_id"]:
+            raise click.UsageError("--force needs --remote-cluster-id: the provider is not asked")
+        _give_up(session, given["remote_cluster_id"], timeout)
+        return
+    remote = options.remote(session, given["remote_kubeconfig"], given["remote_context"])
+    end = peercli.End(waits=given["wait"], deletes_namespaces=given["delete_namespaces"])
+    peercli.unpeer(session, remote, end, timeout_s=timeout)
+
+
+@force.command("unpeer", epilog=options.examples("liqoctl force unpeer milan"))
+@click.argument("cluster_id")
+@options.timeout("2m")
+@options.global_flags
+def force_unpeer(session: Session, cluster_id: str, timeout: float) -> None:
+    """End the peering with a provider that does not come back; it is not asked."""
+    _give_up(session, cluster_id, timeout)
+
+
+def _give_up(session: Session, provider: str, timeout: float) -> None:
+    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
+
+    question = f"Give {provider} up? Its pods count as lost, and what it keeps stays there."
+    options.confirm(session, question)
+    peercli.force(session, provider, timeout_s=timeout)

@@ -1,0 +1,160 @@
+"""The objects that two clusters exchange to peer, as manifests. Pure.
+
+Source: behaviour.md 2.5, 7.4-7.6.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from apis import authentication, conditions, keys, naming, objects
+from apis.authentication import AuthParams
+from apis.objects import Key, Kind, Object
+
+Metadata = Mapping[str, Mapping[str, str]]
+CREATE_VIRTUAL_NODE: Final = "liqo.io/create-virtual-node"
+_PRIVILEGED: Final = (keys.POD_SECURITY_ENFORCE, keys.POD_SECURITY_AUDIT, keys.POD_SECURITY_WARN)
+
+
+def tenant_namespace(peer: str) -> Object:
+    """Return the namespace of what concerns the cluster ``peer``."""
+    labels = {
+        keys.TENANT_NAMESPACE: "true",
+        keys.REMOTE_CLUSTER_ID: peer,
+        **dict.fromkeys(_PRIVILEGED, "privileged"),
+    }
+    key = Key("", naming.tenant_namespace(peer))
+    return objects.named(keys.NAMESPACE, key, metadata={"labels": labels})
+
+
+def tenant_namespace_selector(peer: str) -> str:
+    """Return the labels by which the namespace of ``peer`` is found, whatever its name."""
+    return f"{keys.TENANT_NAMESPACE}=true,{keys.REMOTE_CLUSTER_ID}={peer}"
+
+
+def nonce(namespace: str, consumer: str) -> Object:
+    """Return the Secret that the provider's controllers fill with a nonce."""
+    labels = {keys.REMOTE_CLUSTER_ID: consumer, keys.NONCE_LABEL: "true"}
+    return _secret(Key(namespace, keys.NONCE_SECRET), labels)
+
+
+def signed_nonce(namespace: str, provider: str, text: str) -> Object:
+    """Return the Secret in which the consumer's controllers sign the nonce ``text``."""
+    labels = {keys.REMOTE_CLUSTER_ID: provider, keys.SIGNED_NONCE_LABEL: "true"}
+    data = {"nonce": authentication.encoded(text.encode())}
+    return _secret(Key(namespace, keys.SIGNED_NONCE_SECRET), labels) | {"data": data}
+
+
+def _secret(key: Key, labels: Mapping[str, str]) -> Object:
+    return objects.named(keys.SECRET, key, metadata={"labels": dict(labels)}, type="Opaque")
+
+
+def tenant(
+    key: Key, consumer: str, proof: Mapping[str, bytes], metadata: Metadata, proxy_url: str = ""
+) -> Object:
+    """Return the Tenant by which the provider knows ``consumer``.
+
+    Shape: ``proof`` is {publicKey, csr, signature}.
+    """
+    spec: Object = {
+        "clusterID": consumer,
+        "authzPolicy": "KeysExchange",
+        "tenantCondition": "Active",
+        **{name: authentication.encoded(value) for name, value in proof.items()},
+    }
+    if proxy_url:
+        spec["proxyURL"] = proxy_url
+    return _labelled(keys.TENANT, key, consumer, spec, metadata)
+
+
+def identity(
+    key: Key, provider: str, params: AuthParams, remote_namespace: str, metadata: Metadata
+) -> Object:
+    """Return the Identity by which the consumer's control plane signs in to ``provider``."""
+    spec = {
+        "clusterID": provider,
+        "type": keys.CONTROL_PLANE_IDENTITY,
+        "authParams": params.shown(),
+        "namespace": remote_namespace,
+    }
+    return _labelled(keys.IDENTITY, key, provider, spec, metadata)
+
+
+def resource_slice(
+    key: Key, provider: str, spec: Object, metadata: Metadata, *, makes_node: bool
+) -> Object:
+    """Return the ResourceSlice that asks ``provider`` for resources."""
+    made = _labelled(
+        keys.RESOURCE_SLICE, key, provider, {**spec, "providerClusterID": provider}, metadata
+    )
+    made["metadata"]["labels"] |= {keys.REPLICATION: "true", keys.REMOTE_ID: provider}
+    if makes_node:
+        made["metadata"].setdefault("annotations", {})[CREATE_VIRTUAL_NODE] = "true"
+    return made
+
+
+def _labelled(kind: Kind, key: Key, peer: str, spec: Object, metadata: Metadata) -> Object:
+    labels = {**metadata.get("labels", {}), keys.REMOTE_CLUSTER_ID: peer}
+    named: Object = {"labels": labels}
+    if annotations := metadata.get("annotations"):
+        named["annotations"] = dict(annotations)
+    return objects.named(kind, key, metadata=named, spec=spec)
+
+
+def is_let_in(tenant_: Object | None) -> bool:
+    """Whether the provider let the consumer in, judging what its Tenant says now."""
+    return bool(params_of(tenant_)) and is_ready(tenant_) == "True"
+
+
+def params_of(obj: Object | None) -> Object:
+    """Return ``status.authParams`` of a Tenant."""
+    params: Object = ((obj or {}).get("status") or {}).get("authParams") or {}
+    return params
+
+
+def is_ready(tenant_: Object | None) -> str:
+    """Return the status of ``Ready`` for the spec as it is now; empty before it is judged."""
+    found = _condition(tenant_, "Ready")
+    generation = ((tenant_ or {}).get("metadata") or {}).get("generation")
+    return str(found.get("status", "")) if found.get("observedGeneration") == generation else ""
+
+
+def is_judged(tenant_: Object | None) -> bool:
+    """Whether the provider has said yes or no to the Tenant as it is now."""
+    return is_let_in(tenant_) or is_ready(tenant_) == "False"
+
+
+def complaint(tenant_: Object | None) -> str:
+    """Return why the consumer is not let in, as far as the provider says."""
+    found = _condition(tenant_, "Ready")
+    return f"{found.get('reason')}: {found.get('message')}" if found else "nothing is said yet"
+
+
+def _condition(obj: Object | None, type_: str) -> Object:
+    return conditions.find(((obj or {}).get("status") or {}).get("conditions"), type_) or {}
+
+
+def answers(resource_slice_: Object | None) -> dict[str, str]:
+    """Return what the provider said to a slice: {Authentication: Accepted, ...}."""
+    found = ((resource_slice_ or {}).get("status") or {}).get("conditions") or []
+    return {str(each["type"]): str(each["status"]) for each in found}
+
+
+def is_answered(resource_slice_: Object | None) -> bool:
+    """Whether the provider said yes or no to both questions, or no to the first."""
+    said = answers(resource_slice_)
+    return said.get("Authentication") == "Denied" or {"Authentication", "Resources"} <= said.keys()
+
+
+def has_secret(identity_: Object | None) -> bool:
+    """Whether there is a kubeconfig for an Identity."""
+    status = (identity_ or {}).get("status") or {}
+    return bool((status.get("kubeconfigSecretRef") or {}).get("name"))
+
+
+def data_in(secret: Object | None, name: str) -> bytes:
+    """Return what the Secret holds as ``name``; nothing before it does.
+
+    Raises:
+        ValueError: it is not base64.
+    """
+    return authentication.decoded((secret or {}).get("data") or {}, name)

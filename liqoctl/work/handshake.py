@@ -1,0 +1,218 @@
+"""The handshake: a consumer proves to a provider who it is, and is told how it gets in.
+
+Source: behaviour.md 7.4.
+"""
+
+from dataclasses import dataclass
+
+import click
+
+from apis import authentication, keys, naming
+from apis.authentication import AuthParams
+from apis.objects import Key, Object
+from certs import identity, pki
+from kube.cluster import Cluster, Selection
+from kube.errors import ForbiddenError
+from liqoctl.forge import peering as forge
+from liqoctl.forge.peering import Metadata
+from liqoctl.work import objects
+from liqoctl.work.session import Side
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Two clusters, one of which is to use the other."""
+
+    consumer: Side
+    provider: Side
+    consumer_id: str
+    provider_id: str
+    liqo_namespace: str
+    metadata: Metadata
+
+    @property
+    def told(self) -> str:
+        """Return how the two are named in a message."""
+        return f"{self.consumer_id} at {self.provider_id}"
+
+
+async def meet(consumer: Side, provider: Side, namespace: str, metadata: Metadata) -> Peers:
+    """Return the two clusters with their names.
+
+    Raises:
+        click.ClickException: pyliqo is not installed, or both are the same cluster.
+    """
+    where = namespace or keys.LIQO_NAMESPACE
+    names = [await cluster_id(side.cluster, where) for side in (consumer, provider)]
+    for side, name in zip((consumer, provider), names, strict=True):
+        side.info(f"cluster ID {name}")
+    if names[0] == names[1]:
+        message = f"both clusters are called {names[0]}: a cluster cannot peer with itself; "
+        raise click.ClickException(f"{message}check the kubeconfigs, or install one anew")
+    return Peers(consumer, provider, names[0], names[1], where, metadata)
+
+
+async def cluster_id(cluster: Cluster, namespace: str) -> str:
+    """Return the cluster's own name.
+
+    Raises:
+        click.ClickException: it has none: pyliqo is not installed there.
+    """
+    key = Key(namespace, keys.CLUSTER_ID_CONFIG_MAP)
+    found = await cluster.get_live(keys.CONFIG_MAP, key)
+    name = ((found or {}).get("data") or {}).get(keys.CLUSTER_ID_KEY)
+    if not name:
+        raise click.ClickException(f"configmap {key} names no cluster: liqoctl install first")
+    return str(name)
+
+
+async def tenant_namespace(cluster: Cluster, peer: str) -> str:
+    """Return the namespace for ``peer``, whatever its name; empty when there is none.
+
+    Raises:
+        click.ClickException: there are several.
+    """
+    labels = forge.tenant_namespace_selector(peer)
+    default = naming.tenant_namespace(peer)
+    try:
+        listed = (await cluster.list(Selection(keys.NAMESPACE, Object, labels=labels))).items
+    except ForbiddenError:  # a peering user knows one namespace, by its name
+        return default if await cluster.get_live(keys.NAMESPACE, Key("", default)) else ""
+    if len(listed) > 1:
+        found = ", ".join(sorted(key.name for key in listed))
+        raise click.ClickException(f"several tenant namespaces for {peer}: {found}; keep one")
+    return next((key.name for key in listed), "")
+
+
+async def ensure_namespace(side: Side, peer: str) -> str:
+    """Return the namespace for ``peer``, made if need be."""
+    if found := await tenant_namespace(side.cluster, peer):
+        return found
+    made = await objects.keep(side, keys.NAMESPACE, forge.tenant_namespace(peer))
+    return str(made["metadata"]["name"])
+
+
+async def authenticate(peers: Peers, proxy_url: str = "") -> None:
+    """Let the consumer in at the provider, and give it the identity to get in by."""
+    tenant = await let_in(peers, proxy_url)
+    await sign_in(peers, tenant)
+
+
+async def let_in(peers: Peers, proxy_url: str = "") -> Object:
+    """Return the Tenant of the consumer at the provider once it is let in (steps 1 to 7).
+
+    Raises:
+        click.ClickException: the provider refuses; the message says why.
+    """
+    here = await ensure_namespace(peers.consumer, peers.provider_id)
+    there = await ensure_namespace(peers.provider, peers.consumer_id)
+    key = await private_key(peers.consumer.cluster, peers.liqo_namespace)
+    where = Key(there, peers.consumer_id)
+    found = await peers.provider.cluster.get_live(keys.TENANT, where)
+    if found and forge.is_let_in(found) and _spec(found, "publicKey") == pki.public_key(key):
+        peers.provider.info(f"tenant {where}: is let in already")
+        return found
+    text = await nonce(peers.provider, there, peers.consumer_id)
+    signature = await signature_of(peers.consumer, here, peers.provider_id, text)
+    proof = proof_of(key, peers.consumer_id, signature, found)
+    wanted = forge.tenant(where, peers.consumer_id, proof, peers.metadata, proxy_url)
+    await objects.keep(peers.provider, keys.TENANT, _as_administered(wanted, found))
+    judged = await objects.until(
+        peers.provider, keys.TENANT, where, forge.is_judged,
+        what=f"tenant {where} to be let in", why=forge.complaint,
+    )  # fmt: skip
+    if judged is None or not forge.is_let_in(judged):
+        raise click.ClickException(f"tenant {where}: {forge.complaint(judged)}")
+    peers.provider.info(f"tenant {where}: let in")
+    await objects.remove(peers.consumer, keys.SECRET, Key(here, keys.SIGNED_NONCE_SECRET))
+    return judged
+
+
+async def sign_in(peers: Peers, tenant: Object) -> None:
+    """Store how the consumer gets in (steps 8 to 10); its controllers do the rest."""
+    here = await ensure_namespace(peers.consumer, peers.provider_id)
+    wanted = identity_of(tenant, here, peers.provider_id, peers.metadata)
+    await objects.keep(peers.consumer, keys.IDENTITY, wanted)
+    where = Key(here, wanted["metadata"]["name"])
+    await objects.until(
+        peers.consumer, keys.IDENTITY, where, forge.has_secret,
+        what=f"the kubeconfig of identity {where}",
+    )  # fmt: skip
+    peers.consumer.info(f"identity {where}: has its kubeconfig")
+
+
+def identity_of(tenant: Object, namespace: str, provider: str, metadata: Metadata) -> Object:
+    """Return the Identity by which the consumer of ``tenant`` signs in.
+
+    Raises:
+        click.ClickException: it is not let in yet.
+    """
+    status = tenant.get("status") or {}
+    if not forge.params_of(tenant) or not status.get("tenantNamespace"):
+        raise click.ClickException(f"it is not let in: {forge.complaint(tenant)}")
+    key = Key(namespace, naming.controlplane_identity(provider))
+    params = AuthParams.parse(forge.params_of(tenant))
+    return forge.identity(key, provider, params, status["tenantNamespace"], metadata)
+
+
+async def private_key(cluster: Cluster, namespace: str) -> bytes:
+    """Return the consumer's own key.
+
+    Raises:
+        click.ClickException: it has none: its controllers do not run.
+    """
+    where = Key(namespace, keys.AUTHENTICATION_KEYS)
+    found = await cluster.get_live(keys.SECRET, where)
+    if key := forge.data_in(found, "privateKey"):
+        return key
+    message = f"secret {where} holds no key: the controllers of this cluster make it; do they run?"
+    raise click.ClickException(message)
+
+
+async def nonce(provider: Side, namespace: str, consumer: str) -> str:
+    """Return the nonce that the provider has for ``consumer``, made if need be."""
+    where = Key(namespace, keys.NONCE_SECRET)
+    await objects.keep(provider, keys.SECRET, forge.nonce(namespace, consumer))
+    found = await objects.until(
+        provider, keys.SECRET, where,
+        lambda secret: bool(forge.data_in(secret, "nonce")), what=f"the nonce in secret {where}",
+    )  # fmt: skip
+    return forge.data_in(found, "nonce").decode()
+
+
+async def signature_of(consumer: Side, namespace: str, provider: str, text: str) -> bytes:
+    """Return the signature of the nonce ``text`` by the controllers of the consumer."""
+    where = Key(namespace, keys.SIGNED_NONCE_SECRET)
+    before = await consumer.cluster.get_live(keys.SECRET, where)
+    if before and forge.data_in(before, "nonce") != text.encode():
+        await objects.remove(consumer, keys.SECRET, where)
+    await objects.keep(consumer, keys.SECRET, forge.signed_nonce(namespace, provider, text))
+    found = await objects.until(
+        consumer, keys.SECRET, where,
+        lambda secret: bool(forge.data_in(secret, "signedNonce")),
+        what=f"the signature in secret {where}",
+    )  # fmt: skip
+    return forge.data_in(found, "signedNonce")
+
+
+def proof_of(
+    key: bytes, consumer: str, signature: bytes, before: Object | None = None
+) -> dict[str, bytes]:
+    """Return what proves the consumer's name; the request it made ``before`` is kept."""
+    public = pki.public_key(key)
+    request = _spec(before, "csr")
+    if not identity.is_key_of(request, public):
+        organizations = [keys.PEER_ORGANIZATION]
+        request = pki.new_csr(key, common_name=consumer, organizations=organizations)
+    return {"publicKey": public, "csr": request, "signature": signature}
+
+
+def _spec(obj: Object | None, name: str) -> bytes:
+    return authentication.decoded((obj or {}).get("spec") or {}, name)
+
+
+def _as_administered(wanted: Object, found: Object | None) -> Object:
+    """Return the Tenant with what the provider's administrator set on it."""
+    spec = (found or {}).get("spec") or {}
+    kept = {name: spec[name] for name in ("tenantCondition", "authzPolicy") if name in spec}
+    return {**wanted, "spec": {**wanted["spec"], **kept}}
