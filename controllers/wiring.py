@@ -3,6 +3,7 @@
 from typing import Final
 
 from controllers.csrapproval import loop as csrapproval
+from controllers.foreigncluster import loop as foreigncluster
 from controllers.identity import loop as identity
 from controllers.manager import Controller
 from controllers.namespacemap import loop as namespacemap
@@ -27,4 +28,5 @@ CONTROLLERS: Final[tuple[Controller, ...]] = (
     identity.controller,
     renewal.controller,
     replication.controller,
+    foreigncluster.controller,
 )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
-from apis import keys, objects
+from apis import clocks, keys, objects
 from apis.objects import Key, Object
 from apis.offloading import OffloadingPatch, VirtualNode
 from kube import clock
@@ -25,7 +25,6 @@ from kube.runner import Runner, Source
 from kube.slim import Packed
 from kubelet import mappings, serving
 from kubelet.certificate import CertificateReconciler
-from kubelet.forge import node as forge
 from kubelet.forge import shadowpod
 from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Health, Identity
@@ -185,7 +184,7 @@ class Loops:
             self._provider.stream("GET", "/livez") as answer,
         ):
             await answer.read()
-            return forge.ahead(answer.headers.get("Date", ""), clock.now())
+            return clocks.ahead(answer.headers.get("Date", ""), clock.now())
 
     def _on_health(self, health: Health) -> None:
         if self._nodes is not None:

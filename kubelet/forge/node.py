@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import Final
 
 from apis import keys, quantity
@@ -225,17 +224,6 @@ def _skewed(health: Health) -> tuple[str, str, str, str]:
     direction = "ahead of" if health.ahead > timedelta() else "behind"
     message = f"when this began, the provider's clock was {apart} {direction} this cluster's"
     return CLOCK, "True", "ClocksDiffer", f"{message}: let both follow a time server"
-
-
-def ahead(date: str, now: datetime) -> timedelta:
-    """Return by how much who answered with the header ``date`` is ahead of ``now``; 0 for none.
-
-    Shape: an HTTP date (RFC 9110, 5.6.7), of whole seconds.
-    """
-    try:
-        return parsedate_to_datetime(date) - now
-    except (TypeError, ValueError, OverflowError):  # none, without a zone, or of no calendar
-        return timedelta()
 
 
 def _condition(have: Object | None, want: tuple[str, str, str, str], now: datetime) -> Object:

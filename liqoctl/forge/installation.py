@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from apis import conditions, keys, naming, objects
-from apis.objects import Key, Kind, Object
+from apis.objects import Key, Kind, Object, key_of
 
 IMAGE: Final = "pyliqo"
 """The name of the image in the manifests, which stands for whatever an installation uses."""
@@ -181,12 +181,15 @@ def offloaded(offloadings: Iterable[Key]) -> list[str]:
     return sorted({key.namespace for key in offloadings})
 
 
-def peers(found: Mapping[Kind, Sequence[Object]]) -> dict[str, list[str]]:
+def peers(
+    found: Mapping[Kind, Sequence[Object]], tenant_namespaces: Iterable[Object] = ()
+) -> dict[str, list[str]]:
     """Return what is there for each peer, such as {"milan": ["1 virtualnode"]}."""
+    tenants = {key_of(one).name: one for one in tenant_namespaces}
     counts: dict[str, dict[str, int]] = {}
     for kind, objs in found.items():
         for obj in objs:
-            by_kind = counts.setdefault(_peer(obj), {})
+            by_kind = counts.setdefault(_peer(obj, tenants), {})
             by_kind[str(kind)] = by_kind.get(str(kind), 0) + 1
     return {
         peer: [f"{number} {kind}" for kind, number in sorted(counts[peer].items())]
@@ -194,7 +197,8 @@ def peers(found: Mapping[Kind, Sequence[Object]]) -> dict[str, list[str]]:
     }
 
 
-def _peer(obj: Object) -> str:
-    spec, labels = obj.get("spec") or {}, objects.labels(obj)
+def _peer(obj: Object, tenants: Mapping[str, Object]) -> str:
+    spec, key = obj.get("spec") or {}, objects.key_of(obj)
+    labels = {**objects.labels(tenants.get(key.namespace, obj)), **objects.labels(obj)}
     known = spec.get("clusterID") or labels.get(keys.REMOTE_CLUSTER_ID) or labels.get(keys.ORIGIN)
-    return str(known or f"whoever {objects.key_of(obj)} is for")
+    return str(known or f"whoever {key} is for")

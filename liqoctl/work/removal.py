@@ -30,6 +30,7 @@ OF_PEERS: Final = (
 )
 """Kinds that are there for as long as another cluster uses this one, or is used by it."""
 _OURS: Final = "app.kubernetes.io/part-of=liqo"
+_TENANTS: Final = Selection(keys.NAMESPACE, Object, labels=f"{keys.TENANT_NAMESPACE}=true")
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,10 @@ async def check(cluster: Cluster) -> None:
         hint = f"liqoctl unoffload namespace {' '.join(names)}"
         reasons.append(f"namespaces are offloaded: {', '.join(names)} ({hint})")
     found = {kind: await _list(cluster, Selection(kind, Object)) for kind in OF_PEERS}
-    for peer, what in forge.peers(found).items():
-        reasons.append(f"{peer} is a peer: {', '.join(what)} (liqoctl unpeer, there or here)")
+    for peer, what in forge.peers(found, await _list(cluster, _TENANTS)).items():
+        reasons.append(f"{peer} is a peer: {', '.join(what)} (liqoctl unpeer)")
     if reasons:
-        raise click.ClickException("not uninstalled: " + "\n  ".join(["", *reasons]).lstrip("\n"))
+        raise click.ClickException("\n  ".join(["not uninstalled:", *reasons]))
 
 
 async def _keys(cluster: Cluster, kind: Kind) -> list[Key]:
@@ -119,7 +120,6 @@ async def _until_none(cluster: Cluster, selection: Selection[Object]) -> None:
 
 
 async def _tell_what_stays(cluster: Cluster, progress: Progress) -> None:
-    tenants = Selection(keys.NAMESPACE, Object, labels=f"{keys.TENANT_NAMESPACE}=true")
-    names = sorted(objects.key_of(obj).name for obj in await _list(cluster, tenants))
+    names = sorted(objects.key_of(obj).name for obj in await _list(cluster, _TENANTS))
     if names:
         progress.info(f"left for you to delete: kubectl delete namespace {' '.join(names)}")

@@ -7,11 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from apis import keys, objects
+from apis import clocks, keys, objects
 from apis.objects import Key, Object
 from kube import errors
 from kube.cluster import Cluster
-from kubelet.forge import node as forge
 from kubelet.forge.node import Health, Identity
 from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
 from tests.fakes import FakeCluster
@@ -282,7 +281,7 @@ async def test_clocks_that_are_too_far_apart_show_until_they_are_set(keeper: Kee
     ],
 )
 def test_the_providers_clock_is_read_from_its_answers(date: str, ahead_s: int) -> None:
-    assert forge.ahead(date, NOW).total_seconds() == ahead_s
+    assert clocks.ahead(date, NOW).total_seconds() == ahead_s
 
 
 # Lease -------------------------------------------------------------------------------------------

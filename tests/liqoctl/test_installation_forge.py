@@ -143,12 +143,18 @@ def test_peers_are_told_by_name_with_what_is_there() -> None:
     node = named(keys.VIRTUAL_NODE, Key("t", "m"), spec={"clusterID": "milan"})
     labels = {"labels": {keys.REMOTE_CLUSTER_ID: "turin"}}
     quotas = [named(keys.QUOTA, Key("t", name), metadata=labels) for name in "ab"]
-    stray = named(keys.QUOTA, Key("liqo-tenant-rome", "c"))
+    by_hand = named(keys.QUOTA, Key("of-rome", "c"))
+    stray = named(keys.QUOTA, Key("default", "c"))
+    label = {"labels": {keys.REMOTE_CLUSTER_ID: "rome"}}
+    tenant = named(keys.NAMESPACE, Key("", "of-rome"), metadata=label)
 
-    found = forge.peers({keys.VIRTUAL_NODE: [node], keys.QUOTA: [*quotas, stray]})
+    found = forge.peers(
+        {keys.VIRTUAL_NODE: [node], keys.QUOTA: [*quotas, by_hand, stray]}, [tenant]
+    )
 
     assert found == {
         "milan": ["1 virtualnode"],
+        "rome": ["1 quota"],
         "turin": ["2 quota"],
-        "whoever liqo-tenant-rome/c is for": ["1 quota"],
+        "whoever default/c is for": ["1 quota"],
     }

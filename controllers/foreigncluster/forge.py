@@ -1,0 +1,269 @@
+"""A ForeignCluster, out of what there is about another cluster. Pure.
+
+Source: behaviour.md 1.13, 4.14.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from apis import conditions, keys, naming, objects
+from apis.objects import Key, Object, named
+
+API_SERVER: Final = "APIServerStatus"
+TENANT: Final = "AuthTenantStatus"
+IDENTITY: Final = "AuthIdentityControlPlaneStatus"
+VIRTUAL_NODES: Final = "OffloadingVirtualNodeStatus"
+NODES: Final = "OffloadingNodeStatus"
+STEP_S: Final = 5
+_MOST_NAMES: Final = 5
+_ROLES: Final = {
+    (True, True): "ConsumerAndProvider",
+    (True, False): "Consumer",
+    (False, True): "Provider",
+    (False, False): "Unknown",
+}
+"""By whether it uses this cluster, and whether this cluster uses it."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What the API server of a peer last said."""
+
+    is_answering: bool
+    message: str
+    version: str = ""
+    """Of its Kubernetes, such as ``v1.35.4``."""
+    ahead_s: int | None = None
+    """Seconds by which its clock is ahead of ours, as coarse as ``STEP_S``."""
+
+    @classmethod
+    def answering(cls, version: str, ahead: timedelta, before: "Reach | None") -> "Reach":
+        """Return that it answers; a difference of clocks is another only by ``STEP_S``."""
+        ahead_s = round(ahead / timedelta(seconds=1))
+        known = before.ahead_s if before else None
+        if known is None or abs(known - ahead_s) >= STEP_S:
+            known = ahead_s if abs(ahead_s) >= STEP_S else 0
+        return cls(True, "its API server answers", version, known)  # noqa: FBT003  # named there
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What there is here about one other cluster."""
+
+    cluster_id: str
+    namespace: str = ""
+    """The tenant namespace."""
+    tenant: Object | None = None
+    identity: Object | None = None
+    """Of the control plane."""
+    virtual_nodes: Sequence[Object] = ()
+    deployments: Mapping[Key, Object] = field(default_factory=dict)
+    """Of virtual kubelets, also those of others."""
+    nodes: Mapping[str, Object] = field(default_factory=dict)
+    """Virtual ones by name, also those of others."""
+    reach: Reach | None = None
+    """None as long as nobody has asked."""
+
+    def is_there(self) -> bool:
+        """Whether there is anything that makes it a peer."""
+        return bool(self.tenant or self.identity or self.virtual_nodes)
+
+
+class _Finding(NamedTuple):
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+def foreign_cluster(cluster_id: str) -> Object:
+    """Return the ForeignCluster to create; admission adds the label that it is found by."""
+    labels = {"labels": {keys.REMOTE_CLUSTER_ID: cluster_id}}
+    key = Key("", cluster_id)
+    return named(keys.FOREIGN_CLUSTER, key, metadata=labels, spec={"clusterID": cluster_id})
+
+
+def cluster_of(obj: Object) -> str:
+    """Return the other cluster that ``obj`` is about: by its spec, else by its label."""
+    said = (obj.get("spec") or {}).get("clusterID")
+    return str(said or objects.labels(obj).get(keys.REMOTE_CLUSTER_ID) or "")
+
+
+def is_tenant_namespace(namespace: Object) -> bool:
+    """Whether it is one of a peering, and not a twin."""
+    return objects.labels(namespace).get(keys.TENANT_NAMESPACE) == "true"
+
+
+def is_of_control_plane(identity: Object) -> bool:
+    """Whether it is the one with which this cluster replicates."""
+    return (identity.get("spec") or {}).get("type") == keys.CONTROL_PLANE_IDENTITY
+
+
+def status(before: Object, facts: Facts, generation: int, now: datetime) -> Object:
+    """Return the status; ``before`` is the one there is, whose transition times are kept."""
+    is_provider = bool(facts.identity or facts.virtual_nodes)
+    made: Object = {
+        "role": _ROLES[facts.tenant is not None, is_provider],
+        "modules": {
+            "networking": {"enabled": False},
+            "authentication": _module(before, "authentication", _authentication(facts), now),
+            "offloading": _module(before, "offloading", _offloading(facts), now),
+        },
+        **_addresses(facts),
+        "observedGeneration": generation,
+    }
+    if is_provider:
+        made |= _answers(before, facts.reach, now)
+    return made
+
+
+def _module(before: Object, name: str, findings: Iterable[_Finding], now: datetime) -> Object:
+    known = (before.get("modules") or {}).get(name) or {}
+    found = _conditions(known.get("conditions"), findings, now)
+    return {"enabled": True, "conditions": found} if found else {"enabled": False}
+
+
+def _conditions(
+    before: Iterable[Object] | None, findings: Iterable[_Finding], now: datetime
+) -> list[Object]:
+    """Return a condition for each of ``findings`` and no other."""
+    made: list[Object] = []
+    for finding in findings:
+        known = conditions.find(before, finding.type)
+        made += conditions.set_([known] if known else [], *finding, now)
+    return made
+
+
+def _authentication(facts: Facts) -> Iterable[_Finding]:
+    if facts.tenant is not None:
+        yield _tenant(facts.tenant)
+    if facts.identity is not None:
+        yield _identity(facts.identity)
+
+
+def _tenant(tenant: Object) -> _Finding:
+    said, name = tenant.get("status") or {}, tenant["metadata"]["name"]
+    needs_no_key = (tenant.get("spec") or {}).get("authzPolicy") == "TolerateNoHandshake"
+    if said.get("tenantNamespace") and (said.get("authParams") or needs_no_key):
+        return _Finding(TENANT, "Ready", "TenantReady", f"tenant {name} may sign in")
+    told = [one["message"] for one in said.get("conditions") or () if one.get("message")]
+    why = next(iter(told), "it has no certificate yet")
+    return _Finding(TENANT, "NotReady", "TenantNotReady", f"tenant {name} may not sign in: {why}")
+
+
+def _identity(identity: Object) -> _Finding:
+    name = identity["metadata"]["name"]
+    if secret := _secret(identity):
+        message = f"the kubeconfig is in secret {secret}"
+        return _Finding(IDENTITY, "Ready", "IdentityReady", message)
+    message = f"identity {name} has no kubeconfig yet"
+    return _Finding(IDENTITY, "NotReady", "IdentityNotReady", message)
+
+
+def _offloading(facts: Facts) -> Iterable[_Finding]:
+    by_name = {one["metadata"]["name"]: one for one in facts.virtual_nodes}
+    if not by_name:
+        return
+    running = {name: _is_running(facts, one) for name, one in by_name.items()}
+    yield _of_several(VIRTUAL_NODES, "VirtualNodes", "virtual kubelets", running)
+    ready = {
+        name: _is_ready(facts.nodes.get(name))
+        for name, one in by_name.items()
+        if (one.get("spec") or {}).get("createNode", True)
+    }
+    if ready:
+        yield _of_several(NODES, "Nodes", "nodes", ready)
+
+
+def _of_several(type_: str, word: str, what: str, by_name: Mapping[str, bool]) -> _Finding:
+    """Return all, some or none, in the words of one condition."""
+    bad = sorted(name for name, is_good in by_name.items() if not is_good)
+    if not bad:
+        return _Finding(type_, "Ready", f"{word}Ready", f"all {what} are ready")
+    some = "" if len(bad) == len(by_name) else "Some"
+    more = f" and {len(bad) - _MOST_NAMES} more" if len(bad) > _MOST_NAMES else ""
+    names = ", ".join(bad[:_MOST_NAMES]) + more
+    message = f"{len(bad)} of {len(by_name)} {what} are not ready: {names}"
+    return _Finding(type_, f"{some}NotReady", f"{word}{some}NotReady", message)
+
+
+def _is_running(facts: Facts, virtual_node: Object) -> bool:
+    """Whether its virtual kubelet runs; one without a pod does not."""
+    key = objects.key_of(virtual_node)
+    found = facts.deployments.get(Key(key.namespace, naming.vk_deployment(key.name)))
+    if found is None:
+        return False
+    wanted, status = found["spec"].get("replicas", 1), found.get("status") or {}
+    return bool(0 < wanted <= status.get("readyReplicas", 0))
+
+
+def _is_ready(node: Object | None) -> bool:
+    return node is not None and conditions.is_true(
+        (node.get("status") or {}).get("conditions"), "Ready"
+    )
+
+
+def _addresses(facts: Facts) -> Object:
+    """Return where it is, and which namespaces the two have for each other."""
+    spec = (facts.identity or {}).get("spec") or {}
+    params = spec.get("authParams") or {}
+    from_tenant = ((facts.tenant or {}).get("spec") or {}).get("proxyURL")
+    local = ((facts.tenant or {}).get("status") or {}).get("tenantNamespace") or facts.namespace
+    namespaces = {"local": local, "remote": spec.get("namespace")}
+    found = {
+        "apiServerUrl": params.get("apiServer"),
+        "foreignProxyUrl": params.get("proxyURL") or from_tenant,
+        "tenantNamespace": {name: value for name, value in namespaces.items() if value},
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _answers(before: Object, reach: Reach | None, now: datetime) -> Object:
+    """Return what its API server says; what it said before, as long as nobody has asked again."""
+    if reach is None:
+        return {name: before[name] for name in _OF_REACH if before.get(name) is not None}
+    finding = (
+        _Finding(API_SERVER, "Established", "APIServerReady", reach.message)
+        if reach.is_answering
+        else _Finding(API_SERVER, "Error", "APIServerNotReady", reach.message)
+    )
+    found = {
+        "conditions": _conditions(before.get("conditions"), [finding], now),
+        "kubernetesVersion": reach.version or before.get("kubernetesVersion"),
+        "clockSkewSeconds": before.get("clockSkewSeconds")
+        if reach.ahead_s is None
+        else reach.ahead_s,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+_OF_REACH: Final = ("conditions", "kubernetesVersion", "clockSkewSeconds")
+
+
+def secrets(identities: Iterable[Object], virtual_nodes: Iterable[Object]) -> dict[str, Key]:
+    """Return where the kubeconfig for the control plane of each provider is, by cluster ID.
+
+    An Identity says it; without one it is where peering by hand puts it.
+    """
+    by_hand = {
+        cluster_id: Key(one["metadata"]["namespace"], _secret_by_hand(cluster_id))
+        for one in virtual_nodes
+        if (cluster_id := cluster_of(one))
+    }
+    told = {
+        cluster_of(one): Key(one["metadata"]["namespace"], secret)
+        for one in identities
+        if is_of_control_plane(one) and (secret := _secret(one))
+    }
+    return {**by_hand, **told}
+
+
+def _secret(identity: Object) -> str:
+    said = (identity.get("status") or {}).get("kubeconfigSecretRef") or {}
+    return str(said.get("name") or "")
+
+
+def _secret_by_hand(cluster_id: str) -> str:
+    return naming.kubeconfig_secret(naming.controlplane_identity(cluster_id))

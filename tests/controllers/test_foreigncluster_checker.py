@@ -1,0 +1,83 @@
+"""The API server of each provider is asked, and what it says is told once."""
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, named
+from controllers.foreigncluster.checker import Checker, Source
+from kube import clock
+from kube.cluster import Cluster
+from sandbox.controlplane import Plane
+from tests.fakes import FakeCluster
+
+pytestmark = pytest.mark.cluster
+SECRET = Key("of-milan", "kubeconfig")
+
+
+def source(wanted: Mapping[str, Key]) -> Source:
+    async def now() -> Mapping[str, Key]:
+        return wanted
+
+    return Source(now, lambda _: lambda: None)
+
+
+@contextlib.asynccontextmanager
+async def checking(
+    cluster: Cluster, wanted: Mapping[str, Key]
+) -> AsyncIterator[tuple[Checker, asyncio.Queue[str]]]:
+    told: asyncio.Queue[str] = asyncio.Queue()
+    checker = Checker(
+        cluster,
+        source(wanted),
+        tell=told.put_nowait,
+        clock=clock.now,
+        user_agent="tests",
+        interval_s=0.05,
+    )
+    task = asyncio.create_task(checker.run())
+    try:
+        yield checker, told
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def store(cluster: Cluster, key: Key, kubeconfig: bytes) -> None:
+    data = {keys.KUBECONFIG_KEY: base64.b64encode(kubeconfig).decode()}
+    await cluster.create(keys.SECRET, named(keys.SECRET, key, data=data))
+
+
+async def test_up_and_down(plane: Plane) -> None:
+    local = FakeCluster()
+    await store(local, SECRET, plane.kubeconfig.read_bytes())
+    dead = plane.kubeconfig.read_text().replace(plane.server, "https://127.0.0.1:1")
+    await store(local, Key("of-turin", "kubeconfig"), dead.encode())
+    wanted = {"milan": SECRET, "turin": Key("of-turin", "kubeconfig"), "away": Key("x", "none")}
+
+    async with asyncio.timeout(60), checking(local, wanted) as (checker, told):
+        assert {await told.get(), await told.get()} == {"milan", "turin"}
+        up, down = checker.reach("milan"), checker.reach("turin")
+        assert up is not None
+        assert up.is_answering
+        assert up.version.startswith("v1.")
+        assert up.ahead_s == 0
+        assert down is not None
+        assert not down.is_answering
+        assert "Cannot connect" in down.message
+        assert checker.reach("away") is None
+
+        found = await local.get_live(keys.SECRET, SECRET)
+        assert found
+        data = {keys.KUBECONFIG_KEY: base64.b64encode(dead.encode()).decode()}
+        await local.patch(keys.SECRET, SECRET, {"data": data})
+        assert await told.get() == "milan"
+        after = checker.reach("milan")
+        assert after is not None
+        assert not after.is_answering
+        assert after.version == up.version
+        assert told.empty()
