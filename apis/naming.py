@@ -74,6 +74,11 @@ def quota_name(resource_slice: str, consumer: str) -> str:
     return f"{resource_slice}-{_hash(consumer, _CONSUMER_HASH_LENGTH)}"
 
 
+def token_secret(pod: str) -> str:
+    """Return the Secret on the provider that holds the tokens of ``pod``."""
+    return shorten(f"{pod}-token", SUBDOMAIN_LIMIT)
+
+
 def token_key(volume: str, path: str) -> str:
     """Return the key of the token for ``path`` of ``volume`` in the Secret of a pod's tokens."""
     return f"{volume}-{_hash(path, _TOKEN_HASH_LENGTH)}"

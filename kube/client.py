@@ -17,6 +17,7 @@ import msgspec
 import yarl
 from prometheus_client import Counter, Histogram
 
+from apis import keys
 from apis.objects import Key, Kind, Object, key_of
 from kube import access as access_
 from kube import errors, metrics
@@ -48,6 +49,7 @@ _SUCCESS: Final = range(200, 300)
 _UNAUTHORIZED, _TOO_MANY, _UNAVAILABLE = 401, 429, 503
 _JSON: Final = {"Content-Type": "application/json"}
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
+_STRATEGIC: Final = {"Content-Type": "application/strategic-merge-patch+json"}
 _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}  # JSON is YAML
 
 
@@ -171,8 +173,10 @@ class ClusterClient:
         self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
     ) -> Object:
         path = _path(kind, key, subresource)
+        is_shared = kind == keys.POD and subresource == "status"
+        headers = _STRATEGIC if is_shared else _MERGE
         try:
-            return await self._call("patch", kind, "PATCH", path, changes, headers=_MERGE)
+            return await self._call("patch", kind, "PATCH", path, changes, headers=headers)
         except errors.InvalidError as error:
             if "uid" not in changes.get("metadata", {}) or "metadata.uid" not in str(error):
                 raise

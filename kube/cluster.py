@@ -86,6 +86,9 @@ class Cluster(Watched, Protocol):
     ) -> Object:
         """Merge ``status`` into the status subresource and return the object.
 
+        Several write the status of a pod: its conditions are merged by type and its addresses by
+        IP, with ``$patch`` for what goes (Kubernetes, strategic merge patch).
+
         ``metadata`` may hold ``uid`` or ``resourceVersion`` as precondition (ConflictError),
         and for pods ``labels``: the status subresource takes both in one write.
         """

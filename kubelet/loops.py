@@ -107,8 +107,14 @@ class Loops:
     # Pods ------------------------------------------------------------------------------------
 
     def _pod_runner(self) -> Runner:
-        node = Node(self._settings.node_name, self._settings.node_ip, self._options)
-        reconciler = PodReconciler(
+        settings = self._settings
+        node = Node(
+            settings.node_name,
+            settings.node_ip,
+            self._options,
+            lambda: not self._provider_health.health.is_reachable,
+        )
+        self._reconciler = PodReconciler(
             self._local,
             self._remote,
             node=node,
@@ -118,9 +124,9 @@ class Loops:
         )
         return Runner(
             "pods",
-            reconciler,
+            self._reconciler,
             [Source(self._pods_here)],
-            workers=self._settings.workers,
+            workers=settings.workers,
             wait_for=[self._maps, self._virtual_nodes],
         )
 
@@ -136,7 +142,7 @@ class Loops:
                 *settings.hidden_annotations,
             ),
         )
-        return shadowpod.Options(settings.node_name, hidden)
+        return shadowpod.Options(settings.node_name, hidden, settings.api_server)
 
     def _local_keys(self, namespace: str) -> Iterable[Key]:
         here = list(self._pods_here.items())
@@ -189,9 +195,9 @@ class Loops:
     def _on_health(self, health: Health) -> None:
         if self._nodes is not None:
             self._nodes.enqueue(self._key)
-        if health.is_reachable:
-            for key in self._local_keys(""):  # none waits for the end of its back-off
-                self._pods.enqueue(key)
+        waiting = self._reconciler.after_silence() if health.is_reachable else ()
+        for key in {*self._local_keys(""), *waiting}:  # none waits for the end of its back-off
+            self._pods.enqueue(key)
 
     # Kubelet API -----------------------------------------------------------------------------
 

@@ -5,18 +5,20 @@ Source: behaviour.md 5.5; measures.md row 5; security.md B9, D3, I3.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
-from apis import keys, objects
+from apis import conditions, keys, objects
 from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 from kube import errors
 from kube.cache import CachedCluster
 from kube.written import Written
 from kubelet.forge import decisions, shadowpod, status
+from kubelet.forge.clean import LocalContext
+from kubelet.forge.conditions import is_unavailable
 from kubelet.forge.decisions import (
     DESTRUCTIVE,
     FallBack,
@@ -27,10 +29,14 @@ from kubelet.forge.decisions import (
     rests_on_absence,
 )
 from kubelet.forge.mapping import MappingState, NamespaceMapping
+from kubelet.tokens import Tokens
 
 logger = logging.getLogger(__name__)
 
 SUCCESSFUL_REFLECTION: Final = "SuccessfulReflection"
+FAILED_UPDATE: Final = "FailedUpdate"
+LINGER_S: Final = 1.0
+CONFIRM_S: Final = 2.0
 LOOK_AGAIN_S: Final = 5.0
 """For what no event will tell, such as an object that is not selected by our watches."""
 REFUSED_S: Final = 1.0
@@ -39,6 +45,7 @@ BACKED_OFF_S: Final = 60.0
 """For a pod that waits for its namespace's entry, which may be unoffloaded before it has one."""
 
 _Read: TypeAlias = Callable[[Kind, Key], Awaitable[Object | None]]
+_Act: TypeAlias = Callable[[Object, Observed], Awaitable[float | None]]
 
 
 class Namespaces(Protocol):
@@ -75,6 +82,7 @@ class Node:
     name: str
     host_ip: str
     options: Callable[[], shadowpod.Options]
+    is_provider_silent: Callable[[], bool] = lambda: False
 
 
 class PodReconciler:
@@ -93,6 +101,18 @@ class PodReconciler:
         self._local, self._remote = local, remote
         self._node, self._namespaces = node, namespaces
         self._recorder, self._clock = recorder, clock
+        server = node.options().api_server
+        self._tokens = Tokens(local, remote, server=server, recorder=recorder, clock=clock)
+        self._steps: Mapping[Step, _Act] = {
+            Step.OFFLOAD: self._offload,
+            Step.FOLLOW: self._follow,
+            Step.WATCH_END: self._watch_end,
+            Step.CONFIRM_END: self._confirm_end,
+            Step.REFUSE: self._refuse_taken,
+            Step.WAIT: self._wait,
+        }
+        self._silent: set[Key] = set()
+        self._ending: dict[Key, datetime] = {}
         self._lives: dict[Key, _Life] = {}
         self._written = Written()
         self._refused_s: dict[Key, float] = {}
@@ -106,6 +126,9 @@ class PodReconciler:
             return await self._fall_back(local, mapping) if local else None
         if not self._namespaces.is_synced(key.namespace):
             return None  # its barrier asks for all its pods when it falls
+        if self._node.is_provider_silent():
+            await self._wait_out(key, local)
+            return None  # asked for again when the silence ends
         observed = await self._observe(key, local, mapping.pair, self._remote.seen)
         if rests_on_absence(decide(observed), observed):
             observed = await self._observe(key, local, mapping.pair, self._remote.get_live)
@@ -115,22 +138,13 @@ class PodReconciler:
 
     async def _do(self, step: Step, key: Key, observed: Observed) -> float | None:
         logger.debug("Decided", extra={"pod": str(key), "step": step.name})
-        match step, observed.local, observed.shadow:
-            case Step.DELETE_SHADOW, _, dict() as shadow:
-                await self._delete_shadow(shadow)
-            case Step.DELETE_LOCAL, dict() as local, _:
-                await self._delete_local(local)
-            case Step.OFFLOAD, dict() as local, _:
-                return await self._offload(local, observed.pair)
-            case Step.FOLLOW, dict() as local, dict() as shadow:
-                return await self._follow(local, shadow, observed)
-            case Step.WATCH_END, dict() as local, _:
-                await self._watch_end(local, observed.mine(observed.remote))
-            case Step.REFUSE, dict() as local, _:
-                return await self._refuse(local, self._taken(local, observed.pair))
-            case Step.WAIT, _, _:
-                return LOOK_AGAIN_S
-        return None
+        if step is Step.DELETE_SHADOW and observed.shadow is not None:
+            await self._delete_shadow(observed.shadow)
+        if step is Step.DELETE_LOCAL and observed.local is not None:
+            await self._delete_local(observed.local)
+        if observed.local is None or step not in self._steps:
+            return None
+        return await self._steps[step](observed.local, observed)
 
     # Seeing ----------------------------------------------------------------------------------
 
@@ -150,11 +164,15 @@ class PodReconciler:
 
     # The life of an offloaded pod ------------------------------------------------------------
 
-    async def _offload(self, local: Object, pair: Pair) -> float | None:
+    async def _wait(self, _local: Object, _observed: Observed) -> float | None:
+        return LOOK_AGAIN_S
+
+    async def _offload(self, local: Object, observed: Observed) -> float | None:
+        pair = observed.pair
         shadow = shadowpod.shadow(local, pair, self._node.options())
         key = objects.key_of(local)
         try:
-            await self._remote.create(keys.SHADOW_POD, shadow)
+            made = await self._remote.create(keys.SHADOW_POD, shadow)
         except errors.AlreadyExistsError:
             return 0.1  # seen by the next read, which judges whose it is
         except (errors.ForbiddenError, errors.InvalidError) as error:
@@ -165,40 +183,86 @@ class PodReconciler:
             twin = objects.key_of(shadow)
             message = f"runs on cluster {pair.destination} as pod {twin}"
             self._recorder.event(keys.POD, local, "Normal", SUCCESSFUL_REFLECTION, message)
+        await self._tokens.begin(local, made, pair)
         await self._write(local, status.accepted(local, self._home()))
         return None
 
-    async def _follow(self, local: Object, shadow: Object, observed: Observed) -> float | None:
-        if keys.REMOTE_UNAVAILABLE not in objects.labels(local):
-            await self._update(local, shadow, observed.pair)
-        if refusal := _refusal(shadow):
+    async def _follow(self, local: Object, observed: Observed) -> float | None:
+        if (shadow := observed.shadow) is None:
+            return None
+        await self._update(local, shadow, observed.pair)
+        if refusal := refusal_of(shadow):
             await self._refuse(local, refusal)
             return None  # the provider tells when it changes its mind
+        again_s = await self._tokens.keep(local, shadow, observed.pair)
         await self._write(local, self._status(local, shadow, observed.remote))
-        return None
+        return again_s
 
     async def _update(self, local: Object, shadow: Object, pair: Pair) -> None:
-        wanted = shadowpod.metadata(local, pair, self._node.options())
-        if changes := shadowpod.changes(shadow, wanted):
-            changes["metadata"]["resourceVersion"] = shadow["metadata"]["resourceVersion"]
-            await self._remote.patch(keys.SHADOW_POD, objects.key_of(shadow), changes)
+        if changes := shadowpod.changes(shadow, local, pair, self._node.options()):
+            version = {"resourceVersion": shadow["metadata"]["resourceVersion"]}
+            changes["metadata"] = {**changes.get("metadata", {}), **version}
+            try:
+                await self._remote.patch(keys.SHADOW_POD, objects.key_of(shadow), changes)
+            except (errors.ForbiddenError, errors.InvalidError) as error:
+                self._recorder.event(keys.POD, local, "Warning", FAILED_UPDATE, str(error))
+                return
             logger.info("Updated shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
+        if refusal := refusal_of(shadow, keys.UPDATED_CONDITION):
+            self._recorder.event(keys.POD, local, "Warning", FAILED_UPDATE, refusal)
 
     def _status(self, local: Object, shadow: Object, remote: Object | None) -> Object:
         phase = status.status_of(shadow).get("phase", "")
-        if remote is not None and not _is_replaced_remotely(remote, phase):
+        if remote is not None and _is_replaced_remotely(remote, phase):
+            return status.ending(local, remote, self._home())
+        if remote is not None:
             return status.mirrored(local, remote, self._home(self._restarts(local, remote)))
         if phase in status.FINISHED:
             return status.vanished(local, phase, self._clock())
         return status.accepted(local, self._home())
 
-    async def _watch_end(self, local: Object, remote: Object | None) -> None:
-        """Tell the final phase, which Jobs count by; what comes before it is not worth a write."""
-        if remote is None or not status.is_finished(remote) or status.is_finished(local):
+    async def _watch_end(self, local: Object, observed: Observed) -> float | None:
+        """Tell how it ends: at once if that is its work, by which Jobs count; else if it lingers.
+
+        Most pods are gone before that is worth a write.
+        """
+        remote = observed.mine(observed.remote)
+        if remote is None or status.is_finished(local):
+            return None
+        wanted = status.mirrored(local, remote, self._home(self._restarts(local, remote)))
+        if not (_is_counted(local) and status.is_finished(remote)):
+            since = self._ending.setdefault(objects.key_of(local), self._clock())
+            left_s = LINGER_S - (self._clock() - since).total_seconds()
+            if left_s > 0:
+                return left_s
+        await self._write(local, wanted)
+        return None
+
+    async def _confirm_end(self, local: Object, observed: Observed) -> float | None:
+        """Let the provider know that the pod has ended, unless it is about to see that itself."""
+        since = self._ending.setdefault(objects.key_of(local), self._clock())
+        left_s = CONFIRM_S - (self._clock() - since).total_seconds()
+        if observed.remote is not None and left_s > 0:
+            return left_s
+        if observed.shadow is not None:
+            await self._update(local, observed.shadow, observed.pair)
+        return None
+
+    # The provider is silent --------------------------------------------------------------------
+
+    async def _wait_out(self, key: Key, local: Object | None) -> None:
+        """Mark a pod that runs as out of reach; everything else is looked at afterwards."""
+        self._silent.add(key)
+        if local is None or objects.is_terminating(local) or not status.is_running(local):
             return
-        await self._write(
-            local, status.mirrored(local, remote, self._home(self._restarts(local, remote)))
-        )
+        wanted = status.out_of_reach(local, self._clock())
+        if not status.is_same(status.status_of(local), wanted) or not is_unavailable(local):
+            await self._patch(local, wanted, {"labels": {keys.REMOTE_UNAVAILABLE: "true"}})
+
+    def after_silence(self) -> Iterable[Key]:
+        """Return what has to be looked at now that the provider answers again."""
+        found, self._silent = self._silent, set()
+        return found
 
     def _restarts(self, local: Object, remote: Object) -> int:
         """Return how often the provider made the pod anew; guessed for what came before us."""
@@ -212,24 +276,25 @@ class PodReconciler:
         self._lives[key] = life
         return life.restarts
 
-    def _home(self, restarts: int = 0) -> status.LocalContext:
-        return status.LocalContext(self._node.host_ip, self._clock(), restarts)
+    def _home(self, restarts: int = 0) -> LocalContext:
+        return LocalContext(self._node.host_ip, self._clock(), restarts)
 
     # Refusals --------------------------------------------------------------------------------
 
-    def _taken(self, local: Object, pair: Pair) -> str:
+    async def _refuse_taken(self, local: Object, observed: Observed) -> float | None:
+        pair = observed.pair
         twin = pair.twin_of(objects.key_of(local))
-        return (
+        message = (
             f"pod or shadowpod {twin} already exists on cluster {pair.destination} and was not"
             " made for this pod: delete it there, or rename this one"
         )
+        return await self._refuse(local, message)
 
     async def _refuse(self, local: Object, message: str) -> float:
         """Leave the pod Pending and say why; return when to try again."""
         key = objects.key_of(local)
         wanted = status.refused(local, message, self._home())
-        is_news = not status.is_same(status.status_of(local), wanted)
-        if is_news and not status.has_started(local):
+        if not status.is_same(status.status_of(local), wanted):
             await self._patch(local, wanted, {})
             self._recorder.event(keys.POD, local, "Warning", status.FAILED_REFLECTION, message)
         pause_s = self._refused_s.get(key, REFUSED_S)
@@ -287,15 +352,22 @@ class PodReconciler:
     # Writing ---------------------------------------------------------------------------------
 
     async def _write(self, local: Object, wanted: Object) -> None:
-        """Write the status if it is worth it, with the label that says whose pod it is."""
-        if is_labelled(local):
-            if status.is_significant(status.status_of(local), wanted):
-                await self._patch(local, wanted, {})
-            return
-        await self._patch(local, wanted, {"labels": {keys.SHADOW_POD_LABEL: "true"}})
+        """Write the status if it is worth it, with the labels that say whose pod it is."""
+        labels: dict[str, str | None] = {}
+        if not is_labelled(local):
+            labels[keys.SHADOW_POD_LABEL] = "true"
+        if keys.REMOTE_UNAVAILABLE in objects.labels(local):
+            labels[keys.REMOTE_UNAVAILABLE] = None
+        before = status.status_of(local)
+        if labels or status.is_significant(before, wanted):
+            await self._patch(local, wanted, {"labels": labels} if labels else {})
+        known = status.troubles(before)
+        for reason, message in status.troubles(wanted).items():
+            if reason not in known:
+                self._recorder.event(keys.POD, local, "Warning", reason, f"remotely, {message}")
 
     async def _patch(self, local: Object, wanted: Object, metadata: Object) -> None:
-        changes = objects.merge_patch(status.status_of(local), wanted)
+        changes = status.patch(status.status_of(local), wanted)
         key = objects.key_of(local)
         metadata = {"uid": objects.uid(local), **metadata}
         made = await self._local.patch_status(keys.POD, key, changes, metadata=metadata)
@@ -314,6 +386,8 @@ class PodReconciler:
     def _forget(self, key: Key) -> None:
         self._lives.pop(key, None)
         self._refused_s.pop(key, None)
+        self._ending.pop(key, None)
+        self._tokens.forget(key)
         self._written.forget(key)
 
 
@@ -336,10 +410,15 @@ def _is_replaced_remotely(remote: Object, shadow_phase: str) -> bool:
     return ended and shadow_phase not in status.FINISHED
 
 
-def _refusal(shadow: Object) -> str:
-    """Return why the provider does not admit the pod, "" if it does."""
-    conditions: list[dict[str, Any]] = status.conditions_of(shadow)
-    for item in conditions:
-        if item.get("type") == "Admitted" and item.get("status") == "False":
-            return str(item.get("message") or item.get("reason") or "not admitted")
-    return ""
+def _is_counted(local: Object) -> bool:
+    """Whether somebody counts how it ends."""
+    always = local["spec"].get("restartPolicy", "Always") == "Always"
+    return not always or bool(objects.finalizers(local))
+
+
+def refusal_of(shadow: Object, type_: str = "Admitted") -> str:
+    """Return why the provider does not admit the pod, or a change of it; "" if it does."""
+    found = conditions.find(status.status_of(shadow).get("conditions"), type_) or {}
+    if found.get("status") != "False":
+        return ""
+    return str(found.get("message") or found.get("reason") or "refused")

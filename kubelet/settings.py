@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from apis import keys
+from kubelet.forge.accounts import ApiServer
 
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+|0")
 _PARTS: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
@@ -38,6 +39,7 @@ class Settings:
     extra_annotations: dict[str, str]
     hidden_labels: tuple[str, ...]
     hidden_annotations: tuple[str, ...]
+    api_server: ApiServer
     workers: int
     health_port: int
     kubeconfig: Path | None
@@ -63,6 +65,11 @@ def parse(argv: Sequence[str] | None) -> Settings:
         extra_annotations=options.node_extra_annotations,
         hidden_labels=options.labels_not_reflected,
         hidden_annotations=options.annotations_not_reflected,
+        api_server=ApiServer(
+            options.enable_apiserver_support,
+            options.home_api_server_host,
+            options.home_api_server_port,
+        ),
         workers=options.pod_reflection_workers,
         health_port=options.health_port,
         kubeconfig=options.kubeconfig,
@@ -120,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_node(parser)
     add = parser.add_argument
     add("--pod-reflection-workers", type=int, default=10, help="pods looked at together")
+    _add_api_server(parser)
     add("--labels-not-reflected", type=names, default=(), help="key,... that pods keep here")
     add("--annotations-not-reflected", type=names, default=(), help="key,... that pods keep here")
     add("--health-port", type=int, default=8081, help="port of /healthz, /readyz and /metrics")
@@ -140,6 +148,20 @@ def _add_identity(parser: argparse.ArgumentParser) -> None:
     add("--home-cluster-id", required=True, help="the consumer")
     add("--foreign-cluster-id", required=True, help="the provider")
     add("--foreign-kubeconfig-secret-name", required=True, help="Secret in the tenant namespace")
+
+
+def _add_api_server(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--enable-apiserver-support",
+        type=truth,
+        default=False,
+        nargs="?",
+        const=True,
+        help="give offloaded pods the tokens of their service accounts here",
+    )
+    add("--home-api-server-host", default="", help="where those pods reach our API server")
+    add("--home-api-server-port", type=int, default=443, help="its port there")
 
 
 def _add_node(parser: argparse.ArgumentParser) -> None:

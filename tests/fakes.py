@@ -299,7 +299,9 @@ class FakeCluster:
         if subresource == "status" and kind.plural in _WITHOUT_STATUS:
             raise _error(404, "NotFound", f"{kind.resource} has no status")
         self._check_preconditions(stored, changes.get("metadata") or {})
-        changed = _merged(stored, self._allowed(kind, changes, subresource))
+        is_shared = kind == keys.POD and subresource == "status"
+        merge = _shared if is_shared else _merged
+        changed = merge(stored, self._allowed(kind, changes, subresource))
         for name in ("uid", "resourceVersion", "generation", "deletionTimestamp"):
             if name in stored["metadata"]:
                 changed["metadata"][name] = stored["metadata"][name]
@@ -458,6 +460,33 @@ def _merged(old: Any, changes: Any) -> Any:
         else:
             merged[name] = _merged(merged.get(name), value)
     return merged
+
+
+_BY: Final = {"conditions": "type", "podIPs": "ip", "hostIPs": "ip"}
+"""Lists of a pod's status that a strategic merge patch merges, and by which field."""
+
+
+def _shared(old: Object, changes: Object) -> Object:
+    """Return the pod ``old`` after a strategic merge patch of its status."""
+    status = dict(changes.get("status") or {})
+    lists = {name: status.pop(name) for name in _BY if status.get(name) is not None}
+    merged = cast("Object", _merged(old, {**changes, "status": status}))
+    for name, items in lists.items():
+        have = (old.get("status") or {}).get(name) or []
+        merged["status"][name] = _by_field(have, items, _BY[name])
+    return merged
+
+
+def _by_field(have: list[Object], items: list[Object], field: str) -> list[Object]:
+    if {"$patch": "replace"} in items:
+        return [copy.deepcopy(item) for item in items if "$patch" not in item]
+    made = {item[field]: item for item in have}
+    for item in items:
+        if item.get("$patch") == "delete":
+            made.pop(item[field], None)
+        else:
+            made[item[field]] = _merged(made.get(item[field]), item)
+    return list(made.values())
 
 
 def _desired(obj: Object) -> Object:

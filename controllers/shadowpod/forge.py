@@ -44,7 +44,8 @@ def is_of_predecessor(existing: Object, shadow: Object) -> bool:
     owner = objects.controller_of(existing)
     if owner is None or owner["kind"] != keys.SHADOW_POD.kind:
         return False
-    return bool(owner["name"] == shadow["metadata"]["name"])
+    is_namesake = owner["name"] == shadow["metadata"]["name"]
+    return bool(is_namesake and owner["uid"] != objects.uid(shadow))
 
 
 def phase(shadow: Object) -> str:
@@ -53,8 +54,22 @@ def phase(shadow: Object) -> str:
 
 
 def is_finished(shadow: Object) -> bool:
-    """Whether its work is over: finished work is never started again."""
-    return phase(shadow) in FINISHED
+    """Whether its work is over: finished work is never started again.
+
+    The consumer says so too, since its pod's end may have come while nobody looked here.
+    """
+    return phase(shadow) in FINISHED or final(shadow) in FINISHED
+
+
+def final(shadow: Object) -> str:
+    """Return the final phase of the consumer's pod; empty while it has none."""
+    return objects.annotations(shadow).get(keys.FINISHED, "")
+
+
+def ended(shadow: Object) -> Object:
+    """Return the status of a ShadowPod whose work is over."""
+    shown = phase(shadow) if phase(shadow) in FINISHED else final(shadow)
+    return {**(shadow.get("status") or {}), "phase": shown}
 
 
 def status(shadow: Object, existing: Object, now: datetime) -> Object:

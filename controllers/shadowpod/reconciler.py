@@ -16,10 +16,11 @@ from controllers.shadowpod.slim import Find
 from kube.cluster import Cluster
 from kube.errors import ForbiddenError, InvalidError
 from kube.events import Recorder
-from kube.reconcile import TerminalError
 from kube.written import Written
 
 MANAGER: Final = keys.SHADOW_POD_MANAGER
+RETRY_S: Final = 1.0
+MAX_RETRY_S: Final = 300.0
 
 logger = logging.getLogger(__name__)
 
@@ -61,27 +62,42 @@ class ShadowPodReconciler:
         self._clock = clock
         self._ledger = ledger
         self._written = Written()
+        self._pauses_s: dict[Key, float] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         shadow = self._written.newest(key, await self._find(keys.SHADOW_POD, key))
         if shadow is None or objects.is_terminating(shadow):
+            self._pauses_s.pop(key, None)
             return None  # the owner reference takes the pod along
         if forge.is_finished(shadow):
+            await self._write(shadow, forge.ended(shadow))
             return None  # finished work is not started again
-        existing = await self._find(keys.POD, key)
-        if existing is None:
-            existing = await self._admit(key, shadow)
-        if existing is None:
-            return None  # another event follows when it may be there
+        try:
+            existing = await self._find(keys.POD, key) or await self._admit(key, shadow)
+        except InvalidError as error:
+            return await self._refuse_for_now(shadow, str(error))
+        return await self._look_after(shadow, existing) if existing else None
+
+    async def _look_after(self, shadow: Object, existing: Object) -> float | None:
+        key = objects.key_of(shadow)
+        if forge.is_of_predecessor(existing, shadow):
+            return None  # its deletion brings us back
         if not objects.is_controlled_by(existing, shadow):
-            if forge.is_of_predecessor(existing, shadow):
-                return None  # its deletion brings us back
-            message = f"pod {key} exists and is not the ShadowPod's"
-            await self._refuse(shadow, forge.FAILED_CREATE, message)
-            raise TerminalError(forge.FAILED_CREATE, message)
+            return await self._refuse_for_now(
+                shadow, f"pod {key} exists and is not the ShadowPod's"
+            )
+        self._pauses_s.pop(key, None)
         if not objects.is_terminating(existing):  # else another event follows when it is gone
             await self._keep(key, shadow, existing)
         return None
+
+    async def _refuse_for_now(self, shadow: Object, message: str) -> float:
+        """Say why there is no Pod; nothing tells when the obstacle goes, so look again."""
+        await self._refuse(shadow, forge.FAILED_CREATE, message)
+        key = objects.key_of(shadow)
+        pause_s = self._pauses_s.get(key, RETRY_S)
+        self._pauses_s[key] = min(2 * pause_s, MAX_RETRY_S)
+        return pause_s
 
     async def _keep(self, key: Key, shadow: Object, existing: Object) -> None:
         if changes.is_behind(shadow):
@@ -147,9 +163,8 @@ class ShadowPodReconciler:
         except (ForbiddenError, InvalidError) as error:
             if await self._ends(key.namespace):
                 return None  # it goes with its namespace
-            await self._refuse(shadow, forge.FAILED_CREATE, str(error))
-            if isinstance(error, InvalidError):
-                raise TerminalError(forge.FAILED_CREATE, str(error)) from error
+            if not isinstance(error, InvalidError):
+                await self._refuse(shadow, forge.FAILED_CREATE, str(error))
             raise
         if forge.phase(shadow):  # once more: of a first pod the ShadowPod itself tells enough
             message = f"created pod {key} again"

@@ -35,7 +35,9 @@ class Step(Enum):
     FOLLOW = auto()
     """Metadata goes to the provider, status comes from it."""
     WATCH_END = auto()
-    """The pod is ending: only its final status matters."""
+    """The pod is ending: what becomes of it is told if it takes its time, or if it is its work."""
+    CONFIRM_END = auto()
+    """The pod has ended here: the provider must know, lest it begins anew there."""
 
 
 DESTRUCTIVE = frozenset({Step.DELETE_SHADOW, Step.DELETE_LOCAL})
@@ -82,7 +84,7 @@ def decide(observed: Observed) -> Step:
     if status.is_aborted(observed.local):
         return _orphan(observed)
     if status.is_finished(observed.local):
-        return Step.REST
+        return _finished(observed, observed.local)
     if observed.is_taken():
         return Step.REFUSE
     return Step.WAIT if observed.is_shared() else _living(observed, observed.local)
@@ -104,6 +106,15 @@ def _orphan(observed: Observed) -> Step:
     if shadow is None or objects.is_terminating(shadow):
         return Step.REST
     return Step.DELETE_SHADOW
+
+
+def _finished(observed: Observed, local: Object) -> Step:
+    """Terminal is final on both sides. Source: faults.md F23."""
+    shadow = observed.mine(observed.shadow)
+    if shadow is None or objects.is_terminating(shadow) or not shadowpod.is_for(shadow, local):
+        return Step.REST
+    is_known = status.is_finished(shadow) or keys.FINISHED in objects.annotations(shadow)
+    return Step.REST if is_known else Step.CONFIRM_END
 
 
 def _ending(observed: Observed) -> Step:

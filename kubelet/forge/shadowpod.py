@@ -1,6 +1,7 @@
 """What is sent to the provider for a local pod.
 
-The spec is forged once, at creation; labels and annotations follow the local pod for its life.
+The spec is forged once, at creation. For the pod's life follow labels, annotations and what
+Kubernetes lets change in a pod that runs.
 
 Source: behaviour.md 5.5.2, 5.5.3.
 """
@@ -10,10 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, naming, objects
+from apis import keys, objects
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.pairs import Pair
+from kubelet.forge import accounts
+from kubelet.forge.accounts import NO_API_SERVER, ApiServer
 
 _COPIED: Final = (
     "activeDeadlineSeconds",
@@ -23,7 +26,6 @@ _COPIED: Final = (
     "hostAliases",
     "hostname",
     "imagePullSecrets",
-    "readinessGates",
     "restartPolicy",
     "securityContext",
     "setHostnameAsFQDN",
@@ -35,8 +37,10 @@ _COPIED: Final = (
     "initContainers",
     "volumes",
 )
-"""Everything else is dropped, or made below: it refers to the consumer's cluster."""
-_REMOTE: Final = "remote"
+"""Everything else is dropped, or made below: it refers to the consumer's cluster.
+
+Readiness gates are judged at home: behaviour.md 5.6.
+"""
 _UNSTABLE_LABELS: Final = frozenset(
     {"controller-revision-hash", "pod-template-hash", "statefulset.kubernetes.io/pod-name"}
 )
@@ -50,6 +54,7 @@ class Options:
 
     node: str
     patch: OffloadingPatch
+    api_server: ApiServer = NO_API_SERVER
 
 
 def shadow(local: Object, pair: Pair, options: Options) -> Object:
@@ -74,22 +79,29 @@ def metadata(local: Object, pair: Pair, options: Options) -> Object:
         {
             keys.LAST_APPLIED,
             keys.LOCAL_POD_UID,
+            keys.LOCAL_POD_GENERATION,
+            keys.FINISHED,
             keys.PLACEMENT,
             *options.patch.annotations_not_reflected,
         },
     )
+    ours = {keys.LOCAL_POD_UID: objects.uid(local)}
+    if (phase := (local.get("status") or {}).get("phase")) in {"Succeeded", "Failed"}:
+        ours[keys.FINISHED] = phase
+    if (generation := generation_of(local)) > 1:
+        ours[keys.LOCAL_POD_GENERATION] = str(generation)
     return {
         "labels": {**labels, keys.NODE_NAME: options.node, **pair.labels()},
-        "annotations": {**annotations, keys.LOCAL_POD_UID: objects.uid(local)},
+        "annotations": {**annotations, **ours},
     }
 
 
-def changes(existing: Object, wanted: Object) -> Object:
-    """Return the merge patch that brings the metadata of ``existing`` to ``wanted``, {} if none.
+def changes(existing: Object, local: Object, pair: Pair, options: Options) -> Object:
+    """Return the merge patch that brings the ShadowPod ``existing`` to ``local``, {} if none.
 
     What the provider added under its own prefix stays.
     """
-    patch: Object = {}
+    wanted, patch = metadata(local, pair, options), Object()
     for field in ("labels", "annotations"):
         have: dict[str, str] = existing["metadata"].get(field) or {}
         want: dict[str, str] = wanted[field]
@@ -97,7 +109,14 @@ def changes(existing: Object, wanted: Object) -> Object:
         new = {name: value for name, value in want.items() if have.get(name) != value}
         if gone or new:
             patch[field] = {**gone, **new}
-    return {"metadata": patch} if patch else {}
+    spec_ = _updates(existing["spec"].get("pod") or {}, local["spec"])
+    changed: Object = {"metadata": patch} if patch else {}
+    return {**changed, "spec": {"pod": spec_}} if spec_ else changed
+
+
+def generation_of(local: Object) -> int:
+    """Return the generation of the local pod, 1 where its server does not count."""
+    return int(local["metadata"].get("generation") or 1)
 
 
 def is_for(remote: Object, local: Object) -> bool:
@@ -116,31 +135,59 @@ def spec(local: Object, pair: Pair, options: Options) -> Object:
     return made
 
 
-# Service account ---------------------------------------------------------------------------------
+# What changes in a pod that runs -----------------------------------------------------------------
 
 
-def _service_account(made: Object, local: Object, pair: Pair, _options: Options) -> None:
-    """Modes Remote and Disabled; tokens of the consumer are not sent."""
-    annotations = objects.annotations(local)
-    if annotations.get(keys.API_SERVER_SUPPORT, "").lower() == _REMOTE:
-        name = annotations.get(keys.REMOTE_SERVICE_ACCOUNT_NAME)
-        made["serviceAccountName"] = name or local["spec"].get("serviceAccountName", "")
-        made["automountServiceAccountToken"] = True
-        return
-    made["automountServiceAccountToken"] = False
-    for volume in made.get("volumes") or []:
-        if "projected" in volume:
-            sources = volume["projected"].get("sources") or []
-            volume["projected"]["sources"] = [
-                _source(source, pair) for source in sources if "serviceAccountToken" not in source
-            ]
+def _updates(have: Object, local: Object) -> Object:
+    """Return what of ``spec.pod`` follows the local pod's spec. Source: behaviour.md 5.5.2."""
+    made: Object = {}
+    for field in ("containers", "initContainers"):
+        asked = {one["name"]: one for one in local.get(field) or []}
+        listed = have.get(field) or []
+        followed = [_followed(one, asked.get(one["name"], one)) for one in listed]
+        if followed != listed:
+            made[field] = followed
+    deadline = local.get("activeDeadlineSeconds")
+    if deadline is not None and deadline != have.get("activeDeadlineSeconds"):
+        made["activeDeadlineSeconds"] = deadline
+    return (
+        made
+        | _more(have, "tolerations", _own_tolerations(local))
+        | _more(have, "ephemeralContainers", local.get("ephemeralContainers") or [])
+    )
 
 
-def _source(source: Object, pair: Pair) -> Object:
-    reference = source.get("configMap")
-    if not reference or reference.get("name") != keys.ROOT_CA_CONFIG_MAP:
-        return source
-    return {**source, "configMap": {**reference, "name": naming.root_ca_config_map(pair.origin)}}
+def _followed(container: Object, asked: Object) -> Object:
+    changed = {name: asked[name] for name in ("image", "resources") if asked.get(name)}
+    return {**container, **copy.deepcopy(changed)}
+
+
+def _more(have: Object, field: str, wanted: list[Object]) -> Object:
+    listed = have.get(field) or []
+    new = [one for one in wanted if one not in listed]
+    return {field: [*listed, *copy.deepcopy(new)]} if new else {}
+
+
+def _own_tolerations(local: Object) -> list[Object]:
+    listed: list[Object] = local.get("tolerations") or []
+    return [one for one in listed if one.get("key") != keys.VIRTUAL_NODE_TAINT]
+
+
+# What differs from home --------------------------------------------------------------------------
+
+
+def _api_server(made: Object, local: Object, pair: Pair, options: Options) -> None:
+    accounts.mutate(made, local, pair, options.api_server)
+
+
+def _dns(made: Object, _local: Object, pair: Pair, _options: Options) -> None:
+    """Let what the pod looks up in its own namespace be found in the twin."""
+    searches = (made.get("dnsConfig") or {}).get("searches")
+    if searches:
+        own, twin = (f"{name}.svc." for name in (pair.local_namespace, pair.remote_namespace))
+        made["dnsConfig"]["searches"] = [
+            twin + one.removeprefix(own) if one.startswith(own) else one for one in searches
+        ]
 
 
 # Placement on the provider -----------------------------------------------------------------------
@@ -152,12 +199,7 @@ def _node_selector(made: Object, _local: Object, _pair: Pair, options: Options) 
 
 
 def _tolerations(made: Object, local: Object, _pair: Pair, options: Options) -> None:
-    own = [
-        toleration
-        for toleration in local["spec"].get("tolerations") or []
-        if toleration.get("key") != keys.VIRTUAL_NODE_TAINT
-    ]
-    wanted = [*own, *options.patch.tolerations]
+    wanted = [*_own_tolerations(local["spec"]), *options.patch.tolerations]
     if wanted:
         made["tolerations"] = copy.deepcopy(wanted)
 
@@ -216,7 +258,7 @@ def _runtime_class(made: Object, local: Object, _pair: Pair, options: Options) -
         made["runtimeClassName"] = chosen
 
 
-_MUTATORS: Final = (_service_account, _node_selector, _tolerations, _affinity, _runtime_class)
+_MUTATORS: Final = (_api_server, _dns, _node_selector, _tolerations, _affinity, _runtime_class)
 
 
 def _without(have: dict[str, str], dropped: Iterable[str]) -> dict[str, str]:

@@ -6,25 +6,22 @@ containers, bounded sizes, no phase that goes back, nothing that the home API se
 Source: behaviour.md 5.5.4, 5.5.5; security.md B1, B2.
 """
 
-import ipaddress
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from apis import keys, objects
 from apis.objects import Object
+from kubelet.forge import conditions
+from kubelet.forge.clean import Filter, LocalContext, bounded, mapping, mappings, pod_address, stamp
+from kubelet.forge.conditions import OFFLOADED
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
-OFFLOADED: Final = keys.OFFLOADED_CONDITION
-"""Condition of a local pod that the provider refuses; it goes when the pod is taken."""
 FAILED_REFLECTION: Final = keys.FAILED_REFLECTION
 REFLECTION_DISABLED: Final = keys.REFLECTION_DISABLED
 OFFLOADING_ABORTED: Final = keys.OFFLOADING_ABORTED
 OFFLOADING_BACK_OFF: Final = keys.OFFLOADING_BACK_OFF
 REMOTE_POD_TERMINATED: Final = "RemotePodTerminated"
-REMOTE_UNAVAILABLE: Final = "RemoteClusterUnavailable"
 
 _MANAGED: Final = (
     "phase",
@@ -38,18 +35,9 @@ _MANAGED: Final = (
     "conditions",
     "initContainerStatuses",
     "containerStatuses",
+    "ephemeralContainerStatuses",
+    "observedGeneration",
 )
-_CONDITIONS: Final = frozenset(
-    {
-        "PodScheduled",
-        "PodReadyToStartContainers",
-        "Initialized",
-        "ContainersReady",
-        "Ready",
-        "DisruptionTarget",
-    }
-)
-_TRUTHS: Final = frozenset({"True", "False", "Unknown"})
 _RANKS: Final[Mapping[str, int]] = {
     "Pending": 0,
     "Running": 1,
@@ -58,24 +46,6 @@ _RANKS: Final[Mapping[str, int]] = {
     "Failed": 2,
 }
 _QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-_MESSAGE_LIMIT: Final = 1024
-_WORD_LIMIT: Final = 512
-_INT32: Final = 2**31 - 1
-_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
-_UNPRINTABLE: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
-)
-_OLDEST: Final = "2010"
-_SLACK: Final = timedelta(days=1)
-
-
-@dataclass(frozen=True)
-class LocalContext:
-    """What the home side adds: ``restarts`` counts the provider's recreations of the pod."""
-
-    host_ip: str
-    now: datetime
-    restarts: int = 0
 
 
 def mirrored(local: Object, remote: Object, home: LocalContext) -> Object:
@@ -83,46 +53,66 @@ def mirrored(local: Object, remote: Object, home: LocalContext) -> Object:
 
     Shape: both are Pods; the result is a whole ``status``, what is not ours in it kept.
     """
-    before, theirs = status_of(local), _mapping(remote.get("status"))
-    clean = _Filter(home)
+    before, theirs = status_of(local), mapping(remote.get("status"))
+    clean = Filter(home)
     return _whole(
         local,
         phase=_phase(before, theirs),
         reason=clean.word(theirs.get("reason")),
         message=clean.text(theirs.get("message")),
         startTime=clean.time(theirs.get("startTime")) or before.get("startTime"),
-        conditions=_conditions(local, theirs, clean),
+        conditions=conditions.mirrored(local, theirs, clean),
         initContainerStatuses=_containers(local, theirs, clean, "initContainers"),
         containerStatuses=_containers(local, theirs, clean, "containers"),
+        ephemeralContainerStatuses=_containers(local, theirs, clean, "ephemeralContainers"),
+        observedGeneration=_taken_up(local, remote),
         **_addresses(theirs, home),
     )
 
 
+def out_of_reach(local: Object, now: datetime) -> Object:
+    """Return the status of a pod whose provider is silent: as it was, and not ready."""
+    had = next((one for one in conditions.of(local) if one.get("type") == conditions.READY), None)
+    others = [one for one in conditions.of(local) if one.get("type") != conditions.READY]
+    is_down = had is not None and had.get("status") == "False"
+    ready = had if is_down else conditions.unavailable(local, had, now)
+    return _whole(local, **{**_kept(local), "conditions": [ready, *others]})
+
+
+def ending(local: Object, remote: Object, home: LocalContext) -> Object:
+    """Return the status of a pod whose remote one ends to be made anew: its conditions follow."""
+    theirs = conditions.mirrored(local, mapping(remote.get("status")), Filter(home))
+    return _whole(local, **{**_kept(local), "conditions": theirs})
+
+
 def accepted(local: Object, home: LocalContext) -> Object:
     """Return the status of a pod whose ShadowPod is there, and no pod yet."""
-    conditions = [item for item in conditions_of(local) if item.get("type") != OFFLOADED]
-    gone: Object = {"conditions": conditions, "reason": None, "message": None}
-    kept = gone if _is_ours(status_of(local).get("reason")) else {"conditions": conditions}
+    others = [item for item in conditions.of(local) if item.get("type") != OFFLOADED]
+    gone: Object = {"conditions": others, "reason": None, "message": None}
+    kept = gone if _is_ours(status_of(local).get("reason")) else {"conditions": others}
     return _whole(local, **{"phase": "Pending", **_kept(local), **kept, **_host(home)})
 
 
 def refused(local: Object, message: str, home: LocalContext) -> Object:
-    """Return the status of a pod that the provider does not take: Pending, and why."""
-    clean = _Filter(home)
+    """Return the status of a pod that the provider does not take (any more): why, not ready."""
+    clean = Filter(home)
     text = clean.text(message)
     condition = {
         "type": OFFLOADED,
         "status": "False",
         "reason": FAILED_REFLECTION,
         "message": text,
-        "lastTransitionTime": _since(local, OFFLOADED, "False") or stamp(home.now),
+        "lastTransitionTime": conditions.since(local, OFFLOADED, "False") or stamp(home.now),
     }
-    others = [item for item in conditions_of(local) if item.get("type") != OFFLOADED]
+    listed = conditions.of(local)
+    if has_started(local):
+        listed = conditions.not_ready(local, FAILED_REFLECTION, text, home.now)
+    others = [item for item in listed if item.get("type") != OFFLOADED]
     return _whole(
         local,
         **{
-            **_kept(local),
             "phase": "Pending",
+            **_kept(local),
             "reason": FAILED_REFLECTION,
             "message": text,
             "conditions": [*others, condition],
@@ -152,7 +142,7 @@ def aborted(local: Object, now: datetime) -> Object:
             "phase": "Failed",
             "reason": OFFLOADING_ABORTED,
             "message": "the namespace is no longer offloaded to the cluster behind this node",
-            "conditions": [_failed(item, now) for item in conditions_of(local)],
+            "conditions": [conditions.failed(item, now) for item in conditions.of(local)],
             **_all_ended(local, OFFLOADING_ABORTED, 1, now),
         },
     )
@@ -167,7 +157,7 @@ def vanished(local: Object, phase: str, now: datetime) -> Object:
             "phase": phase,
             "reason": REMOTE_POD_TERMINATED,
             "message": "the pod ended on the provider and was removed there",
-            "conditions": [_failed(item, now) for item in conditions_of(local)],
+            "conditions": [conditions.failed(item, now) for item in conditions.of(local)],
             **_all_ended(local, REMOTE_POD_TERMINATED, int(phase == "Failed"), now),
         },
     )
@@ -189,6 +179,11 @@ def has_started(pod: Object) -> bool:
     return str(status_of(pod).get("phase", "Pending")) != "Pending"
 
 
+def is_running(pod: Object) -> bool:
+    """Whether it has started, and not ended."""
+    return has_started(pod) and not is_finished(pod)
+
+
 def is_significant(before: Object, after: Object) -> bool:
     """Whether the step from one status to the other is worth a write.
 
@@ -202,29 +197,52 @@ def is_significant(before: Object, after: Object) -> bool:
 
 def is_same(before: Object, after: Object) -> bool:
     """Whether both say the same: a server writes out what is empty, such as lastState."""
-    return _pruned(before) == _pruned(after)
+    return _pruned(_by_type(before)) == _pruned(_by_type(after))
 
 
 def restart_count(pod: Object) -> int:
     """Return the restart count of the first container, 0 without any."""
-    first = next(iter(_mappings(status_of(pod).get("containerStatuses"))), {})
-    return _bounded(first.get("restartCount"), 0, _INT32) or 0
+    first = next(iter(mappings(status_of(pod).get("containerStatuses"))), {})
+    return bounded(first.get("restartCount"), 0, 2**31 - 1) or 0
+
+
+def troubles(status: Object) -> dict[str, str]:
+    """Return what keeps a pod from running, by reason, with the provider's message.
+
+    That an image cannot be pulled is one trouble, whether it is tried or waited for.
+    """
+    found: dict[str, str] = {}
+    for item in status.get("conditions") or []:
+        if item.get("type") == conditions.SCHEDULED and item.get("status") == "False":
+            found["FailedScheduling"] = str(item.get("message") or item.get("reason") or "")
+    for field in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
+        for item in status.get(field) or []:
+            if reason := _waits(item):
+                waiting = mapping(mapping(item.get("state")).get("waiting"))
+                text = f"container {item.get('name')}: {waiting.get('message') or reason}"
+                found["FailedImagePull" if "Image" in reason else reason] = text
+    return found
+
+
+def patch(before: Object, wanted: Object) -> Object:
+    """Return the strategic merge patch that makes the status ``before`` into ``wanted``.
+
+    Of conditions only those that differ are sent, since others write theirs meanwhile.
+    """
+    changes = objects.merge_patch(before, wanted)
+    if "conditions" in changes:
+        had, have = (side.get("conditions") or [] for side in (before, wanted))
+        changes["conditions"] = conditions.patch(had, have)
+    for name in ("podIPs", "hostIPs"):
+        if changes.get(name):
+            changes[name] = [{"$patch": "replace"}, *changes[name]]
+    return changes
 
 
 def status_of(pod: Object) -> Object:
     """Return the status, {} where there is none; read only."""
     status: Object = pod.get("status") or {}
     return status
-
-
-def conditions_of(pod: Object) -> list[Object]:
-    """Return the conditions; read only."""
-    return status_of(pod).get("conditions") or []
-
-
-def stamp(now: datetime) -> str:
-    """Return ``now`` as Kubernetes writes it."""
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # The whole ---------------------------------------------------------------------------------------
@@ -243,6 +261,22 @@ def _kept(local: Object) -> Object:
 
 def _is_ours(reason: object) -> bool:
     return reason in (FAILED_REFLECTION, OFFLOADING_BACK_OFF)
+
+
+def _taken_up(local: Object, remote: Object) -> int | None:
+    """Return the generation of the local pod that runs on the provider; None if nobody says.
+
+    Source: behaviour.md 5.5.5; Kubernetes, Pod, status.observedGeneration.
+    """
+    before: int | None = status_of(local).get("observedGeneration")
+    theirs = mapping(remote.get("status")).get("observedGeneration")
+    has, wants = remote["metadata"].get("generation"), local["metadata"].get("generation")
+    if not all(isinstance(one, int) for one in (theirs, has, wants)):
+        return before
+    sent = objects.annotations(remote).get(keys.LOCAL_POD_GENERATION, "1")
+    if theirs < has or not sent.isdecimal():
+        return before
+    return int(max(before or 0, min(int(sent), wants)))
 
 
 def _phase(before: Object, theirs: Object) -> str:
@@ -267,76 +301,13 @@ def _host(home: LocalContext) -> Object:
     return {"hostIP": home.host_ip, "hostIPs": [{"ip": home.host_ip}]}
 
 
-def pod_address(offered: object) -> str:
-    """Return the address if a pod may have it, else "": no loopback, link-local or multicast."""
-    try:
-        address = ipaddress.ip_address(offered if isinstance(offered, str) else "")
-    except ValueError:
-        return ""
-    if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or address.scope_id):
-        return ""
-    private = address.is_loopback or address.is_link_local or address.is_multicast
-    return "" if private or address.is_unspecified else str(address)
-
-
-# Conditions --------------------------------------------------------------------------------------
-
-
-def _conditions(local: Object, theirs: Object, clean: "_Filter") -> list[Object]:
-    """Return the provider's conditions of known types, then the local ones of other types.
-
-    A readiness gate's condition is whoever sets it: the provider's, if it has one.
-    """
-    gates = {gate.get("conditionType") for gate in local["spec"].get("readinessGates") or []}
-    wanted = _CONDITIONS | gates
-    offered = {
-        item["type"]: clean.condition(item)
-        for item in _mappings(theirs.get("conditions"))
-        if isinstance(item.get("type"), str) and item["type"] in wanted
-    }
-    remote = {name: item for name, item in offered.items() if item}
-    if objects.labels(local).get(keys.REMOTE_UNAVAILABLE) == "true":
-        remote["Ready"] = _unavailable(local, remote.get("Ready"), clean.home.now)
-    others = [item for item in conditions_of(local) if _is_others(item, remote)]
-    return [*remote.values(), *others]
-
-
-def _is_others(item: Object, remote: Mapping[str, Object]) -> bool:
-    name = item.get("type")
-    return name not in remote and name != OFFLOADED and name not in (_CONDITIONS - {"PodScheduled"})
-
-
-def _unavailable(local: Object, offered: Object | None, now: datetime) -> Object:
-    since = _since(local, "Ready", "False") or stamp(now)
-    return {
-        **(offered or {"type": "Ready"}),
-        "status": "False",
-        "reason": REMOTE_UNAVAILABLE,
-        "message": "the cluster that runs the pod cannot be reached",
-        "lastTransitionTime": since,
-    }
-
-
-def _since(local: Object, type_: str, status: str) -> str | None:
-    for item in conditions_of(local):
-        if item.get("type") == type_ and item.get("status") == status:
-            return item.get("lastTransitionTime")
-    return None
-
-
-def _failed(condition: Object, now: datetime) -> Object:
-    if condition.get("status") != "True" or condition.get("type") == "PodScheduled":
-        return condition
-    return {**condition, "status": "False", "lastTransitionTime": stamp(now)}
-
-
 # Containers --------------------------------------------------------------------------------------
 
 
-def _containers(local: Object, theirs: Object, clean: "_Filter", which: str) -> list[Object]:
+def _containers(local: Object, theirs: Object, clean: Filter, which: str) -> list[Object]:
     """Return the provider's statuses of the containers that the local pod has, in its order."""
     field = which.removesuffix("s") + "Statuses"
-    offered = {str(item.get("name")): item for item in _mappings(theirs.get(field))}
+    offered = {str(item.get("name")): item for item in mappings(theirs.get(field))}
     have = {str(item.get("name")): item for item in status_of(local).get(field) or []}
     policy = str(local["spec"].get("restartPolicy") or "Always")
     made = []
@@ -353,9 +324,9 @@ def _settled(before: Object | None, after: Object | None, policy: str) -> Object
 
     Source: Kubernetes, pkg/apis/core/validation, ValidateContainerStateTransition.
     """
-    ended = _mapping(_mapping((before or {}).get("state")).get("terminated"))
+    ended = mapping(mapping((before or {}).get("state")).get("terminated"))
     restarts = policy == "Always" or (policy == "OnFailure" and ended.get("exitCode") != 0)
-    if not ended or restarts or "terminated" in _mapping((after or {}).get("state")):
+    if not ended or restarts or "terminated" in mapping((after or {}).get("state")):
         return after
     return before
 
@@ -377,12 +348,12 @@ def _all_ended(local: Object, reason: str, exit_code: int, now: datetime) -> Obj
 
 def _ended(local: Object, have: Object | None, name: str, end: tuple[str, int, datetime]) -> Object:
     reason, exit_code, now = end
-    state = _mapping((have or {}).get("state"))
+    state = mapping((have or {}).get("state"))
     if "terminated" in state:
         return have or {}
     images = {item["name"]: item.get("image", "") for item in local["spec"]["containers"]}
     terminated = {"exitCode": exit_code, "reason": reason, "finishedAt": stamp(now)}
-    started = _mapping(state.get("running")).get("startedAt")
+    started = mapping(state.get("running")).get("startedAt")
     blank = {"name": name, "restartCount": 0, "image": images.get(name, ""), "imageID": ""}
     return {
         **(have or blank),
@@ -408,104 +379,28 @@ def _explanation(status: Object) -> object:
         scheduled,
         refusal,
         [_waits(item) for item in status.get("containerStatuses") or [] if _waits(item)],
+        status.get("observedGeneration"),
         [_step(item) for item in status.get("initContainerStatuses") or [] if any(_step(item))],
     )
 
 
 def _waits(container: Object) -> str:
-    reason = _mapping(_mapping(container.get("state")).get("waiting")).get("reason") or ""
+    reason = mapping(mapping(container.get("state")).get("waiting")).get("reason") or ""
     return "" if reason in _QUIET else str(reason)
 
 
 def _step(container: Object) -> tuple[str, str, int]:
-    state = _mapping(container.get("state"))
+    state = mapping(container.get("state"))
     now = next((name for name in ("running", "terminated") if name in state), "")
     return now, _waits(container), container.get("restartCount", 0)
 
 
-# The filter --------------------------------------------------------------------------------------
+# Comparing --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Filter:
-    home: LocalContext
-
-    def text(self, value: object) -> str:
-        if not isinstance(value, str):
-            return ""
-        head = value[:_MESSAGE_LIMIT]  # first, lest a long one cost time
-        return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", head)[:_MESSAGE_LIMIT]
-
-    def word(self, value: object) -> str:
-        return self.text(value)[:_WORD_LIMIT]
-
-    def time(self, value: object) -> str | None:
-        """Return the time if it is one, and neither ancient nor of tomorrow."""
-        if not isinstance(value, str) or not _TIME.fullmatch(value):
-            return None
-        latest = stamp(self.home.now + _SLACK)
-        return value if _OLDEST <= value <= latest and _is_date(value) else None
-
-    def condition(self, item: Object) -> Object | None:
-        if item.get("status") not in _TRUTHS:
-            return None
-        rest = {
-            "lastProbeTime": self.time(item.get("lastProbeTime")),
-            "lastTransitionTime": self.time(item.get("lastTransitionTime")),
-            "reason": self.word(item.get("reason")),
-            "message": self.text(item.get("message")),
-        }
-        return {"type": item["type"], "status": item["status"], **_filled(rest)}
-
-    def container(self, spec: Object, item: Object) -> Object:
-        """Return the status with its fields bounded; Shape: a ContainerStatus."""
-        counted = _bounded(item.get("restartCount"), 0, _INT32) or 0
-        rest = {
-            "state": self.state(item.get("state")),
-            "lastState": self.state(item.get("lastState")),
-            "containerID": self.word(item.get("containerID")),
-            "started": _boolean(item.get("started")),
-        }
-        return {
-            "name": spec["name"],
-            "ready": item.get("ready") is True,
-            "restartCount": min(counted + self.home.restarts, _INT32),
-            "image": self.word(item.get("image")) or str(spec.get("image", "")),
-            "imageID": self.word(item.get("imageID")),
-            **{name: value for name, value in rest.items() if value not in (None, "", {})},
-        }
-
-    def state(self, value: object) -> Object:
-        """Return the one state among waiting, running and terminated that is set."""
-        offered = _mapping(value)
-        for name, fields in _STATES.items():
-            if isinstance(offered.get(name), dict):
-                cleaned = {
-                    field: getattr(self, how)(offered[name].get(field))
-                    for field, how in fields.items()
-                }
-                must = {"exitCode": 0} if name == "terminated" else {}
-                return {name: {**must, **_filled(cleaned)}}
-        return {}
-
-    def int32(self, value: object) -> int | None:
-        return _bounded(value, -_INT32, _INT32)
-
-
-_STATES: Final[Mapping[str, Mapping[str, str]]] = {
-    "running": {"startedAt": "time"},
-    "terminated": {
-        "exitCode": "int32",
-        "signal": "int32",
-        "reason": "word",
-        "message": "text",
-        "startedAt": "time",
-        "finishedAt": "time",
-        "containerID": "word",
-    },
-    "waiting": {"reason": "word", "message": "text"},
-}
-"""The fields of each state, and the cleaner of each."""
+def _by_type(status: Object) -> Object:
+    """Return the status with its conditions by type: their order says nothing."""
+    return {**status, "conditions": {one["type"]: one for one in status.get("conditions") or []}}
 
 
 def _pruned(value: object) -> object:
@@ -516,33 +411,3 @@ def _pruned(value: object) -> object:
         return value
     pruned = {name: _pruned(item) for name, item in value.items()}
     return {name: item for name, item in pruned.items() if item not in (None, "", [], {})}
-
-
-def _filled(fields: Object) -> Object:
-    return {name: value for name, value in fields.items() if value not in (None, "")}
-
-
-def _is_date(value: str) -> bool:
-    try:
-        datetime.fromisoformat(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _boolean(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
-def _bounded(value: object, low: int, high: int) -> int | None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        return None
-    return max(low, min(value, high))
-
-
-def _mapping(value: object) -> Object:
-    return value if isinstance(value, dict) else {}
-
-
-def _mappings(value: object) -> Iterable[Object]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -10,9 +10,8 @@ from apis.objects import Key, Kind, Object, named
 from controllers.shadowpod import forge, slim
 from controllers.shadowpod.reconciler import ShadowPodReconciler
 from kube.cluster import Cluster, Selection
-from kube.errors import ForbiddenError
+from kube.errors import ForbiddenError, InvalidError
 from kube.informer import Informer
-from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.support import NOW, Ledger, Told, end, settle, there
 from tests.fakes import FakeCluster
@@ -226,14 +225,29 @@ async def test_finished_work_is_not_started_again(cluster: Cluster, web: Key, ph
     assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == phase
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_work_that_the_consumer_saw_finished_is_not_started_again(
+    cluster: Cluster, web: Key, phase: str
+) -> None:
+    await reconciler(cluster).reconcile(web)
+    await cluster.patch_status(keys.POD, web, {"phase": phase})
+    await end(cluster, keys.POD, web)  # nobody looked in between
+    finished = {"metadata": {"annotations": {keys.FINISHED: phase}}}
+    await cluster.patch(keys.SHADOW_POD, web, finished)
+
+    await reconciler(cluster).reconcile(web)
+
+    assert await cluster.get_live(keys.POD, web) is None
+    assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == phase
+
+
 async def test_the_pod_of_somebody_else_is_left_alone(cluster: Cluster, web: Key) -> None:
     ledger, told = Ledger(cluster), Told(cluster)
     foreign = await cluster.create(keys.POD, factories.pod(web.namespace, web.name))
 
     for find in (None, without_pods(cluster)):  # a cache of our Pods never shows it
         loop = ShadowPodReconciler(ledger, events=told.recorder, clock=lambda: NOW, find=find)
-        with pytest.raises(TerminalError, match="is not the ShadowPod's"):
-            await loop.reconcile(web)
+        assert [await loop.reconcile(web) for _ in range(3)] == [1.0, 2.0, 4.0]
 
     assert await there(cluster, keys.POD, web) == foreign
     condition = (await there(cluster, keys.SHADOW_POD, web))["status"]["conditions"][0]
@@ -241,6 +255,31 @@ async def test_the_pod_of_somebody_else_is_left_alone(cluster: Cluster, web: Key
     assert condition["reason"] == "FailedCreatePod"
     assert set(told.reasons) == {"FailedCreatePod"}
     assert len(ledger.writes) == 1
+
+
+async def test_where_somebody_elses_pod_was_the_own_one_comes(cluster: Cluster, web: Key) -> None:
+    await cluster.create(keys.POD, factories.pod(web.namespace, web.name))
+    loop = reconciler(cluster)
+    assert await loop.reconcile(web)
+    await end(cluster, keys.POD, web)
+
+    assert await loop.reconcile(web) is None
+
+    pod = await there(cluster, keys.POD, web)
+    owners = pod["metadata"]["ownerReferences"]
+    assert owners[0]["kind"] == "ShadowPod"
+
+
+async def test_what_admission_calls_invalid_is_tried_again_ever_more_slowly(
+    web_on_fake: tuple[FakeCluster, Key],
+) -> None:
+    cluster, web = web_on_fake
+    cluster.fail("create", InvalidError("a webhook said 400"), kind=keys.POD, times=2)
+    loop = reconciler(cluster)
+
+    assert [await loop.reconcile(web) for _ in range(3)] == [1.0, 2.0, None]
+
+    assert await there(cluster, keys.POD, web)
 
 
 async def test_a_pod_that_is_no_longer_refused_is_admitted(

@@ -267,7 +267,7 @@ DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "uid": "1", "controller"
     ("changes", "expected"),
     [
         pytest.param({}, True, id="an offloaded pod"),
-        pytest.param({"labels": {}}, False, id="not taken over"),
+        pytest.param({"labels": {}}, True, id="bound, and not offloaded yet"),
         pytest.param(
             {"ownerReferences": [DAEMON]},
             False,

@@ -469,3 +469,23 @@ async def test_generation_counts_what_is_desired(cluster: Cluster, namespace: st
 
     generations = [obj["metadata"]["generation"] for obj in (made, labelled, scaled, reported)]
     assert generations == [1, 1, 2, 2]
+
+
+async def test_conditions_of_a_pod_are_merged_by_type(cluster: Cluster, namespace: str) -> None:
+    await cluster.create(keys.POD, pod(namespace))
+    at = where(namespace, "web")
+    mine, theirs = ({"type": name, "status": "True"} for name in ("a/mine", "b/theirs"))
+    addresses = {"podIP": "10.1.0.7", "podIPs": [{"ip": "10.1.0.7"}]}
+    await cluster.patch_status(keys.POD, at, {"conditions": [mine, theirs], **addresses})
+
+    changed = {**mine, "status": "False", "reason": "Why"}
+    gone = {"type": "b/theirs", "$patch": "delete"}
+    moved = {"podIP": "10.1.0.8", "podIPs": [{"$patch": "replace"}, {"ip": "10.1.0.8"}]}
+    first = await cluster.patch_status(keys.POD, at, {"conditions": [changed], **moved})
+    second = await cluster.patch_status(keys.POD, at, {"conditions": [gone]})
+
+    by_type = {one["type"]: one for one in first["status"]["conditions"]}
+    assert (by_type["a/mine"]["status"], by_type["a/mine"]["reason"]) == ("False", "Why")
+    assert by_type["b/theirs"]["status"] == "True"
+    assert first["status"]["podIPs"] == [{"ip": "10.1.0.8"}]
+    assert [one["type"] for one in second["status"]["conditions"]] == ["a/mine"]

@@ -98,6 +98,7 @@ async def test_what_ended_while_we_were_away_ends_here(
     await world.reconcile(2)
 
     assert (await world.status())["phase"] == phase
+    await world.remote.patch_status(keys.SHADOW_POD, world.twin, {"phase": phase})
     before = world.writes()
     await world.reconcile(2)
     assert world.writes() == before
@@ -193,20 +194,183 @@ async def test_labels_and_annotations_follow_and_the_spec_stays(world: World) ->
     assert objects.annotations(shadow)["note"] == "x"
 
 
-async def test_while_the_provider_is_away_the_pod_is_not_ready(world: World) -> None:
+async def test_while_the_provider_is_silent_nothing_is_mirrored_and_the_pod_is_not_ready(
+    world: World,
+) -> None:
     await world.offloaded()
-    labels = {keys.REMOTE_UNAVAILABLE: "true"}
-    await world.local.patch(keys.POD, world.web, {"metadata": {"labels": labels}})
+    world.is_silent = True
     await world.reconcile(2)
-
+    pod = await world.pod()
+    assert pod
+    assert objects.labels(pod)[keys.REMOTE_UNAVAILABLE] == "true"
+    ready = worlds.named_condition(pod["status"], "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "RemoteClusterUnavailable")
+    before = world.writes()
+    by_kubernetes = [worlds.condition("Ready", "False", reason="NodeNotReady")]
+    await world.told({"conditions": by_kubernetes})
+    await world.reconcile(2)
+    assert world.writes() <= (before[0] + 1, before[1])
     ready = worlds.named_condition(await world.status(), "Ready")
     assert ready["status"] == "False"
 
-    gone = {keys.REMOTE_UNAVAILABLE: None}
-    await world.local.patch(keys.POD, world.web, {"metadata": {"labels": gone}})
+    world.is_silent = False
+    assert set(world.reconciler.after_silence()) == {world.web}
     await world.reconcile(2)
+    pod = await world.pod()
+    assert pod
+    assert keys.REMOTE_UNAVAILABLE not in objects.labels(pod)
+    assert worlds.named_condition(pod["status"], "Ready")["status"] == "True"
+
+
+async def test_nothing_is_deleted_or_made_while_the_provider_is_silent(world: World) -> None:
+    await world.offloaded()
+    world.is_silent = True
+    await delete_locally(world)
+
+    await world.reconcile(2)
+
+    assert await world.shadow()
+    assert await world.pod()
+    assert world.web in set(world.reconciler.after_silence())
+
+
+GATE: Final = "example.org/in-rotation"
+
+
+async def test_readiness_gates_are_judged_at_home(world: World) -> None:
+    await world.offloaded(spec={"readinessGates": [{"conditionType": GATE}]})
+    shadow = await world.shadow()
+    assert shadow
+    assert "readinessGates" not in shadow["spec"]["pod"]
     ready = worlds.named_condition(await world.status(), "Ready")
-    assert ready["status"] == "True"
+    assert (ready["status"], ready["reason"]) == ("False", "ReadinessGatesNotReady")
+    assert GATE in ready["message"]
+
+    for said, expected in (("True", "True"), ("False", "False")):
+        await world.told({"conditions": [{"type": GATE, "status": said}]})
+        await world.reconcile(2)
+        assert worlds.named_condition(await world.status(), "Ready")["status"] == expected
+    assert worlds.named_condition(await world.status(), GATE)["status"] == "False"
+
+
+async def test_conditions_that_others_write_meanwhile_stay(fake_world: World) -> None:
+    world = fake_world
+    stale = await world.bound()
+    live = world.local
+    assert isinstance(live, FakeCluster)
+    disruption = worlds.condition("DisruptionTarget", reason="EvictionByEvictionAPI")
+    await world.told({"conditions": [disruption, worlds.condition(GATE)]})
+    world.local = _Late(live, stale)  # type: ignore[assignment]  # a Cluster all the same
+    world.restart()
+
+    await world.reconcile()
+    await world.run_remotely(running())
+    await world.reconcile(2)
+
+    pod = await live.get(keys.POD, world.web)
+    assert pod
+    kept = {item["type"] for item in pod["status"]["conditions"]}
+    assert {"DisruptionTarget", GATE, "Ready"} <= kept
+
+
+async def test_who_evicts_at_home_is_still_told_when_the_pod_runs(world: World) -> None:
+    await world.offloaded()
+    disruption = worlds.condition("DisruptionTarget", reason="EvictionByEvictionAPI")
+    await world.told({"conditions": [disruption]})
+
+    await world.runs(running(conditions=[worlds.condition("Ready", "False")]))
+    await world.reconcile(2)
+
+    assert worlds.named_condition(await world.status(), "DisruptionTarget")["status"] == "True"
+
+
+async def test_a_running_pod_that_the_provider_takes_no_more_is_not_ready(world: World) -> None:
+    await world.offloaded()
+    await world.end_remotely()
+    refusal = {"type": "Admitted", "status": "False", "reason": "FailedCreatePod", "message": "no"}
+    await world.remote.patch_status(keys.SHADOW_POD, world.twin, {"conditions": [refusal]})
+
+    await world.reconcile(2)
+
+    status = await world.status()
+    assert status["phase"] == "Running"
+    assert worlds.named_condition(status, "Ready")["status"] == "False"
+    assert worlds.named_condition(status, "pyliqo.io/Offloaded")["message"] == "no"
+    assert world.recorder.told.count(("Warning", "FailedReflection")) == 1
+
+    await world.remote.patch_status(
+        keys.SHADOW_POD, world.twin, {"conditions": [{**refusal, "status": "True"}]}
+    )
+    await world.run_remotely(running())
+    await world.reconcile(2)
+    status = await world.status()
+    assert worlds.named_condition(status, "Ready")["status"] == "True"
+    assert "message" not in status
+
+
+TROUBLES: Final = {
+    "image": (waiting("ErrImagePull", "no such image"), "FailedImagePull"),
+    "crash": (waiting("CrashLoopBackOff", "back-off"), "CrashLoopBackOff"),
+    "node": (
+        {
+            "phase": "Pending",
+            "conditions": [worlds.condition("PodScheduled", "False", message="0/1 nodes")],
+        },
+        "FailedScheduling",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+async def test_what_goes_wrong_on_the_provider_is_an_event_here(world: World, name: str) -> None:
+    status, reason = TROUBLES[name]
+    await world.bound()
+    await world.reconcile()
+    await world.run_remotely(status)
+
+    await world.reconcile(3)
+
+    assert world.recorder.told.count(("Warning", reason)) == 1
+    world.restart()
+    await world.reconcile(2)
+    assert world.recorder.told.count(("Warning", reason)) == 1
+
+
+async def test_what_may_change_in_a_pod_follows(world: World) -> None:
+    await world.offloaded()
+    main = factories.pod_spec()["containers"][0]
+    debug = {"name": "debug", "image": "busybox", "targetContainerName": "main"}
+    gpu = {"key": "gpu", "operator": "Exists"}
+    await world.local.patch(
+        keys.POD,
+        world.web,
+        {
+            "spec": {
+                "containers": [{**main, "image": "nginx:2"}],
+                "activeDeadlineSeconds": 600,
+                "tolerations": [gpu],
+            }
+        },
+    )
+    await world.local.patch(
+        keys.POD,
+        world.web,
+        {"spec": {"ephemeralContainers": [debug]}},
+        subresource="ephemeralcontainers",
+    )
+
+    await world.reconcile(3)
+
+    shadow = await world.shadow()
+    assert shadow
+    spec = shadow["spec"]["pod"]
+    assert spec["containers"][0]["image"] == "nginx:2"
+    assert (spec["activeDeadlineSeconds"], spec["tolerations"][-1]) == (600, gpu)
+    assert spec["ephemeralContainers"][0]["name"] == "debug"
+    assert int(objects.annotations(shadow)[keys.LOCAL_POD_GENERATION]) > 1
+    before = world.writes()
+    await world.reconcile(3)
+    assert world.writes() == before
 
 
 # The end -----------------------------------------------------------------------------------------
@@ -242,7 +406,7 @@ async def test_a_pod_deleted_by_force_takes_its_shadow_along(world: World) -> No
     assert await world.shadow() is None
 
 
-async def test_a_terminating_pod_shows_its_final_phase_and_no_other(world: World) -> None:
+async def test_a_terminating_pod_shows_its_final_phase_if_it_lingers(world: World) -> None:
     await world.offloaded()
     await delete_locally(world)
     await world.reconcile()
@@ -253,9 +417,39 @@ async def test_a_terminating_pod_shows_its_final_phase_and_no_other(world: World
     assert world.writes() == before
 
     await world.runs(ended("Succeeded", 0))
+    assert await world.reconcile(2) == 1.0
+    assert world.writes() == before
+    world.now += dt.timedelta(seconds=1)
     await world.reconcile(2)
     assert world.writes() == (before[0] + 1, before[1])
     assert (await world.status())["phase"] == "Succeeded"
+
+
+async def test_a_terminating_pod_whose_end_is_counted_tells_it_at_once(world: World) -> None:
+    await world.offloaded(spec={"restartPolicy": "Never"})
+    await delete_locally(world)
+    await world.reconcile()
+
+    await world.runs(ended("Failed", 3))
+    await world.reconcile()
+
+    assert (await world.status())["phase"] == "Failed"
+
+
+async def test_that_a_pod_ended_is_told_to_the_provider_that_missed_it(world: World) -> None:
+    await world.offloaded(spec={"restartPolicy": "Never"})
+    await world.runs(ended("Succeeded", 0))
+    await world.reconcile()
+    await world.end_remotely()  # while the controllers there were down
+
+    await world.reconcile(2)
+
+    shadow = await world.shadow()
+    assert shadow
+    assert objects.annotations(shadow)[keys.FINISHED] == "Succeeded"
+    before = world.writes()
+    await world.reconcile(2)
+    assert world.writes() == before
 
 
 async def test_a_new_pod_of_the_same_name_waits_for_the_end_of_the_old(world: World) -> None:

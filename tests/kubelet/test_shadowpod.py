@@ -49,7 +49,6 @@ def forged(
         ("hostAliases", [{"ip": "1.1.1.1", "hostnames": ["a"]}]),
         ("hostname", "web"),
         ("imagePullSecrets", [{"name": "pull"}]),
-        ("readinessGates", [{"conditionType": "a/b"}]),
         ("restartPolicy", "Never"),
         ("securityContext", {"runAsUser": 1}),
         ("setHostnameAsFQDN", True),
@@ -70,7 +69,7 @@ def test_copied(field: str, value: object) -> None:
         "serviceAccountName", "serviceAccount", "nodeName", "schedulerName", "priority",
         "priorityClassName", "preemptionPolicy", "overhead", "os", "hostUsers",
         "ephemeralContainers", "resourceClaims", "schedulingGates", "resources", "workloadRef",
-        "nodeSelector", "affinity", "fromTheFuture",
+        "nodeSelector", "affinity", "readinessGates", "fromTheFuture",
     ],
 )  # fmt: skip
 def test_dropped(field: str) -> None:
@@ -179,7 +178,7 @@ def test_what_is_not_reflected_is_not_sent() -> None:
     }  # fmt: skip
     assert made["metadata"]["annotations"] == {"note": "x", keys.LOCAL_POD_UID: "1"}
     assert (made["metadata"]["namespace"], made["metadata"]["name"]) == ("shop-rome", "web")
-    assert shadowpod.changes(made, made["metadata"]) == {}
+    assert shadowpod.changes(made, pod, PAIR, Options("milan", patch)) == {}
 
 
 def test_what_the_webhook_noted_stays_at_home() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from apis.objects import Object
 from kubelet.forge import status
-from kubelet.forge.status import LocalContext
+from kubelet.forge.clean import LocalContext
 from tests import factories
 from tests.kubelet import worlds
 from tests.kubelet.worlds import NOW, condition, container, running

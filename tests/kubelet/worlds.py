@@ -10,6 +10,7 @@ from apis.pairs import Pair
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
 from kubelet.forge import shadowpod
+from kubelet.forge.accounts import ApiServer
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.pods import Node, PodReconciler
 from tests import factories
@@ -79,6 +80,8 @@ class World:
         self.recorder = Recorder()
         self.now = NOW
         self.patch = OffloadingPatch()
+        self.api_server = ApiServer()
+        self.is_silent = False
         self.restart()
 
     def restart(self) -> None:
@@ -88,7 +91,12 @@ class World:
         self.reconciler = PodReconciler(
             CachedCluster(cast("Cluster", home)),
             CachedCluster(cast("Cluster", provider)),
-            node=Node(NODE, HOST, lambda: shadowpod.Options(NODE, self.patch)),
+            node=Node(
+                NODE,
+                HOST,
+                lambda: shadowpod.Options(NODE, self.patch, self.api_server),
+                lambda: self.is_silent,
+            ),
             namespaces=self.namespaces,
             recorder=self.recorder,
             clock=lambda: self.now,

@@ -24,6 +24,9 @@ _USER: Final = 65532
 EXTRA_OF: Final[dict[str, frozenset[str]]] = {
     KUBELET: frozenset(
         {
+            "enable-apiserver-support",
+            "home-api-server-host",
+            "home-api-server-port",
             "node-lease-duration",
             "node-ping-failures",
             "node-ping-interval",

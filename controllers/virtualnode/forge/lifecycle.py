@@ -96,15 +96,13 @@ def _condition(
 
 
 def has_to_leave(pod: Object) -> bool:
-    """Whether a drain evicts ``pod``: offloaded, and not what its node would get back at once.
+    """Whether a drain evicts ``pod`` of its node: not what the node would get back at once.
 
-    A pod that has ended has left already.
+    A pod that has ended has left already. Labels do not count: a pod that is bound and not
+    offloaded yet will be.
     """
-    return (
-        objects.labels(pod).get(keys.SHADOW_POD_LABEL) == "true"
-        and not placement.is_pinned(pod)
-        and (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
-    )
+    is_over = (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+    return not placement.is_pinned(pod) and not is_over
 
 
 def is_node_of(virtual_node: VirtualNode, node: Object) -> bool:

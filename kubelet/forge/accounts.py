@@ -1,0 +1,253 @@
+"""How an offloaded pod reaches an API server: that of its own cluster, the provider's, or none.
+
+In mode TokenAPI the tokens that a pod mounts are those of its service account at home. They are
+asked for here, and lie on the provider in a Secret of that pod, from which they are mounted.
+
+Source: behaviour.md 5.5.3, 6.8.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from apis import keys, naming, objects
+from apis.objects import Key, Object
+from apis.pairs import Pair
+
+EXPIRATION_S: Final = 3600
+MIN_EXPIRATION_S: Final = 600
+"""The shortest that an API server grants."""
+REFRESHED_AT: Final = 0.8
+"""The share of its life after which a token is asked for anew, as kubelets do."""
+NAMESPACE_KEY: Final = "namespace"
+_REMOTE, _DISABLED = "remote", "disabled"
+
+
+class Mode(Enum):
+    """Whose API server a pod reaches."""
+
+    DISABLED = auto()
+    TOKEN_API = auto()
+    REMOTE = auto()
+
+
+@dataclass(frozen=True)
+class ApiServer:
+    """Where pods find the consumer's API server; without a host they are told nothing of it."""
+
+    is_supported: bool = False
+    host: str = ""
+    port: int = 443
+
+
+NO_API_SERVER: Final = ApiServer()
+
+
+class Token(NamedTuple):
+    """One token that a pod mounts; ``key`` is where it lies in the Secret."""
+
+    key: str
+    audience: str
+    expiration_s: int
+
+
+def mode(local: Object, server: ApiServer) -> Mode:
+    """Return the mode of the pod: its annotation's, else what the virtual node supports."""
+    asked = objects.annotations(local).get(keys.API_SERVER_SUPPORT, "").lower()
+    if asked == _REMOTE:
+        return Mode.REMOTE
+    return Mode.DISABLED if asked == _DISABLED or not server.is_supported else Mode.TOKEN_API
+
+
+def tokens(local: Object, server: ApiServer) -> list[Token]:
+    """Return the tokens that the pod ``local`` mounts; [] in the other modes."""
+    if mode(local, server) is not Mode.TOKEN_API:
+        return []
+    return [_token(volume, source) for volume, source in _sources(local)]
+
+
+def token_request(local: Object, token: Token) -> Object:
+    """Return the TokenRequest: bound to the pod, so that the token ends with it."""
+    reference = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": local["metadata"]["name"],
+        "uid": objects.uid(local),
+    }
+    spec: Object = {"expirationSeconds": token.expiration_s, "boundObjectRef": reference}
+    if token.audience:
+        spec["audiences"] = [token.audience]
+    return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+
+
+def account(local: Object) -> Key:
+    """Return the service account of the pod."""
+    name = local["spec"].get("serviceAccountName") or "default"
+    return Key(objects.key_of(local).namespace, name)
+
+
+def secret_key(pod: Key) -> Key:
+    """Return where the tokens of the pod lie, given its key on the provider."""
+    return Key(pod.namespace, naming.token_secret(pod.name))
+
+
+def secret(local: Object, shadow: Object, pair: Pair, issued: Mapping[str, Object]) -> Object:
+    """Return the Secret with the tokens that were issued, by key; it goes with its ShadowPod.
+
+    Shape: ``shadow`` is the ShadowPod as its server has it; what is issued is the status of a
+    TokenRequest: {"token": str, "expirationTimestamp": str}.
+    """
+    key = objects.key_of(local)
+    labels = {
+        **pair.labels(),
+        keys.NODE_NAME: objects.labels(shadow).get(keys.NODE_NAME, ""),
+        keys.SERVICE_ACCOUNT_NAME: naming.shorten(account(local).name),
+    }
+    notes = {
+        keys.FOR_POD_NAME: key.name,
+        keys.FOR_POD_UID: objects.uid(local),
+        keys.TOKEN_EXPIRATION: min(str(one["expirationTimestamp"]) for one in issued.values()),
+    }
+    values = {key: str(one["token"]) for key, one in issued.items()}
+    owner = objects.owner_reference(keys.SHADOW_POD, shadow, block=False)
+    return objects.named(
+        keys.SECRET,
+        secret_key(pair.twin_of(key)),
+        metadata={"labels": labels, "annotations": notes, "ownerReferences": [owner]},
+        type="Opaque",
+        stringData={**values, NAMESPACE_KEY: key.namespace},
+    )
+
+
+def refresh_in_s(found: Object, wanted: Iterable[Token], now: datetime) -> float:
+    """Return the seconds until the tokens in the Secret ``found`` are asked for anew."""
+    text = objects.annotations(found).get(keys.TOKEN_EXPIRATION, "")
+    try:
+        left_s = (datetime.fromisoformat(text) - now).total_seconds()
+    except (ValueError, TypeError):
+        return 0.0
+    return left_s - (1 - REFRESHED_AT) * min(one.expiration_s for one in wanted)
+
+
+def is_token_secret(found: Object) -> bool:
+    """Whether ``found`` is such a Secret, of whatever pod."""
+    return keys.FOR_POD_NAME in objects.annotations(found)
+
+
+def is_of(found: Object, local: Object) -> bool:
+    """Whether the Secret ``found`` is that of this very pod."""
+    return objects.annotations(found).get(keys.FOR_POD_UID) == objects.uid(local)
+
+
+def mutate(made: Object, local: Object, pair: Pair, server: ApiServer) -> None:
+    """Let the PodSpec ``made`` reach the API server of its mode, and no other."""
+    found = mode(local, server)
+    if found is Mode.REMOTE:
+        name = objects.annotations(local).get(keys.REMOTE_SERVICE_ACCOUNT_NAME)
+        made["serviceAccountName"] = name or local["spec"].get("serviceAccountName", "")
+        made["automountServiceAccountToken"] = True
+        return
+    made["automountServiceAccountToken"] = False
+    secret_name = secret_key(pair.twin_of(objects.key_of(local))).name
+    for volume in made.get("volumes") or []:
+        if "projected" in volume:
+            sources = volume["projected"].get("sources") or []
+            tokens_of = secret_name if found is Mode.TOKEN_API else ""
+            volume["projected"]["sources"] = [*_rewritten(volume["name"], sources, pair, tokens_of)]
+    if found is Mode.TOKEN_API:
+        _tell(made, local, server)
+
+
+# Volumes -----------------------------------------------------------------------------------------
+
+
+def _sources(local: Object) -> Iterator[tuple[str, Object]]:
+    for volume in local["spec"].get("volumes") or []:
+        for source in (volume.get("projected") or {}).get("sources") or []:
+            if token := source.get("serviceAccountToken"):
+                yield volume["name"], token
+
+
+def _token(volume: str, source: Object) -> Token:
+    seconds = int(source.get("expirationSeconds") or EXPIRATION_S)
+    key = naming.token_key(volume, str(source.get("path", "")))
+    return Token(key, str(source.get("audience") or ""), max(seconds, MIN_EXPIRATION_S))
+
+
+def _rewritten(
+    volume: str, sources: list[Object], pair: Pair, secret_name: str
+) -> Iterator[Object]:
+    """Yield the sources of a projected volume; ``secret_name`` is empty where no token goes.
+
+    Beside a token of home the namespace is that of home too.
+    """
+    has_token = any("serviceAccountToken" in source for source in sources)
+    for source in sources:
+        if token := source.get("serviceAccountToken"):
+            if secret_name:
+                key = naming.token_key(volume, str(token.get("path", "")))
+                yield _from_secret(secret_name, key, str(token.get("path", "")))
+            continue
+        path = _namespace_path(source)
+        if secret_name and has_token and path:
+            yield _from_secret(secret_name, NAMESPACE_KEY, path)
+        else:
+            yield _with_root_ca(source, pair)
+
+
+def _from_secret(name: str, key: str, path: str) -> Object:
+    return {"secret": {"name": name, "items": [{"key": key, "path": path}]}}
+
+
+def _namespace_path(source: Object) -> str:
+    """Return where a source puts the namespace, if that is all that it does."""
+    items = (source.get("downwardAPI") or {}).get("items") or []
+    if len(items) != 1:
+        return ""
+    field = (items[0].get("fieldRef") or {}).get("fieldPath")
+    return str(items[0].get("path", "")) if field == "metadata.namespace" else ""
+
+
+def _with_root_ca(source: Object, pair: Pair) -> Object:
+    reference = source.get("configMap")
+    if not reference or reference.get("name") != keys.ROOT_CA_CONFIG_MAP:
+        return source
+    return {**source, "configMap": {**reference, "name": naming.root_ca_config_map(pair.origin)}}
+
+
+# Environment -------------------------------------------------------------------------------------
+
+
+def _tell(made: Object, local: Object, server: ApiServer) -> None:
+    """Tell each container where the API server is; what it says itself of that stays."""
+    told = _environment(server)
+    for field in ("containers", "initContainers"):
+        for container in made.get(field) or []:
+            own = [_with_account(one, local) for one in container.get("env") or []]
+            names = {one["name"] for one in own}
+            container["env"] = [*own, *(one for one in told if one["name"] not in names)]
+
+
+def _with_account(variable: Object, local: Object) -> Object:
+    path = ((variable.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
+    if path != "spec.serviceAccountName":
+        return variable
+    return {"name": variable["name"], "value": account(local).name}
+
+
+def _environment(server: ApiServer) -> list[Object]:
+    if not server.host:
+        return []
+    port, address = str(server.port), f"tcp://{server.host}:{server.port}"
+    variables = {
+        "KUBERNETES_SERVICE_HOST": server.host,
+        "KUBERNETES_SERVICE_PORT": port,
+        "KUBERNETES_PORT": address,
+        f"KUBERNETES_PORT_{port}_TCP": address,
+        f"KUBERNETES_PORT_{port}_TCP_PROTO": "tcp",
+        f"KUBERNETES_PORT_{port}_TCP_ADDR": server.host,
+        f"KUBERNETES_PORT_{port}_TCP_PORT": port,
+    }
+    return [{"name": name, "value": value} for name, value in variables.items()]

@@ -1,0 +1,217 @@
+"""What of a provider's word about a pod is believed: known fields, bounded sizes, real addresses.
+
+Source: behaviour.md 5.5.5; security.md B1, B2.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from apis import naming, quantity
+from apis.objects import Object
+
+_TRUTHS: Final = frozenset({"True", "False", "Unknown"})
+_MESSAGE_LIMIT: Final = 1024
+_WORD_LIMIT: Final = 512
+_INT32: Final = 2**31 - 1
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
+_UNPRINTABLE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+_OLDEST: Final = "2010"
+_SLACK: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class LocalContext:
+    """What the home side adds: ``restarts`` counts the provider's recreations of the pod."""
+
+    host_ip: str
+    now: datetime
+    restarts: int = 0
+
+
+def stamp(now: datetime) -> str:
+    """Return ``now`` as Kubernetes writes it."""
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def pod_address(offered: object) -> str:
+    """Return the address if a pod may have it, else "": no loopback, link-local or multicast."""
+    try:
+        address = ipaddress.ip_address(offered if isinstance(offered, str) else "")
+    except ValueError:
+        return ""
+    if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or address.scope_id):
+        return ""
+    private = address.is_loopback or address.is_link_local or address.is_multicast
+    return "" if private or address.is_unspecified else str(address)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Takes of a value what a local kubelet might have said, and nothing else."""
+
+    home: LocalContext
+
+    def text(self, value: object) -> str:
+        """Return at most 1 KiB of it, what cannot be printed escaped."""
+        if not isinstance(value, str):
+            return ""
+        head = value[:_MESSAGE_LIMIT]  # first, lest a long one cost time
+        return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", head)[:_MESSAGE_LIMIT]
+
+    def word(self, value: object) -> str:
+        """Return at most half as much of it."""
+        return self.text(value)[:_WORD_LIMIT]
+
+    def time(self, value: object) -> str | None:
+        """Return the time if it is one, and neither ancient nor of tomorrow."""
+        if not isinstance(value, str) or not _TIME.fullmatch(value):
+            return None
+        latest = stamp(self.home.now + _SLACK)
+        return value if _OLDEST <= value <= latest and _is_date(value) else None
+
+    def condition(self, item: Object) -> Object | None:
+        """Return the condition with known fields, None if its status is none."""
+        if item.get("status") not in _TRUTHS:
+            return None
+        rest = {
+            "lastProbeTime": self.time(item.get("lastProbeTime")),
+            "lastTransitionTime": self.time(item.get("lastTransitionTime")),
+            "reason": self.word(item.get("reason")),
+            "message": self.text(item.get("message")),
+        }
+        return {"type": item["type"], "status": item["status"], **_filled(rest)}
+
+    def container(self, spec: Object, item: Object) -> Object:
+        """Return the status with its fields bounded; Shape: a ContainerStatus."""
+        counted = bounded(item.get("restartCount"), 0, _INT32) or 0
+        rest = {
+            "state": self.state(item.get("state")),
+            "lastState": self.state(item.get("lastState")),
+            "containerID": self.word(item.get("containerID")),
+            "started": _boolean(item.get("started")),
+            "allocatedResources": self.amounts(item.get("allocatedResources")),
+            "resources": self.resources(item.get("resources")),
+            "volumeMounts": _mounts(spec, item.get("volumeMounts")),
+            "user": _user(mapping(mapping(item.get("user")).get("linux"))),
+        }
+        return {
+            "name": spec["name"],
+            "ready": item.get("ready") is True,
+            "restartCount": min(counted + self.home.restarts, _INT32),
+            "image": self.word(item.get("image")) or str(spec.get("image", "")),
+            "imageID": self.word(item.get("imageID")),
+            **{name: value for name, value in rest.items() if value not in (None, "", {}, [])},
+        }
+
+    def resources(self, value: object) -> Object:
+        """Return requests and limits that can be read."""
+        parts = {name: self.amounts(mapping(value).get(name)) for name in ("limits", "requests")}
+        return {name: amounts for name, amounts in parts.items() if amounts}
+
+    def amounts(self, value: object) -> Object:
+        """Return the amounts that are quantities, of resources that may be named so."""
+        return {
+            name: amount
+            for name, amount in mapping(value).items()
+            if naming.is_qualified_name(name) and _is_amount(amount)
+        }
+
+    def state(self, value: object) -> Object:
+        """Return the one state among waiting, running and terminated that is set."""
+        offered = mapping(value)
+        for name, fields in _STATES.items():
+            if isinstance(offered.get(name), dict):
+                cleaned = {
+                    field: getattr(self, how)(offered[name].get(field))
+                    for field, how in fields.items()
+                }
+                must = {"exitCode": 0} if name == "terminated" else {}
+                return {name: {**must, **_filled(cleaned)}}
+        return {}
+
+    def int32(self, value: object) -> int | None:
+        """Return it within the bounds of an int32."""
+        return bounded(value, -_INT32, _INT32)
+
+
+_STATES: Final[Mapping[str, Mapping[str, str]]] = {
+    "running": {"startedAt": "time"},
+    "terminated": {
+        "exitCode": "int32",
+        "signal": "int32",
+        "reason": "word",
+        "message": "text",
+        "startedAt": "time",
+        "finishedAt": "time",
+        "containerID": "word",
+    },
+    "waiting": {"reason": "word", "message": "text"},
+}
+"""The fields of each state, and the cleaner of each."""
+
+
+def _is_amount(value: object) -> bool:
+    try:
+        return isinstance(value, str) and quantity.parse(value) >= quantity.parse(0)
+    except ValueError:
+        return False
+
+
+def _mounts(spec: Object, value: object) -> list[Object]:
+    """Return what is said of mounts that the container has."""
+    have = {(one.get("name"), one.get("mountPath")) for one in spec.get("volumeMounts") or []}
+    return [
+        {name: one[name] for name in ("name", "mountPath", "readOnly") if name in one}
+        for one in mappings(value)
+        if (one.get("name"), one.get("mountPath")) in have
+        and isinstance(one.get("readOnly", False), bool)
+    ]
+
+
+def _user(linux: Object) -> Object:
+    who = {name: bounded(linux.get(name), 0, _INT32) for name in ("uid", "gid")}
+    listed = linux.get("supplementalGroups")
+    groups = listed if isinstance(listed, list) else []
+    numbers = [found for one in groups[:64] if (found := bounded(one, 0, _INT32)) is not None]
+    if None in who.values():
+        return {}
+    return {"linux": {**who, **({"supplementalGroups": numbers} if numbers else {})}}
+
+
+def _filled(fields: Object) -> Object:
+    return {name: value for name, value in fields.items() if value not in (None, "")}
+
+
+def _is_date(value: str) -> bool:
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _boolean(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def bounded(value: object, low: int, high: int) -> int | None:
+    """Return ``value`` within the bounds, None if it is no integer."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return max(low, min(value, high))
+
+
+def mapping(value: object) -> Object:
+    """Return ``value`` if it is an object, else {}."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings(value: object) -> Iterable[Object]:
+    """Return the objects among the items of ``value``, none if it is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,0 +1,148 @@
+"""The conditions of a local pod: the provider's, those of readiness gates and others here, Ready.
+
+Source: behaviour.md 5.5.5, 5.6.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from apis import keys, objects
+from apis.objects import Object
+from kubelet.forge.clean import Filter, mappings, stamp
+
+OFFLOADED: Final = keys.OFFLOADED_CONDITION
+"""Condition of a local pod that the provider refuses; it goes when the pod is taken."""
+REMOTE_UNAVAILABLE: Final = "RemoteClusterUnavailable"
+SCHEDULED: Final = "PodScheduled"
+READY: Final = "Ready"
+DISRUPTION: Final = "DisruptionTarget"
+_CONTAINERS_READY: Final = "ContainersReady"
+_GATES: Final = "ReadinessGatesNotReady"
+_TYPES: Final = frozenset(
+    {
+        SCHEDULED,
+        "PodReadyToStartContainers",
+        "Initialized",
+        _CONTAINERS_READY,
+        READY,
+        DISRUPTION,
+        "PodResizePending",
+        "PodResizeInProgress",
+    }
+)
+_KEPT: Final = frozenset({SCHEDULED, DISRUPTION})
+"""Set at home too, by the scheduler and by who evicts: without a word of the provider they stay."""
+
+
+def of(pod: Object) -> list[Object]:
+    """Return the conditions; read only."""
+    return (pod.get("status") or {}).get("conditions") or []
+
+
+def mirrored(local: Object, theirs: Object, clean: Filter) -> list[Object]:
+    """Return the provider's conditions of known types, then the local ones of other types.
+
+    Readiness gates are judged here, by what anybody here said of them.
+    """
+    offered = {
+        item["type"]: clean.condition(item)
+        for item in mappings(theirs.get("conditions"))
+        if isinstance(item.get("type"), str) and item["type"] in _TYPES
+    }
+    remote = {name: item for name, item in offered.items() if item}
+    if READY in remote:
+        remote[READY] = _judged(local, remote, clean.home.now)
+    others = [item for item in of(local) if _is_others(item, remote)]
+    return [*remote.values(), *others]
+
+
+def is_unavailable(local: Object) -> bool:
+    """Whether the pod was marked as out of reach."""
+    return objects.labels(local).get(keys.REMOTE_UNAVAILABLE) == "true"
+
+
+def unavailable(local: Object, offered: Object | None, now: datetime) -> Object:
+    """Return Ready of a pod whose cluster cannot be reached."""
+    message = "the cluster that runs the pod cannot be reached"
+    return _not_ready(local, offered, (REMOTE_UNAVAILABLE, message), now)
+
+
+def not_ready(local: Object, reason: str, message: str, now: datetime) -> list[Object]:
+    """Return the conditions of a pod that is not ready, for a reason of ours."""
+    had = next((item for item in of(local) if item.get("type") == READY), None)
+    ready = _not_ready(local, had, (reason, message), now)
+    return [ready, *(item for item in of(local) if item.get("type") != READY)]
+
+
+def since(local: Object, type_: str, status: str) -> str | None:
+    """Return since when the condition has that status; None if it has another."""
+    for item in of(local):
+        if item.get("type") == type_ and item.get("status") == status:
+            return item.get("lastTransitionTime")
+    return None
+
+
+def failed(condition: Object, now: datetime) -> Object:
+    """Return the condition of a pod that is over."""
+    if condition.get("status") != "True" or condition.get("type") in _KEPT:
+        return condition
+    return {**condition, "status": "False", "lastTransitionTime": stamp(now)}
+
+
+def patch(before: list[Object], after: list[Object]) -> list[Object]:
+    """Return the strategic merge patch of conditions: of those that differ, by type."""
+    had = {item["type"]: item for item in before}
+    have = {item["type"]: item for item in after}
+    gone: list[Object] = [{"type": name, "$patch": "delete"} for name in had if name not in have]
+    changed = [
+        {"type": name, **objects.merge_patch(had.get(name, {}), item)}
+        for name, item in have.items()
+        if had.get(name) != item
+    ]
+    return [*changed, *gone]
+
+
+def _not_ready(
+    local: Object, offered: Object | None, said: tuple[str, str], now: datetime
+) -> Object:
+    reason, message = said
+    return {
+        **(offered or {"type": READY}),
+        "status": "False",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": since(local, READY, "False") or stamp(now),
+    }
+
+
+def _judged(local: Object, remote: Mapping[str, Object], now: datetime) -> Object:
+    """Return Ready: the provider's word, and every gate of the local pod."""
+    gates = [gate["conditionType"] for gate in local["spec"].get("readinessGates") or []]
+    theirs = remote[READY]
+    if not gates:
+        return theirs
+    if theirs.get("reason") == _GATES:  # of a pod that was sent with its gates
+        inside = remote.get(_CONTAINERS_READY, theirs)
+        theirs = {**inside, "type": READY}
+    if theirs["status"] != "True":
+        return theirs
+    if missing := [text for gate in gates if (text := _closed(local, gate))]:
+        return _not_ready(local, {"type": READY}, (_GATES, ", ".join(missing)), now)
+    moved = since(local, READY, "True") or stamp(now)
+    return {**theirs, "lastTransitionTime": moved}
+
+
+def _closed(local: Object, gate: str) -> str:
+    """Return why the gate is not open, in the words of a kubelet; empty if it is."""
+    found = next((item for item in of(local) if item.get("type") == gate), None)
+    if found is None:
+        return f'corresponding condition of pod readiness gate "{gate}" does not exist.'
+    if found.get("status") == "True":
+        return ""
+    return f'the status of pod readiness gate "{gate}" is not "True", but {found.get("status")}'
+
+
+def _is_others(item: Object, remote: Mapping[str, Object]) -> bool:
+    name = item.get("type")
+    return name not in remote and name != OFFLOADED and name not in (_TYPES - _KEPT)

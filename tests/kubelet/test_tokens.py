@@ -1,0 +1,155 @@
+"""Offloaded pods reach the API server of their own cluster with tokens of their own account."""
+
+import base64
+import datetime as dt
+from typing import Any, Final
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from kube import errors
+from kubelet.forge.accounts import ApiServer
+from tests.fakes import FakeCluster
+from tests.kubelet.worlds import World, named_condition, running
+
+TOKEN: Final = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}
+OTHER: Final = {"serviceAccountToken": {"path": "vault", "audience": "vault"}}
+ROOT_CA: Final = {"configMap": {"name": "kube-root-ca.crt"}}
+SPACE: Final = {
+    "downwardAPI": {
+        "items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]
+    }
+}
+VOLUME: Final = {"name": "api", "projected": {"sources": [TOKEN, ROOT_CA, SPACE]}}
+SECRET: Final = Key("shop-rome", "web-token")
+
+
+@pytest.fixture
+async def served(fake_world: World) -> World:
+    fake_world.api_server = ApiServer(is_supported=True, host="api.rome", port=6443)
+    fake_world.restart()
+    account = objects.named(keys.SERVICE_ACCOUNT, Key("shop", "robot"))
+    await fake_world.local.create(keys.SERVICE_ACCOUNT, account)
+    return fake_world
+
+
+def spec(**rest: Any) -> Object:
+    return {"serviceAccountName": "robot", "volumes": [VOLUME], **rest}
+
+
+async def secret(world: World) -> Object:
+    found = await world.remote.get(keys.SECRET, SECRET)
+    assert found
+    return found
+
+
+async def test_tokens_lie_on_the_provider_and_are_mounted_there(served: World) -> None:
+    await served.bound(spec=spec())
+    await served.reconcile()
+
+    shadow = await served.shadow()
+    assert shadow
+    sources = shadow["spec"]["pod"]["volumes"][0]["projected"]["sources"]
+    items = [one["secret"] for one in sources if "secret" in one]
+    assert [one["name"] for one in items] == ["web-token", "web-token"]
+    assert [one["items"][0]["path"] for one in items] == ["token", "namespace"]
+    assert sources[1]["configMap"]["name"] == "kube-root-ca.crt.rome"
+    made = await secret(served)
+    assert made["stringData"][items[0]["items"][0]["key"]].startswith("token-of-shop-robot")
+    assert made["stringData"]["namespace"] == "shop"
+    owner = made["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["uid"]) == ("ShadowPod", objects.uid(shadow))
+    env = {one["name"]: one["value"] for one in shadow["spec"]["pod"]["containers"][0]["env"]}
+    assert env["KUBERNETES_SERVICE_HOST"] == "api.rome"
+    assert env["KUBERNETES_PORT_6443_TCP"] == "tcp://api.rome:6443"
+    assert shadow["spec"]["pod"]["automountServiceAccountToken"] is False
+    assert served.writes() == (2, 2), "a status and a token here, a ShadowPod and a Secret there"
+
+
+async def test_a_container_says_itself_where_its_api_server_is(served: World) -> None:
+    own = {"name": "KUBERNETES_SERVICE_HOST", "value": "mine"}
+    account = {"name": "WHO", "valueFrom": {"fieldRef": {"fieldPath": "spec.serviceAccountName"}}}
+    main = {"name": "main", "image": "nginx", "env": [own, account]}
+    await served.bound(spec=spec(containers=[main]))
+    await served.reconcile()
+
+    shadow = await served.shadow()
+    assert shadow
+    env = shadow["spec"]["pod"]["containers"][0]["env"]
+    assert env[:2] == [own, {"name": "WHO", "value": "robot"}]
+    assert [one["name"] for one in env].count("KUBERNETES_SERVICE_HOST") == 1
+
+
+async def test_each_token_is_asked_for_with_its_audience_and_bound_to_the_pod(
+    served: World,
+) -> None:
+    both = {"name": "api", "projected": {"sources": [TOKEN, OTHER]}}
+    asked: list[Object] = []
+    post = served.local.post
+
+    async def noted(kind: Any, key: Key, subresource: str, body: Object) -> Object:
+        asked.append(body["spec"])
+        return await post(kind, key, subresource, body)
+
+    served.local.post = noted  # type: ignore[method-assign]  # to look at what is asked
+    local = await served.bound(spec=spec(volumes=[both]))
+    await served.reconcile()
+
+    assert [one.get("audiences") for one in asked] == [None, ["vault"]]
+    assert {one["boundObjectRef"]["uid"] for one in asked} == {objects.uid(local)}
+    assert len((await secret(served))["stringData"]) == 3
+
+
+async def test_tokens_are_asked_for_anew_before_they_expire(served: World) -> None:
+    assert isinstance(served.local, FakeCluster)
+    served.now = dt.datetime.now(dt.UTC)  # noqa: TID251  # as the fake, which dates tokens
+    await served.offloaded(spec=spec())
+    first = await secret(served)
+    again_s = await served.reconcile()
+    assert again_s is not None
+    assert 2700 < again_s < 3000
+    assert served.local.requests["post", "serviceaccounts"] == 1
+
+    served.restart()
+    await served.reconcile()
+    assert served.local.requests["post", "serviceaccounts"] == 1, "the Secret says when"
+
+    served.now += dt.timedelta(seconds=again_s + 1)
+    await served.reconcile()
+    second = await secret(served)
+    assert first["stringData"] != second["stringData"]
+    assert served.local.requests["post", "serviceaccounts"] == 2
+
+
+async def test_without_a_token_the_pod_runs_all_the_same_and_says_so(served: World) -> None:
+    assert isinstance(served.local, FakeCluster)
+    served.local.fail("post", errors.ForbiddenError("no tokens for you"), times=9)
+
+    await served.offloaded(running(), spec=spec())
+
+    assert named_condition(await served.status(), "Ready")["status"] == "True"
+    assert ("Warning", "FailedSATokensReflection") in served.recorder.told
+    served.local.heal()
+    served.now += dt.timedelta(seconds=60)
+    await served.reconcile()
+    assert await secret(served)
+
+
+@pytest.mark.parametrize("mode", ["disabled", "remote"])
+async def test_who_wants_no_token_of_home_gets_none(served: World, mode: str) -> None:
+    metadata = {"annotations": {keys.API_SERVER_SUPPORT: mode}}
+    await served.bound(spec=spec(), metadata=metadata)
+    await served.reconcile(2)
+
+    assert await served.remote.get(keys.SECRET, SECRET) is None
+
+
+async def test_a_secret_of_somebody_else_is_left_alone(served: World) -> None:
+    theirs = objects.named(keys.SECRET, SECRET, data={"a": base64.b64encode(b"x").decode()})
+    made = await served.remote.create(keys.SECRET, theirs)
+
+    await served.offloaded(spec=spec())
+
+    assert await secret(served) == made
+    assert ("Warning", "FailedSATokensReflection") in served.recorder.told
