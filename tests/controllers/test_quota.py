@@ -560,6 +560,8 @@ async def test_a_pod_that_is_refused_keeps_its_booking_until_it_goes() -> None:
     key = await world.ask("a")
     cluster.fail("create", InvalidError("spec.x: no"), kind=keys.POD, times=99)
     async with following(world):
-        await world.settle()
+        await world.book()
+        await world.caught_up()
+        assert [await world.loop.reconcile(key) for _ in range(2)] == [1.0, 2.0]
         assert [one["name"] for one in (await world.status())["bookings"]] == ["a"]
         assert (await world.why(key.name))["reason"] == "FailedCreatePod"
