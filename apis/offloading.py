@@ -94,12 +94,27 @@ class NamespaceOffloading:
 
 @dataclass(frozen=True)
 class CurrentMapping:
-    """The twin of a namespace as the provider reports it; ``reason`` says what is wrong."""
+    """The twin of a namespace as the provider reports it; ``reason`` says what is wrong.
+
+    ``phase`` is None where the entry has none, or one that is none: no verdict, but a twin may be.
+    """
 
     remote_namespace: str
-    phase: MappingPhase
+    phase: MappingPhase | None = None
     reason: str = ""
     message: str = ""
+
+    @classmethod
+    def parse(cls, entry: Object | None) -> "CurrentMapping":
+        """Return what ``entry`` of ``status.currentMapping`` says: what misses is empty."""
+        said = entry or {}
+        phases = {phase.value: phase for phase in MappingPhase}
+        return cls(
+            remote_namespace=said.get("remoteNamespace") or "",
+            phase=phases.get(said.get("phase") or ""),
+            reason=said.get("reason") or "",
+            message=said.get("message") or "",
+        )
 
 
 @dataclass(frozen=True)
@@ -112,17 +127,13 @@ class NamespaceMap:
 
     @classmethod
     def parse(cls, obj: Object) -> "NamespaceMap":
-        """Return what ``obj`` says.
-
-        Raises:
-            ValueError: a phase that is none.
-        """
+        """Return what ``obj`` says; one entry that makes no sense leaves the others as they are."""
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         current = status.get("currentMapping") or {}
         return cls(
             remote_cluster_id=objects.labels(obj).get(keys.REMOTE_CLUSTER_ID, ""),
             desired=dict(spec.get("desiredMapping") or {}),
-            current={local: _current(entry) for local, entry in current.items()},
+            current={local: CurrentMapping.parse(entry) for local, entry in current.items()},
         )
 
 
@@ -280,22 +291,15 @@ def _member(part: Object, name: str, default: E) -> E:
         raise ValueError(f"{name} {value!r} is none of {possible}") from error
 
 
-def _current(entry: Object) -> CurrentMapping:
-    return CurrentMapping(
-        remote_namespace=entry.get("remoteNamespace") or "",
-        phase=MappingPhase(entry.get("phase")),
-        reason=entry.get("reason") or "",
-        message=entry.get("message") or "",
-    )
-
-
 def _amounts(hard: Any) -> dict[str, str]:
     return {name: str(amount) for name, amount in (hard or {}).items()}
 
 
 def _classes(spec: Object, plural: str, name: str) -> tuple[OfferedClass, ...]:
     offered = spec.get(plural) or ()
-    return tuple(OfferedClass(one[name], bool(one.get("default"))) for one in offered)
+    return tuple(
+        OfferedClass(one[name], bool(one.get("default"))) for one in offered if one.get(name)
+    )
 
 
 def _reference(reference: Object | None) -> Key | None:

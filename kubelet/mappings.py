@@ -85,7 +85,7 @@ class Mappings:
         self._changed.set()
 
     def _cached(self) -> dict[str, Pair]:
-        """Return the accepted pairs; of a NamespaceMap that makes no sense, the last ones."""
+        """Return the accepted pairs; of an entry that makes no sense, the last one."""
         for key, found in self._maps.items().items():
             version = found["metadata"].get("resourceVersion", "")
             if self._accepted.get(key, ("", {}))[0] != version:
@@ -96,13 +96,10 @@ class Mappings:
         return {name: pair for _, pairs in self._accepted.values() for name, pair in pairs.items()}
 
     def _read(self, key: Key, found: Object) -> Mapping[str, Pair]:
-        try:
-            return mapping.accepted(NamespaceMap.parse(found), self._clusters)
-        except ValueError as error:
-            logger.warning(
-                "Keeps the last mappings", extra={"namespacemap": str(key), "error": str(error)}
-            )
-            return self._accepted.get(key, ("", {}))[1]
+        parsed = NamespaceMap.parse(found)
+        last = self._accepted.get(key, ("", {}))[1]
+        kept = {name: pair for name, pair in last.items() if mapping.is_unclear(parsed, name)}
+        return {**kept, **mapping.accepted(parsed, self._clusters)}
 
     def _adjust(
         self, tasks: asyncio.TaskGroup, runner: Runner, locals_: Callable[[str], Iterable[Key]]

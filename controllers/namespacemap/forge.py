@@ -65,7 +65,9 @@ def status(entries: Mapping[str, Entry]) -> Object:
 
 
 def _shown(entry: Entry) -> Object:
-    shown: Object = {"remoteNamespace": entry.remote_namespace, "phase": entry.phase.value}
+    shown: Object = {"remoteNamespace": entry.remote_namespace}
+    if entry.phase is not None:
+        shown["phase"] = entry.phase.value
     if entry.reason:
         shown |= {"reason": entry.reason, "message": entry.message}
     return shown

@@ -8,7 +8,7 @@ from typing import Final
 from apis import conditions, keys, nodeselector, objects
 from apis.nodeselector import Term
 from apis.objects import Key, Object
-from apis.offloading import MappingPhase, NamespaceMap, VirtualNode
+from apis.offloading import CurrentMapping, MappingPhase, VirtualNode
 from controllers import protected
 
 REQUIRED: Final = "OffloadingRequired"
@@ -27,17 +27,21 @@ _WHY: Final = {
 
 @dataclass(frozen=True)
 class MappingStatus:
-    """Where one namespace stands with one cluster; ``phase`` is None before its answer."""
+    """Where one namespace stands with one cluster; ``phase`` is None before its answer.
+
+    ``has_entry`` says that the cluster answered something, if nothing that makes sense.
+    """
 
     required: bool
     phase: MappingPhase | None = None
     reason: str = ""
     message: str = ""
+    has_entry: bool = False
 
     @property
     def exists(self) -> bool:
         """Whether the cluster has, or is asked for, a twin of the namespace."""
-        return self.required or self.phase is not None
+        return self.required or self.phase is not None or self.has_entry
 
 
 def check_namespace(namespace: str) -> None:
@@ -52,12 +56,12 @@ def check_namespace(namespace: str) -> None:
 
 def mapping_status(namespace: str, namespace_map: Object) -> MappingStatus:
     """Return what ``namespace_map`` asks of its cluster for ``namespace``, and its answer."""
-    parsed = NamespaceMap.parse(namespace_map)
-    is_required = namespace in parsed.desired
-    entry = parsed.current.get(namespace)
-    if entry is None:
+    desired, current = _entries(namespace_map)
+    is_required = namespace in desired
+    if namespace not in current:
         return MappingStatus(is_required)
-    return MappingStatus(is_required, entry.phase, entry.reason, entry.message)
+    entry = CurrentMapping.parse(current[namespace])
+    return MappingStatus(is_required, entry.phase, entry.reason, entry.message, has_entry=True)
 
 
 def selected(
@@ -95,11 +99,16 @@ def touched(old: Object | None, new: Object | None) -> frozenset[str] | None:
     """Return the namespaces that a change of a NamespaceMap concerns; None means all of them."""
     if old is None or new is None or objects.is_terminating(old) != objects.is_terminating(new):
         return None
-    before, after = NamespaceMap.parse(old), NamespaceMap.parse(new)
     concerned: set[str] = set()
-    for was, now in ((before.desired, after.desired), (before.current, after.current)):
+    for was, now in zip(_entries(old), _entries(new), strict=True):
         concerned |= {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
     return frozenset(concerned)
+
+
+def _entries(namespace_map: Object) -> tuple[Object, Object]:
+    """Return what is desired and what is there, by namespace; one is looked up, not all parsed."""
+    desired = (namespace_map.get("spec") or {}).get("desiredMapping") or {}
+    return desired, (namespace_map.get("status") or {}).get("currentMapping") or {}
 
 
 def is_same_choice(old: Object | None, new: Object | None) -> bool:

@@ -14,7 +14,6 @@ from controllers.namespaceoffloading import forge
 from controllers.views import View
 from controllers.virtualnode.forge import rights
 from kube.cluster import Cluster
-from kube.errors import KubeError
 from kube.events import Recorder
 from kube.reconcile import TerminalError
 
@@ -133,7 +132,7 @@ class NamespaceOffloadingReconciler:
             found = peer.namespace_map
             try:
                 found = await self._enter(namespace, peer, wanted.get(cluster_id))
-            except (KubeError, TerminalError) as error:  # the other peers do not wait for this one
+            except Exception as error:  # noqa: BLE001  # the other peers do not wait for this one
                 failures.append(error)
             statuses[peer.key.name] = forge.mapping_status(namespace, found)
         return statuses, failures

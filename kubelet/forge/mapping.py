@@ -58,6 +58,12 @@ def of(found: NamespaceMap | None, namespace: str, clusters: ClusterPair) -> Nam
     return NamespaceMapping(MappingState.WAITING, pair)
 
 
+def is_unclear(found: NamespaceMap, namespace: str) -> bool:
+    """Whether the entry of a ``namespace`` that is asked for has no phase that makes sense."""
+    current = found.current.get(namespace)
+    return namespace in found.desired and current is not None and current.phase is None
+
+
 def accepted(found: NamespaceMap, clusters: ClusterPair) -> Mapping[str, Pair]:
     """Return the pair of each namespace whose pods are offloaded."""
     mappings = {namespace: of(found, namespace, clusters) for namespace in found.current}

@@ -58,6 +58,20 @@ def test_an_unknown_strategy_is_refused(field: str) -> None:
         NamespaceOffloading.parse({"spec": {field: "Sometimes"}})
 
 
+def test_an_entry_that_makes_no_sense_leaves_the_others() -> None:
+    good = {"remoteNamespace": "foo-rome", "phase": "Accepted"}
+    current = {"foo": good, "bar": {"remoteNamespace": "b"}, "baz": {"phase": "New"}, "qux": None}
+
+    parsed = NamespaceMap.parse({"metadata": META, "status": {"currentMapping": current}})
+
+    assert parsed.current == {
+        "foo": CurrentMapping("foo-rome", MappingPhase.ACCEPTED),
+        "bar": CurrentMapping("b"),
+        "baz": CurrentMapping(""),
+        "qux": CurrentMapping(""),
+    }
+
+
 def test_a_namespace_map() -> None:
     obj = {
         "metadata": {**META, "labels": {"liqo.io/remote-cluster-id": "milan"}},

@@ -126,6 +126,29 @@ async def test_the_entry_the_label_and_the_rights_are_there(rome: Rome) -> None:
     assert status["observedGeneration"] == 1
 
 
+async def test_an_entry_that_makes_no_sense_blocks_no_other(rome: Rome) -> None:
+    await rome.peer("turin")
+    strange = {"their": {"remoteNamespace": "x"}, rome.namespace: {"remoteNamespace": "y"}}
+    turin = Key(rome.tenant, "turin")
+    await rome.cluster.patch_status(keys.NAMESPACE_MAP, turin, {"currentMapping": strange})
+
+    await rome.offload()
+    await rome.answer("milan", "Accepted")
+    await rome.settle()
+
+    conditions = (await rome.status())["remoteNamespacesConditions"]
+    ready = {name: each[-1]["status"] for name, each in conditions.items()}
+    assert ready == {"milan": "True", "turin": "False"}
+
+    await end(rome.cluster, keys.NAMESPACE_OFFLOADING, rome.key)
+    await rome.settle()
+    assert await rome.desired("milan") == {}
+    await rome.answer("milan", None)
+    await rome.answer("turin", None)
+    await rome.settle()
+    assert await rome.cluster.get_live(keys.NAMESPACE_OFFLOADING, rome.key) is None
+
+
 async def test_rights_come_before_the_entry(rome: Rome) -> None:
     await rome.offload()
 

@@ -190,7 +190,7 @@ async def test_an_error_on_the_way_to_the_provider_aborts_nothing(
     assert phase(local) == "Running"
 
 
-async def test_a_namespace_map_that_makes_no_sense_changes_nothing(
+async def test_an_entry_that_makes_no_sense_changes_nothing_and_blocks_nobody(
     clusters: tuple[FakeCluster, FakeCluster],
 ) -> None:
     local, remote = clusters
@@ -205,6 +205,12 @@ async def test_a_namespace_map_that_makes_no_sense_changes_nothing(
         await eventually(lambda: kubelet.maps.get(MAP) == made)
         assert kubelet.mappings.is_synced("shop")
         assert (await kubelet.mappings.mapping("shop")).state is MappingState.OFFLOADED
+
+        other = {"shelf": {"remoteNamespace": "shelf-rome", "phase": "Accepted"}}
+        await local.patch_status(keys.NAMESPACE_MAP, MAP, {"currentMapping": other})
+        await local.patch(keys.NAMESPACE_MAP, MAP, {"spec": {"desiredMapping": {"shelf": "s"}}})
+        await eventually(lambda: kubelet.mappings.is_synced("shelf"))
+        assert kubelet.mappings.is_synced("shop")
 
 
 async def test_a_withdrawn_namespace_aborts_what_ran(
