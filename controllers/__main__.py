@@ -2,11 +2,12 @@
 
 import argparse
 import asyncio
+import functools
 import os
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ from apis import keys
 from apis.objects import Key
 from controllers import clusterid, keypair, vkoptions
 from controllers.issuing.issuer import Entrance, Issuer
-from controllers.manager import Informers, Limits, Loop, Manager, Term
+from controllers.manager import Informers, Limits, Manager, Term
 from controllers.wiring import CONTROLLERS
 from kube import client, clock, process
 from kube.cache import CachedCluster
@@ -160,8 +161,7 @@ async def _run(settings: Settings, daemon: Process) -> None:
             daemon.health.ready_when("caches", manager.informers.is_synced)
             await manager.informers.wait()
             daemon.settled()
-            work = _Work(terms, daemon)
-            daemon.before_stop(work.drain)
+            work = functools.partial(_work, terms, daemon)
             await (work() if election is None else election.lead(work))
 
 
@@ -178,27 +178,13 @@ def _election(settings: Settings, cluster: ClusterClient) -> Election | None:
     return Election(cluster, Key(settings.namespace, LEASE), settings.identity)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What only the leader does; everything is made anew each time it is elected."""
-
-    terms: Sequence[Term]
-    daemon: Process
-    _running: list[Loop] = field(default_factory=list)
-
-    async def __call__(self) -> None:
-        self._running[:] = [loop for term in self.terms for loop in term()]
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for loop in self._running:
-                    self.daemon.health.alive_when(loop.name, loop.is_alive)
-                    tasks.create_task(loop.run())
-        finally:
-            self._running.clear()
-
-    async def drain(self) -> None:
-        """Finish what waits, before the process ends."""
-        await asyncio.gather(*(loop.drain() for loop in self._running))
+async def _work(terms: Sequence[Term], daemon: Process) -> None:
+    """Do what only the leader does; all loops are made anew each time it is elected."""
+    loops = [loop for term in terms for loop in term()]
+    with daemon.works(loops):
+        async with asyncio.TaskGroup() as tasks:
+            for loop in loops:
+                tasks.create_task(loop.run())
 
 
 if __name__ == "__main__":

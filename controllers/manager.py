@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from apis.objects import Key, Object
 from controllers import selections, tenants
@@ -14,29 +14,12 @@ from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
 from kube.informer import Change, Informer
+from kube.process import Loop
 from kube.scoped import ScopedInformer
 
 T = TypeVar("T")
 
 Keys: TypeAlias = Callable[[Change[Object]], Iterable[Key]]
-
-
-class Loop(Protocol):
-    """What runs while this process leads: a ``kube.runner.Runner``, or what runs several."""
-
-    name: str
-
-    async def run(self) -> None:
-        """Work for ever; cancel to stop."""
-        ...
-
-    def is_alive(self) -> bool:
-        """Whether nothing in it is stuck: what a liveness probe asks."""
-        ...
-
-    async def drain(self) -> None:
-        """Take no more keys and finish those that wait, before the process ends."""
-        ...
 
 
 Term: TypeAlias = Callable[[], list[Loop]]

@@ -10,9 +10,17 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from aiohttp import web
 
@@ -26,6 +34,24 @@ OK, FAILED = 0, 1
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 Check = Callable[[], bool]
+
+
+class Loop(Protocol):
+    """What works for a while: a ``kube.runner.Runner``, or what runs several of them."""
+
+    name: str
+
+    async def run(self) -> None:
+        """Work for ever; cancel to stop."""
+        ...
+
+    def is_alive(self) -> bool:
+        """Whether nothing in it is stuck: what a liveness probe asks."""
+        ...
+
+    async def drain(self) -> None:
+        """Take no more keys and finish those that wait, before the process ends."""
+        ...
 
 
 class Health:
@@ -43,6 +69,11 @@ class Health:
         """Answer /livez with 200 only while ``check`` holds: for deadlocks, not for outages."""
         self._alive[name] = check
 
+    def forget(self, name: str) -> None:
+        """Ask no more what was asked under ``name``: who does not work is ready and alive."""
+        self._ready.pop(name, None)
+        self._alive.pop(name, None)
+
     def not_ready(self) -> list[str]:
         """Return the names of the readiness checks that do not hold."""
         return _failing(self._ready)
@@ -59,16 +90,34 @@ class Process:
         self.name = name
         self.health = Health()
         self._health_port = health_port
-        self._before_stop: list[Callable[[], Awaitable[None]]] = []
+        self._working: list[Loop] = []
         self.port = 0
         """Where /healthz is served, once it is."""
 
-    def before_stop(self, drain: Callable[[], Awaitable[None]]) -> None:
-        """Call ``drain`` on SIGTERM, before all tasks are cancelled; 10 s for all of them."""
-        self._before_stop.append(drain)
+    @contextlib.contextmanager
+    def works(self, loops: Iterable[Loop]) -> Iterator[None]:
+        """Let ``loops`` count for liveness and be drained on SIGTERM, while inside.
+
+        10 s are for all of them to drain, before all tasks are cancelled.
+        Nothing of them is kept longer: with each lease that is lost a whole cache ends, too.
+        """
+        working = list(loops)
+        for loop in working:
+            self.health.alive_when(loop.name, loop.is_alive)
+            self._working.append(loop)
+        try:
+            yield
+        finally:
+            for loop in working:
+                self.health.forget(loop.name)
+                self._working.remove(loop)
 
     def settled(self) -> None:
-        """Say that the caches are filled: what is there will stay, so the collector skips it."""
+        """Say that the caches are filled: what is there will stay, so the collector skips it.
+
+        What was said to stay before, and is gone by now, is collected.
+        """
+        gc.unfreeze()
         gc.collect()
         gc.freeze()
 
@@ -76,7 +125,7 @@ class Process:
         """Finish what waits, for at most 10 s."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
-                await asyncio.gather(*(drain() for drain in self._before_stop))
+                await asyncio.gather(*(loop.drain() for loop in self._working))
 
     @contextlib.asynccontextmanager
     async def serve(self, host: str = "") -> AsyncIterator[None]:

@@ -75,7 +75,7 @@ class Runner:
         }
         self._retries = metrics.QUEUE_RETRIES.labels(name)
         self._seconds = metrics.RECONCILE_SECONDS.labels(name)
-        metrics.QUEUE_DEPTH.labels(name).set_function(lambda: len(self._queue))
+        metrics.QUEUE_DEPTH.labels(name).set_function(self._queue.__len__)  # which keeps no runner
         metrics.QUEUE_OLDEST.labels(name).set_function(self._queue.oldest_age_s)
 
     def enqueue(self, key: Key, after_s: float = 0) -> None:

@@ -4,7 +4,7 @@ The loops do not wait for each other: a lease is renewed whatever pods or the pr
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -76,22 +76,24 @@ class Loops:
     async def run(self, running: Process) -> None:
         """Run all loops for ever."""
         runners = await self._runners()
-        for runner in runners:
-            running.health.alive_when(runner.name, runner.is_alive)
         running.health.ready_when("synced", self._pods.is_synced)
-        running.before_stop(self._pods.drain)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for informer in self._informers():
-                    tasks.create_task(informer.run(self._home))
-                for runner in runners:
-                    tasks.create_task(runner.run())
-                tasks.create_task(self._mappings.run(self._pods, self._local_keys))
-                tasks.create_task(self._recorder.run())
-                await self._pods_here.synced.wait()
-                running.settled()
+            with running.works(runners):
+                await self._run(running, runners)
         finally:
+            running.health.forget("synced")
             await self._server.close()
+
+    async def _run(self, running: Process, runners: Sequence[Runner]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self._informers():
+                tasks.create_task(informer.run(self._home))
+            for runner in runners:
+                tasks.create_task(runner.run())
+            tasks.create_task(self._mappings.run(self._pods, self._local_keys))
+            tasks.create_task(self._recorder.run())
+            await self._pods_here.synced.wait()
+            running.settled()
 
     def _informers(self) -> list[Informer[Any]]:
         always: list[Informer[Any]] = [self._pods_here, self._maps, self._virtual_nodes]

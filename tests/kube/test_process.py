@@ -4,26 +4,39 @@ import signal
 import subprocess
 import sys
 import textwrap
+import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import aiohttp
 import pytest
 
+from apis import keys
+from apis.objects import Key, Object
 from kube import process
+from kube.cluster import Selection
+from kube.informer import Informer
 from kube.process import Process
-from tests.kube.running import Time
+from kube.runner import Runner, Source
+from tests.fakes import FakeCluster
+from tests.kube.running import Time, running
 
 PROGRAM = """
 import asyncio, sys, threading
 from kube import process
 
-async def main(daemon):
-    async def drain():
+class Loop:
+    name = "loop"
+    def is_alive(self):
+        return True
+    async def drain(self):
         print("drained", flush=True)
-    daemon.before_stop(drain)
-    print("up", flush=True)
+
+async def main(daemon):
     try:
-        {body}
+        with daemon.works([Loop()]):
+            print("up", flush=True)
+            {body}
     finally:
         print("cancelled" , flush=True)
 
@@ -129,3 +142,30 @@ def test_a_heartbeat_is_missed() -> None:
     assert is_beating()
     time.now += 2
     assert not is_beating()
+
+
+async def test_a_term_that_ends_leaves_nothing_behind() -> None:
+    """Each lease that is lost ends a term: its runners, and the caches they hold, go with it."""
+    daemon = Process("test")
+    last: list[weakref.ref[Any]] = []
+    for _ in range(3):
+        live = FakeCluster()
+        informer = Informer(Selection(keys.CONFIG_MAP, Object))
+        runner = Runner("maps", Idle(), [Source(informer)])
+        with daemon.works([runner]):
+            async with running(informer.run(live)), running(runner.run()):
+                await informer.synced.wait()
+                daemon.settled()
+                assert daemon.health.not_alive() == []
+        gone, last = last, [weakref.ref(each) for each in (runner, informer)]
+        assert [each() for each in gone] == [None] * len(gone)
+        del runner, informer
+
+    await daemon.stop()  # drains nobody
+
+
+class Idle:
+    """Does nothing."""
+
+    async def reconcile(self, key: Key) -> float | None:
+        return None
