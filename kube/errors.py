@@ -59,6 +59,7 @@ class UnauthorizedError(KubeError):
 
 
 _SERVER_ERROR = 500
+_GATEWAY = frozenset({502, 503, 504})
 _BY_STATUS: dict[int, type[KubeError]] = {
     400: InvalidError,
     401: UnauthorizedError,
@@ -89,3 +90,12 @@ def refusal(status: int, answer: Object, *, retry_after_s: float | None = None) 
     if isinstance(error, BusyError) and retry_after_s is not None:
         error.retry_after_s = retry_after_s
     return error
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether ``error``, or each one of a group, only says that a server does not answer now."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_away, error.exceptions))
+    if isinstance(error, BusyError):  # the word of who stands before a server that is down
+        return error.status in _GATEWAY
+    return isinstance(error, NotReachableError)

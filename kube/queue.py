@@ -18,6 +18,9 @@ BASE_S: Final = 0.005
 MAX_S: Final = 1000.0
 RETRIES_PER_S: Final = 10.0
 BURST: Final = 100
+AWAY_BASE_S: Final = 0.2
+AWAY_MAX_S: Final = 5.0
+"""While a server is away keys wait no longer: it may be back at any moment (faults.md F4)."""
 
 
 class QueueClosedError(Exception):
@@ -41,6 +44,7 @@ class Schedule(Generic[K]):
         self._dirty: dict[K, float] = {}
         self._processing: set[K] = set()
         self._failures: dict[K, int] = {}
+        self._away: dict[K, int] = {}
         self._due: dict[K, tuple[float, int]] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = itertools.count()
@@ -77,6 +81,17 @@ class Schedule(Generic[K]):
         self.add_at(key, now + delay_s)
         return delay_s
 
+    def await_server(self, key: K, now: float) -> float:
+        """Add ``key`` after a short back-off and return that: nobody answered, and no ration.
+
+        It says nothing about ``key`` itself, whose own back-off stays what it is.
+        """
+        times = self._away.get(key, 0)
+        self._away[key] = times + 1
+        delay_s = min(AWAY_BASE_S * 2.0 ** min(times, 16), AWAY_MAX_S)
+        self.add_at(key, now + delay_s)
+        return delay_s
+
     def failures(self, key: K) -> int:
         """Return how often ``key`` has been retried since it was forgotten."""
         return self._failures.get(key, 0)
@@ -84,6 +99,7 @@ class Schedule(Generic[K]):
     def forget(self, key: K) -> None:
         """Let the next back-off of ``key`` be the shortest."""
         self._failures.pop(key, None)
+        self._away.pop(key, None)
 
     def take(self, now: float) -> K | None:
         """Return the next key to work on, None when none is ready; call ``done`` after."""
@@ -98,7 +114,7 @@ class Schedule(Generic[K]):
     def done(self, key: K) -> None:
         """End the work on ``key``; it is ready again if it was added meanwhile."""
         self._processing.discard(key)
-        if key in self._dirty and key not in self._ready:
+        if key in self._dirty:  # what is worked on is not among those that are ready
             self._ready.append(key)
 
     def next_due(self) -> float | None:
@@ -170,6 +186,14 @@ class Queue(Generic[K]):
         if self._is_closed:
             return 0.0
         delay_s = self._schedule.retry(key, self._clock(), at_least_s=at_least_s)
+        self._wake()
+        return delay_s
+
+    def await_server(self, key: K) -> float:
+        """Make ``key`` ready when a server that does not answer may, and return that in seconds."""
+        if self._is_closed:
+            return 0.0
+        delay_s = self._schedule.await_server(key, self._clock())
         self._wake()
         return delay_s
 

@@ -197,12 +197,15 @@ class Runner:
 
     def _put_off(self, key: Key, error: Exception) -> None:
         self._retries.inc()
-        retry_s = self._queue.retry(key, at_least_s=_asked_s(error))
+        if errors.is_away(error):
+            retry_s = self._queue.await_server(key)
+        else:
+            retry_s = self._queue.retry(key, at_least_s=_asked_s(error))
         self._outcomes[_outcome(error)].inc()
         fields = {"error": str(error) or repr(error), "retry_in_s": round(retry_s, 3)}
         if isinstance(error, errors.ConflictError):
             logger.debug("somebody else was faster", extra=fields)
-        elif isinstance(error, errors.KubeError):
+        elif isinstance(error, errors.KubeError) or errors.is_away(error):
             logger.warning("tries again", extra=fields)
         else:
             logger.error("tries again", extra=fields, exc_info=error)

@@ -158,6 +158,50 @@ def test_retries_of_all_keys_share_a_ration() -> None:
     assert delays[100:] == pytest.approx([0.1 * (n + 1) for n in range(20)])
 
 
+def test_keys_whose_server_is_away_wait_shortly_and_take_nobodys_ration() -> None:
+    schedule: Schedule[int] = Schedule()
+    for _ in range(8):
+        waits = {schedule.await_server(key, 0.0) for key in range(5000)}
+
+    assert waits == {5.0}
+    assert schedule.retry(1, 0.0) == 0.005  # neither tokens nor its own back-off were touched
+    assert schedule.next_due() == 0.005
+    schedule.forget(1)
+    assert schedule.await_server(1, 0.0) == 0.2
+
+
+@pytest.mark.parametrize("waiting", [10, 50_000])
+def test_a_key_that_changes_while_it_is_worked_on_costs_the_same_among_many(waiting: int) -> None:
+    schedule: Schedule[Counted] = Schedule()
+    keys = [Counted(number) for number in range(waiting)]
+    for key in keys:
+        schedule.add(key, 0.0)
+    taken = schedule.take(0.0)
+    assert taken is keys[0]
+    schedule.add(taken, 0.0)
+    Counted.compared = 0
+
+    schedule.done(taken)
+
+    assert Counted.compared < 5
+
+
+class Counted:
+    """A key that counts how often it was compared."""
+
+    compared = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return self is other
+
+
 def test_what_is_added_and_not_retried_is_not_rationed() -> None:
     schedule: Schedule[int] = Schedule()
     for key in range(1000):

@@ -166,6 +166,31 @@ async def test_any_failure_parks_its_key_and_the_others_go_on(
     assert outcomes("failing") == {"error": 3, "done": 1}
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.NotReachableError("no answer"),
+        errors.refusal(503, {}),
+        ExceptionGroup("both", [errors.NotReachableError("a"), errors.NotReachableError("b")]),
+    ],
+    ids=["no answer", "gateway", "several"],
+)
+async def test_a_server_that_is_away_costs_a_key_neither_ration_nor_back_off(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue: Queue[Key] = Queue()
+    recording = Recording([error, error])
+    with caplog.at_level(logging.WARNING):
+        async with running(Runner("away", recording, [], queue=queue).run()):
+            queue.add(A)
+            await until(lambda: len(recording.seen) == 3)
+            assert queue.failures(A) == 0
+
+    logged = [record for record in caplog.records if record.name == "kube.runner"]
+    assert [vars(record)["retry_in_s"] for record in logged] == [0.2, 0.4]
+    assert not any(record.exc_info for record in logged)
+
+
 async def test_a_conflict_is_retried_silently(caplog: pytest.LogCaptureFixture) -> None:
     recording = Recording([errors.ConflictError("faster")])
     runner = Runner("conflict", recording, [])
