@@ -8,8 +8,9 @@ from controllers import selections, views
 from controllers.foreigncluster import checker, forge
 from controllers.foreigncluster.checker import Checker
 from controllers.foreigncluster.reconciler import ForeignClusterReconciler, Observed
-from controllers.manager import Loop, Manager, Term
+from controllers.manager import Manager, Term
 from kube.informer import Change
+from kube.process import Loop
 from kube.runner import Runner, Source
 
 
