@@ -26,6 +26,7 @@ from sandbox.images import PAUSE, Image
 from sandbox.layout import Site
 
 READY_S: Final = 90.0
+CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 _ATTEMPTS: Final = 3
 _LOG_LINKS: Final = Path("/var/log/containers")
 _CNI_RESULTS: Final = Path("/var/lib/cni/results")
@@ -50,6 +51,17 @@ def start(
         api.wait_until(lambda: is_ready(site), what, timeout_s=READY_S)
     except api.NotYetError as error:
         raise api.NotYetError(f"{error}: {hindrance(site)} (logs: {site.files.logs})") from None
+    _mark_control_plane(site)
+
+
+def _mark_control_plane(site: Site) -> None:
+    """Say by a label, as kubeadm does, that the API server is at the address of the node."""
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": site.slot.node, "labels": {CONTROL_PLANE: ""}},
+    }
+    admin(site).apply(f"/api/v1/nodes/{site.slot.node}", node)
 
 
 def is_ready(site: Site) -> bool:
