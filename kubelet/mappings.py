@@ -16,6 +16,7 @@ from apis import keys
 from apis.objects import Key, Object
 from apis.offloading import NamespaceMap
 from apis.pairs import Pair
+from kube import namespacemaps
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
@@ -31,8 +32,7 @@ FOLLOWED: Final = (keys.SHADOW_POD, keys.POD)
 
 def informer(tenant_namespace: str, clusters: ClusterPair) -> Informer[Object]:
     """Return the informer on the NamespaceMap of the pair."""
-    ours = f"{keys.REMOTE_CLUSTER_ID}={clusters.destination}"
-    return Informer(Selection(keys.NAMESPACE_MAP, Object, tenant_namespace, labels=ours))
+    return Informer(namespacemaps.ours(tenant_namespace, clusters.destination))
 
 
 class Mappings:

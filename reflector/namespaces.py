@@ -9,13 +9,13 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from apis import keys
 from apis.objects import Key, Object
 from apis.offloading import MappingPhase, NamespaceMap
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
+from kube import namespacemaps
 from kube.cache import CachedCluster
-from kube.cluster import Cluster, Selection
+from kube.cluster import Cluster
 from kube.informer import Informer
 from kube.reconcile import TerminalError
 from kube.runner import Runner, Source
@@ -125,8 +125,7 @@ class Namespaces:
         self._live = home
         self._sides = Sides(CachedCluster(home), CachedCluster(foreign))
         self._shared = Shared(self._sides.home)
-        labels = f"{keys.REMOTE_CLUSTER_ID}={identity.foreign_cluster_id},{keys.REPLICATION}=true"
-        selection = Selection(keys.NAMESPACE_MAP, Object, identity.tenant_namespace, labels=labels)
+        selection = namespacemaps.ours(identity.tenant_namespace, identity.foreign_cluster_id)
         self._maps: Informer[Object] = Informer(selection)
         self._runner = Runner("reflected-namespaces", self, [Source(self._maps)])
         self._scopes: Scopes[Pair] = Scopes(self._reflect)

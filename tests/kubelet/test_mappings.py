@@ -35,7 +35,7 @@ def namespace_map(phase: str | None = "Accepted", *, is_desired: bool = True) ->
     return objects.named(
         keys.NAMESPACE_MAP,
         MAP,
-        metadata={"labels": {keys.REMOTE_CLUSTER_ID: "milan"}},
+        metadata={"labels": {keys.REMOTE_CLUSTER_ID: "milan", keys.REPLICATION: "true"}},
         spec={"desiredMapping": {"shop": "shop-rome"} if is_desired else {}},
         status={"currentMapping": current},
     )
@@ -157,6 +157,27 @@ async def test_in_whatever_order_the_caches_fill_no_pod_fails(
         await eventually(lambda: has_shadow(remote))
 
     assert phase(local) == "Running"
+
+
+async def test_the_map_of_the_other_direction_is_not_ours(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    """Milan offloads to rome, too: the replica of its map lies in the same namespace."""
+    local, remote = clusters
+    theirs = namespace_map()
+    labels = {**theirs["metadata"]["labels"], keys.REPLICATION: "false", keys.REPLICATED: "true"}
+    desired = {"desiredMapping": {"shop": "shop-milan"}}
+    current = {"currentMapping": {"shop": {"remoteNamespace": "shop-milan", "phase": "Accepted"}}}
+    metadata = {"name": "rome", "namespace": MAP.namespace, "labels": labels}
+    await local.create(keys.NAMESPACE_MAP, theirs | {"metadata": metadata, "spec": desired})
+    await local.patch_status(keys.NAMESPACE_MAP, Key(MAP.namespace, "rome"), current)
+    await bind(local)
+
+    async with Kubelet(local, remote).running():
+        await put_map(local, namespace_map())
+        await eventually(lambda: has_shadow(remote))
+
+    assert {call for call in remote.everything() if call[1].namespace == "shop-milan"} == set()
 
 
 async def test_without_a_namespace_map_nothing_fails_and_with_one_it_goes_on(

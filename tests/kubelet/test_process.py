@@ -59,7 +59,7 @@ class Site:
         found = named(
             keys.NAMESPACE_MAP,
             key,
-            metadata={"labels": {keys.REMOTE_CLUSTER_ID: "milan"}},
+            metadata={"labels": {keys.REMOTE_CLUSTER_ID: "milan", keys.REPLICATION: "true"}},
             spec={"desiredMapping": {self.home: self.twin}},
         )
         await self.cluster.create(keys.NAMESPACE_MAP, found)
