@@ -1,0 +1,259 @@
+"""What people and controllers do to a pod that runs: it works as on a node of one's own."""
+
+import asyncio
+import json
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object
+from sandbox import images
+from tests.journeys import world
+
+pytestmark = pytest.mark.journey
+
+GATE = "example.org/in-rotation"
+
+
+def condition(pod: Object, type_: str) -> Object:
+    found: list[Object] = pod.get("status", {}).get("conditions") or []
+    return next((one for one in found if one["type"] == type_), {})
+
+
+def is_ready(pod: Object) -> bool:
+    return condition(pod, "Ready").get("status") == "True"
+
+
+def container(pod: Object, field: str = "containerStatuses") -> Object:
+    found: list[Object] = pod.get("status", {}).get(field) or [{}]
+    return found[0]
+
+
+async def told(both: world.Pair, key: Key, reason: str) -> str:
+    """Return the message of the Event of that reason about a pod."""
+    events = await world.until(
+        both.rome,
+        keys.EVENT,
+        key.namespace,
+        lambda seen: any(is_about(one, key, reason) for one in seen.values()),
+    )
+    return next(str(one["message"]) for one in events.values() if is_about(one, key, reason))
+
+
+def is_about(event: Object, key: Key, reason: str) -> bool:
+    return bool(event["involvedObject"].get("name") == key.name and event["reason"] == reason)
+
+
+def rich(namespace: str, image: str) -> Object:
+    """Return a pod that uses what a PodSpec has to offer."""
+    made = world.pod(
+        namespace,
+        "rich",
+        image,
+        "cat /info/labels /etc/hosts /etc/resolv.conf && test -f /work/made && " + world.sleeping(),
+        readinessGates=[{"conditionType": GATE}],
+        hostAliases=[{"ip": "10.1.2.3", "hostnames": ["alias.example.org"]}],
+        dnsConfig={"searches": [f"{namespace}.svc.cluster.local", "example.org"]},
+        enableServiceLinks=False,
+        terminationGracePeriodSeconds=1,
+        volumes=[
+            {"name": "work", "emptyDir": {}},
+            {
+                "name": "info",
+                "projected": {
+                    "sources": [
+                        {
+                            "downwardAPI": {
+                                "items": [
+                                    {
+                                        "path": "labels",
+                                        "fieldRef": {"fieldPath": "metadata.labels"},
+                                    }
+                                ]
+                            }
+                        }
+                    ]
+                },
+            },
+        ],
+    )
+    spec = made["spec"]
+    small = {"requests": {"cpu": "1m", "memory": "4Mi"}}
+    mounts = [{"name": "work", "mountPath": "/work"}]
+    spec["containers"][0]["volumeMounts"] = [*mounts, {"name": "info", "mountPath": "/info"}]
+    spec["initContainers"] = [
+        {
+            "name": "sidecar",
+            "image": image,
+            "command": ["sh", "-c", world.sleeping()],
+            "restartPolicy": "Always",
+            "resources": small,
+        },
+        {
+            "name": "prepare",
+            "image": image,
+            "command": ["sh", "-c", "touch /work/made"],
+            "volumeMounts": mounts,
+            "resources": small,
+        },
+    ]
+    made["metadata"]["labels"] = {"app": "rich"}
+    return made
+
+
+async def test_a_rich_pod_runs_changes_and_ends(both: world.Pair, namespace: str) -> None:
+    await both.offload(namespace)
+    key, there = Key(namespace, "rich"), Key(both.twin(namespace), "rich")
+    await both.rome.create(keys.POD, rich(namespace, both.image))
+    running = await world.until_one(
+        both.rome,
+        keys.POD,
+        key,
+        lambda pod: condition(pod, "Ready").get("reason") == "ReadinessGatesNotReady",
+    )
+    assert world.phase(running) == "Running"
+    assert [one["name"] for one in running["status"]["initContainerStatuses"]] == [
+        "sidecar",
+        "prepare",
+    ]
+    log = await both.rome.get_text(f"/api/v1/namespaces/{namespace}/pods/rich/log?container=main")
+    for expected in ('app="rich"', "alias.example.org", both.twin(namespace) + ".svc"):
+        assert expected in log
+
+    await set_gate(both, key, "True")
+    ready = await world.until_one(both.rome, keys.POD, key, is_ready)
+    assert condition(ready, GATE)["status"] == "True"
+    await set_gate(both, key, "False")
+    await world.until_one(both.rome, keys.POD, key, lambda pod: not is_ready(pod))
+
+    await change(both, key)
+    changed = await world.until_one(both.rome, keys.POD, key, is_changed)
+    remote = await both.milan.get(keys.POD, there)
+    assert remote
+    assert remote["metadata"]["labels"]["tier"] == "front"
+    assert remote["spec"]["activeDeadlineSeconds"] == 3600
+    assert {"key": "gpu", "operator": "Exists"} in remote["spec"]["tolerations"]
+    assert changed["metadata"]["uid"] == running["metadata"]["uid"]
+    assert changed["status"]["observedGeneration"] == changed["metadata"]["generation"]
+
+    await world.remove(both.rome, keys.POD, key)
+    await world.until_gone(both.rome, keys.POD, key)
+    assert await both.milan.get_live(keys.POD, there) is None
+
+
+async def set_gate(both: world.Pair, key: Key, status: str) -> None:
+    said = {"type": GATE, "status": status}
+    await both.rome.patch_status(keys.POD, key, {"conditions": [said]})
+
+
+async def change(both: world.Pair, key: Key) -> None:
+    """Change all that Kubernetes lets change in a pod that runs."""
+    pod = await both.rome.get_live(keys.POD, key)
+    assert pod
+    main = {**pod["spec"]["containers"][0], "image": images.product_name()}
+    tolerations = [*pod["spec"]["tolerations"], {"key": "gpu", "operator": "Exists"}]
+    spec = {"containers": [main], "tolerations": tolerations, "activeDeadlineSeconds": 3600}
+    await both.rome.patch(keys.POD, key, {"metadata": {"labels": {"tier": "front"}}, "spec": spec})
+    smaller = {**main, "resources": {"requests": {"cpu": "4m", "memory": "8Mi"}}}
+    await both.rome.patch(keys.POD, key, {"spec": {"containers": [smaller]}}, subresource="resize")
+    debug = {
+        "name": "debug",
+        "image": both.image,
+        "command": ["sh", "-c", world.sleeping()],
+        "targetContainerName": "main",
+    }
+    await both.rome.patch(
+        keys.POD,
+        key,
+        {"spec": {"ephemeralContainers": [debug]}},
+        subresource="ephemeralcontainers",
+    )
+
+
+def is_changed(pod: Object) -> bool:
+    main = container(pod)
+    return (
+        "running" in container(pod, "ephemeralContainerStatuses").get("state", {})
+        and main.get("restartCount") == 1
+        and "running" in main.get("state", {})
+        and main.get("resources", {}).get("requests", {}).get("cpu") == "4m"
+        and pod["status"].get("observedGeneration") == pod["metadata"].get("generation")
+    )
+
+
+async def test_what_goes_wrong_over_there_is_told_here(both: world.Pair, namespace: str) -> None:
+    await both.offload(namespace)
+    large = world.pod(namespace, "large", both.image)
+    large["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "7"}}
+    no_image = world.pod(namespace, "no-image", "localhost/nowhere:none")
+    await asyncio.gather(*(both.rome.create(keys.POD, one) for one in (large, no_image)))
+
+    assert "Insufficient cpu" in await told(both, Key(namespace, "large"), "FailedScheduling")
+    assert "nowhere" in await told(both, Key(namespace, "no-image"), "FailedImagePull")
+    pod = await world.until_one(
+        both.rome,
+        keys.POD,
+        Key(namespace, "large"),
+        lambda pod: condition(pod, "PodScheduled").get("status") == "False",
+    )
+    assert "Insufficient cpu" in condition(pod, "PodScheduled")["message"]
+
+
+ASK = """\
+import json, os, ssl, urllib.request
+at = '/var/run/secrets/kubernetes.io/serviceaccount/'
+read = lambda name: open(at + name).read()
+url = 'https://%s:%s/api/v1/namespaces/%s/pods/%s' % (
+    os.environ['KUBERNETES_SERVICE_HOST'], os.environ['KUBERNETES_SERVICE_PORT'],
+    read('namespace'), os.environ['HOSTNAME'])
+asked = urllib.request.Request(url, headers={'Authorization': 'Bearer ' + read('token')})
+try:
+    urllib.request.urlopen(asked, context=ssl.create_default_context(cafile=at + 'ca.crt'))
+except urllib.error.HTTPError as error:
+    print(json.load(error)['message'])
+"""
+
+
+async def test_a_pod_reaches_the_api_server_of_its_own_cluster(
+    both: world.Pair, namespace: str
+) -> None:
+    template = Key(keys.LIQO_NAMESPACE, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    host, port = both.rome.access.server.removeprefix("https://").split(":")
+    arguments = [
+        "--enable-apiserver-support=true",
+        f"--home-api-server-host={host}",
+        f"--home-api-server-port={port}",
+    ]
+    await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": {"extraArgs": arguments}})
+    try:
+        await both.offload(namespace)
+        await until_support(both)
+        pod = world.pod(namespace, "asks", both.image, restartPolicy="Never")
+        pod["spec"]["containers"][0]["command"] = ["python3", "-c", ASK]
+        await both.rome.create(keys.POD, pod)
+        key = Key(namespace, "asks")
+        await world.until_one(both.rome, keys.POD, key, lambda one: world.phase(one) == "Succeeded")
+
+        log = await both.rome.get_text(f"/api/v1/namespaces/{namespace}/pods/asks/log")
+
+        assert f"system:serviceaccount:{namespace}:default" in log
+        assert "cannot get resource" in log
+        secret = Key(both.twin(namespace), "asks-token")
+        assert await both.milan.get(keys.SECRET, secret)
+        await world.remove(both.rome, keys.POD, key)
+        await world.until_gone(both.milan, keys.SECRET, secret)
+    finally:
+        await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": {"extraArgs": None}})
+
+
+async def until_support(both: world.Pair) -> None:
+    """Return once the virtual kubelet of the pair runs with support for API servers."""
+
+    def is_new(pod: Object) -> bool:
+        text = json.dumps(pod["spec"]["containers"])
+        return "enable-apiserver-support" in text and is_ready(pod)
+
+    tenant = f"liqo-tenant-{both.node}"
+    await world.until(
+        both.rome, keys.POD, tenant, lambda seen: len(seen) == 1 and all(map(is_new, seen.values()))
+    )
