@@ -96,6 +96,9 @@ RUNTIME_CLASSES: Final = Kind(
 )
 ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 POD_DISRUPTION_BUDGET: Final = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
+STORAGE_CLASS: Final = Kind(
+    "storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False
+)
 
 # Names --------------------------------------------------------------------------------------------
 
@@ -189,6 +192,12 @@ SERVICE_ACCOUNT_NAME: Final = "offloading.liqo.io/service-account-name"
 
 # Annotations --------------------------------------------------------------------------------------
 
+CREATE_VIRTUAL_NODE: Final = "liqo.io/create-virtual-node"
+"""On a ResourceSlice: whether a virtual node is made of it."""
+CORDON: Final = "liqo.io/cordon"
+"""On the provider's replica of a ResourceSlice, by the provider: no more pods of this slice."""
+DEFAULT_STORAGE_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+
 MANAGED_BY_NAMESPACE_MAP: Final = "liqo.io/managed-by-namespace-map"
 ORIGINAL_NAME: Final = "liqo.io/original-name"
 REMOTE_TENANT_NAMESPACE: Final = "liqo.io/remote-tenant-namespace"
@@ -264,6 +273,8 @@ VIRTUAL_NODE_FINALIZER: Final = "virtualnode-controller.liqo.io/finalizer"
 REPLICATION_FINALIZER: Final = "crdreplicator.liqo.io/resource"
 REPLICATION_SECRET_FINALIZER: Final = "crdreplicator.liqo.io/operator"  # noqa: S105  # a finalizer
 TENANT_FINALIZER: Final = "tenant.liqo.io/finalizer"
+SLICE_FINALIZER: Final = "pyliqo.io/virtual-nodes"
+"""On a local ResourceSlice: its virtual nodes go before it does."""
 
 # Field managers -----------------------------------------------------------------------------------
 

@@ -15,6 +15,8 @@ from typing import Final
 from apis import keys
 from apis.objects import Key
 from controllers import clusterid, keypair, vkoptions
+from controllers.grants.forge import flags
+from controllers.grants.forge.applications import Standard
 from controllers.issuing.issuer import Entrance, Issuer
 from controllers.manager import Informers, Limits, Manager, Term
 from controllers.wiring import CONTROLLERS
@@ -43,6 +45,7 @@ class Settings:
     ca: Path | None
     is_trusted: bool
     limits: Limits
+    standard: Standard
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -117,10 +120,53 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         action="store_true",
         help="its certificate is publicly trusted: peers are given no CA",
     )
+    _add_grants(parser)
     given = vars(parser.parse_args(argv))
     limits = Limits(**{each.name: given.pop(each.name) for each in fields(Limits)})
+    standard = Standard(**{each.name: given.pop(each.name) for each in fields(Standard)})
     identity = environment.get("POD_NAME") or socket.gethostname()
-    return Settings(identity=identity, limits=limits, **given)
+    return Settings(identity=identity, limits=limits, standard=standard, **given)
+
+
+def _add_grants(parser: argparse.ArgumentParser) -> None:
+    """Add what consumers are granted where no ProviderPolicy says otherwise."""
+    parser.add_argument(
+        "--default-node-resources",
+        dest="resources",
+        type=flags.resources,
+        default=Standard().resources,
+        metavar="NAME=AMOUNT,...",
+        help="what a slice of class default gets that names nothing (4 CPUs, 8Gi, 110 pods, ...)",
+    )
+    parser.add_argument(
+        "--default-resource-slice-class-enabled",
+        dest="is_default_class_enabled",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="serve the class default (%(default)s)",
+    )
+    parser.add_argument(
+        "--default-limits-enforcement",
+        dest="limits_enforcement",
+        type=flags.enforcement,
+        default="None",
+        help="what Quotas ask of containers: None, Soft or Hard (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--cluster-labels",
+        type=flags.labels,
+        default={},
+        metavar="KEY=VALUE,...",
+        help="labels suggested for the consumers' nodes",
+    )
+    for kind in ("ingress", "load-balancer"):
+        parser.add_argument(
+            f"--{kind}-classes",
+            type=flags.classes,
+            default=(),
+            metavar="NAME[;default],...",
+            help=f"{kind} classes offered to consumers",
+        )
 
 
 def _count(text: str) -> int:
@@ -149,6 +195,7 @@ async def _run(settings: Settings, daemon: Process) -> None:
             clock=clock.now,
             user_agent=user_agent,
             limits=settings.limits,
+            standard=settings.standard,
             may_write=live.may_write,
             issuer=Issuer(live, _entrance(settings, cluster), clock.now),
             private_key=await keypair.ensure(cluster, settings.namespace),

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from apis.objects import Key, Object
 from controllers import selections, tenants
+from controllers.grants.forge.applications import Standard
 from controllers.issuing.issuer import Issuer
 from controllers.namespacemap.forge import MAX_TWINS
 from kube.cache import CachedCluster
@@ -95,6 +96,8 @@ class Manager:
     clock: Callable[[], datetime]
     user_agent: str
     limits: Limits
+    standard: Standard
+    """What consumers are granted where no ProviderPolicy says otherwise."""
     may_write: Callable[[], bool]
     """Whether this process leads, for writes to other clusters."""
     issuer: Issuer = field(repr=False)

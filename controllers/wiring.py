@@ -4,6 +4,7 @@ from typing import Final
 
 from controllers.csrapproval import loop as csrapproval
 from controllers.foreigncluster import loop as foreigncluster
+from controllers.grants import loop as grants
 from controllers.identity import loop as identity
 from controllers.manager import Controller
 from controllers.namespacemap import loop as namespacemap
@@ -29,4 +30,5 @@ CONTROLLERS: Final[tuple[Controller, ...]] = (
     renewal.controller,
     replication.controller,
     foreigncluster.controller,
+    grants.controller,
 )

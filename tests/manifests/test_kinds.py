@@ -54,6 +54,11 @@ KINDS: Final[dict[Kind, tuple[str, list[tuple[str, str, str, int]]]]] = {
             ("Cordoned", ".spec.cordoned", "boolean", 0),
             AGE,
             text("User", ".spec.user", 1),
+            *(
+                text(name, f"{path}.{resource}", 1)
+                for resource, shown in (("cpu", "CPU"), ("memory", "Memory"), ("pods", "Pods"))
+                for name, path in ((f"Used{shown}", ".status.used"), (shown, ".spec.resources"))
+            ),
         ],
     ),
     keys.RESOURCE_SLICE: ("rslice", [condition("Authentication"), condition("Resources"), AGE]),
@@ -71,12 +76,14 @@ KINDS: Final[dict[Kind, tuple[str, list[tuple[str, str, str, int]]]]] = {
         "fc",
         [text("Role", ".status.role"), text("ClusterID", ".spec.clusterID", 1), AGE],
     ),
-    keys.PROVIDER_POLICY: ("", [AGE]),
+    keys.PROVIDER_POLICY: (
+        "",
+        [("Sharing", ".spec.sharing.percentage", "integer", 0), AGE],
+    ),
 }
 WITHOUT_STATUS: Final = {
     keys.VK_OPTIONS_TEMPLATE,
     keys.SHADOW_ENDPOINT_SLICE,
-    keys.PROVIDER_POLICY,
 }
 QUANTITY: Final = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"

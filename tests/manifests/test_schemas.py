@@ -1,6 +1,7 @@
 """Our kinds on a real API server: defaults, what is refused and why, what kubectl shows."""
 
 import json
+import re
 import secrets
 from typing import Any, Final
 
@@ -249,12 +250,13 @@ SHOWN: Final[list[tuple[Kind, dict[str, Any], tuple[str, ...], str, str]]] = [
             "spec": {
                 "user": "mypool-c34af51dd912",
                 "limitsEnforcement": "None",
-                "resources": {"cpu": "4"},
-            }
+                "resources": {"cpu": "4", "memory": "8Gi"},
+            },
+            "status": {"used": {"cpu": "500m", "memory": "1Gi", "pods": "3"}},
         },
         ("-o", "wide"),
-        "NAME ENFORCEMENT CORDONED AGE USER",
-        "x None AGE mypool-c34af51dd912",
+        "NAME ENFORCEMENT CORDONED AGE USER USEDCPU CPU USEDMEMORY MEMORY USEDPODS PODS",
+        "x None AGE mypool-c34af51dd912 500m 4 1Gi 8Gi 3",
     ),
     (
         keys.RESOURCE_SLICE,
@@ -298,7 +300,7 @@ def test_what_kubectl_shows(kinds: Kubectl, namespace: str, case: tuple[Any, ...
 
     assert " ".join(shown[0].split()) == header
     words = shown[1].split()
-    assert " ".join("AGE" if word.rstrip("s").isdigit() else word for word in words) == row
+    assert " ".join("AGE" if re.fullmatch(r"\d+s", word) else word for word in words) == row
 
 
 def test_a_quota_that_is_not_cordoned_shows_an_empty_column(kinds: Kubectl, namespace: str) -> None:

@@ -1,0 +1,179 @@
+"""What a provider grants to consumers, as its administrator says in ProviderPolicies.
+
+Source: behaviour.md 0.4, 3.6, 4.2, 4.5, 4.17.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from apis import naming, resources, slices
+from apis.objects import Object
+from apis.offloading import MappingStrategy, OfferedClass
+from apis.resources import Resources
+
+DEFAULT: Final = "default"
+"""The policy for all tenants that have none of their own."""
+PERCENTAGE: Final = 90
+AT_LEAST_ONE: Final = "AtLeastOne"
+DOWN: Final = "Down"
+PRIVILEGED: Final = "privileged"
+BASELINE: Final = "baseline"
+LEVELS: Final = (PRIVILEGED, BASELINE, "restricted")
+"""From what allows everything to what allows least."""
+
+Offered: TypeAlias = tuple[OfferedClass, ...] | None
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How much of what is free the slices of class ``shared`` get."""
+
+    percentage: int = PERCENTAGE
+    by_resource: Mapping[str, int] = field(default_factory=dict)
+    rounding: str = AT_LEAST_ONE
+
+    def percent_of(self, resource: str) -> int:
+        """Return the percentage of ``resource``."""
+        return self.by_resource.get(resource, self.percentage)
+
+
+@dataclass(frozen=True)
+class ProviderPolicy:
+    """What one ProviderPolicy says; without any, what is written here holds."""
+
+    name: str = DEFAULT
+    sharing: Sharing = Sharing()
+    limits: Resources = field(default_factory=dict)
+    """The most that is granted to all its tenants together; what is not named has no limit."""
+    remote_namespaces: str = ""
+    """A regular expression for whole names of twins; empty for any."""
+    pod_security_level: str = BASELINE
+    limits_enforcement: str | None = None
+    """None: as the flags of the controllers say. So are the classes and labels below."""
+    slice_classes: tuple[str, ...] | None = None
+    """Which a tenant may name; None: any."""
+    default_slice_class: str = slices.DEFAULT_CLASS
+    """What a slice without a class belongs to."""
+    mapping_strategies: frozenset[MappingStrategy] | None = None
+    storage_classes: Offered = None
+    ingress_classes: Offered = None
+    load_balancer_classes: Offered = None
+    node_labels: Mapping[str, str] | None = None
+
+    @classmethod
+    def parse(cls, obj: Object) -> "ProviderPolicy":
+        """Return what ``obj`` says.
+
+        Raises:
+            ValueError: the message names policy, field and value.
+        """
+        try:
+            return cls(**_fields(obj.get("spec") or {}), name=obj["metadata"]["name"])
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            name = obj["metadata"]["name"]
+            raise ValueError(
+                f"providerpolicy {name} cannot be read: {error}: correct it"
+            ) from error
+
+    def class_of(self, named: str) -> str:
+        """Return the class of a slice whose spec says ``named``."""
+        return named or self.default_slice_class
+
+    def allows_class(self, class_: str) -> bool:
+        """Whether a tenant may have a slice of this class."""
+        return self.slice_classes is None or class_ in self.slice_classes
+
+    def allows_name(self, twin: str) -> bool:
+        """Whether a twin namespace may be called so."""
+        return not self.remote_namespaces or bool(re.fullmatch(self.remote_namespaces, twin))
+
+    def allows_strategy(self, local: str, twin: str, consumer: str) -> bool:
+        """Whether the mapping of ``local`` to ``twin`` comes of a strategy that is accepted."""
+        if self.mapping_strategies is None:
+            return True
+        return strategy_of(local, twin, consumer) in self.mapping_strategies
+
+
+def strategy_of(local: str, twin: str, consumer: str) -> MappingStrategy:
+    """Return by which strategy the namespace ``local`` of ``consumer`` is called ``twin``."""
+    if twin == local:
+        return MappingStrategy.ENFORCE_SAME_NAME
+    if twin == naming.default_remote_namespace(local, consumer):
+        return MappingStrategy.DEFAULT_NAME
+    return MappingStrategy.SELECTED_NAME
+
+
+def of(policies: Iterable[Object], cluster_id: str) -> ProviderPolicy:
+    """Return the policy for the tenant ``cluster_id``: its own, else ``default``, else none.
+
+    Raises:
+        ValueError: that one cannot be read.
+    """
+    named = {obj["metadata"]["name"]: obj for obj in policies}
+    found = named.get(cluster_id) or named.get(DEFAULT)
+    return ProviderPolicy.parse(found) if found else ProviderPolicy()
+
+
+def is_stricter(level: str, than: str) -> bool:
+    """Whether one Pod Security level allows less than the other; any allows less than none."""
+    known = {name: rank for rank, name in enumerate(LEVELS)}
+    return known.get(level, -1) > known.get(than, -1)
+
+
+def shown(offered: Offered, name: str) -> list[Object]:
+    """Return classes as in a status, ``name`` being ``storageClassName`` or its like."""
+    return [
+        {name: one.name, "default": True} if one.is_default else {name: one.name}
+        for one in offered or ()
+    ]
+
+
+def _fields(spec: Object) -> dict[str, Any]:
+    sharing, classes = spec.get("sharing") or {}, spec.get("resourceSliceClasses") or {}
+    strategies = spec.get("namespaceMappingStrategies")
+    pattern = (spec.get("remoteNamespaces") or {}).get("pattern") or ""
+    _check_pattern(pattern)
+    return {
+        "sharing": _sharing(sharing),
+        "limits": resources.parse(spec.get("limits")),
+        "remote_namespaces": pattern,
+        "pod_security_level": spec.get("podSecurityLevel") or BASELINE,
+        "limits_enforcement": spec.get("limitsEnforcement"),
+        "slice_classes": _tuple(classes.get("allowed")),
+        "default_slice_class": classes.get("default") or slices.DEFAULT_CLASS,
+        "mapping_strategies": (
+            None if strategies is None else frozenset(map(MappingStrategy, strategies))
+        ),
+        "storage_classes": _classes(spec.get("storageClasses"), "storageClassName"),
+        "ingress_classes": _classes(spec.get("ingressClasses"), "ingressClassName"),
+        "load_balancer_classes": _classes(spec.get("loadBalancerClasses"), "loadBalancerClassName"),
+        "node_labels": spec.get("nodeLabels"),
+    }
+
+
+def _sharing(part: Object) -> Sharing:
+    percentage = part.get("percentage")
+    return Sharing(
+        PERCENTAGE if percentage is None else int(percentage),
+        {name: int(percent) for name, percent in (part.get("resources") or {}).items()},
+        part.get("rounding") or AT_LEAST_ONE,
+    )
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"spec.remoteNamespaces.pattern {pattern!r}: {error}") from error
+
+
+def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)
+
+
+def _classes(offered: list[Object] | None, name: str) -> Offered:
+    if offered is None:
+        return None
+    return tuple(OfferedClass(one[name], bool(one.get("default"))) for one in offered)

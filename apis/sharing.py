@@ -1,0 +1,102 @@
+"""How much of a cluster is free, which part of it is shared, and how several divide that. Exact.
+
+Amounts are cut to what a consumer can use: thousandths of a CPU, mebibytes, whole pieces.
+Source: behaviour.md 4.17 with the vectors of 11.3.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from apis import keys, objects, resources
+from apis.objects import Object
+from apis.policies import AT_LEAST_ONE, Sharing
+from apis.quantity import NANO, Quantity
+from apis.resources import Resources
+
+_MILLI: Final = NANO // 1000
+_MEBI: Final = NANO * 2**20
+_CPU: Final = "cpu"
+_PODS: Final = "pods"
+_BYTES: Final = ("memory", "ephemeral-storage", "hugepages-")
+_CONTROL_PLANE: Final = "node-role.kubernetes.io/"
+_CLOSED: Final = frozenset({"NoSchedule", "NoExecute"})
+
+
+class Pool(NamedTuple):
+    """What is shared, and where a percentage of something came to no whole piece."""
+
+    amounts: Resources
+    notes: Mapping[str, str]
+    """By resource."""
+
+
+def is_usable(node: Object) -> bool:
+    """Whether pods of consumers can be placed on ``node``: a real one, ready, and open to them."""
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    if spec.get("unschedulable") or objects.labels(node).get(keys.NODE_TYPE):
+        return False
+    if any(_is_control_plane(taint) for taint in spec.get("taints") or ()):
+        return False
+    conditions = status.get("conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def _is_control_plane(taint: Object) -> bool:
+    key, effect = taint.get("key") or "", taint.get("effect")
+    return key.startswith(_CONTROL_PLANE) and effect in _CLOSED
+
+
+def free(allocatable: Iterable[Resources], used: Resources) -> dict[str, Quantity]:
+    """Return what is left of ``allocatable``, one a node, after ``used``; never below nothing."""
+    left = resources.less(resources.total(allocatable), used)
+    return {name: max(amount, Quantity()) for name, amount in left.items()}
+
+
+def pool(available: Resources, sharing: Sharing) -> Pool:
+    """Return the part of ``available`` that ``sharing`` gives away."""
+    amounts: dict[str, Quantity] = {}
+    notes: dict[str, str] = {}
+    for name, amount in available.items():
+        percent = sharing.percent_of(name)
+        part = amount.nanos * percent // 100
+        whole = part // unit(name) * unit(name)
+        if not whole and part and sharing.rounding == AT_LEAST_ONE and amount.nanos >= unit(name):
+            whole = unit(name)
+        amounts[name] = Quantity(whole, amount.form)
+        if whole != part and (_is_device(name) or not whole):
+            exact = Quantity(part)
+            said = f"{percent}% of {amount} free is {exact.value.normalize():f}"
+            notes[name] = f"{name}: {said}, granted {amounts[name]} (rounding {sharing.rounding})"
+    return Pool(amounts, notes)
+
+
+def fair(total: int, wants: Sequence[int | None]) -> list[int]:
+    """Return how ``total`` is divided: nobody gets more than he wants, and else all the same.
+
+    None wants all. What cannot be divided goes to the first of ``wants``.
+    """
+    bounded = [total if want is None else min(want, total) for want in wants]
+    got, left = [0] * len(bounded), total
+    order = sorted(range(len(bounded)), key=lambda index: (bounded[index], -index))
+    for rank, index in enumerate(order):
+        got[index] = min(bounded[index], left // (len(order) - rank))
+        left -= got[index]
+    return got
+
+
+def shares(name: str, total: Quantity, wants: Sequence[Quantity | None]) -> list[Quantity]:
+    """Return how ``total`` of the resource ``name`` is divided, in pieces that can be used."""
+    size = unit(name)
+    asked = [None if want is None else want.nanos // size for want in wants]
+    return [Quantity(part * size, total.form) for part in fair(total.nanos // size, asked)]
+
+
+def unit(name: str) -> int:
+    """Return the smallest part of a resource that is given away, in billionths."""
+    if name == _CPU:
+        return _MILLI
+    return _MEBI if name.startswith(_BYTES) else NANO
+
+
+def _is_device(name: str) -> bool:
+    return unit(name) == NANO and name != _PODS

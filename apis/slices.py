@@ -1,0 +1,107 @@
+"""The ResourceSlice: what a consumer asks of a provider, and what it was granted.
+
+Source: behaviour.md 1.8, 2.2, 4.4-4.7, 4.16, 4.17.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from apis import conditions, keys, naming, objects, resources
+from apis.objects import Key, Object
+from apis.quantity import Quantity
+from apis.resources import Resources
+
+DEFAULT_CLASS: Final = "default"
+SHARED_CLASS: Final = "shared"
+BUILT_IN: Final = (DEFAULT_CLASS, SHARED_CLASS)
+"""Whoever owns another class fills in what its slices are granted."""
+
+AUTHENTICATION: Final = "Authentication"
+RESOURCES: Final = "Resources"
+ACCEPTED: Final = "Accepted"
+DENIED: Final = "Denied"
+_FALSE: Final = frozenset({"false", "False", "0"})
+
+
+@dataclass(frozen=True)
+class ResourceSlice:
+    """One slice, on either side; on the provider ``consumer`` is the label's, not the spec's."""
+
+    key: Key
+    consumer: str = ""
+    provider: str = ""
+    class_: str = ""
+    wanted: Resources = field(default_factory=dict)
+    granted: Resources = field(default_factory=dict)
+    created: str = ""
+
+    @classmethod
+    def parse(cls, obj: Object) -> "ResourceSlice":
+        """Return what ``obj`` says.
+
+        Raises:
+            ValueError: an amount is none, or is below zero; the message names field and resource.
+        """
+        spec, status = obj.get("spec") or {}, obj.get("status") or {}
+        return cls(
+            key=objects.key_of(obj),
+            consumer=spec.get("consumerClusterID") or "",
+            provider=spec.get("providerClusterID") or "",
+            class_=spec.get("class") or "",
+            wanted=_amounts(spec, "spec"),
+            granted=_amounts(status, "status"),
+            created=obj["metadata"].get("creationTimestamp") or "",
+        )
+
+    @property
+    def user(self) -> str:
+        """Return whom its certificate names, and its Quota limits."""
+        return naming.quota_name(self.key.name, self.consumer)
+
+
+def is_local(obj: Object) -> bool:
+    """Whether this cluster asks for it."""
+    labels = objects.labels(obj)
+    return labels.get(keys.REPLICATION) == "true" and bool(labels.get(keys.REMOTE_ID))
+
+
+def is_replica(obj: Object) -> bool:
+    """Whether another cluster asks for it."""
+    labels = objects.labels(obj)
+    return labels.get(keys.REPLICATED) == "true" and bool(labels.get(keys.ORIGIN_ID))
+
+
+def is_accepted(obj: Object, type_: str) -> bool:
+    """Whether the provider said yes to ``Authentication`` or ``Resources``."""
+    return answer(obj, type_) == ACCEPTED
+
+
+def answer(obj: Object, type_: str) -> str:
+    """Return what the provider said: Accepted, Denied, or nothing yet."""
+    found = conditions.find((obj.get("status") or {}).get("conditions"), type_)
+    return str(found["status"]) if found else ""
+
+
+def makes_virtual_node(obj: Object) -> bool:
+    """Whether a virtual node is to be made of it."""
+    value = objects.annotations(obj).get(keys.CREATE_VIRTUAL_NODE, "")
+    return bool(value) and value.lower() != "false"
+
+
+def is_cordoned(obj: Object) -> bool:
+    """Whether the provider lets no more pods in, for this slice or for its whole tenant."""
+    found = objects.annotations(obj)
+    return any(
+        name in found and found[name] not in _FALSE for name in (keys.CORDON, keys.CORDON_TENANT)
+    )
+
+
+def _amounts(part: Object, where: str) -> Resources:
+    try:
+        amounts = resources.parse(part.get("resources"))
+    except ValueError as error:
+        raise ValueError(f"{where}.resources cannot be read: {error}") from error
+    for name, amount in amounts.items():
+        if amount < Quantity():
+            raise ValueError(f"{where}.resources.{name} is below zero: correct it")
+    return amounts

@@ -1,0 +1,1 @@
+"""What consumers are granted: one ledger for all slices, their statuses and their Quotas."""

@@ -1,0 +1,162 @@
+"""What this cluster has and what of it is taken, followed in caches while somebody shares it."""
+
+import asyncio
+from collections.abc import Callable, Container
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from apis import keys, quantity, quotas, resources, sharing
+from apis.objects import Key, Object
+from apis.quantity import Quantity
+from apis.resources import Resources
+from kube.cluster import Cluster, Selection
+from kube.informer import Change, Informer
+
+_EMPTY: Final = msgspec.Raw(b"{}")
+_ONE: Final = quantity.parse(1)
+_READ: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+class Meta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """The metadata that counts."""
+
+    name: str = ""
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    labels: dict[str, str] | None = None
+
+
+class NodeSpec(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """Whether pods may come."""
+
+    unschedulable: bool = False
+    taints: list[dict[str, Any]] | None = None
+
+
+class NodeStatus(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """What there is."""
+
+    allocatable: dict[str, str | int] | None = None
+    conditions: list[dict[str, Any]] | None = None
+
+
+class SlimNode(msgspec.Struct, gc=False, frozen=True):
+    """A Node without what does not count: 50 names of images, for one."""
+
+    metadata: Meta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    def allocatable(self) -> Resources | None:
+        """Return what it has for consumers' pods; None while they cannot be placed there."""
+        whole: Object = msgspec.to_builtins(self)
+        return resources.parse(self.status.allocatable) if sharing.is_usable(whole) else None
+
+
+class Taken(NamedTuple):
+    """Where a pod is, for whom, and what it takes."""
+
+    node: str
+    user: str
+    amounts: Resources
+
+
+class SlimPod(msgspec.Struct, gc=False):
+    """A Pod of which only what it takes is kept."""
+
+    metadata: Meta
+    spec: msgspec.Raw = _EMPTY
+    taken: Any = None
+
+    def __post_init__(self) -> None:
+        spec = _READ.decode(self.spec)
+        user = (self.metadata.labels or {}).get(keys.CREATOR_USER, "")
+        amounts = resources.total([resources.usage(spec), {quotas.PODS: _ONE}])
+        self.taken = Taken(spec.get("nodeName") or "", user, amounts)
+        self.spec = _EMPTY
+
+
+NODES: Final = Selection(keys.NODE, SlimNode, labels=f"{keys.NODE_TYPE}!={keys.VIRTUAL_NODE_TYPE}")
+PODS: Final = Selection(
+    keys.POD, SlimPod, fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+)
+
+
+class Capacity:
+    """What is free, by sums over pods that each change of one keeps up to date; a ``Loop``.
+
+    Nothing is watched before somebody asks: who shares nothing pays nothing.
+    """
+
+    name = "capacity"
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._asked = asyncio.Event()
+        self._nodes, self._pods = Informer(NODES), Informer(PODS)
+        self._taken: dict[Key, Taken] = {}
+        self._sums: dict[tuple[str, str], dict[str, Quantity]] = {}
+        self._pods.subscribe(self._on_pod)
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` whenever something else may be free."""
+
+        def on_change(change: Change[Any]) -> None:
+            if not is_same(change.old, change.new):
+                changed()
+
+        for informer in (self._nodes, self._pods):
+            informer.subscribe(on_change)
+
+    async def run(self) -> None:
+        """Follow nodes and pods for ever, once somebody has asked."""
+        await self._asked.wait()
+        async with asyncio.TaskGroup() as tasks:
+            for informer in (self._nodes, self._pods):
+                tasks.create_task(informer.run(self._cluster))
+
+    def is_alive(self) -> bool:
+        return True
+
+    async def drain(self) -> None:
+        return
+
+    def free(self, but_of: Container[str]) -> dict[str, Quantity] | None:
+        """Return what is free, the pods of the users ``but_of`` not counted; None: unknown yet."""
+        self._asked.set()
+        if not (self._nodes.synced.is_set() and self._pods.synced.is_set()):
+            return None
+        usable = {
+            key.name: amounts
+            for key, node in self._nodes.items().items()
+            if (amounts := node.allocatable()) is not None
+        }
+        used = resources.total(
+            amounts
+            for (node, user), amounts in self._sums.items()
+            if node in usable and user not in but_of
+        )
+        return sharing.free(usable.values(), used)
+
+    def _on_pod(self, change: Change[SlimPod]) -> None:
+        gone = self._taken.pop(change.key, None)
+        if gone is not None:
+            where = (gone.node, gone.user)
+            sums = resources.less(self._sums[where], gone.amounts)
+            self._sums[where] = {name: amount for name, amount in sums.items() if amount}
+        if change.new is not None:
+            taken = self._taken[change.key] = change.new.taken
+            where = (taken.node, taken.user)
+            self._sums[where] = resources.total([self._sums.get(where, {}), taken.amounts])
+
+
+def is_same(old: SlimNode | SlimPod | None, new: SlimNode | SlimPod | None) -> bool:
+    """Whether nothing changed that counts."""
+    if old is None or new is None:
+        return False
+    if isinstance(old, SlimPod) and isinstance(new, SlimPod):
+        return bool(old.taken == new.taken)
+    if isinstance(old, SlimNode) and isinstance(new, SlimNode):
+        return old.allocatable() == new.allocatable()
+    return False

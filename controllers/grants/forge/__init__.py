@@ -1,0 +1,1 @@
+"""Who is granted what, and how that is written. Pure."""

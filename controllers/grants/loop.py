@@ -1,0 +1,66 @@
+"""Which changes ask for a new division of what is granted."""
+
+import secrets
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from apis import keys
+from apis.objects import Key, Object
+from controllers import selections, views
+from controllers.grants.capacity import Capacity
+from controllers.grants.reconciler import ALL, GrantsReconciler, Observed
+from controllers.manager import Manager, Term
+from kube.informer import Change
+from kube.process import Loop
+from kube.runner import Runner, Source
+
+SETTLE_S: Final = 0.5
+"""Changes of local pods are looked at together: each look reads all slices and Quotas."""
+
+
+def controller(manager: Manager) -> Term:
+    """Return the term of this controller."""
+    slices, quotas, tenants, policies, storage_classes = (
+        manager.informer(selection)
+        for selection in (
+            selections.RESOURCE_SLICES,
+            selections.QUOTAS,
+            selections.TENANTS,
+            selections.PROVIDER_POLICIES,
+            selections.STORAGE_CLASSES,
+        )
+    )
+    sources = [
+        Source(informer, _everything)
+        for informer in (slices, quotas, tenants, policies, storage_classes)
+    ]
+
+    def loops() -> list[Loop]:
+        capacity = Capacity(manager.live)
+        reconciler = GrantsReconciler(
+            manager.live,
+            Observed(
+                tenants=views.cached(tenants),
+                policies=views.cached(policies),
+                storage_classes=views.cached(storage_classes),
+                free=capacity.free,
+            ),
+            standard=manager.standard,
+            term=secrets.token_hex(8),
+            events=manager.events,
+            clock=manager.clock,
+            tick=time.monotonic,
+        )
+        runner = Runner("grants", reconciler, sources)
+        capacity.subscribe(lambda: runner.enqueue(ALL, SETTLE_S))
+        return [runner, capacity]
+
+    return loops
+
+
+def _everything(change: Change[Object]) -> Iterable[Key]:
+    is_quota = (change.new or change.old or {}).get("kind") == keys.QUOTA.kind
+    if is_quota and change.old and change.new and change.old["spec"] == change.new["spec"]:
+        return []  # what is booked in it is nothing to us
+    return [ALL]

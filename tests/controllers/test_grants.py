@@ -1,0 +1,587 @@
+"""What slices are granted: defaults filled in, answers, Quotas; sums that hold at each revision."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from apis import conditions, keys, naming, resources
+from apis.objects import Key, Object, named
+from apis.resources import Resources
+from controllers import views
+from controllers.grants.forge.applications import Standard
+from controllers.grants.reconciler import ALL, GrantsReconciler, Observed
+from kube.cluster import Cluster, Selection
+from kube.errors import ConflictError, NotReachableError
+from kube.informer import Informer
+from tests import factories
+from tests.controllers.support import LATER, Ledger, Told, ensure_namespace, make, settle, there
+from tests.fakes import FakeCluster
+
+ROME = "rome"
+
+
+@pytest.fixture
+def tick() -> "Tick":
+    return Tick()
+
+
+class Tick:
+    """A clock that only a test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Provider:
+    """Milan, with a loop that grants; ``free`` is what class ``shared`` finds."""
+
+    def __init__(self, cluster: Cluster, unique: str, tick: Tick) -> None:
+        self.cluster = Ledger(cluster)
+        self.unique = unique
+        self.told = Told(cluster)
+        self.free: Resources | None = resources.parse({"cpu": "100", "memory": "100Gi"})
+        self._tick = tick
+        self._terms = itertools.count(1)
+        self.loop = self.elected()
+
+    def elected(self, standard: Standard | None = None) -> GrantsReconciler:
+        """Return the loop of a new leader."""
+
+        def all_(kind: Any) -> views.View:
+            return views.live(self.cluster, Selection(kind, dict))
+
+        return GrantsReconciler(
+            self.cluster,
+            Observed(
+                tenants=all_(keys.TENANT),
+                policies=all_(keys.PROVIDER_POLICY),
+                storage_classes=all_(keys.STORAGE_CLASS),
+                free=lambda _: self.free,
+            ),
+            standard=standard or Standard(),
+            term=f"{self.unique}-{next(self._terms)}",
+            events=self.told.recorder,
+            clock=lambda: LATER,
+            tick=self._tick,
+        )
+
+    def space(self, tenant: str = ROME) -> str:
+        return naming.tenant_namespace(f"{tenant}-{self.unique}")
+
+    async def add_tenant(self, tenant: str = ROME, **spec: Any) -> None:
+        cluster_id = f"{tenant}-{self.unique}"
+        await ensure_namespace(self.cluster, self.space(tenant))
+        body = {"clusterID": cluster_id, **spec}
+        obj = named(keys.TENANT, Key(self.space(tenant), cluster_id), spec=body)
+        await self.cluster.create(keys.TENANT, obj)
+
+    async def condition(self, condition: str, tenant: str = ROME) -> None:
+        key = Key(self.space(tenant), f"{tenant}-{self.unique}")
+        await self.cluster.patch(keys.TENANT, key, {"spec": {"tenantCondition": condition}})
+
+    async def ask(
+        self, name: str = "pool", class_: str = "", *, tenant: str = ROME, **wanted: str
+    ) -> Key:
+        """Put a slice there as replication and authentication leave it."""
+        key = Key(self.space(tenant), name)
+        made = replica(key, f"{tenant}-{self.unique}", class_, wanted)
+        await make(self.cluster, keys.RESOURCE_SLICE, made, status=AUTHENTICATED)
+        return key
+
+    async def settle(self) -> None:
+        await settle(self.loop, ALL, self.cluster)
+
+    async def slice(self, key: Key) -> Object:
+        return await there(self.cluster, keys.RESOURCE_SLICE, key)
+
+    async def granted(self, key: Key) -> dict[str, str]:
+        found: dict[str, str] = (await self.slice(key)).get("status", {}).get("resources", {})
+        return found
+
+    async def answer(self, key: Key) -> tuple[str, str, str]:
+        status = (await self.slice(key)).get("status", {})
+        found = conditions.find(status.get("conditions"), "Resources") or {}
+        return found.get("status", ""), found.get("reason", ""), found.get("message", "")
+
+    async def quota(self, key: Key) -> Object | None:
+        tenant = key.namespace.removeprefix("liqo-tenant-")
+        return await self.cluster.get_live(
+            keys.QUOTA, Key(key.namespace, naming.quota_name(key.name, tenant))
+        )
+
+    async def policy(self, name: str, **spec: Any) -> None:
+        obj = named(keys.PROVIDER_POLICY, Key("", name), spec=spec)
+        await self.cluster.apply(keys.PROVIDER_POLICY, obj, manager="tests")
+
+
+AUTHENTICATED = {
+    "conditions": [
+        {
+            "type": "Authentication",
+            "status": "Accepted",
+            "reason": "ResourceSliceAuthenticationAccepted",
+            "message": "",
+            "lastTransitionTime": "2025-01-01T00:00:00Z",
+        }
+    ]
+}
+
+
+def replica(key: Key, origin: str, class_: str, wanted: dict[str, str]) -> Object:
+    labels = {
+        keys.REPLICATION: "false",
+        keys.REPLICATED: "true",
+        keys.ORIGIN_ID: origin,
+        keys.REMOTE_CLUSTER_ID: origin,
+        keys.REMOTE_ID: "milan",
+    }
+    spec: Object = {"consumerClusterID": origin, "providerClusterID": "milan"}
+    if class_:
+        spec["class"] = class_
+    if wanted:
+        spec["resources"] = {name.replace("_", "-"): amount for name, amount in wanted.items()}
+    return named(keys.RESOURCE_SLICE, key, metadata={"labels": labels}, spec=spec)
+
+
+@pytest.fixture
+async def provider(cluster: Cluster, namespace: str, tick: Tick) -> AsyncIterator[Provider]:
+    made = Provider(cluster, namespace, tick)
+    await made.add_tenant()
+    yield made
+    for kind in (keys.RESOURCE_SLICE, keys.QUOTA, keys.PROVIDER_POLICY, keys.TENANT):
+        for key, obj in (await cluster.list(Selection(kind, dict))).items.items():
+            await cluster.delete(kind, key, uid=obj["metadata"]["uid"])
+
+
+async def test_the_provider_fills_in_what_was_not_asked_for(provider: Provider) -> None:
+    key = await provider.ask(cpu="2")
+
+    await provider.settle()
+
+    assert await provider.granted(key) == {
+        "cpu": "2",
+        "memory": "8Gi",
+        "pods": "110",
+        "ephemeral-storage": "20Gi",
+    }
+    assert (await provider.answer(key))[:2] == ("Accepted", "ResourceSliceResourcesAccepted")
+    quota = await provider.quota(key)
+    assert quota is not None
+    assert quota["spec"] == {
+        "user": quota["metadata"]["name"],
+        "limitsEnforcement": "None",
+        "resources": await provider.granted(key),
+    }
+    (owner,) = quota["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("ResourceSlice", "pool", True)
+
+
+def test_the_quota_is_called_as_in_the_documents() -> None:
+    assert naming.quota_name("mypool", "wispy-firefly") == "mypool-c34af51dd912"
+
+
+async def test_more_than_there_is_may_be_granted_and_what_was_not_known_before(
+    provider: Provider,
+) -> None:
+    key = await provider.ask(cpu="100000", **{"nvidia.com/gpu": "8"})
+
+    await provider.settle()
+
+    granted = await provider.granted(key)
+    assert (granted["cpu"], granted["nvidia.com/gpu"]) == ("100k", "8")
+
+
+async def test_a_change_reaches_status_and_quota_and_what_is_not_asked_any_more_goes(
+    provider: Provider,
+) -> None:
+    key = await provider.ask(cpu="2", **{"nvidia.com/gpu": "1"})
+    await provider.settle()
+
+    changes = {"spec": {"resources": {"cpu": "6", "nvidia.com/gpu": None}}}
+    await provider.cluster.patch(keys.RESOURCE_SLICE, key, changes)
+    await provider.settle()
+
+    granted = await provider.granted(key)
+    assert granted["cpu"] == "6"
+    assert "nvidia.com/gpu" not in granted
+    assert (await provider.quota(key) or {})["spec"]["resources"] == granted
+
+
+async def test_a_quota_that_somebody_edits_is_put_right(provider: Provider) -> None:
+    key = await provider.ask()
+    await provider.settle()
+    quota = await provider.quota(key)
+    assert quota
+    where = Key(key.namespace, quota["metadata"]["name"])
+
+    edited = {"spec": {"resources": {"cpu": "1000"}, "cordoned": True}}
+    await provider.cluster.patch(keys.QUOTA, where, edited)
+    await provider.settle()
+
+    assert (await provider.quota(key) or {})["spec"] == quota["spec"]
+
+
+async def test_nobody_is_granted_anything_who_is_not_authenticated(provider: Provider) -> None:
+    key = Key(provider.space(), "stranger")
+    origin = f"{ROME}-{provider.unique}"
+    await provider.cluster.create(keys.RESOURCE_SLICE, replica(key, origin, "", {}))
+
+    await provider.settle()
+
+    assert await provider.granted(key) == {}
+    assert await provider.quota(key) is None
+
+
+async def test_a_slice_in_the_name_of_another_is_denied(provider: Provider) -> None:
+    key = Key(provider.space(), "theirs")
+    made = replica(key, "somebody-else", "", {})
+    await make(provider.cluster, keys.RESOURCE_SLICE, made, status=AUTHENTICATED)
+
+    await provider.settle()
+
+    status, reason, message = await provider.answer(key)
+    assert (status, reason) == ("Denied", "ResourceSliceResourcesDenied")
+    assert "spec.consumerClusterID 'somebody-else'" in message
+
+
+async def test_a_slice_that_cannot_be_read_does_not_stop_the_others(provider: Provider) -> None:
+    bad = await provider.ask("bad", cpu="-1")
+    good = await provider.ask("good")
+
+    await provider.settle()
+
+    assert (await provider.answer(bad))[:2] == ("Denied", "ResourceSliceUnreadable")
+    assert "spec.resources.cpu is below zero" in (await provider.answer(bad))[2]
+    assert (await provider.answer(good))[0] == "Accepted"
+
+
+async def test_a_custom_class_is_left_to_its_controller_and_gets_its_quota(
+    provider: Provider,
+) -> None:
+    key = await provider.ask(class_="gold", cpu="5")
+    await provider.settle()
+    assert (await provider.answer(key))[0] == ""
+    assert await provider.quota(key) is None
+
+    found = await provider.slice(key)
+    theirs = {"type": "Resources", "status": "Accepted", "reason": "Gold", "message": "",
+              "lastTransitionTime": "2025-01-01T00:00:00Z"}  # fmt: skip
+    status = {
+        "resources": {"cpu": "3"},
+        "conditions": [*found["status"]["conditions"], theirs],
+    }
+    await provider.cluster.patch_status(keys.RESOURCE_SLICE, key, status)
+    await provider.settle()
+
+    quota = await provider.quota(key)
+    assert quota is not None
+    assert quota["spec"]["resources"] == {"cpu": "3"}
+
+
+async def test_a_class_that_is_switched_off_says_so(provider: Provider) -> None:
+    provider.loop = provider.elected(Standard(is_default_class_enabled=False))
+    key = await provider.ask()
+
+    await provider.settle()
+
+    assert (await provider.answer(key))[:2] == ("Denied", "DefaultResourceSliceClassDisabled")
+    assert "DefaultResourceSliceClassDisabled" in provider.told.reasons
+
+
+async def test_a_cordoned_tenant_keeps_its_slices_and_gets_no_new_ones(
+    provider: Provider,
+) -> None:
+    old = await provider.ask("old", cpu="2")
+    await provider.settle()
+    await provider.condition("Cordoned")
+    new = await provider.ask("new")
+    await provider.cluster.patch(keys.RESOURCE_SLICE, old, {"spec": {"resources": {"cpu": "9"}}})
+    await provider.settle()
+
+    assert (await provider.answer(new))[:2] == ("Denied", "ResourceSliceResourcesDenied")
+    assert (await provider.granted(old))["cpu"] == "2"
+    assert (await provider.quota(old) or {})["spec"]["cordoned"] is True
+
+    await provider.condition("Active")
+    await provider.settle()
+
+    assert (await provider.answer(new))[0] == "Accepted"
+    assert (await provider.granted(old))["cpu"] == "9"
+    assert "cordoned" not in (await provider.quota(old) or {})["spec"]
+
+
+@pytest.mark.parametrize("annotation", [keys.CORDON, keys.CORDON_TENANT])
+async def test_a_cordoned_slice_has_a_cordoned_quota(provider: Provider, annotation: str) -> None:
+    key = await provider.ask()
+    await provider.settle()
+
+    async def mark(value: str | None) -> bool:
+        changes = {"metadata": {"annotations": {annotation: value}}}
+        await provider.cluster.patch(keys.RESOURCE_SLICE, key, changes)
+        await provider.settle()
+        return "cordoned" in (await provider.quota(key) or {})["spec"]
+
+    assert await mark("true") is True
+    assert await mark("false") is False
+    assert await mark("") is True
+    assert await mark(None) is False
+
+
+# Class shared -------------------------------------------------------------------------------------
+
+
+async def test_class_shared_follows_what_is_free(provider: Provider) -> None:
+    key = await provider.ask(class_="shared")
+    for free, part in (("100", "90"), ("50", "45"), ("200", "180")):
+        provider.free = resources.parse({"cpu": free, "memory": "10Gi"})
+        await provider.settle()
+        assert (await provider.granted(key))["cpu"] == part
+        assert (await provider.quota(key) or {})["spec"]["resources"]["cpu"] == part
+
+
+async def test_nothing_is_said_before_it_is_known_what_is_free(provider: Provider) -> None:
+    provider.free = None
+    key = await provider.ask(class_="shared")
+
+    await provider.settle()
+
+    assert await provider.answer(key) == ("", "", "")
+
+
+async def test_a_percentage_that_is_changed_holds_at_once(provider: Provider) -> None:
+    key, other = await provider.ask(class_="shared"), f"{ROME}-{provider.unique}"
+    await provider.settle()
+
+    await provider.policy("default", sharing={"percentage": 50})
+    await provider.settle()
+    assert (await provider.granted(key))["cpu"] == "50"
+
+    await provider.policy(other, sharing={"percentage": 10, "resources": {"memory": 20}})
+    await provider.settle()
+    assert (await provider.granted(key)) == {"cpu": "10", "memory": "20Gi"}
+
+
+async def test_what_rounding_takes_is_in_condition_and_event(provider: Provider) -> None:
+    provider.free = resources.parse({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"})
+    await provider.policy("default", sharing={"percentage": 90, "rounding": "Down"})
+    key = await provider.ask(class_="shared")
+
+    await provider.settle()
+
+    assert (await provider.granted(key))["nvidia.com/gpu"] == "0"
+    note = "nvidia.com/gpu: 90% of 1 free is 0.9, granted 0 (rounding Down)"
+    assert note in (await provider.answer(key))[2]
+    assert provider.told.reasons == ["ResourceSliceResourcesAccepted"]
+
+
+async def test_nothing_to_share_is_a_no_that_becomes_a_yes(provider: Provider) -> None:
+    provider.free = resources.parse({"cpu": "0", "memory": "1Gi"})
+    key = await provider.ask(class_="shared")
+    await provider.settle()
+    assert (await provider.answer(key))[:2] == ("Denied", "NothingToGrant")
+
+    provider.free = resources.parse({"cpu": "10", "memory": "1Gi"})
+    await provider.settle()
+
+    assert (await provider.answer(key))[0] == "Accepted"
+
+
+# Sums ---------------------------------------------------------------------------------------------
+
+
+async def test_thirty_slices_race_and_no_revision_shows_more_than_the_policy(
+    cluster: Cluster, namespace: str, tick: Tick
+) -> None:
+    """Two leaders at once, slices that come and change while they divide, calls that get lost."""
+    provider = Provider(cluster, namespace, tick)
+    tenants = ("rome", "turin", "bari")
+    for tenant in tenants:
+        await provider.add_tenant(tenant)
+    await provider.policy("default", limits={"cpu": "70"}, sharing={"percentage": 90})
+    async with watched_sums(cluster, provider.unique) as most:
+        loops = [provider.elected(), provider.elected()]
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(30):
+                class_ = "shared" if number % 2 else ""
+                wanted = {} if number % 3 else {"cpu": str(number)}
+                tenant = tenants[number % 3]
+                tasks.create_task(asked(provider, f"s{number}", class_, tenant, wanted))
+            for loop in loops:
+                tasks.create_task(rounds(loop, cluster, tick))
+        await provider.settle()
+    await settle(provider.loop, ALL, provider.cluster)
+
+    assert most() <= resources.parse({"cpu": "70"})["cpu"].nanos
+    shared = [
+        one
+        for one in (await cluster.list(Selection(keys.RESOURCE_SLICE, dict))).items.values()
+        if provider.unique in one["metadata"]["namespace"]
+    ]
+    assert len(shared) == 30
+    for kind in (keys.RESOURCE_SLICE, keys.QUOTA, keys.PROVIDER_POLICY, keys.TENANT):
+        for key, obj in (await cluster.list(Selection(kind, dict))).items.items():
+            await cluster.delete(kind, key, uid=obj["metadata"]["uid"])
+
+
+async def asked(
+    provider: Provider, name: str, class_: str, tenant: str, wanted: dict[str, str]
+) -> None:
+    with contextlib.suppress(NotReachableError):  # meant for the loops: it was done all the same
+        await provider.ask(name, class_, tenant=tenant, **wanted)
+
+
+async def rounds(loop: GrantsReconciler, cluster: Cluster, tick: Tick) -> None:
+    """Divide again and again, as a queue does that forgets no failure."""
+    for number in range(25):
+        if isinstance(cluster, FakeCluster) and number % 5 == 0:
+            lost = NotReachableError("the answer is lost")
+            cluster.fail("patch_status", lost, kind=keys.RESOURCE_SLICE, after=True)
+        with contextlib.suppress(ConflictError, NotReachableError, ExceptionGroup):
+            await loop.reconcile(ALL)
+        tick.now += 10
+        await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def watched_sums(cluster: Cluster, unique: str) -> AsyncIterator[Callable[[], int]]:
+    """Add up, at each revision of slices and Quotas, what is granted; yield the most so far."""
+    kinds = (keys.RESOURCE_SLICE, keys.QUOTA)
+    sums = dict.fromkeys(kinds, 0)
+    informers: list[Informer[Object]] = []
+
+    def amounts(kind: Any, informer: Informer[Object]) -> Iterator[int]:
+        part = "status" if kind == keys.RESOURCE_SLICE else "spec"
+        for key, obj in informer.items().items():
+            if unique in key.namespace:
+                said = ((obj.get(part) or {}).get("resources") or {}).get("cpu", "0")
+                yield resources.parse({"cpu": said})["cpu"].nanos
+
+    async with asyncio.TaskGroup() as tasks:
+        running = []
+        for kind in kinds:
+            informer: Informer[Object] = Informer(Selection(kind, dict))
+
+            def add_up(_: Any, kind: Any = kind, informer: Informer[Object] = informer) -> None:
+                sums[kind] = max(sums[kind], sum(amounts(kind, informer)))
+
+            informer.subscribe(add_up)
+            informers.append(informer)
+            running.append(tasks.create_task(informer.run(cluster)))
+        for informer in informers:
+            await informer.synced.wait()
+        yield lambda: max(sums.values())
+        await asyncio.sleep(0.2)
+        for task in running:
+            task.cancel()
+
+
+async def test_what_a_process_before_may_still_write_counts_for_a_while(
+    provider: Provider, tick: Tick
+) -> None:
+    key = await provider.ask("a", "shared")
+    await provider.settle()
+    assert (await provider.granted(key))["cpu"] == "90"
+    other = await provider.ask("b", "shared")
+    provider.loop = provider.elected()
+
+    await provider.settle()
+    assert (await provider.granted(key))["cpu"] == "45"
+    assert "cpu" not in {name for name, at in (await provider.granted(other)).items() if at != "10"}
+    tick.now += 60
+    await provider.settle()
+
+    assert (await provider.granted(other))["cpu"] == "45"
+
+
+async def test_what_is_done_is_not_done_again(provider: Provider) -> None:
+    await provider.ask("a", "shared")
+    await provider.ask("b")
+    await provider.settle()
+    before = len(provider.cluster.writes)
+
+    await provider.loop.reconcile(ALL)
+
+    assert provider.cluster.writes[before:] == []
+
+
+# What beside resources is offered -----------------------------------------------------------------
+
+
+async def test_classes_and_labels_are_those_of_the_policy_else_those_there_are(
+    provider: Provider,
+) -> None:
+    for name, default in ((f"z-{provider.unique}", "false"), (f"a-{provider.unique}", "true")):
+        marks = {keys.DEFAULT_STORAGE_CLASS: default}
+        await provider.cluster.create(
+            keys.STORAGE_CLASS,
+            factories.made(
+                keys.STORAGE_CLASS,
+                Key("", name),
+                metadata={"annotations": marks},
+                provisioner="example.com/none",
+            ),
+        )
+    provider.loop = provider.elected(Standard(cluster_labels={"region": "lombardy"}))
+    key = await provider.ask()
+    await provider.settle()
+    status = (await provider.slice(key))["status"]
+    assert status["storageClasses"] == [
+        {"storageClassName": f"a-{provider.unique}", "default": True},
+        {"storageClassName": f"z-{provider.unique}"},
+    ]
+    assert status["nodeLabels"] == {"region": "lombardy"}
+
+    await provider.policy(
+        "default",
+        storageClasses=[{"storageClassName": "fast", "default": True}],
+        ingressClasses=[{"ingressClassName": "nginx"}],
+        loadBalancerClasses=[{"loadBalancerClassName": "metal"}],
+        nodeLabels={"region": "sicily"},
+        limitsEnforcement="Hard",
+    )
+    await provider.settle()
+
+    status = (await provider.slice(key))["status"]
+    assert status["storageClasses"] == [{"storageClassName": "fast", "default": True}]
+    assert status["ingressClasses"] == [{"ingressClassName": "nginx"}]
+    assert status["loadBalancerClasses"] == [{"loadBalancerClassName": "metal"}]
+    assert status["nodeLabels"] == {"region": "sicily"}
+    assert (await provider.quota(key) or {})["spec"]["limitsEnforcement"] == "Hard"
+    for name in (f"z-{provider.unique}", f"a-{provider.unique}"):
+        obj = await there(provider.cluster, keys.STORAGE_CLASS, Key("", name))
+        await provider.cluster.delete(keys.STORAGE_CLASS, Key("", name), uid=obj["metadata"]["uid"])
+
+
+async def test_a_policy_says_which_classes_there_are_and_what_no_class_means(
+    provider: Provider,
+) -> None:
+    await provider.policy(
+        "default", resourceSliceClasses={"allowed": ["shared"], "default": "shared"}
+    )
+    unnamed, named_ = await provider.ask("unnamed"), await provider.ask("named", "default")
+
+    await provider.settle()
+
+    assert (await provider.granted(unnamed))["cpu"] == "90"
+    status, reason, message = await provider.answer(named_)
+    assert (status, reason) == ("Denied", "ResourceSliceClassNotAllowed")
+    assert message == "spec.class default is not for this tenant, choose one of: shared"
+
+
+async def test_limits_bound_what_all_tenants_are_granted_together(provider: Provider) -> None:
+    await provider.policy("default", limits={"cpu": "5"})
+    first = await provider.ask("first", cpu="4")
+    await provider.settle()
+    second = await provider.ask("second", cpu="4")
+    await provider.settle()
+
+    assert (await provider.granted(first))["cpu"] == "4"
+    assert (await provider.granted(second))["cpu"] == "1"
+    message = (await provider.answer(second))[2]
+    assert message == "cpu: 1 of 4, policy default grants 5 in all"
