@@ -98,7 +98,7 @@ class ClusterClient:
     """One API server, in the name of ``access``; fulfils ``Cluster``."""
 
     def __init__(self, access: Access, *, user_agent: str) -> None:
-        self._user_agent = user_agent
+        self.user_agent = user_agent
         self._connection = Connection(access, user_agent)
         self._retiring: set[asyncio.Task[None]] = set()
         self._bulk = asyncio.Semaphore(BULK_AT_ONCE)
@@ -120,7 +120,7 @@ class ClusterClient:
     def replace(self, access: Access) -> None:
         """Go on as ``access``: watches open anew, other requests finish as who they began."""
         old = self._connection
-        self._connection = Connection(access, self._user_agent)
+        self._connection = Connection(access, self.user_agent)
         task = asyncio.get_running_loop().create_task(old.retire())
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)

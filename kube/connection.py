@@ -124,6 +124,11 @@ def _session(access: Access, headers: dict[str, str], *, limit: int) -> aiohttp.
 def _socket(address: Any) -> socket.socket:
     family, kind, protocol = address[:3]
     made = socket.socket(family, kind, protocol)
-    for level, option, value in _KEEP_ALIVE:
-        made.setsockopt(level, option, value)
+    keep_alive(made)
     return made
+
+
+def keep_alive(of: socket.socket) -> None:
+    """Let the kernel find out when the other side of ``of`` vanishes without a word."""
+    for level, option, value in _KEEP_ALIVE:
+        of.setsockopt(level, option, value)

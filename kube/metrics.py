@@ -78,6 +78,12 @@ EVENTS: Final = Counter(
     ["outcome"],
     registry=REGISTRY,
 )
+STREAMS: Final = Gauge(
+    "kubelet_streams",
+    "Open exec, attach and portforward streams",
+    ["subresource"],
+    registry=REGISTRY,
+)
 
 
 def page() -> bytes:

@@ -12,7 +12,9 @@ from typing import Any, Final
 from apis import clocks, keys, objects
 from apis.objects import Key, Object
 from apis.offloading import OffloadingPatch, VirtualNode
+from certs import pki
 from kube import clock
+from kube.apart import Apart, Caller, Likeness
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -28,10 +30,11 @@ from kubelet.certificate import CertificateReconciler
 from kubelet.forge import shadowpod
 from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Health, Identity
+from kubelet.listener import Server
+from kubelet.lookups import Lookups
 from kubelet.mappings import Mappings
 from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
 from kubelet.pods import Node, PodReconciler
-from kubelet.serving import Server
 from kubelet.settings import Settings
 from kubelet.trust import CLIENT_CA, TrustReconciler
 
@@ -69,6 +72,9 @@ class Loops:
         self._mappings = Mappings(
             home, self._remote, maps=self._maps, clusters=self._clusters, node=settings.node_name
         )
+        # What copies bytes has a loop of its own: no stream makes a lease or a watch wait.
+        self._apart = Apart("kubelet-api")
+        self._likeness = Likeness(provider)
         self._server = Server(serving.application(self._api()), settings.listen_port)
         self._pods = self._pod_runner()
         self._nodes: Runner | None = None
@@ -82,7 +88,12 @@ class Loops:
                 await self._run(running, runners)
         finally:
             running.health.forget("synced")
-            await self._server.close()
+            await self._apart.run(self._shut())
+            await self._apart.close()
+
+    async def _shut(self) -> None:
+        await self._server.close()
+        await self._likeness.close()
 
     async def _run(self, running: Process, runners: Sequence[Runner]) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -204,25 +215,31 @@ class Loops:
     # Kubelet API -----------------------------------------------------------------------------
 
     def _api(self) -> serving.Api:
-        return serving.Api(
+        lookups = Lookups(
             node=self._settings.node_name,
             local=self._local,
             remote=self._remote,
-            provider=self._provider,
             namespaces=self._mappings,
-            pods=lambda: {key: pod.whole() for key, pod in self._pods_here.items().items()},
+            pods_here=lambda: {key: pod.whole() for key, pod in self._pods_here.items().items()},
             gate=Gate(self._home, self._settings.node_name),
         )
+        return serving.Api(lookups, Caller(), self._likeness)
+
+    async def _certify(self, pair: pki.KeyPair) -> None:
+        await self._apart.run(self._server.certify(pair))
+
+    async def _trust(self, client_ca: str) -> None:
+        await self._apart.run(self._server.trust(client_ca))
 
     def _serving_runners(self) -> list[Runner]:
         certificates = CertificateReconciler(
             self._home,
             node=self._settings.node_name,
             address=self._settings.node_ip,
-            install=self._server.certify,
+            install=self._certify,
             clock=clock.now,
         )
-        trust = TrustReconciler(self._client_ca, self._server)
+        trust = TrustReconciler(self._client_ca, self._trust)
         return [
             self._started(Runner("serving-certificate", certificates, []), self._key),
             self._started(Runner("client-ca", trust, [Source(self._client_ca)]), CLIENT_CA),

@@ -5,32 +5,29 @@ A route is a row of ``ROUTES``; exec, attach and port-forward come as rows of th
 Source: behaviour.md 5.7; security.md D1-D3, I7; stack.md 7.
 """
 
-import logging
 import re
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from apis import keys, naming
-from apis.objects import Key, Object
-from certs import pki
+from apis import naming
+from apis.objects import Key
 from kube import errors
-from kube.cluster import Cluster
-from kube.gate import DeniedError, Gate, Right, UnauthenticatedError
-from kubelet import certificate
-from kubelet.forge import shadowpod
-from kubelet.forge.mapping import MappingState
-from kubelet.pods import Namespaces
-
-logger = logging.getLogger(__name__)
+from kube.access import Access
+from kube.apart import Caller
+from kube.gate import DeniedError, Right, UnauthenticatedError
+from kubelet import streams
+from kubelet.lookups import Lookups, NotHereError
+from kubelet.streams import Action
 
 PROXY: Final = Right("get", "proxy")
+CONNECT: Final = Right("create", "proxy")
+"""What exec, attach and port-forward do, be the request a GET or a POST."""
 MAX_COUNT: Final = 2**63 - 1
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _COUNT: Final = re.compile(r"\d{1,19}")
@@ -38,6 +35,11 @@ _COUNT: Final = re.compile(r"\d{1,19}")
 
 class Provider(Protocol):
     """What the kubelet API needs of the provider."""
+
+    @property
+    def access(self) -> Access:
+        """Return who we are there."""
+        ...
 
     def stream(
         self, method: str, path: str, query: Mapping[str, str] | None = None
@@ -48,15 +50,11 @@ class Provider(Protocol):
 
 @dataclass(frozen=True)
 class Api:
-    """What the handlers work with."""
+    """What handlers work with: they run in a loop of their own, and ``ask`` that of the pods."""
 
-    node: str
-    local: Cluster
-    remote: Cluster
-    provider: Provider
-    namespaces: Namespaces
-    pods: Callable[[], Mapping[Key, Object]]
-    gate: Gate
+    lookups: Lookups
+    ask: Caller
+    provider: Callable[[], Provider]
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ async def healthz(_api: Api, _request: web.Request) -> web.StreamResponse:
 
 async def pods(api: Api, _request: web.Request) -> web.StreamResponse:
     """Return the pods bound to this node, as a PodList."""
-    items = [pod for _, pod in sorted(api.pods().items())]
+    items = await api.ask(api.lookups.pods())
     return web.json_response(
         {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
     )
@@ -92,10 +90,22 @@ async def container_logs(api: Api, request: web.Request) -> web.StreamResponse:
     query = {"container": container, **log_options(request.query)}
     path = f"/api/v1/namespaces/{twin.namespace}/pods/{twin.name}/log"
     try:
-        async with api.provider.stream("GET", path, query) as upstream:
+        async with api.provider().stream("GET", path, query) as upstream:
             return await _relay(upstream.content.iter_any(), request)
     except errors.KubeError as error:
         raise _refusal(error) from error
+
+
+def _connected(action: Action) -> Callable[[Api, web.Request], Awaitable[web.StreamResponse]]:
+    async def handle(api: Api, request: web.Request) -> web.StreamResponse:
+        key, container = _container(request)
+        twin = await _twin(api, key, container)
+        try:
+            return await streams.carry(action, request, api.provider().access, twin, container)
+        except errors.KubeError as error:
+            raise _refusal(error) from error
+
+    return handle
 
 
 async def not_here(_api: Api, request: web.Request) -> web.StreamResponse:
@@ -109,8 +119,17 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/runningpods/", (PROXY,), pods),
     Route("GET", "/containerLogs/{namespace}/{pod}/{container}", (PROXY,), container_logs),
     *(
-        Route("*", f"/{name}{{rest:(/.*)?}}", (Right("create", "proxy"),), not_here)
-        for name in ("exec", "attach", "portForward", "run", "checkpoint")
+        Route(method, path, (CONNECT,), _connected(action))
+        for method in ("GET", "POST")  # WebSocket comes as GET, SPDY as POST
+        for path, action in (
+            ("/exec/{namespace}/{pod}/{container}", streams.EXEC),
+            ("/attach/{namespace}/{pod}/{container}", streams.ATTACH),
+            ("/portForward/{namespace}/{pod}", streams.PORT_FORWARD),
+        )
+    ),
+    *(
+        Route("*", f"/{name}{{rest:(/.*)?}}", (CONNECT,), not_here)
+        for name in ("run", "checkpoint")
     ),
     Route("*", "/stats{rest:(/.*)?}", (Right("get", "stats"),), not_here),
     Route("*", "/metrics{rest:(/.*)?}", (Right("get", "metrics"),), not_here),
@@ -126,7 +145,7 @@ def application(api: Api) -> web.Application:
         row = rows.get(request.match_info.handler)
         rights = row.rights if row else (PROXY,)
         if rights:
-            await _authorize(api.gate, request, rights)
+            await _authorize(api, request, rights)
         return await handler(request)
 
     app = web.Application(middlewares=[guard], client_max_size=2**16)
@@ -144,12 +163,12 @@ def _bound(row: Route, api: Api) -> Handler:
     return handler
 
 
-async def _authorize(gate: Gate, request: web.Request, rights: tuple[Right, ...]) -> None:
+async def _authorize(api: Api, request: web.Request, rights: tuple[Right, ...]) -> None:
     transport = request.transport
     peer = transport.get_extra_info("peercert") if transport is not None else None
+    authorization = request.headers.get("Authorization", "")
     try:
-        user = await gate.user(peer, request.headers.get("Authorization", ""))
-        await gate.check(user, rights)
+        await api.ask(api.lookups.authorize(peer, authorization, rights))
     except UnauthenticatedError as error:
         raise web.HTTPUnauthorized(text=f"{error}\n") from None
     except DeniedError as error:
@@ -206,39 +225,27 @@ async def _relay(chunks: AsyncIterator[bytes], request: web.Request) -> web.Stre
 
 
 def _container(request: web.Request) -> tuple[Key, str]:
-    """Return what the path names; each part is a DNS name, and so nothing else."""
+    """Return what the path names; each part is a DNS name, and so nothing else.
+
+    The container is empty where the path has none.
+    """
     parts = request.match_info
-    namespace, pod, container = parts["namespace"], parts["pod"], parts["container"]
-    labels = naming.is_dns_label(namespace) and naming.is_dns_label(container)
+    namespace, pod, container = parts["namespace"], parts["pod"], parts.get("container")
+    labels = naming.is_dns_label(namespace) and (
+        container is None or naming.is_dns_label(container)
+    )
     if not (labels and naming.is_dns_subdomain(pod)):
         raise web.HTTPBadRequest(text="the path names no namespace, pod and container\n")
-    return Key(namespace, pod), container
+    return Key(namespace, pod), container or ""
 
 
 async def _twin(api: Api, key: Key, container: str) -> Key:
-    """Return where the pod runs, if it is bound to this node and that very pod runs there."""
-    pod = await api.local.get(keys.POD, key)
-    if pod is None or pod["spec"].get("nodeName") != api.node:
-        raise web.HTTPNotFound(text=f"pod {key} is not bound to node {api.node}\n")
-    if container not in _containers(pod):
-        raise web.HTTPNotFound(text=f"pod {key} has no container {container}\n")
     try:
-        mapping = await api.namespaces.mapping(key.namespace)
-        if mapping.state is not MappingState.OFFLOADED or mapping.pair is None:
-            raise web.HTTPNotFound(text=f"namespace {key.namespace} is not offloaded\n")
-        twin = mapping.pair.twin_of(key)
-        remote = await api.remote.get(keys.POD, twin)
+        return await api.ask(api.lookups.twin(key, container))
+    except NotHereError as error:
+        raise web.HTTPNotFound(text=f"{error}\n") from None
     except errors.KubeError as error:
         raise _refusal(error) from error
-    is_twin = remote is not None and mapping.pair.reflects(remote) and shadowpod.is_for(remote, pod)
-    if not is_twin:
-        raise web.HTTPNotFound(text=f"pod {key} does not run on the provider yet\n")
-    return twin
-
-
-def _containers(pod: Object) -> set[str]:
-    fields = ("containers", "initContainers", "ephemeralContainers")
-    return {item["name"] for field in fields for item in pod["spec"].get(field) or []}
 
 
 def _refusal(error: errors.KubeError) -> web.HTTPException:
@@ -251,88 +258,3 @@ def _refusal(error: errors.KubeError) -> web.HTTPException:
         429: web.HTTPTooManyRequests,
     }
     return known.get(error.status, web.HTTPBadGateway)(text=text)
-
-
-# The listener ------------------------------------------------------------------------------------
-
-
-class Server:
-    """Listens once it has a certificate and knows who signs its clients' certificates."""
-
-    def __init__(self, app: web.Application, port: int, host: str | None = None) -> None:
-        self._runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=5
-        )
-        self._host, self._port = host, port
-        self._site: web.TCPSite | None = None
-        self._context: ssl.SSLContext | None = None
-        self._pair: pki.KeyPair | None = None
-        self._client_ca: str | None = None
-        self.port = 0
-        """Where it listens, 0 while it does not."""
-
-    @property
-    def is_listening(self) -> bool:
-        """Whether there is a listener."""
-        return self._site is not None
-
-    async def certify(self, pair: pki.KeyPair) -> None:
-        """Serve new connections with ``pair``; old ones live on."""
-        self._pair = pair
-        if self._context is not None:
-            certificate.load(self._context, pair)
-        else:
-            await self._listen()
-
-    async def trust(self, client_ca: str) -> None:
-        """Take certificates signed by ``client_ca`` (PEM, "" for none) as who a client is.
-
-        An authority cannot be taken out of a context, so another one needs a new listener.
-        """
-        if client_ca == self._client_ca:
-            return
-        self._client_ca = client_ca
-        await self._stop()
-        await self._listen()
-
-    async def close(self) -> None:
-        """Stop listening and end what is served."""
-        await self._stop()
-        await self._runner.cleanup()
-
-    async def _listen(self) -> None:
-        if self._pair is None or self._client_ca is None:
-            return
-        context = tls(self._pair, self._client_ca)
-        if self._runner.server is None:
-            await self._runner.setup()
-        site = web.TCPSite(
-            self._runner, self._host, self._port, ssl_context=context, reuse_address=True
-        )
-        await site.start()
-        self._site, self._context = site, context
-        self.port = _port(site)
-        logger.info("Kubelet API listens", extra={"port": self.port})
-
-    async def _stop(self) -> None:
-        if self._site is not None:
-            await self._site.stop()
-        self._site, self._context, self.port = None, None, 0
-
-
-def tls(pair: pki.KeyPair, client_ca: str) -> ssl.SSLContext:
-    """Return the context of the listener: TLS 1.2 or later, HTTP/1.1 only, certificates welcome."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    context.verify_mode = ssl.CERT_NONE
-    if client_ca:
-        context.load_verify_locations(cadata=client_ca)
-        context.verify_mode = ssl.CERT_OPTIONAL
-    certificate.load(context, pair)
-    return context
-
-
-def _port(site: web.TCPSite) -> int:
-    server: Any = site._server  # noqa: SLF001  # aiohttp has no public way to the port of one site
-    return int(server.sockets[0].getsockname()[1])

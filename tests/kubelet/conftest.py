@@ -1,5 +1,7 @@
 """What the tests of the kubelet share."""
 
+from collections.abc import AsyncIterator
+
 import pytest
 
 from apis import keys
@@ -7,6 +9,8 @@ from apis.objects import Key, named
 from apis.pairs import Pair
 from kube.cluster import Cluster
 from tests.fakes import FakeCluster
+from tests.kubelet import rigs
+from tests.kubelet.rigs import Rig
 from tests.kubelet.worlds import World
 
 
@@ -23,3 +27,10 @@ async def world(cluster: Cluster, namespace: str) -> World:
 def fake_world() -> World:
     """Return two fakes, whose requests can be counted and fail."""
     return World(FakeCluster(), FakeCluster())
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    """Yield a kubelet API that serves the pod ``web``."""
+    async with rigs.running() as rig:
+        yield rig

@@ -1,0 +1,249 @@
+"""A connection to an API server that stops being HTTP: heads are exchanged, then bytes pass.
+
+What passes is never looked at: SPDY and WebSocket, of any version, are the same here. asyncio's own
+loop is required: uvloop loses the tail of a TLS stream that is closed with data buffered.
+
+Source: stack.md 7; KEP-4006; security.md B4, B8, B10.
+"""
+
+import asyncio
+import http.client
+import io
+from collections.abc import Iterable
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+import msgspec
+import yarl
+
+from apis.objects import Object
+from kube import connection, errors
+from kube.access import Access
+
+ANSWER_S: Final = 30.0
+MAX_HEAD: Final = 2**16
+MAX_REFUSAL: Final = 2**16
+CLOSE_S: Final = 5.0
+"""How long a server that was told the end may take to say so too, before it is cut off."""
+
+Headers = Iterable[tuple[str, str]]
+
+
+class Leg(asyncio.Protocol):
+    """One end of a tunnel: what it receives goes to ``other``, no faster than that one takes it.
+
+    Before it has another end it keeps what comes, a head's worth of it.
+    """
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.other: Leg | None = None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._early = bytearray()
+        self._news = asyncio.Event()
+        self._is_over = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.write(data)
+            return
+        self._early += data
+        if len(self._early) > MAX_HEAD and self.transport is not None:
+            self.transport.pause_reading()
+        self._news.set()
+
+    def pause_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.resume_reading()
+
+    def eof_received(self) -> bool:
+        self._over()
+        return False
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._over()
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def close(self) -> None:
+        """Send what is buffered, and close."""
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def lead_to(self, other: "Leg") -> None:
+        """Pass on to ``other`` from now on, what came early first."""
+        self.other = other
+        early, self._early = bytes(self._early), bytearray()
+        if early:
+            self.data_received(early)
+        if self.transport is not None:
+            self.transport.resume_reading()
+        if self._is_over:
+            other.close()
+
+    async def until(self, mark: bytes, most: int) -> bytes:
+        """Return what came first, up to and with ``mark``.
+
+        Raises:
+            NotReachableError: it closed before, or sent more than ``most`` bytes.
+        """
+        while (end := self._early.find(mark)) < 0:
+            await self._more(most)
+        return self._take(end + len(mark))
+
+    async def exactly(self, size: int) -> bytes:
+        """Return the next ``size`` bytes, or as many as come before it closes."""
+        while len(self._early) < size and not self._is_over:
+            await self._more(size)
+        return self._take(size)
+
+    async def _more(self, most: int) -> None:
+        if self._is_over or len(self._early) > most:
+            raise errors.NotReachableError("the server closed, or its answer makes no sense")
+        self._news.clear()
+        await self._news.wait()
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._early[:size])
+        del self._early[:size]
+        return taken
+
+    def _over(self) -> None:
+        self._is_over = True
+        self._news.set()
+        if self.other is not None:
+            self.other.close()
+
+
+async def dial(
+    access: Access, method: str, path: str, query: Headers, headers: Headers
+) -> tuple[bytes, Leg]:
+    """Ask the API server of ``access`` to upgrade; return its head and the end that leads there.
+
+    Shape: ``path`` and ``query`` as the server shall see them, quoted by nobody yet; ``headers``
+    are those of the upgrade, ours are added. The head is verbatim, with its blank line.
+
+    Raises:
+        KubeError: it refused, or did not answer in time.
+    """
+    url = urlsplit(access.server)
+    leg: Leg | None = None
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            leg = await _connect(access, url.hostname or "", url.port)
+            return await _upgrade(leg, _head(access, method, path, query, headers)), leg
+    except (OSError, TimeoutError, ValueError, http.client.HTTPException) as error:
+        _abort(leg)
+        raise errors.NotReachableError(f"{method} {access.server}{path}: {error!r}") from error
+    except BaseException:
+        _abort(leg)
+        raise
+
+
+def _abort(leg: Leg | None) -> None:
+    if leg is not None:
+        leg.abort()
+
+
+async def _connect(access: Access, host: str, port: int | None) -> Leg:
+    loop = asyncio.get_running_loop()
+    port = port or (443 if access.tls else 80)
+    if access.proxy:
+        return await _through(access, host, port)
+    transport, leg = await loop.create_connection(
+        Leg,
+        host,
+        port,
+        ssl=access.tls,
+        server_hostname=(access.server_name or host) if access.tls else None,
+        ssl_shutdown_timeout=CLOSE_S if access.tls else None,
+    )
+    connection.keep_alive(transport.get_extra_info("socket"))
+    return leg
+
+
+async def _through(access: Access, host: str, port: int) -> Leg:
+    """Connect by the proxy of the kubeconfig, of plain HTTP as kubectl's are."""
+    proxy = urlsplit(access.proxy)
+    loop = asyncio.get_running_loop()
+    transport, leg = await loop.create_connection(Leg, proxy.hostname or "", proxy.port or 80)
+    connection.keep_alive(transport.get_extra_info("socket"))
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    transport.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode("ascii"))
+    if _parsed(await leg.until(b"\r\n\r\n", MAX_HEAD)).status != http.client.OK:
+        leg.abort()
+        raise errors.NotReachableError(f"the proxy {access.proxy} does not connect to {where}")
+    if access.tls:
+        leg.transport = await loop.start_tls(
+            transport,
+            leg,
+            access.tls,
+            server_hostname=access.server_name or host,
+            ssl_shutdown_timeout=CLOSE_S,
+        )
+    return leg
+
+
+def _head(access: Access, method: str, path: str, query: Headers, headers: Headers) -> bytes:
+    url = yarl.URL(access.server + path, encoded=True).with_query(list(query) or None)
+    ours = [("Host", url.raw_authority)]
+    if access.authorization:
+        ours.append(("Authorization", access.authorization))
+    lines = [f"{method} {url.raw_path_qs} HTTP/1.1", *(f"{k}: {v}" for k, v in [*ours, *headers])]
+    if any("\r" in line or "\n" in line for line in lines):
+        raise errors.InvalidError("a header of the request has a line break")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+async def _upgrade(leg: Leg, head: bytes) -> bytes:
+    if leg.transport is not None:
+        leg.transport.write(head)
+    answered = await leg.until(b"\r\n\r\n", MAX_HEAD)
+    answer = _parsed(answered)
+    if answer.status == http.client.SWITCHING_PROTOCOLS:
+        return answered
+    body = await _body(leg, answer)
+    leg.close()
+    raise errors.refusal(answer.status, _said(_parsed(answered + body).read()))
+
+
+async def _body(leg: Leg, answer: http.client.HTTPResponse) -> bytes:
+    if answer.chunked:
+        return await leg.until(b"0\r\n\r\n", MAX_REFUSAL)
+    size = MAX_REFUSAL if answer.length is None else answer.length
+    return await leg.exactly(min(size, MAX_REFUSAL))
+
+
+def _said(body: bytes) -> Object:
+    try:
+        return msgspec.json.decode(body, type=Object)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return {"message": body.decode("utf-8", "replace").strip()[:1024]}
+
+
+class _Received:
+    """Raw bytes where ``http.client`` wants a socket."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+
+    def makefile(self, _mode: str) -> io.BytesIO:
+        return io.BytesIO(self._raw)
+
+
+def _parsed(raw: bytes) -> http.client.HTTPResponse:
+    answer = http.client.HTTPResponse(_Received(raw))  # type: ignore[arg-type]
+    answer.begin()
+    return answer

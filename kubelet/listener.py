@@ -1,0 +1,102 @@
+"""The HTTPS listener of the kubelet API: its certificate, and who signs its clients' certificates.
+
+Source: behaviour.md 5.7; stack.md 7.4; security.md D1.
+"""
+
+import asyncio
+import logging
+import ssl
+from typing import Final
+
+from aiohttp import web
+
+from certs import pki
+from kubelet import certificate
+
+logger = logging.getLogger(__name__)
+
+HANDSHAKE_S: Final = 10.0
+CLOSE_S: Final = 60.0
+"""How long a slow client may take to read what is left of a stream that ended."""
+
+
+class Server:
+    """Listens once it has a certificate and knows who signs its clients' certificates."""
+
+    def __init__(self, app: web.Application, port: int, host: str | None = None) -> None:
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=5
+        )
+        self._host, self._port = host, port
+        self._listener: asyncio.Server | None = None
+        self._context: ssl.SSLContext | None = None
+        self._pair: pki.KeyPair | None = None
+        self._client_ca: str | None = None
+        self.port = 0
+        """Where it listens, 0 while it does not."""
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether there is a listener."""
+        return self._listener is not None
+
+    async def certify(self, pair: pki.KeyPair) -> None:
+        """Serve new connections with ``pair``; old ones live on."""
+        self._pair = pair
+        if self._context is not None:
+            certificate.load(self._context, pair)
+        else:
+            await self._listen()
+
+    async def trust(self, client_ca: str) -> None:
+        """Take certificates signed by ``client_ca`` (PEM, "" for none) as who a client is.
+
+        An authority cannot be taken out of a context, so another one needs a new listener.
+        """
+        if client_ca == self._client_ca:
+            return
+        self._client_ca = client_ca
+        self._stop()
+        await self._listen()
+
+    async def close(self) -> None:
+        """Stop listening and end what is served."""
+        self._stop()
+        await self._runner.cleanup()
+
+    async def _listen(self) -> None:
+        if self._pair is None or self._client_ca is None:
+            return
+        context = tls(self._pair, self._client_ca)
+        if self._runner.server is None:
+            await self._runner.setup()
+        self._listener = await asyncio.get_running_loop().create_server(
+            self._runner.server,  # type: ignore[arg-type]  # a factory of protocols
+            self._host,
+            self._port,
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_S,
+            ssl_shutdown_timeout=CLOSE_S,
+            reuse_address=True,
+        )
+        self._context = context
+        self.port = self._listener.sockets[0].getsockname()[1]
+        logger.info("Kubelet API listens", extra={"port": self.port})
+
+    def _stop(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        self._listener, self._context, self.port = None, None, 0
+
+
+def tls(pair: pki.KeyPair, client_ca: str) -> ssl.SSLContext:
+    """Return the context of the listener: TLS 1.2 or later, HTTP/1.1 only, certificates welcome."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    context.verify_mode = ssl.CERT_NONE
+    if client_ca:
+        context.load_verify_locations(cadata=client_ca)
+        context.verify_mode = ssl.CERT_OPTIONAL
+    certificate.load(context, pair)
+    return context

@@ -1,0 +1,74 @@
+"""What the kubelet API asks of the loop that keeps pods: who may, which pods, and where one runs.
+
+Source: behaviour.md 5.7; security.md D1, D3.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apis import keys
+from apis.objects import Key, Object
+from kube.cluster import Cluster
+from kube.gate import Gate, Right
+from kubelet.forge import shadowpod
+from kubelet.forge.mapping import MappingState
+from kubelet.pods import Namespaces
+
+
+class NotHereError(Exception):
+    """There is no such pod on this node, or it does not run yet: answer 404."""
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """All of it belongs to one event loop; what serves streams asks from another."""
+
+    node: str
+    local: Cluster
+    remote: Cluster
+    namespaces: Namespaces
+    pods_here: Callable[[], Mapping[Key, Object]]
+    gate: Gate
+
+    async def authorize(
+        self, certificate: Mapping[str, Any] | None, authorization: str, rights: Sequence[Right]
+    ) -> None:
+        """Return if whoever asks has one of ``rights``.
+
+        Raises:
+            UnauthenticatedError: nobody knows who it is.
+            DeniedError: it has none of them.
+        """
+        user = await self.gate.user(certificate, authorization)
+        await self.gate.check(user, rights)
+
+    async def pods(self) -> list[Object]:
+        """Return the pods bound to this node."""
+        return [pod for _, pod in sorted(self.pods_here().items())]
+
+    async def twin(self, key: Key, container: str = "") -> Key:
+        """Return where the pod runs, if it is bound to this node and that very pod runs there.
+
+        Raises:
+            NotHereError: it is not, or has no such container.
+            KubeError: the provider could not be asked.
+        """
+        pod = await self.local.get(keys.POD, key)
+        if pod is None or pod["spec"].get("nodeName") != self.node:
+            raise NotHereError(f"pod {key} is not bound to node {self.node}")
+        if container and container not in _containers(pod):
+            raise NotHereError(f"pod {key} has no container {container}")
+        mapping = await self.namespaces.mapping(key.namespace)
+        if mapping.state is not MappingState.OFFLOADED or mapping.pair is None:
+            raise NotHereError(f"namespace {key.namespace} is not offloaded")
+        twin = mapping.pair.twin_of(key)
+        remote = await self.remote.get(keys.POD, twin)
+        if remote is None or not (mapping.pair.reflects(remote) and shadowpod.is_for(remote, pod)):
+            raise NotHereError(f"pod {key} does not run on the provider yet")
+        return twin
+
+
+def _containers(pod: Object) -> Collection[str]:
+    fields = ("containers", "initContainers", "ephemeralContainers")
+    return {item["name"] for field in fields for item in pod["spec"].get(field) or []}

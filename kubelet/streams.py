@@ -1,0 +1,108 @@
+"""exec, attach and port-forward: judged as a request, then a tunnel of bytes to the provider.
+
+Source: behaviour.md 5.7; stack.md 7; security.md D1-D3.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from aiohttp import web
+from multidict import CIMultiDictProxy, MultiMapping
+
+from apis.objects import Key
+from kube import metrics, tunnel
+from kube.access import Access
+from kube.tunnel import Leg
+
+Pairs = list[tuple[str, str]]
+
+_PASSED_ON: Final = frozenset({"connection", "upgrade", "x-stream-protocol-version", "user-agent"})
+_PASSED_ON_WITH: Final = "sec-websocket-"
+_FLAGS: Final[Mapping[str, str]] = {
+    "input": "stdin",
+    "output": "stdout",
+    "error": "stderr",
+    "tty": "tty",
+}
+_TRUE: Final = frozenset({"1", "true"})
+MAX_PORT: Final = 65535
+
+
+class Action(NamedTuple):
+    """A subresource of the remote pod that is reached by an upgrade."""
+
+    subresource: str
+    options: Callable[[MultiMapping[str], str], Pairs]
+
+
+def _streams(query: MultiMapping[str], container: str) -> Pairs:
+    wanted = [(theirs, "true") for ours, theirs in _FLAGS.items() if query.get(ours) in _TRUE]
+    return [*wanted, ("container", container)]
+
+
+def _command(query: MultiMapping[str], container: str) -> Pairs:
+    words = [("command", word) for word in query.getall("command", [])]
+    return [*_streams(query, container), *words]
+
+
+def _ports(query: MultiMapping[str], _container: str) -> Pairs:
+    ports = [port for value in query.getall("port", []) for port in value.split(",")]
+    for port in ports:
+        if not port.isdecimal() or not 0 < int(port) <= MAX_PORT:
+            raise web.HTTPBadRequest(text=f"port={port!r:.80} is not valid\n")
+    return [("ports", port) for port in ports]
+
+
+EXEC: Final = Action("exec", _command)
+ATTACH: Final = Action("attach", _streams)
+PORT_FORWARD: Final = Action("portforward", _ports)
+
+
+async def carry(
+    action: Action, request: web.Request, access: Access, twin: Key, container: str = ""
+) -> web.StreamResponse:
+    """Open ``action`` on the remote pod and pass bytes until one side ends.
+
+    Raises:
+        HTTPBadRequest: the request asks for no upgrade, or its options make no sense.
+        KubeError: the provider refused; then this is an answer as any other.
+    """
+    if not request.headers.get("Upgrade"):
+        raise web.HTTPBadRequest(text=f"{action.subresource} needs a connection upgrade\n")
+    query = action.options(request.query, container)
+    path = f"/api/v1/namespaces/{twin.namespace}/pods/{twin.name}/{action.subresource}"
+    head, there = await tunnel.dial(access, request.method, path, query, passed_on(request.headers))
+    with metrics.STREAMS.labels(action.subresource).track_inprogress():
+        await _pass(request, head, there)
+    raise asyncio.CancelledError  # it is no web connection any more: there is nothing to answer
+
+
+def passed_on(headers: CIMultiDictProxy[str]) -> Pairs:
+    """Return the headers of an upgrade; who asks, and from where, is nobody's business there."""
+    return [
+        (name, value)
+        for name, value in headers.items()
+        if name.lower() in _PASSED_ON or name.lower().startswith(_PASSED_ON_WITH)
+    ]
+
+
+async def _pass(request: web.Request, head: bytes, there: Leg) -> None:
+    """Take the connection away from the web server, and give its end back when all is over."""
+    transport, protocol = request.transport, request.protocol
+    if transport is None:
+        there.abort()
+        raise ConnectionResetError
+    here = Leg()
+    here.transport = transport
+    transport.set_protocol(here)
+    try:
+        transport.write(head)
+        here.lead_to(there)
+        there.lead_to(here)
+        await here.ended
+        await there.ended
+    finally:
+        for leg in (here, there):
+            leg.abort()
+        protocol.connection_lost(None)

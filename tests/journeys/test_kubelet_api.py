@@ -1,0 +1,188 @@
+"""kubectl reaches into offloaded pods as into any other, over WebSocket and over SPDY."""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import os
+import pty
+import re
+import secrets
+import struct
+import termios
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object
+from tests.journeys import world
+from tests.journeys.kubectl import SPDY, Kubectl
+
+pytestmark = pytest.mark.journey
+
+WEBSOCKET: Mapping[str, str] = {}
+SCRIPT = (
+    "echo first; echo second; echo hello > /tmp/index.html; "
+    "httpd -p 8080 -h /tmp; " + world.sleeping()
+)
+
+
+@pytest.fixture
+async def kubectl(both: world.Pair, namespace: str, kubeconfigs: Mapping[str, Path]) -> Kubectl:
+    """Return kubectl towards a namespace with the running pod ``web``."""
+    await both.offload(namespace)
+    await both.rome.create(keys.POD, web(namespace, both.image))
+    await world.until_one(both.rome, keys.POD, Key(namespace, "web"), is_ready)
+    return Kubectl(kubeconfigs["rome"], namespace)
+
+
+def web(namespace: str, image: str) -> Object:
+    """Return a pod with a web server, and a second container that waits for what it is told."""
+    made = world.pod(namespace, "web", image, SCRIPT)
+    side = {**made["spec"]["containers"][0], "name": "side", "stdin": True}
+    side["command"] = ["sh", "-c", "while read line; do echo heard $line; done"]
+    made["spec"]["containers"].append(side)
+    return made
+
+
+def is_ready(pod: Object) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or []
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def over(kubectl: Kubectl, variables: Mapping[str, str]) -> Kubectl:
+    return Kubectl(kubectl.kubeconfig, kubectl.namespace, variables)
+
+
+async def test_kubectl_reaches_into_an_offloaded_pod(kubectl: Kubectl, tmp_path: Path) -> None:
+    for protocol in (WEBSOCKET, SPDY):
+        one = over(kubectl, protocol)
+        await exit_codes_arrive(one)
+        await bytes_pass_unchanged(one)
+        await a_terminal_has_the_size_of_ours(one)
+        await ports_are_forwarded(one)
+        await files_are_copied(one, tmp_path)
+        await a_process_is_attached_to(one)
+    await logs_are_read(kubectl)
+
+
+async def exit_codes_arrive(kubectl: Kubectl) -> None:
+    codes = (0, 1, 42, 137, 255)
+    done = await asyncio.gather(
+        *(kubectl.run("exec", "web", "--", "sh", "-c", f"exit {code}") for code in codes)
+    )
+    assert tuple(one.code for one in done) == codes
+    said = await kubectl.run("exec", "web", "-c", "main", "--", "sh", "-c", "echo a; echo b >&2")
+    assert (said.out, said.err) == (b"a\n", "b\n")
+    missing = await kubectl.run("exec", "web", "--", "no-such-program")
+    assert (missing.code, "executable file not found" in missing.err) == (1, True)
+
+
+async def bytes_pass_unchanged(kubectl: Kubectl) -> None:
+    sent = secrets.token_bytes(3_000_000)
+    back = await kubectl.out("exec", "-i", "web", "-c", "main", "--", "cat", stdin=sent)
+    assert hashlib.sha256(back).digest() == hashlib.sha256(sent).digest()
+
+
+async def a_terminal_has_the_size_of_ours(kubectl: Kubectl) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
+        shell = "while :; do stty size; sleep 0.2; done"
+        command = ("exec", "-it", "web", "-c", "main", "--", "sh", "-c", shell)
+        async with kubectl.started(
+            *command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
+        ):  # fmt: skip
+            await read_until(ours, b"33 99")
+            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 44, 111, 0, 0))
+            await read_until(ours, b"44 111")
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+async def read_until(descriptor: int, mark: bytes) -> None:
+    """Read from a terminal, which is no stream for asyncio, until ``mark`` came."""
+    loop, seen, found = asyncio.get_running_loop(), bytearray(), asyncio.Event()
+
+    def read() -> None:
+        seen.extend(os.read(descriptor, 65536))
+        if mark in seen:
+            found.set()
+
+    loop.add_reader(descriptor, read)
+    try:
+        async with asyncio.timeout(60):
+            await found.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+async def ports_are_forwarded(kubectl: Kubectl) -> None:
+    async with forwarded(kubectl, 8080) as port, aiohttp.ClientSession() as session:
+        for _ in range(3):
+            async with session.get(f"http://127.0.0.1:{port}/index.html") as answer:
+                assert await answer.text() == "hello\n"
+
+
+@contextlib.asynccontextmanager
+async def forwarded(kubectl: Kubectl, port: int) -> AsyncIterator[int]:
+    async with kubectl.started("port-forward", "pod/web", f":{port}") as process:
+        assert process.stdout
+        async with asyncio.timeout(60):
+            line = (await process.stdout.readline()).decode()
+        found = re.search(r"127\.0\.0\.1:(\d+)", line)
+        assert found, line
+        yield int(found[1])
+
+
+async def files_are_copied(kubectl: Kubectl, folder: Path) -> None:
+    size = int(os.environ.get("PYLIQO_TEST_COPY_MB", "8")) * 2**20
+    there, back = folder / "there", folder / "back"
+    there.write_bytes(secrets.token_bytes(2**20) * (size // 2**20))
+    await kubectl.out("cp", "-c", "main", str(there), "web:copied")
+    told = await kubectl.out("exec", "web", "-c", "main", "--", "sha256sum", "/copied")
+    with there.open("rb") as file:
+        assert told.split()[0].decode() == hashlib.file_digest(file, "sha256").hexdigest()
+    await kubectl.out("cp", "-c", "main", "web:copied", str(back))
+    with there.open("rb") as sent, back.open("rb") as got:
+        digests = [hashlib.file_digest(file, "sha256").digest() for file in (sent, got)]
+    assert digests[0] == digests[1]
+
+
+async def a_process_is_attached_to(kubectl: Kubectl) -> None:
+    word = secrets.token_hex(4)
+    async with kubectl.started(
+        "attach", "-i", "web", "-c", "side", stdin=asyncio.subprocess.PIPE
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(f"{word}\n".encode())
+        await process.stdin.drain()
+        async with asyncio.timeout(60):
+            await process.stdout.readuntil(f"heard {word}".encode())
+
+
+async def logs_are_read(kubectl: Kubectl) -> None:
+    main = ("logs", "web", "-c", "main")
+    assert await kubectl.out(*main) == b"first\nsecond\n"
+    assert await kubectl.out(*main, "--tail=1") == b"second\n"
+    assert await kubectl.out(*main, "--tail=0") == b""
+    assert await kubectl.out(*main, "--since=1h") == b"first\nsecond\n"
+    assert await kubectl.out(*main, "--limit-bytes=3") == b"fir"
+    stamped = await kubectl.out(*main, "--timestamps")
+    assert re.fullmatch(rb"\d{4}-\S+Z first\n\d{4}-\S+Z second\n", stamped)
+    everything = await kubectl.out("logs", "web", "--all-containers", "--prefix")
+    assert b"[pod/web/main] first\n" in everything
+    assert b"[pod/web/side]" in everything
+    previous = await kubectl.run(*main, "--previous")
+    assert previous.code == 1
+    assert "previous terminated container" in previous.err
+    async with kubectl.started(*main, "--follow") as process:
+        assert process.stdout
+        assert await process.stdout.readline() == b"first\n"
+    assert (await kubectl.run("logs", "web", "-c", "nowhere")).code == 1

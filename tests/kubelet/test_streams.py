@@ -1,0 +1,148 @@
+"""exec, attach and port-forward are a tunnel of bytes, of which nothing is lost or looked at."""
+
+import asyncio
+import contextlib
+import hashlib
+import secrets
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from kubelet import listener
+from tests.kubelet.rigs import Rig
+
+EXEC = "/exec/shop/web/main?command=ls&command=a%26b%3Dc+d&input=1&output=1&tty=0"
+SPDY = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1", "X-Stream-Protocol-Version": "v4.channel"}
+WEBSOCKET = {"Sec-WebSocket-Protocol": "v5.channel.k8s.io", "Sec-WebSocket-Version": "13"}
+NOT_PASSED_ON = {
+    "Authorization": "Bearer mine",
+    "Impersonate-User": "root",
+    "X-Remote-User": "root",
+    "X-Forwarded-For": "1.2.3.4",
+    "Cookie": "a=b",
+}
+HEAD = b"HTTP/1.1 101 Now\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    rig: Rig, path: str, headers: Mapping[str, str], method: str = "POST", who: str = "admin"
+) -> AsyncIterator[Stream]:
+    """Send the head of a request, leave the rest to the test, and be gone at the end."""
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", rig.server.port, ssl=rig.context(who), server_hostname="127.0.0.1"
+    )
+    lines = [f"{method} {path} HTTP/1.1", "Host: me", *(f"{k}: {v}" for k, v in headers.items())]
+    writer.write("\r\n".join([*lines, "", ""]).encode())
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (EXEC, "exec?stdin=true&stdout=true&container=main&command=ls&command=a%26b%3Dc+d"),
+        ("/attach/shop/web/main?tty=true&error=1", "attach?stderr=true&tty=true&container=main"),
+        ("/portForward/shop/web", "portforward"),
+        ("/portForward/shop/web?port=80,443&port=1", "portforward?ports=80&ports=443&ports=1"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_the_request_is_made_anew(rig: Rig, path: str, expected: str, method: str) -> None:
+    async with opened(rig, path, {**SPDY, **WEBSOCKET, **NOT_PASSED_ON}, method) as (reader, _):
+        assert await reader.readexactly(len(HEAD)) == HEAD
+
+    assert rig.seen == [f"/api/v1/namespaces/shop-rome/pods/web/{expected}"]
+    headers = dict(rig.headers[0])
+    assert headers.pop("Host").startswith("127.0.0.1:")
+    assert headers == {**SPDY, **WEBSOCKET}
+
+
+async def test_bytes_pass_in_both_directions_and_none_is_lost_at_the_end(rig: Rig) -> None:
+    rig.greeting = b"early"
+    sent = secrets.token_bytes(2**20) * 8 + b"bye"
+    got = hashlib.sha256()
+    async with opened(rig, EXEC, SPDY) as (reader, writer):
+        await reader.readexactly(len(HEAD) + 5)
+        writer.write(sent)
+        sending = asyncio.create_task(writer.drain())
+        while piece := await reader.read(2**16):
+            got.update(piece)
+        await sending
+    assert got.digest() == hashlib.sha256(sent).digest()
+
+
+async def test_a_slow_reader_gets_all_that_was_sent(rig: Rig) -> None:
+    assert listener.CLOSE_S >= 60
+    rig.greeting = secrets.token_bytes(2**22)
+    got = bytearray()
+    async with opened(rig, EXEC, SPDY) as (reader, writer):
+        await reader.readexactly(len(HEAD))
+        writer.write(b"bye")
+        while piece := await reader.read(2**15):
+            got += piece
+            await asyncio.sleep(0.002)
+    assert bytes(got) == rig.greeting + b"bye"
+
+
+async def test_a_refusal_is_an_answer_as_any_other(rig: Rig) -> None:
+    rig.answer = (403, "not yours")
+    async with opened(rig, EXEC, SPDY) as (reader, _):
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 502 ")
+        assert b"not yours" in await reader.readline()
+
+
+async def test_an_end_on_either_side_is_an_end_on_both(rig: Rig) -> None:
+    async with opened(rig, EXEC, SPDY) as (reader, writer), asyncio.timeout(30):
+        await reader.readexactly(len(HEAD))
+        writer.transport.abort()
+        await rig.streams[0].lost.wait()
+
+    async with opened(rig, EXEC, SPDY) as (reader, writer), asyncio.timeout(30):
+        await reader.readexactly(len(HEAD))
+        rig.streams[1].transport.abort()
+        assert await reader.read() == b""
+
+
+async def test_streams_that_ended_leave_nothing_behind(rig: Rig) -> None:
+    before = await rig.apart.run(tasks())
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(50):
+            reader, _ = await stack.enter_async_context(opened(rig, EXEC, SPDY))
+            await reader.readexactly(len(HEAD))
+    async with asyncio.timeout(30):
+        for stream in rig.streams:
+            await stream.lost.wait()
+        while await rig.apart.run(tasks()) > before:
+            pass
+
+
+async def tasks() -> int:
+    await asyncio.sleep(0.05)
+    return len(asyncio.all_tasks())
+
+
+async def test_an_idle_stream_ends_with_the_server(rig: Rig) -> None:
+    async with opened(rig, EXEC, SPDY) as (reader, _), asyncio.timeout(30):
+        await reader.readexactly(len(HEAD))
+        await rig.apart.run(rig.server.close())
+        assert await reader.read() == b""
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "http", "-1", "8080/tcp"])
+async def test_a_port_that_makes_no_sense_is_refused(rig: Rig, port: str) -> None:
+    path = f"/portForward/shop/web?port={port}"
+    async with opened(rig, path, SPDY) as (reader, _):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
+    assert rig.seen == []
+
+
+async def test_without_an_upgrade_there_is_no_stream(rig: Rig) -> None:
+    status, text = await rig.get(EXEC)
+    assert (status, "needs a connection upgrade" in text) == (400, True)
+    assert rig.seen == []
