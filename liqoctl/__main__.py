@@ -9,6 +9,7 @@ import click
 from liqoctl import options
 from liqoctl.commands import identities, virtualnode
 from liqoctl.commands.groups import create, delete, force, generate, get
+from liqoctl.commands.info import info
 from liqoctl.commands.install import install, uninstall
 from liqoctl.commands.offload import offload, unoffload
 from liqoctl.commands.peering import authenticate, peer, unauthenticate, unpeer
@@ -36,8 +37,8 @@ def cli(session: Session) -> None:
 
 
 COMMANDS = (
-    authenticate, create, delete, force, generate, get, install, offload, peer, unauthenticate,
-    uninstall, unoffload, unpeer, version, why,
+    authenticate, create, delete, force, generate, get, info, install, offload, peer,
+    unauthenticate, uninstall, unoffload, unpeer, version, why,
 )  # fmt: skip
 KINDS = (identities, virtualnode)
 """Modules whose commands belong to the groups create, delete, generate and get."""

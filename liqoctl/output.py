@@ -56,3 +56,8 @@ def dump(objects: Iterable[Object], form: str) -> None:
         else:
             click.echo(yaml.dump(obj, Dumper=yaml.CSafeDumper, sort_keys=False), nl=False)
             click.echo("---")
+
+
+def plain(value: object) -> str:
+    """Return one value as scripts read it: ``true``, not ``True``."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

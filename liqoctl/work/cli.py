@@ -1,19 +1,23 @@
 """What each command does, from its flags to the cluster or to stdout."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import click
 
-from apis.objects import Key
+from apis import keys
+from apis.objects import Key, Object
 from kube.client import ClusterClient
 from liqoctl import output as output_
+from liqoctl.forge import info as info_forge
 from liqoctl.forge import installation as installation_forge
 from liqoctl.forge import offloading as offloading_forge
 from liqoctl.forge import virtualnode as virtualnode_forge
 from liqoctl.options import Session
 from liqoctl.output import Progress
+from liqoctl.work import info as info_
 from liqoctl.work import installation, offloading, removal, session, versions, virtualnodes, why
 from liqoctl.work.offloading import Chosen, Removal
 from liqoctl.work.removal import Removal as Uninstallation
@@ -155,3 +159,36 @@ def why_namespace(who: Session, name: str, *, output: str) -> None:
         why.show(await why.namespace(cluster, name), output)
 
     session.run(who, work)
+
+
+def info(who: Session, *, path: str | None, output: str) -> None:
+    """Print what is installed, or one field of that."""
+
+    async def work(cluster: ClusterClient, _progress: Progress) -> None:
+        told = await info_.installation(cluster, who.namespace or keys.LIQO_NAMESPACE)
+        if path is None:
+            info_.show(told, info_forge.lines_of_installation(told), output)
+        else:
+            info_.show_field(_picked(info_forge.pick, told, path), output)
+
+    session.run(who, work)
+
+
+def info_peer(who: Session, names: Sequence[str], *, path: str | None, output: str) -> None:
+    """Print how it stands with peers, or one field of that."""
+
+    async def work(cluster: ClusterClient, _progress: Progress) -> None:
+        told = await info_.peers(cluster, names)
+        if path is None:
+            info_.show(told, info_forge.lines(told) or ["no peers"], output)
+        else:
+            info_.show_field(_picked(info_forge.pick_of_peers, told, path), output)
+
+    session.run(who, work)
+
+
+def _picked(pick: Callable[[Object, str], Any], told: Object, path: str) -> Any:
+    try:
+        return pick(told, path)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from apis import keys
@@ -216,3 +217,53 @@ def test_why_a_pod_is_not_there_and_why_it_waits(server: Server, plane: Plane, n
     assert "did you mean gated?" in absent.stderr
     assert f"name: {name}\noutcome: AtHome\n" in space.stdout
     assert server.writes_of_liqoctl(log) == []
+
+
+def test_info_of_what_is_there(server: Server, name: str) -> None:
+    absent = server.liqoctl("info", "-n", name)
+    assert absent.exit_code == 1
+    assert f"pyliqo is not installed in namespace {name}: liqoctl install" in absent.stderr
+    peer = f"milan{name[-4:]}"
+    labels = {"metadata": {"labels": {keys.REMOTE_CLUSTER_ID: peer}}}
+    slice_spec = {"consumerClusterID": "rome", "providerClusterID": peer}
+    container = {"name": "controllers", "image": "registry.example/pyliqo:0.1.0"}
+    app = {"app": "x"}
+    pod = {"metadata": {"labels": app}, "spec": {"containers": [container]}}
+
+    async def make(s: ClusterClient) -> None:
+        fc = named(keys.FOREIGN_CLUSTER, Key("", peer), spec={"clusterID": peer}, **labels)
+        await s.create(keys.FOREIGN_CLUSTER, fc)
+        modules: Object = {"networking": {"enabled": False}, "authentication": {"enabled": False}}
+        ready = {"type": "OffloadingNodeStatus", "status": "Ready"}
+        modules["offloading"] = {"enabled": True, "conditions": [ready]}
+        status = {"role": "Provider", "modules": modules, "kubernetesVersion": "v1.35.4"}
+        await s.patch_status(keys.FOREIGN_CLUSTER, Key("", peer), status)
+        await s.create(
+            keys.RESOURCE_SLICE, named(keys.RESOURCE_SLICE, Key(name, "pool"), spec=slice_spec)
+        )
+        spec = {"selector": {"matchLabels": app}, "template": pod}
+        deployment = named(keys.DEPLOYMENT, Key(name, "liqo-controller-manager"), spec=spec)
+        await s.create(keys.DEPLOYMENT, deployment)
+        config = Key(name, keys.CLUSTER_ID_CONFIG_MAP)
+        data = {keys.CLUSTER_ID_KEY: "rome"}
+        await s.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, config, data=data))
+
+    server.do(make)
+
+    told = yaml.safe_load(server.liqoctl("info", "-n", name, "-o", "yaml").stdout.strip("-\n"))
+    assert told["local"]["clusterID"] == "rome"
+    assert told["local"]["version"] == "0.1.0"
+    assert peer in [one["clusterID"] for one in told["peerings"]["peers"]]
+    assert server.liqoctl("info", "-n", name, "--get", "clusterid").stdout == "rome\n"
+    assert server.liqoctl("info", "-n", name, "--get", "health.healthy").stdout == "false\n"
+    text = server.liqoctl("info", "peer", peer).stdout
+    assert "      pool\n        Action: Consuming\n        Accepted: no\n" in text
+    about = json.loads(server.liqoctl("info", "peer", peer, "-o", "json").stdout)
+    assert about[peer]["info"]["kubernetesVersion"] == "v1.35.4"
+    field = server.liqoctl("info", "peer", peer, "--get", "offloading.status")
+    assert field.stdout == "Healthy\n"
+    unknown = server.liqoctl("info", "peer", "nobody")
+    assert unknown.exit_code == 1
+    assert "no peer is called nobody: there are " in unknown.stderr
+    wrong = server.liqoctl("info", "peer", peer, "--get", "offloading.x")
+    assert "no field 'x': there are status, alerts, virtualNodes" in wrong.stderr
