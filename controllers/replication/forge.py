@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
+from apis.offloading import NamespaceMap
 
 
 @dataclass(frozen=True)
@@ -98,4 +99,17 @@ def _annotations(local: Object) -> dict[str, str]:
         name: value
         for name, value in objects.annotations(local).items()
         if name != keys.LAST_APPLIED
+    }
+
+
+def abandoned(namespace_map: Object) -> dict[str, str]:
+    """Return the namespaces that nobody wants any more at a peer that is gone: twin by original.
+
+    Nobody there says when they are deleted, so nobody here waits for it.
+    """
+    parsed = NamespaceMap.parse(namespace_map)
+    return {
+        local: entry.remote_namespace
+        for local, entry in sorted(parsed.current.items())
+        if local not in parsed.desired
     }

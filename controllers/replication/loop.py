@@ -19,6 +19,7 @@ def controller(manager: Manager) -> Term:
         },
         events=manager.events,
         user_agent=manager.user_agent,
+        foreign_clusters=manager.informer(selections.FOREIGN_CLUSTERS),
         may_write=manager.may_write,
     )
     return lambda: [Peers(origin)]

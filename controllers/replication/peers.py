@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from apis import keys, naming, objects
+from apis import foreignclusters, keys, naming, objects
 from apis.objects import Key, Kind, Object
 from controllers.replication import forge
 from controllers.replication.forge import Peering
-from controllers.replication.reconciler import ReplicationReconciler
+from controllers.replication.reconciler import ReleaseReconciler, ReplicationReconciler
 from kube import peer
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
@@ -47,10 +47,21 @@ class Origin:
     informers: dict[Kind, Informer[Object]]
     events: Recorder
     user_agent: str
+    foreign_clusters: Informer[Object] = field(repr=False)
+    """What is known of the peers: one that is gone for good is not asked any more."""
     may_write: Callable[[], bool] = lambda: True
     """Whether this process leads: without it nothing is written to a peer either."""
     runners: set[Runner] = field(default_factory=set, repr=False)
     """Those that run now, of all peers."""
+
+    def is_gone(self, cluster_id: str) -> bool:
+        """Whether that peer does not come back."""
+        return foreignclusters.is_gone(self.foreign_clusters.get(Key("", cluster_id)))
+
+
+class _Work(NamedTuple):
+    peer: PeerKey
+    is_gone: bool
 
 
 class Peers:
@@ -60,7 +71,7 @@ class Peers:
         self.name = "replication"
         self._origin = origin
         self._changed = asyncio.Event()
-        self._tasks: dict[PeerKey, asyncio.Task[None]] = {}
+        self._tasks: dict[_Work, asyncio.Task[None]] = {}
 
     def is_alive(self) -> bool:
         """Whether no worker of any peer is stuck."""
@@ -72,12 +83,10 @@ class Peers:
 
     async def run(self) -> None:
         """Follow the local objects for ever; cancel to stop all peers."""
-        for informer in self._origin.informers.values():
+        informers = [*self._origin.informers.values(), self._origin.foreign_clusters]
+        for informer in informers:
             await informer.synced.wait()
-        stops = [
-            informer.subscribe(lambda _: self._changed.set())
-            for informer in self._origin.informers.values()
-        ]
+        stops = [informer.subscribe(lambda _: self._changed.set()) for informer in informers]
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
@@ -89,13 +98,25 @@ class Peers:
                 stop()
 
     def _adjust(self, tasks: asyncio.TaskGroup) -> None:
-        wanted = wanted_peers(list(self._origin.informers.values()))
-        for key in self._tasks.keys() - wanted:
-            self._tasks.pop(key).cancel()
-            logger.info("Stopped replication", extra={"cluster": key.cluster_id})
-        for key in wanted - self._tasks.keys():
-            self._tasks[key] = tasks.create_task(self._serve(key))
-            logger.info("Started replication", extra={"cluster": key.cluster_id})
+        peers = wanted_peers(list(self._origin.informers.values()))
+        wanted = {_Work(peer_, self._origin.is_gone(peer_.cluster_id)) for peer_ in peers}
+        for work in self._tasks.keys() - wanted:
+            self._tasks.pop(work).cancel()
+            logger.info("Stopped replication", extra={"cluster": work.peer.cluster_id})
+        for work in wanted - self._tasks.keys():
+            serve = self._release if work.is_gone else self._serve
+            self._tasks[work] = tasks.create_task(serve(work.peer))
+            fields = {"cluster": work.peer.cluster_id, "gone": work.is_gone}
+            logger.info("Started replication", extra=fields)
+
+    async def _release(self, key: PeerKey) -> None:
+        """Let go what is to go here, as long as the peer is gone for good."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind, informer in self._origin.informers.items():
+                reconciler = ReleaseReconciler(kind, self._origin.cached, self._origin.events)
+                originals = Source(informer, _originals(key))
+                runner = Runner(f"release-{kind}", reconciler, [originals])
+                tasks.create_task(_run(self._origin, runner))
 
     async def _serve(self, key: PeerKey) -> None:
         """Replicate for ever; what breaks this peer must not break the others."""
@@ -129,7 +150,8 @@ def secret_of(key: PeerKey) -> Key:
 
     Source: security.md A11.
     """
-    return Key(key.namespace, f"kubeconfig-controlplane-{key.cluster_id}")
+    name = naming.kubeconfig_secret(naming.controlplane_identity(key.cluster_id))
+    return Key(key.namespace, name)
 
 
 async def _replicate(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer[Object]]) -> None:
@@ -169,19 +191,26 @@ async def _peering(origin: Origin, key: PeerKey, secret: Key) -> Peering:
 def _runner(
     origin: Origin, peering: Peering, kind: Kind, remote: Cluster, replicas: Informer[Object]
 ) -> Runner:
-    def originals(change: Change[Object]) -> list[Key]:
-        obj = change.new or change.old
-        ours = obj is not None and forge.destination(obj) == peering.remote_cluster_id
-        return [change.key] if ours and change.key.namespace == peering.local_namespace else []
-
+    here = PeerKey(peering.local_namespace, peering.remote_cluster_id)
     return Runner(
         f"replication-{kind}",
         ReplicationReconciler(kind, peering, origin.cached, remote),
         [
-            Source(origin.informers[kind], originals),
+            Source(origin.informers[kind], _originals(here)),
             Source(replicas, lambda change: [peering.original_of(change.key)]),
         ],
     )
+
+
+def _originals(key: PeerKey) -> Callable[[Change[Object]], list[Key]]:
+    """Return whom a change of an object here concerns, if that goes to the peer."""
+
+    def keys_of(change: Change[Object]) -> list[Key]:
+        obj = change.new or change.old
+        ours = obj is not None and forge.destination(obj) == key.cluster_id
+        return [change.key] if ours and change.key.namespace == key.namespace else []
+
+    return keys_of
 
 
 async def _watch_over(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer[Object]]) -> None:

@@ -11,6 +11,7 @@ from controllers.replication import forge
 from controllers.replication.forge import Peering
 from kube.cluster import Cluster
 from kube.errors import ForbiddenError
+from kube.events import Recorder
 from kube.reconcile import TerminalError
 
 FINALIZER: Final = keys.REPLICATION_FINALIZER
@@ -90,3 +91,42 @@ class ReplicationReconciler:
             # A drained tenant has no rights any more: what it left behind is the provider's.
             logger.warning("peer refuses us: replica left to it", extra={"key": str(where)})
             return True
+
+
+@dataclass(frozen=True)
+class ReleaseReconciler:
+    """One local object whose peer is gone for good: what waits for an answer waits no more.
+
+    What is left there is told, and left to whoever finds it.
+    """
+
+    kind: Kind
+    local: Cluster
+    events: Recorder
+
+    async def reconcile(self, key: Key) -> float | None:
+        original = await self.local.get(self.kind, key)
+        if original is None:
+            return None
+        if self.kind == keys.NAMESPACE_MAP:
+            await self._forget_twins(original)
+        if objects.is_terminating(original) and FINALIZER in objects.finalizers(original):
+            self._tell(original, "ReplicaAbandoned", f"its replica {key.name}")
+            await upkeep.remove_finalizer(self.local, self.kind, original, FINALIZER)
+        return None
+
+    async def _forget_twins(self, original: Object) -> None:
+        left = forge.abandoned(original)
+        if not left:
+            return
+        self._tell(original, "NamespacesAbandoned", f"namespaces {', '.join(left.values())}")
+        status = {"currentMapping": dict.fromkeys(left)}
+        where = {"uid": objects.uid(original)}
+        key = objects.key_of(original)
+        await self.local.patch_status(self.kind, key, status, metadata=where)
+
+    def _tell(self, original: Object, reason: str, what: str) -> None:
+        peer = forge.destination(original)
+        message = f"cluster {peer} is given up; if it comes back it still has {what}"
+        self.events.event(self.kind, original, "Warning", reason, message)
+        logger.warning("Left something to a peer that is gone", extra={"left": what})

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from apis import keys, objects
+from apis import foreignclusters, keys, objects
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 from controllers import selections, views
@@ -31,6 +31,10 @@ def controller(manager: Manager) -> Term:
     templates = selections.every(keys.VK_OPTIONS_TEMPLATE, namespace=manager.namespace)
     namespace_maps = manager.informer(selections.NAMESPACE_MAPS)
     bindings = manager.informer(selections.ROLE_BINDINGS)
+    foreign_clusters = manager.informer(selections.FOREIGN_CLUSTERS)
+
+    def is_gone(cluster_id: str) -> bool:
+        return foreignclusters.is_gone(foreign_clusters.get(Key("", cluster_id)))
 
     def those(holds: Callable[[Key, Object], bool]) -> list[Key]:
         return [key for key, obj in virtual_nodes.items().items() if holds(key, obj)]
@@ -41,13 +45,14 @@ def controller(manager: Manager) -> Term:
         Source(nodes, lambda change: those(lambda key, _: key.name == change.key.name)),
         Source(manager.informer(templates), lambda _: those(lambda _key, _node: True)),
         Source(namespace_maps, _by_map(those)),
+        Source(foreign_clusters, _by_cluster(those)),
         *(Source(manager.informer(selection), by_label) for selection in _MADE),
     ]
 
     def runner() -> Runner:
         reconciler = VirtualNodeReconciler(
             manager.cached,
-            Observed(bindings=views.cached(bindings)),
+            Observed(views.cached(bindings), is_gone),
             local=LocalCluster(manager.cluster_id, manager.namespace),
             events=manager.events,
             clock=manager.clock,
@@ -70,5 +75,17 @@ def _by_map(those: Those) -> Keys:
         obj = change.new or change.old or {"metadata": {}}
         cluster_id = objects.labels(obj).get(keys.REMOTE_ID)
         return those(lambda _, node: VirtualNode.parse(node).cluster_id == cluster_id)
+
+    return keys_of
+
+
+def _by_cluster(those: Those) -> Keys:
+    """Return whom it concerns that a cluster is given up, or comes back."""
+
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        before, after = (foreignclusters.is_gone(obj) for obj in (change.old, change.new))
+        if before == after:
+            return []
+        return those(lambda _, node: VirtualNode.parse(node).cluster_id == change.key.name)
 
     return keys_of

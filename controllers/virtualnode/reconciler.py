@@ -34,6 +34,8 @@ class Observed:
     """What the process knows of whole kinds, read only."""
 
     bindings: View
+    is_gone: Callable[[str], bool]
+    """Whether a cluster is gone for good: its pods are lost, and nobody waits for them."""
 
 
 class VirtualNodeReconciler:
@@ -99,7 +101,16 @@ class VirtualNodeReconciler:
             return await self._remove_node(obj, virtual_node, states)
         states[lifecycle.NODE] = lifecycle.node_state(creates, node)
         await self._report(obj, states)
+        if self._observed.is_gone(virtual_node.cluster_id):
+            await self._let_pods_go(virtual_node)
+            return DRAIN_POLL_S
         return None
+
+    async def _let_pods_go(self, virtual_node: VirtualNode) -> None:
+        """End the deletions that nobody will confirm any more."""
+        for pod in await self._pods_on(virtual_node):
+            if objects.is_terminating(pod):
+                await self._lose(pod)
 
     async def _grant(self, obj: Object, virtual_node: VirtualNode) -> None:
         owner = objects.owner_reference(KIND, obj)
@@ -166,13 +177,25 @@ class VirtualNodeReconciler:
         if not node.get("spec", {}).get("unschedulable"):
             logger.info("Cordoning node", extra={"node": virtual_node.name})
             await self._cluster.patch(keys.NODE, key, {"spec": {"unschedulable": True}})
-        on_node = Selection(keys.POD, Object, fields=f"spec.nodeName={virtual_node.name}")
-        found = (await self._cluster.list(on_node)).items.values()
-        leaving = [pod for pod in found if lifecycle.has_to_leave(pod)]
+        leaving = [pod for pod in await self._pods_on(virtual_node) if lifecycle.has_to_leave(pod)]
+        if self._observed.is_gone(virtual_node.cluster_id):
+            for pod in leaving:
+                await self._lose(pod)
+            return 0
         for pod in leaving:
             if not objects.is_terminating(pod):
                 await upkeep.evict(self._cluster, pod)
         return len(leaving)
+
+    async def _pods_on(self, virtual_node: VirtualNode) -> list[Object]:
+        on_node = Selection(keys.POD, Object, fields=f"spec.nodeName={virtual_node.name}")
+        return list((await self._cluster.list(on_node)).items.values())
+
+    async def _lose(self, pod: Object) -> None:
+        """Delete a pod at once: where it ran is gone for good."""
+        key = objects.key_of(pod)
+        logger.warning("Pod is lost with its cluster", extra={"pod": str(key)})
+        await self._cluster.delete(keys.POD, key, uid=objects.uid(pod), grace_s=0)
 
     async def _kubelet_gone(self, obj: Object, virtual_node: VirtualNode) -> bool:
         key = Key(virtual_node.namespace, naming.vk_deployment(virtual_node.name))

@@ -8,11 +8,11 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from controllers.replication import forge
 from controllers.replication.forge import Peering
-from controllers.replication.reconciler import ReplicationReconciler
+from controllers.replication.reconciler import ReleaseReconciler, ReplicationReconciler
 from kube.cluster import Cluster
 from kube.errors import ForbiddenError, NotReachableError
 from kube.reconcile import TerminalError
-from tests.controllers.support import Ledger, end, ensure_namespace, local_map, settle, there
+from tests.controllers.support import Ledger, Told, end, ensure_namespace, local_map, settle, there
 from tests.fakes import FakeCluster
 
 KIND = keys.NAMESPACE_MAP
@@ -194,3 +194,41 @@ async def test_a_drained_tenant_is_let_go() -> None:
     await two.reconcile(peers.here)
 
     assert await here.get_live(KIND, peers.here) is None
+
+
+async def test_where_the_peer_is_gone_for_good_the_original_is_let_go() -> None:
+    here, away = FakeCluster(), FakeCluster()
+    peers = await between(here, "x")
+    two = ReplicationReconciler(KIND, peers.peering, here, away)
+    await two.reconcile(peers.here)
+    told = Told(here)
+    release = ReleaseReconciler(KIND, here, told.recorder)
+
+    await release.reconcile(peers.here)
+    stays = await peers.original()
+    await end(here, KIND, peers.here)
+    await release.reconcile(peers.here)
+
+    assert objects.finalizers(stays)
+    assert await here.get_live(KIND, peers.here) is None
+    assert await away.get_live(KIND, peers.there)
+    assert told.reasons == ["ReplicaAbandoned"]
+
+
+async def test_what_a_namespace_waits_for_there_is_forgotten_and_told() -> None:
+    """Then whoever unoffloads a namespace waits no more for the twin to go."""
+    here = FakeCluster()
+    peers = await between(here, "x")
+    entry = {"phase": "Accepted"}
+    current = {
+        "foo": {"remoteNamespace": "foo-rome", **entry},
+        "old": {"remoteNamespace": "old-rome", **entry},
+    }
+    await here.patch_status(KIND, peers.here, {"currentMapping": current})
+    told = Told(here)
+
+    for _ in range(2):
+        await ReleaseReconciler(KIND, here, told.recorder).reconcile(peers.here)
+
+    assert list((await peers.original())["status"]["currentMapping"]) == ["foo"]
+    assert told.reasons == ["NamespacesAbandoned"]

@@ -40,9 +40,10 @@ class Rome:
 
     def __post_init__(self) -> None:
         self.told = Told(self.cluster)
+        self.gone: set[str] = set()
         self.reconciler = VirtualNodeReconciler(
             self.cluster,
-            Observed(bindings=views.live(self.cluster, BINDINGS)),
+            Observed(views.live(self.cluster, BINDINGS), self.gone.__contains__),
             local=LocalCluster("rome", self.tenant),
             events=self.told.recorder,
             clock=lambda: NOW,
@@ -271,6 +272,40 @@ async def test_when_they_are_gone_so_is_the_rest(drained: tuple[Rome, FakeCluste
 
     assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
     assert not await rome.is_there(keys.NODE, Key("", rome.name))
+
+
+async def test_where_the_peer_is_gone_for_good_nobody_waits_for_its_pods(
+    drained: tuple[Rome, FakeCluster, Key],
+) -> None:
+    """Neither a budget nor a kubelet that cannot reach its cluster holds up what is given up."""
+    rome, fake, pod = drained
+    fake.fail("post", BusyError("disruption budget"), kind=keys.POD, times=100)
+    await rome.reconciler.reconcile(rome.key)
+    assert await rome.is_there(keys.POD, pod)
+
+    rome.gone.add("milan")
+    await rome.settle()
+
+    assert not await rome.is_there(keys.POD, pod)
+    assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
+
+
+async def test_pods_that_end_at_a_peer_that_is_gone_end_at_once() -> None:
+    fake = FakeCluster(strict=True)
+    rome = await prepared(fake, "x")
+    await rome.create()
+    await rome.settle()
+    await rome.node()
+    ends, stays = await offloaded_pod(rome, "ends"), await offloaded_pod(rome, "stays")
+    uid = objects.uid(await there(fake, keys.POD, ends))
+    await fake.delete(keys.POD, ends, uid=uid, grace_s=30)
+    rome.gone.add("milan")
+
+    again = await rome.reconciler.reconcile(rome.key)
+
+    assert again == 5
+    assert not await rome.is_there(keys.POD, ends)
+    assert await rome.is_there(keys.POD, stays)
 
 
 async def test_a_disruption_budget_is_waited_for_and_holds_up_nobody_else(

@@ -1,0 +1,33 @@
+"""When a peer does not come back. Source: behaviour.md 4.3 (2)."""
+
+import pytest
+
+from apis import foreignclusters, keys
+from apis.objects import Key, Object, named
+
+
+def cluster(given_up: str | None, status: str | None) -> Object:
+    annotations = {keys.PERMANENTLY_UNREACHABLE: given_up} if given_up is not None else {}
+    found = named(keys.FOREIGN_CLUSTER, Key("", "milan"), metadata={"annotations": annotations})
+    condition = {"type": "APIServerStatus", "status": status}
+    return found | ({"status": {"conditions": [condition]}} if status else {})
+
+
+@pytest.mark.parametrize(
+    ("found", "is_gone"),
+    [
+        (None, False),
+        (cluster(None, None), False),
+        (cluster(None, "Error"), False),
+        (cluster("true", None), True),
+        (cluster("true", "Error"), True),
+        (cluster("True", "Pending"), True),
+        (cluster("true", "Established"), False),
+        (cluster("false", "Error"), False),
+        (cluster("", "Error"), False),
+    ],
+)
+def test_a_peer_is_gone_when_an_administrator_says_so_and_it_is_silent(
+    found: Object | None, *, is_gone: bool
+) -> None:
+    assert foreignclusters.is_gone(found) is is_gone
