@@ -23,6 +23,8 @@ BASELINE: Final = "baseline"
 LEVELS: Final = (PRIVILEGED, BASELINE, "restricted")
 """From what allows everything to what allows least."""
 
+MAX_REMOTE_NAMESPACES: Final = 1000
+
 Offered: TypeAlias = tuple[OfferedClass, ...] | None
 
 
@@ -49,6 +51,8 @@ class ProviderPolicy:
     """The most that is granted to all its tenants together; what is not named has no limit."""
     remote_namespaces: str = ""
     """A regular expression for whole names of twins; empty for any."""
+    max_remote_namespaces: int = MAX_REMOTE_NAMESPACES
+    """How many twins each tenant may have. Source: security.md A5."""
     pod_security_level: str = BASELINE
     limits_enforcement: str | None = None
     """None: as the flags of the controllers say. So are the classes and labels below."""
@@ -133,12 +137,14 @@ def shown(offered: Offered, name: str) -> list[Object]:
 def _fields(spec: Object) -> dict[str, Any]:
     sharing, classes = spec.get("sharing") or {}, spec.get("resourceSliceClasses") or {}
     strategies = spec.get("namespaceMappingStrategies")
-    pattern = (spec.get("remoteNamespaces") or {}).get("pattern") or ""
+    twins = spec.get("remoteNamespaces") or {}
+    pattern, most = twins.get("pattern") or "", twins.get("max")
     _check_pattern(pattern)
     return {
         "sharing": _sharing(sharing),
         "limits": resources.parse(spec.get("limits")),
         "remote_namespaces": pattern,
+        "max_remote_namespaces": MAX_REMOTE_NAMESPACES if most is None else int(most),
         "pod_security_level": spec.get("podSecurityLevel") or BASELINE,
         "limits_enforcement": spec.get("limitsEnforcement"),
         "slice_classes": _tuple(classes.get("allowed")),

@@ -89,13 +89,6 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         "--workers", type=_count, default=2, help="of every other loop (default: %(default)s)"
     )
     parser.add_argument(
-        "--max-twin-namespaces",
-        dest="max_twins",
-        type=_count,
-        default=Limits().max_twins,
-        help="namespaces that one consumer may have here (default: %(default)s)",
-    )
-    parser.add_argument(
         "--enable-resource-enforcement",
         dest="is_enforced",
         action=argparse.BooleanOptionalAction,

@@ -10,7 +10,6 @@ from apis.objects import Key, Object
 from controllers import selections, tenants
 from controllers.grants.forge.applications import Standard
 from controllers.issuing.issuer import Issuer
-from controllers.namespacemap.forge import MAX_TWINS
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
@@ -33,7 +32,6 @@ class Limits:
 
     shadow_pod_workers: int = 10
     workers: int = 2
-    max_twins: int = MAX_TWINS
     is_enforced: bool = False
 
 

@@ -8,14 +8,12 @@ from apis import keys, naming, objects
 from apis.objects import Key, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import MappingPhase, NamespaceMap
+from apis.policies import ProviderPolicy
 from controllers import protected
 
 ACCEPTED: Final = MappingPhase.ACCEPTED
 FAILED: Final = MappingPhase.CREATION_LOOP_BACK_OFF
 TERMINATING: Final = MappingPhase.TERMINATING
-
-MAX_TWINS: Final = 50
-"""Twin namespaces of one tenant, unless the provider says otherwise. Source: security.md A5."""
 
 
 @dataclass(frozen=True)
@@ -124,33 +122,56 @@ def check_twin(namespace: Object, namespace_map: Object, local: str) -> None:
     raise RefusedError("Conflict", message)
 
 
-def check_room(
-    twins: Iterable[Object], entries: Mapping[str, Entry], tenant_: Tenant, limit: int
-) -> None:
-    """Refuse one more twin than ``limit``; ``entries`` may know of some that ``twins`` lacks yet.
+class Room:
+    """The twins of one tenant, and how many it may have."""
 
-    Raises:
-        RefusedError: the tenant has them all.
-    """
-    taken = {entry.remote_namespace for entry in entries.values() if entry.phase == ACCEPTED}
-    for twin in twins:
-        owner = owner_of(twin)
-        if owner is not None and owner.namespace == tenant_.namespace:
-            taken.add(twin["metadata"]["name"])
-    if len(taken) >= limit:
-        raise RefusedError("TooManyNamespaces", f"the limit of {limit} namespaces is reached")
+    def __init__(self, twins: Iterable[Object], tenant_: Tenant, policy: ProviderPolicy) -> None:
+        owners = ((owner_of(twin), twin["metadata"]["name"]) for twin in twins)
+        self._taken = {name for owner, name in owners if owner and owner[0] == tenant_.namespace}
+        self._tenant, self._policy = tenant_, policy
+        self._limit = policy.max_remote_namespaces
+
+    def take(self, local: str, name: str) -> None:
+        """Make room for one more twin; it is given back with ``leave`` if none is made.
+
+        Raises:
+            RefusedError: the ProviderPolicy allows no such name, or the tenant has them all.
+        """
+        policy, consumer = self._policy, self._tenant.cluster_id
+        allowed = policy.allows_name(name) and policy.allows_strategy(local, name, consumer)
+        if not allowed:
+            message = f"providerpolicy {policy.name} allows no namespace {name} for {local}"
+            raise RefusedError("NameNotAllowed", f"{message}: select another remote name")
+        if name not in self._taken and len(self._taken) >= self._limit:
+            raise RefusedError(
+                "TooManyNamespaces",
+                f"the limit of {self._limit} namespaces is reached (spec.remoteNamespaces.max of"
+                f" providerpolicy {policy.name}): unoffload one, or ask the provider for more",
+            )
+        self._taken.add(name)
+
+    def leave(self, name: str) -> None:
+        """Note that there is no such twin."""
+        self._taken.discard(name)
 
 
-def namespace(name: str, local: str, namespace_map: Object, tenant_: Tenant) -> Object:
-    """Return the twin namespace to create.
+def is_served(namespace_map: Object, local: str, twin: Object | None, bound: Object | None) -> bool:
+    """Whether ``local`` has its ``twin``, and what lets the tenant's virtual kubelets in."""
+    if twin is None or bound is None or objects.is_terminating(twin):
+        return False
+    return is_twin(twin, namespace_map, local) and owner_of(bound) == objects.key_of(namespace_map)
 
-    Its Pod Security level may be raised by the provider. Source: security.md A1.
+
+def namespace(name: str, local: str, namespace_map: Object, tenant_: Tenant, level: str) -> Object:
+    """Return the twin namespace to create; ``level`` is its Pod Security level.
+
+    Source: security.md A1.
     """
     metadata = {
         "labels": {
             keys.REMOTE_CLUSTER_ID: tenant_.cluster_id,
             keys.LIQO_MANAGED: "true",
-            keys.POD_SECURITY_ENFORCE: "baseline",
+            keys.POD_SECURITY_ENFORCE: level,
         },
         "annotations": {
             keys.MANAGED_BY_NAMESPACE_MAP: owner_mark(namespace_map),
@@ -180,16 +201,15 @@ def binding(name: str, namespace_map: Object, tenant_: Tenant) -> Object:
     return objects.named(keys.ROLE_BINDING, key, metadata=metadata, subjects=[group], roleRef=role)
 
 
-def leftovers(
-    namespace_map: Object, owned: Iterable[Object], wanted: Mapping[str, str]
-) -> dict[str, str]:
+def leftovers(namespace_map: Object, owned: Iterable[Object]) -> dict[str, str]:
     """Return what has to go, the local namespace by the twin's name.
 
     That is every entry shown and every namespace recorded as ours that nobody asks for any more,
-    or that is asked for under another name.
+    or that is asked for under another name; all of them when the map itself goes.
     """
-    current = NamespaceMap.parse(namespace_map).current
-    shown = {entry.remote_namespace: local for local, entry in current.items()}
+    parsed = NamespaceMap.parse(namespace_map)
+    wanted = {} if objects.is_terminating(namespace_map) else parsed.desired
+    shown = {entry.remote_namespace: local for local, entry in parsed.current.items()}
     recorded = {
         each["metadata"]["name"]: objects.annotations(each).get(keys.ORIGINAL_NAME, "")
         for each in owned

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from apis.objects import Key, Object
 from controllers import selections, views
-from controllers.manager import Manager, Term
+from controllers.manager import Keys, Manager, Term
 from controllers.namespacemap import forge
-from controllers.namespacemap.reconciler import NamespaceMapReconciler
-from kube.informer import Change
+from controllers.namespacemap.reconciler import NamespaceMapReconciler, Observed
+from kube.informer import Change, Informer
 from kube.runner import Runner, Source
 
 
@@ -16,6 +16,7 @@ def controller(manager: Manager) -> Term:
     namespace_maps = manager.informer(selections.NAMESPACE_MAPS)
     namespaces = manager.informer(selections.PEER_NAMESPACES)
     bindings = manager.informer(selections.ROLE_BINDINGS)
+    policies = manager.informer(selections.PROVIDER_POLICIES)
 
     def by_namespace(change: Change[Object]) -> Iterable[Key]:
         inside = [key for key in namespace_maps.items() if key.namespace == change.key.name]
@@ -25,18 +26,26 @@ def controller(manager: Manager) -> Term:
         Source(namespace_maps),
         Source(namespaces, by_namespace),
         Source(bindings, _by_owner),
+        Source(policies, _by_policy(namespace_maps)),
     ]
 
     def runner() -> Runner:
         reconciler = NamespaceMapReconciler(
             manager.cached,
-            views.cached(namespaces),
+            Observed(views.cached(namespaces), views.cached(bindings), views.cached(policies)),
             events=manager.events,
-            max_twins=manager.limits.max_twins,
         )
         return Runner("namespacemap", reconciler, sources, workers=manager.limits.workers)
 
     return lambda: [runner()]
+
+
+def _by_policy(namespace_maps: Informer[Object]) -> Keys:
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        old, new = ((each or {}).get("spec") for each in (change.old, change.new))
+        return [] if old == new else list(namespace_maps.items())  # its status is another loop's
+
+    return keys_of
 
 
 def _by_owner(change: Change[Object]) -> Iterable[Key]:

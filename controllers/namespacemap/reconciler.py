@@ -1,37 +1,50 @@
-"""Makes the twin namespaces that a map asks for, and deletes those that it no longer asks for."""
+"""Keeps the twin namespaces that a map asks for, and no others: many entries side by side."""
 
-import contextlib
-import logging
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, objects, policies
 from apis.objects import Key, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import NamespaceMap
+from apis.policies import ProviderPolicy
 from controllers import upkeep
 from controllers.namespacemap import forge
 from controllers.namespacemap.forge import RefusedError, Tenant
+from controllers.namespacemap.twins import Twins
 from controllers.views import View
 from kube.cluster import Cluster
-from kube.errors import AlreadyExistsError, ConflictError, KubeError
+from kube.errors import KubeError
 from kube.events import Recorder
 from kube.reconcile import TerminalError
+from kube.written import Written
 
 KIND: Final = keys.NAMESPACE_MAP
 FINALIZER: Final = keys.NAMESPACE_MAP_FINALIZER
 REFUSED_RETRY_S: Final = 30.0
 """What was in the way is not ours, so no event tells when it is gone."""
-
-logger = logging.getLogger(__name__)
+AT_ONCE: Final = 16
+BATCH: Final = 64
+"""As many entries are served until the status tells of them: it holds all, and is written whole."""
 
 
 @dataclass(frozen=True)
-class _Request:
-    """One look at a map: whose it is, and what came of its entries so far."""
+class Observed:
+    """What the process knows of whole kinds, read only."""
+
+    namespaces: View
+    bindings: View
+    policies: View
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One look at a map: what came of its entries so far."""
 
     obj: Object
-    tenant: Tenant
+    twins: Twins
     entries: dict[str, Entry]
     failures: list[Exception]
 
@@ -39,35 +52,28 @@ class _Request:
 class NamespaceMapReconciler:
     """One replica: an entry that is refused, or that fails, does not hold up the others."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        namespaces: View,
-        *,
-        events: Recorder,
-        max_twins: int = forge.MAX_TWINS,
-    ) -> None:
+    def __init__(self, cluster: Cluster, observed: Observed, *, events: Recorder) -> None:
         self._cluster = cluster
-        self._namespaces = namespaces
+        self._observed = observed
         self._events = events
-        self._max_twins = max_twins
+        self._written = Written()
 
     async def reconcile(self, key: Key) -> float | None:
-        obj = await self._cluster.get(KIND, key)
+        obj = self._written.newest(key, await self._cluster.get(KIND, key))
         if obj is None or not forge.is_replica(obj):
             return None
         if objects.is_terminating(obj):
             return await self._dissolve(obj)
         tenant = await self._tenant(obj)
         obj = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
-        failures: list[Exception] = []
-        entries = await self._remove(obj, NamespaceMap.parse(obj).desired, failures)
-        request = _Request(obj, tenant, entries, failures)
-        for local, name in sorted(NamespaceMap.parse(obj).desired.items()):
-            entries[local] = await self._serve(request, local, name)
-        await self._report(obj, entries)
-        upkeep.raise_all(failures)
-        waiting = any(entry.phase != forge.ACCEPTED for entry in entries.values())
+        look = await self._look(obj, tenant, await self._policy(obj, tenant))
+        await self._remove(look)
+        is_more = await self._serve(look)
+        await self._report(look)
+        upkeep.raise_all(look.failures)
+        if is_more:
+            return 0.0
+        waiting = any(entry.phase != forge.ACCEPTED for entry in look.entries.values())
         return REFUSED_RETRY_S if waiting else None
 
     async def _tenant(self, obj: Object) -> Tenant:
@@ -78,108 +84,98 @@ class NamespaceMapReconciler:
             self._events.event(KIND, obj, "Warning", error.reason, str(error))
             raise TerminalError(error.reason, str(error)) from error
 
-    async def _serve(self, request: "_Request", local: str, name: str) -> Entry:
-        before = NamespaceMap.parse(request.obj).current.get(local)
+    async def _policy(self, obj: Object, tenant: Tenant) -> ProviderPolicy:
         try:
-            namespace = await self._namespace(request, local, name)
-            if objects.is_terminating(namespace):
-                return Entry(name, forge.TERMINATING, "Terminating", "it is still being deleted")
-            await self._bind(request.obj, request.tenant, local, namespace)
-        except RefusedError as error:
-            return Entry(name, forge.FAILED, error.reason, str(error))
-        except KubeError as error:
-            request.failures.append(error)
-            if before == Entry(name, forge.ACCEPTED):
-                return before  # it is there: an answer that we did not get changes nothing
-            return Entry(name, forge.FAILED, "Error", "the cluster did not answer as expected")
-        return Entry(name, forge.ACCEPTED)
+            return policies.of((await self._observed.policies()).values(), tenant.cluster_id)
+        except ValueError as error:
+            self._events.event(KIND, obj, "Warning", "InvalidPolicy", str(error))
+            raise TerminalError("InvalidPolicy", str(error)) from error
 
-    async def _namespace(self, request: "_Request", local: str, name: str) -> Object:
-        """Return the twin, made if need be; what the server then says is ours is what counts."""
-        forge.check_name(name)
-        found = await self._cluster.get(keys.NAMESPACE, Key("", name))
-        if found is None:
-            twins = (await self._namespaces()).values()
-            forge.check_room(twins, request.entries, request.tenant, self._max_twins)
-            found = await self._create(forge.namespace(name, local, request.obj, request.tenant))
-        forge.check_twin(found, request.obj, local)
-        return found
+    async def _look(self, obj: Object, tenant: Tenant, policy: ProviderPolicy) -> _Look:
+        found = await self._observed.namespaces()
+        return _Look(obj, Twins(self._cluster, obj, tenant, policy, found), {}, [])
 
-    async def _create(self, wanted: Object) -> Object:
-        key = objects.key_of(wanted)
-        logger.info("Creating namespace", extra={"namespace": key.name})
-        made: Object | None = None
-        with contextlib.suppress(AlreadyExistsError):
-            made = await self._cluster.create(keys.NAMESPACE, wanted)
-        found = await self._cluster.get_live(keys.NAMESPACE, key)
-        if found is None or (made and objects.uid(found) != objects.uid(made)):
-            raise ConflictError(f"namespace {key.name} was replaced meanwhile")
-        return found
-
-    async def _bind(self, obj: Object, tenant: Tenant, local: str, namespace: Object) -> None:
-        name = namespace["metadata"]["name"]
-        wanted = forge.binding(name, obj, tenant)
-        key = objects.key_of(wanted)
-        found = await self._cluster.get(keys.ROLE_BINDING, key)
-        if found is not None:
-            if forge.owner_of(found) != objects.key_of(obj):
-                raise RefusedError("Conflict", f"rolebinding {key} exists and is not ours")
-            return  # whom it binds is the provider's to change
-        await self._check_same(obj, local, namespace)
-        made = await self._cluster.create(keys.ROLE_BINDING, wanted)
-        try:
-            await self._check_same(obj, local, namespace)
-        except (ConflictError, RefusedError):
-            await self._cluster.delete(keys.ROLE_BINDING, key, uid=objects.uid(made))
-            raise
-
-    async def _check_same(self, obj: Object, local: str, namespace: Object) -> None:
-        name = namespace["metadata"]["name"]
-        found = await self._cluster.get_live(keys.NAMESPACE, Key("", name))
-        if found is None or objects.uid(found) != objects.uid(namespace):
-            raise ConflictError(f"namespace {name} was replaced meanwhile")
-        forge.check_twin(found, obj, local)
-
-    async def _remove(
-        self, obj: Object, wanted: dict[str, str], failures: list[Exception]
-    ) -> dict[str, Entry]:
-        """Delete the twins that nobody wants; return the entries of those still going."""
-        owned = (await self._namespaces()).values()
-        left: dict[str, Entry] = {}
-        for name, local in forge.leftovers(obj, owned, wanted).items():
-            before = NamespaceMap.parse(obj).current.get(local)
-            try:
-                if not await self._gone(obj, name, local):
-                    left[local] = Entry(name, forge.TERMINATING)
-            except KubeError as error:
-                failures.append(error)
-                left[local] = before or Entry(name, forge.TERMINATING)
-        return left
-
-    async def _gone(self, obj: Object, name: str, local: str) -> bool:
-        return await upkeep.remove(
-            self._cluster,
-            keys.NAMESPACE,
-            Key("", name),
-            is_ours=lambda found: forge.is_twin(found, obj, local),
+    async def _serve(self, look: _Look) -> bool:
+        """Serve who is not served yet, who was never answered first; whether there are more."""
+        parsed, missing = NamespaceMap.parse(look.obj), {}
+        namespaces = await self._observed.namespaces()
+        bindings = await self._observed.bindings()
+        for local, name in parsed.desired.items():
+            bound = bindings.get(Key(name, look.obj["metadata"]["namespace"]))
+            if forge.is_served(look.obj, local, namespaces.get(Key("", name)), bound):
+                look.entries[local] = Entry(name, forge.ACCEPTED)
+            else:
+                missing[local] = name
+        turn = sorted(missing, key=lambda local: (local in parsed.current, local))
+        for local in turn[BATCH:]:
+            if local in parsed.current:
+                look.entries[local] = parsed.current[local]
+        await _side_by_side(
+            lambda local: self._make(look, local, missing[local], parsed.current), turn[:BATCH]
         )
+        return any(local not in parsed.current for local in turn[BATCH:])
+
+    async def _make(self, look: _Look, local: str, name: str, current: Mapping[str, Entry]) -> None:
+        try:
+            look.entries[local] = await look.twins.make(local, name)
+        except KubeError as error:
+            look.failures.append(error)
+            message = "the cluster did not answer as expected"
+            failed = Entry(name, forge.FAILED, "Error", message)
+            before = current.get(local)
+            # It is there: an answer that we did not get changes nothing.
+            is_there = before == Entry(name, forge.ACCEPTED)
+            look.entries[local] = before if before and is_there else failed
+
+    async def _remove(self, look: _Look) -> None:
+        """Delete the twins that nobody wants; the entries of those still going stay."""
+        owned = (await self._observed.namespaces()).values()
+        going = forge.leftovers(look.obj, owned)
+        current = NamespaceMap.parse(look.obj).current
+
+        async def remove(name: str) -> None:
+            local = going[name]
+            try:
+                if not await look.twins.is_gone(local, name):
+                    look.entries[local] = Entry(name, forge.TERMINATING)
+            except KubeError as error:
+                look.failures.append(error)
+                look.entries[local] = current.get(local) or Entry(name, forge.TERMINATING)
+
+        await _side_by_side(remove, going)
 
     async def _dissolve(self, obj: Object) -> float | None:
         if FINALIZER not in objects.finalizers(obj):
             return None
-        failures: list[Exception] = []
-        entries = await self._remove(obj, {}, failures)
-        obj = await self._report(obj, entries)
-        upkeep.raise_all(failures)
-        if not entries:
-            await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
-            return None
-        return REFUSED_RETRY_S
+        look = await self._look(obj, Tenant("", ""), ProviderPolicy())
+        await self._remove(look)
+        obj = await self._report(look)
+        upkeep.raise_all(look.failures)
+        if look.entries:
+            return REFUSED_RETRY_S
+        await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
+        return None
 
-    async def _report(self, obj: Object, entries: dict[str, Entry]) -> Object:
-        before = NamespaceMap.parse(obj).current
-        for local, entry in entries.items():
+    async def _report(self, look: _Look) -> Object:
+        before = NamespaceMap.parse(look.obj).current
+        for local, entry in look.entries.items():
             if entry.reason and before.get(local) != entry:
                 message = f"namespace {local}: {entry.message}"
-                self._events.event(KIND, obj, "Warning", entry.reason, message)
-        return await upkeep.write_status(self._cluster, KIND, obj, forge.status(entries))
+                self._events.event(KIND, look.obj, "Warning", entry.reason, message)
+        status = forge.status(look.entries)
+        made = await upkeep.write_status(self._cluster, KIND, look.obj, status)
+        if made is not look.obj:
+            self._written.add(look.obj, made)
+        return made
+
+
+async def _side_by_side(work: Callable[[str], Awaitable[None]], names: Iterable[str]) -> None:
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: str) -> None:
+        async with turn:
+            await work(name)
+
+    async with asyncio.TaskGroup() as tasks:
+        for name in names:
+            tasks.create_task(one(name))

@@ -1,5 +1,6 @@
 """A provider makes twins, never adopts, and deletes only what its own record names."""
 
+import asyncio
 from dataclasses import dataclass
 
 import pytest
@@ -10,15 +11,13 @@ from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from controllers import views
 from controllers.namespacemap import forge
-from controllers.namespacemap.reconciler import NamespaceMapReconciler
+from controllers.namespacemap.reconciler import NamespaceMapReconciler, Observed
 from kube.cluster import Cluster, Selection
 from kube.errors import NotReachableError
 from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.support import Ledger, Told, end, make, replica_map, settle, there
 from tests.fakes import FakeCluster
-
-LABELED = Selection(keys.NAMESPACE, Object, labels=keys.REMOTE_CLUSTER_ID)
 
 
 @dataclass
@@ -28,16 +27,27 @@ class Milan:
     cluster: Ledger
     tenant: str
     unique: str
-    max_twins: int = 50
 
     def __post_init__(self) -> None:
         self.told = Told(self.cluster)
         self.reconciler = NamespaceMapReconciler(
-            self.cluster,
-            views.live(self.cluster, LABELED),
-            events=self.told.recorder,
-            max_twins=self.max_twins,
+            self.cluster, self.observed(), events=self.told.recorder
         )
+
+    def observed(self) -> Observed:
+        def of(kind: Kind, labels: str = "") -> views.View:
+            return views.live(self.cluster, Selection(kind, Object, labels=labels))
+
+        return Observed(
+            of(keys.NAMESPACE, keys.REMOTE_CLUSTER_ID),
+            of(keys.ROLE_BINDING, keys.REMOTE_CLUSTER_ID),
+            of(keys.PROVIDER_POLICY),
+        )
+
+    async def limit(self, **twins: object) -> None:
+        key = Key("", self.unique)
+        obj = objects.named(keys.PROVIDER_POLICY, key, spec={"remoteNamespaces": twins})
+        await self.cluster.apply(keys.PROVIDER_POLICY, obj, manager="tests")
 
     @property
     def key(self) -> Key:
@@ -66,11 +76,11 @@ class Milan:
         return await self.cluster.get_live(keys.NAMESPACE, Key("", name))
 
 
-async def tenant_of(cluster: Cluster, unique: str, **options: int) -> Milan:
+async def tenant_of(cluster: Cluster, unique: str) -> Milan:
     tenant = f"liqo-tenant-{unique}"
     labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: unique}
     await cluster.create(keys.NAMESPACE, factories.namespace(tenant, **labels))
-    return Milan(Ledger(cluster), tenant, unique, **options)
+    return Milan(Ledger(cluster), tenant, unique)
 
 
 @pytest.fixture
@@ -205,7 +215,8 @@ async def test_an_accepted_entry_stays_so_when_the_server_does_not_answer() -> N
     fake = FakeCluster(strict=True)
     milan = await tenant_of(fake, "rome")
     await milan.ask(foo="foo-rome")
-    fake.fail("get", NotReachableError("no answer"), kind=keys.ROLE_BINDING)
+    await end(fake, keys.ROLE_BINDING, Key("foo-rome", milan.tenant))
+    fake.fail("create", NotReachableError("no answer"), kind=keys.ROLE_BINDING)
 
     with pytest.raises(NotReachableError):
         await milan.reconciler.reconcile(milan.key)
@@ -214,7 +225,8 @@ async def test_an_accepted_entry_stays_so_when_the_server_does_not_answer() -> N
 
 
 async def test_there_is_room_for_so_many_and_no_more(cluster: Cluster, namespace: str) -> None:
-    milan = await tenant_of(cluster, namespace, max_twins=2)
+    milan = await tenant_of(cluster, namespace)
+    await milan.limit(max=2)
     wanted = {name: f"{name}-{namespace}" for name in ("a", "b", "c")}
 
     await milan.ask(**wanted)
@@ -222,7 +234,64 @@ async def test_there_is_room_for_so_many_and_no_more(cluster: Cluster, namespace
     phases = [(await milan.entry(name))["phase"] for name in wanted]
     assert phases == ["Accepted", "Accepted", "CreationLoopBackOff"]
     assert (await milan.entry("c"))["reason"] == "TooManyNamespaces"
+    assert f"providerpolicy {namespace}" in (await milan.entry("c"))["message"]
     assert await milan.namespace(wanted["c"]) is None
+
+    await milan.limit(max=3)
+    await milan.settle()
+    assert (await milan.entry("c"))["phase"] == "Accepted"
+
+
+async def test_names_are_those_that_the_policy_allows(cluster: Cluster, namespace: str) -> None:
+    milan = await tenant_of(cluster, namespace)
+    await milan.limit(pattern=f"a-{namespace}")
+
+    await milan.ask(a=f"a-{namespace}", b=f"b-{namespace}")
+
+    assert (await milan.entry("a"))["phase"] == "Accepted"
+    assert (await milan.entry("b"))["reason"] == "NameNotAllowed"
+    assert await milan.namespace(f"b-{namespace}") is None
+
+
+async def test_many_entries_are_served_side_by_side_and_told_in_batches() -> None:
+    fake = Parallel(strict=True)
+    milan = await tenant_of(fake, "rome")
+    wanted = {f"n{number}": f"n{number}-rome" for number in range(150)}
+
+    await milan.ask(**wanted)
+
+    found = await there(fake, keys.NAMESPACE_MAP, milan.key)
+    assert {each["phase"] for each in found["status"]["currentMapping"].values()} == {"Accepted"}
+    statuses = [write for write in milan.cluster.writes if write[0] == "patch_status"]
+    assert len(found["status"]["currentMapping"]) == 150
+    assert len(statuses) == 3
+    assert fake.most == 16
+
+    before = fake.requests.copy()
+    await milan.ask(new="new-rome")
+    assert (await milan.entry("new"))["phase"] == "Accepted"
+    asked = fake.requests - before
+    assert asked["create", "namespaces"] == asked["create", "rolebindings"] == 1
+    assert asked["get", "namespaces"] < 10  # the others cost none
+
+    before = fake.requests.copy()
+    await milan.ask(**{f"n{number}": None for number in range(100)})
+    asked = fake.requests - before
+    assert asked["delete", "namespaces"] == 100
+
+
+class Parallel(FakeCluster):
+    """Counts how many namespaces are created at once."""
+
+    now = most = 0
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        self.now += kind == keys.NAMESPACE
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0)
+        made = await super().create(kind, obj)
+        self.now -= kind == keys.NAMESPACE
+        return made
 
 
 async def test_a_map_that_claims_another_origin_is_not_served(milan: Milan) -> None:
@@ -250,11 +319,10 @@ class Racing(Ledger):
 
     intruder: str = ""
 
-    async def get(self, kind: Kind, key: Key) -> Object | None:
-        found = await super().get(kind, key)
-        if kind == keys.NAMESPACE and key.name == self.intruder and found is None:
-            await super().create(kind, factories.namespace(key.name))
-        return found
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        if kind == keys.NAMESPACE and objects.key_of(obj).name == self.intruder:
+            await super().create(kind, factories.namespace(self.intruder))
+        return await super().create(kind, obj)
 
 
 async def test_a_namespace_that_appears_meanwhile_gets_no_binding(

@@ -1,0 +1,119 @@
+"""Makes and deletes single twin namespaces, by the provider's own record.
+
+Source: security.md A4-A6: nothing that exists is adopted, and what was read is read again before it
+is relied on.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from apis.offloading import CurrentMapping as Entry
+from apis.offloading import NamespaceMap
+from apis.policies import ProviderPolicy
+from controllers import upkeep
+from controllers.namespacemap import forge
+from controllers.namespacemap.forge import RefusedError, Room, Tenant
+from kube.cluster import Cluster
+from kube.errors import AlreadyExistsError, ConflictError, KubeError
+
+logger = logging.getLogger(__name__)
+
+
+class Twins:
+    """Those of one map of one tenant, as one look at them finds them; ``found`` is from a cache."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace_map: Object,
+        tenant: Tenant,
+        policy: ProviderPolicy,
+        found: Mapping[Key, Object],
+    ) -> None:
+        self._cluster, self._map, self._found = cluster, namespace_map, found
+        self._tenant, self._policy = tenant, policy
+        self._answered = NamespaceMap.parse(namespace_map).current
+        self._room = Room(found.values(), tenant, policy)
+
+    async def make(self, local: str, name: str) -> Entry:
+        """Return the entry of ``local`` after its twin and the rights in it are there.
+
+        Raises:
+            KubeError: the server did not do what was asked: try again.
+        """
+        try:
+            twin = await self._namespace(local, name)
+            if objects.is_terminating(twin):
+                return Entry(name, forge.TERMINATING, "Terminating", "it is still being deleted")
+            await self._bind(local, twin)
+        except RefusedError as error:
+            return Entry(name, forge.FAILED, error.reason, str(error))
+        return Entry(name, forge.ACCEPTED)
+
+    async def is_gone(self, local: str, name: str) -> bool:
+        """Whether the twin is gone, which is asked for if need be; a namesake counts as that."""
+        seen = self._found.get(Key("", name))
+        if seen and objects.is_terminating(seen) and forge.is_twin(seen, self._map, local):
+            return False  # an event follows when it is
+        return await upkeep.remove(
+            self._cluster,
+            keys.NAMESPACE,
+            Key("", name),
+            is_ours=lambda found: forge.is_twin(found, self._map, local),
+        )
+
+    async def _namespace(self, local: str, name: str) -> Object:
+        """Return the twin, made if need be; what the server then says is ours is what counts."""
+        forge.check_name(name)
+        key = Key("", name)
+        found = self._found.get(key)
+        if found is None and local in self._answered:  # once more: somebody else's may be there
+            found = await self._cluster.get_live(keys.NAMESPACE, key)
+        found = found or await self._create(local, name)
+        forge.check_twin(found, self._map, local)
+        return found
+
+    async def _create(self, local: str, name: str) -> Object:
+        self._room.take(local, name)
+        level = self._policy.pod_security_level
+        wanted = forge.namespace(name, local, self._map, self._tenant, level)
+        logger.info("Creating namespace", extra={"namespace": name})
+        try:
+            return await self._cluster.create(keys.NAMESPACE, wanted)
+        except AlreadyExistsError:
+            found = await self._cluster.get_live(keys.NAMESPACE, Key("", name))
+            if found is None:
+                raise ConflictError(f"namespace {name} was replaced meanwhile") from None
+            if not forge.is_twin(found, self._map, local):
+                self._room.leave(name)
+            return found
+        except KubeError:
+            self._room.leave(name)
+            raise
+
+    async def _bind(self, local: str, twin: Object) -> None:
+        wanted = forge.binding(twin["metadata"]["name"], self._map, self._tenant)
+        key = objects.key_of(wanted)
+        await self._check_same(local, twin)
+        try:
+            made = await self._cluster.create(keys.ROLE_BINDING, wanted)
+        except AlreadyExistsError:
+            found = await self._cluster.get_live(keys.ROLE_BINDING, key)
+            if found and forge.owner_of(found) != objects.key_of(self._map):
+                message = f"rolebinding {key} exists and is not ours"
+                raise RefusedError("Conflict", message) from None
+            return  # whom it binds is the provider's to change
+        try:
+            await self._check_same(local, twin)
+        except (ConflictError, RefusedError):
+            await self._cluster.delete(keys.ROLE_BINDING, key, uid=objects.uid(made))
+            raise
+
+    async def _check_same(self, local: str, twin: Object) -> None:
+        name = twin["metadata"]["name"]
+        found = await self._cluster.get_live(keys.NAMESPACE, Key("", name))
+        if found is None or objects.uid(found) != objects.uid(twin):
+            raise ConflictError(f"namespace {name} was replaced meanwhile")
+        forge.check_twin(found, self._map, local)
