@@ -27,6 +27,7 @@ from kube.runner import Runner, Source
 from kube.slim import Packed
 from kubelet import mappings, serving
 from kubelet.certificate import CertificateReconciler
+from kubelet.departures import Departures
 from kubelet.forge import shadowpod
 from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Health, Identity
@@ -69,8 +70,15 @@ class Loops:
         self._remote = CachedCluster(FencedCluster(provider, may_write))
         self._recorder = Recorder(home, COMPONENT, instance)
         self._provider_health = ProviderHealth(self._on_health, threshold=settings.ping_failures)
+        self._departures = Departures()
+        self._pods_here.subscribe(self._departures.on_local)
         self._mappings = Mappings(
-            home, self._remote, maps=self._maps, clusters=self._clusters, node=settings.node_name
+            home,
+            self._remote,
+            maps=self._maps,
+            clusters=self._clusters,
+            node=settings.node_name,
+            departures=self._departures,
         )
         # What copies bytes has a loop of its own: no stream makes a lease or a watch wait.
         self._apart = Apart("kubelet-api")
@@ -134,6 +142,7 @@ class Loops:
             namespaces=self._mappings,
             recorder=self._recorder,
             clock=clock.now,
+            departures=self._departures,
         )
         return Runner(
             "pods",

@@ -22,6 +22,7 @@ from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
 from kube.slim import Packed
+from kubelet.departures import Departures
 from kubelet.forge import mapping
 from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping
 
@@ -38,7 +39,7 @@ def informer(tenant_namespace: str, clusters: ClusterPair) -> Informer[Object]:
 class Mappings:
     """The offloaded namespaces of one virtual node; fulfils ``kubelet.pods.Namespaces``."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # two clusters, two sides, and who is told
         self,
         local: Cluster,
         remote: CachedCluster,
@@ -46,7 +47,9 @@ class Mappings:
         maps: Informer[Object],
         clusters: ClusterPair,
         node: str,
+        departures: Departures,
     ) -> None:
+        self._departures = departures
         self._local, self._remote = local, remote
         self._maps, self._clusters, self._node = maps, clusters, node
         self._followed: dict[str, _Followed] = {}
@@ -113,7 +116,7 @@ class Mappings:
                 logger.info("Namespace is no more followed", extra={"namespace": namespace})
         for namespace, pair in accepted.items():
             if namespace not in self._followed:
-                followed = _Followed(pair, self._node)
+                followed = _Followed(pair, self._node, self._departures)
                 work = followed.run(self._remote, runner, locals_)
                 followed.task = tasks.create_task(work)
                 self._followed[namespace] = followed
@@ -131,8 +134,9 @@ class _Followed:
 
     task: asyncio.Task[None]
 
-    def __init__(self, pair: Pair, node: str) -> None:
+    def __init__(self, pair: Pair, node: str, departures: Departures) -> None:
         self.pair = pair
+        self._notes = {keys.SHADOW_POD: departures.on_shadow, keys.POD: departures.on_remote}
         labels = f"{pair.selector()},{keys.NODE_NAME}={node}"
         self.informers: list[Informer[Packed]] = [
             Informer(Selection(kind, Packed, pair.remote_namespace, labels=labels))
@@ -166,6 +170,7 @@ class _Followed:
         undo: contextlib.ExitStack,
     ) -> None:
         source = Source(informer, self._keys)
+        undo.callback(informer.subscribe(self._notes[informer.selection.kind]))
         remote.add(informer)
         undo.callback(remote.remove, informer)
         runner.attach(source)

@@ -16,6 +16,7 @@ from apis.pairs import Pair
 from kube import errors
 from kube.cache import CachedCluster
 from kube.written import Written
+from kubelet.departures import Departures
 from kubelet.forge import decisions, shadowpod, status
 from kubelet.forge.clean import LocalContext
 from kubelet.forge.conditions import is_unavailable
@@ -37,6 +38,10 @@ SUCCESSFUL_REFLECTION: Final = "SuccessfulReflection"
 FAILED_UPDATE: Final = "FailedUpdate"
 LINGER_S: Final = 1.0
 CONFIRM_S: Final = 2.0
+TAKEN_S: Final = 0.1
+QUIET_S: Final = 10.0
+"""A pod that starts has its first status then at the latest: what comes before it says little."""
+_NOTHING: Final[Object] = {"metadata": {}}
 LOOK_AGAIN_S: Final = 5.0
 """For what no event will tell, such as an object that is not selected by our watches."""
 REFUSED_S: Final = 1.0
@@ -97,7 +102,9 @@ class PodReconciler:
         namespaces: Namespaces,
         recorder: Recorder,
         clock: Callable[[], datetime],
+        departures: Departures | None = None,
     ) -> None:
+        self._departures = departures or Departures()
         self._local, self._remote = local, remote
         self._node, self._namespaces = node, namespaces
         self._recorder, self._clock = recorder, clock
@@ -113,6 +120,7 @@ class PodReconciler:
         }
         self._silent: set[Key] = set()
         self._ending: dict[Key, datetime] = {}
+        self._begun: dict[Key, datetime] = {}
         self._lives: dict[Key, _Life] = {}
         self._written = Written()
         self._refused_s: dict[Key, float] = {}
@@ -132,9 +140,19 @@ class PodReconciler:
         observed = await self._observe(key, local, mapping.pair, self._remote.seen)
         if rests_on_absence(decide(observed), observed):
             observed = await self._observe(key, local, mapping.pair, self._remote.get_live)
-        if decide(observed) in DESTRUCTIVE:
+        if decide(observed) in DESTRUCTIVE and not self._is_proven(decide(observed), key, observed):
             observed = await self._observe_live(key, mapping.pair)
         return await self._do(decide(observed), key, observed)
+
+    def _is_proven(self, step: Step, key: Key, observed: Observed) -> bool:
+        """Whether what ``step`` deletes rests on what was seen, not on what a cache lacks."""
+        if step is Step.DELETE_LOCAL and observed.local is not None:
+            twin = observed.pair.twin_of(key)
+            return self._departures.are_twins_gone(twin, objects.uid(observed.local))
+        uid = objects.annotations(observed.shadow or _NOTHING).get(keys.LOCAL_POD_UID, "")
+        if observed.local is None:
+            return self._departures.is_local_gone(key, uid)
+        return objects.is_terminating(observed.local) and objects.uid(observed.local) == uid
 
     async def _do(self, step: Step, key: Key, observed: Observed) -> float | None:
         logger.debug("Decided", extra={"pod": str(key), "step": step.name})
@@ -174,18 +192,28 @@ class PodReconciler:
         try:
             made = await self._remote.create(keys.SHADOW_POD, shadow)
         except errors.AlreadyExistsError:
-            return 0.1  # seen by the next read, which judges whose it is
+            return await self._judge_taken(local, pair)
         except (errors.ForbiddenError, errors.InvalidError) as error:
             return await self._refuse(local, str(error))
         logger.info("Created shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
         self._refused_s.pop(key, None)
-        if not is_labelled(local):
+        self._begun[key] = self._clock()
+        await self._tokens.begin(local, made, pair)
+        if status.is_held_up(local):
             twin = objects.key_of(shadow)
             message = f"runs on cluster {pair.destination} as pod {twin}"
             self._recorder.event(keys.POD, local, "Normal", SUCCESSFUL_REFLECTION, message)
-        await self._tokens.begin(local, made, pair)
-        await self._write(local, status.accepted(local, self._home()))
-        return None
+            await self._write(local, status.accepted(local, self._home()))
+        return QUIET_S  # the first status that is worth a write is mostly that it runs
+
+    async def _judge_taken(self, local: Object, pair: Pair) -> float | None:
+        """Look at what has the name: the caches are behind."""
+        key = objects.key_of(local)
+        observed = await self._observe(key, local, pair, self._remote.get_live)
+        step = decide(observed)
+        if step in DESTRUCTIVE or step is Step.OFFLOAD:
+            return TAKEN_S  # it went meanwhile, or waits for proof: the next look will tell
+        return await self._do(step, key, observed)
 
     async def _follow(self, local: Object, observed: Observed) -> float | None:
         if (shadow := observed.shadow) is None:
@@ -196,7 +224,7 @@ class PodReconciler:
             return None  # the provider tells when it changes its mind
         again_s = await self._tokens.keep(local, shadow, observed.pair)
         await self._write(local, self._status(local, shadow, observed.remote))
-        return again_s
+        return again_s if is_labelled(local) else min(again_s or QUIET_S, QUIET_S)
 
     async def _update(self, local: Object, shadow: Object, pair: Pair) -> None:
         if changes := shadowpod.changes(shadow, local, pair, self._node.options()):
@@ -353,18 +381,25 @@ class PodReconciler:
 
     async def _write(self, local: Object, wanted: Object) -> None:
         """Write the status if it is worth it, with the labels that say whose pod it is."""
+        before = status.status_of(local)
         labels: dict[str, str | None] = {}
-        if not is_labelled(local):
-            labels[keys.SHADOW_POD_LABEL] = "true"
         if keys.REMOTE_UNAVAILABLE in objects.labels(local):
             labels[keys.REMOTE_UNAVAILABLE] = None
-        before = status.status_of(local)
+        if not is_labelled(local) and self._is_due(local, wanted):
+            labels[keys.SHADOW_POD_LABEL] = "true"
         if labels or status.is_significant(before, wanted):
             await self._patch(local, wanted, {"labels": labels} if labels else {})
         known = status.troubles(before)
         for reason, message in status.troubles(wanted).items():
             if reason not in known:
                 self._recorder.event(keys.POD, local, "Warning", reason, f"remotely, {message}")
+
+    def _is_due(self, local: Object, wanted: Object) -> bool:
+        """Whether a pod gets its first status: it runs, is in trouble, or takes its time."""
+        if status.is_significant(status.status_of(local), wanted):
+            return True
+        since = self._begun.setdefault(objects.key_of(local), self._clock())
+        return (self._clock() - since).total_seconds() >= QUIET_S
 
     async def _patch(self, local: Object, wanted: Object, metadata: Object) -> None:
         changes = status.patch(status.status_of(local), wanted)
@@ -375,6 +410,7 @@ class PodReconciler:
 
     async def _delete_shadow(self, shadow: Object) -> None:
         key = objects.key_of(shadow)
+        self._departures.asked(key, objects.annotations(shadow).get(keys.LOCAL_POD_UID, ""))
         await self._remote.delete(keys.SHADOW_POD, key, uid=objects.uid(shadow))
         logger.info("Deleted shadowpod", extra={"shadowpod": str(key)})
 
@@ -387,6 +423,7 @@ class PodReconciler:
         self._lives.pop(key, None)
         self._refused_s.pop(key, None)
         self._ending.pop(key, None)
+        self._begun.pop(key, None)
         self._tokens.forget(key)
         self._written.forget(key)
 

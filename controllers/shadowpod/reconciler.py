@@ -14,7 +14,7 @@ from controllers import upkeep
 from controllers.shadowpod import changes, forge
 from controllers.shadowpod.slim import Find
 from kube.cluster import Cluster
-from kube.errors import ForbiddenError, InvalidError
+from kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
 from kube.events import Recorder
 from kube.written import Written
 
@@ -149,14 +149,25 @@ class ShadowPodReconciler:
         return None
 
     async def _create(self, key: Key, seen: Object) -> Object | None:
-        """Create the Pod of the ShadowPod that was ``seen``; return what stands there then."""
+        """Create the Pod of the ShadowPod that was ``seen``; return what stands there then.
+
+        A first Pod needs no read: a taken name is told, and the owner reference ends what its
+        ShadowPod does not outlive. Source: controllers.md 30.
+        """
+        if "spec" in seen and not forge.phase(seen):
+            try:
+                return await self._made(seen)
+            except AlreadyExistsError:
+                logger.info("Pod is there already", extra={"pod": str(key)})
         shadow, existing = await self._both(key)
         if shadow is None or objects.is_terminating(shadow) or forge.is_finished(shadow):
             return None  # the cache was behind
         if objects.uid(shadow) != objects.uid(seen):
             return None  # it is another one by now, which brings us back
-        if existing is not None:
-            return existing
+        return existing or await self._made(shadow)
+
+    async def _made(self, shadow: Object) -> Object | None:
+        key = objects.key_of(shadow)
         logger.info("Creating pod", extra={"pod": str(key)})
         try:
             created = await self._cluster.create(keys.POD, forge.pod(shadow))

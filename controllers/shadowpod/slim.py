@@ -17,6 +17,8 @@ Find: TypeAlias = Callable[[Kind, Key], Awaitable[Object | None]]
 """As ``Cluster.get``, but what is found may lack its spec, and a cache may not have it yet."""
 
 
+FRESH_S: Final = 90.0
+"""A cache that heard of its server so lately is good enough to create from."""
 _EMPTY: Final = msgspec.Raw(b"{}")
 _OF_PODS: Final = ("resources", "overhead", "runtimeClassName")
 _NO_LIST: Final = "not a list"
@@ -74,8 +76,12 @@ class SlimShadow(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     metadata: Meta
     status: ShadowStatus = ShadowStatus()
     spec: msgspec.Raw = _EMPTY
+    waiting: bytes | None = msgspec.field(default=None, name="-waiting")
+    """The whole spec of one that shows no phase yet: its Pod is created from it."""
 
     def __post_init__(self) -> None:
+        if not self.status.phase:
+            msgspec.structs.force_setattr(self, "waiting", bytes(self.spec))
         spec = _read(self.spec)
         _shrink(self, spec.get("pod") if isinstance(spec, dict) else spec)
 
@@ -130,6 +136,16 @@ def seen(shadows: Informer[SlimShadow], pods: Informer[SlimPod]) -> Find:
         return {
             "metadata": msgspec.to_builtins(cached.metadata),
             "status": msgspec.to_builtins(cached.status),
+            **(_whole(cached) if shadows.age_s() < FRESH_S else {}),
         }
 
     return found
+
+
+def _whole(cached: SlimPod | SlimShadow) -> Object:
+    spec = (
+        _read(msgspec.Raw(cached.waiting))
+        if isinstance(cached, SlimShadow) and cached.waiting
+        else None
+    )
+    return {"spec": spec} if isinstance(spec, dict) and isinstance(spec.get("pod"), dict) else {}

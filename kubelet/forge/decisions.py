@@ -91,14 +91,14 @@ def decide(observed: Observed) -> Step:
 
 
 def rests_on_absence(step: Step, observed: Observed) -> bool:
-    """Whether ``step`` makes or writes something because a cache does not show something else.
+    """Whether ``step`` writes for ever what a cache only does not show.
 
-    What deletes is decided on live reads anyway (``DESTRUCTIVE``); of all other steps the worst is
-    that they have to be taken once more. Source: house.md section 3; controllers.md 30.
+    That is an end of which the ShadowPod alone tells. What deletes rests on what was seen to go,
+    or on live reads (``DESTRUCTIVE``); a create needs neither, for the server tells of a taken
+    name. Source: house.md section 3; controllers.md 22, 30.
     """
-    if step is Step.FOLLOW:  # an end that only the ShadowPod tells of is written for ever
-        return observed.remote is None and status.is_finished(observed.shadow or {})
-    return step is Step.OFFLOAD
+    is_followed = step is Step.FOLLOW and observed.remote is None
+    return is_followed and status.is_finished(observed.shadow or {})
 
 
 def _orphan(observed: Observed) -> Step:

@@ -174,6 +174,12 @@ def is_aborted(pod: Object) -> bool:
     return status.get("phase") == "Failed" and status.get("reason") == OFFLOADING_ABORTED
 
 
+def is_held_up(pod: Object) -> bool:
+    """Whether it says that it was refused, or had to wait, for a reason of ours."""
+    is_refused = any(one.get("type") == OFFLOADED for one in conditions.of(pod))
+    return is_refused or _is_ours(status_of(pod).get("reason"))
+
+
 def has_started(pod: Object) -> bool:
     """Whether it ever left Pending."""
     return str(status_of(pod).get("phase", "Pending")) != "Pending"
@@ -379,7 +385,6 @@ def _explanation(status: Object) -> object:
         scheduled,
         refusal,
         [_waits(item) for item in status.get("containerStatuses") or [] if _waits(item)],
-        status.get("observedGeneration"),
         [_step(item) for item in status.get("initContainerStatuses") or [] if any(_step(item))],
     )
 

@@ -15,6 +15,7 @@ from kube.informer import Informer
 from tests import factories
 from tests.controllers.support import NOW, Ledger, Told, end, settle, there
 from tests.fakes import FakeCluster
+from tests.kube.running import running
 
 
 def shadow(namespace: str, name: str = "web") -> Object:
@@ -111,8 +112,35 @@ async def test_a_pod_that_the_cache_does_not_show_is_not_made_again(
 
     await reconciler(ledger, find=without_pods(cluster)).reconcile(web)
 
-    assert [verb for verb, *_ in ledger.writes] == ["patch_status"]
+    assert [verb for verb, *_ in ledger.writes] == ["create", "patch_status"], "one was refused"
     assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == "Running"
+
+
+async def test_a_first_pod_is_created_without_a_read() -> None:
+    cluster, key = FakeCluster(), Key("shop", "web")
+    await cluster.create(keys.SHADOW_POD, shadow(key.namespace))
+    shadows: Informer[slim.SlimShadow] = Informer(Selection(keys.SHADOW_POD, slim.SlimShadow))
+    pods: Informer[slim.SlimPod] = Informer(Selection(keys.POD, slim.SlimPod))
+    loop = reconciler(cluster, find=slim.seen(shadows, pods))
+    async with running(shadows.run(cluster), pods.run(cluster)):
+        await shadows.synced.wait()
+        cluster.requests.clear()
+        await loop.reconcile(key)
+        reads = {asked: count for asked, count in cluster.requests.items() if asked[0] == "get"}
+        assert not reads
+        first = await there(cluster, keys.POD, key)
+        await cluster.patch_status(keys.SHADOW_POD, key, {"phase": "Running"})
+        await cluster.delete(keys.POD, key, uid=first["metadata"]["uid"], grace_s=0)
+        async with asyncio.timeout(10):
+            while pods.get(key) or not shadows.items()[key].status.phase:  # noqa: ASYNC110  # what informers hold
+                await asyncio.sleep(0)
+        cluster.requests.clear()
+
+        await loop.reconcile(key)
+
+        assert cluster.requests["get", "shadowpods"] == cluster.requests["get", "pods"] == 1
+        assert (await there(cluster, keys.POD, key))["spec"] == first["spec"]
+        assert shadows.items()[key].waiting is None, "what runs needs no specification here"
 
 
 async def test_a_shadow_pod_that_the_cache_does_not_show_costs_no_request() -> None:

@@ -15,7 +15,7 @@ from tests.journeys import world
 pytestmark = pytest.mark.journey
 
 PODS = 20
-WRITES_A_POD = 6
+WRITES_A_POD = 5
 HEARTBEATS = 3
 """Renewals of the virtual node's lease, ten seconds apart, that a calm time is made of."""
 
@@ -64,7 +64,7 @@ def renewals(calls: Iterable[audit.Call]) -> int:
     return sum(is_renewal(call) for call in calls)
 
 
-async def test_a_pod_up_to_running_costs_at_most_six_writes(
+async def test_a_pod_up_to_running_costs_at_most_five_writes(
     both: world.Pair, namespace: str, logs: Logs
 ) -> None:
     await both.offload(namespace)

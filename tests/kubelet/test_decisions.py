@@ -19,7 +19,7 @@ def shadow(phase: str) -> Object:
     [
         (Step.DELETE_SHADOW, "Running", True, False),  # read live by itself, and so is the next
         (Step.DELETE_LOCAL, "", False, False),
-        (Step.OFFLOAD, "", False, True),
+        (Step.OFFLOAD, "", False, False),  # the server tells of a taken name
         (Step.FOLLOW, "Running", True, False),
         (Step.FOLLOW, "", False, False),  # its Pod is not created yet
         (Step.FOLLOW, "Running", False, False),  # its Pod is created anew

@@ -16,7 +16,9 @@ from kube.cache import CachedCluster
 from kube.cluster import Selection
 from kube.informer import Informer
 from kube.runner import Runner, Source
+from kube.slim import Packed
 from kubelet import mappings
+from kubelet.departures import Departures
 from kubelet.forge import mapping, shadowpod
 from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping
 from kubelet.mappings import Mappings
@@ -68,10 +70,14 @@ class Kubelet:
     def __init__(self, local: FakeCluster, remote: FakeCluster) -> None:
         self.local, self.remote = local, remote
         fields = f"spec.nodeName={NODE}"
-        self.pods: Informer[Object] = Informer(Selection(keys.POD, Object, fields=fields))
+        self.pods: Informer[Packed] = Informer(Selection(keys.POD, Packed, fields=fields))
+        self.departures = Departures()
+        self.pods.subscribe(self.departures.on_local)
         self.maps = mappings.informer(MAP.namespace, CLUSTERS)
         cached = CachedCluster(remote)
-        self.mappings = Mappings(local, cached, maps=self.maps, clusters=CLUSTERS, node=NODE)
+        self.mappings = Mappings(
+            local, cached, maps=self.maps, clusters=CLUSTERS, node=NODE, departures=self.departures
+        )
         self.recorder = Recorder()
         options = shadowpod.Options(NODE, OffloadingPatch())
         reconciler = PodReconciler(
@@ -81,6 +87,7 @@ class Kubelet:
             namespaces=self.mappings,
             recorder=self.recorder,
             clock=lambda: NOW,
+            departures=self.departures,
         )
         self.runner = Runner("test-pods", reconciler, [Source(self.pods)], wait_for=[self.maps])
 
@@ -275,7 +282,6 @@ async def test_at_rest_nothing_is_listed_or_written(
 
     async with kubelet.running():
         await eventually(lambda: has_shadow(remote))
-        await eventually(lambda: objects.labels(pod(local)) == SHADOWED)
         for _ in range(200):
             await asyncio.sleep(0)
         before = local.requests.copy(), remote.requests.copy()
@@ -287,7 +293,7 @@ async def test_at_rest_nothing_is_listed_or_written(
     assert not [*after[0], *after[1]]
 
 
-async def test_only_what_rests_on_absence_is_read_live(
+async def test_nothing_is_read_of_a_pod_whose_life_is_seen(
     clusters: tuple[FakeCluster, FakeCluster],
 ) -> None:
     local, remote = clusters
@@ -302,11 +308,12 @@ async def test_only_what_rests_on_absence_is_read_live(
         await eventually(lambda: kubelet.mappings.is_synced("shop"))
         begun = reads()
         made = await bind(local)
-        await eventually(lambda: SHADOWED.items() <= objects.labels(pod(local)).items())
+        await eventually(lambda: has_shadow(remote))
         shadow = remote.everything()[keys.SHADOW_POD, TWIN]
         await remote.create(keys.POD, twin_of(shadow))
         await remote.patch_status(keys.POD, TWIN, running())
         await eventually(lambda: phase(local) == "Running")
+        assert SHADOWED.items() <= objects.labels(pod(local)).items()
         up = reads() - begun
         await local.delete(keys.POD, WEB, uid=objects.uid(made))
         await eventually(lambda: not has_shadow(remote))
@@ -316,8 +323,40 @@ async def test_only_what_rests_on_absence_is_read_live(
             await asyncio.sleep(0)
         down = reads() - begun - up
 
-    assert up == dict.fromkeys(("pods there", "shadowpods there"), 1)
-    assert down == dict.fromkeys(("pods here", "pods there", "shadowpods there"), 2)
+    assert not up
+    assert not down
+    assert writes(local) == {("patch_status", "pods"): 1, ("delete", "pods"): 2}
+    assert writes(remote)["create", "shadowpods"] == writes(remote)["delete", "shadowpods"] == 1
+
+
+def writes(cluster: FakeCluster) -> dict[tuple[str, str], int]:
+    """Return how often each verb that changes pods or ShadowPods was asked for."""
+    return {
+        (verb, plural): count
+        for (verb, plural), count in cluster.requests.items()
+        if verb in {"patch_status", "delete", "create"}
+        and plural in {"pods", "shadowpods"}
+        and (verb, plural) != ("create", "pods")
+    }
+
+
+async def test_a_pod_that_was_not_seen_to_go_is_asked_for_before_its_shadow_pod_goes(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    local, remote = clusters
+    await put_map(local, namespace_map())
+    kubelet = Kubelet(local, remote)
+    made = await bind(local)
+    async with kubelet.running():
+        await eventually(lambda: has_shadow(remote))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        before = gets(local)["get", "pods"]
+        local.cut(errors.ExpiredError("410"))
+        await local.delete(keys.POD, WEB, uid=objects.uid(made), grace_s=0)
+        await eventually(lambda: not has_shadow(remote))
+
+    assert gets(local)["get", "pods"] == before + 1
 
 
 async def test_a_cache_that_is_behind_deletes_nothing(

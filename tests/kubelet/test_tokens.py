@@ -64,7 +64,7 @@ async def test_tokens_lie_on_the_provider_and_are_mounted_there(served: World) -
     assert env["KUBERNETES_SERVICE_HOST"] == "api.rome"
     assert env["KUBERNETES_PORT_6443_TCP"] == "tcp://api.rome:6443"
     assert shadow["spec"]["pod"]["automountServiceAccountToken"] is False
-    assert served.writes() == (2, 2), "a status and a token here, a ShadowPod and a Secret there"
+    assert served.writes() == (1, 2), "a token here, a ShadowPod and a Secret there"
 
 
 async def test_a_container_says_itself_where_its_api_server_is(served: World) -> None:
