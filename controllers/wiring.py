@@ -13,6 +13,7 @@ from controllers.nonce import loop as nonce
 from controllers.placement import loop as placement
 from controllers.renewal import loop as renewal
 from controllers.replication import loop as replication
+from controllers.resourceslice import loop as resourceslice
 from controllers.shadowpod import loop as shadowpod
 from controllers.tenant import loop as tenant
 from controllers.virtualnode import loop as virtualnode
@@ -30,5 +31,6 @@ CONTROLLERS: Final[tuple[Controller, ...]] = (
     renewal.controller,
     replication.controller,
     foreigncluster.controller,
+    resourceslice.controller,
     grants.controller,
 )

@@ -1,0 +1,1 @@
+"""ResourceSlices on both sides: completed and turned into virtual nodes here, certified there."""

@@ -1,0 +1,106 @@
+"""A slice of this cluster: completed, turned into a virtual node, and taken down with it."""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Final
+
+from apis import keys, naming, objects, slices
+from apis.objects import Key, Object
+from controllers import tenants, upkeep
+from controllers.resourceslice.forge import consumer as forge
+from kube.cluster import Cluster, Selection
+from kube.events import Recorder
+
+KIND: Final = keys.RESOURCE_SLICE
+GOING_POLL_S: Final = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LocalSliceReconciler:
+    """One slice; its VirtualNodes go before it does, for they live on its identity."""
+
+    cluster: Cluster
+    cluster_id: str
+    private_key: bytes = field(repr=False)
+    events: Recorder
+
+    async def reconcile(self, key: Key) -> float | None:
+        obj = await self.cluster.get(KIND, key)
+        if obj is None or slices.is_replica(obj):
+            return None
+        if objects.is_terminating(obj):
+            return await self._take_down(obj)
+        provider = await tenants.peer_in(self.cluster, key.namespace)
+        if not provider or not self._is_for(obj, provider):
+            return None
+        obj = await self._complete(obj, provider)
+        if forge.wants_node(obj):
+            await self._make_node(obj, provider)
+        return None
+
+    def _is_for(self, obj: Object, provider: str) -> bool:
+        """Whether the slice asks the cluster whose namespace it is in, or any; tells if not."""
+        asked = (obj.get("spec") or {}).get("providerClusterID") or provider
+        if asked == provider:
+            return True
+        where = objects.key_of(obj).namespace
+        message = f"spec.providerClusterID is {asked}, namespace {where} is for {provider}"
+        cure = f"create it in the tenant namespace of {asked}"
+        self.events.event(KIND, obj, "Warning", "WrongNamespace", f"{message}: {cure}")
+        return False
+
+    async def _complete(self, obj: Object, provider: str) -> Object:
+        changes = forge.completion(obj, provider, self.cluster_id, self.private_key)
+        if not changes:
+            return obj
+        version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+        changes["metadata"] = {**changes.get("metadata", {}), **version}
+        made = await self.cluster.patch(KIND, objects.key_of(obj), changes)
+        self.events.event(KIND, made, "Normal", "Reconciled", f"asks cluster {provider}")
+        return made
+
+    async def _make_node(self, obj: Object, provider: str) -> None:
+        key = objects.key_of(obj)
+        identity = Key(key.namespace, naming.resourceslice_identity(key.name))
+        found = await self.cluster.get(keys.IDENTITY, identity)
+        secret = _secret_of(found)
+        if not secret:
+            return  # it comes with the Identity, which brings us back
+        existing = await self.cluster.get(keys.VIRTUAL_NODE, key)
+        if existing is not None and not objects.is_controlled_by(existing, obj):
+            message = f"virtualnode {key} exists and is not of this slice: delete or keep it"
+            self.events.event(KIND, obj, "Warning", "NameTaken", message)
+            return
+        wanted = forge.virtual_node(obj, provider, secret, existing)
+        if existing is None:
+            logger.info("Creating virtual node", extra={"virtualnode": str(key)})
+            made = await self.cluster.create(keys.VIRTUAL_NODE, wanted)
+            message = f"virtualnode {objects.key_of(made)} is made of it"
+            self.events.event(KIND, obj, "Normal", "VirtualNodeCreated", message)
+            return
+        changes = objects.merge_patch(existing["spec"], wanted["spec"])
+        if changes and not objects.is_terminating(existing):
+            await self.cluster.patch(keys.VIRTUAL_NODE, key, {"spec": changes})
+
+    async def _take_down(self, obj: Object) -> float | None:
+        if keys.SLICE_FINALIZER not in objects.finalizers(obj):
+            return None
+        where = objects.key_of(obj)
+        labels = f"{keys.RESOURCE_SLICE_NAME}={where.name}"
+        mine = Selection(keys.VIRTUAL_NODE, Object, where.namespace, labels=labels)
+        found = (await self.cluster.list(mine)).items
+        for key, node in found.items():
+            if not objects.is_terminating(node):
+                logger.info("Deleting virtual node", extra={"virtualnode": str(key)})
+                await self.cluster.delete(keys.VIRTUAL_NODE, key, uid=objects.uid(node))
+        if found:
+            return GOING_POLL_S
+        await upkeep.remove_finalizer(self.cluster, KIND, obj, keys.SLICE_FINALIZER)
+        return None
+
+
+def _secret_of(identity: Object | None) -> str:
+    reference = ((identity or {}).get("status") or {}).get("kubeconfigSecretRef") or {}
+    return str(reference.get("name") or "")

@@ -1,0 +1,1 @@
+"""What a consumer asks for and makes of the answer, and whom a provider certifies. Pure."""

@@ -1,0 +1,145 @@
+"""The slice as this cluster sends it, and the VirtualNode that it makes of the answer. Pure.
+
+Source: behaviour.md 4.4, 4.7; security.md B3.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from apis import authentication, keys, naming, objects, quantity, slices
+from apis.objects import Object
+from apis.quantity import Quantity
+from certs import csr, identity, pki
+
+MOST_LABELS: Final = 64
+_ALLOWED: Final = frozenset(
+    {
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+        "liqo.io/provider",
+    }
+)
+_OURS: Final = ("kubernetes.io", "k8s.io", "liqo.io")
+"""Domains whose labels mean something to this cluster: a provider suggests none but those above."""
+_CLASSES: Final = ("storageClasses", "ingressClasses", "loadBalancerClasses")
+
+
+def completion(obj: Object, provider: str, consumer: str, key: bytes) -> Object:
+    """Return the merge patch that makes a slice one that is replicated; {} when it is.
+
+    ``key`` is the private key of this cluster. A slice may have been written by hand, with nothing
+    but what it asks for (behaviour.md 9, row 34).
+    """
+    patch: Object = {}
+    metadata: Object = {}
+    labels = {
+        keys.REPLICATION: "true",
+        keys.REMOTE_ID: provider,
+        keys.REMOTE_CLUSTER_ID: provider,
+    }
+    have = objects.labels(obj)
+    if missing := {name: value for name, value in labels.items() if have.get(name) != value}:
+        metadata["labels"] = missing
+    if keys.SLICE_FINALIZER not in objects.finalizers(obj):
+        metadata["finalizers"] = [*objects.finalizers(obj), keys.SLICE_FINALIZER]
+    if spec := _spec(obj, provider, consumer, key):
+        patch["spec"] = spec
+    if metadata:
+        patch["metadata"] = metadata
+    return patch
+
+
+def _spec(obj: Object, provider: str, consumer: str, key: bytes) -> Object:
+    spec = obj.get("spec") or {}
+    wanted = {"consumerClusterID": consumer, "providerClusterID": provider}
+    changes: Object = {name: value for name, value in wanted.items() if spec.get(name) != value}
+    user = naming.quota_name(obj["metadata"]["name"], consumer)
+    if not _is_request(spec, user, consumer, key):
+        made = pki.new_csr(key, common_name=user, organizations=[consumer])
+        changes["csr"] = authentication.encoded(made)
+    return changes
+
+
+def _is_request(spec: Object, user: str, consumer: str, key: bytes) -> bool:
+    """Whether the request in ``spec`` is for this slice, by the key that we have now."""
+    try:
+        found = authentication.decoded(spec, "csr")
+    except ValueError:
+        return False
+    if csr.problems(found, common_name=user, organization=consumer):
+        return False
+    return identity.is_key_of(found, pki.public_key(key))
+
+
+def wants_node(obj: Object) -> bool:
+    """Whether a virtual node is to be made: asked for, and both questions answered with yes."""
+    return slices.makes_virtual_node(obj) and all(
+        slices.is_accepted(obj, type_) for type_ in (slices.AUTHENTICATION, slices.RESOURCES)
+    )
+
+
+def virtual_node(obj: Object, provider: str, secret: str, existing: Object | None) -> Object:
+    """Return the VirtualNode of the slice ``obj``; what its administrator added to it stays."""
+    key, status = objects.key_of(obj), obj.get("status") or {}
+    before: Object = (existing or {}).get("spec") or {}
+    spec = {
+        **before,
+        "clusterID": provider,
+        "kubeconfigSecretRef": {"name": secret},
+        "labels": {
+            **(before.get("labels") or {}),
+            **suggested(status.get("nodeLabels") or {}),
+            keys.REMOTE_CLUSTER_ID: provider,
+        },
+        "resourceQuota": {**(before.get("resourceQuota") or {}), "hard": granted(obj)},
+    }
+    for name in _CLASSES:
+        spec[name] = status.get(name) or []
+    if selector := status.get("nodeSelector"):
+        patch = spec.get("offloadingPatch") or {}
+        spec["offloadingPatch"] = {**patch, "nodeSelector": dict(selector)}
+    metadata = {
+        "labels": {keys.REMOTE_CLUSTER_ID: provider, keys.RESOURCE_SLICE_NAME: key.name},
+        "ownerReferences": [objects.owner_reference(keys.RESOURCE_SLICE, obj)],
+    }
+    return objects.named(keys.VIRTUAL_NODE, key, metadata=metadata, spec=spec)
+
+
+def granted(obj: Object) -> dict[str, str]:
+    """Return what the node shows: what was granted, and of nothing more than was asked for.
+
+    Source: security.md B3.
+    """
+    asked = _readable((obj.get("spec") or {}).get("resources") or {})
+    given = _readable((obj.get("status") or {}).get("resources") or {})
+    bounded = {name: min(amount, asked.get(name, amount)) for name, amount in given.items()}
+    return {name: str(amount) for name, amount in sorted(bounded.items())}
+
+
+def _readable(amounts: Mapping[str, str | int]) -> dict[str, Quantity]:
+    found: dict[str, Quantity] = {}
+    for name, amount in amounts.items():
+        try:
+            parsed = quantity.parse(amount)
+        except ValueError:
+            continue
+        if parsed >= Quantity():
+            found[name] = parsed
+    return found
+
+
+def suggested(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return of what a provider suggests what it may say about a node of ours.
+
+    Source: security.md B3.
+    """
+    fine = {name: value for name, value in sorted(labels.items()) if _may_suggest(name, value)}
+    return dict(list(fine.items())[:MOST_LABELS])
+
+
+def _may_suggest(name: str, value: str) -> bool:
+    if not naming.is_qualified_name(name) or not naming.is_label_value(value):
+        return False
+    domain, slash, _ = name.rpartition("/")
+    is_ours = any(domain == ours or domain.endswith(f".{ours}") for ours in _OURS)
+    return name in _ALLOWED or not (slash and is_ours)

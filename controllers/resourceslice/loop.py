@@ -1,0 +1,77 @@
+"""Which changes concern which ResourceSlice, on either side."""
+
+from collections.abc import Iterable
+
+from apis import keys, naming, objects
+from apis.objects import Key, Object
+from controllers import selections, views
+from controllers.manager import Manager, Term
+from controllers.resourceslice.consumer import LocalSliceReconciler
+from controllers.resourceslice.provider import Observed, ReplicaReconciler
+from kube.informer import Change
+from kube.process import Loop
+from kube.runner import Runner, Source
+
+
+def controller(manager: Manager) -> Term:
+    """Return the term of this controller."""
+    slices = manager.informer(selections.RESOURCE_SLICES)
+    namespaces = manager.informer(selections.PEER_NAMESPACES)
+    identities = manager.informer(selections.IDENTITIES)
+    virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
+    tenants = manager.informer(selections.TENANTS)
+    secrets = manager.tenant_secrets()
+
+    def inside(namespace: str) -> list[Key]:
+        return [key for key in slices.items() if key.namespace == namespace]
+
+    def by_namespace(change: Change[Object]) -> Iterable[Key]:
+        return inside(change.key.name)
+
+    def by_tenant(change: Change[Object]) -> Iterable[Key]:
+        return inside(change.key.namespace)
+
+    local = [
+        Source(slices),
+        Source(namespaces, by_namespace),
+        Source(identities, _by_label),
+        Source(virtual_nodes, _by_label),
+    ]
+    replicas = [
+        Source(slices),
+        Source(namespaces, by_namespace),
+        Source(tenants, by_tenant),
+        Source(secrets, _by_certificate),
+    ]
+
+    def loops() -> list[Loop]:
+        consumer = LocalSliceReconciler(
+            manager.cached, manager.cluster_id, manager.private_key, manager.events
+        )
+        observed = Observed(views.cached(tenants), views.cached(secrets))
+        provider = ReplicaReconciler(
+            manager.cached, observed, manager.issuer, manager.events, manager.clock
+        )
+        workers = manager.limits.workers
+        return [
+            Runner("localslice", consumer, local, workers=workers),
+            Runner("slicereplica", provider, replicas, workers=workers),
+        ]
+
+    return loops
+
+
+def _by_label(change: Change[Object]) -> Iterable[Key]:
+    """Return the slice that an Identity or a VirtualNode is of."""
+    name = objects.labels(change.new or change.old or {"metadata": {}}).get(
+        keys.RESOURCE_SLICE_NAME
+    )
+    return [Key(change.key.namespace, name)] if name else []
+
+
+def _by_certificate(change: Change[Object]) -> Iterable[Key]:
+    """Return the slice whose certificate a Secret keeps."""
+    prefix = f"{naming.remote_certificate()}-"
+    name = change.key.name.removeprefix(prefix)
+    is_one = change.key.name.startswith(prefix) and name
+    return [Key(change.key.namespace, name)] if is_one else []

@@ -1,0 +1,416 @@
+"""A slice on its way: completed here, certified there, turned into a virtual node here."""
+
+import base64
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from apis import conditions, keys, naming, objects
+from apis.objects import Key, Object, named
+from apis.offloading import VirtualNode
+from certs import csr, identity, pki
+from controllers import views
+from controllers.issuing.issuer import Entrance, Issuer
+from controllers.resourceslice.consumer import LocalSliceReconciler
+from controllers.resourceslice.forge import consumer as forge
+from controllers.resourceslice.provider import Observed, ReplicaReconciler
+from kube.cluster import Cluster, Selection
+from tests import factories, signers
+from tests.controllers.support import LATER, Ledger, Told, end, make, settle, there
+from tests.fakes import FakeCluster
+
+KEY = identity.new_key()
+OTHER_KEY = identity.new_key()
+CA = pki.new_ca("ca", now=LATER, lifetime=timedelta(days=10))
+ACCEPTED = {"status": "Accepted", "reason": "Yes", "message": ""}
+
+
+class Consumer:
+    """Rome, that asks milan; a namespace of the test's own is the tenant namespace."""
+
+    def __init__(self, cluster: Cluster, unique: str) -> None:
+        self.cluster = Ledger(cluster)
+        self.milan = f"milan-{unique}"
+        self.where = Key(naming.tenant_namespace(self.milan), "mypool")
+        self.told = Told(cluster)
+        self.loop = LocalSliceReconciler(self.cluster, "rome", KEY, self.told.recorder)
+
+    async def ask(self, spec: Object | None = None, **metadata: Any) -> None:
+        made = named(keys.RESOURCE_SLICE, self.where, metadata=metadata, spec=spec or {})
+        await self.cluster.create(keys.RESOURCE_SLICE, made)
+
+    async def settle(self) -> Object:
+        await settle(self.loop, self.where, self.cluster)
+        return await there(self.cluster, keys.RESOURCE_SLICE, self.where)
+
+    async def answer(self, **status: Any) -> None:
+        """Write the status that replication brings home."""
+        said = [
+            {"type": type_, "lastTransitionTime": "2025-01-01T00:00:00Z", **ACCEPTED}
+            for type_ in ("Authentication", "Resources")
+        ]
+        await self.cluster.patch_status(
+            keys.RESOURCE_SLICE, self.where, {"conditions": said, **status}
+        )
+
+    async def sign_in(self) -> None:
+        """Put the Identity there that its own controllers make."""
+        name = naming.resourceslice_identity(self.where.name)
+        spec = {"clusterID": self.milan, "type": "ResourceSlice"}
+        obj = named(keys.IDENTITY, Key(self.where.namespace, name), spec=spec)
+        status = {"kubeconfigSecretRef": {"name": naming.kubeconfig_secret(name)}}
+        await make(self.cluster, keys.IDENTITY, obj, status=status)
+
+    async def node(self) -> Object | None:
+        return await self.cluster.get_live(keys.VIRTUAL_NODE, self.where)
+
+
+@pytest.fixture
+async def consumer(cluster: Cluster, namespace: str) -> Consumer:
+    made = Consumer(cluster, namespace)
+    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: made.milan}
+    await cluster.create(keys.NAMESPACE, factories.namespace(made.where.namespace, **labels))
+    return made
+
+
+async def test_a_slice_written_by_hand_gets_all_that_it_needs_to_be_sent(
+    consumer: Consumer,
+) -> None:
+    await consumer.ask({"class": "gold"})
+
+    obj = await consumer.settle()
+
+    labels = objects.labels(obj)
+    assert (labels[keys.REPLICATION], labels[keys.REMOTE_ID]) == ("true", consumer.milan)
+    assert labels[keys.REMOTE_CLUSTER_ID] == consumer.milan
+    assert obj["spec"]["consumerClusterID"] == "rome"
+    assert obj["spec"]["providerClusterID"] == consumer.milan
+    request = base64.b64decode(obj["spec"]["csr"])
+    user = naming.quota_name("mypool", "rome")
+    assert csr.problems(request, common_name=user, organization="rome") == []
+    assert identity.is_key_of(request, pki.public_key(KEY))
+    before = len(consumer.cluster.writes)
+    await consumer.loop.reconcile(consumer.where)
+    assert len(consumer.cluster.writes) == before
+
+
+async def test_a_request_by_a_key_that_is_not_ours_any_more_is_made_anew(
+    consumer: Consumer,
+) -> None:
+    old = pki.new_csr(
+        OTHER_KEY, common_name=naming.quota_name("mypool", "rome"), organizations=["rome"]
+    )
+    await consumer.ask({"csr": base64.b64encode(old).decode()})
+
+    obj = await consumer.settle()
+
+    assert identity.is_key_of(base64.b64decode(obj["spec"]["csr"]), pki.public_key(KEY))
+
+
+async def test_a_slice_for_somebody_else_is_not_sent(consumer: Consumer) -> None:
+    await consumer.ask({"providerClusterID": "turin"})
+
+    obj = await consumer.settle()
+
+    assert keys.REPLICATION not in objects.labels(obj)
+    assert consumer.told.reasons == ["WrongNamespace"]
+
+
+async def test_nothing_is_made_of_it_before_it_is_granted_and_asked_for(
+    consumer: Consumer,
+) -> None:
+    await consumer.ask(annotations={keys.CREATE_VIRTUAL_NODE: "false"})
+    await consumer.settle()
+    await consumer.sign_in()
+    await consumer.settle()
+    assert await consumer.node() is None
+
+    await consumer.answer(resources={"cpu": "4"})
+    await consumer.settle()
+
+    assert await consumer.node() is None
+
+
+async def test_a_virtual_node_is_made_of_what_was_granted_and_follows_it(
+    consumer: Consumer,
+) -> None:
+    await consumer.ask(annotations={keys.CREATE_VIRTUAL_NODE: "true"})
+    await consumer.settle()
+    await consumer.sign_in()
+    await consumer.answer(
+        resources={"cpu": "4", "memory": "8Gi"},
+        storageClasses=[{"storageClassName": "fast", "default": True}],
+        nodeLabels={"topology.kubernetes.io/region": "lombardy", "liqo.io/type": "physical"},
+        nodeSelector={"pool": "a"},
+    )
+    await consumer.settle()
+
+    made = await consumer.node()
+    assert made is not None
+    node = VirtualNode.parse(made)
+    assert (node.cluster_id, node.kubeconfig_secret) == (
+        consumer.milan,
+        "kubeconfig-resourceslice-mypool",
+    )
+    assert node.hard == {"cpu": "4", "memory": "8Gi"}
+    assert [one.name for one in node.storage_classes] == ["fast"]
+    assert node.offloading_patch.node_selector == {"pool": "a"}
+    assert node.labels == {
+        "topology.kubernetes.io/region": "lombardy",
+        keys.REMOTE_CLUSTER_ID: consumer.milan,
+    }
+    assert objects.labels(made)[keys.RESOURCE_SLICE_NAME] == "mypool"
+    assert consumer.told.reasons[-1] == "VirtualNodeCreated"
+
+    mine = {"spec": {"labels": {"team": "blue"}, "createNode": False}}
+    await consumer.cluster.patch(keys.VIRTUAL_NODE, consumer.where, mine)
+    await consumer.answer(resources={"cpu": "6", "memory": None})
+    await consumer.settle()
+
+    node = VirtualNode.parse(await consumer.node() or {})
+    assert node.hard == {"cpu": "6"}
+    assert (node.labels["team"], node.create_node) == ("blue", False)
+
+
+async def test_a_virtual_node_of_somebody_else_is_left_alone(consumer: Consumer) -> None:
+    theirs = named(keys.VIRTUAL_NODE, consumer.where, spec={"clusterID": consumer.milan})
+    await consumer.cluster.create(keys.VIRTUAL_NODE, theirs)
+    await consumer.ask(annotations={keys.CREATE_VIRTUAL_NODE: "true"})
+    await consumer.settle()
+    await consumer.sign_in()
+    await consumer.answer(resources={"cpu": "4"})
+
+    await consumer.settle()
+
+    assert VirtualNode.parse(await consumer.node() or {}).hard == {}
+    assert "NameTaken" in consumer.told.reasons
+
+
+async def test_all_virtual_nodes_of_a_slice_go_before_it_does(consumer: Consumer) -> None:
+    await consumer.ask(annotations={keys.CREATE_VIRTUAL_NODE: "true"})
+    await consumer.settle()
+    await consumer.sign_in()
+    await consumer.answer(resources={"cpu": "4"})
+    await consumer.settle()
+    second = Key(consumer.where.namespace, "second")
+    labels = {keys.RESOURCE_SLICE_NAME: "mypool"}
+    spec = {"clusterID": consumer.milan}
+    held = {"labels": labels, "finalizers": ["example.com/drains"]}
+    obj = named(keys.VIRTUAL_NODE, second, metadata=held, spec=spec)
+    await consumer.cluster.create(keys.VIRTUAL_NODE, obj)
+
+    await end(consumer.cluster, keys.RESOURCE_SLICE, consumer.where)
+    for _ in range(2):
+        await consumer.loop.reconcile(consumer.where)
+
+    assert await consumer.node() is None
+    assert await consumer.cluster.get_live(keys.RESOURCE_SLICE, consumer.where) is not None
+    await consumer.cluster.patch(keys.VIRTUAL_NODE, second, {"metadata": {"finalizers": []}})
+    for _ in range(2):
+        await consumer.loop.reconcile(consumer.where)
+    assert await consumer.cluster.get_live(keys.RESOURCE_SLICE, consumer.where) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "may"),
+    [
+        ("region", "europe", True),
+        ("example.com/tier", "gold", True),
+        ("topology.kubernetes.io/zone", "a", True),
+        ("liqo.io/provider", "kubeadm", True),
+        ("liqo.io/remote-cluster-id", "turin", False),
+        ("liqo.io/type", "physical", False),
+        ("node-role.kubernetes.io/control-plane", "", False),
+        ("kubernetes.io/hostname", "node-1", False),
+        ("node.kubernetes.io/instance-type", "big", False),
+        ("offloading.liqo.io/x", "y", False),
+        ("pyliqo.io.example.com/x", "y", True),
+        ("not a label", "y", False),
+        ("fine", "not a value!", False),
+    ],
+)
+def test_what_a_provider_may_say_about_a_node_of_ours(name: str, value: str, may: bool) -> None:  # noqa: FBT001
+    assert bool(forge.suggested({name: value})) is may
+
+
+def test_a_provider_suggests_no_more_labels_than_anybody_reads() -> None:
+    labels = {f"l{number}": "x" for number in range(10_000)}
+
+    assert len(forge.suggested(labels)) == forge.MOST_LABELS
+
+
+def test_a_node_shows_no_more_than_was_asked_for() -> None:
+    obj = {
+        "spec": {"resources": {"cpu": "4"}},
+        "status": {"resources": {"cpu": "1E", "memory": "-1", "x": "1e999", "pods": "10"}},
+    }
+
+    assert forge.granted(obj) == {"cpu": "4", "pods": "10"}
+
+
+# The provider's half ------------------------------------------------------------------------------
+
+
+class Provider:
+    """Milan, where rome is a tenant with ``KEY``."""
+
+    def __init__(self) -> None:
+        self.cluster = Ledger(FakeCluster())
+        self.now = LATER
+        self.where = Key(naming.tenant_namespace("rome"), "mypool")
+        self.told = Told(self.cluster)
+
+        def all_(kind: Any) -> views.View:
+            return views.live(self.cluster, Selection(kind, dict))
+
+        self.loop = ReplicaReconciler(
+            self.cluster,
+            Observed(all_(keys.TENANT), all_(keys.SECRET)),
+            Issuer(self.cluster, Entrance(b"CA", "milan.example:6443"), lambda: self.now),
+            self.told.recorder,
+            lambda: self.now,
+        )
+
+    async def prepare(self, *, is_let_in: bool = True, **spec: Any) -> None:
+        labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "rome"}
+        await self.cluster.create(
+            keys.NAMESPACE, factories.namespace(self.where.namespace, **labels)
+        )
+        public = base64.b64encode(pki.public_key(KEY)).decode()
+        body = {"clusterID": "rome", "publicKey": public, **spec}
+        tenant = named(keys.TENANT, Key(self.where.namespace, "rome"), spec=body)
+        ready = {"type": "Ready", "status": str(is_let_in), "reason": "", "message": ""}
+        await make(self.cluster, keys.TENANT, tenant, status={"conditions": [ready]})
+
+    async def receive(
+        self,
+        *,
+        key: bytes = KEY,
+        user: str = naming.quota_name("mypool", "rome"),
+        organization: str = "rome",
+        **spec: Any,
+    ) -> None:
+        request = pki.new_csr(key, common_name=user, organizations=[organization])
+        labels = {keys.REPLICATED: "true", keys.ORIGIN_ID: "rome"}
+        encoded = base64.b64encode(request).decode()
+        body = {"consumerClusterID": "rome", "csr": encoded, **spec}
+        obj = named(keys.RESOURCE_SLICE, self.where, metadata={"labels": labels}, spec=body)
+        await self.cluster.create(keys.RESOURCE_SLICE, obj)
+
+    async def answer(self) -> tuple[str, str]:
+        await settle(self.loop, self.where, self.cluster)
+        obj = await there(self.cluster, keys.RESOURCE_SLICE, self.where)
+        listed = obj.get("status", {}).get("conditions")
+        found = conditions.find(listed, "Authentication") or {}
+        return found.get("status", ""), found.get("message", "")
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[Provider]:
+    made = Provider()
+    async with signers.signing(made.cluster, CA, lambda: made.now):
+        yield made
+
+
+async def test_a_tenant_gets_a_certificate_for_its_slice(provider: Provider) -> None:
+    await provider.prepare()
+    await provider.receive()
+
+    assert (await provider.answer())[0] == "Accepted"
+
+    obj = await there(provider.cluster, keys.RESOURCE_SLICE, provider.where)
+    params = obj["status"]["authParams"]
+    assert params["apiServer"] == "https://milan.example:6443"
+    certificate = base64.b64decode(params["signedCRT"])
+    user = naming.quota_name("mypool", "rome")
+    assert pki.subject(certificate) == pki.Subject(user, ("rome",))
+    secret = Key(provider.where.namespace, "liqo-remote-certificate-mypool")
+    await there(provider.cluster, keys.SECRET, secret)
+
+
+async def test_it_is_renewed_at_two_thirds(provider: Provider) -> None:
+    await provider.prepare()
+    await provider.receive()
+    await provider.answer()
+    first = (await there(provider.cluster, keys.RESOURCE_SLICE, provider.where))["status"]
+
+    assert await provider.loop.reconcile(provider.where) == pytest.approx(16 * 3600)
+    provider.now += timedelta(hours=17)
+    await provider.answer()
+
+    second = (await there(provider.cluster, keys.RESOURCE_SLICE, provider.where))["status"]
+    assert second["authParams"]["signedCRT"] != first["authParams"]["signedCRT"]
+    assert "CertificateRenewed" in provider.told.reasons
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"user": "mypool"}, "its CN is ['mypool'], not 'mypool-a8a4c692b93b'"),
+        ({"organization": "turin"}, "its O is ['turin'], not ['rome']"),
+        ({"organization": "system:masters"}, "its O is ['system:masters'], not ['rome']"),
+        ({"key": OTHER_KEY}, "its key is not the one that the tenant proved to have"),
+        ({"consumerClusterID": "turin"}, "spec.consumerClusterID 'turin' is not rome"),
+        ({"csr": "bm8="}, "it has to be one PEM block CERTIFICATE REQUEST"),
+    ],
+)
+async def test_who_asks_for_anything_else_is_denied(
+    provider: Provider, wrong: dict[str, Any], message: str
+) -> None:
+    await provider.prepare()
+    await provider.receive(**wrong)
+
+    status, said = await provider.answer()
+
+    assert status == "Denied"
+    assert message in said
+    found = (await provider.cluster.list(Selection(keys.SECRET, dict))).items
+    assert not found
+
+
+async def test_nothing_is_signed_for_a_tenant_that_is_not_let_in(provider: Provider) -> None:
+    await provider.prepare(is_let_in=False)
+    await provider.receive()
+
+    assert await provider.answer() == ("", "")
+
+
+async def test_nothing_is_signed_outside_of_tenant_namespaces(provider: Provider) -> None:
+    await provider.receive()
+
+    assert await provider.answer() == ("", "")
+
+
+async def test_a_tenant_without_a_handshake_may_use_any_key(provider: Provider) -> None:
+    await provider.prepare(authzPolicy="TolerateNoHandshake")
+    await provider.receive(key=OTHER_KEY)
+
+    assert (await provider.answer())[0] == "Accepted"
+
+
+async def test_the_certificate_goes_with_the_slice(provider: Provider) -> None:
+    await provider.prepare()
+    await provider.receive()
+    await provider.answer()
+
+    await end(provider.cluster, keys.RESOURCE_SLICE, provider.where)
+    await settle(provider.loop, provider.where, provider.cluster)
+
+    secret = Key(provider.where.namespace, "liqo-remote-certificate-mypool")
+    assert await provider.cluster.get_live(keys.SECRET, secret) is None
+
+
+async def test_what_was_granted_meanwhile_stays(provider: Provider) -> None:
+    await provider.prepare()
+    await provider.receive()
+    granted = {"type": "Resources", "lastTransitionTime": "2025-01-01T00:00:00Z", **ACCEPTED}
+    status = {"conditions": [granted], "resources": {"cpu": "4"}}
+    await provider.cluster.patch_status(keys.RESOURCE_SLICE, provider.where, status)
+
+    await provider.answer()
+
+    obj = await there(provider.cluster, keys.RESOURCE_SLICE, provider.where)
+    assert obj["status"]["resources"] == {"cpu": "4"}
+    assert {one["type"] for one in obj["status"]["conditions"]} == {"Authentication", "Resources"}
