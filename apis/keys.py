@@ -95,6 +95,9 @@ RUNTIME_CLASSES: Final = Kind(
     "node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False
 )
 ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+INGRESS: Final = Kind("networking.k8s.io", "v1", "Ingress", "ingresses")
+PERSISTENT_VOLUME_CLAIM: Final = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+PERSISTENT_VOLUME: Final = Kind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False)
 POD_DISRUPTION_BUDGET: Final = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 STORAGE_CLASS: Final = Kind(
     "storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False
@@ -117,6 +120,10 @@ WEBHOOK_PORT: Final = 9443
 KUBELET_PORT: Final = 10250
 NODE_LEASE_NAMESPACE: Final = "kube-node-lease"
 REFLECTOR_LEASE: Final = "virtual-kubelet-leader-election"
+STORAGE_NAMESPACE: Final = "liqo-storage"
+"""Where the real claims are that stand for claims of the virtual class on physical nodes."""
+VIRTUAL_STORAGE_CLASS: Final = "liqo"
+STORAGE_PROVISIONER: Final = "liqo.io/storage"
 KUBECONFIG_KEY: Final = "kubeconfig"
 ROOT_CA_CONFIG_MAP: Final = "kube-root-ca.crt"
 VIRTUAL_KUBELET_REMOTE_ROLE: Final = "liqo-virtual-kubelet-remote"
@@ -184,6 +191,13 @@ SHADOW_POD_LABEL: Final = "liqo.io/shadowPod"
 REMOTE_UNAVAILABLE: Final = "liqo.io/remote-unavailable"
 MANAGED_BY: Final = "liqo.io/managed-by"
 MANAGED_BY_SHADOW_POD: Final = "shadowpod"
+MANAGED_BY_SHADOW_ENDPOINT_SLICE: Final = "shadowendpointslice"
+SERVICE_NAME: Final = "kubernetes.io/service-name"
+ENDPOINT_SLICE_MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
+ENDPOINT_SLICE_MANAGER: Final = "endpointslice.reflection.liqo.io"
+"""Keeps the controllers of Kubernetes off reflected EndpointSlices."""
+VIRTUAL_CLAIM_NAMESPACE: Final = "storage.liqo.io/virtual-pvc-namespace"
+VIRTUAL_CLAIM_NAME: Final = "storage.liqo.io/virtual-pvc-name"
 CREATOR_USER: Final = "liqo.io/creator-user"
 ORIGIN: Final = "offloading.liqo.io/origin"
 DESTINATION: Final = "offloading.liqo.io/destination"
@@ -210,6 +224,24 @@ ISSUED_AT: Final = "pyliqo.io/issued-at"
 SKIP_REFLECTION: Final = "liqo.io/skip-reflection"
 ALLOW_REFLECTION: Final = "liqo.io/allow-reflection"
 FORCE_REMOTE_NODE_PORT: Final = "liqo.io/force-remote-node-port"
+INGRESS_CLASS: Final = "kubernetes.io/ingress.class"
+REMOTE_ACCESS_MODES: Final = "liqo.io/remote-access-modes"
+REMOTE_STORAGE_CLASS: Final = "liqo.io/remote-storage-class"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+"""On a claim, by the scheduler: where the first pod that uses it will run."""
+STORAGE_PROVISIONERS: Final = (
+    "volume.kubernetes.io/storage-provisioner",
+    "volume.beta.kubernetes.io/storage-provisioner",
+)
+PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
+ANNOTATIONS_OF_CLAIMS: Final = (
+    "pv.kubernetes.io/bind-completed",
+    "pv.kubernetes.io/bound-by-controller",
+    "volume.beta.kubernetes.io/storage-class",
+    SELECTED_NODE,
+    *STORAGE_PROVISIONERS,
+)
+"""By which one cluster binds a claim; they mean nothing in another."""
 API_SERVER_SUPPORT: Final = "liqo.io/api-server-support"
 REMOTE_SERVICE_ACCOUNT_NAME: Final = "liqo.io/remote-service-account-name"
 ANTI_AFFINITY_PRESET: Final = "liqo.io/anti-affinity-preset"
@@ -280,3 +312,4 @@ SLICE_FINALIZER: Final = "pyliqo.io/virtual-nodes"
 
 REFLECTION_MANAGER: Final = "reflection.liqo.io"
 SHADOW_POD_MANAGER: Final = "shadow-pod"
+SHADOW_ENDPOINT_SLICE_MANAGER: Final = "shadow-endpointslice-controller"

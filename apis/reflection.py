@@ -16,6 +16,7 @@ WORKERS: Final = 3
 READ: Final = ("get", "list", "watch")
 KEEP: Final = (*READ, "create", "update", "patch", "delete")
 LISTS: Final = (Policy.DENY_LIST, Policy.ALLOW_LIST)
+ALL: Final = (*LISTS, Policy.REFERENCED)
 
 Rights = dict[tuple[str, str], tuple[str, ...]]
 """Verbs by group and resource, as in a rule of a role."""
@@ -33,6 +34,8 @@ class Reflected:
     """Of what stands for them in the other cluster."""
     policies: tuple[Policy, ...] = LISTS
     """Those that can be chosen; the first is the default."""
+    like: str = ""
+    """The name of the kind by whose policy it goes, when it has none of its own."""
     is_outward: bool = True
     """Whether originals are in the consumer's cluster."""
     workers: int = WORKERS
@@ -57,11 +60,13 @@ class Reflected:
     def rights_here(self) -> Rights:
         """Return what the reflector needs in an offloaded namespace of the consumer."""
         own: Rights = {_resource(self.kind): READ} if self.is_outward else {}
-        return {**own, **self.also_here}
+        return union([own, self.also_here])
 
     def rights_there(self) -> Rights:
         """Return what it needs in the twin namespace."""
-        return {_resource(self.twin): KEEP if self.is_outward else READ}
+        if self.is_outward:
+            return {_resource(self.twin): KEEP}
+        return {_resource(self.kind): READ}
 
 
 def _resource(kind: Kind) -> tuple[str, str]:
@@ -72,6 +77,7 @@ CONFIG_MAP: Final = Reflected(
     "configmap",
     keys.CONFIG_MAP,
     keys.CONFIG_MAP,
+    policies=ALL,
     copied="`data`, `binaryData`, `immutable`",
     left_out="the name `kube-root-ca.crt`, which the provider has itself: "
     "`kube-root-ca.crt.<start of the consumer's ID>`",
@@ -80,6 +86,7 @@ SECRET: Final = Reflected(
     "secret",
     keys.SECRET,
     keys.SECRET,
+    policies=ALL,
     copied="`data`, `type`, `immutable`",
     left_out="service account tokens, bootstrap tokens and Helm releases never leave",
 )
@@ -91,7 +98,60 @@ SERVICE: Final = Reflected(
     left_out="cluster IPs, node ports, load-balancer and external IPs, status",
 )
 
-KINDS: Final[tuple[Reflected, ...]] = (CONFIG_MAP, SECRET, SERVICE)
+ENDPOINT_SLICE: Final = Reflected(
+    "endpointslice",
+    keys.ENDPOINT_SLICE,
+    keys.SHADOW_ENDPOINT_SLICE,
+    policies=(Policy.CUSTOM,),
+    like=SERVICE.name,
+    workers=10,
+    copied="addresses, ports, hostnames, zones and readiness of endpoints that are not on the "
+    "provider itself; the provider makes an EndpointSlice of it",
+    left_out="endpoints on the provider, `serving`, `terminating`; the node is the consumer's ID",
+)
+INGRESS: Final = Reflected(
+    "ingress",
+    keys.INGRESS,
+    keys.INGRESS,
+    copied="`rules`, `tls`, `defaultBackend`; the class is the provider's",
+    left_out="the local class, status",
+)
+CLAIM: Final = Reflected(
+    "persistentvolumeclaim",
+    keys.PERSISTENT_VOLUME_CLAIM,
+    keys.PERSISTENT_VOLUME_CLAIM,
+    policies=(Policy.CUSTOM,),
+    also_here={("", "persistentvolumeclaims"): ("patch",)},
+    also_cluster_wide={
+        ("", "persistentvolumes"): (*READ, "create", "delete"),
+        ("storage.k8s.io", "storageclasses"): READ,
+    },
+    copied="of claims of the class `liqo` whose first pod goes there: access modes, volume "
+    "mode, requests; a PersistentVolume at home binds the claim to the provider",
+    left_out="the local class, data sources, selectors, bindings",
+)
+EVENT: Final = Reflected(
+    "event",
+    keys.EVENT,
+    keys.EVENT,
+    is_outward=False,
+    also_here={
+        ("", "events"): ("get", "create", "patch"),
+    },
+    copied="home, on the object of the same name: type, reason, message, count, times",
+    left_out="Normal ones about pods (four for each that starts, whose status says the same); "
+    "labels, annotations; more than one a second for an object, after the first 25",
+)
+
+KINDS: Final[tuple[Reflected, ...]] = (
+    CONFIG_MAP,
+    SECRET,
+    SERVICE,
+    ENDPOINT_SLICE,
+    INGRESS,
+    CLAIM,
+    EVENT,
+)
 BY_NAME: Final = {row.name: row for row in KINDS}
 
 

@@ -113,6 +113,12 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         action="store_true",
         help="its certificate is publicly trusted: peers are given no CA",
     )
+    parser.add_argument(
+        "--real-storage-class-name",
+        dest="real_storage_class",
+        default="",
+        help="of claims of the class liqo on this cluster's nodes (default: the default class)",
+    )
     _add_grants(parser)
     given = vars(parser.parse_args(argv))
     limits = Limits(**{each.name: given.pop(each.name) for each in fields(Limits)})

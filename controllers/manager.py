@@ -33,6 +33,8 @@ class Limits:
     shadow_pod_workers: int = 10
     workers: int = 2
     is_enforced: bool = False
+    real_storage_class: str = ""
+    """Of the claims behind those of the virtual class; empty for the cluster's default."""
 
 
 class Informers:

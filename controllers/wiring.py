@@ -14,7 +14,9 @@ from controllers.placement import loop as placement
 from controllers.renewal import loop as renewal
 from controllers.replication import loop as replication
 from controllers.resourceslice import loop as resourceslice
+from controllers.shadowendpointslice import loop as shadowendpointslice
 from controllers.shadowpod import loop as shadowpod
+from controllers.storage import loop as storage
 from controllers.tenant import loop as tenant
 from controllers.virtualnode import loop as virtualnode
 
@@ -24,6 +26,8 @@ CONTROLLERS: Final[tuple[Controller, ...]] = (
     namespacemap.controller,
     virtualnode.controller,
     shadowpod.controller,
+    shadowendpointslice.controller,
+    storage.controller,
     csrapproval.controller,
     tenant.controller,
     nonce.controller,

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from apis import keys, reflection
+from apis import keys
 from apis.objects import Key
 from apis.offloading import ReflectionPolicy as Policy
-from apis.reflection import Reflected
+from apis.reflection import ENDPOINT_SLICE, KINDS, Reflected
 from kube import client, peer, process
 from kube.cluster import Cluster
 from kube.events import Recorder
@@ -87,7 +87,7 @@ def _loops(settings: Settings, home: Cluster) -> tuple[list[KindLoop], list[Reco
     for row, forge in FORGES.items():
         if workers := settings.workers[row.name]:
             recorder = Recorder(home, f"liqo-{row.name}-reflection", settings.instance)
-            rules = Rules(settings.policies[row.name], settings.twins)
+            rules = Rules(settings.policies[row.like or row.name], settings.twins)
             tell = functools.partial(recorder.event, row.kind) if row.is_outward else _tell_nobody
             loops.append(KindLoop(forge, rules, tell, workers))
             recorders.append(recorder)
@@ -110,24 +110,33 @@ def settings(argv: Sequence[str] | None, *, instance: str) -> Settings:
         instance=instance or given.nodename,
         kubeconfig=given.kubeconfig,
         health_port=given.health_port,
-        workers={
-            row.name: getattr(given, f"{row.name}_reflection_workers") for row in reflection.KINDS
-        },
+        workers=_workers(given),
         policies={
-            row.name: getattr(given, f"{row.name}_reflection_type", row.default)
-            for row in reflection.KINDS
+            row.name: getattr(given, f"{row.name}_reflection_type", row.default) for row in KINDS
         },
         twins=TwinSettings(
-            hidden, given.enable_load_balancer, given.remote_real_load_balancer_class_name
+            hidden,
+            enable_load_balancer=given.enable_load_balancer,
+            load_balancer_class=given.remote_real_load_balancer_class_name,
+            enable_ingress=given.enable_ingress,
+            ingress_class=given.remote_real_ingress_class_name,
+            enable_storage=given.enable_storage,
+            storage_class=given.remote_real_storage_class_name,
+            virtual_storage_class=given.virtual_storage_class_name,
         ),
     )
+
+
+def _workers(given: argparse.Namespace) -> dict[str, int]:
+    workers = {row.name: getattr(given, f"{row.name}_reflection_workers") for row in KINDS}
+    return workers | ({ENDPOINT_SLICE.name: 0} if given.disable_ip_reflection else {})
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m {NAME}",
-        description="Keep the ConfigMaps, Secrets and Services of offloaded namespaces on a "
-        "provider as they are here. Of all virtual nodes of a provider one does, by Lease.",
+        description="Keep what the pods of offloaded namespaces need on a provider as it is "
+        "here. Of all virtual nodes of a provider one does, by Lease.",
     )
     add = parser.add_argument
     add("--nodename", required=True, help="name of the virtual node")
@@ -154,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_kinds(parser: argparse.ArgumentParser) -> None:
-    for row in reflection.KINDS:
+    for row in KINDS:
         parser.add_argument(
             f"--{row.name}-reflection-workers",
             type=_count,
@@ -176,6 +185,12 @@ def _add_twins(parser: argparse.ArgumentParser) -> None:
     switch: dict[str, Any] = {"type": _switch, "nargs": "?", "const": True, "default": False}
     add("--enable-load-balancer", **switch, help="set the class of load balancers")
     add("--remote-real-load-balancer-class-name", default="", help="their class on the provider")
+    add("--enable-ingress", **switch, help="set the class of Ingresses")
+    add("--remote-real-ingress-class-name", default="", help="their class on the provider")
+    add("--enable-storage", **switch, help="let claims of the virtual class be fulfilled there")
+    add("--remote-real-storage-class-name", default="", help="their class on the provider")
+    add("--virtual-storage-class-name", default=keys.VIRTUAL_STORAGE_CLASS, help="here")
+    add("--disable-ip-reflection", **switch, help="reflect no EndpointSlices")
     several: dict[str, Any] = {"action": "append", "default": [], "metavar": "KEY,..."}
     add("--labels-not-reflected", **several, help="labels that stay here")
     add("--annotations-not-reflected", **several, help="annotations that stay here")

@@ -73,7 +73,10 @@ class Inputs:
         """Let changes of the originals of ``reflection`` feed ``runner``."""
         row = reflection.forge.row
         of = Selection(row.kind, Packed, reflection.namespace)
-        self._add(self._here if row.is_outward else self._there, of, runner, own_key)
+        if row.is_outward:
+            self._looked[row.kind] = self._add(self._here, of, runner, own_key)
+        else:
+            self._add(self._there, of, runner, own_key)
 
     def twins(self, reflection: Reflection, runner: Runner) -> None:
         """Let changes of its twins do so too: each asks for a look at the original.

@@ -3,9 +3,26 @@
 from typing import Final
 
 from apis.reflection import Reflected
-from reflector.forge import configmap, secret, service
+from reflector.forge import (
+    configmap,
+    endpointslice,
+    event,
+    ingress,
+    persistentvolumeclaim,
+    secret,
+    service,
+)
 from reflector.forge.contract import Forge
 
 FORGES: Final[dict[Reflected, Forge]] = {
-    forge.row: forge for forge in (configmap.FORGE, secret.FORGE, service.FORGE)
+    forge.row: forge
+    for forge in (
+        configmap.FORGE,
+        secret.FORGE,
+        service.FORGE,
+        endpointslice.FORGE,
+        ingress.FORGE,
+        persistentvolumeclaim.FORGE,
+        event.FORGE,
+    )
 }

@@ -29,6 +29,10 @@ class Stay:
     """Whether its author is told so by an Event."""
 
 
+SILENT: Final = Stay("")
+"""It says nothing about itself."""
+
+
 PROTECTED_SECRET_TYPES: Final = frozenset(
     {"kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"}
 )
@@ -85,13 +89,26 @@ def reason_to_stay(kind: Kind, obj: Object, policy: Policy) -> Stay | None:
     return _CHOICES[policy](obj)
 
 
-def _root_ca(obj: Object) -> Stay | None:
-    """Pods mount it without being asked, so only an explicit skip keeps it here."""
-    if _is_set(obj, keys.SKIP_REFLECTION) and _is_set(obj, keys.ALLOW_REFLECTION):
+def own_word(obj: Object) -> Stay | None:
+    """Return what the object itself says, for those that honour both annotations: else SILENT.
+
+    Raises:
+        ContradictionError: it carries both.
+    """
+    skips, allows = _is_set(obj, keys.SKIP_REFLECTION), _is_set(obj, keys.ALLOW_REFLECTION)
+    if skips and allows:
         raise ContradictionError(
             f"annotations {keys.SKIP_REFLECTION} and {keys.ALLOW_REFLECTION} contradict: remove one"
         )
-    return _unless_denied(obj)
+    if allows:
+        return None
+    return _unless_denied(obj) if skips else SILENT
+
+
+def _root_ca(obj: Object) -> Stay | None:
+    """Pods mount it without being asked, so only an explicit skip keeps it here."""
+    said = own_word(obj)
+    return None if said is SILENT else said
 
 
 def _unless_denied(obj: Object) -> Stay | None:
@@ -114,10 +131,10 @@ _Choice: TypeAlias = Callable[[Object], Stay | None]
 _CHOICES: Final[dict[Policy, _Choice]] = {
     Policy.DENY_LIST: _unless_denied,
     Policy.ALLOW_LIST: _if_allowed,
+    Policy.REFERENCED: _unless_denied,  # and who mentions it is for the two kinds to see
     Policy.CUSTOM: _always,  # these kinds have no rules of their own but the protected set
 }
 SUPPORTED: Final = tuple(_CHOICES)
-"""A policy of references (only what offloaded pods mention) will be one more row above."""
 
 
 def _is_set(obj: Object, annotation: str) -> bool:

@@ -4,6 +4,7 @@ Source: behaviour.md 6.1, 6.11; security.md B6, B9.
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
@@ -15,6 +16,7 @@ from kube.cache import CachedCluster
 from kube.reconcile import TerminalError
 from reflector import policy
 from reflector.forge.contract import Forge, Scene, Write
+from reflector.pace import Pace
 from reflector.policy import Stay
 
 logger = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ class Reflection:
         self._scene, self._pair = scene, scene.pair
         self._kind, self._twin_kind = forge.row.kind, forge.row.twin
         self._originals, self._twins, self._tell = ends.originals, ends.twins, ends.tell
+        self._pace = Pace(time.monotonic)
         self._told: dict[Key, tuple[str, str]] = {}
         """What was said of an original last: its UID, and why it has no twin."""
 
@@ -71,25 +74,36 @@ class Reflection:
 
     async def reconcile(self, key: Key) -> float | None:
         original = await self._originals.seen(self._kind, key)
-        stay = self._stay(original) if original else None
-        if original is None or stay is not None:
-            return await self._withdraw(key, original, stay)
+        try:
+            stay = self._stay(original) if original else None
+            if original is None or stay is not None:
+                return await self._withdraw(key, original, stay)
+            return await self._keep(key, original)
+        except policy.NotYetError as error:
+            if original is not None:
+                self._warn(original, str(error))
+            return NOT_YET_RETRY_S
+
+    async def _keep(self, key: Key, original: Object) -> float | None:
         where = self.twin_of(key)
         found = await self._twins.get(self._twin_kind, where)  # a foreign one is not seen
         if found and not self._is_twin(found) and not self._is_on_record(found):
             return self._refuse(original, where)
-        try:
-            wanted = drift.stamped(self.forge.twin(original, self._scene))
-        except policy.NotYetError as error:
-            self._warn(original, str(error))
-            return NOT_YET_RETRY_S
+        wanted = self.forge.twin(original, self._scene)
+        wanted = drift.stamped(self.forge.settled(wanted, found) if found else wanted)
         if found is None or not self._is_current(wanted, found):
+            if not self._may_write(original):
+                return None
             found, again_s = await self._apply(original, wanted, found)
             if again_s is not None:
                 return again_s
         self._heal(original)
         await self._write_back(key, original, found)
         return None
+
+    def _may_write(self, original: Object) -> bool:
+        pace = self.forge.pace
+        return pace is None or self._pace.allows(pace(original))
 
     def twin_of(self, key: Key) -> Key:
         """Return where the twin of the original ``key`` is."""

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 from apis import keys, naming
 from sandbox import cgroups, install, peering, progress
@@ -11,6 +12,8 @@ from sandbox.clusters import Sandbox
 from sandbox.kubectl import Kubectl
 
 CONSUMER, PROVIDER = "rome", "milan"
+STORAGE_CLASS: Final = "disk"
+"""Of the provider, which it offers; a test that wants volumes makes it."""
 
 
 def ensure() -> Mapping[str, Path]:
@@ -58,5 +61,6 @@ def virtual_node(secret: str) -> dict[str, object]:
             "kubeconfigSecretRef": {"name": secret},
             "resourceQuota": {"hard": hard},
             "labels": {"topology.kubernetes.io/region": "lombardy"},
+            "storageClasses": [{"storageClassName": STORAGE_CLASS, "default": True}],
         },
     }

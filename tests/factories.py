@@ -66,3 +66,11 @@ def deployment(namespace: str = "default", name: str = "web", replicas: int = 1)
     template = {"metadata": {"labels": labels}, "spec": pod_spec()}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
     return named(keys.DEPLOYMENT, Key(namespace, name), spec=spec)
+
+
+def ingress(namespace: str, name: str = "web", host: str = "shop.example") -> Object:
+    """Return an Ingress of one host to the Service ``web``."""
+    backend = {"service": {"name": "web", "port": {"number": 80}}}
+    path = {"path": "/", "pathType": "Prefix", "backend": backend}
+    rules = [{"host": host, "http": {"paths": [path]}}]
+    return named(keys.INGRESS, Key(namespace, name), spec={"rules": rules})

@@ -5,7 +5,7 @@ from typing import Final
 from apis import keys, naming, objects, reflection
 from apis.objects import Object
 from apis.pairs import Pair
-from reflector.forge import twins
+from reflector.forge import referenced, twins
 from reflector.forge.contract import Forge, Scene
 
 FIELDS: Final = ("data", "binaryData", "immutable")
@@ -35,4 +35,11 @@ def original_name(name: str, pair: Pair) -> str:
     return name
 
 
-FORGE: Final = Forge(reflection.CONFIG_MAP, twin, twin_name=twin_name, original_name=original_name)
+FORGE: Final = Forge(
+    reflection.CONFIG_MAP,
+    twin,
+    stays=referenced.stays(keys.CONFIG_MAP),
+    twin_name=twin_name,
+    original_name=original_name,
+    inputs=referenced.inputs(keys.CONFIG_MAP),
+)

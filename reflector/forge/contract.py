@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from apis import keys
 from apis.objects import Key, Kind, Object
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
@@ -19,6 +20,13 @@ class Settings:
     hidden: Filter = field(default_factory=Filter)
     enable_load_balancer: bool = False
     load_balancer_class: str = ""
+    enable_ingress: bool = False
+    ingress_class: str = ""
+    enable_storage: bool = False
+    storage_class: str = ""
+    """On the provider; empty for its default class."""
+    virtual_storage_class: str = keys.VIRTUAL_STORAGE_CLASS
+    """Of the claims at home that may be fulfilled there."""
 
 
 class Look(Protocol):
@@ -90,6 +98,10 @@ def _as_it_is(wanted: Object) -> Object:
     return wanted
 
 
+def _as_wanted(wanted: Object, _found: Object) -> Object:
+    return wanted
+
+
 def _no_write(
     _key: Key, _original: Object | None, _twin: Object | None, _scene: Scene
 ) -> Iterable[Write]:
@@ -111,6 +123,10 @@ class Forge:
     """What besides the pair's labels tells twins from what others keep under the same labels."""
     shown: Callable[[Object], Object] = _as_it_is
     """Return of a wanted twin what the server shows as it was sent."""
+    settled: Callable[[Object, Object], Object] = _as_wanted
+    """Return the wanted twin (first) with what cannot be changed in the one there is (second)."""
+    pace: Callable[[Object], str] | None = None
+    """Return whose share of writes an original takes; None for kinds without limit."""
     back: Callable[[Key, Object | None, Object | None, Scene], Iterable[Write]] = _no_write
     """Return what is to be written where the original is."""
     inputs: tuple[Input, ...] = ()

@@ -4,7 +4,7 @@ from typing import Final
 
 from apis import keys, reflection
 from apis.objects import Object
-from reflector.forge import twins
+from reflector.forge import referenced, twins
 from reflector.forge.contract import Forge, Scene
 
 FIELDS: Final = ("data", "type", "immutable")
@@ -18,4 +18,10 @@ def twin(local: Object, scene: Scene) -> Object:
     return twins.of(keys.SECRET, local, scene, keep=FIELDS)
 
 
-FORGE: Final = Forge(reflection.SECRET, twin, selector=(f"!{keys.SERVICE_ACCOUNT_NAME}",))
+FORGE: Final = Forge(
+    reflection.SECRET,
+    twin,
+    stays=referenced.stays(keys.SECRET),
+    selector=(f"!{keys.SERVICE_ACCOUNT_NAME}",),
+    inputs=referenced.inputs(keys.SECRET),
+)

@@ -96,6 +96,8 @@ def test_a_virtual_kubelet_has_cluster_wide_only_what_cannot_be_narrowed() -> No
         "nodes",
         "nodes/status",
         "namespaces",
+        "persistentvolumes",
+        "storageclasses",
         "namespaceoffloadings",
         "certificatesigningrequests",
         "tokenreviews",
@@ -103,6 +105,8 @@ def test_a_virtual_kubelet_has_cluster_wide_only_what_cannot_be_narrowed() -> No
         "virtualnodes",
     }
     assert verbs(keys.VIRTUAL_KUBELET_LOCAL_ROLE, "virtualnodes") == {"serve"}
+    for (_, resource), needed in reflection.rights_cluster_wide().items():
+        assert verbs(keys.VIRTUAL_KUBELET_LOCAL_ROLE, resource) == set(needed)
 
 
 OF_PODS_HERE: Final[Rights] = {
@@ -111,12 +115,24 @@ OF_PODS_HERE: Final[Rights] = {
 }
 
 
+OF_PODS_THERE: Final[Rights] = {
+    (keys.OFFLOADING_GROUP, "shadowpods"): reflection.KEEP,
+    ("", "pods"): reflection.READ,
+    ("metrics.k8s.io", "pods"): reflection.READ,
+    ("", "pods/log"): ("get", "list"),
+    ("", "pods/attach"): ("create", "get"),
+    ("", "pods/exec"): ("create", "get"),
+    ("", "pods/portforward"): ("create", "get"),
+}
+
+
 @pytest.mark.parametrize(
     ("role", "reflected", "besides"),
     [
         (keys.VIRTUAL_KUBELET_NAMESPACED_ROLE, reflection.rights_here(), OF_PODS_HERE),
+        (keys.VIRTUAL_KUBELET_REMOTE_ROLE, reflection.rights_there(), OF_PODS_THERE),
     ],
-    ids=["at home"],
+    ids=["at home", "on the provider"],
 )
 def test_what_is_reflected_may_be_and_nothing_else(
     role: str, reflected: Rights, besides: Rights

@@ -138,7 +138,7 @@ MANDATORY = (
     [
         ((), "--nodename"),
         ((*MANDATORY, "--secret-reflection-type", "Everything"), "none of DenyList"),
-        ((*MANDATORY, "--secret-reflection-type", "Referenced"), "none of DenyList"),
+        ((*MANDATORY, "--service-reflection-type", "Referenced"), "none of DenyList"),
         ((*MANDATORY, "--secret-reflection-workers", "-1"), "no count"),
         ((*MANDATORY, "--enable-load-balancer=maybe"), "neither true nor false"),
     ],

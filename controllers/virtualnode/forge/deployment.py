@@ -35,7 +35,12 @@ EXTRA_OF: Final[dict[str, frozenset[str]]] = {
         }
     ),
     REFLECTOR: frozenset(
-        f"{row.name}-reflection-{what}" for row in reflection.KINDS for what in ("workers", "type")
+        {
+            "disable-ip-reflection",
+            "virtual-storage-class-name",
+            *(f"{row.name}-reflection-workers" for row in reflection.KINDS),
+            *(f"{row.name}-reflection-type" for row in reflection.KINDS if row.is_configurable),
+        }
     ),
 }
 """Which container takes which flag of ``extraArgs``; what neither takes is left out."""
@@ -229,12 +234,17 @@ def _reflector_arguments(
     virtual_node: VirtualNode, options: VkOptionsTemplate, cluster: LocalCluster
 ) -> list[str]:
     arguments = _shared_arguments(virtual_node, options, cluster)
-    if offered := virtual_node.load_balancer_classes:
-        preferred = next((each for each in offered if each.is_default), offered[0])
-        arguments += [
-            "--enable-load-balancer=true",
-            f"--remote-real-load-balancer-class-name={preferred.name}",
-        ]
+    for what, offered in (
+        ("load-balancer", virtual_node.load_balancer_classes),
+        ("ingress", virtual_node.ingress_classes),
+        ("storage", virtual_node.storage_classes),
+    ):
+        if offered:
+            preferred = next((each for each in offered if each.is_default), offered[0])
+            arguments += [
+                f"--enable-{what}=true",
+                f"--remote-real-{what}-class-name={preferred.name}",
+            ]
     arguments += _workers(options, reflection.BY_NAME)
     arguments += [
         f"--{name}-reflection-type={policy.value}"

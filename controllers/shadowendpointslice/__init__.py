@@ -1,0 +1,1 @@
+"""ShadowEndpointSlice to EndpointSlice, on the provider: what is reachable in other clusters."""

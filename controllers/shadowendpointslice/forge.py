@@ -1,0 +1,155 @@
+"""The EndpointSlice that a ShadowEndpointSlice asks for, as far as the provider allows it."""
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from apis import conditions, keys, objects
+from apis.objects import Object
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_NEEDED: Final = ("NetworkConnectionStatus", "APIServerStatus")
+_WELL: Final = frozenset({"Established", "Ready", "None", "Disabled", ""})
+
+
+class _Meta(msgspec.Struct, gc=False, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815  # as on the wire
+
+
+class _Spec(msgspec.Struct, gc=False, frozen=True):
+    podCIDR: str = ""  # noqa: N815  # as on the wire
+    podCIDRs: tuple[str, ...] = ()  # noqa: N815  # as on the wire
+
+
+class _Address(msgspec.Struct, gc=False, frozen=True):
+    address: str = ""
+
+
+class _Status(msgspec.Struct, gc=False, frozen=True):
+    addresses: tuple[_Address, ...] = ()
+
+
+class Addressed(msgspec.Struct, gc=False, frozen=True):
+    """The addresses of a node: caches keep nothing else of it."""
+
+    metadata: _Meta
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    def texts(self) -> list[str]:
+        """Return its own addresses and the networks of its pods."""
+        own_ = [each.address for each in self.status.addresses]
+        return [*own_, *self.spec.podCIDRs, self.spec.podCIDR]
+
+
+@dataclass(frozen=True)
+class Own:
+    """The addresses of this cluster, which no consumer may stand in for."""
+
+    networks: tuple[Network, ...] = ()
+
+    def has(self, address: str) -> bool:
+        """Whether ``address`` is of this cluster; what is no address (FQDN) is not."""
+        try:
+            one = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(one in network for network in self.networks)
+
+
+def own(nodes: Iterable[Addressed], api_servers: Iterable[Object]) -> Own:
+    """Return the addresses of ``nodes``, of their pods, and those in the slices of API servers."""
+    texts = [text for node in nodes for text in node.texts()]
+    texts += [
+        address
+        for each in api_servers
+        for endpoint in each.get("endpoints") or []
+        for address in endpoint["addresses"]
+    ]
+    return Own(tuple(network for text in texts if (network := _network(text))))
+
+
+def endpoint_slice(shadow: Object, own_: Own, *, is_reachable: bool) -> Object:
+    """Return the EndpointSlice of ``shadow``, owned by it.
+
+    Endpoints at addresses of this cluster are left out: a consumer could draw requests to nodes,
+    to the API server or to other tenants' pods (security.md A16).
+    """
+    template = (shadow.get("spec") or {}).get("template") or {}
+    labels = {
+        **objects.labels(shadow),
+        keys.MANAGED_BY: keys.MANAGED_BY_SHADOW_ENDPOINT_SLICE,
+        keys.ENDPOINT_SLICE_MANAGED_BY: keys.ENDPOINT_SLICE_MANAGER,
+    }
+    left_out = {keys.LAST_APPLIED, keys.APPLIED}
+    annotations = {
+        name: value for name, value in objects.annotations(shadow).items() if name not in left_out
+    }
+    metadata: Object = {
+        "labels": labels,
+        "ownerReferences": [objects.owner_reference(keys.SHADOW_ENDPOINT_SLICE, shadow)],
+        **({"annotations": annotations} if annotations else {}),
+    }
+    endpoints = [
+        _endpoint(each, is_reachable=is_reachable)
+        for each in template.get("endpoints") or []
+        if not any(own_.has(address) for address in each["addresses"])
+    ]
+    return objects.named(
+        keys.ENDPOINT_SLICE,
+        objects.key_of(shadow),
+        metadata=metadata,
+        addressType=template.get("addressType") or "IPv4",
+        endpoints=endpoints,
+        ports=template.get("ports") or [],
+    )
+
+
+def refused(shadow: Object, own_: Own) -> list[str]:
+    """Return the addresses of ``shadow`` that are of this cluster."""
+    template = (shadow.get("spec") or {}).get("template") or {}
+    addresses = (
+        address for each in template.get("endpoints") or [] for address in each["addresses"]
+    )
+    return [address for address in addresses if own_.has(address)]
+
+
+def is_reachable(foreign_cluster: Object | None) -> bool:
+    """Whether the consumer's pods can be reached, as far as anybody says.
+
+    Source: behaviour.md 4.11.
+    """
+    status = (foreign_cluster or {}).get("status") or {}
+    found = [
+        each
+        for module in (status.get("modules") or {}).values()
+        for each in (module or {}).get("conditions") or []
+    ] + (status.get("conditions") or [])
+    return all(
+        str((conditions.find(found, type_) or {}).get("status", "")) in _WELL for type_ in _NEEDED
+    )
+
+
+def origin(shadow: Object) -> str:
+    """Return the consumer that asks; empty for a ShadowEndpointSlice that says none."""
+    return objects.labels(shadow).get(keys.ORIGIN, "")
+
+
+def _endpoint(endpoint: Mapping[str, Any], *, is_reachable: bool) -> Object:
+    conditions_ = endpoint.get("conditions") or {}
+    ready = conditions_.get("ready") is not False and is_reachable
+    return {**endpoint, "conditions": {**conditions_, "ready": ready}}
+
+
+def _network(text: str) -> Network | None:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None

@@ -1,0 +1,61 @@
+"""Keeps the EndpointSlice of each ShadowEndpointSlice; it needs the consumer for nothing."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from apis import drift, keys, objects
+from apis.objects import Key, Object
+from controllers.shadowendpointslice import forge
+from controllers.shadowendpointslice.forge import Own
+from kube.cluster import Cluster
+from kube.events import Recorder
+from kube.reconcile import TerminalError
+
+KIND: Final = keys.SHADOW_ENDPOINT_SLICE
+
+logger = logging.getLogger(__name__)
+
+
+class ShadowEndpointSliceReconciler:
+    """Reads one object, writes one: the owner reference takes it along when the first goes."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        own: Callable[[], Own],
+        peers: Callable[[], Mapping[Key, Object]],
+        events: Recorder,
+    ) -> None:
+        self._cluster, self._own, self._peers, self._events = cluster, own, peers, events
+
+    async def reconcile(self, key: Key) -> float | None:
+        shadow = await self._cluster.get(KIND, key)
+        if shadow is None or objects.is_terminating(shadow):
+            return None
+        origin = forge.origin(shadow)
+        if not origin:
+            message = f"{KIND} {key} has no label {keys.ORIGIN}: who made it has to say for whom"
+            raise TerminalError("NoOrigin", message)
+        own = self._own()
+        if refused := forge.refused(shadow, own):
+            message = f"addresses of this cluster are left out: {', '.join(refused[:5])}"
+            self._events.event(KIND, shadow, "Warning", "AddressRefused", message)
+        wanted = drift.stamped(
+            forge.endpoint_slice(shadow, own, is_reachable=forge.is_reachable(self._peer(origin)))
+        )
+        found = await self._cluster.get(keys.ENDPOINT_SLICE, key)
+        if found is not None and not objects.is_controlled_by(found, shadow):
+            message = f"endpointslice {key} exists and is not the ShadowEndpointSlice's"
+            self._events.event(KIND, shadow, "Warning", "FailedCreateEndpointSlice", message)
+            raise TerminalError("NameTaken", message)
+        if found is None or not drift.is_current(wanted, wanted, found):
+            manager = keys.SHADOW_ENDPOINT_SLICE_MANAGER
+            await self._cluster.apply(keys.ENDPOINT_SLICE, wanted, manager=manager)
+            logger.info("Wrote an EndpointSlice", extra={"endpointslice": str(key)})
+        return None
+
+    def _peer(self, cluster_id: str) -> Object | None:
+        found = self._peers().values()
+        return next((peer for peer in found if peer["spec"].get("clusterID") == cluster_id), None)

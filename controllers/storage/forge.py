@@ -1,0 +1,115 @@
+"""The real claim and the volume behind a claim of the virtual class, on a node of this cluster.
+
+Source: behaviour.md 4.15.
+"""
+
+import copy
+from typing import Final
+
+from apis import keys, objects
+from apis.objects import Key, Object, named
+
+_NOT_SHARED: Final = frozenset(
+    {"claimRef", "storageClassName", "nodeAffinity", "persistentVolumeReclaimPolicy"}
+)
+_NOT_VIRTUAL: Final = {"key": keys.NODE_TYPE, "operator": "DoesNotExist"}
+
+
+def is_ours(claim: Object) -> bool:
+    """Whether ``claim`` is of the virtual class and its volume is asked of us."""
+    annotations = objects.annotations(claim)
+    return claim["spec"].get("storageClassName") == keys.VIRTUAL_STORAGE_CLASS and any(
+        annotations.get(name) == keys.STORAGE_PROVISIONER for name in keys.STORAGE_PROVISIONERS
+    )
+
+
+def selected_node(claim: Object) -> str:
+    """Return the node that the scheduler chose for the first pod; empty before that."""
+    return objects.annotations(claim).get(keys.SELECTED_NODE, "")
+
+
+def real_key(claim: Object) -> Key:
+    """Return where the real claim is."""
+    return Key(keys.STORAGE_NAMESPACE, objects.uid(claim))
+
+
+def real_claim(claim: Object, storage_class: str) -> Object:
+    """Return the real claim of ``claim``: of the class of this cluster, empty for its default."""
+    spec = copy.deepcopy(claim["spec"])
+    for name in ("volumeName", "storageClassName"):
+        spec.pop(name, None)
+    if storage_class:
+        spec["storageClassName"] = storage_class
+    where = objects.key_of(claim)
+    metadata = {
+        "labels": {
+            keys.LIQO_MANAGED: "true",
+            keys.VIRTUAL_CLAIM_NAMESPACE: where.namespace[:63],
+            keys.VIRTUAL_CLAIM_NAME: where.name[:63].rstrip("-."),
+        },
+        "annotations": {keys.SELECTED_NODE: selected_node(claim)},
+    }
+    return named(keys.PERSISTENT_VOLUME_CLAIM, real_key(claim), metadata=metadata, spec=spec)
+
+
+def volume_key(claim: Object) -> Key:
+    """Return the name of the volume that binds ``claim``."""
+    return Key("", f"pvc-{objects.uid(claim)}")
+
+
+def volume(claim: Object, real: Object) -> Object:
+    """Return the volume for ``claim``: that of the real one, and on nodes that are no clusters."""
+    spec = {
+        name: value
+        for name, value in copy.deepcopy(real["spec"]).items()
+        if name not in _NOT_SHARED
+    }
+    where = objects.key_of(claim)
+    spec |= {
+        "storageClassName": keys.VIRTUAL_STORAGE_CLASS,
+        "persistentVolumeReclaimPolicy": "Delete",
+        "nodeAffinity": _affinity(real),
+        "claimRef": {
+            "apiVersion": "v1",
+            "kind": keys.PERSISTENT_VOLUME_CLAIM.kind,
+            "namespace": where.namespace,
+            "name": where.name,
+            "uid": objects.uid(claim),
+        },
+    }
+    metadata = {
+        "annotations": {keys.PROVISIONED_BY: keys.STORAGE_PROVISIONER},
+        "labels": {keys.LIQO_MANAGED: "true"},
+    }
+    return named(keys.PERSISTENT_VOLUME, volume_key(claim), metadata=metadata, spec=spec)
+
+
+def claim_of(volume_: Object) -> Key:
+    """Return the claim that ``volume_`` is for."""
+    claim = volume_["spec"].get("claimRef") or {}
+    return Key(claim.get("namespace", ""), claim.get("name", ""))
+
+
+def claim_uid(volume_: Object) -> str:
+    """Return the UID of the claim that ``volume_`` is for."""
+    return str((volume_["spec"].get("claimRef") or {}).get("uid", ""))
+
+
+def is_left(volume_: Object) -> bool:
+    """Whether ``volume_`` is one of ours whose claim has gone, and so its real claim is to go."""
+    return (
+        objects.annotations(volume_).get(keys.PROVISIONED_BY) == keys.STORAGE_PROVISIONER
+        and objects.labels(volume_).get(keys.LIQO_MANAGED) == "true"
+        and (volume_.get("status") or {}).get("phase") == "Released"
+        and volume_["spec"].get("persistentVolumeReclaimPolicy") == "Delete"
+    )
+
+
+def _affinity(real: Object) -> Object:
+    required = ((real["spec"].get("nodeAffinity") or {}).get("required")) or {}
+    terms = required.get("nodeSelectorTerms") or [{}]
+    narrowed = [
+        {**term, "matchExpressions": [*(term.get("matchExpressions") or []), _NOT_VIRTUAL]}
+        for term in terms
+    ]
+    return {"required": {"nodeSelectorTerms": narrowed}}

@@ -1,0 +1,72 @@
+"""Provides for claims of the virtual class whose first pod runs on a node of this cluster."""
+
+import logging
+from typing import Final
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from controllers import upkeep
+from controllers.storage import forge
+from kube.cluster import Cluster
+from kube.events import Recorder
+
+KIND: Final = keys.PERSISTENT_VOLUME_CLAIM
+
+logger = logging.getLogger(__name__)
+
+
+class StorageReconciler:
+    """One claim; what is on virtual nodes is provided by their reflectors."""
+
+    def __init__(self, cluster: Cluster, *, events: Recorder, real_class: str = "") -> None:
+        self._cluster, self._events, self._real_class = cluster, events, real_class
+
+    async def reconcile(self, key: Key) -> float | None:
+        claim = await self._cluster.get(KIND, key)
+        if claim is None or not forge.is_ours(claim) or claim["spec"].get("volumeName"):
+            return None
+        name = forge.selected_node(claim)
+        node = await self._cluster.get(keys.NODE, Key("", name)) if name else None
+        if node is None or objects.labels(node).get(keys.NODE_TYPE) == keys.VIRTUAL_NODE_TYPE:
+            return None
+        wanted = forge.real_claim(claim, self._real_class)
+        real = await self._cluster.get(KIND, forge.real_key(claim))
+        if real is None:
+            real = await self._cluster.create(KIND, wanted)
+            logger.info("Created a real claim", extra={"claim": str(key)})
+        await self._bind(claim, real)
+        return None
+
+    async def _bind(self, claim: Object, real: Object) -> None:
+        name = real["spec"].get("volumeName")
+        if not name or (real.get("status") or {}).get("phase") != "Bound":
+            return  # its change brings us back
+        behind = await self._cluster.get(keys.PERSISTENT_VOLUME, Key("", name))
+        if behind is None:
+            return
+        found = await self._cluster.get(keys.PERSISTENT_VOLUME, forge.volume_key(claim))
+        if found is None:
+            await self._cluster.create(keys.PERSISTENT_VOLUME, forge.volume(claim, behind))
+            message = f"provided by claim {forge.real_key(claim)}"
+            self._events.event(KIND, claim, "Normal", "ProvisioningSucceeded", message)
+
+
+class LeftVolumeReconciler:
+    """One volume of ours whose claim has gone: the real claim goes first, then the volume."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def reconcile(self, key: Key) -> float | None:
+        volume = await self._cluster.get(keys.PERSISTENT_VOLUME, key)
+        if volume is None or not forge.is_left(volume):
+            return None
+        real = Key(keys.STORAGE_NAMESPACE, forge.claim_uid(volume))
+        await upkeep.remove(
+            self._cluster,
+            KIND,
+            real,
+            is_ours=lambda found: keys.VIRTUAL_CLAIM_NAME in objects.labels(found),
+        )
+        await upkeep.remove(self._cluster, keys.PERSISTENT_VOLUME, key, is_ours=forge.is_left)
+        return None

@@ -1,0 +1,118 @@
+"""The twin of an EndpointSlice: what the provider needs to reach pods that do not run there.
+
+Pods on the provider are found there by the provider's own controller, by the selector of the
+Service. Addresses are the same everywhere: pods of both clusters reach each other.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from apis import keys, objects, reflection
+from apis.objects import Key, Object
+from reflector import policy
+from reflector.forge import shapes, twins
+from reflector.forge.contract import Forge, Input, Scene
+from reflector.policy import Stay
+
+COPIED: Final = ("addresses", "hostname", "zone", "hints")
+
+
+def twin(local: Object, scene: Scene) -> Object:
+    """Return the ShadowEndpointSlice of the EndpointSlice ``local``.
+
+    Source: behaviour.md 6.6.
+    """
+    template = {
+        "addressType": local["addressType"],
+        "endpoints": [_endpoint(each, scene.pair.origin) for each in _elsewhere(local, scene)],
+        "ports": local.get("ports") or [],
+    }
+    made = twins.of(keys.SHADOW_ENDPOINT_SLICE, local, scene, spec={"template": template})
+    made["metadata"]["labels"][keys.ENDPOINT_SLICE_MANAGED_BY] = keys.ENDPOINT_SLICE_MANAGER
+    return made
+
+
+def stays(local: Object, scene: Scene) -> Stay | None:
+    """Return why ``local`` has no twin: as its Service, unless it says itself.
+
+    Raises:
+        ContradictionError: it carries both annotations.
+    """
+    labels = objects.labels(local)
+    if labels.get(keys.ENDPOINT_SLICE_MANAGED_BY) == keys.ENDPOINT_SLICE_MANAGER:
+        return Stay("it was reflected here", is_told=False)
+    service = _service(local)
+    if service == policy.BUILT_IN_SERVICE:
+        return Stay("the API server of each cluster is its own", is_told=False)
+    if (said := policy.own_word(local)) is not policy.SILENT:
+        return said
+    found = scene.look.get(keys.SERVICE, service) if service else None
+    stay = policy.reason_to_stay(keys.SERVICE, found or local, scene.policy)
+    if stay is not None:
+        return Stay(stay.reason, is_told=False)  # the Service is told
+    if not any(True for _ in _elsewhere(local, scene)):
+        return Stay("all its endpoints are on the provider", is_told=False)
+    return None
+
+
+def _service(local: Object) -> Key | None:
+    name = objects.labels(local).get(keys.SERVICE_NAME)
+    return Key(objects.key_of(local).namespace, name) if name else None
+
+
+def _elsewhere(local: Object, scene: Scene) -> Iterable[Object]:
+    """Yield the endpoints that are not on the provider; those on unknown nodes are not known."""
+    for endpoint in local.get("endpoints") or []:
+        name = endpoint.get("nodeName")
+        node: shapes.Labelled | None = scene.look.get(keys.NODE, Key("", name)) if name else None
+        if not name or (node and not node.is_node_of(scene.pair.destination)):
+            yield endpoint
+
+
+def _endpoint(endpoint: Object, origin: str) -> Object:
+    made = {name: endpoint[name] for name in COPIED if endpoint.get(name)}
+    made["nodeName"] = origin
+    ready = (endpoint.get("conditions") or {}).get("ready")
+    if ready is not None:
+        made["conditions"] = {"ready": ready}
+    if target := endpoint.get("targetRef"):
+        made["targetRef"] = {**target, "kind": f"Remote{target.get('kind', '')}"}
+    return made
+
+
+def _of_service(old: Object | None, new: Object | None, scene: Scene) -> Iterable[Key]:
+    changed = new or old
+    if changed is None or _says_the_same(old, new):
+        return []
+    service = objects.key_of(changed)
+    slices = scene.look.each(keys.ENDPOINT_SLICE)
+    return [objects.key_of(each) for each in slices if _service(each) == service]
+
+
+def _says_the_same(old: Object | None, new: Object | None) -> bool:
+    return bool(old and new) and objects.annotations(old or {}) == objects.annotations(new or {})
+
+
+def _of_node(
+    old: shapes.Labelled | None, new: shapes.Labelled | None, scene: Scene
+) -> Iterable[Key]:
+    changed = new or old
+    if changed is None or (new and new.says_the_same(old)):
+        return []
+    name = changed.metadata.name
+    return [
+        objects.key_of(each)
+        for each in scene.look.each(keys.ENDPOINT_SLICE)
+        if any(endpoint.get("nodeName") == name for endpoint in each.get("endpoints") or [])
+    ]
+
+
+FORGE: Final = Forge(
+    reflection.ENDPOINT_SLICE,
+    twin,
+    stays=stays,
+    inputs=(
+        Input(keys.SERVICE, _of_service),
+        Input(keys.NODE, _of_node, shape=shapes.Labelled),
+    ),
+)

@@ -1,0 +1,137 @@
+"""EndpointSlices of ShadowEndpointSlices: there without the consumer, and never for our own."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object, named
+from controllers.shadowendpointslice import forge
+from controllers.shadowendpointslice.forge import Addressed, Own
+from controllers.shadowendpointslice.reconciler import ShadowEndpointSliceReconciler
+from kube.cluster import Cluster
+from kube.reconcile import TerminalError
+from tests.controllers.support import Ledger, Told
+
+NODE = {
+    "metadata": {"name": "milan-1"},
+    "spec": {"podCIDR": "10.203.0.0/16"},
+    "status": {"addresses": [{"type": "InternalIP", "address": "10.89.4.2"}]},
+}
+API_SERVER: Object = {"endpoints": [{"addresses": ["10.89.4.9"]}]}
+OWN = forge.own([msgspec.convert(NODE, Addressed)], [API_SERVER])
+
+
+def shadow(namespace: str, *addresses: str, **rest: Any) -> Object:
+    labels = {keys.ORIGIN: "rome", keys.SERVICE_NAME: "web"}
+    template = {
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [one], "conditions": {"ready": True}} for one in addresses],
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+    }
+    metadata = {"labels": labels, "annotations": {keys.APPLIED: "1"}}
+    body = {"metadata": metadata, "spec": {"template": template}, **rest}
+    return named(keys.SHADOW_ENDPOINT_SLICE, Key(namespace, "web-1"), **body)
+
+
+def reconciler(cluster: Cluster, peers: dict[Key, Object] | None = None, own: Own = OWN) -> Any:
+    return ShadowEndpointSliceReconciler(
+        cluster,
+        own=lambda: own,
+        peers=lambda: peers or {},
+        events=Told(cluster).recorder,
+    )
+
+
+async def test_a_slice_is_made_kept_and_owned(cluster: Cluster, namespace: str) -> None:
+    key = Key(namespace, "web-1")
+    made = await cluster.create(
+        keys.SHADOW_ENDPOINT_SLICE, shadow(namespace, "10.202.0.7", "10.202.0.8")
+    )
+    ledger = Ledger(cluster)
+    loop = reconciler(ledger)
+    await loop.reconcile(key)
+
+    found = await cluster.get_live(keys.ENDPOINT_SLICE, key)
+    assert found
+    assert [one["addresses"] for one in found["endpoints"]] == [["10.202.0.7"], ["10.202.0.8"]]
+    assert found["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
+    labels = found["metadata"]["labels"]
+    assert labels[keys.ENDPOINT_SLICE_MANAGED_BY] == keys.ENDPOINT_SLICE_MANAGER
+    assert labels[keys.SERVICE_NAME] == "web"
+
+    await loop.reconcile(key)
+    await reconciler(ledger).reconcile(key)
+    assert len(ledger.writes) == 1
+
+    await cluster.patch(keys.ENDPOINT_SLICE, key, {"endpoints": []})
+    await loop.reconcile(key)
+    repaired = await cluster.get_live(keys.ENDPOINT_SLICE, key)
+    assert repaired
+    assert len(repaired["endpoints"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("address", "is_kept"),
+    [
+        ("10.202.0.7", True),
+        ("192.0.2.1", True),
+        ("10.203.1.1", False),
+        ("10.89.4.2", False),
+        ("10.89.4.9", False),
+    ],
+    ids=["their pod", "outside", "a pod of ours", "a node", "the API server"],
+)
+def test_nobody_stands_in_for_addresses_of_this_cluster(*, address: str, is_kept: bool) -> None:
+    asked = shadow("foo", address)
+    asked["metadata"]["uid"] = "1"
+
+    made = forge.endpoint_slice(asked, OWN, is_reachable=True)
+
+    assert bool(made["endpoints"]) is is_kept
+    assert forge.refused(asked, OWN) == ([] if is_kept else [address])
+
+
+def peer(**statuses: str) -> Object:
+    found = [{"type": type_, "status": status} for type_, status in statuses.items()]
+    modules = {"networking": {"enabled": True, "conditions": found}}
+    return {"spec": {"clusterID": "rome"}, "status": {"modules": modules}}
+
+
+@pytest.mark.parametrize(
+    ("foreign_cluster", "ready", "expected"),
+    [
+        (None, True, True),
+        (None, None, True),
+        (None, False, False),
+        (peer(NetworkConnectionStatus="Established"), True, True),
+        (peer(NetworkConnectionStatus="Error"), True, False),
+        (peer(APIServerStatus="Error"), None, False),
+    ],
+)
+def test_an_endpoint_is_ready_when_it_says_so_and_can_be_reached(
+    *, foreign_cluster: Object | None, ready: bool | None, expected: bool
+) -> None:
+    asked = shadow("foo", "10.202.0.7")
+    asked["metadata"]["uid"] = "1"
+    asked["spec"]["template"]["endpoints"][0]["conditions"] = (
+        {} if ready is None else {"ready": ready}
+    )
+    reachable = forge.is_reachable(foreign_cluster)
+
+    (made,) = forge.endpoint_slice(asked, OWN, is_reachable=reachable)["endpoints"]
+
+    assert made["conditions"]["ready"] is expected
+
+
+async def test_somebody_elses_slice_is_left_alone(cluster: Cluster, namespace: str) -> None:
+    key = Key(namespace, "web-1")
+    theirs = named(keys.ENDPOINT_SLICE, key, addressType="IPv4", endpoints=[])
+    before = await cluster.create(keys.ENDPOINT_SLICE, theirs)
+    await cluster.create(keys.SHADOW_ENDPOINT_SLICE, shadow(namespace, "10.202.0.7"))
+
+    with pytest.raises(TerminalError, match="not the ShadowEndpointSlice's"):
+        await reconciler(cluster).reconcile(key)
+
+    assert await cluster.get_live(keys.ENDPOINT_SLICE, key) == before

@@ -1,0 +1,114 @@
+"""Claims of the virtual class on nodes of this cluster."""
+
+from typing import Any
+
+from apis import keys
+from apis.objects import Key, Object, named
+from controllers.storage import forge
+from controllers.storage.reconciler import LeftVolumeReconciler, StorageReconciler
+from tests.controllers.support import Ledger, Told
+from tests.fakes import FakeCluster
+
+HERE = Key("foo", "data")
+ASKED = {keys.STORAGE_PROVISIONERS[0]: keys.STORAGE_PROVISIONER, keys.SELECTED_NODE: "rome-1"}
+
+
+def claim(annotations: dict[str, str] | None = None, **spec: Any) -> Object:
+    body = {
+        "storageClassName": "liqo",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        **spec,
+    }
+    metadata = {"annotations": ASKED if annotations is None else annotations}
+    return named(keys.PERSISTENT_VOLUME_CLAIM, HERE, metadata=metadata, spec=body)
+
+
+async def world(asked: Object) -> tuple[FakeCluster, Object]:
+    cluster = FakeCluster()
+    await cluster.create(keys.NODE, named(keys.NODE, Key("", "rome-1")))
+    virtual = {"metadata": {"labels": {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}}}
+    await cluster.create(keys.NODE, named(keys.NODE, Key("", "milan"), **virtual))
+    return cluster, await cluster.create(keys.PERSISTENT_VOLUME_CLAIM, asked)
+
+
+def reconciler(cluster: Any) -> StorageReconciler:
+    return StorageReconciler(cluster, events=Told(cluster).recorder, real_class="fast")
+
+
+async def bind(cluster: FakeCluster, real: Key) -> None:
+    """Do what the provisioner of the real class does."""
+    affinity = {
+        "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]
+    }
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "csi": {"driver": "fast", "volumeHandle": "7"},
+        "nodeAffinity": {"required": affinity},
+        "claimRef": {"namespace": real.namespace, "name": real.name},
+    }
+    await cluster.create(
+        keys.PERSISTENT_VOLUME, named(keys.PERSISTENT_VOLUME, Key("", "real"), spec=spec)
+    )
+    kind = keys.PERSISTENT_VOLUME_CLAIM
+    await cluster.patch(kind, real, {"spec": {"volumeName": "real"}})
+    await cluster.patch_status(kind, real, {"phase": "Bound"})
+
+
+async def test_a_real_claim_provides_for_the_virtual_one() -> None:
+    cluster, made = await world(claim())
+    ledger = Ledger(cluster)
+    loop = reconciler(ledger)
+    real = Key("liqo-storage", made["metadata"]["uid"])
+
+    await loop.reconcile(HERE)
+    await loop.reconcile(HERE)
+    asked = await cluster.get(keys.PERSISTENT_VOLUME_CLAIM, real)
+    assert asked
+    assert asked["spec"]["storageClassName"] == "fast"
+    assert asked["metadata"]["annotations"] == {keys.SELECTED_NODE: "rome-1"}
+
+    await bind(cluster, real)
+    await loop.reconcile(HERE)
+    await loop.reconcile(HERE)
+    volume = await cluster.get(keys.PERSISTENT_VOLUME, forge.volume_key(made))
+    assert volume
+    assert volume["spec"]["csi"] == {"driver": "fast", "volumeHandle": "7"}
+    assert forge.claim_of(volume) == HERE
+    (term,) = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    assert [one["key"] for one in term["matchExpressions"]] == ["zone", keys.NODE_TYPE]
+    assert [verb for verb, _, _ in ledger.writes] == ["create", "create"]
+
+
+async def test_claims_that_go_elsewhere_are_left_alone() -> None:
+    for other in (
+        claim({**ASKED, keys.SELECTED_NODE: "milan"}),
+        claim({}),
+        claim(storageClassName="fast"),
+        claim(volumeName="bound"),
+    ):
+        cluster, _ = await world(other)
+        ledger = Ledger(cluster)
+        await reconciler(ledger).reconcile(HERE)
+        assert ledger.writes == []
+
+
+async def test_the_real_claim_and_the_volume_go_after_the_claim() -> None:
+    cluster, made = await world(claim())
+    loop = reconciler(cluster)
+    real = Key("liqo-storage", made["metadata"]["uid"])
+    await loop.reconcile(HERE)
+    await bind(cluster, real)
+    await loop.reconcile(HERE)
+    volume = forge.volume_key(made)
+    left = LeftVolumeReconciler(cluster)
+
+    await left.reconcile(volume)
+    assert await cluster.get(keys.PERSISTENT_VOLUME_CLAIM, real)
+
+    await cluster.patch_status(keys.PERSISTENT_VOLUME, volume, {"phase": "Released"})
+    await left.reconcile(volume)
+    assert await cluster.get(keys.PERSISTENT_VOLUME_CLAIM, real) is None
+    assert await cluster.get(keys.PERSISTENT_VOLUME, volume) is None
+    assert await cluster.get(keys.PERSISTENT_VOLUME, Key("", "real"))

@@ -1,0 +1,163 @@
+"""An application of three tiers over two clusters finds its parts as if they were one."""
+
+from typing import Any
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object, named
+from sandbox import pair
+from tests import factories
+from tests.journeys import world
+
+pytestmark = pytest.mark.journey
+
+PORT = 8080
+SERVE = f"mkdir -p www; echo served > www/index.html; exec busybox httpd -f -p {PORT} -h www"
+STORE = f"echo stored > /data/index.html; exec busybox httpd -f -p {PORT} -h /data"
+CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+
+
+def at(operator: str) -> Object:
+    """Return the affinity for nodes that are virtual (In) or are not (NotIn)."""
+    term = {"key": keys.NODE_TYPE, "operator": operator, "values": [keys.VIRTUAL_NODE_TYPE]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+HOME, AWAY = at("NotIn"), at("In")
+
+
+def tier(namespace: str, name: str, image: str, script: str, **spec: Any) -> Object:
+    """Return a pod that serves the Service of its name once it answers."""
+    made = world.pod(namespace, name, image, script, **spec)
+    made["metadata"]["labels"] = {"app": name}
+    probe = {"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 1}
+    made["spec"]["containers"][0]["readinessProbe"] = probe
+    return made
+
+
+def service(namespace: str, name: str, **spec: Any) -> Object:
+    ports = [{"port": 80, "targetPort": PORT}]
+    return factories.service(namespace, name, selector={"app": name}, ports=ports, **spec)
+
+
+def asking(namespace: str, name: str, image: str, affinity: Object, *hosts: str) -> Object:
+    """Return a pod that ends well once all ``hosts`` have answered."""
+    asks = "python3 -c 'import urllib.request as u; u.urlopen(\"http://{}/\", timeout=2)'"
+    script = "; ".join(f"until {asks.format(host)}; do sleep 1; done" for host in hosts)
+    return world.pod(namespace, name, image, script, restartPolicy="Never", affinity=affinity)
+
+
+async def offer_storage(both: world.Pair, name: str) -> None:
+    """Give milan the class that its virtual node offers, and one volume of it."""
+    class_ = named(
+        keys.STORAGE_CLASS,
+        Key("", pair.STORAGE_CLASS),
+        provisioner="kubernetes.io/no-provisioner",
+        volumeBindingMode="WaitForFirstConsumer",
+    )
+    await both.milan.apply(keys.STORAGE_CLASS, class_, manager="journeys")
+    volume = named(
+        keys.PERSISTENT_VOLUME,
+        Key("", name),
+        spec={
+            "storageClassName": pair.STORAGE_CLASS,
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": f"/srv/{name}", "type": "DirectoryOrCreate"},
+            "persistentVolumeReclaimPolicy": "Retain",
+        },
+    )
+    await both.milan.create(keys.PERSISTENT_VOLUME, volume)
+
+
+def claim(namespace: str) -> Object:
+    spec = {
+        "storageClassName": keys.VIRTUAL_STORAGE_CLASS,
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    return named(keys.PERSISTENT_VOLUME_CLAIM, Key(namespace, "data"), spec=spec)
+
+
+def is_over(pod: Object) -> bool:
+    return world.phase(pod) == "Succeeded"
+
+
+async def test_three_tiers_find_each_other_and_keep_their_data(
+    both: world.Pair, namespace: str
+) -> None:
+    twin, image = both.twin(namespace), both.image
+    await offer_storage(both, namespace)
+    await both.offload(namespace, podOffloadingStrategy="LocalAndRemote")
+    for name in ("web", "api", "store"):
+        await both.rome.create(keys.SERVICE, service(namespace, name))
+    await both.rome.create(keys.INGRESS, factories.ingress(namespace))
+    await both.rome.create(keys.PERSISTENT_VOLUME_CLAIM, claim(namespace))
+    store = tier(namespace, "store", image, STORE, affinity=AWAY, volumes=[CLAIM])
+    store["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    web = tier(namespace, "web", image, SERVE, affinity=HOME)
+    api = tier(namespace, "api", image, SERVE, affinity=AWAY)
+    for pod in (web, api, store):
+        await both.rome.create(keys.POD, pod)
+
+    for where, affinity in (("home", HOME), ("away", AWAY)):
+        asks = asking(namespace, where, image, affinity, "web", "api", "store")
+        await both.rome.create(keys.POD, asks)
+    for where in ("home", "away"):
+        await world.until_one(both.rome, keys.POD, Key(namespace, where), is_over)
+
+    bound = await both.rome.get_live(keys.PERSISTENT_VOLUME_CLAIM, Key(namespace, "data"))
+    assert bound
+    volume = await both.rome.get_live(keys.PERSISTENT_VOLUME, Key("", bound["spec"]["volumeName"]))
+    assert volume
+    (term,) = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    assert term["matchExpressions"][0]["values"] == ["milan"]
+    there = await both.milan.get_live(keys.PERSISTENT_VOLUME_CLAIM, Key(twin, "data"))
+    assert there
+    assert there["status"]["phase"] == "Bound"
+
+    assert await both.milan.get_live(keys.INGRESS, Key(twin, "web"))
+    events = await world.until(both.rome, keys.EVENT, namespace, has_come_home)
+    assert has_come_home(events)
+
+    await world.remove(both.rome, keys.POD, Key(namespace, "web"))
+    await world.until(both.milan, keys.ENDPOINT_SLICE, twin, lambda seen: not from_home(seen))
+
+    await both.unoffload(namespace)
+    await world.until_gone(both.milan, keys.NAMESPACE, Key("", twin))
+
+
+async def test_services_of_pods_that_stay_are_reached_from_the_provider(
+    both: world.Pair, namespace: str
+) -> None:
+    """All pods are local; who asks is a pod that the provider itself put into the twin."""
+    twin, image = both.twin(namespace), both.image
+    await both.offload(namespace, podOffloadingStrategy="Local")
+    await both.rome.create(keys.SERVICE, service(namespace, "web"))
+    await both.rome.create(keys.POD, tier(namespace, "web", image, SERVE))
+    await world.until(both.milan, keys.ENDPOINT_SLICE, twin, lambda seen: bool(from_home(seen)))
+
+    await both.milan.create(keys.POD, asking(twin, "theirs", image, HOME, "web"))
+
+    await world.until_one(both.milan, keys.POD, Key(twin, "theirs"), is_over)
+
+
+def has_come_home(events: world.World) -> bool:
+    return any(
+        event.get("source", {}).get("component", "").endswith("(remote)")
+        and event["involvedObject"]["name"] == "data"
+        for event in events.values()
+    )
+
+
+def from_home(slices: world.World) -> list[Key]:
+    """Return the slices by which milan reaches the pods of rome, where any is ready."""
+    return [
+        key
+        for key, found in slices.items()
+        if found["metadata"]["labels"][keys.ENDPOINT_SLICE_MANAGED_BY]
+        == keys.ENDPOINT_SLICE_MANAGER
+        and any(each["conditions"]["ready"] for each in found.get("endpoints") or [])
+    ]

@@ -1,0 +1,137 @@
+"""Claims go to the provider with their first pod, and home knows where the data is."""
+
+from typing import Any
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object, named
+from apis.pairs import Pair
+from reflector import policy
+from reflector.forge import persistentvolumeclaim as claims
+from reflector.forge.contract import Scene, Settings
+from tests.reflector.looks import Seen, node
+
+PAIR = Pair("rome", "milan", "foo", "foo-rome")
+HERE = Key("foo", "data")
+OFFERED = Settings(enable_storage=True, storage_class="disk")
+ASKED = {
+    "volume.kubernetes.io/storage-provisioner": "liqo.io/storage",
+    "volume.kubernetes.io/selected-node": "milan",
+    "pv.kubernetes.io/bind-completed": "yes",
+    "note": "1",
+}
+
+
+def claim(annotations: dict[str, str] | None = None, **spec: Any) -> Object:
+    body = {
+        "storageClassName": "liqo",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        **spec,
+    }
+    metadata = {"uid": "7", "annotations": ASKED if annotations is None else annotations}
+    return named(keys.PERSISTENT_VOLUME_CLAIM, HERE, metadata=metadata, spec=body)
+
+
+def scene(settings: Settings = OFFERED, *volumes: Object) -> Scene:
+    nodes = [node("milan", "milan"), node("turin", "turin"), node("rome-1")]
+    class_ = named(keys.STORAGE_CLASS, Key("", "liqo"), reclaimPolicy="Retain")
+    look = Seen(nodes=nodes, persistentvolumes=volumes, storageclasses=[class_])
+    return Scene(PAIR, settings=settings, look=look)
+
+
+@pytest.mark.parametrize(
+    ("local", "goes"),
+    [
+        (claim(), True),
+        (claim(storageClassName="fast"), False),
+        (claim({}), False),
+        (claim({**ASKED, keys.SELECTED_NODE: "turin"}), False),
+        (claim({**ASKED, keys.SELECTED_NODE: "rome-1"}), False),
+        (claim({**ASKED, keys.SELECTED_NODE: "unknown"}), False),
+    ],
+    ids=["ours", "another class", "not asked", "another provider", "home", "unknown node"],
+)
+def test_a_claim_goes_with_its_first_pod(*, local: Object, goes: bool) -> None:
+    assert (claims.stays(local, scene()) is None) is goes
+
+
+def test_the_claim_there_is_of_a_class_of_theirs_and_bound_by_nobody_yet() -> None:
+    twin = claims.twin(claim(selector={}, dataSource={}, volumeName=""), scene())
+
+    assert twin["metadata"]["annotations"] == {"note": "1"}
+    assert twin["spec"] == {
+        "accessModes": ["ReadWriteOnce"],
+        "volumeMode": "Filesystem",
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": "disk",
+    }
+
+
+def test_annotations_choose_class_and_modes() -> None:
+    asked = {keys.REMOTE_STORAGE_CLASS: "fast", keys.REMOTE_ACCESS_MODES: "ReadWriteMany"}
+
+    spec = claims.twin(claim({**ASKED, **asked}), scene())["spec"]
+
+    assert (spec["storageClassName"], spec["accessModes"]) == ("fast", ["ReadWriteMany"])
+
+
+def test_an_unknown_mode_is_told() -> None:
+    with pytest.raises(policy.NotYetError, match="ReadMostly"):
+        claims.twin(claim({**ASKED, keys.REMOTE_ACCESS_MODES: "ReadMostly"}), scene())
+
+
+def test_what_cannot_change_any_more_is_not_tried() -> None:
+    wanted = claims.twin(claim(), scene(Settings(enable_storage=True, storage_class="new")))
+    found = {"spec": {"storageClassName": "disk", "accessModes": ["ReadWriteOnce"]}}
+
+    assert claims.settled(wanted, found)["spec"]["storageClassName"] == "disk"
+
+
+def test_home_binds_the_claim_to_the_provider_once() -> None:
+    (write,) = claims.back(HERE, claim(), {}, scene())
+
+    assert (write.verb, write.key) == ("create", Key("", "pvc-7"))
+    spec = write.body["spec"]
+    assert spec["claimRef"]["uid"] == "7"
+    assert spec["persistentVolumeReclaimPolicy"] == "Retain"
+    assert spec["capacity"] == {"storage": "1Gi"}
+    (term,) = spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [
+        {"key": keys.REMOTE_CLUSTER_ID, "operator": "In", "values": ["milan"]}
+    ]
+    assert list(claims.back(HERE, claim(), {}, scene(OFFERED, write.body))) == []
+
+
+def test_where_there_is_no_storage_the_scheduler_is_asked_again() -> None:
+    nothing = scene(Settings())
+    stay = claims.stays(claim(), nothing)
+    (write,) = claims.back(HERE, claim(), None, nothing)
+
+    assert stay
+    assert stay.is_told
+    assert write.verb == "patch"
+    assert write.body["metadata"] == {"uid": "7", "annotations": {keys.SELECTED_NODE: None}}
+
+
+def test_a_bound_claim_is_where_its_volume_is() -> None:
+    volume = claims.volume_of(claim(), scene())
+    elsewhere = claims.volume_of(claim(), Scene(Pair("rome", "turin", "foo", "foo-rome")))
+    bound = claim({}, volumeName="pvc-7")
+
+    assert claims.stays(bound, scene(OFFERED, volume)) is None
+    assert claims.stays(bound, scene(OFFERED, elsewhere))
+    with pytest.raises(policy.NotYetError):  # what is not seen proves nothing
+        claims.stays(bound, scene())
+
+
+def test_the_volume_goes_after_its_claim_unless_it_is_kept() -> None:
+    volume = claims.volume_of(claim(), scene())
+    kept = {**volume, "status": {"phase": "Released"}}
+    released = {**kept, "spec": {**volume["spec"], "persistentVolumeReclaimPolicy": "Delete"}}
+
+    assert list(claims.back(HERE, None, None, scene(OFFERED, volume))) == []
+    assert list(claims.back(HERE, None, None, scene(OFFERED, kept))) == []
+    (write,) = claims.back(HERE, None, None, scene(OFFERED, released))
+    assert (write.verb, write.key) == ("delete", Key("", "pvc-7"))

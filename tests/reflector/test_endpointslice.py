@@ -1,0 +1,160 @@
+"""Which endpoints the provider is told of, and how."""
+
+from typing import Any
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object, named
+from apis.offloading import ReflectionPolicy as Policy
+from apis.pairs import Pair
+from reflector import policy
+from reflector.forge import endpointslice
+from reflector.forge.contract import Scene
+from tests import factories
+from tests.reflector.looks import Seen, node
+
+PAIR = Pair("rome", "milan", "foo", "foo-rome")
+NODES = [node("rome-1"), node("milan", "milan"), node("turin", "turin")]
+SKIP, ALLOW = {keys.SKIP_REFLECTION: "true"}, {keys.ALLOW_REFLECTION: "true"}
+
+
+def endpoint(address: str, node_name: str = "", **rest: Any) -> Object:
+    made: Object = {"addresses": [address], **rest}
+    return {**made, "nodeName": node_name} if node_name else made
+
+
+def slice_of(*endpoints: Object, service: str = "web", **metadata: Any) -> Object:
+    labels = {keys.SERVICE_NAME: service, **metadata.pop("labels", {})}
+    return named(
+        keys.ENDPOINT_SLICE,
+        Key("foo", "web-1"),
+        metadata={"labels": labels, **metadata},
+        addressType="IPv4",
+        endpoints=list(endpoints),
+        ports=[{"name": "http", "port": 8080}],
+    )
+
+
+def scene(chosen: Policy = Policy.DENY_LIST, **annotations: str) -> Scene:
+    service = factories.service("foo", "web")
+    service["metadata"]["annotations"] = annotations
+    return Scene(PAIR, chosen, look=Seen(nodes=NODES, services=[service]))
+
+
+def test_endpoints_that_are_not_on_the_provider_are_told() -> None:
+    local = slice_of(
+        endpoint("10.0.0.1", "rome-1"),
+        endpoint("10.0.0.2", "milan"),
+        endpoint("10.0.0.3", "turin"),
+        endpoint("10.0.0.4", "unknown"),
+        endpoint("10.0.0.5"),
+    )
+
+    twin = endpointslice.twin(local, scene())
+
+    template = twin["spec"]["template"]
+    assert twin["kind"] == "ShadowEndpointSlice"
+    assert [one["addresses"] for one in template["endpoints"]] == [
+        ["10.0.0.1"],
+        ["10.0.0.3"],
+        ["10.0.0.5"],
+    ]
+    assert {one["nodeName"] for one in template["endpoints"]} == {"rome"}
+    assert template["ports"] == local["ports"]
+    assert twin["metadata"]["labels"][keys.ENDPOINT_SLICE_MANAGED_BY] == keys.ENDPOINT_SLICE_MANAGER
+    assert twin["metadata"]["labels"][keys.SERVICE_NAME] == "web"
+
+
+def test_of_an_endpoint_goes_what_means_something_there() -> None:
+    told = endpoint(
+        "10.0.0.1",
+        "rome-1",
+        conditions={"ready": False, "serving": True, "terminating": True},
+        hostname="web-0",
+        zone="a",
+        hints={"forZones": [{"name": "a"}]},
+        targetRef={"kind": "Pod", "name": "web-0"},
+        deprecatedTopology={"x": "y"},
+    )
+
+    (made,) = endpointslice.twin(slice_of(told), scene())["spec"]["template"]["endpoints"]
+
+    assert made == {
+        "addresses": ["10.0.0.1"],
+        "nodeName": "rome",
+        "conditions": {"ready": False},
+        "hostname": "web-0",
+        "zone": "a",
+        "hints": {"forZones": [{"name": "a"}]},
+        "targetRef": {"kind": "RemotePod", "name": "web-0"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("chosen", "own", "service", "leaves"),
+    [
+        (Policy.DENY_LIST, {}, {}, True),
+        (Policy.DENY_LIST, {}, SKIP, False),
+        (Policy.DENY_LIST, SKIP, {}, False),
+        (Policy.DENY_LIST, ALLOW, SKIP, True),
+        (Policy.ALLOW_LIST, {}, {}, False),
+        (Policy.ALLOW_LIST, {}, ALLOW, True),
+        (Policy.ALLOW_LIST, SKIP, ALLOW, False),
+    ],
+)
+def test_a_slice_goes_as_its_service_unless_it_says_itself(
+    *, chosen: Policy, own: dict[str, str], service: dict[str, str], leaves: bool
+) -> None:
+    local = slice_of(endpoint("10.0.0.1"), annotations=own)
+
+    assert (endpointslice.stays(local, scene(chosen, **service)) is None) is leaves
+
+
+def test_a_slice_that_contradicts_itself_is_refused() -> None:
+    local = slice_of(endpoint("10.0.0.1"), annotations={**SKIP, **ALLOW})
+
+    with pytest.raises(policy.ContradictionError):
+        endpointslice.stays(local, scene())
+
+
+@pytest.mark.parametrize(
+    "local",
+    [
+        slice_of(endpoint("10.0.0.2", "milan")),
+        slice_of(),
+        slice_of(
+            endpoint("10.0.0.1"),
+            labels={keys.ENDPOINT_SLICE_MANAGED_BY: keys.ENDPOINT_SLICE_MANAGER},
+        ),
+        {
+            **slice_of(endpoint("10.0.0.1"), service="kubernetes"),
+            "metadata": {
+                "name": "kubernetes",
+                "namespace": "default",
+                "labels": {keys.SERVICE_NAME: "kubernetes"},
+            },
+        },
+    ],
+    ids=["all on the provider", "empty", "reflected here", "API server"],
+)
+def test_slices_that_tell_the_provider_nothing_stay(local: Object) -> None:
+    stay = endpointslice.stays(local, scene())
+
+    assert stay
+    assert not stay.is_told
+
+
+def test_slices_are_looked_at_when_their_service_or_a_node_changes() -> None:
+    local = slice_of(endpoint("10.0.0.1", "rome-1"))
+    look = Seen(endpointslices=[local], nodes=NODES)
+    by_service, by_node = (each.touched for each in endpointslice.FORGE.inputs)
+    here = Scene(PAIR, look=look)
+    service = factories.service("foo", "web")
+    skipped = {**service, "metadata": {**service["metadata"], "annotations": SKIP}}
+
+    assert list(by_service(service, skipped, here)) == [Key("foo", "web-1")]
+    assert list(by_service(service, service, here)) == []
+    assert list(by_node(None, node("rome-1"), here)) == [Key("foo", "web-1")]
+    assert list(by_node(node("rome-1"), node("rome-1"), here)) == []
+    assert list(by_node(None, node("other"), here)) == []
