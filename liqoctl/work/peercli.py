@@ -1,14 +1,25 @@
 """What each command about peers does, from its flags to the clusters or to stdout."""
 
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Final
+
+import click
+
+from apis import keys
+from apis.objects import Kind
 from kube.client import ClusterClient
+from liqoctl.forge import tables
 from liqoctl.options import Session
-from liqoctl.output import Progress
-from liqoctl.work import handshake, objects, peering, session
+from liqoctl.output import Progress, dump
+from liqoctl.work import handshake, identities, objects, peering, peeringuser, session
 from liqoctl.work.handshake import Peers
 from liqoctl.work.peering import End, Slice
 from liqoctl.work.session import Side
 
 __all__ = ["End", "Slice"]
+
+READ_S: Final = 60.0
 
 
 async def _meet(consumer: Side, provider: Side, who: Session) -> Peers:
@@ -63,3 +74,120 @@ def force(who: Session, provider: str, *, timeout_s: float) -> None:
             await peering.force(Side(cluster, progress), provider)
 
     session.run(who, work)
+
+
+def create_tenant(who: Session, remote: Session, *, proxy_url: str, timeout_s: float) -> None:
+    """Let the consumer in at the provider, and no more."""
+
+    async def work(consumer: Side, provider: Side) -> None:
+        async with objects.within(timeout_s, "creating the tenant"):
+            await handshake.let_in(await _meet(consumer, provider, who), proxy_url)
+
+    session.run_both(who, remote, work)
+
+
+def create_identity(who: Session, remote: Session, *, timeout_s: float) -> None:
+    """Store at the consumer how it gets in at the provider that let it in."""
+
+    async def work(consumer: Side, provider: Side) -> None:
+        async with objects.within(timeout_s, "creating the identity"):
+            peers = await _meet(consumer, provider, who)
+            (tenant_,) = await identities.found(provider.cluster, keys.TENANT, peers.consumer_id)
+            await handshake.sign_in(peers, tenant_)
+
+    session.run_both(who, remote, work)
+
+
+def _run(
+    who: Session, what: str, timeout_s: float, work: Callable[[Side], Awaitable[None]]
+) -> None:
+    async def bounded(cluster: ClusterClient, progress: Progress) -> None:
+        async with objects.within(timeout_s, what):
+            await work(Side(cluster, progress))
+
+    session.run(who, bounded)
+
+
+def create_nonce(who: Session, consumer: str, *, timeout_s: float) -> None:
+    """Have a nonce made for a consumer."""
+    _run(who, "creating the nonce", timeout_s, lambda side: identities.create_nonce(side, consumer))
+
+
+def get_nonce(who: Session, consumer: str) -> None:
+    """Print the nonce for a consumer."""
+
+    async def work(side: Side) -> None:
+        click.echo(await identities.nonce(side, consumer))
+
+    _run(who, "reading the nonce", READ_S, work)
+
+
+def generate_tenant(
+    who: Session, provider: str, given: Mapping[str, str], *, output: str, timeout_s: float
+) -> None:
+    """Print the Tenant for a provider."""
+
+    async def work(side: Side) -> None:
+        made = await identities.tenant(side, provider, given, _liqo(who), who.metadata)
+        dump([made], output)
+
+    _run(who, "generating the tenant", timeout_s, work)
+
+
+def generate_identity(who: Session, consumer: str, namespace: str, *, output: str) -> None:
+    """Print the Identity for a consumer."""
+
+    async def work(side: Side) -> None:
+        made = await identities.identity(side, consumer, namespace, _liqo(who), who.metadata)
+        dump([made], output)
+
+    _run(who, "generating the identity", READ_S, work)
+
+
+def generate_peering_user(who: Session, consumer: str, lifetime_s: float) -> None:
+    """Print the kubeconfig of a new user for a consumer's administrator."""
+
+    async def work(side: Side) -> None:
+        lifetime = timedelta(seconds=lifetime_s)
+        made = await peeringuser.generate(side, consumer, _liqo(who), lifetime)
+        click.echo(made, nl=False)
+
+    _run(who, "making the peering user", READ_S, work)
+
+
+def delete_peering_user(who: Session, consumer: str) -> None:
+    """Take the rights of a consumer's peering user away."""
+    what = "removing the peering user"
+    _run(who, what, READ_S, lambda side: peeringuser.delete(side, consumer))
+
+
+def get_kubeconfig(who: Session, provider: str, name: str) -> None:
+    """Print the kubeconfig of an Identity."""
+
+    async def work(side: Side) -> None:
+        click.echo(await identities.kubeconfig(side, provider, name), nl=False)
+
+    _run(who, "reading the kubeconfig", READ_S, work)
+
+
+def show(who: Session, kind: Kind, peer: str, output: str | None) -> None:
+    """Print what there is of ``kind``, or all about one peer."""
+
+    async def work(side: Side) -> None:
+        found = await identities.found(side.cluster, kind, peer)
+        if output:
+            dump(found, output)
+        else:
+            for line in tables.lines(kind, found):
+                click.echo(line)
+
+    _run(who, f"reading every {kind}", READ_S, work)
+
+
+def delete(who: Session, kind: Kind, peer: str, *, timeout_s: float) -> None:
+    """Delete what ``kind`` says about a peer."""
+    _run(who, "deleting", timeout_s, lambda side: identities.delete(side, kind, peer))
+
+
+def _liqo(who: Session) -> str:
+    return who.namespace or keys.LIQO_NAMESPACE

@@ -1,0 +1,138 @@
+"""The steps of an authentication one by one, for clusters that nobody reaches at once.
+
+Source: behaviour.md 7.4 ("Manual equivalent"), 7.6.
+"""
+
+from collections.abc import Mapping
+
+import click
+
+from apis import keys, naming
+from apis.objects import Key, Kind, Object
+from kube.cluster import Cluster, Selection
+from liqoctl.forge import peering as forge
+from liqoctl.forge.peering import Metadata
+from liqoctl.work import handshake, objects
+from liqoctl.work.session import Side
+
+
+async def create_nonce(side: Side, consumer: str) -> None:
+    """Have a nonce for ``consumer`` on this cluster, the provider."""
+    namespace = await handshake.ensure_namespace(side, consumer)
+    await handshake.nonce(side, namespace, consumer)
+    side.info(f"nonce for {consumer}: made; it is good for one use within ten minutes")
+
+
+async def nonce(side: Side, consumer: str) -> str:
+    """Return the nonce that this cluster, the provider, has for ``consumer``.
+
+    Raises:
+        click.ClickException: there is none.
+    """
+    namespace = await _namespace(side.cluster, consumer)
+    where = Key(namespace, keys.NONCE_SECRET)
+    found = forge.data_in(await side.cluster.get_live(keys.SECRET, where), "nonce")
+    if not found:
+        cure = f"liqoctl create nonce --remote-cluster-id {consumer}"
+        raise click.ClickException(f"secret {where} holds no nonce: {cure}")
+    return found.decode()
+
+
+async def tenant(
+    side: Side, provider: str, given: Mapping[str, str], liqo: str, metadata: Metadata
+) -> Object:
+    """Return the Tenant by which ``provider`` is to know this cluster, the consumer.
+
+    Shape: ``given`` is {nonce, namespace, proxyURL}, any of them empty. Without a nonce that of
+    the Secret ``liqo-signed-nonce`` is used, as for who writes that by hand.
+
+    Raises:
+        click.ClickException: there is no nonce.
+    """
+    consumer = await handshake.cluster_id(side.cluster, liqo)
+    here = await handshake.ensure_namespace(side, provider)
+    key = await handshake.private_key(side.cluster, liqo)
+    text = given["nonce"] or await _given_nonce(side.cluster, here)
+    signature = await handshake.signature_of(side, here, provider, text)
+    where = Key(given["namespace"] or naming.tenant_namespace(consumer), consumer)
+    proof = handshake.proof_of(key, consumer, signature)
+    return forge.tenant(where, consumer, proof, metadata, given["proxyURL"])
+
+
+async def _given_nonce(cluster: Cluster, namespace: str) -> str:
+    where = Key(namespace, keys.SIGNED_NONCE_SECRET)
+    found = forge.data_in(await cluster.get_live(keys.SECRET, where), "nonce")
+    if not found:
+        message = (
+            f"there is no nonce: give --nonce, as liqoctl get nonce prints it there, or {where}"
+        )
+        raise click.ClickException(message)
+    return found.decode()
+
+
+async def identity(
+    side: Side, consumer: str, namespace: str, liqo: str, metadata: Metadata
+) -> Object:
+    """Return the Identity by which ``consumer`` signs in to this cluster, the provider.
+
+    Raises:
+        click.ClickException: the consumer is not let in.
+    """
+    provider = await handshake.cluster_id(side.cluster, liqo)
+    found = await _tenant_of(side.cluster, consumer)
+    where = namespace or naming.tenant_namespace(provider)
+    return handshake.identity_of(found, where, provider, metadata)
+
+
+async def _tenant_of(cluster: Cluster, consumer: str) -> Object:
+    where = Key(await _namespace(cluster, consumer), consumer)
+    found = await cluster.get_live(keys.TENANT, where)
+    if found is None:
+        cure = f"apply what liqoctl generate tenant prints on {consumer}"
+        raise click.ClickException(f"tenant {where} does not exist: {cure}")
+    return found
+
+
+async def _namespace(cluster: Cluster, peer: str) -> str:
+    found = await handshake.tenant_namespace(cluster, peer)
+    if not found:
+        raise click.ClickException(f"there is no tenant namespace for {peer}: nothing is peered")
+    return found
+
+
+async def kubeconfig(side: Side, provider: str, name: str) -> str:
+    """Return the kubeconfig of the Identity ``name`` towards ``provider``.
+
+    Raises:
+        click.ClickException: there is none.
+    """
+    called = name or naming.controlplane_identity(provider)
+    where = Key(await _namespace(side.cluster, provider), naming.kubeconfig_secret(called))
+    text = forge.data_in(await side.cluster.get_live(keys.SECRET, where), keys.KUBECONFIG_KEY)
+    if not text:
+        raise click.ClickException(f"secret {where} does not exist: identity {called} has none")
+    return text.decode()
+
+
+async def found(cluster: Cluster, kind: Kind, peer: str) -> list[Object]:
+    """Return the objects of ``kind`` about ``peer``, or about all peers.
+
+    Raises:
+        click.ClickException: there is none about that one.
+    """
+    listed = (await cluster.list(Selection(kind, Object))).items
+    chosen = [
+        {"apiVersion": kind.api_version, "kind": kind.kind, **listed[key]}
+        for key in sorted(listed)
+        if not peer or peer in {key.name, (listed[key].get("spec") or {}).get("clusterID")}
+    ]
+    if peer and not chosen:
+        raise click.ClickException(f"there is no {kind} about {peer}")
+    return chosen
+
+
+async def delete(side: Side, kind: Kind, peer: str) -> None:
+    """Delete what ``kind`` says about ``peer``, and wait until it is gone."""
+    for obj in await found(side.cluster, kind, peer):
+        key = Key(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        await objects.remove(side, kind, key, why="what belongs to it is being removed")
