@@ -1,0 +1,376 @@
+"""A consumer that proved who it is comes in, and goes without leaving a right behind."""
+
+import base64
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from apis import keys, nonces, objects
+from apis.authentication import AuthParams
+from apis.objects import Key, Kind, Object, named
+from certs import identity, pki
+from controllers import views
+from controllers.issuing.issuer import Entrance, Issuer
+from controllers.tenant import forge
+from controllers.tenant.forge import Binding, Meta
+from controllers.tenant.reconciler import Observed, TenantReconciler
+from kube.cluster import Selection
+from tests import signers
+from tests.controllers.support import Ledger, Told, end, settle, there
+from tests.fakes import FakeCluster
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SPACE = "liqo-tenant-rome"
+WHERE = Key(SPACE, "rome")
+NONCE = Key(SPACE, "liqo-nonce")
+ROOM = Key(SPACE, "liqo-binding-liqo-remote-controlplane")
+METRICS = Key("", "liqo-binding-liqo-virtual-kubelet-remote-clusterwide-rome")
+KEY = identity.new_key()
+OTHER = identity.new_key()
+CA = pki.new_ca("ca", now=NOW, lifetime=timedelta(days=10))
+TEXT = nonces.text("rome", "milan", bytes(32), NOW)
+
+
+class Milan:
+    """The provider, with a tenant namespace for rome and a nonce in it."""
+
+    def __init__(self) -> None:
+        self.fake = FakeCluster(strict=True)
+        self.cluster = Ledger(self.fake)
+        self.now = NOW
+        self.told = Told(self.cluster)
+        self.bindings: list[tuple[Kind, Binding]] = []
+        ours = Selection(
+            keys.ROLE_BINDING, Object, labels=f"{keys.APP_MANAGED_BY}=liqo,{keys.REMOTE_CLUSTER_ID}"
+        )
+        secrets = Selection(keys.SECRET, Object)
+        self.reconciler = TenantReconciler(
+            self.cluster,
+            Observed(
+                lambda: self.bindings,
+                views.live(self.fake, ours),
+                views.live(self.fake, secrets),
+            ),
+            Issuer(self.cluster, Entrance(b"CA", "milan:6443"), lambda: self.now),
+            cluster_id="milan",
+            events=self.told.recorder,
+            clock=lambda: self.now,
+        )
+
+    async def prepare(self, nonce: str = TEXT) -> None:
+        labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "rome"}
+        space = named(keys.NAMESPACE, Key("", SPACE), metadata={"labels": labels})
+        await self.fake.create(keys.NAMESPACE, space)
+        await self.put_nonce(nonce)
+
+    async def put_nonce(self, nonce: str) -> None:
+        data = {"nonce": base64.b64encode(nonce.encode()).decode()}
+        labels = {keys.NONCE_LABEL: "true", keys.REMOTE_CLUSTER_ID: "rome"}
+        secret = named(keys.SECRET, NONCE, metadata={"labels": labels}, data=data)
+        await self.fake.create(keys.SECRET, secret)
+
+    async def settle(self) -> None:
+        await settle(self.reconciler, WHERE, self.cluster)
+
+    async def ready(self) -> tuple[str, str]:
+        found = await there(self.fake, keys.TENANT, WHERE)
+        conditions = {one["type"]: one for one in found["status"]["conditions"]}
+        return conditions["Ready"]["status"], conditions["Ready"]["reason"]
+
+    async def params(self) -> AuthParams:
+        found = await there(self.fake, keys.TENANT, WHERE)
+        return AuthParams.parse(found["status"].get("authParams"))
+
+    async def is_there(self, kind: Kind, key: Key) -> bool:
+        return await self.fake.get_live(kind, key) is not None
+
+    async def has_rights(self) -> tuple[bool, bool]:
+        return (
+            await self.is_there(keys.ROLE_BINDING, ROOM),
+            await self.is_there(keys.CLUSTER_ROLE_BINDING, METRICS),
+        )
+
+    def signed(self) -> int:
+        kinds = [kind for kind, _ in self.fake.everything()]
+        return kinds.count(keys.CERTIFICATE_SIGNING_REQUEST)
+
+
+def tenant(
+    *, nonce: str = TEXT, key: bytes = KEY, csr: bytes | None = None, cluster_id: str = "rome",
+    **spec: object,
+) -> Object:  # fmt: skip
+    request = csr or pki.new_csr(key, common_name=cluster_id, organizations=["liqo.io"])
+    proof = {
+        "publicKey": pki.public_key(key),
+        "csr": request,
+        "signature": identity.sign(key, nonce.encode()),
+    }
+    encoded = {name: base64.b64encode(value).decode() for name, value in proof.items()}
+    labels = {keys.REMOTE_CLUSTER_ID: cluster_id}
+    body = {"clusterID": cluster_id, **encoded, **spec}
+    return named(keys.TENANT, WHERE, metadata={"labels": labels}, spec=body)
+
+
+@pytest.fixture
+async def milan() -> AsyncIterator[Milan]:
+    made = Milan()
+    await made.prepare()
+    async with signers.signing(made.fake, CA, lambda: made.now):
+        yield made
+
+
+async def test_who_signed_the_nonce_gets_a_certificate_and_exactly_two_bindings(
+    milan: Milan,
+) -> None:
+    await milan.fake.create(keys.TENANT, tenant())
+
+    await milan.settle()
+
+    found = await there(milan.fake, keys.TENANT, WHERE)
+    params = await milan.params()
+    assert await milan.ready() == ("True", "TenantReady")
+    assert found["status"]["tenantNamespace"] == SPACE
+    assert objects.finalizers(found) == ["tenant.liqo.io/finalizer"]
+    assert pki.subject(params.certificate) == pki.Subject("rome", ("liqo.io",))
+    assert (params.api_server, params.ca) == ("https://milan:6443", b"CA")
+    room = await there(milan.fake, keys.ROLE_BINDING, ROOM)
+    assert room["roleRef"]["name"] == "liqo-remote-controlplane"
+    assert [(one["kind"], one["name"]) for one in room["subjects"]] == [("User", "rome")]
+    metrics = await there(milan.fake, keys.CLUSTER_ROLE_BINDING, METRICS)
+    assert [(one["kind"], one["name"]) for one in metrics["subjects"]] == [("Group", "rome")]
+    assert not await milan.is_there(keys.SECRET, NONCE)
+
+
+async def test_the_nonce_is_used_once_and_its_proof_lasts(milan: Milan) -> None:
+    await milan.fake.create(keys.TENANT, tenant())
+    await milan.settle()
+    milan.now += timedelta(hours=17)
+
+    await milan.settle()
+    await end(milan.fake, keys.TENANT, WHERE)
+    await milan.settle()
+    await milan.fake.create(keys.TENANT, tenant())
+    await milan.settle()
+
+    assert await milan.ready() == ("False", "NonceNotFound")
+    assert milan.signed() == 2
+
+
+REFUSED = [
+    pytest.param(tenant(nonce=TEXT + "x"), "SignatureVerificationFailed", id="another text"),
+    pytest.param(
+        {
+            **tenant(),
+            "spec": {**tenant()["spec"], "publicKey": tenant(key=OTHER)["spec"]["publicKey"]},
+        },
+        "InvalidCSR",
+        id="another key",
+    ),
+    pytest.param(
+        tenant(csr=pki.new_csr(KEY, common_name="turin", organizations=["liqo.io"])),
+        "InvalidCSR",
+        id="another name",
+    ),
+    pytest.param(
+        tenant(csr=pki.new_csr(KEY, common_name="rome", organizations=["liqo.io", "turin"])),
+        "InvalidCSR",
+        id="another tenant's group, too",
+    ),
+    pytest.param(
+        tenant(csr=pki.new_csr(KEY, common_name="rome", organizations=["system:masters"])),
+        "InvalidCSR",
+        id="masters",
+    ),
+    pytest.param(
+        tenant(csr=pki.new_csr(KEY, common_name="rome", organizations=["liqo.io"], dns=["a"])),
+        "InvalidCSR",
+        id="a name of a server",
+    ),
+    pytest.param(tenant(csr=b"x" * 9000), "InvalidCSR", id="too much"),
+    pytest.param(
+        {**tenant(), "spec": {**tenant()["spec"], "csr": "%"}}, "InvalidTenant", id="no base64"
+    ),
+    pytest.param(tenant(cluster_id="turin"), "NotItsNamespace", id="another namespace"),
+]
+
+
+@pytest.mark.parametrize(("refused", "reason"), REFUSED)
+async def test_who_does_not_prove_it_gets_nothing(
+    milan: Milan, refused: Object, reason: str
+) -> None:
+    await milan.fake.create(keys.TENANT, refused)
+
+    await milan.settle()
+
+    assert await milan.ready() == ("False", reason)
+    assert await milan.has_rights() == (False, False)
+    assert milan.signed() == 0
+    assert reason in milan.told.reasons
+
+
+@pytest.mark.parametrize(
+    ("nonce", "later"),
+    [
+        (nonces.text("turin", "milan", bytes(32), NOW), 0),
+        (nonces.text("rome", "turin", bytes(32), NOW), 0),
+        (TEXT, 601),
+        ("A" * 88, 0),
+    ],
+)
+async def test_a_nonce_for_another_purpose_proves_nothing(nonce: str, later: float) -> None:
+    milan = Milan()
+    await milan.prepare(nonce)
+    milan.now += timedelta(seconds=later)
+    await milan.fake.create(keys.TENANT, tenant(nonce=nonce))
+
+    await milan.settle()
+
+    assert await milan.ready() == ("False", "NonceRefused")
+    assert milan.signed() == 0
+
+
+def binding(user: str, *, kind: str = "User", role: str = "admin") -> tuple[Kind, Binding]:
+    found = Binding(
+        Meta("theirs", "prod"),
+        {"kind": "ClusterRole", "name": role},
+        [{"kind": kind, "name": user}],
+    )
+    return keys.ROLE_BINDING, found
+
+
+@pytest.mark.parametrize("kind", ["User", "Group"])
+async def test_a_name_that_somebody_has_is_refused_and_named(milan: Milan, kind: str) -> None:
+    milan.bindings.append(binding("rome", kind=kind))
+    await milan.fake.create(keys.TENANT, tenant())
+
+    await milan.settle()
+
+    found = await there(milan.fake, keys.TENANT, WHERE)
+    (ready,) = found["status"]["conditions"]
+    assert ready["reason"] == "NameCollision"
+    assert "rolebinding prod/theirs" in ready["message"]
+    assert await milan.has_rights() == (False, False)
+    assert milan.signed() == 0
+
+
+async def test_a_name_that_somebody_gets_later_costs_every_right_until_it_is_gone(
+    milan: Milan,
+) -> None:
+    await milan.fake.create(keys.TENANT, tenant())
+    await milan.settle()
+    milan.bindings.append(binding("rome"))
+    milan.now += timedelta(hours=20)
+
+    await milan.settle()
+    during = await milan.has_rights(), await milan.ready(), milan.signed()
+    milan.bindings.clear()
+    await milan.settle()
+
+    assert during == ((False, False), ("False", "NameCollision"), 1)
+    assert await milan.has_rights() == (True, True)
+    assert await milan.ready() == ("True", "TenantReady")
+
+
+def test_bindings_of_ours_and_of_others_are_no_collision() -> None:
+    ours = [binding("rome", role="liqo-remote-controlplane"), binding("milan")]
+    account = [binding("rome", kind="ServiceAccount")]
+
+    assert forge.collision("rome", [*ours, *account]) == ""
+    assert "system:" in forge.collision("system:masters", [])
+
+
+def replica(kind: Kind, name: str, *finalizers: str) -> Object:
+    labels = {
+        keys.REPLICATED: "true",
+        keys.REPLICATION: "false",
+        keys.ORIGIN_ID: "rome",
+        keys.REMOTE_CLUSTER_ID: "rome",
+    }
+    metadata = {"labels": labels, "finalizers": list(finalizers)}
+    return named(kind, Key(SPACE, name), metadata=metadata, spec={})
+
+
+async def test_what_a_consumer_poisoned_does_not_keep_it_here(milan: Milan) -> None:
+    await milan.fake.create(keys.TENANT, tenant())
+    await milan.settle()
+    for number in range(50):
+        kind = (keys.RESOURCE_SLICE, keys.RENEW)[number % 2]
+        poisoned = replica(kind, f"p{number}", "rome.example/never")
+        await milan.fake.create(kind, poisoned)
+    twin = named(
+        keys.ROLE_BINDING,
+        Key("kube-system", "twin"),
+        metadata={"labels": {keys.APP_MANAGED_BY: "liqo", keys.REMOTE_CLUSTER_ID: "rome"}},
+        subjects=[{"kind": "Group", "name": "rome", "apiGroup": keys.RBAC_GROUP}],
+        roleRef={"kind": "ClusterRole", "name": "x", "apiGroup": keys.RBAC_GROUP},
+    )
+    await milan.fake.create(keys.ROLE_BINDING, twin)
+    await end(milan.fake, keys.TENANT, WHERE)
+
+    await milan.settle()
+
+    assert not await milan.is_there(keys.TENANT, WHERE)
+    left = [str(kind) for kind, key in milan.fake.everything() if key.namespace == SPACE]
+    assert left == []
+    assert not await milan.is_there(keys.ROLE_BINDING, Key("kube-system", "twin"))
+    assert await milan.has_rights() == (False, False)
+
+
+async def test_rights_go_before_what_is_slow_to_go(milan: Milan) -> None:
+    """A twin that is still being deleted keeps its map, and nobody may add to it."""
+    await milan.fake.create(keys.TENANT, tenant())
+    await milan.settle()
+    slow = replica(keys.NAMESPACE_MAP, "milan", keys.NAMESPACE_MAP_FINALIZER)
+    await milan.fake.create(keys.NAMESPACE_MAP, slow)
+    await end(milan.fake, keys.TENANT, WHERE)
+
+    again = await milan.reconciler.reconcile(WHERE)
+
+    assert again == 2
+    assert await milan.is_there(keys.TENANT, WHERE)
+    assert await milan.has_rights() == (False, False)
+
+
+async def test_drained_loses_all_and_active_gets_its_rights_back(milan: Milan) -> None:
+    await milan.fake.create(keys.TENANT, tenant())
+    await milan.settle()
+    await milan.fake.create(keys.RENEW, replica(keys.RENEW, "controlplane-milan"))
+    await milan.fake.patch(keys.TENANT, WHERE, {"spec": {"tenantCondition": "Drained"}})
+    await milan.settle()
+    drained = await milan.has_rights(), await milan.ready()
+
+    await milan.fake.patch(keys.TENANT, WHERE, {"spec": {"tenantCondition": "Active"}})
+    await milan.settle()
+
+    assert drained == ((False, False), ("False", "Drained"))
+    assert not await milan.is_there(keys.RENEW, Key(SPACE, "controlplane-milan"))
+    assert await milan.has_rights() == (True, True)
+
+
+async def test_cordoned_marks_the_slices_and_active_unmarks_them(milan: Milan) -> None:
+    await milan.fake.create(keys.TENANT, tenant(tenantCondition="Cordoned"))
+    await milan.fake.create(keys.RESOURCE_SLICE, replica(keys.RESOURCE_SLICE, "pool"))
+    where = Key(SPACE, "pool")
+    await milan.settle()
+    cordoned = objects.annotations(await there(milan.fake, keys.RESOURCE_SLICE, where))
+    await milan.fake.patch(keys.TENANT, WHERE, {"spec": {"tenantCondition": "Active"}})
+
+    await milan.settle()
+
+    assert cordoned == {"liqo.io/cordon-tenant": "true"}
+    assert objects.annotations(await there(milan.fake, keys.RESOURCE_SLICE, where)) == {}
+
+
+async def test_without_a_handshake_there_is_a_binding_for_metrics_only(milan: Milan) -> None:
+    spec = {"clusterID": "rome", "authzPolicy": "TolerateNoHandshake"}
+    labels = {keys.REMOTE_CLUSTER_ID: "rome"}
+    await milan.fake.create(
+        keys.TENANT, named(keys.TENANT, WHERE, metadata={"labels": labels}, spec=spec)
+    )
+
+    await milan.settle()
+
+    assert await milan.ready() == ("True", "TenantReady")
+    assert await milan.has_rights() == (False, True)
+    assert milan.signed() == 0
