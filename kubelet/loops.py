@@ -4,6 +4,7 @@ The loops do not wait for each other: a lease is renewed whatever pods or the pr
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -26,6 +27,7 @@ from kube.process import Process
 from kube.runner import Runner, Source
 from kube.slim import Packed
 from kubelet import mappings, serving
+from kubelet.breaker import Breaker
 from kubelet.certificate import CertificateReconciler
 from kubelet.departures import Departures
 from kubelet.forge import shadowpod
@@ -38,6 +40,8 @@ from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, Provid
 from kubelet.pods import Node, PodReconciler
 from kubelet.settings import Settings
 from kubelet.trust import CLIENT_CA, TrustReconciler
+
+logger = logging.getLogger(__name__)
 
 COMPONENT: Final = "liqo-pod-reflection"
 
@@ -69,7 +73,13 @@ class Loops:
         self._local = CachedCluster(FencedCluster(home, may_write), [self._pods_here, self._node])
         self._remote = CachedCluster(FencedCluster(provider, may_write))
         self._recorder = Recorder(home, COMPONENT, instance)
-        self._provider_health = ProviderHealth(self._on_health, threshold=settings.ping_failures)
+        self._provider_health = ProviderHealth(
+            self._on_health,
+            threshold=settings.ping_failures,
+            successes=settings.ping_successes,
+        )
+        self._breaker = Breaker(self._on_breaker)
+        self._breaker.watch(self._pods_here)
         self._departures = Departures()
         self._pods_here.subscribe(self._departures.on_local)
         self._mappings = Mappings(
@@ -79,6 +89,7 @@ class Loops:
             clusters=self._clusters,
             node=settings.node_name,
             departures=self._departures,
+            breaker=self._breaker,
         )
         # What copies bytes has a loop of its own: no stream makes a lease or a watch wait.
         self._apart = Apart("kubelet-api")
@@ -143,6 +154,7 @@ class Loops:
             recorder=self._recorder,
             clock=clock.now,
             departures=self._departures,
+            breaker=self._breaker,
         )
         return Runner(
             "pods",
@@ -188,7 +200,7 @@ class Loops:
             self._local,
             identity,
             virtual_nodes=self._virtual_nodes.items,
-            health=lambda: self._provider_health.health,
+            health=self._health,
             clock=clock.now,
         )
         sources = [Source(self._node), Source(self._virtual_nodes, self._to_node)]
@@ -213,6 +225,18 @@ class Loops:
         ):
             await answer.read()
             return clocks.ahead(answer.headers.get("Date", ""), clock.now())
+
+    def _health(self) -> Health:
+        missing = self._breaker.missing() if self._breaker.is_open() else 0
+        return replace(self._provider_health.health, missing=missing)
+
+    def _on_breaker(self) -> None:
+        logger.warning(
+            "Much is missing at once" if self._breaker.is_open() else "Nothing much is missing",
+            extra={"missing": self._breaker.missing()},
+        )
+        if self._nodes is not None:
+            self._nodes.enqueue(self._key)
 
     def _on_health(self, health: Health) -> None:
         if self._nodes is not None:

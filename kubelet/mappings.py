@@ -22,6 +22,7 @@ from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
 from kube.slim import Packed
+from kubelet.breaker import Breaker
 from kubelet.departures import Departures
 from kubelet.forge import mapping
 from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping
@@ -48,8 +49,9 @@ class Mappings:
         clusters: ClusterPair,
         node: str,
         departures: Departures,
+        breaker: Breaker,
     ) -> None:
-        self._departures = departures
+        self._departures, self._breaker = departures, breaker
         self._local, self._remote = local, remote
         self._maps, self._clusters, self._node = maps, clusters, node
         self._followed: dict[str, _Followed] = {}
@@ -116,7 +118,7 @@ class Mappings:
                 logger.info("Namespace is no more followed", extra={"namespace": namespace})
         for namespace, pair in accepted.items():
             if namespace not in self._followed:
-                followed = _Followed(pair, self._node, self._departures)
+                followed = _Followed(pair, self._node, self._departures, self._breaker)
                 work = followed.run(self._remote, runner, locals_)
                 followed.task = tasks.create_task(work)
                 self._followed[namespace] = followed
@@ -134,8 +136,8 @@ class _Followed:
 
     task: asyncio.Task[None]
 
-    def __init__(self, pair: Pair, node: str, departures: Departures) -> None:
-        self.pair = pair
+    def __init__(self, pair: Pair, node: str, departures: Departures, breaker: Breaker) -> None:
+        self.pair, self._breaker = pair, breaker
         self._notes = {keys.SHADOW_POD: departures.on_shadow, keys.POD: departures.on_remote}
         labels = f"{pair.selector()},{keys.NODE_NAME}={node}"
         self.informers: list[Informer[Packed]] = [
@@ -171,6 +173,7 @@ class _Followed:
     ) -> None:
         source = Source(informer, self._keys)
         undo.callback(informer.subscribe(self._notes[informer.selection.kind]))
+        undo.callback(self._breaker.watch(informer))
         remote.add(informer)
         undo.callback(remote.remove, informer)
         runner.attach(source)

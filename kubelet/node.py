@@ -21,14 +21,18 @@ logger = logging.getLogger(__name__)
 
 RENEWALS: Final = 4
 """How often a lease is renewed in its duration."""
+SILENT_S: Final = 2.0
+"""Between pings of a provider that does not answer."""
 _LOOK_S: Final = 60.0
 
 
 class ProviderHealth:
     """What is known of the provider's health; ``on_change`` is told each verdict that differs."""
 
-    def __init__(self, on_change: Callable[[Health], None], *, threshold: int = 3) -> None:
-        self.health = Health(threshold)
+    def __init__(
+        self, on_change: Callable[[Health], None], *, threshold: int = 3, successes: int = 1
+    ) -> None:
+        self.health = Health(threshold, successes=successes)
         self._on_change = on_change
 
     def record(self, failure: str, ahead: timedelta = timedelta()) -> None:
@@ -65,7 +69,9 @@ class PingReconciler:
         except (errors.KubeError, TimeoutError) as error:
             reason = f"the provider's API server gives no sign of life: {error or 'timeout'}"
             self._provider_health.record(reason)
-        return self._interval_s
+        if self._provider_health.health.is_reachable:
+            return self._interval_s
+        return min(self._interval_s, SILENT_S)  # its return is seen soon
 
 
 class LeaseReconciler:

@@ -16,6 +16,7 @@ from apis.pairs import Pair
 from kube import errors
 from kube.cache import CachedCluster
 from kube.written import Written
+from kubelet.breaker import Breaker
 from kubelet.departures import Departures
 from kubelet.forge import decisions, shadowpod, status
 from kubelet.forge.clean import LocalContext
@@ -103,7 +104,9 @@ class PodReconciler:
         recorder: Recorder,
         clock: Callable[[], datetime],
         departures: Departures | None = None,
+        breaker: Breaker | None = None,
     ) -> None:
+        self._breaker = breaker or Breaker(lambda: None)
         self._departures = departures or Departures()
         self._local, self._remote = local, remote
         self._node, self._namespaces = node, namespaces
@@ -140,9 +143,17 @@ class PodReconciler:
         observed = await self._observe(key, local, mapping.pair, self._remote.seen)
         if rests_on_absence(decide(observed), observed):
             observed = await self._observe(key, local, mapping.pair, self._remote.get_live)
-        if decide(observed) in DESTRUCTIVE and not self._is_proven(decide(observed), key, observed):
+        if self._rests_on_list(decide(observed), key, observed):
+            if self._breaker.is_open():
+                return LOOK_AGAIN_S
             observed = await self._observe_live(key, mapping.pair)
         return await self._do(decide(observed), key, observed)
+
+    def _rests_on_list(self, step: Step, key: Key, observed: Observed) -> bool:
+        """Whether ``step`` is taken because a list lacks something that may be there."""
+        if step is Step.OFFLOAD:
+            return key in self._begun or is_labelled(observed.local or _NOTHING)
+        return step in DESTRUCTIVE and not self._is_proven(step, key, observed)
 
     def _is_proven(self, step: Step, key: Key, observed: Observed) -> bool:
         """Whether what ``step`` deletes rests on what was seen, not on what a cache lacks."""

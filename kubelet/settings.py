@@ -35,6 +35,7 @@ class Settings:
     ping_interval_s: float
     ping_timeout_s: float
     ping_failures: int
+    ping_successes: int
     extra_labels: dict[str, str]
     extra_annotations: dict[str, str]
     hidden_labels: tuple[str, ...]
@@ -61,6 +62,7 @@ def parse(argv: Sequence[str] | None) -> Settings:
         ping_interval_s=options.node_ping_interval,
         ping_timeout_s=options.node_ping_timeout,
         ping_failures=options.node_ping_failures,
+        ping_successes=options.node_ping_successes,
         extra_labels=options.node_extra_labels,
         extra_annotations=options.node_extra_annotations,
         hidden_labels=options.labels_not_reflected,
@@ -173,6 +175,7 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
     add("--node-ping-interval", type=duration, default=10.0, help="0 never pings the provider")
     add("--node-ping-timeout", type=duration, default=1.0, help="of one ping")
     add("--node-ping-failures", type=int, default=3, help="in a row, before the Node is NotReady")
+    add("--node-ping-successes", type=int, default=2, help="in a row, before it is Ready again")
     add(
         "--node-check-network",
         type=truth,

@@ -23,7 +23,8 @@ READY: Final = "KubeletReady"
 NOT_READY: Final = "KubeletNotReady"
 NOT_REACHABLE: Final = "ProviderNotReachable"
 CLOCK: Final = "ClockSkew"
-"""A condition that is there only while it is true."""
+ABSENCE: Final = "MassAbsence"
+"""Conditions that are there only while they are true."""
 TOLERATED: Final = timedelta(minutes=5)
 """How far clocks may be apart: leases, tokens and certificates bear it. Source: faults.md F28."""
 
@@ -49,29 +50,40 @@ class Identity:
 
 @dataclass(frozen=True)
 class Health:
-    """What the pings of the provider say; a few lost ones in a row are not an outage."""
+    """What the pings of the provider say; a few lost ones in a row are not an outage.
+
+    Nor is one answer its end: ``successes`` in a row are, lest a flapping link flap the Node.
+    """
 
     threshold: int = 3
     failures: int = 0
     reason: str = ""
     ahead: timedelta = timedelta()
     """By how much the provider's clock is ahead of ours."""
+    successes: int = 1
+    answers: int = 0
+    is_reachable: bool = True
+    """Whether the provider counts as there."""
+    missing: int = 0
+    """How many objects a list lacked at once that were there before: a breaker is open."""
 
     @property
     def is_in_step(self) -> bool:
         """Whether the provider's clock and ours say the same, nearly."""
         return abs(self.ahead) <= TOLERATED
 
-    @property
-    def is_reachable(self) -> bool:
-        """Whether the provider counts as there."""
-        return self.failures < self.threshold
-
     def after(self, failure: str, ahead: timedelta = timedelta()) -> "Health":
         """Return the health after one more ping; ``failure`` is empty when it was answered."""
-        if not failure:
-            return replace(self, failures=0, reason="", ahead=ahead)
-        return replace(self, failures=min(self.failures + 1, self.threshold), reason=failure)
+        if failure:
+            failures = min(self.failures + 1, self.threshold)
+            there = self.is_reachable and failures < self.threshold
+            return replace(self, failures=failures, reason=failure, answers=0, is_reachable=there)
+        answers = min(self.answers + 1, self.successes)
+        there = self.is_reachable or answers >= self.successes
+        reason = "" if there else self.reason
+        return replace(
+            self, failures=0, reason=reason, ahead=ahead, answers=answers, is_reachable=there
+        )
 
 
 @dataclass(frozen=True)
@@ -93,6 +105,10 @@ class Wanted:
         return json.dumps(kept, sort_keys=True, separators=(",", ":"))
 
 
+_TOLD_OTHERWISE: Final = frozenset({"kubernetes.io/role", "kubernetes.io/os", "kubernetes.io/arch"})
+"""What an administrator may know better, such as the architecture of a provider's nodes."""
+
+
 def wanted(identity: Identity, virtual: VirtualNode) -> Wanted:
     """Return labels, annotations and taints; ours win over those of the VirtualNode."""
     own = {
@@ -107,9 +123,7 @@ def wanted(identity: Identity, virtual: VirtualNode) -> Wanted:
         "alpha.service-controller.kubernetes.io/exclude-balancer": "true",
         keys.STORAGE_AVAILABLE: "true" if virtual.storage_classes else "false",
     }
-    protected = {
-        name: own[name] for name in (keys.HOSTNAME, keys.NODE_TYPE, keys.REMOTE_CLUSTER_ID)
-    }
+    protected = {name: own[name] for name in own if name not in _TOLD_OTHERWISE}
     others = [dict(taint) for taint in virtual.taints if _mark(taint) != _mark(_TAINT)]
     return Wanted(
         labels={**own, **identity.labels, **virtual.labels, **protected},
@@ -188,7 +202,7 @@ _PRESSURES: Final[Mapping[str, tuple[str, str]]] = {
     "PIDPressure": ("RemoteClusterHasNoPIDPressure", "RemoteClusterHasPIDPressure"),
 }
 """Each pressure with its reason when there is none, and when there is."""
-_OURS: Final = frozenset({"Ready", *_PRESSURES, CLOCK})
+_OURS: Final = frozenset({"Ready", *_PRESSURES, CLOCK, ABSENCE})
 
 
 def _conditions(
@@ -202,6 +216,8 @@ def _conditions(
         made.append(_condition(known.get(type_), (*want, ""), now))
     if not health.is_in_step:
         made.append(_condition(known.get(CLOCK), _skewed(health), now))
+    if health.missing:
+        made.append(_condition(known.get(ABSENCE), _absent(health), now))
     return [*made, *(item for item in have if not _is_ours(item))]
 
 
@@ -217,6 +233,12 @@ def _ready(health: Health, *, is_offering: bool) -> tuple[str, str, str, str]:
     if not is_offering:
         return "Ready", "False", NOT_READY, "the VirtualNode offers no cpu or no memory"
     return "Ready", "True", READY, "kubelet is posting ready status"
+
+
+def _absent(health: Health) -> tuple[str, str, str, str]:
+    message = f"{health.missing} pods were missing from one list and had not been seen to go"
+    cure = "nothing is deleted or made anew for that until it is certain"
+    return ABSENCE, "True", "TooMuchAtOnce", f"when this began, {message}: {cure}"
 
 
 def _skewed(health: Health) -> tuple[str, str, str, str]:

@@ -13,11 +13,12 @@ from apis.objects import Key, Object
 from apis.offloading import NamespaceMap, OffloadingPatch
 from kube import errors
 from kube.cache import CachedCluster
-from kube.cluster import Selection
+from kube.cluster import Listing, Selection
 from kube.informer import Informer
 from kube.runner import Runner, Source
 from kube.slim import Packed
 from kubelet import mappings
+from kubelet.breaker import Breaker
 from kubelet.departures import Departures
 from kubelet.forge import mapping, shadowpod
 from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping
@@ -72,11 +73,19 @@ class Kubelet:
         fields = f"spec.nodeName={NODE}"
         self.pods: Informer[Packed] = Informer(Selection(keys.POD, Packed, fields=fields))
         self.departures = Departures()
+        self.breaker = Breaker(lambda: None)
         self.pods.subscribe(self.departures.on_local)
+        self.breaker.watch(self.pods)
         self.maps = mappings.informer(MAP.namespace, CLUSTERS)
         cached = CachedCluster(remote)
         self.mappings = Mappings(
-            local, cached, maps=self.maps, clusters=CLUSTERS, node=NODE, departures=self.departures
+            local,
+            cached,
+            maps=self.maps,
+            clusters=CLUSTERS,
+            node=NODE,
+            departures=self.departures,
+            breaker=self.breaker,
         )
         self.recorder = Recorder()
         options = shadowpod.Options(NODE, OffloadingPatch())
@@ -88,6 +97,7 @@ class Kubelet:
             recorder=self.recorder,
             clock=lambda: NOW,
             departures=self.departures,
+            breaker=self.breaker,
         )
         self.runner = Runner("test-pods", reconciler, [Source(self.pods)], wait_for=[self.maps])
 
@@ -122,10 +132,10 @@ def clusters() -> tuple[FakeCluster, FakeCluster]:
     return FakeCluster(), FakeCluster()
 
 
-async def bind(cluster: FakeCluster, phase: str = "") -> Object:
+async def bind(cluster: FakeCluster, phase: str = "", key: Key = WEB) -> Object:
     spec = {**factories.pod_spec(), "nodeName": NODE}
-    made = await cluster.create(keys.POD, factories.pod(*WEB, spec=spec))
-    return await cluster.patch_status(keys.POD, WEB, running(phase)) if phase else made
+    made = await cluster.create(keys.POD, factories.pod(*key, spec=spec))
+    return await cluster.patch_status(keys.POD, key, running(phase)) if phase else made
 
 
 async def put_map(cluster: FakeCluster, found: Object) -> None:
@@ -415,3 +425,64 @@ def twin_of(shadow: Object) -> Object:
     """Return what the provider makes of a ShadowPod."""
     metadata = {"labels": objects.labels(shadow), "annotations": objects.annotations(shadow)}
     return factories.pod(*TWIN, spec=shadow["spec"]["pod"], metadata=metadata)
+
+
+class Lying:
+    """A cluster of which the next lists lack part of what there is."""
+
+    def __init__(self, cluster: FakeCluster, part: float) -> None:
+        self._cluster, self.part, self.lists = cluster, part, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._cluster, name)
+
+    async def list(self, of: Selection[object]) -> Listing[object]:
+        listed = await self._cluster.list(of)
+        self.lists += 1
+        kept = sorted(listed.items)[: round(len(listed.items) * (1 - self.part))]
+        return Listing({key: listed.items[key] for key in kept}, listed.version)
+
+
+@pytest.mark.parametrize("part", [1.0, 0.5])
+@pytest.mark.parametrize("side", ["home", "provider"])
+async def test_a_list_that_lacks_much_touches_no_pod(
+    clusters: tuple[FakeCluster, FakeCluster], side: str, part: float
+) -> None:
+    local, remote = clusters
+    await put_map(local, namespace_map())
+    kubelet = Kubelet(local, remote)
+    made = [await bind(local, key=Key("shop", f"web-{number}")) for number in range(20)]
+    lying = Lying(local if side == "home" else remote, 0.0)
+    if side == "home":
+        kubelet.local = lying  # type: ignore[assignment]  # a Cluster all the same
+    else:
+        kubelet.mappings._remote._live = lying  # type: ignore[assignment]  # noqa: SLF001  # as above
+    async with kubelet.running():
+        await eventually(lambda: len(shadows(remote)) == len(made))
+        for _ in range(300):
+            await asyncio.sleep(0)
+        before = shadows(remote)
+        lying.part = part
+        asked = lying.lists
+        lying._cluster.cut(errors.ExpiredError("410"))  # noqa: SLF001  # its own test double
+        await eventually(lambda: lying.lists > asked and kubelet.breaker.is_open())
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert shadows(remote) == before
+        lying.part = 0.0
+        lying._cluster.cut(errors.ExpiredError("410"))  # noqa: SLF001  # its own test double
+        await eventually(lambda: not kubelet.breaker.is_open())
+        for _ in range(500):
+            await asyncio.sleep(0)
+
+    assert shadows(remote) == before
+    assert remote.requests["create", "shadowpods"] == len(made)
+
+
+def shadows(cluster: FakeCluster) -> dict[Key, str]:
+    """Return the UIDs of the ShadowPods."""
+    return {
+        key: objects.uid(obj)
+        for (kind, key), obj in cluster.everything().items()
+        if kind == keys.SHADOW_POD
+    }

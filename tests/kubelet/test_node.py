@@ -19,7 +19,7 @@ from tests.kubelet.worlds import NOW, Counted, named_condition
 NODE = Key("", "milan")
 VIRTUAL = Key("liqo-tenant-milan", "milan")
 IDENTITY = Identity("milan", "milan-id", "10.0.0.9", 10250, "v1.35.4", {"extra": "1"})
-SILENT = Health(failures=3, reason="the provider is silent")
+SILENT = Health(failures=3, reason="the provider is silent", is_reachable=False)
 
 
 class Keeper:
@@ -221,11 +221,13 @@ async def test_amounts_in_the_servers_words_are_no_change(keeper: Keeper) -> Non
 # Health ------------------------------------------------------------------------------------------
 
 
-async def test_three_lost_pings_in_a_row_are_an_outage_and_one_answer_ends_it() -> None:
-    answers = [True, False, False, True, False, False, False, False, True]
+async def test_three_lost_pings_in_a_row_are_an_outage_and_two_answers_end_it() -> None:
+    answers = [True, False, False, True, False, False, False, True, False, True, True]
     verdicts: list[bool] = []
     changes: list[bool] = []
-    provider_health = ProviderHealth(lambda health: changes.append(health.is_reachable))
+    provider_health = ProviderHealth(
+        lambda health: changes.append(health.is_reachable), successes=2
+    )
 
     async def ping() -> dt.timedelta:
         if not answers.pop(0):
@@ -233,11 +235,12 @@ async def test_three_lost_pings_in_a_row_are_an_outage_and_one_answer_ends_it() 
         return dt.timedelta()
 
     pings = PingReconciler(ping, provider_health, interval_s=10)
-    for _ in range(9):
-        assert await pings.reconcile(NODE) == 10
+    for _ in range(11):
+        again_s = await pings.reconcile(NODE)
         verdicts.append(provider_health.health.is_reachable)
+        assert again_s == (10 if verdicts[-1] else 2), "its return is seen soon"
 
-    assert verdicts == [True] * 6 + [False, False, True]
+    assert verdicts == [True] * 6 + [False] * 4 + [True]
     assert changes == [False, True]
 
 

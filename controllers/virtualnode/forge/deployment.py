@@ -30,6 +30,7 @@ EXTRA_OF: Final[dict[str, frozenset[str]]] = {
             "node-lease-duration",
             "node-ping-failures",
             "node-ping-interval",
+            "node-ping-successes",
             "node-ping-timeout",
             "pod-reflection-workers",
         }

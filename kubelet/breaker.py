@@ -1,0 +1,70 @@
+"""Stops what rests on absence while suspiciously much is absent at once.
+
+A list that is empty, or half, is what a broken server, a lost right or a restored store looks like.
+What only such a list lacks is asked for live anyway; while the breaker is open nothing is deleted
+or made anew for its sake, and the Node says so. Source: security.md B9; faults.md F12.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from apis.objects import Key
+from kube.informer import Change, Informer
+
+FEW: Final = 5
+PART: Final = 0.2
+HOLD_S: Final = 60.0
+"""After that it is believed: each single one is still asked for live."""
+
+
+class Breaker:
+    """Open while more than five objects, and more than a fifth, are absent from lists only."""
+
+    def __init__(
+        self, on_change: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._on_change, self._clock = on_change, clock
+        self._absent: dict[Informer[Any], dict[Key, float]] = {}
+        self._was_open = False
+
+    def watch(self, informer: Informer[Any]) -> Callable[[], None]:
+        """Count what ``informer`` misses; return how to stop that."""
+        absent = self._absent.setdefault(informer, {})
+
+        def on_change(change: Change[Any]) -> None:
+            if change.new is None and not change.was_seen:
+                absent[change.key] = self._clock()
+            else:
+                absent.pop(change.key, None)
+            self._look()
+
+        unsubscribe = informer.subscribe(on_change)
+
+        def stop() -> None:
+            unsubscribe()
+            self._absent.pop(informer, None)
+            self._look()
+
+        return stop
+
+    def is_open(self) -> bool:
+        """Whether nothing may rest on absence now."""
+        return any(self._is_suspicious(*one) for one in self._absent.items())
+
+    def missing(self) -> int:
+        """Return how many are absent from lists, and were not seen to go."""
+        return sum(len(self._recent(absent)) for absent in self._absent.values())
+
+    def _is_suspicious(self, informer: Informer[Any], absent: dict[Key, float]) -> bool:
+        missing = len(self._recent(absent))
+        return missing > FEW and missing > PART * (missing + len(informer.items()))
+
+    def _recent(self, absent: dict[Key, float]) -> list[Key]:
+        since = self._clock() - HOLD_S
+        return [key for key, at in absent.items() if at > since]
+
+    def _look(self) -> None:
+        if self.is_open() != self._was_open:
+            self._was_open = not self._was_open
+            self._on_change()
