@@ -25,7 +25,7 @@ NODES: Final = every(keys.NODE, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYP
 """The virtual ones."""
 PEER_NAMESPACES: Final = every(keys.NAMESPACE, labels=keys.REMOTE_CLUSTER_ID)
 """Tenant namespaces and twins."""
-ENABLED_NAMESPACES: Final = every(keys.NAMESPACE, labels=f"{keys.SCHEDULING_ENABLED}=true")
+ENABLED_NAMESPACES: Final = every(keys.NAMESPACE, labels=keys.SCHEDULING_ENABLED)
 ROLE_BINDINGS: Final = every(
     keys.ROLE_BINDING, labels=f"{keys.APP_MANAGED_BY}=liqo,{keys.REMOTE_CLUSTER_ID}"
 )

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,8 +80,8 @@ class Plane:
         self._start("kube-scheduler", flags.alone(self.kubeconfig, *free_ports(1)))
 
     def start_deployments(self) -> None:
-        """Start of kube-controller-manager what makes pods of Deployments."""
-        loops = "--controllers=deployment-controller,replicaset-controller"
+        """Start of kube-controller-manager what makes pods of Deployments, and ends namespaces."""
+        loops = "--controllers=deployment-controller,replicaset-controller,namespace-controller"
         own = flags.alone(self.kubeconfig, *free_ports(1))
         self._start("kube-controller-manager", [*own, loops])
 
@@ -154,6 +154,24 @@ def start(directory: Path, *, flags: Sequence[str] = ()) -> Iterator[Plane]:
         yield plane
     finally:
         plane.stop()
+
+
+@contextlib.contextmanager
+def beside(plane: Plane, directory: Path) -> Iterator[Plane]:
+    """Yield a second API server of the etcd of ``plane``; its own files lie in ``directory``."""
+    files = Files(directory, plane.files.data, directory / "kubeconfig")
+    (port,) = free_ports(1)
+    at = replace(plane.listening, port=port)
+    for shared in (plane.files.pki, plane.files.config):
+        (directory / shared.name).symlink_to(shared)
+    files.logs.mkdir()
+    files.kubeconfig.write_text(plane.kubeconfig.read_text().replace(plane.server, at.server))
+    second = Plane(files, at, plane.flags)
+    try:
+        second.start_apiserver()
+        yield second
+    finally:
+        second.stop()
 
 
 def free_ports(count: int) -> list[int]:

@@ -96,6 +96,8 @@ class Judge:
     handler: Handler
     subresources: tuple[str, ...] = ("",)
     """Empty is the object itself."""
+    waits: Callable[[str], bool] = lambda _namespace: True
+    """Whether it may have to ask an API server about what is in that namespace."""
 
 
 class _Resource(msgspec.Struct):
@@ -121,6 +123,14 @@ class _Sent(msgspec.Struct, rename="camel"):
     user_info: _User | None = None
     dry_run: bool | None = None
     options: dict[str, Any] | None = None
+
+
+class _Where(msgspec.Struct):
+    namespace: str | None = None
+
+
+class _Head(msgspec.Struct):
+    request: _Where
 
 
 class _Review(msgspec.Struct, rename="camel"):
@@ -171,6 +181,17 @@ def parse(body: bytes, *, budget_s: float) -> Request:
     if not uid:
         raise MalformedError("the request has no uid")
     return _request(found.request, budget_s)
+
+
+def namespace_in(body: bytes) -> str:
+    """Return which namespace the review in ``body`` is about, read without the rest of it.
+
+    Empty where it tells none, or is not a review.
+    """
+    try:
+        return msgspec.json.decode(body, type=_Head).request.namespace or ""
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return ""
 
 
 def decode(body: bytes) -> Any:

@@ -1,9 +1,9 @@
-"""The WSGI app: the table of paths and judges, probes and metrics."""
+"""The WSGI app: the table of paths and judges, probes and metrics, each of them a route."""
 
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import flask
 import werkzeug.exceptions
@@ -12,10 +12,12 @@ from flask.typing import ResponseReturnValue
 from apis import keys
 from kube import gate
 from kube import metrics as kube_metrics
-from webhook import handlers
+from webhook import admission, handlers
 from webhook.admission import Judge
 from webhook.handlers import Lookup
-from webhook.reviews import Reviews
+from webhook.reviews import MAX_BODY, Reviews
+
+METRICS: Final = "/metrics"
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,10 @@ class Doors:
 def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> Mapping[str, Judge]:
     """Return who answers at which path; webhook configurations name these paths."""
     partial = functools.partial
-    create = frozenset({"CREATE"})
-    update = frozenset({"UPDATE"})
-    both = create | update
+    create, both = frozenset({"CREATE"}), frozenset({"CREATE", "UPDATE"})
+    connect = frozenset({"CONNECT"})
     pod = partial(handlers.mutate_pod, lookup, runtime_class)
-    early = partial(handlers.mutate_pod_early, lookup, runtime_class)
     final = partial(handlers.validate_pod, lookup, runtime_class)
-    changed = partial(handlers.validate_pod_update, lookup, runtime_class)
     binding = partial(handlers.validate_binding, lookup, runtime_class)
     connection = partial(handlers.validate_pod_connection, lookup)
     offloading = partial(handlers.validate_namespace_offloading, lookup, runtime_class)
@@ -48,22 +47,19 @@ def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> 
     resource_slice = partial(handlers.validate_resource_slice, lookup)
     fill_shadow = partial(handlers.mutate_shadow_pod, is_enforced=is_enforced)
     shadow = partial(handlers.validate_shadow_pod, lookup, is_enforced=is_enforced)
+    label = handlers.mutate_foreign_cluster
+    unknown = partial(handlers.needs_the_server, lookup)
+    ways = ("attach", "exec", "portforward")
     return {
-        "/mutate/pod": Judge(keys.POD, create, pod),
-        "/mutate/pod/early": Judge(keys.POD, create, early),
-        "/mutate/foreign-cluster": Judge(
-            keys.FOREIGN_CLUSTER, both, handlers.mutate_foreign_cluster
-        ),
-        "/mutate/shadowpods": Judge(keys.SHADOW_POD, create, fill_shadow),
-        "/mutate/tenants": Judge(keys.TENANT, both, handlers.mutate_tenant),
+        "/mutate/pod": Judge(keys.POD, create, pod, waits=unknown),
+        "/mutate/foreign-cluster": Judge(keys.FOREIGN_CLUSTER, both, label, waits=_never),
+        "/mutate/shadowpods": Judge(keys.SHADOW_POD, create, fill_shadow, waits=_never),
+        "/mutate/tenants": Judge(keys.TENANT, both, handlers.mutate_tenant, waits=_never),
         "/mutate/virtualnodes": Judge(keys.VIRTUAL_NODE, create, fill_node),
         "/validate/namespace-offloading": Judge(keys.NAMESPACE_OFFLOADING, both, offloading),
-        "/validate/pod": Judge(keys.POD, create, final),
-        "/validate/pod/update": Judge(keys.POD, update, changed),
+        "/validate/pod": Judge(keys.POD, create, final, waits=unknown),
         "/validate/pod/binding": Judge(keys.POD, create, binding, ("binding",)),
-        "/validate/pod/connection": Judge(
-            keys.POD, frozenset({"CONNECT"}), connection, ("attach", "exec", "portforward")
-        ),
+        "/validate/pod/connection": Judge(keys.POD, connect, connection, ways),
         "/validate/resourceslices": Judge(keys.RESOURCE_SLICE, both, resource_slice),
         "/validate/shadowpods": Judge(keys.SHADOW_POD, both, shadow),
         "/validate/tenants": Judge(keys.TENANT, both, tenant),
@@ -71,24 +67,40 @@ def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> 
     }
 
 
+def _never(_namespace: str) -> bool:
+    return False
+
+
+def waits(table: Mapping[str, Judge], path: str, body: bytes) -> bool:
+    """Whether the answer at ``path`` may take until an API server has answered."""
+    judge = table.get(path)
+    return path == METRICS if judge is None else judge.waits(admission.namespace_in(body))
+
+
 def create_app(
-    lookup: Lookup,
+    table: Mapping[str, Judge],
     *,
-    runtime_class: str,
-    is_enforced: bool = False,
     doors: Doors = Doors(),  # frozen
 ) -> flask.Flask:
     """Build the WSGI app; everything it touches comes in as an argument."""
     app = flask.Flask("webhook", static_folder=None)
-    table = judges(lookup, runtime_class=runtime_class, is_enforced=is_enforced)
-    app.add_url_rule("/healthz", endpoint="healthz", view_func=lambda: "ok")
-    app.add_url_rule("/readyz", endpoint="readyz", view_func=functools.partial(_ready, doors))
-    app.add_url_rule("/metrics", endpoint="metrics", view_func=functools.partial(_metrics, doors))
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    routes: dict[str, tuple[str, Callable[[], ResponseReturnValue]]] = {
+        "/healthz": ("GET", lambda: "ok"),
+        "/readyz": ("GET", functools.partial(_ready, doors)),
+        METRICS: ("GET", functools.partial(_metrics, doors)),
+        **{
+            path: ("POST", Reviews(path, judge, is_caller=doors.is_caller))
+            for path, judge in table.items()
+        },
+    }
+    for path, (method, view) in routes.items():
+        app.add_url_rule(
+            path, endpoint=path, view_func=view, methods=[method], provide_automatic_options=False
+        )
     app.register_error_handler(werkzeug.exceptions.HTTPException, _http_error)
     app.register_error_handler(gate.UnauthenticatedError, functools.partial(_refused, 401))
     app.register_error_handler(gate.DeniedError, functools.partial(_refused, 403))
-    reviews = Reviews(table, app.wsgi_app, is_caller=doors.is_caller)
-    app.wsgi_app = reviews  # type: ignore[method-assign]  # as Flask documents
     return app
 
 

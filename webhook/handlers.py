@@ -30,14 +30,16 @@ T = TypeVar("T")
 
 COUNT_S: Final = 2.0
 """What counting pods for a warning may take: a change never fails for want of the count."""
-EARLY_S: Final = 0.5
-"""What a pod outside labelled namespaces waits for the API server's word, and no longer."""
 
 _CLUSTER_ID: Final = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
 
 
 class Lookup(Protocol):
     """A ``kube.cluster.Reader`` that also knows all objects of the kinds it caches."""
+
+    def cached(self, kind: Kind, key: Key) -> Object | None:
+        """Return the object, None where only the server can tell."""
+        ...
 
     def get(self, kind: Kind, key: Key) -> Object | None:
         """Return the object, asked of the server when the cache has none; raise KubeError."""
@@ -64,6 +66,12 @@ class Lookup(Protocol):
         ...
 
 
+def needs_the_server(lookup: Lookup, namespace: str) -> bool:
+    """Whether no cache tells how the pods of ``namespace`` are judged."""
+    found = lookup.cached(keys.NAMESPACE_OFFLOADING, Key(namespace, keys.OFFLOADING_NAME))
+    return found is None or is_terminating(found)
+
+
 def mutate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
     """Place the pods of an offloaded namespace; a labelled one has none until it is known how.
 
@@ -86,22 +94,6 @@ def mutate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted
     raise DeniedError(message, code=500)
 
 
-def mutate_pod_early(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
-    """Place a pod that came before the API server knew its namespace's label; refuse none.
-
-    What this hook cannot find out in half a second does not keep a pod of somebody who does not
-    offload: only where there is a NamespaceOffloading is the pod judged.
-    """
-    reader = lookup.within(min(EARLY_S, request.budget_s))
-    try:
-        offloading = _offloading(reader, request.namespace)
-    except (KubeError, DeniedError):
-        return Admitted(verdict="unchanged: cannot be judged")
-    if offloading is None:
-        return Admitted(verdict="unchanged: not offloaded")
-    return _placed(reader, runtime_class, request, offloading)
-
-
 def _placed(
     reader: Lookup, runtime_class: str, request: Request, offloading: NamespaceOffloading
 ) -> Admitted:
@@ -122,15 +114,6 @@ def validate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitt
         return Admitted(verdict="allowed: not offloaded")
     nodes = reader.all(keys.NODE).values()
     return placements.check(request.object, offloading, nodes, runtime_class=runtime_class)
-
-
-def validate_pod_update(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
-    """Judge what would let a pod onto virtual nodes that was not made for them."""
-    offloading = _offloading(lookup.within(request.budget_s), request.namespace)
-    if offloading is None:
-        return Admitted(verdict="allowed: not offloaded")
-    old, new = request.old_object, request.object
-    return placements.check_update(old, new, offloading, runtime_class=runtime_class)
 
 
 def validate_binding(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:

@@ -1,6 +1,6 @@
 """What handlers look things up in: informers in the loop that answers, the live server on a miss.
 
-Who answers in that loop may not wait, and gets a ``Look``; threads hand it a coroutine and wait.
+Who needs the server hands that loop a coroutine, and waits for it in another thread.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from kube.errors import KubeError, NotReachableError
 from kube.informer import Informer
 from webhook import metrics
 from webhook.lag import Lagging
-from webhook.looks import LATE, Look, Looks, WouldWait, looked
 
 DEADLINE_S: Final = 8.0
+LATE: Final = "no answer in time"
 STALE_S: Final = 180.0
 """Watches tell something each minute: after three silent ones a hit is asked of the server too."""
 
@@ -67,6 +67,11 @@ class CachedReader:
             if self._on_failure is not None:
                 self._on_failure(error)
 
+    def cached(self, kind: Kind, key: Key) -> Object | None:
+        """Return the object, None where only the server can tell."""
+        informer = self._informers.get(kind)
+        return informer.get(key) if informer and informer.age_s() < STALE_S else None
+
     def get(self, kind: Kind, key: Key) -> Object | None:
         return self._get(kind, key, time.monotonic() + self._within_s)
 
@@ -97,8 +102,7 @@ class CachedReader:
         return all(informer.synced.is_set() for informer in self._informers.values())
 
     def _get(self, kind: Kind, key: Key, until: float) -> Object | None:
-        informer = self._informers.get(kind)
-        cached = informer.get(key) if informer and informer.age_s() < STALE_S else None
+        cached = self.cached(kind, key)
         if cached is not None:
             metrics.LOOKUPS.labels(kind.resource, "cache").inc()
             return cached
@@ -106,30 +110,16 @@ class CachedReader:
 
     def _get_live(self, kind: Kind, key: Key, until: float) -> Object | None:
         with _counted(kind):
-            known = looked.get()
-            if known is None:
-                return self._ask(lambda live: live.looks.at(kind, key, until), until)
-            task = known.get((kind, key))
-            if task is None:
-                raise WouldWait(self._look(kind, key, until))
-            if not task.done():
-                raise NotReachableError(LATE)
-            return task.result()
+            return self._ask(lambda live: live.cluster.get_live(kind, key), until)
 
     def _select_live(self, of: Selection[T], until: float) -> Mapping[Key, T]:
         with _counted(of.kind):
             return self._ask(lambda live: _listing(live.cluster, of), until)
 
-    def _look(self, kind: Kind, key: Key, until: float) -> Look | None:
-        """Begin to look; None where there is no connection yet, since that may take long."""
-        if not self._live.done():
-            return None
-        return self._live.result().looks.begin(kind, key, until)
-
     def _ask(self, ask: Callable[["_Live"], Coroutine[Any, Any, T]], until: float) -> T:
-        if looked.get() is not None:
-            raise WouldWait
         live = _result(self._live, until)
+        if live.is_here():
+            raise RuntimeError("the loop cannot wait for itself: call what waits in a thread")
         asked = asyncio.run_coroutine_threadsafe(ask(live), live.loop)
         try:
             return _result(asked, until)
@@ -141,8 +131,7 @@ class CachedReader:
             seen = Lagging(cluster, self._lag_s) if self._lag_s else cluster
             for informer in self._informers.values():
                 tasks.create_task(informer.run(seen))
-            looks = Looks(cluster.get_live)
-            self._live.set_result(_Live(asyncio.get_running_loop(), cluster, looks))
+            self._live.set_result(_Live(asyncio.get_running_loop(), cluster))
 
 
 class _Until:
@@ -151,6 +140,9 @@ class _Until:
     def __init__(self, reader: CachedReader, until: float) -> None:
         self._reader = reader
         self._until = until
+
+    def cached(self, kind: Kind, key: Key) -> Object | None:
+        return self._reader.cached(kind, key)
 
     def get(self, kind: Kind, key: Key) -> Object | None:
         return self._reader._get(kind, key, self._until)  # noqa: SLF001  # a view of that class
@@ -176,7 +168,12 @@ class _Live(NamedTuple):
 
     loop: asyncio.AbstractEventLoop
     cluster: Cluster
-    looks: Looks
+
+    def is_here(self) -> bool:
+        """Whether whoever asks runs in that loop."""
+        with contextlib.suppress(RuntimeError):
+            return asyncio.get_running_loop() is self.loop
+        return False
 
 
 @contextlib.contextmanager

@@ -31,13 +31,11 @@ def load(settings: Settings) -> Service:
         may_scrape=Scrapers(reader).check,
         is_caller=callers if served.client_ca else None,
     )
-    made = app.create_app(
-        reader,
-        runtime_class=settings.runtime_class,
-        is_enforced=settings.is_enforced,
-        doors=doors,
+    table = app.judges(
+        reader, runtime_class=settings.runtime_class, is_enforced=settings.is_enforced
     )
-    return Service(made, reader.follow)
+    made = app.create_app(table, doors=doors)
+    return Service(made, functools.partial(app.waits, table), reader.follow)
 
 
 def _cached(settings: Settings) -> list[Kind | Selection[Object]]:

@@ -85,7 +85,7 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
         """Serve until told to end, or until gunicorn itself is gone."""
         from webhook.worker import Loop  # noqa: PLC0415  # the process that forks stays small
 
-        Loop(self).run()
+        Loop(self, self.drain).run()
 
 
 class Log(glogging.Logger):  # type: ignore[misc]  # gunicorn has no types

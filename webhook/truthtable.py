@@ -41,10 +41,13 @@ _SYMBOLS: Final = {
     "S2": _requirement("region", "In", "us"),
     "vn": _requirement(keys.NODE_TYPE, "In", keys.VIRTUAL_NODE_TYPE),
     "!vn": _requirement(keys.NODE_TYPE, "NotIn", keys.VIRTUAL_NODE_TYPE),
+    "node": _requirement("metadata.name", "In", "worker"),
 }
 _A, _B, _S1, _S2 = ({"matchExpressions": [_SYMBOLS[name]]} for name in ("A", "B", "S1", "S2"))
 _EMPTY: Final[Term] = {}
+_NODE: Final[Term] = {"matchFields": [_SYMBOLS["node"]]}
 _DAEMON: Final = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "controller": True}
+_OF_A_SET: Final = {"ownerReferences": [_DAEMON]}
 
 
 class _Pod(NamedTuple):
@@ -69,8 +72,10 @@ _ODD: Final = (
     _Pod("A or an empty term", (_A, _EMPTY)),
     _Pod("tolerates virtual nodes", spec={"tolerations": [pods.TOLERATION]}),
     _FORCED,
-    _Pod("of a DaemonSet", metadata={"ownerReferences": [_DAEMON]}),
-    _Pod("mirrors a static pod", metadata={"annotations": {keys.MIRROR_POD: "x"}}),
+    _Pod("of a DaemonSet, on its node", (_NODE,), metadata=_OF_A_SET),
+    _Pod(
+        "the same, tolerates virtual nodes", (_NODE,), {"tolerations": [pods.TOLERATION]}, _OF_A_SET
+    ),
     _Pod("names a node", spec={"nodeName": "worker"}),
 )
 _SELECTORS: Final[tuple[tuple[Term, ...], ...]] = ((), (_S1, _S2))
@@ -120,7 +125,8 @@ def _said(terms: Sequence[Term]) -> str:
 
 def _term(term: Term) -> str:
     names = {str(requirement): name for name, requirement in _SYMBOLS.items()}
-    return "∧".join(names[str(one)] for one in term.get("matchExpressions") or []) or "(empty)"
+    asked = [one for part in ("matchFields", "matchExpressions") for one in term.get(part) or []]
+    return "∧".join(names[str(one)] for one in asked) or "(empty)"
 
 
 def written(text: str) -> str:

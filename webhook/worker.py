@@ -1,9 +1,8 @@
 """What a worker of gunicorn does: one loop reads and answers, and threads do what has to wait.
 
-aiohttp reads the requests and writes the answers; in between the WSGI app is called in the loop.
-Where that would have to wait for an API server it is called again: when the object is there that
-it lacked, or else in a thread, where it may wait. So a client that is slow, or silent, holds no
-thread, and few reviews change threads.
+aiohttp reads the requests and writes the answers; in between the WSGI app is called, in the loop
+where the caches have all that it needs, else in a thread, where it may wait for an API server. So a
+client that is slow, or silent, holds no thread, and few reviews change threads.
 Source: stack.md 6.4; security.md D9; faults.md F36.
 """
 
@@ -27,12 +26,10 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from gunicorn import sock
+from gunicorn.workers import base
 
-from apis.objects import Object
 from webhook.drain import BEGUN_S, LINGER_S, Drain
-from webhook.looks import Question, WouldWait, looked
 from webhook.reviews import ARRIVED, CERTIFICATE, MAX_BODY
-from webhook.serving import Worker
 from webhook.tls import CachedContext, PresentContext
 
 SLOW_S: Final = 3.0
@@ -60,6 +57,8 @@ class Service:
     """A WSGI app, and what it needs while it is served."""
 
     app: App
+    waits: Callable[[str, bytes], bool]
+    """Whether the answer to that body at that path may take until an API server has answered."""
     beside: Callable[[], Coroutine[Any, Any, None]]
     """Runs in the loop that calls the app, as long as that does."""
 
@@ -75,9 +74,9 @@ class Loop:
     be closed while a request is on its way, which API servers do not repeat.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: base.Worker, drain: Drain) -> None:
         self._worker = worker
-        self._drain: Drain = worker.drain
+        self._drain = drain
         self._service: Service = worker.wsgi
         self._most: int = worker.cfg.worker_connections
         self._held = Counter[bool]()
@@ -138,7 +137,8 @@ class Loop:
         self._held[is_large] += held
         try:
             body = await _body(request)
-            response = await self._called(_environ(request, body, arrived), len(body))
+            environ = _environ(request, body, arrived)
+            response = await self._called(environ, body)
         except TimeoutError:
             response = _closed(web.Response(status=408))
         except (web.RequestPayloadError, ConnectionError):  # nobody may be there any more
@@ -147,13 +147,12 @@ class Loop:
             self._held[is_large] -= held
         return _closed(response) if self._drain.has_begun else response
 
-    async def _called(self, environ: WSGIEnvironment, size: int) -> web.Response:
-        answered = None if size > LARGE else await answer_here(self._service.app, environ)
-        if answered is not None:
-            return answered
-        threads = self._threads if size <= LARGE else self._large
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(threads, _call, self._service.app, environ)
+    async def _called(self, environ: WSGIEnvironment, body: bytes) -> web.Response:
+        app, is_large = self._service.app, len(body) > LARGE
+        if not is_large and not self._service.waits(environ["PATH_INFO"], body):
+            return _call(app, environ)
+        threads = self._large if is_large else self._threads
+        return await asyncio.get_running_loop().run_in_executor(threads, _call, app, environ)
 
 
 async def _give_back_for_ever() -> None:
@@ -170,24 +169,6 @@ def give_back() -> None:
     """
     if (trim := getattr(_LIBC, "malloc_trim", None)) is not None:
         trim(0)
-
-
-async def answer_here(app: App, environ: WSGIEnvironment) -> web.Response | None:
-    """Return what ``app`` answers after a look or two; None if it takes a thread that waits."""
-    known: dict[Question, asyncio.Task[Object | None]] = {}
-    token = looked.set(known)
-    try:
-        while True:
-            try:
-                return _call(app, environ)
-            except WouldWait as waiting:
-                environ["wsgi.input"].seek(0)
-                if (look := waiting.look) is None:
-                    return None
-            known[look.question] = look.task
-            await asyncio.wait([look.task], timeout=look.until - time.monotonic())
-    finally:
-        looked.reset(token)
 
 
 class Clients(web.Server):

@@ -42,10 +42,12 @@ _HISTOGRAM: Final = re.compile(
     r"^apiserver_admission_webhook_admission_duration_seconds_(sum|count)\{(.*)\} (\S+)$",
     re.MULTILINE,
 )
+_CALLS: Final = re.compile(
+    r'^apiserver_admission_webhook_request_total\{.*name="[^"]+\.liqo\.io".*\} (\S+)$', re.MULTILINE
+)
 _NAME: Final = re.compile(r'name="([^"]+)"')
 _WEBHOOK_OF: Final = {
     **{arm: f"{arm}.bench.pyliqo.io" for arm in arms.CONST},
-    PLAIN: "pod-early.mutate.liqo.io",
     **dict.fromkeys(SYSTEMS, "pod.mutate.liqo.io"),
 }
 _GATE: Final = [{"name": "bench.pyliqo.io/never"}]
@@ -105,12 +107,14 @@ async def _loaded(stage: Stage, arm: str, repetition: int, seconds: float) -> No
             times.append(monotonic() - began)
 
     try:
+        before = calls(await stage.rome.get_text("/metrics"))
         async with stage.block(LOAD, arm, repetition, CLIENTS) as draft:
             began = monotonic()
             await asyncio.gather(*(create(client, began + seconds) for client in range(CLIENTS)))
             draft.times["create"] = times
             draft.figures["creates"] = len(times)
             draft.figures["creates_per_s"] = len(times) / (monotonic() - began)
+            draft.figures["webhook_calls"] = calls(await stage.rome.get_text("/metrics")) - before
     finally:
         await clear(stage.rome, namespace)
 
@@ -192,6 +196,11 @@ def durations(text: str) -> dict[str, tuple[float, float]]:
             of_one = found.setdefault(name[1], {"sum": 0.0, "count": 0.0})
             of_one[part] += float(value)
     return {name: (parts["sum"], parts["count"]) for name, parts in found.items()}
+
+
+def calls(text: str) -> float:
+    """Return how often webhooks of ours were called, out of the metrics of an API server."""
+    return sum(map(float, _CALLS.findall(text)))
 
 
 def _mean_ms(

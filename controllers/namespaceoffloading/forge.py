@@ -8,7 +8,7 @@ from typing import Final
 from apis import conditions, keys, nodeselector, objects
 from apis.nodeselector import Term
 from apis.objects import Key, Object
-from apis.offloading import CurrentMapping, MappingPhase, VirtualNode
+from apis.offloading import CurrentMapping, MappingPhase, PodOffloadingStrategy, VirtualNode
 from controllers import protected
 
 REQUIRED: Final = "OffloadingRequired"
@@ -122,10 +122,21 @@ def is_same_choice(old: Object | None, new: Object | None) -> bool:
     )
 
 
-def scheduling_enabled(uid: str) -> Object:
-    """Return the merge patch that switches the pod webhook on, on behalf of ``uid``."""
-    labels = {keys.SCHEDULING_ENABLED: "true"}
-    return {"metadata": {"labels": labels, "annotations": {keys.SCHEDULING_ENABLED_BY: uid}}}
+def scheduling_enabled(
+    namespace: Object, offloading: Object, strategy: PodOffloadingStrategy
+) -> Object | None:
+    """Return the merge patch of the label by which webhooks choose namespaces; None for none.
+
+    "true" has every pod judged; "false", for Local, those that virtual nodes would let in. What
+    somebody set in advance stays where it has more pods judged.
+    """
+    wanted = "false" if strategy is PodOffloadingStrategy.LOCAL else "true"
+    have = objects.labels(namespace).get(keys.SCHEDULING_ENABLED)
+    is_ours = keys.SCHEDULING_ENABLED_BY in objects.annotations(namespace)
+    if have == wanted or (have == "true" and not is_ours):
+        return None
+    by = {keys.SCHEDULING_ENABLED_BY: objects.uid(offloading)}
+    return {"metadata": {"labels": {keys.SCHEDULING_ENABLED: wanted}, "annotations": by}}
 
 
 def scheduling_taken_back(namespace: Object) -> Object | None:
@@ -136,7 +147,7 @@ def scheduling_taken_back(namespace: Object) -> Object | None:
         "annotations": {keys.SCHEDULING_ENABLED_BY: None},
         "resourceVersion": namespace["metadata"]["resourceVersion"],
     }
-    if objects.labels(namespace).get(keys.SCHEDULING_ENABLED) == "true":
+    if objects.labels(namespace).get(keys.SCHEDULING_ENABLED) in {"true", "false"}:
         metadata["labels"] = {keys.SCHEDULING_ENABLED: None}
     return {"metadata": metadata}
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from apis import keys, nodeselector, objects
 from apis.objects import Key, Object
-from apis.offloading import NamespaceOffloading, PodOffloadingStrategy, VirtualNode
+from apis.offloading import NamespaceOffloading, VirtualNode
 from controllers import upkeep
 from controllers.namespaceoffloading import forge
 from controllers.views import View
@@ -204,14 +204,10 @@ class NamespaceOffloadingReconciler:
         }
 
     async def _label(self, namespace: str, obj: Object, offloading: NamespaceOffloading) -> None:
-        if offloading.strategy is PodOffloadingStrategy.LOCAL:
-            await self._unlabel(namespace)
-            return
         found = await self._cluster.get(keys.NAMESPACE, Key("", namespace))
-        if found is None or objects.labels(found).get(keys.SCHEDULING_ENABLED) == "true":
-            return
-        changes = forge.scheduling_enabled(objects.uid(obj))
-        await self._cluster.patch(keys.NAMESPACE, Key("", namespace), changes)
+        changes = forge.scheduling_enabled(found, obj, offloading.strategy) if found else None
+        if changes:
+            await self._cluster.patch(keys.NAMESPACE, Key("", namespace), changes)
 
     async def _unlabel(self, namespace: str) -> None:
         found = await self._cluster.get(keys.NAMESPACE, Key("", namespace))

@@ -244,14 +244,15 @@ async def test_a_label_that_a_user_set_stays(rome: Rome) -> None:
     assert await rome.label() == "true"
 
 
-async def test_strategy_local_takes_our_label_back(rome: Rome) -> None:
+async def test_strategy_local_and_back_changes_our_label(rome: Rome) -> None:
     await rome.offload()
-    changes = {"spec": {"podOffloadingStrategy": "Local"}}
-    await rome.cluster.patch(keys.NAMESPACE_OFFLOADING, rome.key, changes)
 
-    await rome.settle()
+    for strategy, label in (("Local", "false"), ("Remote", "true")):
+        changes = {"spec": {"podOffloadingStrategy": strategy}}
+        await rome.cluster.patch(keys.NAMESPACE_OFFLOADING, rome.key, changes)
+        await rome.settle()
+        assert await rome.label() == label
 
-    assert await rome.label() is None
     assert list(await rome.desired("milan")) == [rome.namespace]
 
 

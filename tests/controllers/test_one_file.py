@@ -1,31 +1,40 @@
-"""Namespace, NamespaceOffloading and Deployment at once, in each order that is possible.
+"""Pods that come right after their NamespaceOffloading, or after a change of it.
 
-The scheduler, the controllers that make pods, ours, and two replicas of the webhook whose caches
-lag by two seconds; nodes are objects only. ``PYLIQO_ONE_FILE_RUNS`` sets how many runs of each.
+Two API servers of one etcd, the scheduler, the controllers that make pods, ours, and two replicas
+of the webhook whose caches lag by two seconds; nodes are objects only. ``PYLIQO_ONE_FILE_RUNS``
+sets how many runs of each order in one file, ``PYLIQO_BACK_TO_BACK`` how many namespaces are
+offloaded and filled without a pause (``--log-level=INFO -rP`` shows what came of it).
+Source: behaviour.md 3.2; faults.md F30.
 """
 
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from apis import keys
-from apis.objects import Key, Object, is_terminating, named
+from apis.judgement import Judgement
+from apis.objects import Key, Object, is_terminating, named, uid
 from kube import client
 from kube.client import ClusterClient
+from kube.errors import KubeError
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
-from tests.factories import namespace, pod_spec
+from tests.factories import namespace, pod, pod_spec
 from tests.journeys import world
+from tests.manifests import policies
 from tests.scheduling import keep
 from tests.webhook.reviews import offloading
 from tests.webhook.test_live import Hooked
@@ -34,10 +43,18 @@ from tests.webhook.test_live_pods import running
 pytestmark = pytest.mark.cluster
 
 RUNS: Final = int(os.environ.get("PYLIQO_ONE_FILE_RUNS", "5"))
+BACK_TO_BACK: Final = int(os.environ.get("PYLIQO_BACK_TO_BACK", "30"))
+GROUP: Final = 50
+"""Namespaces that there are at a time."""
+AGAIN_S: Final = 5.0
+"""Within which a pod that was refused is admitted."""
+PATIENCE_S: Final = 60.0
 LAG: Final = "--test-cache-lag=2"
 CRDS: Final = Path(__file__).parents[2] / "manifests" / "10-crds"
 ORDERS: Final = {"offloading first": [0, 1, 2], "deployment first": [0, 2, 1]}
 TAINT: Final = {"key": keys.VIRTUAL_NODE_TAINT, "value": "true", "effect": "NoExecute"}
+
+logger = logging.getLogger(__name__)
 
 
 def documents(space: str, run: str) -> list[Object]:
@@ -66,12 +83,23 @@ def managing(plane: Plane, directory: Path) -> Iterator[None]:
         process.wait()
 
 
+@dataclass(frozen=True)
+class Whole:
+    """Two API servers of one etcd, and the two replicas of the webhook."""
+
+    plane: Plane
+    second: Plane
+    hooked: Sequence[Hooked]
+
+    def run(self, number: int) -> str:
+        """Return the run of the replica whose turn it is."""
+        return self.hooked[number % len(self.hooked)].run
+
+
 @pytest.fixture(scope="module")
-def whole(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[Plane, Sequence[Hooked]]]:
-    """Yield a control plane of this module's own, and the two replicas of the webhook."""
-    folders = [tmp_path_factory.mktemp("one-file") for _ in range(4)]
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
+    """Yield control planes of this module's own, with our policies in force."""
+    folders = [tmp_path_factory.mktemp("one-file") for _ in range(5)]
     flags = ["--disable-admission-plugins=TaintNodesByCondition"]  # nobody makes nodes ready here
     with contextlib.ExitStack() as stack:
         plane = stack.enter_context(controlplane.start(folders[0], flags=flags))
@@ -79,16 +107,20 @@ def whole(
         kubectl.run("apply", "--server-side", "-k", str(CRDS))
         kubectl.wait("--for=condition=Established", "crd", "--all")
         kubectl.run("create", "namespace", keys.LIQO_NAMESPACE)
+        kubectl.run("apply", "-f", "-", stdin=policies.manifest())
         plane.start_scheduler()
         plane.start_deployments()
+        second = stack.enter_context(controlplane.beside(plane, folders[4]))
+        for server in (plane, second):
+            policies.wait_until_in_force(Kubectl(server.kubeconfig))
         stack.enter_context(managing(plane, folders[1]))
-        hooked = [stack.enter_context(running(plane, folder, LAG)) for folder in folders[2:]]
-        yield plane, hooked
+        hooked = [stack.enter_context(running(plane, folder, LAG)) for folder in folders[2:4]]
+        yield Whole(plane, second, hooked)
 
 
 @pytest.fixture
-async def cluster(whole: tuple[Plane, Sequence[Hooked]]) -> AsyncIterator[ClusterClient]:
-    async with client.connect(whole[0].kubeconfig) as real:
+async def cluster(whole: Whole) -> AsyncIterator[ClusterClient]:
+    async with client.connect(whole.plane.kubeconfig) as real:
         if await real.get_live(keys.NODE, Key("", "milan")) is None:
             labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}
             milan = {"metadata": {"labels": labels}, "spec": {"taints": [TAINT]}}
@@ -97,15 +129,21 @@ async def cluster(whole: tuple[Plane, Sequence[Hooked]]) -> AsyncIterator[Cluste
         yield real
 
 
+@pytest.fixture
+async def other(whole: Whole) -> AsyncIterator[ClusterClient]:
+    """Yield the second API server."""
+    async with client.connect(whole.second.kubeconfig) as real:
+        yield real
+
+
 @pytest.mark.parametrize("order", ORDERS)
 async def test_every_run_converges_with_caches_that_lag(
-    cluster: ClusterClient, whole: tuple[Plane, Sequence[Hooked]], order: str
+    cluster: ClusterClient, whole: Whole, order: str
 ) -> None:
-    plane, hooked = whole
-    kubectl = Kubectl(plane.kubeconfig)
+    kubectl = Kubectl(whole.plane.kubeconfig)
     spaces = [f"one-{secrets.token_hex(4)}" for _ in range(RUNS)]
     for number, space in enumerate(spaces):
-        made = documents(space, hooked[number % len(hooked)].run)
+        made = documents(space, whole.run(number))
         items = [made[index] for index in ORDERS[order]]
         manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
         await asyncio.to_thread(kubectl.run, "apply", "--validate=false", "-f", "-", stdin=manifest)
@@ -113,6 +151,7 @@ async def test_every_run_converges_with_caches_that_lag(
     converged = [await world.until(cluster, keys.POD, space, is_settled) for space in spaces]
 
     assert len(converged) == RUNS
+    await remove(cluster, spaces)
 
 
 def is_settled(seen: world.World) -> bool:
@@ -120,3 +159,104 @@ def is_settled(seen: world.World) -> bool:
     pods = [pod for pod in seen.values() if not is_terminating(pod)]
     nodes = [pod["spec"].get("nodeName") for pod in pods]
     return nodes == ["milan"]
+
+
+async def remove(cluster: ClusterClient, spaces: Sequence[str]) -> None:
+    for space in spaces:
+        found = await cluster.get_live(keys.NAMESPACE, Key("", space))
+        await cluster.delete(keys.NAMESPACE, Key("", space), uid=uid(found or {}))
+
+
+@dataclass
+class Told:
+    """How the pods of many namespaces were received."""
+
+    at_once: int = 0
+    late: list[float] = field(default_factory=list)
+    """Seconds after which one that had been refused was admitted."""
+    unjudged: list[str] = field(default_factory=list)
+
+    async def create(self, cluster: ClusterClient, space: str, generation: int) -> None:
+        """Create a pod, again and again while it is refused for a moment."""
+        made = await admitted(cluster, space)
+        if made is None:
+            began = time.monotonic()
+            made = await again(cluster, space)
+            self.late.append(time.monotonic() - began)
+        else:
+            self.at_once += 1
+        judged = Judgement.of(made)
+        if judged is None or judged.generation < generation:
+            self.unjudged.append(f"{space}: {judged}")
+
+    def __str__(self) -> str:
+        slowest = max(self.late, default=0.0)
+        return f"{self.at_once} at once, {len(self.late)} asked again, slowest {slowest:.2f} s"
+
+
+async def admitted(cluster: ClusterClient, space: str) -> Object | None:
+    """Return the pod that was created, None if it is to be created again in a moment."""
+    try:
+        return await cluster.create(keys.POD, pod(space, f"p-{secrets.token_hex(4)}"))
+    except KubeError as error:
+        if policies.AGAIN not in str(error):
+            raise
+        return None
+
+
+async def again(cluster: ClusterClient, space: str) -> Object:
+    """Return the pod that was created when it was asked for often enough."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            made = await admitted(cluster, space)
+            if made is not None:
+                return made
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("servers", ["one", "two"])
+async def test_no_pod_passes_unjudged_however_soon_it_comes(
+    cluster: ClusterClient, other: ClusterClient, whole: Whole, servers: str
+) -> None:
+    told, spaces = Told(), list[str]()
+    for number in range(BACK_TO_BACK):
+        space = f"soon-{secrets.token_hex(4)}"
+        spaces.append(space)
+        await cluster.create(keys.NAMESPACE, namespace(space, judged=whole.run(number)))
+        wanted = offloading(space, podOffloadingStrategy="Remote")
+        await cluster.create(keys.NAMESPACE_OFFLOADING, wanted)
+        await told.create(other if servers == "two" else cluster, space, generation=1)
+        if len(spaces) == GROUP:
+            await remove(cluster, spaces)
+            spaces.clear()
+    await remove(cluster, spaces)
+
+    logger.info("%s namespaces, %s API server(s): %s", BACK_TO_BACK, servers, told)
+    assert told.unjudged == []
+    assert max(told.late, default=0.0) < AGAIN_S
+
+
+@pytest.mark.parametrize("servers", ["one", "two"])
+async def test_no_pod_is_judged_by_the_strategy_of_before(
+    cluster: ClusterClient, other: ClusterClient, whole: Whole, servers: str
+) -> None:
+    told, space = Told(), f"change-{secrets.token_hex(4)}"
+    await cluster.create(keys.NAMESPACE, namespace(space, judged=whole.run(0)))
+    made = offloading(space, podOffloadingStrategy="Local")
+    await cluster.create(keys.NAMESPACE_OFFLOADING, made)
+    key = Key(space, keys.OFFLOADING_NAME)
+    asked = other if servers == "two" else cluster
+    for generation in range(2, 2 + 2 * max(3, BACK_TO_BACK // 10), 2):
+        for strategy, number in (("Remote", generation), ("Local", generation + 1)):
+            change = {"spec": {"podOffloadingStrategy": strategy}}
+            await cluster.patch(keys.NAMESPACE_OFFLOADING, key, change)
+            if strategy == "Remote":
+                await told.create(asked, space, number)
+                continue
+            judged = Judgement.of(await again(asked, space))
+            assert judged is None or judged.generation == number
+    await remove(cluster, [space])
+
+    logger.info("Changes of strategy, %s API server(s): %s", servers, told)
+    assert told.unjudged == []
+    assert max(told.late, default=0.0) < AGAIN_S

@@ -142,8 +142,10 @@ def test_what_a_webhook_is_asked_for_is_what_it_judges() -> None:
         assert rule["scope"] == ("Namespaced" if judge.kind.namespaced else "Cluster")
 
 
-@pytest.mark.parametrize("name", ["pod.mutate.liqo.io", "pod-early.mutate.liqo.io"])
-def test_system_pods_are_never_asked_about(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "label"), [("pod.mutate.liqo.io", "true"), ("pod-local.mutate.liqo.io", "false")]
+)
+def test_system_pods_are_never_asked_about(name: str, label: str) -> None:
     (webhook,) = (webhook for webhook in webhooks() if webhook["name"] == name)
     rules = {rule["key"]: rule for rule in webhook["namespaceSelector"]["matchExpressions"]}
 
@@ -152,8 +154,8 @@ def test_system_pods_are_never_asked_about(name: str) -> None:
     assert {"kube-system", keys.NODE_LEASE_NAMESPACE, keys.LIQO_NAMESPACE} <= set(
         excluded["values"]
     )
-    expected = "NotIn" if "early" in name else "In"
-    assert rules[keys.SCHEDULING_ENABLED]["operator"] == expected
+    chosen = rules[keys.SCHEDULING_ENABLED]
+    assert (chosen["operator"], chosen["values"]) == ("In", [label])
     assert webhook["reinvocationPolicy"] == "IfNeeded"
 
 

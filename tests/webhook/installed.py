@@ -20,7 +20,7 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from sandbox.controlplane import Plane
 from tests.factories import pod, pod_spec
-from tests.manifests import documents
+from tests.manifests import documents, policies
 from tests.webhook import reviews
 from tests.webhook.reviews import wait_until
 from tests.webhook.test_live import Hooked, start
@@ -30,6 +30,15 @@ CONSUMER: Final = "rome"
 EXEMPT: Final = "system:masters"
 """The group that may do everything, so that only admission says no."""
 MANAGER: Final = "tests"
+
+
+POLICIES: Final = {
+    kind: Kind("admissionregistration.k8s.io", "v1", kind, plural, namespaced=False)
+    for kind, plural in (
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -128,9 +137,9 @@ class Installed:
         reviews.wait_until(lambda: self.send("GET", path, user=user).is_done)
         return name
 
-    def offloaded(self, *, is_labelled: bool = True, **spec: Any) -> str:
-        """Make a namespace that is offloaded as ``spec`` says."""
-        name = self.space({keys.SCHEDULING_ENABLED: "true"} if is_labelled else {})
+    def offloaded(self, *, label: str = "true", **spec: Any) -> str:
+        """Make a namespace that is offloaded as ``spec`` says, and labelled as pyliqo does."""
+        name = self.space({keys.SCHEDULING_ENABLED: label})
         made = self.create(keys.NAMESPACE_OFFLOADING, reviews.offloading(name, **spec))
         assert made.is_done, made
         return name
@@ -194,6 +203,7 @@ def installed(plane: Plane, directory: Path, *flags: str) -> Iterator[Installed]
         for kind in (keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS):
             hooks = [_own(hook, hooked) for hook in _registered(kind)]
             made.append((kind, named(kind, Key("", hooked.run), webhooks=hooks)))
+        made += [(POLICIES[obj["kind"]], obj) for obj in policies.of_namespaces(hooked.run)]
         for kind, obj in made:
             assert found.create(kind, obj).is_done
         wait_until(hooked.is_ready)

@@ -26,6 +26,9 @@ class Known:
         self._error = error
         self.asked: list[tuple[Kind, Key]] = []
 
+    def cached(self, kind: Kind, key: Key) -> Object | None:
+        return self._objects.get((kind, key))
+
     def get(self, kind: Kind, key: Key) -> Object | None:
         self.asked.append((kind, key))
         if self._error:

@@ -17,7 +17,6 @@ from kube.gate import DeniedError, UnauthenticatedError
 from tests.webhook.reviews import Known, body, namespace, offloading, patch_of, review
 from webhook import app, reviews, tls
 
-POD_PATHS = ("/mutate/pod", "/mutate/pod/early")
 VALIDATE = "/validate/namespace-offloading"
 POD = {
     "apiVersion": "v1",
@@ -29,7 +28,7 @@ DOWN = NotReachableError("no answer in time")
 
 
 def client(known: Known) -> FlaskClient:
-    return app.create_app(known, runtime_class="liqo").test_client()
+    return app.create_app(app.judges(known, runtime_class="liqo")).test_client()
 
 
 def post(known: Known, path: str, sent: bytes, **kwargs: Any) -> Any:
@@ -46,9 +45,8 @@ def answer(known: Known, path: str, obj: Object | None = POD, **kwargs: Any) -> 
 OFFLOADED = Known((keys.NAMESPACE_OFFLOADING, offloading(podOffloadingStrategy="Remote")))
 
 
-@pytest.mark.parametrize("path", POD_PATHS)
-def test_a_pod_is_changed_where_its_namespace_is_offloaded(path: str) -> None:
-    found = answer(OFFLOADED, path)
+def test_a_pod_is_changed_where_its_namespace_is_offloaded() -> None:
+    found = answer(OFFLOADED, "/mutate/pod")
 
     changed = jsonpatch.apply_patch(POD, patch_of(found))
     assert changed["spec"]["tolerations"][0]["key"] == "virtual-node.liqo.io/not-allowed"
@@ -65,11 +63,10 @@ def test_a_labelled_namespace_without_offloading_is_refused_early_with_the_cure(
         assert part in found["status"]["message"]
 
 
-@pytest.mark.parametrize("path", POD_PATHS)
-def test_a_pod_outside_is_untouched(path: str) -> None:
+def test_a_pod_outside_is_untouched() -> None:
     known = Known((keys.NAMESPACE, namespace("shop", is_labelled=False)))
 
-    found = answer(known, path)["response"]
+    found = answer(known, "/mutate/pod")["response"]
 
     assert found["allowed"] is True
     assert "patch" not in found
@@ -80,27 +77,9 @@ def test_an_offloading_that_ends_places_no_pod_any_more() -> None:
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     known = Known((keys.NAMESPACE_OFFLOADING, ending), (keys.NAMESPACE, namespace("shop")))
 
-    early = answer(known, "/mutate/pod/early")["response"]
-    labelled = answer(known, "/mutate/pod")["response"]
+    found = answer(known, "/mutate/pod")["response"]
 
-    assert "patch" not in early
-    assert early["allowed"] is True
-    assert labelled["allowed"] is False
-
-
-def test_the_early_hook_looks_up_one_object() -> None:
-    known = Known((keys.NAMESPACE, namespace("shop", is_labelled=False)))
-
-    answer(known, "/mutate/pod/early")
-
-    assert [kind for kind, _ in known.asked] == [keys.NAMESPACE_OFFLOADING]
-
-
-def test_an_early_pod_never_waits_for_an_api_server_that_is_down() -> None:
-    found = answer(Known(error=DOWN), "/mutate/pod/early")["response"]
-
-    assert found["allowed"] is True
-    assert found["auditAnnotations"] == {"verdict": "unchanged: cannot be judged"}
+    assert found["allowed"] is False
 
 
 @pytest.mark.parametrize("path", ["/mutate/pod", VALIDATE])
@@ -114,13 +93,10 @@ def test_a_lookup_that_failed_is_no_answer(path: str) -> None:
     assert "try again" in found.get_json()["message"]
 
 
-@pytest.mark.parametrize(
-    ("path", "is_allowed"), [("/mutate/pod", False), ("/mutate/pod/early", True)]
-)
-def test_an_offloading_that_cannot_be_read(path: str, *, is_allowed: bool) -> None:
+def test_an_offloading_that_cannot_be_read() -> None:
     known = Known((keys.NAMESPACE_OFFLOADING, offloading(podOffloadingStrategy="Nowhere")))
 
-    assert answer(known, path)["response"]["allowed"] is is_allowed
+    assert answer(known, "/mutate/pod")["response"]["allowed"] is False
 
 
 def test_the_namespace_is_that_of_the_request() -> None:
@@ -209,9 +185,8 @@ def test_a_pod_of_another_shape_is_400(spec: Any) -> None:
 
 def test_probes() -> None:
     is_ready = [False]
-    probed = app.create_app(
-        OFFLOADED, runtime_class="liqo", doors=app.Doors(is_ready=lambda: is_ready[0])
-    )
+    doors = app.Doors(is_ready=lambda: is_ready[0])
+    probed = app.create_app(app.judges(OFFLOADED, runtime_class="liqo"), doors=doors)
 
     assert probed.test_client().get("/healthz").status_code == 200
     assert probed.test_client().get("/readyz").status_code == 503
@@ -262,7 +237,7 @@ def post_over(served: Any, how: Object, path: str = "/mutate/pod?timeout=3s") ->
 
 def test_a_review_that_waited_too_long_for_a_thread_is_shed() -> None:
     known = Known((keys.NAMESPACE_OFFLOADING, offloading(podOffloadingStrategy="Remote")))
-    served = app.create_app(known, runtime_class="liqo")
+    served = app.create_app(app.judges(known, runtime_class="liqo"))
     before = counted("webhook_reviews_shed_total", "/mutate/pod", "queue")
 
     found = post_over(served, came(waited_s=2.4))
@@ -282,7 +257,9 @@ def test_the_wait_for_a_thread_counts_as_time_for_the_answer() -> None:
             given.append(seconds)
             return known
 
-    assert post_over(app.create_app(Noting(), runtime_class="liqo"), came(2)).status_code == 200
+    served = app.create_app(app.judges(Noting(), runtime_class="liqo"))
+
+    assert post_over(served, came(2)).status_code == 200
     assert 0 < given[0] <= 0.4
 
 
@@ -308,7 +285,7 @@ def test_with_client_authentication_others_get_401(
     names: frozenset[str], name: str, status: int
 ) -> None:
     doors = app.Doors(is_caller=functools.partial(tls.is_one_of, names))
-    served = app.create_app(OFFLOADED, runtime_class="liqo", doors=doors)
+    served = app.create_app(app.judges(OFFLOADED, runtime_class="liqo"), doors=doors)
 
     assert post_over(served, came(name=name)).status_code == status
     assert served.test_client().get("/readyz").status_code == 200
@@ -327,7 +304,7 @@ def test_metrics_are_for_those_who_may(error: Exception | None, status: int) -> 
             raise error
 
     doors = app.Doors(may_scrape=may_scrape)
-    served = app.create_app(OFFLOADED, runtime_class="liqo", doors=doors).test_client()
+    served = app.create_app(app.judges(OFFLOADED, runtime_class="liqo"), doors=doors).test_client()
 
     found = served.get("/metrics", headers={"Authorization": "Bearer x"})
 
@@ -363,7 +340,7 @@ def test_parallel_reviews_get_the_verdicts_of_serial_ones() -> None:
         (keys.NAMESPACE_OFFLOADING, offloading("local", podOffloadingStrategy="Local")),
         (keys.NAMESPACE, namespace("labelled")),
     )
-    served = app.create_app(known, runtime_class="liqo")
+    served = app.create_app(app.judges(known, runtime_class="liqo"))
     namespaces = ["remote", "local", "labelled", "other"] * 500
 
     def verdict(name: str) -> str:

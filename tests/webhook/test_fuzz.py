@@ -149,7 +149,9 @@ def asked(client: FlaskClient, path: str, sent: bytes) -> tuple[int, Object]:
     return found.status_code, answer
 
 
-CLIENT: Final = app.create_app(KNOWN, runtime_class="liqo", is_enforced=True).test_client()
+CLIENT: Final = app.create_app(
+    app.judges(KNOWN, runtime_class="liqo", is_enforced=True)
+).test_client()
 
 
 def test_what_is_tried_is_genuine_before_it_is_spoilt() -> None:

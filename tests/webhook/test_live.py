@@ -95,12 +95,6 @@ class Hooked:
                 **self.hook("pod.mutate.liqo.io", "/mutate/pod", PODS, "In", "Fail"),
                 "reinvocationPolicy": "IfNeeded",
             },
-            {
-                **self.hook(
-                    "early.pod.mutate.liqo.io", "/mutate/pod/early", PODS, "NotIn", "Ignore"
-                ),
-                "reinvocationPolicy": "IfNeeded",
-            },
         ]
         path = "/validate/namespace-offloading"
         validating = [self.hook("nsoff.validate.liqo.io", path, OFFLOADINGS, "", "Fail")]
@@ -113,7 +107,7 @@ class Hooked:
 
     async def wait_until_called(self, cluster: ClusterClient) -> None:
         """The API server learns of a configuration a moment after it was written."""
-        space = await self.space(cluster, is_labelled=True)
+        space = await self.space(cluster)
         async with asyncio.timeout(20):
             while True:
                 try:
@@ -122,7 +116,7 @@ class Hooked:
                     return
                 await asyncio.sleep(0.05)
 
-    async def space(self, cluster: ClusterClient, *, is_labelled: bool = False) -> str:
+    async def space(self, cluster: ClusterClient, *, is_labelled: bool = True) -> str:
         name = f"live-{secrets.token_hex(4)}"
         made = namespace(name, is_labelled=is_labelled)
         made["metadata"]["labels"]["judged"] = self.run
@@ -188,7 +182,7 @@ async def test_what_comes_right_after_its_offloading_is_offloaded(
 async def test_a_labelled_namespace_refuses_until_it_is_known_how(
     cluster: ClusterClient, hooked: Hooked
 ) -> None:
-    space = await hooked.space(cluster, is_labelled=True)
+    space = await hooked.space(cluster)
 
     with pytest.raises(KubeError, match=f"namespace {space} has the label.*create or correct"):
         await cluster.create(keys.POD, pod(space))
@@ -198,7 +192,7 @@ async def test_a_labelled_namespace_refuses_until_it_is_known_how(
 
 
 async def test_a_pod_outside_is_untouched(cluster: ClusterClient, hooked: Hooked) -> None:
-    space = await hooked.space(cluster)
+    space = await hooked.space(cluster, is_labelled=False)
 
     made = await cluster.create(keys.POD, pod(space))
 
@@ -209,15 +203,12 @@ async def test_a_pod_outside_is_untouched(cluster: ClusterClient, hooked: Hooked
 async def test_the_audit_log_has_the_verdict_on_every_pod(
     cluster: ClusterClient, hooked: Hooked, plane: Plane
 ) -> None:
-    labelled, offloaded, other = [
-        await hooked.space(cluster, is_labelled=is_labelled) for is_labelled in (True, False, False)
-    ]
+    labelled, offloaded = [await hooked.space(cluster) for _ in range(2)]
     await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(offloaded))
     with pytest.raises(KubeError):
         await cluster.create(keys.POD, pod(labelled))
-    for space in (offloaded, other):
-        await cluster.create(keys.POD, pod(space))
-    hook, early = "pod.mutate.liqo.io", "early.pod.mutate.liqo.io"
+    await cluster.create(keys.POD, pod(offloaded))
+    hook = "pod.mutate.liqo.io"
 
     def told(space: str) -> Object:
         lines = plane.audit_log.read_text().splitlines()
@@ -225,11 +216,10 @@ async def test_the_audit_log_has_the_verdict_on_every_pod(
         found = [event.get("annotations") or {} for event in events]
         return {name: text for one in found for name, text in one.items() if ".mutate." in name}
 
-    await asyncio.to_thread(wait_until, lambda: all(map(told, (labelled, offloaded, other))))
+    await asyncio.to_thread(wait_until, lambda: all(map(told, (labelled, offloaded))))
     assert told(labelled)[f"{hook}/verdict"] == "denied"
     assert "create or correct" in told(labelled)[f"{hook}/reason"]
-    assert told(offloaded)[f"{early}/verdict"] == "offloaded: LocalAndRemote"
-    assert told(other)[f"{early}/verdict"] == "unchanged: not offloaded"
+    assert told(offloaded)[f"{hook}/verdict"] == "offloaded: LocalAndRemote"
 
 
 async def test_a_dry_run_shows_what_the_pod_would_get_and_changes_nothing(
@@ -383,8 +373,8 @@ async def test_without_a_webhook_only_labelled_namespaces_wait(
     finally:
         gone.process.kill()
         gone.process.wait()
-    labelled = await gone.space(cluster, is_labelled=True)
-    other = await gone.space(cluster)
+    labelled = await gone.space(cluster)
+    other = await gone.space(cluster, is_labelled=False)
 
     with pytest.raises(KubeError, match=r"pod\.mutate\.liqo\.io"):
         await cluster.create(keys.POD, pod(labelled))

@@ -45,7 +45,6 @@ def forged(space: str) -> list[tuple[str, Object]]:
     found: list[tuple[str, Kind, Object]] = [
         ("/validate/namespace-offloading", keys.NAMESPACE_OFFLOADING, reviews.offloading(space)),
         ("/mutate/pod", keys.POD, pod(space)),
-        ("/mutate/pod/early", keys.POD, pod(space)),
         ("/validate/pod", keys.POD, pod(space)),
         (
             "/validate/shadowpods",

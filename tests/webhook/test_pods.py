@@ -222,7 +222,6 @@ DAEMON = {
     ("metadata", "spec", "reason"),
     [
         pytest.param({"ownerReferences": [DAEMON]}, {}, "DaemonSet", id="DaemonSet"),
-        pytest.param({"annotations": {keys.MIRROR_POD: "x"}}, {}, "static pod", id="mirror pod"),
         pytest.param({}, {"nodeName": "node-1"}, "names a node", id="nodeName"),
     ],
 )
@@ -235,8 +234,32 @@ def test_pods_placed_otherwise_are_left_alone(
 
     verdict = pods.judge(sent, NamespaceOffloading(strategy, (S1,)), runtime_class="liqo")
 
-    assert not verdict.patch
+    assert jsonpatch.apply_patch(sent, verdict.patch)["spec"] == sent["spec"]
     assert reason in verdict.verdict
+
+
+def on_its_node(*expressions: tuple[str, str, list[str]]) -> Term:
+    return {**PINNED, **term(*expressions)}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        (LOCAL, [on_its_node(NOT_VN_EXPRESSION)]),
+        (REMOTE, [on_its_node(S1_EXPRESSION), on_its_node(NOT_VN_EXPRESSION)]),
+        (BOTH, [on_its_node(S1_EXPRESSION), on_its_node(NOT_VN_EXPRESSION)]),
+    ],
+)
+def test_no_owner_and_no_toleration_leads_onto_a_node_that_is_not_allowed(
+    strategy: Strategy, expected: list[Term]
+) -> None:
+    """Whose node is one of this cluster keeps it."""
+    sent = pod(PINNED, tolerations=[{"operator": "Exists"}])
+    sent["metadata"]["ownerReferences"] = [DAEMON]
+
+    made = admitted(sent, NamespaceOffloading(strategy, (S1,)))
+
+    assert required(made) == expected
 
 
 @pytest.mark.parametrize(
@@ -248,8 +271,18 @@ def test_pods_placed_otherwise_are_left_alone(
     ],
 )
 def test_what_only_resembles_a_daemon_set_is_offloaded(owner: Object) -> None:
-    sent = pod()
+    sent = pod(PINNED)
     sent["metadata"]["ownerReferences"] = [owner]
+
+    assert admitted(sent, NamespaceOffloading(REMOTE))["spec"]["tolerations"] == [OURS]
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"ownerReferences": [DAEMON]}, {"annotations": {keys.MIRROR_POD: "x"}}]
+)
+def test_what_anybody_may_write_is_no_way_past(metadata: Object) -> None:
+    sent = pod()
+    sent["metadata"] |= metadata
 
     assert admitted(sent, NamespaceOffloading(REMOTE))["spec"]["tolerations"] == [OURS]
 
@@ -303,19 +336,24 @@ EU_OR_HERE = (
             pod(EMPTY),
             "strategy=Remote generation=3 added=toleration",
         ),
-        (REMOTE, (), pod(VN, tolerations=[OURS]), None),
-        (LOCAL, (), pod(), None),
+        (
+            REMOTE,
+            (),
+            pod(VN, tolerations=[OURS]),
+            f"strategy=Remote generation=3 added=nothing {ON_VN}",
+        ),
+        (LOCAL, (), pod(), "strategy=Local generation=3 added=nothing"),
         (
             LOCAL,
             (S1,),
             pod(runtimeClassName="liqo"),
             "strategy=Local generation=3 added=nodeAffinity",
         ),
-        (REMOTE, (), pod(nodeName="n"), None),
+        (REMOTE, (), pod(nodeName="n"), "strategy=Remote generation=3 added=nothing"),
     ],
 )
 def test_what_was_added_is_told_on_the_pod(
-    strategy: Strategy, selector: tuple[Term, ...], sent: Object, told: str | None
+    strategy: Strategy, selector: tuple[Term, ...], sent: Object, told: str
 ) -> None:
     assert note(judged(sent, strategy, *selector)) == told
 
@@ -343,8 +381,7 @@ def test_a_note_that_came_with_the_pod_does_not_stay_untrue(claimed: str) -> Non
     sent = pod(VN, tolerations=[OURS])
     sent["metadata"]["annotations"] = {NOTE: claimed}
 
-    expected = f"strategy=Remote generation=3 added=nothing {ON_VN}" if claimed else ""
-    assert note(judged(sent, REMOTE)) == expected
+    assert note(judged(sent, REMOTE)) == f"strategy=Remote generation=3 added=nothing {ON_VN}"
 
 
 def numbered(count: int, key: str) -> tuple[Term, ...]:

@@ -221,15 +221,6 @@ ROWS = [
         [offloaded(**terms(1, operator="Like")), virtual()],
     ),
     Row(
-        "spec.tolerations",
-        "create it anew",
-        "/validate/pod/update",
-        keys.POD,
-        web(tolerations=[{"operator": "Exists"}]),
-        [offloaded(podOffloadingStrategy="Remote")],
-        update(web()),
-    ),
-    Row(
         "the pod is not of a ShadowPod",
         "ask the provider",
         "/validate/pod/connection",

@@ -55,24 +55,6 @@ def warned(
     return replace(admitted, warnings=[warning]) if warning else admitted
 
 
-def check_update(
-    old: Object, new: Object, offloading: NamespaceOffloading, *, runtime_class: str
-) -> Admitted:
-    """Admit a change of the tolerations of a pod that waits for a node.
-
-    Raises:
-        DeniedError: they let it onto virtual nodes, and nothing keeps it to those allowed.
-    """
-    pods.check_shape(old)
-    pods.check_shape(new)
-    if pods.is_let_in(old) or not pods.is_let_in(new):
-        return Admitted(verdict="allowed: virtual nodes are as far away as before")
-    if pods.offload(new, offloading, runtime_class=runtime_class):
-        message = "spec.tolerations: this pod is older than what the NamespaceOffloading asks for,"
-        raise DeniedError(f"{message} and is not let onto virtual nodes now: create it anew")
-    return Admitted(verdict="allowed: any node")
-
-
 def check_node(
     pod: Object, offloading: NamespaceOffloading, node: Object | None, *, runtime_class: str
 ) -> Admitted:

@@ -3,6 +3,7 @@
 Source: behaviour.md 3.1; admission.md 14-19.
 """
 
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -51,13 +52,13 @@ def judge(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str) -
         MalformedError: not a pod.
     """
     check_shape(pod)
-    if reason := placed_otherwise(pod):
-        return Admitted(verdict=f"unchanged: {reason}")
-    changes = _offload(pod, offloading, runtime_class)
-    is_kept = _stays_local(pod, offloading, runtime_class)
-    verdict = ("kept here" if is_kept else "offloaded") if changes else "unchanged"
-    noted = _note(pod, changes, offloading)
-    return Admitted([*changes, *noted], verdict=f"{verdict}: {offloading.strategy.value}")
+    reason = placed_otherwise(pod)
+    changes = offload(pod, offloading, runtime_class=runtime_class)
+    verdict = f"unchanged: {reason or offloading.strategy.value}"
+    if changes:
+        is_kept = reason or _stays_local(pod, offloading, runtime_class)
+        verdict = f"{'kept here' if is_kept else 'offloaded'}: {offloading.strategy.value}"
+    return Admitted([*changes, *_note(pod, changes, offloading)], verdict=verdict)
 
 
 def offload(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str) -> list[Operation]:
@@ -65,21 +66,28 @@ def offload(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str)
 
     A pod of the runtime class gets toleration and virtual nodes from that class, and from here
     no more than the choice among them. Where pods stay local, one that tolerates virtual nodes is
-    kept away from them. A pod that was changed is not changed again, since the API server asks
-    anew when a later webhook touches it.
+    kept away from them. One of a DaemonSet stays on its node, unless that is a virtual one which
+    the namespace does not allow. A pod that was changed is not changed again, since the API server
+    asks anew when a later webhook touches it.
 
     Raises:
         DeniedError: more than 100 terms would result.
     """
-    return [] if placed_otherwise(pod) else _offload(pod, offloading, runtime_class)
-
-
-def _offload(pod: Object, offloading: NamespaceOffloading, runtime_class: str) -> list[Operation]:
+    if pod["spec"].get("nodeName"):
+        return []
     if pod["spec"].get("runtimeClassName") == runtime_class:
         return _require(pod, _selected(offloading))
-    if _stays_local(pod, offloading, runtime_class):
-        return _require(pod, allowed_nodes(offloading)) if is_let_in(pod) else []
+    if _is_pinned(pod) or offloading.strategy is Strategy.LOCAL:
+        return _require(pod, _kept(offloading)) if is_let_in(pod) else []
     return [*_tolerate(pod), *_require(pod, allowed_nodes(offloading))]
+
+
+def _kept(offloading: NamespaceOffloading) -> list[Term]:
+    """Return what keeps a pod, wherever else it may go, off the virtual nodes not allowed."""
+    is_remote = offloading.strategy is Strategy.REMOTE
+    return allowed_nodes(
+        replace(offloading, strategy=Strategy.LOCAL_AND_REMOTE) if is_remote else offloading
+    )
 
 
 def _stays_local(pod: Object, offloading: NamespaceOffloading, runtime_class: str) -> bool:
@@ -90,13 +98,16 @@ def _stays_local(pod: Object, offloading: NamespaceOffloading, runtime_class: st
 def _note(
     pod: Object, changes: list[Operation], offloading: NamespaceOffloading
 ) -> list[Operation]:
-    """Return what tells the reader of ``pod`` of all that was added to it, now or before."""
+    """Return what tells of all that was added to ``pod``, now or before, and that it was judged.
+
+    By its generation the API server knows that (``liqo-judged-pods`` in the manifests).
+    """
     have = str(annotations(pod).get(keys.PLACEMENT) or "")
     before, added = Judgement.parse(have), _added(changes)
     if before is not None and before.is_of(offloading):
         added |= before.added
     new = Judgement.by(offloading, added, _nodes_of(patch.applied(pod, changes)))
-    return patch.put(pod, _NOTE, str(new)) if have or added else []
+    return patch.put(pod, _NOTE, str(new))
 
 
 def _nodes_of(pod: Object) -> str | None:
@@ -138,7 +149,17 @@ def placed_otherwise(pod: Object) -> str:
     """Return why ``pod`` does not wait for a scheduler's free choice; empty if it does."""
     if pod["spec"].get("nodeName"):
         return "names a node"
-    return placement.is_pinned(pod)
+    return "is pinned by its DaemonSet" if _is_pinned(pod) else ""
+
+
+def _is_pinned(pod: Object) -> bool:
+    """Whether ``pod`` has a DaemonSet, and the node affinity that this gives its pods.
+
+    Anybody may write both, and gains nothing: virtual nodes are as far away as for others.
+    """
+    required = patch.find(pod, _REQUIRED) or []
+    names_nodes = bool(required) and all(term.get("matchFields") for term in required)
+    return names_nodes and bool(placement.is_pinned(pod))
 
 
 def _nodes(operator: str) -> Term:

@@ -1,0 +1,66 @@
+"""Our policies on pods, which take the NamespaceOffloading of a pod's namespace as parameter."""
+
+import copy
+import json
+import secrets
+from typing import Any, Final
+
+from apis.objects import Object
+from sandbox.kubectl import Kubectl, KubectlError
+from tests.factories import namespace, pod
+from tests.manifests import documents
+from tests.webhook.reviews import offloading, wait_until
+
+NAMES: Final = frozenset({"liqo-judged-pods", "liqo-added-tolerations"})
+KINDS: Final = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+AGAIN: Final = "create the pod again in a moment"
+
+
+def manifest() -> str:
+    """Return them as one document."""
+    return listed(_ours())
+
+
+def of_namespaces(run: str) -> list[Object]:
+    """Return them for the namespaces with the label ``judged: <run>`` alone."""
+    found: list[Object] = []
+    for obj in copy.deepcopy(_ours()):
+        obj["metadata"]["name"] += f"-{run}"
+        spec = obj["spec"]
+        if "policyName" in spec:
+            spec["policyName"] += f"-{run}"
+        else:
+            chosen = spec["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+            chosen.append({"key": "judged", "operator": "In", "values": [run]})
+        found.append(obj)
+    return found
+
+
+def _ours() -> list[Object]:
+    return [obj for obj in documents.of_kind(*KINDS) if obj["metadata"]["name"] in NAMES]
+
+
+def listed(objects: Any) -> str:
+    """Return ``objects`` as one document."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+
+
+def wait_until_in_force(kubectl: Kubectl) -> None:
+    """Return when pods that nobody judges are refused where somebody offloads."""
+    space = f"closed-{secrets.token_hex(4)}"
+    made: list[Object] = [
+        namespace(space),
+        offloading(space, podOffloadingStrategy="Remote"),
+    ]
+    kubectl.run("apply", "-f", "-", stdin=listed(made))
+    wait_until(lambda: AGAIN in refusal(kubectl, space))
+    kubectl.run("delete", "namespace", space, "--wait=false")
+
+
+def refusal(kubectl: Kubectl, space: str, **rest: Any) -> str:
+    """Return why a pod of ``space`` is refused, or an empty string; nothing changes."""
+    try:
+        kubectl.run("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod(space, **rest)))
+    except KubectlError as error:
+        return str(error)
+    return ""
