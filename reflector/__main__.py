@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from apis import keys
+from apis.leaving import Filter
 from apis.objects import Key
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflection import ENDPOINT_SLICE, KINDS, Reflected
@@ -23,7 +24,6 @@ from kube.process import Process
 from reflector.forge.contract import Settings as TwinSettings
 from reflector.kinds import FORGES
 from reflector.namespaces import Identity, KindLoop, Namespaces, Rules
-from reflector.policy import Filter
 
 NAME: Final = "reflector"
 HEALTH_PORT: Final = 8082

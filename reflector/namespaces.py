@@ -4,22 +4,25 @@ Source: behaviour.md 6.1, 6.11.
 """
 
 import asyncio
+import functools
 import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from apis import keys, leaving
 from apis.objects import Key, Object
 from apis.offloading import MappingPhase, NamespaceMap
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
 from kube import namespacemaps
 from kube.cache import CachedCluster
-from kube.cluster import Cluster
-from kube.informer import Informer
+from kube.cluster import Cluster, Selection
+from kube.informer import Change, Informer
 from kube.reconcile import TerminalError
 from kube.runner import Runner, Source
 from kube.scope import Scope, Scopes
+from kube.slim import Partial
 from reflector.forge.contract import Forge, Scene, Settings
 from reflector.inputs import Inputs, Shared, Sides
 from reflector.reflection import Ends, Reflection, Tell
@@ -80,12 +83,21 @@ class KindLoop:
         self._reflections.pop(namespace, None)
 
 
+class Asked(NamedTuple):
+    """A pair of namespaces, and whether the local one narrows what leaves it."""
+
+    pair: Pair
+    by_reference: bool = False
+
+
 class Reflected:
     """One pair of namespaces: its informers, and its part in the loop of each kind."""
 
-    def __init__(self, pair: Pair, loops: Iterable[KindLoop], sides: Sides, shared: Shared) -> None:
-        self._inputs = Inputs(pair, sides.home, sides.foreign, shared)
-        self._pair, self._sides = pair, sides
+    def __init__(
+        self, asked: Asked, loops: Iterable[KindLoop], sides: Sides, shared: Shared
+    ) -> None:
+        self._inputs = Inputs(asked.pair, sides.home, sides.foreign, shared)
+        self._asked, self._sides = asked, sides
         self._parts = [(loop, self._reflection(loop)) for loop in loops]
 
     async def run(self) -> None:
@@ -94,14 +106,16 @@ class Reflected:
 
     def _reflection(self, loop: KindLoop) -> Reflection:
         forge, rules = loop.forge, loop.rules
-        scene = Scene(self._pair, rules.policy, rules.settings, self._inputs)
+        by_reference = self._asked.by_reference
+        policy = leaving.in_namespace(forge.row, rules.policy, by_reference=by_reference)
+        scene = Scene(self._asked.pair, policy, rules.settings, self._inputs)
         both = (self._sides.home, self._sides.foreign)
         originals, twins = both if forge.row.is_outward else reversed(both)
         reflection = Reflection(forge, scene, Ends(originals, twins, loop.tell))
         self._inputs.originals(reflection, loop.runner)
         self._inputs.twins(reflection, loop.runner)
         for input_ in forge.inputs:
-            if rules.policy in input_.policies:
+            if policy in input_.policies:
                 self._inputs.look(input_, scene, loop.runner)
         return reflection
 
@@ -127,14 +141,20 @@ class Namespaces:
         self._shared = Shared(self._sides.home)
         selection = namespacemaps.ours(identity.tenant_namespace, identity.foreign_cluster_id)
         self._maps: Informer[Object] = Informer(selection)
-        self._runner = Runner("reflected-namespaces", self, [Source(self._maps)])
-        self._scopes: Scopes[Pair] = Scopes(self._reflect)
+        self._known: Informer[Partial] = Informer(Selection(keys.NAMESPACE, Partial))
+        own = Key(identity.tenant_namespace, identity.foreign_cluster_id)
+        sources: list[Source[Any]] = [
+            Source(self._maps),
+            Source(self._known, functools.partial(_narrowed, own)),
+        ]
+        self._runner = Runner("reflected-namespaces", self, sources)
+        self._scopes: Scopes[Asked] = Scopes(self._reflect)
         self._tasks: asyncio.TaskGroup | None = None
 
     @property
     def running(self) -> Mapping[Pair, asyncio.Task[None]]:
         """The pairs that are reflected now."""
-        return self._scopes.running
+        return {asked.pair: task for asked, task in self._scopes.running.items()}
 
     @property
     def maps(self) -> Informer[Object]:
@@ -151,6 +171,7 @@ class Namespaces:
             self._tasks = tasks
             self._shared.begin(tasks)
             tasks.create_task(self._maps.run(self._live))
+            tasks.create_task(self._known.run(self._live))
             for work in beside:
                 tasks.create_task(work)
             for runner in self._runners():
@@ -161,12 +182,13 @@ class Namespaces:
         if len(maps) > 1:
             message = f"{len(maps)} NamespaceMaps in {self._identity.tenant_namespace}: keep one"
             raise TerminalError("TooManyNamespaceMaps", message)
-        wanted = {self._pair(*names) for found in maps for names in accepted(found).items()}
+        pairs = [self._pair(*names) for found in maps for names in accepted(found).items()]
+        wanted = {asked for pair in pairs if (asked := self._asked(pair))}
         if self._tasks is not None:  # else nobody runs us, and nobody would own the tasks
             begun, ended = await self._scopes.keep(self._tasks, wanted)
-            for what, pairs in (("Started", begun), ("Stopped", ended)):
-                for pair in pairs:
-                    logger.info("%s reflecting a namespace", what, extra=_named(pair))
+            for what, several in (("Started", begun), ("Stopped", ended)):
+                for asked in several:
+                    logger.info("%s reflecting a namespace", what, extra=_named(asked.pair))
         return None
 
     def _runners(self) -> list[Runner]:
@@ -176,8 +198,28 @@ class Namespaces:
         who = self._identity
         return Pair(who.home_cluster_id, who.foreign_cluster_id, local, remote)
 
-    async def _reflect(self, pair: Pair) -> None:
-        await Reflected(pair, self._loops, self._sides, self._shared).run()
+    def _asked(self, pair: Pair) -> Asked | None:
+        """Return how to reflect ``pair``; None for a namespace that is not seen (yet)."""
+        found = self._known.get(Key("", pair.local_namespace))
+        if found is None:  # it might narrow what leaves it
+            return None
+        return Asked(pair, leaving.is_by_reference({"metadata": _annotated(found)}))
+
+    async def _reflect(self, asked: Asked) -> None:
+        await Reflected(asked, self._loops, self._sides, self._shared).run()
+
+
+def _annotated(namespace: Partial | None) -> Object:
+    return {"annotations": namespace.metadata.annotations if namespace else None}
+
+
+def _narrowed(own: Key, change: Change[Partial]) -> Iterable[Key]:
+    """Return ``own``, the one key there is, when a namespace says or takes back its policy."""
+    before, after = (
+        leaving.is_by_reference({"metadata": _annotated(each)}) for each in (change.old, change.new)
+    )
+    came = (change.old is None) != (change.new is None)
+    return [own] if came or before != after else []
 
 
 def _named(pair: Pair) -> dict[str, str]:

@@ -9,15 +9,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from apis import drift, keys, objects
+from apis import drift, keys, leaving, objects
+from apis.leaving import Stay
 from apis.objects import Key, Object
 from kube import errors
 from kube.cache import CachedCluster
 from kube.reconcile import TerminalError
-from reflector import policy
 from reflector.forge.contract import Forge, Scene, Write
 from reflector.pace import Pace
-from reflector.policy import Stay
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +78,7 @@ class Reflection:
             if original is None or stay is not None:
                 return await self._withdraw(key, original, stay)
             return await self._keep(key, original)
-        except policy.NotYetError as error:
+        except leaving.NotYetError as error:
             if original is not None:
                 self._warn(original, str(error))
             return NOT_YET_RETRY_S
@@ -118,7 +117,7 @@ class Reflection:
         return Key(namespace, self.forge.original_name(name, self._pair))
 
     def _is_twin(self, found: Object) -> bool:
-        return self._pair.reflects(found) and not policy.is_pod_token(found)
+        return self._pair.reflects(found) and not leaving.is_pod_token(found)
 
     def _is_on_record(self, found: Object) -> bool:
         """Whether it is ours by the server's record, though somebody took its labels.
@@ -128,7 +127,7 @@ class Reflection:
         origin = objects.labels(found).get(keys.ORIGIN, self._pair.origin)
         return (
             origin == self._pair.origin
-            and not policy.is_pod_token(found)
+            and not leaving.is_pod_token(found)
             and any(
                 entry.get("manager") == keys.REFLECTION_MANAGER
                 and entry.get("operation") == "Apply"
@@ -143,7 +142,7 @@ class Reflection:
     def _stay(self, original: Object) -> Stay | None:
         try:
             return self.forge.reason_to_stay(original, self._scene)
-        except policy.ContradictionError as error:
+        except leaving.ContradictionError as error:
             self._warn(original, str(error))
             raise TerminalError(FAILED, f"{self._name(original)}: {error}") from error
 

@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from apis import keys
+from apis import keys, leaving
+from apis.leaving import Filter, Stay
 from apis.objects import Key, Kind, Object
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
 from apis.reflection import Reflected
-from reflector import policy
-from reflector.policy import Filter, Stay
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class Forge:
 
     row: Reflected
     twin: Callable[[Object, Scene], Object]
-    """Return the twin of an original, or raise ``policy.NotYetError``."""
+    """Return the twin of an original, or raise ``leaving.NotYetError``."""
     stays: Callable[[Object, Scene], Stay | None] | None = None
     """Return why an original has no twin; None to go by the policies for all kinds."""
     twin_name: Callable[[str, Pair], str] = _same
@@ -135,4 +134,4 @@ class Forge:
         """Return why ``original`` is to have no twin, None when it is to have one."""
         if self.stays is not None:
             return self.stays(original, scene)
-        return policy.reason_to_stay(self.row.kind, original, scene.policy)
+        return leaving.reason_to_stay(self.row.kind, original, scene.policy)

@@ -7,12 +7,11 @@ Service. Addresses are the same everywhere: pods of both clusters reach each oth
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys, objects, reflection
+from apis import keys, leaving, objects, reflection
+from apis.leaving import Stay
 from apis.objects import Key, Object
-from reflector import policy
 from reflector.forge import shapes, twins
 from reflector.forge.contract import Forge, Input, Scene
-from reflector.policy import Stay
 
 COPIED: Final = ("addresses", "hostname", "zone", "hints")
 
@@ -42,12 +41,12 @@ def stays(local: Object, scene: Scene) -> Stay | None:
     if labels.get(keys.ENDPOINT_SLICE_MANAGED_BY) == keys.ENDPOINT_SLICE_MANAGER:
         return Stay("it was reflected here", is_told=False)
     service = _service(local)
-    if service == policy.BUILT_IN_SERVICE:
+    if service == leaving.BUILT_IN_SERVICE:
         return Stay("the API server of each cluster is its own", is_told=False)
-    if (said := policy.own_word(local)) is not policy.SILENT:
+    if (said := leaving.own_word(local)) is not leaving.SILENT:
         return said
     found = scene.look.get(keys.SERVICE, service) if service else None
-    stay = policy.reason_to_stay(keys.SERVICE, found or local, scene.policy)
+    stay = leaving.reason_to_stay(keys.SERVICE, found or local, scene.policy)
     if stay is not None:
         return Stay(stay.reason, is_told=False)  # the Service is told
     if not any(True for _ in _elsewhere(local, scene)):

@@ -4,13 +4,12 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, Final
 
-from apis import keys, objects, reflection
+from apis import keys, leaving, objects, reflection
+from apis.leaving import Stay
 from apis.objects import Key, Kind, Object, named
 from apis.pairs import Pair
-from reflector import policy
 from reflector.forge import configmap, shapes
 from reflector.forge.contract import Forge, Input, Scene
-from reflector.policy import Stay
 
 WARNING: Final = "Warning"
 CLAMPED: Final = {"reason": 128, "message": 1024, "action": 128}
@@ -94,7 +93,7 @@ def stays(remote: Object, scene: Scene) -> Stay | None:
         return Stay("it is about nothing that is here", is_told=False)
     if where[0] == keys.POD and remote.get("type") != WARNING:
         return Stay("that a pod starts as it should is in its status", is_told=False)
-    stay = policy.reason_to_stay(keys.EVENT, remote, scene.policy)
+    stay = leaving.reason_to_stay(keys.EVENT, remote, scene.policy)
     return Stay(stay.reason, is_told=False) if stay else None
 
 

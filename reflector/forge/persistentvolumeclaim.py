@@ -6,12 +6,11 @@ Source: behaviour.md 6.9. The data is where the twin is, and pods follow it.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from apis import keys, objects, reflection
+from apis import keys, leaving, objects, reflection
+from apis.leaving import Stay
 from apis.objects import Key, Object, named
-from reflector import policy
 from reflector.forge import shapes, twins
 from reflector.forge.contract import Forge, Input, Scene, Write
-from reflector.policy import Stay
 
 PLACEHOLDER: Final = "/tmp/liqo-placeholder"  # noqa: S108  # nobody mounts it
 _ACCESS_MODES: Final = frozenset(
@@ -119,7 +118,7 @@ def _access_modes(local: Object) -> list[str]:
     asked = objects.annotations(local).get(keys.REMOTE_ACCESS_MODES, "")
     modes = [mode.strip() for mode in asked.split(",") if mode.strip()]
     if unknown := [mode for mode in modes if mode not in _ACCESS_MODES]:
-        raise policy.NotYetError(
+        raise leaving.NotYetError(
             f"annotation {keys.REMOTE_ACCESS_MODES} names {', '.join(unknown)}: "
             f"use {', '.join(sorted(_ACCESS_MODES))}"
         )
@@ -141,7 +140,7 @@ def _elsewhere(local: Object, scene: Scene) -> Stay | None:
     name = local["spec"]["volumeName"]
     volume = scene.look.get(keys.PERSISTENT_VOLUME, Key("", name))
     if volume is None:
-        raise policy.NotYetError(f"persistentvolume {name} of the claim is not there")
+        raise leaving.NotYetError(f"persistentvolume {name} of the claim is not there")
     if _is_on(volume, scene):
         return None
     return Stay("its volume is not on the provider", is_told=False)

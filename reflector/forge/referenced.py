@@ -6,13 +6,12 @@ Source: behaviour.md 6.2; security.md B6.
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from apis import keys, objects
+from apis import keys, leaving, objects
+from apis.leaving import Stay
 from apis.objects import Key, Kind, Object
 from apis.offloading import ReflectionPolicy as Policy
-from reflector import policy
 from reflector.forge.contract import Input, Scene
 from reflector.forge.shapes import Labelled, Placed
-from reflector.policy import Stay
 
 _UNDER: Final = frozenset({Policy.REFERENCED})
 
@@ -21,7 +20,7 @@ def stays(kind: Kind) -> Callable[[Object, Scene], Stay | None]:
     """Return the judgement of objects of ``kind``: by all policies, this one included."""
 
     def judged(original: Object, scene: Scene) -> Stay | None:
-        stay = policy.reason_to_stay(kind, original, scene.policy)
+        stay = leaving.reason_to_stay(kind, original, scene.policy)
         if stay is not None or scene.policy is not Policy.REFERENCED:
             return stay
         wanted = (kind.plural, objects.key_of(original).name)

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from apis import keys
+from apis import keys, leaving
 from apis.objects import Key, Object, named
 from apis.pairs import Pair
-from reflector import policy
 from reflector.forge import persistentvolumeclaim as claims
 from reflector.forge.contract import Scene, Settings
 from tests.reflector.looks import Seen, node
@@ -78,7 +77,7 @@ def test_annotations_choose_class_and_modes() -> None:
 
 
 def test_an_unknown_mode_is_told() -> None:
-    with pytest.raises(policy.NotYetError, match="ReadMostly"):
+    with pytest.raises(leaving.NotYetError, match="ReadMostly"):
         claims.twin(claim({**ASKED, keys.REMOTE_ACCESS_MODES: "ReadMostly"}), scene())
 
 
@@ -122,7 +121,7 @@ def test_a_bound_claim_is_where_its_volume_is() -> None:
 
     assert claims.stays(bound, scene(OFFERED, volume)) is None
     assert claims.stays(bound, scene(OFFERED, elsewhere))
-    with pytest.raises(policy.NotYetError):  # what is not seen proves nothing
+    with pytest.raises(leaving.NotYetError):  # what is not seen proves nothing
         claims.stays(bound, scene())
 
 

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from apis import keys
+from apis import keys, leaving
 from apis.objects import Key, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
-from reflector import policy
 from reflector.forge import endpointslice
 from reflector.forge.contract import Scene
 from tests import factories
@@ -114,7 +113,7 @@ def test_a_slice_goes_as_its_service_unless_it_says_itself(
 def test_a_slice_that_contradicts_itself_is_refused() -> None:
     local = slice_of(endpoint("10.0.0.1"), annotations={**SKIP, **ALLOW})
 
-    with pytest.raises(policy.ContradictionError):
+    with pytest.raises(leaving.ContradictionError):
         endpointslice.stays(local, scene())
 
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from apis import keys
+from apis.leaving import Filter
 from apis.objects import Key, Kind, Object, named
 from apis.pairs import Pair
 from apis.reflection import CONFIG_MAP, INGRESS, SECRET, SERVICE
 from reflector.forge import configmap, secret, service
 from reflector.forge.contract import Forge, Scene, Settings
 from reflector.kinds import FORGES
-from reflector.policy import Filter
 
 PAIR = Pair("rome", "milan", "foo", "foo-rome")
 SCENE = Scene(PAIR)

@@ -68,6 +68,8 @@ async def reflecting(home: FakeCluster, foreign: FakeCluster) -> AsyncIterator[N
 
 async def world() -> tuple[FakeCluster, FakeCluster]:
     home, foreign = FakeCluster(), FakeCluster()
+    for name in ("foo", "bar"):
+        await home.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
     await home.create(keys.NAMESPACE_MAP, namespace_map())
     await home.create(keys.CONFIG_MAP, factories.config_map("foo"))
     return home, foreign

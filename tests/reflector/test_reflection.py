@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from apis import keys
+from apis.leaving import SUPPORTED, Filter
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
@@ -13,7 +14,6 @@ from kube.cache import CachedCluster
 from kube.reconcile import TerminalError
 from reflector.forge.contract import Forge, Scene, Settings
 from reflector.kinds import FORGES
-from reflector.policy import SUPPORTED, Filter
 from reflector.reflection import Ends, Reflection
 from tests import factories
 from tests.fakes import FakeCluster

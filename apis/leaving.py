@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from apis.offloading import ReflectionPolicy as Policy
+from apis.reflection import Reflected
 
 
 class ContradictionError(Exception):
@@ -87,6 +88,20 @@ def reason_to_stay(kind: Kind, obj: Object, policy: Policy) -> Stay | None:
     if kind == keys.CONFIG_MAP and obj["metadata"]["name"] == keys.ROOT_CA_CONFIG_MAP:
         return _root_ca(obj)
     return _CHOICES[policy](obj)
+
+
+def is_by_reference(namespace: Mapping[str, object]) -> bool:
+    """Whether ``namespace`` asks that of it only leaves what offloaded pods mention."""
+    return objects.annotations(namespace).get(keys.REFLECTION_POLICY) == Policy.REFERENCED.value
+
+
+def in_namespace(row: Reflected, policy: Policy, *, by_reference: bool) -> Policy:
+    """Return the policy for a kind, ``policy`` being that of the virtual node.
+
+    A namespace narrows what leaves, and never widens it: what has to be allowed still has to.
+    """
+    narrows = policy is Policy.DENY_LIST and Policy.REFERENCED in row.policies
+    return Policy.REFERENCED if by_reference and narrows else policy
 
 
 def own_word(obj: Object) -> Stay | None:

@@ -2,11 +2,10 @@
 
 import pytest
 
-from apis import keys
+from apis import keys, leaving
+from apis.leaving import SUPPORTED, Filter
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
-from reflector import policy
-from reflector.policy import SUPPORTED, Filter
 
 SKIP = "liqo.io/skip-reflection"
 ALLOW = "liqo.io/allow-reflection"
@@ -43,7 +42,7 @@ def obj(
 def test_annotations_decide_as_the_policy_says(
     *, kind: Kind, chosen: Policy, annotations: dict[str, str], leaves: bool
 ) -> None:
-    reason = policy.reason_to_stay(kind, obj(kind, annotations=annotations), chosen)
+    reason = leaving.reason_to_stay(kind, obj(kind, annotations=annotations), chosen)
 
     assert (reason is None) is leaves
 
@@ -69,8 +68,8 @@ def test_the_protected_set_never_leaves(protected: Object, chosen: Policy) -> No
     kind = keys.SERVICE if protected["kind"] == "Service" else keys.SECRET
     protected["metadata"].setdefault("annotations", {})[ALLOW] = "true"
 
-    assert policy.is_protected(kind, protected)
-    assert policy.reason_to_stay(kind, protected, chosen) is not None
+    assert leaving.is_protected(kind, protected)
+    assert leaving.reason_to_stay(kind, protected, chosen) is not None
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ def test_the_protected_set_never_leaves(protected: Object, chosen: Policy) -> No
     ids=["opaque", "tls", "pull", "only the label", "a secret called kubernetes"],
 )
 def test_other_secrets_leave(ordinary: Object) -> None:
-    assert policy.reason_to_stay(keys.SECRET, ordinary, Policy.DENY_LIST) is None
+    assert leaving.reason_to_stay(keys.SECRET, ordinary, Policy.DENY_LIST) is None
 
 
 @pytest.mark.parametrize("chosen", SUPPORTED)
@@ -98,15 +97,15 @@ def test_the_root_certificates_leave_unless_skipped(
 ) -> None:
     root = obj(keys.CONFIG_MAP, name="kube-root-ca.crt", annotations=annotations)
 
-    assert (policy.reason_to_stay(keys.CONFIG_MAP, root, chosen) is None) is leaves
+    assert (leaving.reason_to_stay(keys.CONFIG_MAP, root, chosen) is None) is leaves
 
 
 def test_root_certificates_that_ask_for_both_are_an_error() -> None:
     both = {SKIP: "true", ALLOW: "true"}
     root = obj(keys.CONFIG_MAP, name="kube-root-ca.crt", annotations=both)
 
-    with pytest.raises(policy.ContradictionError, match="contradict"):
-        policy.reason_to_stay(keys.CONFIG_MAP, root, Policy.DENY_LIST)
+    with pytest.raises(leaving.ContradictionError, match="contradict"):
+        leaving.reason_to_stay(keys.CONFIG_MAP, root, Policy.DENY_LIST)
 
 
 def test_annotations_of_this_cluster_stay() -> None:

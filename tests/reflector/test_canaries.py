@@ -1,0 +1,163 @@
+"""Not one byte of what is not to leave is ever sent to the provider: each Secret is a canary."""
+
+import asyncio
+import base64
+import json
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Kind, Object, named
+from apis.offloading import ReflectionPolicy as Policy
+from reflector.kinds import FORGES
+from reflector.namespaces import KindLoop, Namespaces, Rules
+from tests import factories
+from tests.fakes import FakeCluster
+from tests.reflector.test_namespaces import (
+    IDENTITY,
+    MAP,
+    eventually,
+    namespace_map,
+    tell,
+)
+
+NAMESPACES = [f"ns-{number}" for number in range(50)]
+OFFLOADED = NAMESPACES[:10]
+SECRETS = 10
+PROTECTED = (
+    "kubernetes.io/service-account-token",
+    "bootstrap.kubernetes.io/token",
+    "helm.sh/release.v1",
+)
+CHURN = 1000
+
+
+class Wire(FakeCluster):
+    """The provider, and all that was ever sent to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[str] = []
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        self.sent.append(json.dumps(obj))
+        return await super().create(kind, obj)
+
+    async def apply(self, kind: Kind, obj: Object, *, manager: str) -> Object:
+        self.sent.append(json.dumps(obj))
+        return await super().apply(kind, obj, manager=manager)
+
+    async def patch(
+        self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
+    ) -> Object:
+        self.sent.append(json.dumps(changes))
+        return await super().patch(kind, key, changes, subresource=subresource)
+
+
+def canary(namespace: str, number: int, version: int = 0) -> str:
+    """Return what a Secret holds: nothing else begins with these bytes."""
+    return f"{_mark(namespace, number)}{base64.b64encode(str(version).encode()).decode()}"
+
+
+def _mark(namespace: str, number: int) -> str:
+    return base64.b64encode(f"canary-{namespace}-{number}-".ljust(30, ".").encode()).decode()
+
+
+def secret(namespace: str, number: int) -> Object:
+    made = factories.secret(namespace, f"secret-{number}", value=canary(namespace, number))
+    if number < len(PROTECTED):
+        made["type"] = PROTECTED[number]
+    made["metadata"]["annotations"] = {keys.LAST_APPLIED: f"last-{namespace}-{number}"}
+    return made
+
+
+def pod(namespace: str) -> Object:
+    """Return an offloaded pod that mentions three Secrets, the protected first one among them."""
+    volumes = [{"secret": {"secretName": f"secret-{number}"}} for number in (0, 4, 5)]
+    spec = {"nodeName": "milan", "volumes": volumes, "containers": []}
+    return named(keys.POD, Key(namespace, "web"), spec=spec)
+
+
+async def home() -> FakeCluster:
+    cluster = FakeCluster()
+    labels = {keys.REMOTE_CLUSTER_ID: "milan"}
+    await cluster.create(keys.NODE, named(keys.NODE, Key("", "milan"), metadata={"labels": labels}))
+    await cluster.create(keys.NAMESPACE_MAP, namespace_map())
+    for namespace in NAMESPACES:
+        await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", namespace)))
+        await cluster.create(keys.POD, pod(namespace))
+        for number in range(SECRETS):
+            await cluster.create(keys.SECRET, secret(namespace, number))
+    return cluster
+
+
+async def offload(cluster: FakeCluster, names: list[str]) -> None:
+    twins = {name: f"{name}-rome" for name in names}
+    current = {
+        local: {"remoteNamespace": remote, "phase": "Accepted"} for local, remote in twins.items()
+    }
+    found = await cluster.get(keys.NAMESPACE_MAP, MAP)
+    assert found
+    old = {name: None for name in found["spec"].get("desiredMapping", {}) if name not in twins}
+    await cluster.patch(keys.NAMESPACE_MAP, MAP, {"spec": {"desiredMapping": {**old, **twins}}})
+    await cluster.patch_status(keys.NAMESPACE_MAP, MAP, {"currentMapping": {**old, **current}})
+
+
+async def churn(cluster: FakeCluster, dice: random.Random) -> None:
+    """Change Secrets everywhere; protected ones change their annotations only."""
+    for version in range(1, CHURN + 1):
+        namespace, number = dice.choice(NAMESPACES), dice.randrange(SECRETS)
+        changes = {"data": {"value": canary(namespace, number, version)}}
+        await cluster.patch(keys.SECRET, Key(namespace, f"secret-{number}"), changes)
+        if version % 250 == 0:
+            await offload(cluster, OFFLOADED[: 9 + version // 250 % 2])
+
+
+def entitled(policy: Policy) -> set[tuple[str, int]]:
+    mentioned = {4, 5} if policy is Policy.REFERENCED else set(range(SECRETS))
+    free = mentioned - set(range(len(PROTECTED)))
+    return {(namespace, number) for namespace in OFFLOADED for number in free}
+
+
+def reached(wire: Wire, wanted: set[tuple[str, int]]) -> Callable[[], Awaitable[bool]]:
+    async def are_there() -> bool:
+        there = {key for kind, key in wire.everything() if kind == keys.SECRET}
+        return there == {Key(f"{name}-rome", f"secret-{number}") for name, number in wanted}
+
+    return are_there
+
+
+@pytest.mark.parametrize("policy", [Policy.DENY_LIST, Policy.REFERENCED])
+@pytest.mark.parametrize("said_by", ["installation", "namespaces"])
+async def test_only_entitled_canaries_are_sent(policy: Policy, said_by: str) -> None:
+    rome, wire = await home(), Wire()
+    chosen = policy if said_by == "installation" else Policy.DENY_LIST
+    if said_by == "namespaces":
+        for namespace in NAMESPACES:
+            asked = {"metadata": {"annotations": {keys.REFLECTION_POLICY: policy.value}}}
+            await rome.patch(keys.NAMESPACE, Key("", namespace), asked)
+    loops = [
+        KindLoop(forge, Rules(chosen if chosen in row.policies else row.default), tell, 3)
+        for row, forge in FORGES.items()
+    ]
+    reflecting = Namespaces(IDENTITY, loops, rome, wire)
+    running = asyncio.create_task(reflecting.run())
+    try:
+        await offload(rome, OFFLOADED)
+        await eventually(reached(wire, entitled(policy)))
+        await churn(rome, random.Random(7))  # noqa: S311  # the same churn each time
+        await offload(rome, OFFLOADED)
+        await eventually(reached(wire, entitled(policy)))
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+    sent = "".join(wire.sent)
+    assert len(wire.sent) > len(entitled(policy))
+    assert "last-" not in sent
+    for namespace in NAMESPACES:
+        for number in range(SECRETS):
+            is_sent = _mark(namespace, number) in sent
+            assert is_sent is ((namespace, number) in entitled(policy)), (namespace, number)
