@@ -46,6 +46,7 @@ class QuotaReconciler:
         self._cluster, self._accounts = cluster, accounts
         self._term, self._tell, self._tick = term, tell, tick
         self._taken_over: set[Key] = set()
+        self._unknown: dict[Key, Mapping[Key, str]] = {}
         self._unsettled: dict[Key, float] = {}
         self._orphans: dict[Key, dict[str, float]] = {}
         self._seen: dict[Key, set[str]] = {}
@@ -53,6 +54,7 @@ class QuotaReconciler:
     async def reconcile(self, key: Key) -> float | None:
         quota = await self._cluster.get_live(keys.QUOTA, key)
         if quota is None or self._accounts.quota_of(granted_to(quota)) != key:
+            self._forget(key)
             return None  # none, or not the one that counts for its user
         try:
             grant, held = Grant.parse(quota), forge.bookings(quota)
@@ -63,6 +65,11 @@ class QuotaReconciler:
         self._answer(grant, plan.refused)
         kept_s = await self._keep(quota, grant, plan.status)
         return again_s if kept_s is None else kept_s
+
+    def _forget(self, key: Key) -> None:
+        self._taken_over.discard(key)
+        for kept in (self._unknown, self._unsettled, self._orphans, self._seen):
+            kept.pop(key, None)
 
     async def _keep(self, quota: Object, grant: Grant, wanted: Object) -> float | None:
         """Write what is planned, unless it can wait; return when to look again."""
@@ -82,16 +89,40 @@ class QuotaReconciler:
         return None
 
     async def _take_over(self, quota: Object, grant: Grant) -> float:
-        """Make the ledger ours, and wait until we know what was known to whom kept it before."""
+        """Make the ledger ours, and wait until we know what was known to whom kept it before.
+
+        Who kept it creates nothing any more, so one list has all Pods; those that the caches lack
+        are looked at again one by one, since under churn there is always one that is gone.
+        """
         self._taken_over.discard(grant.key)
         if (quota.get("status") or {}).get("keeper") != self._term:
+            self._unknown.pop(grant.key, None)
             await self._write(quota, {**(quota.get("status") or {}), "keeper": self._term})
-        chosen = f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_POD},{keys.CREATOR_USER}={grant.user}"
-        listed = (await self._cluster.list(Selection(keys.POD, SlimPod, labels=chosen))).items
-        if not all(self._accounts.has_pod(key, pod.metadata.uid) for key, pod in listed.items()):
+        if grant.key not in self._unknown:
+            found = await self._pods_of(grant.user)
+        else:
+            found = await self._still_there(self._unknown[grant.key])
+        unknown = {key: uid for key, uid in found.items() if not self._accounts.has_pod(key, uid)}
+        if unknown:
+            self._unknown[grant.key] = unknown
             return BEHIND_S
+        self._unknown.pop(grant.key, None)
         self._taken_over.add(grant.key)
         return 0.0
+
+    async def _pods_of(self, user: str) -> Mapping[Key, str]:
+        chosen = f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_POD},{keys.CREATOR_USER}={user}"
+        listed = (await self._cluster.list(Selection(keys.POD, SlimPod, labels=chosen))).items
+        return {key: pod.metadata.uid for key, pod in listed.items()}
+
+    async def _still_there(self, pods: Mapping[Key, str]) -> Mapping[Key, str]:
+        left = {}
+        for key, uid in pods.items():
+            if not self._accounts.has_pod(key, uid):
+                pod = await self._cluster.get_live(keys.POD, key)
+                if pod is not None and objects.uid(pod) == uid:
+                    left[key] = uid
+        return left
 
     async def _write(self, quota: Object, wanted: Object) -> None:
         changes = objects.merge_patch(quota.get("status") or {}, wanted)

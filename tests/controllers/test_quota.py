@@ -407,7 +407,7 @@ async def test_nothing_is_booked_while_the_cache_lacks_a_pod(
         keys.SERVICE_ACCOUNT, named(keys.SERVICE_ACCOUNT, Key(namespace, "default"))
     )
     pod = factories.pod(namespace, "unseen", metadata={"labels": labels})
-    await cluster.create(keys.POD, pod)
+    made = await cluster.create(keys.POD, pod)
     await world.grant("1")
     await world.ask("a")
 
@@ -415,8 +415,13 @@ async def test_nothing_is_booked_while_the_cache_lacks_a_pod(
         for _ in range(3):
             await world.caught_up()
             assert await world.quota.reconcile(world.key)
+        assert not (await world.status()).get("bookings")
 
-    assert not (await world.status()).get("bookings")
+        # Under churn there is always one that the cache lacks: later ones are this keeper's own.
+        await cluster.create(keys.POD, {**pod, "metadata": {**pod["metadata"], "name": "later"}})
+        where = objects.key_of(made)
+        await cluster.delete(keys.POD, where, uid=objects.uid(made), grace_s=0)
+        await world.book()
 
 
 async def test_the_booking_of_a_shadow_pod_that_went_is_released(world: World) -> None:
