@@ -24,6 +24,7 @@ from kube import errors, metrics
 from kube.access import Access
 from kube.cluster import Event, Listing, Selection
 from kube.connection import Connection
+from kube.reach import Reach
 from kube.slim import Packed
 
 T = TypeVar("T")
@@ -36,6 +37,7 @@ MAX_EVENT: Final = 16 * 2**20
 CALL_S: Final = 30.0
 LIST_S: Final = 300.0
 CONNECT_S: Final = 5.0
+PROBE_S: Final = 3.0
 BULK_AT_ONCE: Final = 32
 """Requests in flight; leases and nodes do not wait for their turn behind these."""
 
@@ -44,6 +46,7 @@ _MAX_RETRY_AFTER_S: Final = 30.0
 _WAIT_HERE_S: Final = 5.0
 _RESTARTS: Final = 3
 _LOOK_AGAIN_S: Final = 10.0
+_SPREAD_S: Final = 0.5
 _FIRST: Final = frozenset({"leases", "nodes"})
 _SUCCESS: Final = range(200, 300)
 _UNAUTHORIZED, _TOO_MANY, _UNAVAILABLE = 401, 429, 503
@@ -104,6 +107,8 @@ class ClusterClient:
         self._bulk = asyncio.Semaphore(BULK_AT_ONCE)
         self._renewing = asyncio.Lock()
         self._looked = time.monotonic()
+        self.reach = Reach(self._probe, self._start_anew)
+        """Whether it answers at all; after an outage all connections are new."""
 
     @property
     def access(self) -> Access:
@@ -112,6 +117,7 @@ class ClusterClient:
 
     async def close(self) -> None:
         """Close all connections now."""
+        await self.reach.close()
         for task in self._retiring:
             task.cancel()
         await asyncio.gather(*self._retiring, return_exceptions=True)
@@ -124,6 +130,23 @@ class ClusterClient:
         task = asyncio.get_running_loop().create_task(old.retire())
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
+
+    def _start_anew(self) -> None:
+        # What was sent meanwhile on the old ones may wait for minutes for TCP to try again.
+        self.replace(self.access)
+
+    async def _probe(self) -> bool:
+        connection = Connection(self.access, self.user_agent)
+        try:
+            async with (
+                asyncio.timeout(PROBE_S),
+                connection.request("GET", _url(self.access.server, "/livez", None)),
+            ):
+                return True  # whatever it says
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return False
+        finally:
+            await connection.close()
 
     async def reload(self) -> bool:
         """Read our identity again from where it came; return whether it is another now."""
@@ -140,6 +163,7 @@ class ClusterClient:
         return await self.get(kind, key)
 
     async def list(self, of: Selection[T]) -> Listing[T]:
+        await self._wait_for_return(f"list {of.kind.resource}")
         for _ in range(_RESTARTS):
             with contextlib.suppress(errors.ExpiredError):  # the token of a page: from the start
                 async with _deadline(LIST_S, f"list {of.kind.resource}"):
@@ -147,6 +171,7 @@ class ClusterClient:
         raise errors.ExpiredError(f"the pages of {of.kind.resource} expire faster than we read")
 
     async def watch(self, of: Selection[T], since: str) -> AsyncGenerator[Event[T], None]:
+        await self._wait_for_return(f"watch {of.kind.resource}")
         shaped = _Shaped(of)
         seconds = 300 + secrets.randbelow(300)
         within = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=seconds + 30)
@@ -254,6 +279,17 @@ class ClusterClient:
                 raise errors.NotReachableError(f"the list of {of.kind.resource} has no end")
             await asyncio.sleep(0)
 
+    async def _wait_for_return(self, what: str) -> None:
+        """Let lists and watches, which follow for ever, go on the moment the server is back."""
+        if self.reach.is_lost and await self.reach.wait(CALL_S):
+            await asyncio.sleep(secrets.SystemRandom().uniform(0, _SPREAD_S))
+        self._check_reach(what)
+
+    def _check_reach(self, what: str) -> None:
+        if self.reach.is_lost:
+            seconds = f"{self.reach.lost_s():.0f} s"
+            raise errors.NotReachableError(f"{what}: {self.access.server} is silent for {seconds}")
+
     async def _check_is_another(self, kind: Kind, key: Key, uid: str) -> None:
         there = await self.get(kind, key)
         if there is not None and there["metadata"].get("uid") == uid:
@@ -268,6 +304,7 @@ class ClusterClient:
 
     async def _bytes(self, verb: str, resource: str, method: str, path: str, **rest: Any) -> bytes:
         turn = contextlib.nullcontext() if resource in _FIRST else self._bulk
+        self._check_reach(f"{method} {path}")
         async with _deadline(CALL_S + _RETRIES * _WAIT_HERE_S, f"{method} {path}"), turn:
             for attempt in range(_RETRIES + 1):
                 try:
@@ -289,7 +326,7 @@ class ClusterClient:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         what = f"{method} {self.access.server}{path}"
         async with contextlib.AsyncExitStack() as stack:
-            with _translated(what):
+            with _translated(what, self.reach):
                 with _measured(verb, resource) as codes:
                     answer = await self._open(stack, method, path, **rest)
                     codes.append(answer.status)
@@ -486,10 +523,11 @@ async def _deadline(seconds: float, what: str) -> AsyncIterator[None]:
 
 
 @contextlib.contextmanager
-def _translated(what: str) -> Iterator[None]:
+def _translated(what: str, reach: Reach) -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        reach.doubt()
         raise errors.NotReachableError(f"{what}: {error!r}") from error
 
 

@@ -98,8 +98,10 @@ class Connection:
 
     async def close(self) -> None:
         """Close all sockets now."""
-        await self._calls.close()
-        await self._lasting.close()
+        try:
+            await self._calls.close()
+        finally:  # also when whoever closes them is cancelled
+            await self._lasting.close()
         # A TLS socket left in the middle of a watch closes a turn of the loop later.
         await asyncio.sleep(_CLOSING_S)
 

@@ -53,6 +53,8 @@ class Gate:
         self._server: asyncio.Server | None = None
         self._through: set[asyncio.Task[None]] = set()
         self._is_open = False
+        self._passing = asyncio.Event()
+        self._passing.set()
         self.port = 0
 
     async def open(self) -> None:
@@ -71,6 +73,14 @@ class Gate:
         await asyncio.gather(*self._through, return_exceptions=True)
         await turns()
 
+    def hold(self) -> None:
+        """Let no byte through any more, and break nothing: as if all packets were dropped."""
+        self._passing.clear()
+
+    def let_go(self) -> None:
+        """Let bytes through again, also those that waited."""
+        self._passing.set()
+
     def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self._is_open:  # it was accepted when the gate was shut
             writer.transport.abort()
@@ -85,18 +95,18 @@ class Gate:
             try:
                 onward, back = await asyncio.open_connection("127.0.0.1", self._to)
                 ends.append(back)
-                await asyncio.gather(_pump(reader, back), _pump(onward, writer))
+                await asyncio.gather(self._pump(reader, back), self._pump(onward, writer))
             finally:
                 for end in ends:
                     end.transport.abort()
                 await asyncio.gather(*(end.wait_closed() for end in ends), return_exceptions=True)
 
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
-    writer.close()
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            await self._passing.wait()
+            writer.write(data)
+            await writer.drain()
+        writer.close()
 
 
 class Time:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yarl
 from aiohttp import web
 
 from apis import keys
@@ -18,7 +19,7 @@ from kube.access import Access
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from tests.factories import config_map
-from tests.kube.running import until
+from tests.kube.running import Gate, until
 
 WEB = Key("ns", "web")
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -32,8 +33,12 @@ class Stub:
         self.bodies: list[bytes] = []
         self.answers: list[web.StreamResponse | Answer] = []
         self.server = ""
+        self.probes = 0
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/livez":  # whether there is an answer at all, after one that broke
+            self.probes += 1
+            return web.Response()
         self.asked.append(request)
         self.bodies.append(await request.read())
         answer = self.answers.pop(0) if self.answers else web.json_response({})
@@ -50,6 +55,19 @@ class Stub:
             yield f"http://127.0.0.1:{runner.addresses[0][1]}"
         finally:
             await runner.cleanup()
+
+
+@pytest.fixture
+async def gate(stub: Stub) -> AsyncIterator[Gate]:
+    gate = Gate(yarl.URL(stub.server).port or 0)
+    await gate.open()
+    yield gate
+    await gate.shut()
+
+
+def plain(port: int) -> Access:
+    """Return nobody's access to a port of this machine."""
+    return Access(f"http://127.0.0.1:{port}", tls=None)
 
 
 @pytest.fixture
@@ -343,6 +361,68 @@ async def test_no_server_is_not_reachable(stub: Stub) -> None:
     async with client.connect(access.plain("http://127.0.0.1:9")) as nobody:
         with pytest.raises(errors.NotReachableError):
             await nobody.get(keys.CONFIG_MAP, WEB)
+
+
+async def test_while_a_server_is_away_nobody_waits_and_its_return_is_found(
+    stub: Stub, gate: Gate
+) -> None:
+    returned: list[float] = []
+    async with client.connect(plain(gate.port)) as cluster:
+        cluster.reach.subscribe(lambda: returned.append(cluster.reach.lost_s()))
+        await cluster.get(keys.SECRET, WEB)
+        await gate.shut()
+        with pytest.raises(errors.NotReachableError):
+            await cluster.get(keys.SECRET, WEB)
+        await until(lambda: cluster.reach.is_lost)
+
+        with pytest.raises(errors.NotReachableError, match="is silent for"):
+            await cluster.get(keys.SECRET, WEB)
+        listing = asyncio.ensure_future(cluster.list(Selection(keys.SECRET, Object)))
+        assert len(stub.asked) == 1
+        stub.answers = [web.json_response({"metadata": {}, "items": []})]
+        await gate.open()
+        assert (await listing).items == {}  # it waited for the return
+        await cluster.get(keys.SECRET, WEB)
+
+    assert returned == [0.0]
+    assert len(stub.asked) == 3
+
+
+async def test_an_outage_ends_watches_whose_bytes_would_come_late(stub: Stub, gate: Gate) -> None:
+    """After packets were lost TCP tries again in minutes: nobody waits for it."""
+
+    async def watched(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.Event().wait()
+        return response
+
+    async with client.connect(plain(gate.port)) as cluster:
+        stub.answers = [watched]
+        events = cluster.watch(Selection(keys.SECRET, Object), "1")
+        following = asyncio.ensure_future(anext(events))
+        await until(lambda: stub.asked)
+        gate.hold()
+        cluster.reach.doubt()
+        await until(lambda: cluster.reach.is_lost, within_s=20)
+        assert not following.done()
+        gate.let_go()
+        with pytest.raises(errors.NotReachableError):
+            await following
+
+
+async def test_one_request_that_breaks_is_no_outage(stub: Stub, cluster: ClusterClient) -> None:
+    async def broken(request: web.Request) -> web.StreamResponse:
+        assert request.transport
+        request.transport.abort()
+        return web.Response()
+
+    stub.answers = [broken]
+    with pytest.raises(errors.NotReachableError):
+        await cluster.create(keys.SECRET, config_map("ns", "x"))
+    await until(lambda: stub.probes)
+    assert not cluster.reach.is_lost
+    assert await cluster.get(keys.SECRET, WEB) == {}
 
 
 async def test_a_namesake_is_not_deleted_and_a_change_meanwhile_is_a_conflict(

@@ -1,0 +1,92 @@
+"""Whether an API server answers at all: asked once for all who talk to it, and told to all.
+
+While it does not, nobody waits for timeouts, and one small request a second looks for its return.
+Source: faults.md F4; controllers.md 5, 6.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+
+
+class Reach:
+    """``probe`` returns whether there was any answer; ``on_return`` is called after an outage."""
+
+    def __init__(
+        self,
+        probe: Callable[[], Awaitable[bool]],
+        on_return: Callable[[], None],
+        *,
+        look_s: float = LOOK_S,
+    ) -> None:
+        self._probe, self._look_s = probe, look_s
+        self._on_return = [on_return]
+        self._looking: asyncio.Task[None] | None = None
+        self._there = asyncio.Event()
+        self._there.set()
+        self._since = 0.0
+        self._is_closed = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server did not answer when it was last asked."""
+        return not self._there.is_set()
+
+    def lost_s(self) -> float:
+        """Return for how long it has not answered, 0 when it does."""
+        return time.monotonic() - self._since if self.is_lost else 0.0
+
+    def subscribe(self, on_return: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_return`` at the end of each outage; return how to stop that."""
+        self._on_return.append(on_return)
+        return lambda: self._on_return.remove(on_return)
+
+    def doubt(self) -> None:
+        """Look whether it answers: a request had no answer, which may be that request's fault."""
+        if self._looking is None and not self._is_closed:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def wait(self, within_s: float) -> bool:
+        """Wait for its return; whether it answers now."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._there.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Look no more."""
+        self._is_closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+
+    async def _look(self) -> None:
+        try:
+            while not await self._probe():
+                if not self.is_lost:
+                    self._since = time.monotonic()
+                    self._there.clear()
+                    logger.warning("server does not answer")
+                await asyncio.sleep(self._look_s)
+            self._returned()
+        finally:
+            self._looking = None
+
+    def _returned(self) -> None:
+        if not self.is_lost:
+            return  # it was that request alone
+        logger.warning("server answers again", extra={"after_s": round(self.lost_s(), 1)})
+        self._there.set()
+        for tell in list(self._on_return):
+            try:
+                tell()
+            except Exception:
+                logger.exception("could not tell of the return of a server")
