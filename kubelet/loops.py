@@ -219,12 +219,16 @@ class Loops:
 
     async def _ping(self) -> timedelta:
         # A stream, since it does not queue behind the bulk of our own requests.
-        async with (
-            asyncio.timeout(self._settings.ping_timeout_s),
-            self._provider.stream("GET", "/livez") as answer,
-        ):
-            await answer.read()
-            return clocks.ahead(answer.headers.get("Date", ""), clock.now())
+        try:
+            async with (
+                asyncio.timeout(self._settings.ping_timeout_s),
+                self._provider.stream("GET", "/livez") as answer,
+            ):
+                await answer.read()
+                return clocks.ahead(answer.headers.get("Date", ""), clock.now())
+        except TimeoutError:
+            self._provider.reach.doubt()  # others would wait for its answers
+            raise
 
     def _health(self) -> Health:
         missing = self._breaker.missing() if self._breaker.is_open() else 0

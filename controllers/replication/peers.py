@@ -167,6 +167,7 @@ async def _replicate(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer
                 informer: Informer[Object] = Informer(selection)
                 cached.add(informer)
                 replicas[kind] = informer
+                remote.reach.subscribe(informer.resync)
                 tasks.create_task(informer.run(remote))
                 runner = _runner(origin, peering, kind, cached, informer)
                 tasks.create_task(_run(origin, runner))
