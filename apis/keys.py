@@ -48,6 +48,16 @@ SERVICE: Final = Kind("", "v1", "Service", "services")
 LIMIT_RANGE: Final = Kind("", "v1", "LimitRange", "limitranges")
 SERVICE_ACCOUNT: Final = Kind("", "v1", "ServiceAccount", "serviceaccounts")
 EVENT: Final = Kind("", "v1", "Event", "events")
+POD_METRICS: Final = Kind("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
+METRICS_GROUP: Final = "metrics.liqo.io"
+METRICS_VERSION: Final = "v1beta1"
+METRICS_ROOT: Final = f"/apis/{METRICS_GROUP}/{METRICS_VERSION}"
+"""Of the aggregated API by which a provider says what offloaded pods use."""
+SCRAPED: Final = ("/metrics", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource")
+"""What kubelets say at these paths, it says of the pods of one consumer."""
+API_SERVICE: Final = Kind(
+    "apiregistration.k8s.io", "v1", "APIService", "apiservices", namespaced=False
+)
 DEPLOYMENT: Final = Kind("apps", "v1", "Deployment", "deployments")
 LEASE: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"

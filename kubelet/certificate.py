@@ -7,8 +7,6 @@ Source: behaviour.md 2.5, 4.18, 5.7; security.md C3.
 
 import base64
 import logging
-import os
-import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -96,17 +94,6 @@ class CertificateReconciler:
         self._renew_at = policy.renewal(pair.certificate)
         logger.info("Installed serving certificate", extra={"renewal": str(self._renew_at)})
         return max(LOOK_S, (self._renew_at - self._clock()).total_seconds())
-
-
-def load(context: ssl.SSLContext, pair: pki.KeyPair) -> None:
-    """Let new connections of ``context`` be served with ``pair``; no file on a disk has the key."""
-    descriptor = os.memfd_create("certificate")
-    try:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(pair.key + pair.certificate)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
 
 
 def _request(node: str, request: bytes) -> Object:

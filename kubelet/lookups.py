@@ -3,15 +3,16 @@
 Source: behaviour.md 5.7; security.md D1, D3.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from apis import keys
 from apis.objects import Key, Object
+from apis.pairs import Pair
 from kube.cluster import Cluster
 from kube.gate import Gate, Right
-from kubelet.forge import shadowpod
+from kubelet.forge import shadowpod, usage
 from kubelet.forge.mapping import MappingState
 from kubelet.pods import Namespaces
 
@@ -47,6 +48,12 @@ class Lookups:
         """Return the pods bound to this node."""
         return [pod for _, pod in sorted(self.pods_here().items())]
 
+    async def pairs(self) -> list[Pair]:
+        """Return the pairs of namespaces in which pods of this node run."""
+        namespaces = {key.namespace for key in self.pods_here()}
+        found = [await self.namespaces.mapping(namespace) for namespace in sorted(namespaces)]
+        return [one.pair for one in found if one.state is MappingState.OFFLOADED and one.pair]
+
     async def twin(self, key: Key, container: str = "") -> Key:
         """Return where the pod runs, if it is bound to this node and that very pod runs there.
 
@@ -57,7 +64,7 @@ class Lookups:
         pod = await self.local.get(keys.POD, key)
         if pod is None or pod["spec"].get("nodeName") != self.node:
             raise NotHereError(f"pod {key} is not bound to node {self.node}")
-        if container and container not in _containers(pod):
+        if container and container not in usage.containers(pod):
             raise NotHereError(f"pod {key} has no container {container}")
         mapping = await self.namespaces.mapping(key.namespace)
         if mapping.state is not MappingState.OFFLOADED or mapping.pair is None:
@@ -67,8 +74,3 @@ class Lookups:
         if remote is None or not (mapping.pair.reflects(remote) and shadowpod.is_for(remote, pod)):
             raise NotHereError(f"pod {key} does not run on the provider yet")
         return twin
-
-
-def _containers(pod: Object) -> Collection[str]:
-    fields = ("containers", "initContainers", "ephemeralContainers")
-    return {item["name"] for field in fields for item in pod["spec"].get(field) or []}

@@ -14,6 +14,7 @@ from apis import clocks, keys, objects
 from apis.objects import Key, Object
 from apis.offloading import OffloadingPatch, VirtualNode
 from certs import pki
+from certs.listener import Server
 from kube import clock
 from kube.apart import Apart, Caller, Likeness
 from kube.cache import CachedCluster
@@ -33,7 +34,6 @@ from kubelet.departures import Departures
 from kubelet.forge import shadowpod
 from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Health, Identity
-from kubelet.listener import Server
 from kubelet.lookups import Lookups
 from kubelet.mappings import Mappings
 from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
@@ -260,7 +260,14 @@ class Loops:
             pods_here=lambda: {key: pod.whole() for key, pod in self._pods_here.items().items()},
             gate=Gate(self._home, self._settings.node_name),
         )
-        return serving.Api(lookups, Caller(), self._likeness)
+        return serving.Api(
+            lookups,
+            Caller(),
+            self._likeness,
+            consumer=self._settings.home_cluster_id,
+            clock=clock.now,
+            started=clock.now(),
+        )
 
     async def _certify(self, pair: pki.KeyPair) -> None:
         await self._apart.run(self._server.certify(pair))

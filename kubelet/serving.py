@@ -8,26 +8,33 @@ Source: behaviour.md 5.7; security.md D1-D3, I7; stack.md 7.
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Protocol, TypeVar
 
 import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from apis import naming
-from apis.objects import Key
-from kube import errors
+from apis import exposition, keys, naming
+from apis.objects import Key, Object, key_of
+from kube import clock, errors
 from kube.access import Access
 from kube.apart import Caller
+from kube.cluster import Listing, Selection
 from kube.gate import DeniedError, Right, UnauthenticatedError
 from kubelet import streams
+from kubelet.forge import usage
+from kubelet.forge.usage import NodeCpu
 from kubelet.lookups import Lookups, NotHereError
 from kubelet.streams import Action
+
+T = TypeVar("T")
 
 PROXY: Final = Right("get", "proxy")
 CONNECT: Final = Right("create", "proxy")
 """What exec, attach and port-forward do, be the request a GET or a POST."""
+RESOURCE_METRICS: Final = "/metrics/resource"
 MAX_COUNT: Final = 2**63 - 1
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _COUNT: Final = re.compile(r"\d{1,19}")
@@ -47,6 +54,14 @@ class Provider(Protocol):
         """Open a raw request."""
         ...
 
+    async def get_text(self, path: str) -> str:
+        """Return what is said at ``path``."""
+        ...
+
+    async def list(self, of: Selection[T]) -> Listing[T]:
+        """Return all that is selected."""
+        ...
+
 
 @dataclass(frozen=True)
 class Api:
@@ -55,6 +70,10 @@ class Api:
     lookups: Lookups
     ask: Caller
     provider: Callable[[], Provider]
+    consumer: str
+    clock: Callable[[], datetime]
+    started: datetime
+    cpu: NodeCpu = field(default_factory=NodeCpu)
 
 
 @dataclass(frozen=True)
@@ -108,6 +127,44 @@ def _connected(action: Action) -> Callable[[Api, web.Request], Awaitable[web.Str
     return handle
 
 
+async def metrics(api: Api, request: web.Request) -> web.StreamResponse:
+    """Return what the provider says that the pods of this node use."""
+    pods = {key_of(pod): pod for pod in await api.ask(api.lookups.pods())}
+    path = f"{keys.METRICS_ROOT}/scrape/{api.consumer}{request.path}"
+    try:
+        families = usage.of_pods(await api.provider().get_text(path), pods)
+    except errors.KubeError as error:
+        raise _refusal(error) from error
+    if request.path == RESOURCE_METRICS:
+        now_ms = int(api.clock().timestamp() * 1000)
+        families += usage.of_node(families, pods, api.cpu, now_ms)
+    return web.Response(
+        body=exposition.text(families).encode(), headers={"Content-Type": exposition.CONTENT_TYPE}
+    )
+
+
+async def summary(api: Api, _request: web.Request) -> web.StreamResponse:
+    """Return what the pods of this node use, by the provider's own metrics API."""
+    pods = {key_of(pod): pod for pod in await api.ask(api.lookups.pods())}
+    pairs = await api.ask(api.lookups.pairs())
+    measured: dict[Key, Object] = {}
+    failures: list[errors.KubeError] = []
+    for pair in pairs:
+        kind, labels = keys.POD_METRICS, pair.selector()
+        try:
+            found = await api.provider().list(
+                Selection(kind, Object, pair.remote_namespace, labels=labels)
+            )
+        except errors.KubeError as error:
+            failures.append(error)
+            continue
+        measured |= {pair.original_of(key): one for key, one in found.items.items()}
+    if pairs and len(failures) == len(pairs):
+        raise _refusal(failures[0])
+    started = clock.seconds(api.started)
+    return web.json_response(usage.summary(api.lookups.node, started, pods, measured))
+
+
 async def not_here(_api: Api, request: web.Request) -> web.StreamResponse:
     """Answer a route of kubelets that virtual nodes do not have."""
     raise web.HTTPNotImplemented(text=f"{request.path} is not available on a virtual node\n")
@@ -131,7 +188,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         Route("*", f"/{name}{{rest:(/.*)?}}", (CONNECT,), not_here)
         for name in ("run", "checkpoint")
     ),
+    Route("GET", "/stats/summary", (Right("get", "stats"),), summary),
     Route("*", "/stats{rest:(/.*)?}", (Right("get", "stats"),), not_here),
+    *(Route("GET", path, (Right("get", "metrics"),), metrics) for path in keys.SCRAPED),
     Route("*", "/metrics{rest:(/.*)?}", (Right("get", "metrics"),), not_here),
 )
 

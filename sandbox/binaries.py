@@ -48,6 +48,8 @@ class Program:
 
 KUBERNETES: Final = Program("kubernetes", COMPONENTS, "about 5 minutes")
 COREDNS: Final = Program("coredns", ("coredns",), "about 1 minute")
+METRICS_SERVER: Final = Program("metricsserver", ("metrics-server",), "about 2 minutes")
+_BY_NAME: Final = {name: one for one in (KUBERNETES, COREDNS, METRICS_SERVER) for name in one.names}
 
 
 def program(name: str) -> Path:
@@ -56,7 +58,7 @@ def program(name: str) -> Path:
     Raises:
         MissingError: there is none, and none can be built; the message says what to install.
     """
-    return folder(COREDNS if name in COREDNS.names else KUBERNETES) / name
+    return folder(_BY_NAME[name]) / name
 
 
 def kubectl() -> Path:

@@ -9,7 +9,7 @@ from apis import keys
 from sandbox import images, programs, progress
 from sandbox.kubectl import Kubectl
 
-DEPLOYMENTS = ("liqo-certs", "liqo-controller-manager", "liqo-webhook")
+DEPLOYMENTS = ("liqo-certs", "liqo-controller-manager", "liqo-metric-agent", "liqo-webhook")
 
 
 def install(kubeconfigs: Mapping[str, Path]) -> None:

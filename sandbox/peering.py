@@ -31,7 +31,14 @@ def peer(consumer: str, provider: str, *, kubeconfigs: Mapping[str, Path]) -> st
     theirs, ours = Kubectl(kubeconfigs[provider]), Kubectl(kubeconfigs[consumer])
     remote_namespace = naming.tenant_namespace(consumer)
     quota = quota_key(consumer)
-    theirs.apply([_tenant_namespace(consumer), _binding(consumer, remote_namespace), _quota(quota)])
+    theirs.apply(
+        [
+            _tenant_namespace(consumer),
+            _binding(consumer, remote_namespace),
+            _metrics_binding(consumer),
+            _quota(quota),
+        ]
+    )
     server = _cluster_entry(kubeconfigs[provider])
     user = quota.name
     controlplane = _kubeconfig(theirs, server, consumer, "liqo.io", remote_namespace)
@@ -76,6 +83,18 @@ def _binding(consumer: str, namespace: str) -> dict[str, Any]:
         "metadata": {"name": f"liqo-binding-{role}", "namespace": namespace},
         "roleRef": {"apiGroup": keys.RBAC_GROUP, "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": keys.RBAC_GROUP, "kind": "User", "name": consumer}],
+    }
+
+
+def _metrics_binding(consumer: str) -> dict[str, Any]:
+    """Let the consumer ask what its pods use; of others' it is told nothing."""
+    role = keys.VIRTUAL_KUBELET_REMOTE_CLUSTERWIDE_ROLE
+    return {
+        "apiVersion": keys.CLUSTER_ROLE_BINDING.api_version,
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"liqo-binding-{role}-{consumer}"},
+        "roleRef": {"apiGroup": keys.RBAC_GROUP, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": keys.RBAC_GROUP, "kind": "Group", "name": consumer}],
     }
 
 

@@ -18,8 +18,8 @@ PROMISES = [
     *(f"S4-{number}" for number in range(1, 26)),
     *(f"C-{number}" for number in range(1, 39)),
     *(f"A-{number}" for number in range(1, 39)),
-    *(f"SEC-A{number}" for number in (1, 2, 7, 12, 13, 23)),
-    *(f"SEC-D{number}" for number in range(4, 11)),
+    *(f"SEC-A{number}" for number in (1, 2, 7, 12, 13, 21, 23)),
+    *(f"SEC-D{number}" for number in range(1, 11)),
     *(f"F-{number}" for number in (27, 28, 29, 30, 31, 36)),
 ]
 

@@ -14,19 +14,19 @@ from aiohttp import web
 
 from apis import keys, objects
 from apis.objects import Object
-from certs import pki
+from certs import listener, pki
+from certs.listener import Server
 from kube.access import Access
 from kube.apart import Apart, Caller, Likeness
 from kube.client import ClusterClient
 from kube.gate import Gate
-from kubelet import certificate, serving
+from kubelet import serving
 from kubelet.forge.mapping import MappingState, NamespaceMapping
-from kubelet.listener import Server
 from kubelet.lookups import Lookups
 from kubelet.serving import Api
 from tests import factories
 from tests.fakes import FakeCluster
-from tests.kubelet.worlds import NODE, PAIR, TWIN, WEB, Namespaces
+from tests.kubelet.worlds import NODE, NOW, PAIR, TWIN, WEB, Namespaces
 
 DAY = dt.timedelta(days=1)
 
@@ -41,6 +41,7 @@ class Rig:
     apart: Apart
     ca: pki.KeyPair
     seen: list[str] = field(default_factory=list)
+    queries: list[list[tuple[str, str]]] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
     answer: tuple[int, str] = (200, "one\ntwo\n")
     greeting: bytes = b""
@@ -63,7 +64,7 @@ class Rig:
         context = ssl.create_default_context(cadata=self.ca.certificate.decode())
         if who:
             made = pki.issue(ca or self.ca, common_name=who, client=True, now=now(), lifetime=DAY)
-            certificate.load(context, made)
+            listener.load(context, made)
         return context
 
 
@@ -76,6 +77,7 @@ async def provider(rig_of: list[Rig]) -> AsyncIterator[ClusterClient]:
     async def log(request: web.Request) -> web.Response:
         rig = rig_of[0]
         rig.seen.append(request.path_qs)
+        rig.queries.append(list(request.query.items()))
         rig.headers.append(dict(request.headers))
         status, text = rig.answer
         if status != 200:
@@ -161,7 +163,7 @@ async def running() -> AsyncIterator[Rig]:
             pods_here=lambda: {WEB: pod}, gate=Gate(local, NODE),
         )  # fmt: skip
         apart, likeness = Apart("kubelet-api"), Likeness(client)
-        api = Api(lookups, Caller(), likeness)
+        api = Api(lookups, Caller(), likeness, consumer="rome", clock=lambda: NOW, started=NOW)
         server = Server(serving.application(api), 0, "127.0.0.1")
         ca = pki.new_ca("home", now=now(), lifetime=DAY)
         made = pki.issue(

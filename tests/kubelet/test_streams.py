@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from kubelet import listener
+from certs import listener
 from tests.kubelet.rigs import Rig
 
 EXEC = "/exec/shop/web/main?command=ls&command=a%26b%3Dc+d&input=1&output=1&tty=0"

@@ -14,6 +14,7 @@ PROCESSES: Final = {
     "liqo-webhook": ("webhook", ["--tls-dir=/etc/liqo/tls", "--port=9443", ENFORCED], 2),
     "liqo-controller-manager": ("controllers", ["--health-port=8081", ENFORCED], 1),
     "liqo-certs": ("certs", ["--health-port=8081"], 1),
+    "liqo-metric-agent": ("controllers.metricagent", ["--port=8443", "--health-port=8081"], 1),
 }
 
 

@@ -1,17 +1,17 @@
-"""The HTTPS listener of the kubelet API: its certificate, and who signs its clients' certificates.
+"""An HTTPS listener: its certificate, and who signs its clients' certificates, can change.
 
 Source: behaviour.md 5.7; stack.md 7.4; security.md D1.
 """
 
 import asyncio
 import logging
+import os
 import ssl
 from typing import Final
 
 from aiohttp import web
 
 from certs import pki
-from kubelet import certificate
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Server:
         """Serve new connections with ``pair``; old ones live on."""
         self._pair = pair
         if self._context is not None:
-            certificate.load(self._context, pair)
+            load(self._context, pair)
         else:
             await self._listen()
 
@@ -81,7 +81,7 @@ class Server:
         )
         self._context = context
         self.port = self._listener.sockets[0].getsockname()[1]
-        logger.info("Kubelet API listens", extra={"port": self.port})
+        logger.info("Listens", extra={"port": self.port})
 
     def _stop(self) -> None:
         if self._listener is not None:
@@ -98,5 +98,16 @@ def tls(pair: pki.KeyPair, client_ca: str) -> ssl.SSLContext:
     if client_ca:
         context.load_verify_locations(cadata=client_ca)
         context.verify_mode = ssl.CERT_OPTIONAL
-    certificate.load(context, pair)
+    load(context, pair)
     return context
+
+
+def load(context: ssl.SSLContext, pair: pki.KeyPair) -> None:
+    """Let new connections of ``context`` be served with ``pair``; no file on a disk has the key."""
+    descriptor = os.memfd_create("certificate")
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(pair.key + pair.certificate)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,96 @@
+"""The text in which Prometheus and kubelets say metrics: read, narrowed, and written again.
+
+Source: the Prometheus text exposition format, version 0.0.4.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+MAX_LINE: Final = 16 * 1024
+_SAMPLE: Final = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)(?:[ \t]+(-?\d+))?")
+_LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\[\\n"])*)",?')
+_ABOUT: Final = re.compile(r"# (HELP|TYPE) ([a-zA-Z_:][a-zA-Z0-9_:]*)(?: .*)?")
+
+
+class Sample(NamedTuple):
+    """One line; ``labels`` are as written, escapes and all, and ``at`` is in ms or empty."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: str
+    at: str = ""
+
+    def __str__(self) -> str:
+        labels = ",".join(f'{name}="{value}"' for name, value in self.labels.items())
+        return f"{self.name}{{{labels}}} {self.value} {self.at}".rstrip()
+
+    def number(self) -> float:
+        """Return the value; what is no number is none, NaN."""
+        try:
+            return float(self.value)
+        except ValueError:
+            return float("nan")
+
+
+@dataclass
+class Family:
+    """The samples of one metric, and the lines that tell about it."""
+
+    name: str
+    about: list[str] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+
+
+def families(texts: Iterable[str]) -> list[Family]:
+    """Return the metrics of all ``texts`` together, each once, in the order in which they came."""
+    found: dict[str, Family] = {}
+    for text in texts:
+        current = ""
+        for line in text.splitlines():
+            if len(line) > MAX_LINE:
+                continue
+            if about := _ABOUT.fullmatch(line):
+                current = about[2]
+                _tell(found.setdefault(current, Family(current)), line)
+            elif sample := _sample(line):
+                name = current if current and sample.name.startswith(current) else sample.name
+                found.setdefault(name, Family(name)).samples.append(sample)
+    return list(found.values())
+
+
+def text(of: Iterable[Family]) -> str:
+    """Return the text of the metrics that have samples."""
+    lines = (
+        line
+        for family in of
+        if family.samples
+        for line in (*family.about, *map(str, family.samples))
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _tell(family: Family, line: str) -> None:
+    if line not in family.about and not family.samples:
+        family.about.append(line)
+
+
+def _sample(line: str) -> Sample | None:
+    if line.startswith("#") or not (found := _SAMPLE.fullmatch(line.strip())):
+        return None
+    labels = _labels(found[2] or "")
+    return None if labels is None else Sample(found[1], labels, found[3], found[4] or "")
+
+
+def _labels(inner: str) -> dict[str, str] | None:
+    labels: dict[str, str] = {}
+    end = 0
+    while end < len(inner):
+        found = _LABEL.match(inner, end)
+        if found is None:
+            return None
+        labels[found[1]] = found[2]
+        end = found.end()
+    return labels

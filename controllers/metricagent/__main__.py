@@ -1,0 +1,155 @@
+"""``python3 -m controllers.metricagent``: serves metrics.liqo.io to clusters that offload here."""
+
+import argparse
+import asyncio
+import ssl
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from apis import keys
+from apis.objects import Key, Kind, Object
+from certs.listener import Server
+from controllers.metricagent import serving
+from controllers.metricagent.certificate import CertificateReconciler
+from controllers.metricagent.kubelets import Kubelets
+from controllers.metricagent.serving import Agent, FrontProxy
+from kube import client, clock, process
+from kube.client import ClusterClient
+from kube.cluster import Selection
+from kube.informer import Informer
+from kube.process import HEALTH_PORT, Process
+from kube.runner import Runner, Source
+from kube.slim import Partial
+
+NAME: Final = "liqo-metric-agent"
+FRONT_PROXY: Final = Key("kube-system", "extension-apiserver-authentication")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line says."""
+
+    kubeconfig: Path | None
+    namespace: str
+    port: int
+    health_port: int
+    kubelet_ca: Path | None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until a signal; return the exit code."""
+    settings = _settings(argv)
+
+    async def work(daemon: Process) -> None:
+        agent = f"pyliqo-metricagent/{version('pyliqo')}"
+        async with client.connect(settings.kubeconfig, user_agent=agent) as cluster:
+            await Loops(settings, cluster).run(daemon)
+
+    return process.run(work, name=NAME, health_port=settings.health_port)
+
+
+class Loops:
+    """What runs in the process, wired."""
+
+    def __init__(self, settings: Settings, cluster: ClusterClient) -> None:
+        self._settings, self._cluster = settings, cluster
+        of_shadows = f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_POD}"
+        self._pods = Informer(Selection(keys.POD, Partial, labels=of_shadows))
+        self._namespaces = _informer(keys.NAMESPACE, labels=keys.REMOTE_CLUSTER_ID)
+        self._nodes = _informer(keys.NODE, labels=f"{keys.NODE_TYPE}!={keys.VIRTUAL_NODE_TYPE}")
+        self._proxies = _informer(
+            keys.CONFIG_MAP,
+            namespace=FRONT_PROXY.namespace,
+            fields=f"metadata.name={FRONT_PROXY.name}",
+        )
+        ca = settings.kubelet_ca
+        tls = ssl.create_default_context(cafile=str(ca)) if ca else None
+        kubelets = Kubelets(cluster, lambda: list(self._nodes.items().values()), tls)
+        agent = Agent(
+            self._front_proxy,
+            lambda: list(self._namespaces.items().values()),
+            lambda: self._pods.items().keys(),
+            kubelets.say,
+        )
+        self._server = Server(serving.application(agent), settings.port)
+
+    async def run(self, daemon: Process) -> None:
+        """Run all loops for ever."""
+        informers: list[Informer[Any]] = [
+            self._pods, self._namespaces, self._nodes, self._proxies,
+        ]  # fmt: skip
+        runners = [self._certificates(), self._trust()]
+        daemon.health.ready_when("listens", lambda: self._server.is_listening)
+        for informer in informers:
+            daemon.health.ready_when(informer.selection.kind.plural, informer.synced.is_set)
+        try:
+            with daemon.works(runners):
+                async with asyncio.TaskGroup() as tasks:
+                    for informer in informers:
+                        tasks.create_task(informer.run(self._cluster))
+                    for runner in runners:
+                        tasks.create_task(runner.run())
+        finally:
+            await self._server.close()
+
+    def _front_proxy(self) -> FrontProxy:
+        return FrontProxy.parse(self._proxies.get(FRONT_PROXY) or {})
+
+    def _certificates(self) -> Runner:
+        service = Key(self._settings.namespace, NAME)
+        reconciler = CertificateReconciler(
+            self._cluster, service=service, install=self._server.certify, clock=clock.now
+        )
+        runner = Runner("certificate", reconciler, [])
+        runner.enqueue(service)
+        return runner
+
+    def _trust(self) -> Runner:
+        return Runner("front-proxy", _Trust(self._server, self._front_proxy), [
+            Source(self._proxies)
+        ])  # fmt: skip
+
+
+class _Trust:
+    """Lets the listener trust whom the API server names as its front proxy."""
+
+    def __init__(self, server: Server, front_proxy: Callable[[], FrontProxy]) -> None:
+        self._server, self._front_proxy = server, front_proxy
+
+    async def reconcile(self, _key: Key) -> float | None:
+        await self._server.trust(self._front_proxy().ca)
+        return None
+
+
+def _informer(kind: Kind, **selected: Any) -> Informer[Object]:
+    return Informer(Selection(kind, Object, **selected))
+
+
+def _settings(argv: Sequence[str] | None) -> Settings:
+    parser = argparse.ArgumentParser(prog="python3 -m controllers.metricagent", description=__doc__)
+    add = parser.add_argument
+    add("--kubeconfig", type=Path, help="kubeconfig file; without it this pod's own identity")
+    add("--namespace", default=keys.LIQO_NAMESPACE, help="where its Service is (%(default)s)")
+    add("--port", type=int, default=8443, help="port of the aggregated API (%(default)s)")
+    add("--health-port", type=int, default=HEALTH_PORT, help="port of /healthz (%(default)s)")
+    add(
+        "--kubelet-certificate-authority",
+        type=Path,
+        help="who signs the kubelets' certificates; without it, who signs the API server's",
+    )
+    given = parser.parse_args(argv)
+    return Settings(
+        given.kubeconfig,
+        given.namespace,
+        given.port,
+        given.health_port,
+        given.kubelet_certificate_authority,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Which samples of the kubelets a consumer may see, and under which names.
+
+Source: behaviour.md 5.9; security.md A21.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from apis import exposition, keys, objects
+from apis.objects import Key, Object
+
+GROUP: Final = keys.METRICS_GROUP
+VERSION: Final = keys.METRICS_VERSION
+
+
+def group() -> Object:
+    """Return what the API server asks of an aggregated group."""
+    version = {"groupVersion": f"{GROUP}/{VERSION}", "version": VERSION}
+    return {
+        "kind": "APIGroup",
+        "apiVersion": "v1",
+        "name": GROUP,
+        "versions": [version],
+        "preferredVersion": version,
+    }
+
+
+def resources() -> Object:
+    """Return what the API server asks of an aggregated version."""
+    scrape = {
+        "name": "scrape",
+        "singularName": "",
+        "namespaced": False,
+        "kind": "Scrape",
+        "verbs": ["get"],
+    }
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{GROUP}/{VERSION}",
+        "resources": [scrape, {**scrape, "name": "scrape/metrics"}],
+    }
+
+
+def twins(namespaces: Iterable[Object], consumer: str) -> dict[str, str]:
+    """Return the original name of each twin of ``consumer``, by what our own record says."""
+    return {
+        objects.key_of(namespace).name: original
+        for namespace in namespaces
+        if objects.labels(namespace).get(keys.REMOTE_CLUSTER_ID) == consumer
+        if (original := objects.annotations(namespace).get(keys.ORIGINAL_NAME, ""))
+    }
+
+
+def narrowed(texts: Iterable[str], twins: Mapping[str, str], pods: Collection[Key]) -> str:
+    """Return the samples of offloaded ``pods`` in ``twins``, under their original namespaces."""
+    families = exposition.families(texts)
+    for family in families:
+        family.samples = [
+            sample._replace(labels={**sample.labels, "namespace": twins[namespace]})
+            for sample in family.samples
+            if (namespace := sample.labels.get("namespace", "")) in twins
+            and Key(namespace, sample.labels.get("pod", "")) in pods
+        ]
+    return exposition.text(families)
+
+
+def address(node: Object) -> tuple[str, int] | None:
+    """Return where the kubelet of ``node`` listens; None of a virtual node, or one without."""
+    if objects.labels(node).get(keys.NODE_TYPE) == keys.VIRTUAL_NODE_TYPE:
+        return None
+    status: Object = node.get("status") or {}
+    port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port")
+    addresses = {one.get("type"): one.get("address") for one in status.get("addresses") or []}
+    host = addresses.get("InternalIP")
+    return (str(host), int(port)) if host and port else None
+
+
+def injected(ca: str) -> Object:
+    """Return what to apply so that the API server trusts us; ``ca`` is base64 of PEM."""
+    return objects.named(keys.API_SERVICE, Key("", f"{VERSION}.{GROUP}"), spec={"caBundle": ca})

@@ -1,0 +1,143 @@
+"""What the pods of this node use: Prometheus samples of their own, and the kubelet's summary.
+
+The provider sends it, so only what concerns pods that are here is believed.
+
+Source: behaviour.md 5.7, 5.8; Kubernetes, "Node metrics data"; kubelet API ``stats/v1alpha1``.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from apis import exposition, objects, quantity
+from apis.exposition import Family, Sample
+from apis.objects import Key, Object
+
+CPU: Final = "container_cpu_usage_seconds_total"
+MEMORY: Final = "container_memory_working_set_bytes"
+_NODE_CPU: Final = "node_cpu_usage_seconds_total"
+_NODE_MEMORY: Final = "node_memory_working_set_bytes"
+_NANOS: Final = 10**9
+_MICROSECONDS: Final = 6
+
+
+class NodeCpu:
+    """CPU seconds of all pods that were ever here, which never go down though pods go away."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._last: dict[tuple[Key, str], float] = {}
+
+    def add(self, samples: Iterable[Sample], here: Mapping[Key, Object]) -> float:
+        """Return the seconds, with what ``samples`` of containers tell of since the last time."""
+        now = {(pod_of(one), one.labels.get("container", "")): one.number() for one in samples}
+        for container, seconds in now.items():
+            before = self._last.get(container, 0.0)
+            # A counter that fell began anew: its container was restarted.
+            self._seconds += seconds - before if seconds >= before else seconds
+        kept = {one: seconds for one, seconds in self._last.items() if one[0] in here}
+        self._last = {**kept, **now}  # a pod that was passed over once is not counted anew
+        return self._seconds
+
+
+def pod_of(sample: Sample) -> Key:
+    """Return the pod that ``sample`` is about."""
+    return Key(sample.labels.get("namespace", ""), sample.labels.get("pod", ""))
+
+
+def of_pods(text: str, here: Mapping[Key, Object]) -> list[Family]:
+    """Return what ``text`` says of pods that are here and their containers."""
+    families = exposition.families([text])
+    for family in families:
+        family.samples = [sample for sample in family.samples if _is_here(sample, here)]
+    return families
+
+
+def _is_here(sample: Sample, here: Mapping[Key, Object]) -> bool:
+    pod = here.get(pod_of(sample))
+    container = sample.labels.get("container", "")
+    is_known = pod is not None and (container in {"", "POD"} or container in containers(pod))
+    return is_known and not math.isnan(sample.number())
+
+
+def containers(pod: Object) -> set[str]:
+    """Return the names of all containers of ``pod``."""
+    fields = ("containers", "initContainers", "ephemeralContainers")
+    return {item["name"] for field in fields for item in pod["spec"].get(field) or []}
+
+
+def of_node(
+    families: Iterable[Family], here: Mapping[Key, Object], cpu: NodeCpu, now_ms: int
+) -> list[Family]:
+    """Return the node's own metrics, of which no kubelet speaks: the sum over its pods."""
+    samples = {family.name: family.samples for family in families}
+    seconds = cpu.add(samples.get(CPU, ()), here)
+    memory = sum(sample.number() for sample in samples.get(MEMORY, ()))
+    return [
+        _of_node(_NODE_CPU, "counter", round(seconds, _MICROSECONDS), now_ms),
+        _of_node(_NODE_MEMORY, "gauge", int(memory), now_ms),
+    ]
+
+
+def _of_node(name: str, kind: str, value: float, now_ms: int) -> Family:
+    about = [f"# HELP {name} [STABLE] Sum over the pods of the node", f"# TYPE {name} {kind}"]
+    return Family(name, about, [Sample(name, {}, str(value), str(now_ms))])
+
+
+# The summary --------------------------------------------------------------------------------------
+
+
+def summary(
+    node: str, started: str, pods: Mapping[Key, Object], measured: Mapping[Key, Object]
+) -> Object:
+    """Return the answer of ``/stats/summary``.
+
+    Shape: ``measured`` are PodMetrics by the local pod they are about; what is not here, or makes
+    no sense, is passed over. Times are RFC 3339.
+    """
+    told = [
+        one
+        for key, metrics in sorted(measured.items())
+        if key in pods and (one := _pod(pods[key], metrics))
+    ]
+    latest = max((one["cpu"]["time"] for one in told), default=started)
+    total = {"nodeName": node, "startTime": started, **_usage(latest, told)}
+    return {"node": total, "pods": told}
+
+
+def _pod(pod: Object, metrics: Object) -> Object | None:
+    at = str(metrics.get("timestamp") or "")
+    known = containers(pod)
+    created = pod["metadata"].get("creationTimestamp")
+    try:
+        told = [
+            {
+                "name": one["name"],
+                "startTime": created,
+                "cpu": {"time": at, "usageNanoCores": _nanos(one, "cpu")},
+                "memory": _memory(at, _nanos(one, "memory") // _NANOS),
+            }
+            for one in metrics.get("containers") or []
+            if one.get("name") in known
+        ]
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return None
+    metadata = pod["metadata"]
+    reference = {**objects.key_of(pod)._asdict(), "uid": metadata.get("uid", "")}
+    return {"podRef": reference, "startTime": created, "containers": told, **_usage(at, told)}
+
+
+def _usage(at: str, parts: Iterable[Mapping[str, Any]]) -> Object:
+    parts = list(parts)
+    cores = sum(part["cpu"]["usageNanoCores"] for part in parts)
+    memory = sum(part["memory"]["usageBytes"] for part in parts)
+    return {"cpu": {"time": at, "usageNanoCores": cores}, "memory": _memory(at, memory)}
+
+
+def _memory(at: str, amount: int) -> Object:
+    return {"time": at, "usageBytes": amount, "workingSetBytes": amount}
+
+
+def _nanos(container: Mapping[str, Any], resource: str) -> int:
+    """Return billionths of what ``container`` uses of ``resource``."""
+    return max(0, quantity.parse((container.get("usage") or {}).get(resource, "0")).nanos)

@@ -1,0 +1,193 @@
+"""metrics.liqo.io: only through the API server, and of each cluster's own pods only (A21)."""
+
+import datetime as dt
+import json
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+import aiohttp
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object
+from certs import listener, pki
+from certs.listener import Server
+from controllers.metricagent import forge, serving
+from controllers.metricagent.certificate import CertificateReconciler
+from controllers.metricagent.serving import Agent, FrontProxy
+from tests.fakes import FakeCluster
+
+DAY = dt.timedelta(days=1)
+SCRAPE = f"{keys.METRICS_ROOT}/scrape"
+TEXT = """\
+# TYPE container_memory_working_set_bytes gauge
+container_memory_working_set_bytes{container="main",namespace="shop-rome",pod="web"} 1 5
+container_memory_working_set_bytes{container="main",namespace="shop-rome",pod="debug"} 2 5
+container_memory_working_set_bytes{container="main",namespace="shop-turin",pod="web"} 3 5
+container_memory_working_set_bytes{container="etcd",namespace="kube-system",pod="etcd"} 4 5
+# TYPE node_memory_working_set_bytes gauge
+node_memory_working_set_bytes 5 5
+"""
+PODS = {Key("shop-rome", "web"), Key("shop-turin", "web"), Key("kube-system", "etcd")}
+
+
+def now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)  # noqa: TID251  # TLS takes no other clock
+
+
+def twin(name: str, original: str, consumer: str) -> Object:
+    metadata = {
+        "name": name,
+        "labels": {keys.REMOTE_CLUSTER_ID: consumer},
+        "annotations": {keys.ORIGINAL_NAME: original},
+    }
+    return {"metadata": metadata}
+
+
+@dataclass
+class Rig:
+    """The agent on a port, and the authorities that sign those who come."""
+
+    server: Server
+    serving: pki.KeyPair
+    proxies: pki.KeyPair
+    asked: list[str] = field(default_factory=list)
+
+    def tls(self, ca: pki.KeyPair | None, name: str = "front-proxy") -> ssl.SSLContext:
+        context = ssl.create_default_context(cadata=self.serving.certificate.decode())
+        if ca:
+            made = pki.issue(ca, common_name=name, client=True, now=now(), lifetime=DAY)
+            listener.load(context, made)
+        return context
+
+    async def get(
+        self, path: str, groups: list[str], tls: ssl.SSLContext | None = None
+    ) -> tuple[int, str]:
+        headers = [("X-Remote-User", "vk"), *(("X-Remote-Group", group) for group in groups)]
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(
+                f"https://127.0.0.1:{self.server.port}{path}",
+                ssl=tls or self.tls(self.proxies),
+                headers=headers,
+            ) as answer,
+        ):
+            return answer.status, await answer.text()
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    proxies = pki.new_ca("front-proxy-ca", now=now(), lifetime=DAY)
+    own = pki.new_ca("agent", now=now(), lifetime=DAY)
+    made = pki.issue(own, common_name="a", ips=["127.0.0.1"], server=True, now=now(), lifetime=DAY)
+    front = FrontProxy.parse(
+        {
+            "data": {
+                "requestheader-client-ca-file": proxies.certificate.decode(),
+                "requestheader-allowed-names": '["front-proxy"]',
+                "requestheader-group-headers": '["X-Remote-Group"]',
+            }
+        }
+    )
+    found: list[Rig] = []
+
+    async def say(path: str) -> list[str]:
+        found[0].asked.append(path)
+        return [TEXT]
+
+    namespaces = [twin("shop-rome", "shop", "rome"), twin("shop-turin", "shop", "turin")]
+    agent = Agent(lambda: front, lambda: namespaces, lambda: PODS, say)
+    server = Server(serving.application(agent), 0, "127.0.0.1")
+    await server.trust(front.ca)
+    await server.certify(made)
+    found.append(Rig(server, own, proxies))
+    yield found[0]
+    await server.close()
+
+
+async def test_a_cluster_sees_its_own_pods_under_their_own_names(rig: Rig) -> None:
+    status, text = await rig.get(f"{SCRAPE}/rome/metrics/resource", ["rome", "other"])
+    assert (status, text.splitlines()) == (
+        200,
+        [
+            "# TYPE container_memory_working_set_bytes gauge",
+            'container_memory_working_set_bytes{container="main",namespace="shop",pod="web"} 1 5',
+        ],
+    )
+    assert rig.asked == ["/metrics/resource"]
+
+
+@pytest.mark.parametrize(
+    ("consumer", "groups"),
+    [("turin", ["rome"]), ("rome", []), ("rome", ["rome2"]), ("rome", ["system:masters"])],
+)
+async def test_nobody_sees_those_of_another(rig: Rig, consumer: str, groups: list[str]) -> None:
+    assert (await rig.get(f"{SCRAPE}/{consumer}/metrics/resource", groups))[0] == 403
+    assert rig.asked == []
+
+
+async def test_only_the_api_server_may_come(rig: Rig) -> None:
+    path = f"{SCRAPE}/rome/metrics/resource"
+    assert (await rig.get(path, ["rome"], rig.tls(None)))[0] == 401
+    assert (await rig.get(path, ["rome"], rig.tls(rig.proxies, "somebody")))[0] == 401
+    assert (await rig.get(keys.METRICS_ROOT, [], rig.tls(None)))[0] == 401
+    other = pki.new_ca("other", now=now(), lifetime=DAY)
+    with pytest.raises(aiohttp.ClientError):
+        await rig.get(path, ["rome"], rig.tls(other))
+    assert rig.asked == []
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", "/exec", "/metrics/../pods", "/metrics/resource/", "/pods"]
+)
+async def test_nothing_but_metrics_is_asked_of_kubelets(rig: Rig, path: str) -> None:
+    assert (await rig.get(f"{SCRAPE}/rome{path}", ["rome"]))[0] == 404
+    assert rig.asked == []
+
+
+async def test_the_api_server_finds_the_group(rig: Rig) -> None:
+    assert json.loads((await rig.get(f"/apis/{keys.METRICS_GROUP}", []))[1])["kind"] == "APIGroup"
+    found = json.loads((await rig.get(keys.METRICS_ROOT, []))[1])
+    assert [one["name"] for one in found["resources"]] == ["scrape", "scrape/metrics"]
+
+
+@pytest.mark.parametrize("said", ["", "{", "null", '"x"', "[1]"])
+def test_what_makes_no_sense_lets_nobody_in(said: str) -> None:
+    front = FrontProxy.parse({"data": {"requestheader-group-headers": said}})
+    assert front.group_headers == ("X-Remote-Group",)
+    assert not front.has_sent(None)
+    assert not front.has_sent({"subject": ()})
+
+
+def test_virtual_nodes_are_not_asked() -> None:
+    status = {
+        "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+    }
+    virtual: Mapping[str, str] = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}
+    assert forge.address({"metadata": {}, "status": status}) == ("10.0.0.1", 10250)
+    assert forge.address({"metadata": {"labels": virtual}, "status": status}) is None
+    assert forge.address({"metadata": {}, "status": {}}) is None
+
+
+async def test_the_api_server_is_told_of_a_new_authority_before_it_is_used() -> None:
+    cluster = FakeCluster()
+    time = [now()]
+    served: list[bytes] = []
+
+    async def install(pair: pki.KeyPair) -> None:
+        found = await cluster.get(keys.API_SERVICE, Key("", "v1beta1.metrics.liqo.io"))
+        assert found
+        served.append(pair.certificate)
+
+    reconciler = CertificateReconciler(
+        cluster, service=Key("liqo", "liqo-metric-agent"), install=install, clock=lambda: time[0]
+    )
+    for _ in range(3):
+        await reconciler.reconcile(Key("", ""))
+    assert len(served) == 1
+    assert pki.subject(served[0]).dns == ("liqo-metric-agent.liqo.svc",)
+    time[0] += 61 * DAY
+    await reconciler.reconcile(Key("", ""))
+    assert len(served) == 2

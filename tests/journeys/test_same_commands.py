@@ -1,0 +1,216 @@
+"""The same kubectl commands on a real node and on the virtual one say the same.
+
+What differs is listed here with its reason, and in docs/kubectl-on-virtual-nodes.md.
+"""
+
+import asyncio
+import difflib
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object, named
+from tests.journeys import world
+from tests.journeys.kubectl import Done, Kubectl
+from tests.journeys.test_kubelet_api import is_ready
+
+pytestmark = pytest.mark.journey
+
+SCRIPT = (
+    "echo first; echo second; echo hello > /index.html; httpd -p 8080 -h /; " + world.sleeping()
+)
+MAIN = ("-c", "main")
+
+
+@dataclass(frozen=True)
+class Place:
+    """kubectl towards one of the two pods, both called ``web``."""
+
+    kubectl: Kubectl
+    image: str
+    folder: Path
+
+    async def run(self, *args: str, stdin: bytes | None = None) -> Done:
+        return await self.kubectl.run(*args, stdin=stdin)
+
+
+Command = Callable[[Place], Awaitable[Done]]
+
+
+def plain(*args: str, stdin: bytes | None = None) -> Command:
+    async def run(place: Place) -> Done:
+        return await place.run(*args, stdin=stdin)
+
+    return run
+
+
+async def copy_there(place: Place) -> Done:
+    path = place.folder / "there"
+    path.write_bytes(b"copied\n" * 1000)
+    return await place.run("cp", *MAIN, str(path), "web:copied")
+
+
+async def copy_back(place: Place) -> Done:
+    path = place.folder / "back"
+    done = await place.run("cp", *MAIN, "web:copied", str(path))
+    return Done(done.code, path.read_bytes(), done.err)
+
+
+async def port_forward(place: Place) -> Done:
+    async with place.kubectl.started("port-forward", "pod/web", ":8080") as process:
+        assert process.stdout
+        async with asyncio.timeout(60):
+            line = (await process.stdout.readline()).decode()
+        port = re.search(r":(\d+) ->", line)
+        assert port, line
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port[1]}/index.html") as answer,
+        ):
+            return Done(answer.status, await answer.read(), line.replace(port[1], "PORT"))
+
+
+async def attach(place: Place) -> Done:
+    async with place.kubectl.started(
+        "attach", "-i", "web", "-c", "side", stdin=asyncio.subprocess.PIPE
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(b"word\n")
+        async with asyncio.timeout(60):
+            return Done(0, await process.stdout.readuntil(b"heard word\n"), "")
+
+
+async def debug(place: Place) -> Done:
+    container = ("--image", place.image, "--container=dbg", "--image-pull-policy=IfNotPresent")
+    return await place.run("debug", "web", *container, "--", "sh", "-c", "echo from debug")
+
+
+async def debug_log(place: Place) -> Done:
+    async with asyncio.timeout(120):
+        while True:
+            done = await place.run("logs", "web", "-c", "dbg")
+            if done.out:
+                return done
+            await asyncio.sleep(0.5)
+
+
+def field(path: str) -> Command:
+    return plain("get", "pod", "web", "-o", f"jsonpath={path}")
+
+
+COMMANDS: Final[dict[str, Command]] = {
+    "get": plain("get", "pod", "web", "--no-headers"),
+    "get -o wide": plain("get", "pod", "web", "-o", "wide", "--no-headers"),
+    "get -o name by label": plain("get", "pods", "-l", "app=web", "-o", "name"),
+    "get -o name by phase": plain(
+        "get", "pods", "--field-selector=status.phase=Running", "-o", "name"
+    ),
+    "get phase and class": field("{.status.phase} {.status.qosClass}"),
+    "get conditions": field("{range .status.conditions[*]}{.type}={.status} {end}"),
+    "get containers": field(
+        "{range .status.containerStatuses[*]}{.name}={.ready},{.started} {end}"
+    ),
+    "get spec of containers": field("{.spec.containers[*].command}"),
+    "describe": plain("describe", "pod", "web"),
+    "wait": plain("wait", "--for=condition=Ready", "pod/web", "--timeout=60s"),
+    "logs": plain("logs", "web", *MAIN),
+    "logs --tail": plain("logs", "web", *MAIN, "--tail=1"),
+    "logs --tail=0": plain("logs", "web", *MAIN, "--tail=0"),
+    "logs --timestamps": plain("logs", "web", *MAIN, "--timestamps"),
+    "logs --since": plain("logs", "web", *MAIN, "--since=1h"),
+    "logs --since-time": plain("logs", "web", *MAIN, "--since-time=2020-01-01T00:00:00Z"),
+    "logs --limit-bytes": plain("logs", "web", *MAIN, "--limit-bytes=3"),
+    "logs --previous": plain("logs", "web", *MAIN, "--previous"),
+    "logs of no container": plain("logs", "web", "-c", "nowhere"),
+    "logs of all": plain("logs", "-l", "app=web", "--all-containers", "--prefix"),
+    "exec": plain("exec", "web", *MAIN, "--", "sh", "-c", "echo out; echo err >&2"),
+    "exec that fails": plain("exec", "web", *MAIN, "--", "sh", "-c", "exit 42"),
+    "exec -i": plain("exec", "-i", "web", *MAIN, "--", "cat", stdin=b"in\n" * 9999),
+    "exec of no program": plain("exec", "web", *MAIN, "--", "no-such-program"),
+    "exec in no container": plain("exec", "web", "-c", "nowhere", "--", "ls"),
+    "exec hostname": plain("exec", "web", *MAIN, "--", "hostname"),
+    "exec env": plain("exec", "web", *MAIN, "--", "sh", "-c", "env | cut -d= -f1 | sort"),
+    "cp there": copy_there,
+    "cp back": copy_back,
+    "port-forward": port_forward,
+    "attach": attach,
+    "debug": debug,
+    "logs of debug": debug_log,
+    "label": plain("label", "pod", "web", "colour=blue"),
+    "annotate": plain("annotate", "pod", "web", "example.com/note=yes"),
+    "delete": plain("delete", "pod", "web", "--timeout=60s"),
+}  # fmt: skip
+DIFFERENT: Final[Mapping[str, str]] = {
+    "describe": "labels, tolerations, node selector, events and IDs are those of an offloaded pod",
+}
+REASONS: Final = Path(__file__).parents[2] / "docs" / "kubectl-on-virtual-nodes.md"
+
+_RUNS: Final = (
+    (r"journey-[0-9a-f]{6}(-rome)?", "NAMESPACE"),
+    (r"\b(rome|milan)-1\b|\bmilan\b", "NODE"),
+    (r"\b\d{1,3}(\.\d{1,3}){3}\b", "ADDRESS"),
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", "TIME"),
+    (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{64}", "ID"),
+    (r"\b(\d+m)?\d+s\b", "AGE"),
+    (r" +", " "),
+)
+
+
+def normalised(done: Done) -> str:
+    """Return what a command did, without names that must differ."""
+    text = f"{done.code}\n{done.out.decode('utf-8', 'replace')}\n{done.err}"
+    for pattern, name in _RUNS:
+        text = re.sub(pattern, name, text)
+    return text
+
+
+def web(namespace: str, image: str) -> Object:
+    made = world.pod(namespace, "web", image, SCRIPT)
+    made["metadata"]["labels"] = {"app": "web"}
+    side = {**made["spec"]["containers"][0], "name": "side", "stdin": True}
+    side["command"] = ["sh", "-c", "while read line; do echo heard $line; done"]
+    made["spec"]["containers"].append(side)
+    return made
+
+
+async def test_thirty_commands_say_the_same_on_both_nodes(
+    both: world.Pair, namespace: str, kubeconfigs: Mapping[str, Path], tmp_path: Path
+) -> None:
+    assert len(COMMANDS) >= 30
+    here = f"journey-{secrets.token_hex(3)}"
+    await both.offload(namespace)
+    await both.rome.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", here)))
+    try:
+        places = []
+        for space in (here, namespace):
+            await both.rome.create(keys.POD, web(space, both.image))
+            await world.until_one(both.rome, keys.POD, Key(space, "web"), is_ready)
+            folder = tmp_path / space
+            folder.mkdir()
+            places.append(Place(Kubectl(kubeconfigs["rome"], space), both.image, folder))
+        told = {
+            name: [normalised(await run(place)) for place in places]
+            for name, run in COMMANDS.items()
+        }
+    finally:
+        await world.remove(both.rome, keys.NAMESPACE, Key("", here))
+
+    different = {name: said for name, said in told.items() if said[0] != said[1]}
+    for name, (real, virtual) in different.items():
+        diff = difflib.unified_diff(real.splitlines(), virtual.splitlines(), "real", "virtual", n=0)
+        print(f"--- {name}", *diff, sep="\n")  # noqa: T201  # what the documentation lists
+    assert set(different) == set(DIFFERENT)
+
+
+def test_each_difference_is_justified() -> None:
+    text = REASONS.read_text(encoding="utf-8")
+    for name in DIFFERENT:
+        assert f"| `{name}` |" in text
