@@ -90,6 +90,9 @@ def reason_to_stay(kind: Kind, obj: Object, policy: Policy) -> Stay | None:
     return _CHOICES[policy](obj)
 
 
+UNMENTIONED: Final = "no pod on the provider mentions it (policy Referenced)"
+
+
 def is_by_reference(namespace: Mapping[str, object]) -> bool:
     """Whether ``namespace`` asks that of it only leaves what offloaded pods mention."""
     return objects.annotations(namespace).get(keys.REFLECTION_POLICY) == Policy.REFERENCED.value

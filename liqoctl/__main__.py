@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from liqoctl import options
-from liqoctl.commands import identities, virtualnode
+from liqoctl.commands import identities, reflections, virtualnode
 from liqoctl.commands.groups import create, delete, force, generate, get
 from liqoctl.commands.info import info
 from liqoctl.commands.install import install, uninstall
@@ -40,7 +40,7 @@ COMMANDS = (
     authenticate, create, delete, force, generate, get, info, install, offload, peer,
     unauthenticate, uninstall, unoffload, unpeer, version, why,
 )  # fmt: skip
-KINDS = (identities, virtualnode)
+KINDS = (identities, reflections, virtualnode)
 """Modules whose commands belong to the groups create, delete, generate and get."""
 for command in COMMANDS:
     cli.add_command(command)

@@ -43,7 +43,11 @@ def delete() -> None:
 @click.group(
     cls=options.AliasGroup,
     aliases=_ALIASES,
-    epilog=options.examples("liqoctl get tenant", "liqoctl get nonce --remote-cluster-id rome"),
+    epilog=options.examples(
+        "liqoctl get tenant",
+        "liqoctl get nonce --remote-cluster-id rome",
+        "liqoctl get reflections -n shop",
+    ),
 )
 def get() -> None:
     """Show objects of a peering."""

@@ -35,6 +35,7 @@ OFFLOAD_EXAMPLES = options.examples(
     "liqoctl offload namespace foo --namespace-mapping-strategy EnforceSameName",
     "liqoctl offload namespace foo -l 'region in (europe,us-west), !staging'",
     "liqoctl offload ns --ns-selector team=web --timeout 1m",
+    "liqoctl offload namespace foo --dry-run",
     "liqoctl offload namespace foo -o yaml > offloading.yaml",
 )
 
@@ -73,6 +74,7 @@ OFFLOAD_EXAMPLES = options.examples(
     "that meets one of them is selected.  [default: every cluster]",
 )
 @click.option("--ns-selector", help="Offload the namespaces with these labels too.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be reflected where.")
 @click.option(
     "--timeout", type=options.Duration(), default="20s", show_default=True, help="How long to wait."
 )
@@ -91,11 +93,15 @@ def offload_namespace(
     Makes or updates the NamespaceOffloading of each and waits until the namespaces on the selected
     clusters are there.
     """
+    is_dry = bool(given.pop("dry_run"))
     wanted = forge.Wanted(metadata=session.metadata, **given)  # type: ignore[arg-type]  # click's
     _check(names, ns_selector, wanted)
     from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
 
     chosen = cli.Chosen(names, ns_selector)
+    if is_dry:
+        cli.would_reflect(session, chosen, wanted)
+        return
     cli.offload(session, chosen, wanted, timeout_s=timeout, output=output)
 
 

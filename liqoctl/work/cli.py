@@ -19,6 +19,7 @@ from liqoctl.options import Session
 from liqoctl.output import Progress
 from liqoctl.work import info as info_
 from liqoctl.work import installation, offloading, removal, session, versions, virtualnodes, why
+from liqoctl.work import reflections as reflections_
 from liqoctl.work.offloading import Chosen, Removal
 from liqoctl.work.removal import Removal as Uninstallation
 from liqoctl.work.virtualnodes import Deletion
@@ -93,8 +94,29 @@ def offload(
         session.run(who, work)
 
 
-def _offloadings(names: Sequence[str], wanted: offloading_forge.Wanted) -> list[dict[str, object]]:
+def _offloadings(names: Sequence[str], wanted: offloading_forge.Wanted) -> list[Object]:
     return [offloading_forge.manifest(name, wanted) for name in dict.fromkeys(names)]
+
+
+def would_reflect(who: Session, chosen: Chosen, wanted: offloading_forge.Wanted) -> None:
+    """Print what would be reflected, were the ``chosen`` namespaces offloaded."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        for manifest in _offloadings(await offloading.namespaces(cluster, chosen), wanted):
+            name = manifest["metadata"]["namespace"]
+            progress.info(f"namespace {name}: would be reflected, nothing is changed")
+            reflections_.show(await reflections_.would_be(cluster, manifest))
+
+    session.run(who, work)
+
+
+def reflections(who: Session) -> None:
+    """Print what of a namespace is reflected."""
+
+    async def work(cluster: ClusterClient, _progress: Progress) -> None:
+        reflections_.show(await reflections_.reflected(cluster, who.namespace or "default"))
+
+    session.run(who, work)
 
 
 def unoffload(who: Session, chosen: Chosen, removal: Removal) -> None:

@@ -23,11 +23,11 @@ def stays(kind: Kind) -> Callable[[Object, Scene], Stay | None]:
         stay = leaving.reason_to_stay(kind, original, scene.policy)
         if stay is not None or scene.policy is not Policy.REFERENCED:
             return stay
-        wanted = (kind.plural, objects.key_of(original).name)
+        wanted = (kind, objects.key_of(original).name)
         pods: Iterable[Placed] = scene.look.each(keys.POD)
         if any(wanted in pod.mentions and _is_offloaded(pod, scene) for pod in pods):
             return None
-        return Stay("no pod on the provider mentions it (policy Referenced)", is_told=False)
+        return Stay(leaving.UNMENTIONED, is_told=False)
 
     return judged
 
@@ -42,8 +42,8 @@ def inputs(kind: Kind) -> tuple[Input, ...]:
             name
             for pod in (old, new)
             if pod
-            for plural, name in pod.mentions
-            if plural == kind.plural
+            for mentioned, name in pod.mentions
+            if mentioned == kind
         }
         return [Key(scene.pair.local_namespace, name) for name in names]
 

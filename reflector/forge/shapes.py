@@ -1,12 +1,11 @@
 """The parts of objects that kinds look at besides their own: caches keep nothing else of them."""
 
-from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
-from apis import keys
-from apis.objects import Kind
+from apis import keys, mentions
+from apis.mentions import Mention
 
 
 class Metadata(msgspec.Struct, gc=False, frozen=True):
@@ -36,75 +35,19 @@ class Labelled(msgspec.Struct, gc=False, frozen=True):
 _EMPTY: Final = msgspec.Raw(b"{}")
 
 
-class _Named(msgspec.Struct):
-    name: str = ""
-
-
-class _Secret(msgspec.Struct):
-    secretName: str = ""  # noqa: N815  # as on the wire
-
-
-class _Reference(msgspec.Struct):
-    configMap: _Named = msgspec.field(default_factory=_Named)  # noqa: N815  # as on the wire
-    secret: _Named = msgspec.field(default_factory=_Named)
-
-
-class _Projected(msgspec.Struct):
-    sources: list[_Reference] = []
-
-
-class _Volume(msgspec.Struct):
-    configMap: _Named = msgspec.field(default_factory=_Named)  # noqa: N815  # as on the wire
-    secret: _Secret = msgspec.field(default_factory=_Secret)
-    projected: _Projected = msgspec.field(default_factory=_Projected)
-
-
-class _From(msgspec.Struct):
-    configMapKeyRef: _Named = msgspec.field(default_factory=_Named)  # noqa: N815  # as on the wire
-    secretKeyRef: _Named = msgspec.field(default_factory=_Named)  # noqa: N815  # as on the wire
-
-
-class _Env(msgspec.Struct):
-    valueFrom: _From = msgspec.field(default_factory=_From)  # noqa: N815  # as on the wire
-
-
-class _EnvFrom(msgspec.Struct):
-    configMapRef: _Named = msgspec.field(default_factory=_Named)  # noqa: N815  # as on the wire
-    secretRef: _Named = msgspec.field(default_factory=_Named)  # noqa: N815  # as on the wire
-
-
-class _Container(msgspec.Struct):
-    env: list[_Env] = []
-    envFrom: list[_EnvFrom] = []  # noqa: N815  # as on the wire
-
-
-class _PodSpec(msgspec.Struct):
-    nodeName: str = ""  # noqa: N815  # as on the wire
-    containers: list[_Container] = []
-    initContainers: list[_Container] = []  # noqa: N815  # as on the wire
-    imagePullSecrets: list[_Named] = []  # noqa: N815  # as on the wire
-    volumes: list[_Volume] = []
-
-
-_POD_SPEC: Final = msgspec.json.Decoder(_PodSpec)
-Mention: TypeAlias = tuple[Kind, str]
-
-
 class Placed(msgspec.Struct, gc=False, frozen=True):
     """Where a pod runs, and the ConfigMaps and Secrets that it mentions."""
 
     metadata: Metadata
     spec: msgspec.Raw = _EMPTY
     node: str = ""
-    mentions: frozenset[tuple[str, str]] = frozenset()
-    """Plural of the kind, and name."""
+    mentions: frozenset[Mention] = frozenset()
 
     def __post_init__(self) -> None:
-        spec = _POD_SPEC.decode(self.spec)
-        found = frozenset((kind.plural, name) for kind, name in _mentions(spec) if name)
+        spec = msgspec.json.decode(self.spec, type=dict[str, Any])
         msgspec.structs.force_setattr(self, "spec", _EMPTY)
-        msgspec.structs.force_setattr(self, "node", spec.nodeName)
-        msgspec.structs.force_setattr(self, "mentions", found)
+        msgspec.structs.force_setattr(self, "node", str(spec.get("nodeName") or ""))
+        msgspec.structs.force_setattr(self, "mentions", mentions.of(spec))
 
     def says_the_same(self, other: "Placed | None") -> bool:
         """Whether nothing that matters differs."""
@@ -113,25 +56,3 @@ class Placed(msgspec.Struct, gc=False, frozen=True):
             other.mentions,
             other.metadata.uid,
         )
-
-
-def _mentions(spec: _PodSpec) -> Iterator[Mention]:
-    """Yield the kind and name of all that the pod of ``spec`` reads; names may be empty."""
-    yield from ((keys.SECRET, one.name) for one in spec.imagePullSecrets)
-    for volume in spec.volumes:
-        yield keys.CONFIG_MAP, volume.configMap.name
-        yield keys.SECRET, volume.secret.secretName
-        for source in volume.projected.sources:
-            yield keys.CONFIG_MAP, source.configMap.name
-            yield keys.SECRET, source.secret.name
-    for container in (*spec.containers, *spec.initContainers):
-        yield from _read_by(container)
-
-
-def _read_by(container: _Container) -> Iterator[Mention]:
-    for variable in container.env:
-        yield keys.CONFIG_MAP, variable.valueFrom.configMapKeyRef.name
-        yield keys.SECRET, variable.valueFrom.secretKeyRef.name
-    for all_of in container.envFrom:
-        yield keys.CONFIG_MAP, all_of.configMapRef.name
-        yield keys.SECRET, all_of.secretRef.name

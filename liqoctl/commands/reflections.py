@@ -1,0 +1,20 @@
+"""``liqoctl get reflections``."""
+
+from liqoctl import options
+from liqoctl.commands.groups import get
+from liqoctl.options import Session
+
+EXAMPLES = options.examples("liqoctl get reflections -n shop")
+
+
+@get.command("reflections", epilog=EXAMPLES)
+@options.global_flags
+def get_reflections(session: Session) -> None:
+    """Show what of a namespace is reflected where, and why not.
+
+    Reads only. ConfigMaps, Secrets, Services and Ingresses are listed; EndpointSlices go as their
+    Services, claims with their first pod.
+    """
+    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
+
+    cli.reflections(session)

@@ -1,0 +1,119 @@
+"""What of a namespace is reflected to which cluster, and why not: judged as the reflector does."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from apis import keys, leaving, mentions, objects, reflection
+from apis.objects import Kind, Object
+from apis.offloading import MappingPhase, NamespaceMap, VkOptionsTemplate
+from apis.offloading import ReflectionPolicy as Policy
+from apis.reflection import Reflected
+
+SHOWN: Final = tuple(
+    row for row in reflection.KINDS if row.is_outward and not row.like and row.is_configurable
+)
+"""Kinds whose objects go as policies and annotations say; the others follow Services and pods."""
+HEAD: Final = ("CLUSTER", "REMOTE NAMESPACE", "KIND", "NAME", "STATE", "REASON")
+REFLECTED, STAYS, FAILED, OFF = "reflected", "stays", "failed", "off"
+
+
+class Line(NamedTuple):
+    """One object and one cluster."""
+
+    cluster: str
+    remote_namespace: str
+    kind: str
+    name: str
+    state: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A cluster to which the namespace goes, or would go, and by which rules."""
+
+    cluster: str
+    remote_namespace: str
+    options: VkOptionsTemplate
+    nodes: frozenset[str] = frozenset()
+    """Its virtual nodes."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is in the namespace."""
+
+    namespace: Object
+    by_kind: Mapping[Kind, Iterable[Object]]
+    pods: Sequence[Object] = ()
+    failures: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """By kind and name: what the reflector said last that it could not do."""
+
+
+def lines(contents: Contents, peers: Iterable[Peer]) -> list[Line]:
+    """Return a line for each object and each of ``peers``."""
+    return [line for peer in peers for row in SHOWN for line in _lines(contents, peer, row)]
+
+
+def peers_of(namespace: str, maps: Iterable[Object]) -> Iterator[tuple[str, str]]:
+    """Yield the clusters to which ``namespace`` is offloaded, and its name there."""
+    for found in maps:
+        parsed = NamespaceMap.parse(found)
+        current = parsed.current.get(namespace)
+        is_ours = objects.labels(found).get(keys.REPLICATED) != "true"
+        if is_ours and current and current.phase is MappingPhase.ACCEPTED:
+            yield parsed.remote_cluster_id, current.remote_namespace
+
+
+def failures(events: Iterable[Object]) -> dict[tuple[str, str], str]:
+    """Return what ``events`` say last of each object, where that is a failure."""
+    told: dict[tuple[str, str], tuple[str, str, str]] = {}
+    for event in events:
+        if not str(event.get("reportingComponent", "")).endswith("-reflection"):
+            continue
+        about = event.get("involvedObject") or {}
+        where = (str(about.get("kind")), str(about.get("name")))
+        at = str(event.get("lastTimestamp") or "")
+        told[where] = max(
+            told.get(where, ("", "", "")), (at, str(event["reason"]), str(event.get("message")))
+        )
+    return {
+        where: message
+        for where, (_, reason, message) in told.items()
+        if reason == keys.FAILED_REFLECTION
+    }
+
+
+def _lines(contents: Contents, peer: Peer, row: Reflected) -> Iterator[Line]:
+    config = peer.options.reflectors.get(row.name)
+    policy = (config and config.policy) or row.default
+    by_reference = leaving.is_by_reference(contents.namespace)
+    policy = leaving.in_namespace(row, policy, by_reference=by_reference)
+    for obj in contents.by_kind.get(row.kind, ()):
+        name = objects.key_of(obj).name
+        line = Line(peer.cluster, peer.remote_namespace, row.kind.kind, name, REFLECTED)
+        if config is not None and config.workers == 0:
+            yield line._replace(state=OFF, reason=f"{row.name} has 0 workers")
+        elif reason := _reason(contents, peer, row, policy, obj):
+            yield line._replace(state=STAYS, reason=reason)
+        elif failure := contents.failures.get((row.kind.kind, name)):
+            yield line._replace(state=FAILED, reason=failure)
+        else:
+            yield line
+
+
+def _reason(contents: Contents, peer: Peer, row: Reflected, policy: Policy, obj: Object) -> str:
+    try:
+        stay = leaving.reason_to_stay(row.kind, obj, policy)
+    except leaving.ContradictionError as error:
+        return str(error)
+    if stay is not None:
+        return stay.reason
+    if policy is not Policy.REFERENCED:
+        return ""
+    wanted = (row.kind, objects.key_of(obj).name)
+    offloaded = (pod for pod in contents.pods if pod["spec"].get("nodeName") in peer.nodes)
+    if any(wanted in mentions.of(pod["spec"]) for pod in offloaded):
+        return ""
+    return leaving.UNMENTIONED

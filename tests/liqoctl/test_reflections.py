@@ -1,0 +1,143 @@
+"""What is reflected where, and what would be: judged as the reflector does."""
+
+import pytest
+from click import ClickException
+
+from apis import keys
+from apis.objects import Key, Object, named
+from liqoctl.forge import offloading as forge
+from liqoctl.work import reflections
+from tests import factories
+from tests.fakes import FakeCluster
+
+SKIP = {"annotations": {keys.SKIP_REFLECTION: "true"}}
+
+
+async def world(policy: str = "DenyList", **annotations: str) -> FakeCluster:
+    cluster = FakeCluster()
+    namespace = named(keys.NAMESPACE, Key("", "shop"), metadata={"annotations": annotations})
+    await cluster.create(keys.NAMESPACE, namespace)
+    labels = {keys.APP_NAME: keys.CLUSTER_ID_CONFIG_MAP}
+    own = named(
+        keys.CONFIG_MAP,
+        Key("liqo", "clusterid-configmap"),
+        metadata={"labels": labels},
+        data={"CLUSTER_ID": "rome"},
+    )
+    await cluster.create(keys.CONFIG_MAP, own)
+    config = {name: {"workers": 3, "type": policy} for name in ("secret", "configmap")}
+    template = named(
+        keys.VK_OPTIONS_TEMPLATE,
+        Key("liqo", "virtual-kubelet-default"),
+        spec={"containerImage": "x", "reflectorsConfig": {**config, "ingress": {"workers": 0}}},
+    )
+    await cluster.create(keys.VK_OPTIONS_TEMPLATE, template)
+    for name in ("milan", "turin"):
+        node_labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: name}
+        metadata = {"labels": {**node_labels, "region": name}}
+        await cluster.create(keys.NODE, named(keys.NODE, Key("", name), metadata=metadata))
+        spec = {"clusterID": name}
+        key = Key(f"liqo-tenant-{name}", name)
+        await cluster.create(keys.VIRTUAL_NODE, named(keys.VIRTUAL_NODE, key, spec=spec))
+    await fill(cluster)
+    return cluster
+
+
+async def fill(cluster: FakeCluster) -> None:
+    secrets: dict[str, Object] = {
+        "plain": {},
+        "skipped": {"metadata": {"name": "skipped", "namespace": "shop", **SKIP}},
+        "token": {"type": "kubernetes.io/service-account-token"},
+    }
+    for name, rest in secrets.items():
+        await cluster.create(keys.SECRET, {**factories.secret("shop", name), **rest})
+    await cluster.create(keys.CONFIG_MAP, factories.config_map("shop", "taken"))
+    await cluster.create(keys.SERVICE, factories.service("shop", "web"))
+    await cluster.create(keys.INGRESS, factories.ingress("shop", "web"))
+    volumes = [{"secret": {"secretName": "plain"}}]
+    pod = named(keys.POD, Key("shop", "web"), spec={"nodeName": "milan", "volumes": volumes})
+    await cluster.create(keys.POD, pod)
+    event = named(
+        keys.EVENT,
+        Key("shop", "taken.1"),
+        involvedObject={"kind": "ConfigMap", "name": "taken"},
+        reason="FailedReflection",
+        message="configmap shop-rome/taken exists on milan and is not ours",
+        reportingComponent="liqo-configmap-reflection",
+        lastTimestamp="2025-01-31T12:00:00Z",
+    )
+    await cluster.create(keys.EVENT, event)
+
+
+async def offload(cluster: FakeCluster) -> None:
+    key = Key("liqo-tenant-milan", "milan")
+    metadata = {"labels": {keys.REMOTE_CLUSTER_ID: "milan", keys.REPLICATION: "true"}}
+    await cluster.create(
+        keys.NAMESPACE_MAP, named(keys.NAMESPACE_MAP, key, metadata=metadata, spec={})
+    )
+    current = {"shop": {"remoteNamespace": "shop-rome", "phase": "Accepted"}}
+    await cluster.patch_status(keys.NAMESPACE_MAP, key, {"currentMapping": current})
+
+
+async def test_each_object_says_where_it_is_and_why_not() -> None:
+    cluster = await world()
+    await offload(cluster)
+
+    lines = await reflections.reflected(cluster, "shop")
+
+    states = {(line.kind, line.name): line.state for line in lines}
+    assert states == {
+        ("Secret", "plain"): "reflected",
+        ("Secret", "skipped"): "stays",
+        ("Secret", "token"): "stays",
+        ("ConfigMap", "taken"): "failed",
+        ("Service", "web"): "reflected",
+        ("Ingress", "web"): "off",
+    }
+    reasons = {line.name: line.reason for line in lines if line.reason}
+    assert "not ours" in reasons["taken"]
+    assert keys.SKIP_REFLECTION in reasons["skipped"]
+    assert {(line.cluster, line.remote_namespace) for line in lines} == {("milan", "shop-rome")}
+
+
+@pytest.mark.parametrize("said_by", ["template", "namespace"])
+async def test_what_no_offloaded_pod_mentions_stays_when_so_asked(said_by: str) -> None:
+    asked = {keys.REFLECTION_POLICY: "Referenced"} if said_by == "namespace" else {}
+    cluster = await world("DenyList" if asked else "Referenced", **asked)
+    await offload(cluster)
+
+    lines = await reflections.reflected(cluster, "shop")
+
+    states = {(line.kind, line.name): line.state for line in lines}
+    assert states["Secret", "plain"] == "reflected"
+    assert states["ConfigMap", "taken"] == "stays"
+    assert states["Service", "web"] == "reflected"
+
+
+async def test_before_offloading_it_is_told_what_would_be() -> None:
+    cluster = await world()
+    before = cluster.everything()
+    wanted = forge.manifest("shop", forge.Wanted(selectors=["region=turin"]))
+
+    lines = await reflections.would_be(cluster, wanted)
+
+    assert {(line.cluster, line.remote_namespace) for line in lines} == {("turin", "shop-rome")}
+    assert {line.name for line in lines if line.state == "stays"} == {"skipped", "token"}
+    assert cluster.everything() == before
+
+
+async def test_a_namespace_that_is_nowhere_else_says_so() -> None:
+    with pytest.raises(ClickException, match="why namespace shop"):
+        await reflections.reflected(await world(), "shop")
+
+
+async def test_the_table_has_a_line_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = await world()
+    await offload(cluster)
+
+    reflections.show(await reflections.reflected(cluster, "shop"))
+
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["CLUSTER", "REMOTE", "NAMESPACE"]
+    assert len(rows) == 6
+    assert any(row.split()[2:5] == ["Secret", "plain", "reflected"] for row in rows)
