@@ -96,6 +96,7 @@ async def from_file(path: Path, context: str | None = None) -> Access:
         return await from_file(path, context)
 
     # Here and not above: only administrators' commands need it.
+    import yaml  # noqa: PLC0415
     from kubernetes.aio import config  # noqa: PLC0415
     from kubernetes.aio.client import Configuration  # noqa: PLC0415
 
@@ -113,7 +114,10 @@ async def from_file(path: Path, context: str | None = None) -> Access:
             files = [path, *_named_files(settings, scratch)]
             stamp = before + _stamp(files[1:])
             return _access(_of_administrator(settings), renew=again, stamp=stamp, files=files)
-        except (config.ConfigException, OSError, ssl.SSLError, TypeError, AttributeError) as error:
+        except (TypeError, AttributeError, yaml.YAMLError) as error:
+            needed = "YAML with clusters, users, contexts and current-context"
+            raise UnauthorizedError(f"kubeconfig {path} is none: it has to be {needed}") from error
+        except (config.ConfigException, OSError, ssl.SSLError) as error:
             raise UnauthorizedError(f"kubeconfig {path}: {error}") from error
 
 

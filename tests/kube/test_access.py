@@ -154,6 +154,18 @@ async def test_a_context_can_be_named(tmp_path: Path) -> None:
         await access.from_file(path, "no such")
 
 
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"text"])
+async def test_a_file_that_is_no_kubeconfig_is_told_what_one_is(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(content)
+
+    message = "is none: it has to be YAML with clusters, users, contexts and current-context"
+    with pytest.raises(errors.UnauthorizedError, match=message):
+        await access.from_file(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"a: b", b"[]", b"clusters: 1"])
 async def test_a_file_that_makes_no_sense_is_one_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "kubeconfig"
