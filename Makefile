@@ -23,7 +23,7 @@ test: .venv/ready  ## All tests, those on real clusters included
 	$(BIN)/pytest
 
 demo: .venv/ready  ## The main job, told step by step on two real clusters (KEEP=1 leaves them running)
-	$(PY) -m sandbox demo $(if $(KEEP),--keep)
+	$(PY) -m sandbox demo $(if $(KEEP),--keep) $(if $(PICTURE),--picture=$(PICTURE))
 
 demo-down: down  ## End what `make demo KEEP=1` left running
 

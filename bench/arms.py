@@ -21,7 +21,7 @@ from bench import children, floor, ideal, leftovers, load, waiting
 from bench.settings import LIQO, Settings
 from bench.stage import CONSUMER, PROVIDER, Stage
 from kube import client
-from sandbox import components, peering, stepper
+from sandbox import components, stepper
 from sandbox.layout import Site
 from sandbox.simulated import NodeKeeper
 
@@ -135,8 +135,10 @@ async def offload(stage: Stage, namespace: str) -> None:
 async def virtual_node(stage: Stage, name: str) -> None:
     """Make a virtual node whose pods go to the simulated nodes of milan; wait for it."""
     stage.say(f"waiting for the virtual node {name}")
-    spec = virtual_node_spec(peering.KUBELET_SECRET.format(provider=PROVIDER))
-    key = Key(naming.tenant_namespace(PROVIDER), name)
+    tenant = naming.tenant_namespace(PROVIDER)
+    peered = await stage.rome.get_live(keys.VIRTUAL_NODE, Key(tenant, PROVIDER))
+    spec = virtual_node_spec((peered or {})["spec"]["kubeconfigSecretRef"]["name"])
+    key = Key(tenant, name)
     made = named(keys.VIRTUAL_NODE, key, metadata={"labels": dict(_MARK)}, spec=spec)
     await stage.rome.create(keys.VIRTUAL_NODE, made)
     await until(stage.rome, keys.NODE, Key("", name), is_ready)

@@ -84,6 +84,7 @@ def parser() -> argparse.ArgumentParser:
     _command(commands, "prepare", _prepare, "have packages, programs and images; start nothing")
     demo = _command(commands, "demo", _demo, "tell the main job on two clusters, step by step")
     demo.add_argument("--keep", action="store_true", help="leave the clusters running")
+    demo.add_argument("--picture", type=Path, metavar="FILE", help="write what is shown, as SVG")
     return top
 
 
@@ -178,7 +179,7 @@ def _demo(options: argparse.Namespace) -> int:
     sandbox = Sandbox()
     is_kept = options.keep or bool(sandbox.sites())  # what ran before is not ours to remove
     try:
-        return int(demo.tell(sandbox.up(DEFAULT)))
+        return int(demo.tell(sandbox.up(DEFAULT), options.picture))
     finally:
         if not is_kept:
             sandbox.down()

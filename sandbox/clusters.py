@@ -75,15 +75,17 @@ class Sandbox:
                     job.result()
         return {site.slot.cluster: site.files.kubeconfig for site in sites}
 
-    def down(self) -> None:
-        """Remove every cluster of this checkout and all that was made for them."""
+    def down(self, clusters: Sequence[str] | None = None) -> None:
+        """Remove the clusters of this checkout, or ``clusters`` of them, and all that is theirs."""
         check_root(os.geteuid())
         with self._working():
             for site in self.sites():
-                with progress.step(f"removing {site.slot.cluster}"):
-                    cluster.remove(site)
-                    registry.give_back(site.slot)
-            shutil.rmtree(self.state, ignore_errors=True)
+                if clusters is None or site.slot.cluster in clusters:
+                    with progress.step(f"removing {site.slot.cluster}"):
+                        cluster.remove(site)
+                        registry.give_back(site.slot)
+            if not self.sites():
+                shutil.rmtree(self.state, ignore_errors=True)
 
     def sites(self) -> list[Site]:
         """Return the clusters of this checkout, running or not."""

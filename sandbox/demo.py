@@ -1,22 +1,27 @@
 """The main job, told step by step with what a user would type; every step is checked."""
 
+import io
+import re
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
 from apis import keys, naming
-from sandbox import images, install, peering
+from sandbox import images, install
+from sandbox.errors import ProgramError
 from sandbox.kubectl import Kubectl, KubectlError
 
 CONSUMER, PROVIDER = "rome", "milan"
 NAMESPACE = "demo"
+WIDTH = 120
+"""Columns of the picture."""
 SECRET_LENGTH = len("not-to-be-printed")
 
 
@@ -30,6 +35,12 @@ class Story:
 
     kubeconfigs: Mapping[str, Path]
     console: Console = field(default_factory=Console)
+    picture: Console = field(
+        default_factory=lambda: Console(record=True, file=io.StringIO(), width=WIDTH)
+    )
+    """Records what the console shows, as wide as a page."""
+    consoles: Sequence[Console] = ()
+    """Those that show what is said now."""
     shown: list[tuple[str, str, float]] = field(default_factory=list)
 
     @property
@@ -45,28 +56,40 @@ class Story:
         """Return the namespace on the provider."""
         return naming.default_remote_namespace(NAMESPACE, CONSUMER)
 
-    def tell(self, title: str, step: Callable[["Story"], str]) -> None:
-        """Run one step; what it returns is what was seen."""
-        self.console.rule(f"[bold]{title}", align="left")
+    def tell(self, step: "Step") -> None:
+        """Run one step, and show it as it goes."""
+        self.consoles = (self.console, self.picture) if step.is_drawn else (self.console,)
+        for console in self.consoles:
+            console.rule(f"[bold]{step.title}", align="left")
         begun = time.monotonic()
-        seen = step(self)
-        self.shown.append((title, seen, time.monotonic() - begun))
+        seen = step.run(self)
+        self.shown.append((step.title, seen, time.monotonic() - begun))
+
+    def say(self, text: str, **how: Any) -> None:
+        """Show ``text``, as it is."""
+        for console in self.consoles:
+            console.print(text, highlight=False, markup=False, **how)
 
     def kubectl(self, cluster: str, *args: str, stdin: str | None = None) -> str:
         """Type a kubectl command, show it with its output, and return the output."""
         self._prompt(cluster, "kubectl", *args)
         said = Kubectl(self.kubeconfigs[cluster]).run(*args, stdin=stdin, timeout_s=200)
-        self.console.print(said.rstrip(), highlight=False, markup=False, soft_wrap=True)
+        self.say(said.rstrip(), soft_wrap=True)
         return said
 
-    def liqoctl(self, *args: str, cluster: str = CONSUMER) -> None:
+    def liqoctl(self, *args: str | Path, cluster: str = CONSUMER) -> None:
         """Type a liqoctl command, and show what it says as it says it."""
         self._prompt(cluster, "liqoctl", *args)
-        done = subprocess.run(install.liqoctl(self.kubeconfigs[cluster], *args), check=False)
-        expect(done.returncode == 0, f"liqoctl {args[0]} exited with {done.returncode}")
+        command = install.liqoctl(self.kubeconfigs[cluster], *args)
+        merged = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(command, text=True, **merged) as process:  # type: ignore[call-overload]
+            for line in process.stdout:
+                self.say(line.rstrip(), soft_wrap=True)
+        expect(process.returncode == 0, f"liqoctl {args[0]} exited with {process.returncode}")
 
-    def _prompt(self, cluster: str, *command: str) -> None:
-        self.console.print(f"{cluster}$ {shlex.join(command)}", style="cyan", highlight=False)
+    def _prompt(self, cluster: str, *command: str | Path) -> None:
+        words = [word.name if isinstance(word, Path) else word for word in command]
+        self.say(f"{cluster}$ {shlex.join(words)}", style="cyan")
 
 
 def expect(holds: bool, otherwise: str) -> None:  # noqa: FBT001  # reads like a sentence
@@ -75,17 +98,28 @@ def expect(holds: bool, otherwise: str) -> None:  # noqa: FBT001  # reads like a
         raise NotShownError(otherwise)
 
 
-def tell(kubeconfigs: Mapping[str, Path]) -> int:
-    """Tell the whole story on the two running clusters; return the exit status."""
+def tell(kubeconfigs: Mapping[str, Path], picture: Path | None = None) -> int:
+    """Tell the whole story on the two running clusters; return the exit status.
+
+    ``picture`` is the SVG file to write of it.
+    """
     story = Story(kubeconfigs)
     error = ""
     try:
-        for title, step in STEPS:
-            story.tell(title, step)
-    except (NotShownError, KubectlError) as failure:
+        for step in STEPS:
+            story.tell(step)
+    except (NotShownError, KubectlError, ProgramError) as failure:
         error = str(failure)
     _conclude(story, error)
+    if picture and not error:
+        picture.write_text(_drawn(story), encoding="utf-8")
     return 1 if error else 0
+
+
+def _drawn(story: Story) -> str:
+    """Return the picture without what would be fetched from elsewhere to show it."""
+    drawn = story.picture.export_svg(title="make demo", unique_id="demo")
+    return re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)
 
 
 def _install(story: Story) -> str:
@@ -95,14 +129,18 @@ def _install(story: Story) -> str:
 
 
 def _peer(story: Story) -> str:
-    story.console.print("identities for rome, signed by milan (docs/peering-by-hand.md)")
-    secret = peering.peer(CONSUMER, PROVIDER, kubeconfigs=story.kubeconfigs)
-    source = ["--remote-cluster-id", PROVIDER, "--kubeconfig-secret-name", secret]
-    story.liqoctl("create", "virtualnode", PROVIDER, *source, "--cpu", "4")
+    story.liqoctl("peer", "--remote-kubeconfig", story.kubeconfigs[PROVIDER], "--cpu", "4")
     story.consumer.wait("--for=condition=Ready", f"node/{PROVIDER}")
     listing = story.kubectl(CONSUMER, "get", "nodes")
     expect(PROVIDER in listing, "the virtual node does not appear")
     return f"node {PROVIDER} is Ready in {CONSUMER}"
+
+
+def _info(story: Story) -> str:
+    story.liqoctl("info", "peer", PROVIDER)
+    told = install.run(story.kubeconfigs[CONSUMER], "info", "peer", "--get", "offloading.status")
+    expect(told.strip() == "Healthy", f"offloading to {PROVIDER} is {told.strip()}")
+    return "authentication and offloading are Healthy"
 
 
 def _offload(story: Story) -> str:
@@ -163,16 +201,26 @@ def _unoffload(story: Story) -> str:
     return f"namespace {story.twin} is gone from {PROVIDER}"
 
 
-STEPS: list[tuple[str, Callable[[Story], str]]] = [
-    ("Install pyliqo on both clusters", _install),
-    ("Give rome a virtual node that stands for milan", _peer),
-    ("Offload a namespace", _offload),
-    ("Deploy: 3 replicas with a ConfigMap and a Secret", _deploy),
-    ("Logs come back", _logs),
-    ("Scaling follows", _scale),
-    ("Deletion follows", _delete),
-    ("Unoffload cleans up", _unoffload),
-]
+class Step(NamedTuple):
+    """A part of the story; what it returns is what was seen."""
+
+    title: str
+    run: Callable[[Story], str]
+    is_drawn: bool = False
+    """Whether it is in the picture, which shows the way there and not the way back."""
+
+
+STEPS: Final = (
+    Step("Install pyliqo on both clusters", _install, is_drawn=True),
+    Step("Peer: milan appears in rome as a node", _peer, is_drawn=True),
+    Step("How it stands with milan", _info),
+    Step("Offload a namespace", _offload, is_drawn=True),
+    Step("Deploy: 3 replicas with a ConfigMap and a Secret", _deploy, is_drawn=True),
+    Step("Logs come back", _logs, is_drawn=True),
+    Step("Scaling follows", _scale),
+    Step("Deletion follows", _delete),
+    Step("Unoffload cleans up", _unoffload),
+)
 
 
 def _pods(story: Story) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -199,7 +247,7 @@ def _conclude(story: Story, error: str) -> None:
     for title, seen, seconds in story.shown:
         table.add_row(title, seen, f"{seconds:.0f}")
     if error:
-        table.add_row(STEPS[len(story.shown)][0], f"[red]did not hold: {error}", "")
+        table.add_row(STEPS[len(story.shown)].title, f"did not hold: {error}", "", style="red")
     story.console.print(table)
     story.console.print(
         "Go on by hand: `make up`, then `export KUBECONFIG=$PWD/.sandbox/rome.kubeconfig` and "

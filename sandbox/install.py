@@ -10,6 +10,8 @@ from sandbox import images, programs, progress
 from sandbox.kubectl import Kubectl
 
 DEPLOYMENTS = ("liqo-certs", "liqo-controller-manager", "liqo-metric-agent", "liqo-webhook")
+REGIONS = {"rome": "lazio", "milan": "lombardy", "turin": "piedmont"}
+"""The region that a cluster suggests for the nodes that stand for it."""
 
 
 def install(kubeconfigs: Mapping[str, Path]) -> None:
@@ -28,15 +30,17 @@ def _install(cluster: tuple[str, Path]) -> None:
 
 def command(cluster: str) -> list[str]:
     """Return the arguments of liqoctl that install this tree in ``cluster``."""
-    return ["install", "--cluster-id", cluster, "--image", images.product_name()]
+    region = f"topology.kubernetes.io/region={REGIONS.get(cluster, cluster)}"
+    flags = ["--cluster-id", cluster, "--cluster-labels", region]
+    return ["install", *flags, "--image", images.product_name()]
 
 
-def liqoctl(kubeconfig: Path, *args: str) -> list[str]:
+def liqoctl(kubeconfig: Path, *args: str | Path) -> list[str | Path]:
     """Return the command line of this tree's liqoctl towards one cluster."""
     return [sys.executable, "-m", "liqoctl", f"--kubeconfig={kubeconfig}", *args]
 
 
-def run(kubeconfig: Path, *args: str) -> str:
+def run(kubeconfig: Path, *args: str | Path) -> str:
     """Return what ``liqoctl ARGS`` said; ProgramError when it failed."""
     return programs.run(liqoctl(kubeconfig, *args))
 

@@ -18,16 +18,32 @@ STORAGE_CLASS: Final = "disk"
 
 def ensure() -> Mapping[str, Path]:
     """Return the kubeconfigs; what is up, installed and peered already is left as it is."""
-    sandbox = Sandbox()
-    kubeconfigs = sandbox.up((CONSUMER, PROVIDER))
+    kubeconfigs = Sandbox().up((CONSUMER, PROVIDER))
     install.install(kubeconfigs)
     with progress.step(f"waiting for the virtual node {PROVIDER}"):
-        secret = peering.peer(CONSUMER, PROVIDER, kubeconfigs=kubeconfigs)
         rome = Kubectl(kubeconfigs[CONSUMER])
-        rome.apply([virtual_node(secret)])
+        if is_peered_by_command(rome):
+            peer(CONSUMER, PROVIDER, kubeconfigs)
+        else:
+            secret = peering.peer(CONSUMER, PROVIDER, kubeconfigs=kubeconfigs)
+            rome.apply([virtual_node(secret)])
         rome.run("wait", "--for=create", f"node/{PROVIDER}", "--timeout=120s")
         rome.wait("--for=condition=Ready", f"node/{PROVIDER}")
     return kubeconfigs
+
+
+def is_peered_by_command(rome: Kubectl) -> bool:
+    """Whether ``liqoctl peer`` was here before, as the demo leaves it."""
+    where = ("-n", naming.tenant_namespace(PROVIDER), "--ignore-not-found", "-o", "name")
+    return bool(rome.run("get", keys.RESOURCE_SLICE.resource, PROVIDER, *where))
+
+
+def peer(consumer: str, provider: str, kubeconfigs: Mapping[str, Path]) -> None:
+    """Peer as an administrator would, and ask for more than anybody needs."""
+    amounts = [f"--{name}={peering.GRANTED[name]}" for name in ("cpu", "memory", "pods")]
+    disk = f"--resource=ephemeral-storage={peering.GRANTED['ephemeral-storage']}"
+    remote = f"--remote-kubeconfig={kubeconfigs[provider]}"
+    install.run(kubeconfigs[consumer], "peer", remote, *amounts, disk)
 
 
 def kill(process: str) -> int:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from apis import conditions, keys, naming, objects
+from apis import conditions, foreignclusters, keys, naming, objects
 from apis.objects import Key, Object, named
 
-API_SERVER: Final = "APIServerStatus"
+API_SERVER: Final = foreignclusters.API_SERVER_STATUS
 TENANT: Final = "AuthTenantStatus"
 IDENTITY: Final = "AuthIdentityControlPlaneStatus"
 VIRTUAL_NODES: Final = "OffloadingVirtualNodeStatus"
@@ -225,7 +225,7 @@ def _answers(before: Object, reach: Reach | None, now: datetime) -> Object:
     if reach is None:
         return {name: before[name] for name in _OF_REACH if before.get(name) is not None}
     finding = (
-        _Finding(API_SERVER, "Established", "APIServerReady", reach.message)
+        _Finding(API_SERVER, foreignclusters.ESTABLISHED, "APIServerReady", reach.message)
         if reach.is_answering
         else _Finding(API_SERVER, "Error", "APIServerNotReady", reach.message)
     )

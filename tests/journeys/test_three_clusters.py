@@ -1,0 +1,197 @@
+"""One consumer with two providers, one provider with two consumers, and the end of each peering.
+
+rome uses milan and turin, turin uses milan: turin is a consumer and a provider at once.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from apis import keys, naming, objects
+from apis.objects import Key, Object, named
+from kube import access, client
+from kube.client import ClusterClient
+from sandbox import images, install, pair
+from sandbox.clusters import Sandbox
+from tests.journeys import world
+
+pytestmark = pytest.mark.journey
+
+THIRD = "turin"
+PEERINGS = (("rome", THIRD), (THIRD, "milan"))
+"""Consumer and provider of each peering but that of the pair."""
+
+
+@pytest.fixture(scope="module")
+def all_three(kubeconfigs: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
+    """Start turin beside the pair and peer it; it goes when the tests of this module end."""
+    sandbox = Sandbox()
+    was_up = THIRD in {site.slot.cluster for site in sandbox.sites()}
+    found = {**kubeconfigs, **sandbox.up([THIRD])}
+    install.install({THIRD: found[THIRD]})
+    for consumer, provider in PEERINGS:
+        pair.peer(consumer, provider, found)
+    yield found
+    for consumer, provider in PEERINGS:
+        remote = f"--remote-kubeconfig={found[provider]}"
+        install.run(found[consumer], "unpeer", remote, "--skip-confirm", "--delete-namespaces")
+    if not was_up:
+        sandbox.down([THIRD])
+
+
+@dataclass(frozen=True)
+class Three:
+    """A client of each cluster, by name."""
+
+    clients: Mapping[str, ClusterClient]
+    kubeconfigs: Mapping[str, Path]
+
+    def __getitem__(self, name: str) -> ClusterClient:
+        return self.clients[name]
+
+    async def role(self, here: str, of: str) -> str:
+        """Return what ``of`` is to ``here``."""
+        found = await self[here].get_live(keys.FOREIGN_CLUSTER, Key("", of))
+        return str(((found or {}).get("status") or {}).get("role"))
+
+    async def offload(self, consumer: str, namespace: str, *providers: str) -> None:
+        """Offload a namespace to the providers and to no other."""
+        term = {"key": keys.REMOTE_CLUSTER_ID, "operator": "In", "values": list(providers)}
+        selector = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
+        made = world.offloading(namespace, clusterSelector=selector)
+        await self[consumer].create(keys.NAMESPACE_OFFLOADING, made)
+        key = Key(namespace, keys.OFFLOADING_NAME)
+        await world.until_one(self[consumer], keys.NAMESPACE_OFFLOADING, key, is_offloaded)
+
+
+def is_offloaded(offloading: Object) -> bool:
+    return bool(offloading.get("status", {}).get("offloadingPhase") == "Ready")
+
+
+@pytest.fixture
+async def three(all_three: Mapping[str, Path]) -> AsyncIterator[Three]:
+    async with contextlib.AsyncExitStack() as stack:
+        clients = {}
+        for name, path in all_three.items():
+            who = await access.from_file(path)
+            connected = client.connect(who, user_agent="journeys")
+            clients[name] = await stack.enter_async_context(connected)
+        yield Three(clients, all_three)
+
+
+def pod(namespace: str, node: str) -> Object:
+    """Return a pod that only ``node`` may take."""
+    return world.pod(
+        namespace,
+        f"on-{node}",
+        images.workload_name(),
+        nodeSelector={keys.REMOTE_CLUSTER_ID: node},
+    )
+
+
+async def running(cluster: ClusterClient, namespace: str, name: str) -> Object:
+    return await world.until_one(
+        cluster, keys.POD, Key(namespace, name), lambda pod: world.phase(pod) == "Running"
+    )
+
+
+async def test_each_consumer_sees_its_providers_and_each_provider_its_consumers(
+    three: Three,
+) -> None:
+    expected = {
+        ("rome", "milan"): "Provider",
+        ("rome", "turin"): "Provider",
+        ("turin", "milan"): "Provider",
+        ("turin", "rome"): "Consumer",
+        ("milan", "turin"): "Consumer",
+    }
+    for (here, of), role in expected.items():
+        await world.until_one(
+            three[here],
+            keys.FOREIGN_CLUSTER,
+            Key("", of),
+            lambda found, role=role: found.get("status", {}).get("role") == role,  # type: ignore[misc]
+        )
+    told = [
+        found["status"]["modules"]["offloading"]["conditions"]
+        for found in [
+            await world.until_one(
+                three["rome"], keys.FOREIGN_CLUSTER, Key("", name), offers_ready_nodes
+            )
+            for name in ("milan", THIRD)
+        ]
+    ]
+    assert {one["status"] for conditions in told for one in conditions} == {"Ready"}
+    node = await three["rome"].get_live(keys.NODE, Key("", THIRD))
+    assert node
+    region = objects.labels(node)["topology.kubernetes.io/region"]
+    assert region == install.REGIONS[THIRD], "what turin suggests, by liqoctl install"
+
+
+def offers_ready_nodes(foreign_cluster: Object) -> bool:
+    module = foreign_cluster.get("status", {}).get("modules", {}).get("offloading", {})
+    found = {one["type"]: one["status"] for one in module.get("conditions", [])}
+    return found.get("OffloadingNodeStatus") == "Ready"
+
+
+async def test_pods_of_one_name_live_side_by_side(three: Three) -> None:
+    name = f"journey-{secrets.token_hex(3)}"
+    for consumer in ("rome", THIRD):
+        await three[consumer].create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
+    await three.offload("rome", name, "milan", THIRD)
+    await three.offload(THIRD, name, "milan")
+    for consumer, provider in (("rome", "milan"), ("rome", THIRD), (THIRD, "milan")):
+        await three[consumer].create(keys.POD, pod(name, provider))
+
+    uids = set()
+    for consumer, provider in (("rome", "milan"), ("rome", THIRD), (THIRD, "milan")):
+        local = await running(three[consumer], name, f"on-{provider}")
+        twin = naming.default_remote_namespace(name, consumer)
+        remote = await running(three[provider], twin, f"on-{provider}")
+        assert local["spec"]["nodeName"] == provider
+        assert remote["spec"]["nodeName"] == f"{provider}-1"
+        assert remote["metadata"]["annotations"][keys.LOCAL_POD_UID] == objects.uid(local)
+        uids.add(objects.uid(remote))
+    assert len(uids) == 3
+
+    await world.remove(three["rome"], keys.POD, Key(name, f"on-{THIRD}"))
+    await world.until_gone(
+        three[THIRD], keys.POD, Key(naming.default_remote_namespace(name, "rome"), f"on-{THIRD}")
+    )
+    assert await running(three["rome"], name, "on-milan")
+    assert await running(three[THIRD], name, "on-milan")
+    for consumer in ("rome", THIRD):
+        key = Key(name, keys.OFFLOADING_NAME)
+        await world.remove(three[consumer], keys.NAMESPACE_OFFLOADING, key)
+        await world.until_gone(three[consumer], keys.NAMESPACE_OFFLOADING, key)
+        await world.remove(three[consumer], keys.NAMESPACE, Key("", name))
+
+
+async def test_the_end_of_one_peering_leaves_the_others(three: Three) -> None:
+    """Runs last: turin no longer uses milan, and rome goes on using both."""
+    remote = f"--remote-kubeconfig={three.kubeconfigs['milan']}"
+    await asyncio.to_thread(
+        install.run, three.kubeconfigs[THIRD], "unpeer", remote, "--skip-confirm"
+    )
+
+    assert await three[THIRD].get_live(keys.NODE, Key("", "milan")) is None
+    assert await three["milan"].get_live(keys.TENANT, Key("liqo-tenant-turin", THIRD)) is None
+    gone = await world.until_one(
+        three["milan"],
+        keys.FOREIGN_CLUSTER,
+        Key("", THIRD),
+        lambda found: found["status"]["role"] == "Unknown",
+    )
+    assert not any(module["enabled"] for module in gone["status"]["modules"].values())
+    for name in ("milan", THIRD):
+        assert await three["rome"].get_live(keys.NODE, Key("", name))
+    assert await three.role(THIRD, "rome") == "Consumer"
+    said = await asyncio.to_thread(
+        install.run, three.kubeconfigs["rome"], "info", "peer", THIRD, "--get", "offloading.status"
+    )
+    assert said.strip() == "Healthy"
