@@ -54,6 +54,11 @@ def kill(process: str) -> int:
     return len(pids)
 
 
+def files_open(process: str) -> int:
+    """Return how many files, sockets among them, processes of the consumer have open."""
+    return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in _running(process))
+
+
 def _running(process: str) -> Iterator[int]:
     marker = f"-m\0{process}\0".encode()
     for pid in cgroups.members(Sandbox().site(CONSUMER).cgroup):

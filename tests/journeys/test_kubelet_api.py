@@ -18,11 +18,20 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object
+from sandbox import pair
 from tests.journeys import world
 from tests.journeys.kubectl import SPDY, Kubectl
 
 pytestmark = pytest.mark.journey
 
+MAIN = ("-c", "main")
+KEPT = "echo open; exec sleep 1000"
+FEW = 4
+"""Connections to the provider that are kept for the next request."""
+# The full size: PYLIQO_TEST_EXIT_STEP=1 PYLIQO_TEST_EXECS=200 PYLIQO_TEST_IDLE_S=600
+STEP = int(os.environ.get("PYLIQO_TEST_EXIT_STEP", "51"))
+AT_ONCE = int(os.environ.get("PYLIQO_TEST_EXECS", "10"))
+IDLE_S = float(os.environ.get("PYLIQO_TEST_IDLE_S", "3"))
 WEBSOCKET: Mapping[str, str] = {}
 SCRIPT = (
     "echo first; echo second; echo hello > /tmp/index.html; "
@@ -67,6 +76,74 @@ async def test_kubectl_reaches_into_an_offloaded_pod(kubectl: Kubectl, tmp_path:
         await files_are_copied(one, tmp_path)
         await a_process_is_attached_to(one)
     await logs_are_read(kubectl)
+
+
+async def test_many_streams_end_and_leave_nothing_behind(
+    both: world.Pair, kubectl: Kubectl
+) -> None:
+    await kubectl.out("exec", "web", *MAIN, "--", "true")
+    before = pair.files_open("kubelet")
+
+    codes = range(0, 256, STEP)
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def ended(code: int) -> int:
+        async with gate:
+            return (await kubectl.run("exec", "web", *MAIN, "--", "sh", "-c", f"exit {code}")).code
+
+    assert await asyncio.gather(*map(ended, codes)) == list(codes)
+
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(5):
+            await kept_open(stack, kubectl, "exec", "web", *MAIN, "--", "sh", "-c", KEPT)
+            await kept_open(stack, kubectl, "logs", "-f", "web", *MAIN)
+            await kept_open(stack, kubectl, "port-forward", "pod/web", ":8080")
+    await until_fewer_files(before)
+
+    await a_silent_log_is_followed(kubectl)
+    await until_fewer_files(before)
+
+    async with contextlib.AsyncExitStack() as stack:
+        process = await kept_open(stack, kubectl, "exec", "web", *MAIN, "--", "sh", "-c", KEPT)
+        await world.remove(both.milan, keys.POD, Key(both.twin(kubectl.namespace), "web"))
+        async with asyncio.timeout(60):
+            assert await process.wait() != 0
+    await until_fewer_files(before)
+
+
+async def kept_open(
+    stack: contextlib.AsyncExitStack, kubectl: Kubectl, *args: str
+) -> asyncio.subprocess.Process:
+    """Start kubectl and wait for its first line; it is killed when the stack ends."""
+    process = await stack.enter_async_context(kubectl.started(*args))
+    assert process.stdout
+    async with asyncio.timeout(60):
+        assert await process.stdout.readline()
+    return process
+
+
+async def until_fewer_files(than: int) -> None:
+    """Wait until the virtual kubelet has no more files open than before, but a few it keeps."""
+    async with asyncio.timeout(60):
+        while True:
+            if pair.files_open("kubelet") <= than + FEW:
+                return
+            await asyncio.sleep(0.5)
+
+
+async def a_silent_log_is_followed(kubectl: Kubectl) -> None:
+    word = secrets.token_hex(4)
+    async with kubectl.started("logs", "-f", "web", "-c", "side", "--tail=0") as follows:
+        await asyncio.sleep(IDLE_S)  # what is tested: that nothing happens, and it goes on
+        async with kubectl.started(
+            "attach", "-i", "web", "-c", "side", stdin=asyncio.subprocess.PIPE
+        ) as process:
+            assert process.stdin
+            process.stdin.write(f"{word}\n".encode())
+            await process.stdin.drain()
+            assert follows.stdout
+            async with asyncio.timeout(60):
+                await follows.stdout.readuntil(f"heard {word}".encode())
 
 
 async def exit_codes_arrive(kubectl: Kubectl) -> None:

@@ -92,11 +92,10 @@ async def provider(rig_of: list[Rig]) -> AsyncIterator[ClusterClient]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
-    client = ClusterClient(Access(f"http://127.0.0.1:{port}", None), user_agent="test")
     try:
-        yield client
+        async with client_of(port) as client:
+            yield client
     finally:
-        await client.close()
         await runner.cleanup()
 
 
@@ -143,8 +142,17 @@ class Echo(asyncio.Protocol):
 
 
 @contextlib.asynccontextmanager
-async def running() -> AsyncIterator[Rig]:
-    """Yield a kubelet API that serves the pod ``web``."""
+async def client_of(port: int) -> AsyncIterator[ClusterClient]:
+    client = ClusterClient(Access(f"http://127.0.0.1:{port}", None), user_agent="test")
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@contextlib.asynccontextmanager
+async def running(port: int = 0) -> AsyncIterator[Rig]:
+    """Yield a kubelet API that serves the pod ``web``; ``port`` is of another provider."""
     local, remote = FakeCluster(), FakeCluster()
     local.answers[keys.SUBJECT_ACCESS_REVIEW] = lambda review: {
         "allowed": review["spec"]["user"] in {"admin", "robot"}
@@ -157,7 +165,7 @@ async def running() -> AsyncIterator[Rig]:
     pod = await local.create(keys.POD, factories.pod(*WEB, spec=spec))
     await remote.create(keys.POD, twin_of(pod))
     found: list[Rig] = []
-    async with provider(found) as client:
+    async with client_of(port) if port else provider(found) as client:
         lookups = Lookups(
             NODE, local, remote, Namespaces(NamespaceMapping(MappingState.OFFLOADED, PAIR)),
             pods_here=lambda: {WEB: pod}, gate=Gate(local, NODE),

@@ -125,7 +125,10 @@ def test_a_webhook_is_registered_with_care(webhook: dict[str, Any]) -> None:
     assert webhook["timeoutSeconds"] <= (3 if ".mutate." in webhook["name"] else 5)
     judged = {resource for rule in webhook["rules"] for resource in rule["resources"]}
     is_ours = not any(resource.partition("/")[0] == "pods" for resource in judged)
-    must_be_asked = is_ours or webhook["name"] == "pod.mutate.liqo.io"
+    must_be_asked = is_ours or webhook["name"] in {
+        "pod.mutate.liqo.io",
+        "pod-connection.validate.liqo.io",
+    }
     assert webhook["failurePolicy"] == ("Fail" if must_be_asked else "Ignore")
     assert all("DELETE" not in rule["operations"] for rule in webhook["rules"])
     assert not any(resource.endswith("/status") for resource in judged)

@@ -1,0 +1,113 @@
+"""However much streams carry, leases are renewed in time: 200 of 10 MB/s in the full size.
+
+``PYLIQO_TEST_STREAMS=200 PYLIQO_TEST_STREAM_S=30`` is that size; by default it is a tenth of it.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from apis import keys
+from apis.objects import Key, Kind, Object, named
+from certs import pki
+from kube import clock
+from kube.runner import Runner
+from kubelet.node import LeaseReconciler
+from tests.fakes import FakeCluster
+from tests.kubelet import rigs
+from tests.kubelet.rigs import DAY, Rig, now
+
+STREAMS = int(os.environ.get("PYLIQO_TEST_STREAMS", "20"))
+SECONDS = float(os.environ.get("PYLIQO_TEST_STREAM_S", "6"))
+RATE = 10_000_000
+LEASE_S = 4
+LATE_S = 2.0
+
+
+class Leases(FakeCluster):
+    """Notes when a lease is written, by a clock that nobody sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[float] = []
+
+    async def patch(
+        self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
+    ) -> Object:
+        done = await super().patch(kind, key, changes, subresource=subresource)
+        self.written.append(asyncio.get_running_loop().time())
+        return done
+
+
+@contextlib.asynccontextmanager
+async def load() -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.kubelet.load", str(RATE),
+        cwd=Path(__file__).parents[2],
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def said(process: asyncio.subprocess.Process) -> dict[str, Any]:
+    assert process.stdout
+    async with asyncio.timeout(SECONDS + 120):
+        line = await process.stdout.readline()
+    answer: dict[str, Any] = json.loads(line)
+    return answer
+
+
+async def told(process: asyncio.subprocess.Process, rig: Rig, folder: Path) -> None:
+    assert process.stdin
+    identity = folder / "identity.pem"
+    identity.touch(mode=0o600)
+    made = pki.issue(rig.ca, common_name="admin", client=True, now=now(), lifetime=DAY)
+    identity.write_bytes(made.key + made.certificate)
+    order = {
+        "port": rig.server.port,
+        "ca": rig.ca.certificate.decode(),
+        "identity": str(identity),
+        "streams": STREAMS,
+        "bytes_per_s": RATE,
+        "seconds": SECONDS,
+    }
+    process.stdin.write(json.dumps(order).encode() + b"\n")
+    await process.stdin.drain()
+
+
+async def test_streams_make_no_lease_late(tmp_path: Path) -> None:
+    leases = Leases()
+    where = Key(keys.NODE_LEASE_NAMESPACE, "milan")
+    await leases.create(keys.LEASE, named(keys.LEASE, where, spec={}))
+    runner = Runner("lease", LeaseReconciler(leases, duration_s=LEASE_S, clock=clock.now), [])
+    runner.enqueue(Key("", "milan"))
+    async with load() as process:
+        port = (await said(process))["port"]
+        async with rigs.running(port) as rig:
+            renewing = asyncio.create_task(runner.run())
+            try:
+                await told(process, rig, tmp_path)
+                carried = await said(process)
+            finally:
+                renewing.cancel()
+                await asyncio.wait([renewing])
+
+    gaps = [
+        after - before for before, after in zip(leases.written, leases.written[1:], strict=False)
+    ]
+    latest = max(gaps) - LEASE_S / 4
+    rate = carried["bytes"] / SECONDS / 1e6
+    print(f"{STREAMS} streams, {rate:.0f} MB/s, latest renewal {latest * 1000:.0f} ms late")  # noqa: T201
+    assert carried["silent"] == 0
+    assert len(gaps) >= 3
+    assert latest < LATE_S
