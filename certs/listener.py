@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from certs import pki
+from certs.plain import KeyPair
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Server:
         self._host, self._port = host, port
         self._listener: asyncio.Server | None = None
         self._context: ssl.SSLContext | None = None
-        self._pair: pki.KeyPair | None = None
+        self._pair: KeyPair | None = None
         self._client_ca: str | None = None
         self.port = 0
         """Where it listens, 0 while it does not."""
@@ -40,7 +40,7 @@ class Server:
         """Whether there is a listener."""
         return self._listener is not None
 
-    async def certify(self, pair: pki.KeyPair) -> None:
+    async def certify(self, pair: KeyPair) -> None:
         """Serve new connections with ``pair``; old ones live on."""
         self._pair = pair
         if self._context is not None:
@@ -89,7 +89,7 @@ class Server:
         self._listener, self._context, self.port = None, None, 0
 
 
-def tls(pair: pki.KeyPair, client_ca: str) -> ssl.SSLContext:
+def tls(pair: KeyPair, client_ca: str) -> ssl.SSLContext:
     """Return the context of the listener: TLS 1.2 or later, HTTP/1.1 only, certificates welcome."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -102,7 +102,7 @@ def tls(pair: pki.KeyPair, client_ca: str) -> ssl.SSLContext:
     return context
 
 
-def load(context: ssl.SSLContext, pair: pki.KeyPair) -> None:
+def load(context: ssl.SSLContext, pair: KeyPair) -> None:
     """Let new connections of ``context`` be served with ``pair``; no file on a disk has the key."""
     descriptor = os.memfd_create("certificate")
     try:

@@ -8,7 +8,7 @@ that signed it.
 import datetime as dt
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from cryptography import x509
@@ -17,18 +17,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from certs.plain import KeyPair as KeyPair  # noqa: PLC0414  # most who need one make it here
+
 BACKDATED = dt.timedelta(hours=1)
 
 PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
 PublicKey: TypeAlias = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | rsa.RSAPublicKey
-
-
-@dataclass(frozen=True)
-class KeyPair:
-    """A certificate and its private key, both PEM; never logged, never shown."""
-
-    certificate: bytes
-    key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)

@@ -4,23 +4,12 @@ Source: behaviour.md 2.5, "VK serving"; Kubernetes, signer ``kubernetes.io/kubel
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final
 
 from certs import pki
-
-SIGNER: Final = "kubernetes.io/kubelet-serving"
-ORGANIZATION: Final = "system:nodes"
-USAGES: Final = ("digital signature", "server auth")
-"""Of a key on an elliptic curve; key encipherment is for RSA, though the signer would take it."""
-
-
-@dataclass(frozen=True)
-class ServingRequest:
-    """A new private key, and the request made with it, both PEM; the key is never logged."""
-
-    csr: bytes
-    key: bytes = field(repr=False)
+from certs.plain import ORGANIZATION as ORGANIZATION  # noqa: PLC0414  # read with the rest
+from certs.plain import SIGNER as SIGNER  # noqa: PLC0414
+from certs.plain import USAGES as USAGES  # noqa: PLC0414
+from certs.plain import ServingRequest
 
 
 def common_name(node: str) -> str:

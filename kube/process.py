@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 
-from kube import logs, metrics
+from kube import heap, logs, metrics
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +120,7 @@ class Process:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
+        heap.give_back()
 
     async def stop(self) -> None:
         """Finish what waits, for at most 10 s."""

@@ -14,7 +14,8 @@ from typing import Final
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from certs import pki, policy, serving
+from certs import apart, plain
+from certs.plain import KeyPair
 from kube.cluster import Cluster
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class CertificateReconciler:
         *,
         node: str,
         address: str,
-        install: Callable[[pki.KeyPair], Awaitable[None]],
+        install: Callable[[KeyPair], Awaitable[None]],
         clock: Callable[[], datetime],
     ) -> None:
         self._cluster, self._node, self._address = cluster, node, address
@@ -61,7 +62,7 @@ class CertificateReconciler:
         return await self._look(self._pending)
 
     async def _request(self) -> Pending:
-        request = serving.request(self._node, ips=[self._address])
+        request = await apart.request(self._node, ips=[self._address])
         made = await self._cluster.create(
             keys.CERTIFICATE_SIGNING_REQUEST, _request(self._node, request.csr)
         )
@@ -78,7 +79,7 @@ class CertificateReconciler:
             return LOOK_S
         status: Object = found.get("status") or {}
         if issued := status.get("certificate"):
-            return await self._take(pki.KeyPair(base64.b64decode(issued), pending.key))
+            return await self._take(KeyPair(base64.b64decode(issued), pending.key))
         if reason := _denial(status):
             logger.warning("Serving certificate was denied", extra={"reason": reason})
             self._pending = None
@@ -86,12 +87,13 @@ class CertificateReconciler:
         self._pending = Pending(pending.name, pending.key, pending.looks + 1)
         return min(LOOK_S * (1 + pending.looks // 30), 60.0)
 
-    async def _take(self, pair: pki.KeyPair) -> float:
+    async def _take(self, pair: KeyPair) -> float:
         self._pending = None
-        if not pki.fits_key(pair.certificate, pair.key):
+        renew_at = await apart.renewal(pair)
+        if renew_at is None:
             return DENIED_S
         await self._install(pair)
-        self._renew_at = policy.renewal(pair.certificate)
+        self._renew_at = renew_at
         logger.info("Installed serving certificate", extra={"renewal": str(self._renew_at)})
         return max(LOOK_S, (self._renew_at - self._clock()).total_seconds())
 
@@ -107,8 +109,8 @@ def _request(node: str, request: bytes) -> Object:
         },
         "spec": {
             "request": base64.b64encode(request).decode(),
-            "signerName": serving.SIGNER,
-            "usages": list(serving.USAGES),
+            "signerName": plain.SIGNER,
+            "usages": list(plain.USAGES),
         },
     }
 

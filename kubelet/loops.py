@@ -13,8 +13,8 @@ from typing import Any, Final
 from apis import clocks, keys, objects
 from apis.objects import Key, Object
 from apis.offloading import OffloadingPatch, VirtualNode
-from certs import pki
 from certs.listener import Server
+from certs.plain import KeyPair
 from kube import clock
 from kube.apart import Apart, Caller, Likeness
 from kube.cache import CachedCluster
@@ -269,7 +269,7 @@ class Loops:
             started=clock.now(),
         )
 
-    async def _certify(self, pair: pki.KeyPair) -> None:
+    async def _certify(self, pair: KeyPair) -> None:
         await self._apart.run(self._server.certify(pair))
 
     async def _trust(self, client_ca: str) -> None:

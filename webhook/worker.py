@@ -8,7 +8,6 @@ Source: stack.md 6.4; security.md D9; faults.md F36.
 
 import asyncio
 import asyncio.sslproto
-import ctypes
 import functools
 import io
 import logging
@@ -28,6 +27,7 @@ from aiohttp.http import HttpProcessingError
 from gunicorn import sock
 from gunicorn.workers import base
 
+from kube.heap import give_back
 from webhook.drain import BEGUN_S, LINGER_S, Drain
 from webhook.reviews import ARRIVED, CERTIFICATE, MAX_BODY
 from webhook.tls import CachedContext, PresentContext
@@ -47,7 +47,6 @@ GIVE_BACK_S: Final = 30.0
 """Between two times that free memory goes back to the system."""
 App: TypeAlias = Callable[..., Iterable[bytes]]
 """As PEP 3333 has it."""
-_LIBC: Final = ctypes.CDLL(None)
 _TICK_S: Final = 0.5
 _NAME: Final = "liqo-webhook"
 
@@ -159,16 +158,6 @@ async def _give_back_for_ever() -> None:
     while True:
         await asyncio.sleep(GIVE_BACK_S)
         give_back()
-
-
-def give_back() -> None:
-    """Return to the system what the allocator keeps.
-
-    After many clients at once small things stay above the gaps that their buffers leave, and glibc
-    gives back by itself only what is above all. It takes some milliseconds then, 0.2 otherwise.
-    """
-    if (trim := getattr(_LIBC, "malloc_trim", None)) is not None:
-        trim(0)
 
 
 class Clients(web.Server):

@@ -12,6 +12,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Kind, Object
 from kube.errors import KubeError
+from kube.heap import give_back
 from tests.fakes import FakeCluster
 from tests.kube.running import until
 from tests.webhook.reviews import body, offloading, patch_of
@@ -19,7 +20,6 @@ from tests.webhook.test_reader import Lagging, Silent, connecting
 from webhook import app
 from webhook.admission import Judge
 from webhook.reader import CachedReader
-from webhook.worker import give_back
 
 KINDS: Final = [keys.NAMESPACE_OFFLOADING, keys.NODE]
 POD: Final[Object] = {"metadata": {"name": "web"}, "spec": {"containers": []}}

@@ -1,0 +1,34 @@
+"""Makes or judges one certificate and ends: ``python -m certs.helper`` reads one line of JSON.
+
+``cryptography`` takes 8 MiB as long as a process lives; a virtual kubelet needs it for a moment
+in months. Private keys go through pipes only.
+
+Shape: {"node": str, "ips": [str]} is answered by {"csr": PEM, "key": PEM};
+{"certificate": PEM, "key": PEM} by {"renewal": ISO 8601, or null where the key is another}.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from certs import pki, policy, serving
+
+
+def answer(question: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the answer to one question.
+
+    Raises:
+        ValueError: an address or a certificate is none.
+    """
+    if "node" in question:
+        made = serving.request(question["node"], ips=question["ips"])
+        return {"csr": made.csr.decode(), "key": made.key.decode()}
+    certificate, key = (question[name].encode() for name in ("certificate", "key"))
+    if not pki.fits_key(certificate, key):
+        return {"renewal": None}
+    return {"renewal": policy.renewal(certificate).isoformat()}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(answer(json.loads(sys.stdin.readline()))))

@@ -1,0 +1,39 @@
+"""Certificates are made and judged by a process that ends."""
+
+import datetime as dt
+import subprocess
+import sys
+
+import pytest
+
+from certs import apart, pki, policy
+
+NOW = dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
+
+
+async def test_a_request_is_made_and_its_certificate_judged() -> None:
+    made = await apart.request("milan", ips=["10.0.0.9"])
+    subject = pki.subject(made.csr)
+    assert (subject.common_name, subject.ips) == ("system:node:milan", ("10.0.0.9",))
+
+    ca = pki.new_ca("test", now=NOW, lifetime=dt.timedelta(days=9))
+    certificate = pki.sign(ca, made.csr, server=True, now=NOW, lifetime=dt.timedelta(days=3))
+    own = pki.KeyPair(certificate, made.key)
+    assert await apart.renewal(own) == policy.renewal(certificate)
+    assert await apart.renewal(pki.KeyPair(certificate, ca.key)) is None
+
+
+async def test_what_is_no_certificate_is_an_error_here() -> None:
+    with pytest.raises(OSError, match="ended with 1"):
+        await apart.renewal(pki.KeyPair(b"nonsense", b"nonsense"))
+    with pytest.raises(OSError, match="ended with 1"):
+        await apart.request("milan", ips=["nowhere"])
+
+
+@pytest.mark.parametrize("process", ["kubelet", "reflector"])
+def test_what_a_virtual_node_is_made_of_needs_no_cryptography(process: str) -> None:
+    program = f"import sys, {process}.__main__; print('cryptography' in sys.modules)"
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == "False"
