@@ -220,6 +220,8 @@ CREATE_VIRTUAL_NODE: Final = "liqo.io/create-virtual-node"
 """On a ResourceSlice: whether a virtual node is made of it."""
 CORDON: Final = "liqo.io/cordon"
 """On the provider's replica of a ResourceSlice, by the provider: no more pods of this slice."""
+DRAIN: Final = "pyliqo.io/drain"
+"""Beside it: the consumer is to evict what runs."""
 DEFAULT_STORAGE_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 
 MANAGED_BY_NAMESPACE_MAP: Final = "liqo.io/managed-by-namespace-map"

@@ -20,6 +20,8 @@ AUTHENTICATION: Final = "Authentication"
 RESOURCES: Final = "Resources"
 ACCEPTED: Final = "Accepted"
 DENIED: Final = "Denied"
+DRAINED: Final = "ResourceSliceDrained"
+"""The reason by which a consumer knows that its pods have to leave."""
 _FALSE: Final = frozenset({"false", "False", "0"})
 
 
@@ -94,6 +96,17 @@ def is_cordoned(obj: Object) -> bool:
     return any(
         name in found and found[name] not in _FALSE for name in (keys.CORDON, keys.CORDON_TENANT)
     )
+
+
+def is_drained(obj: Object) -> bool:
+    """Whether the provider wants the pods of its replica ``obj`` to leave."""
+    return objects.annotations(obj).get(keys.DRAIN, "false") not in _FALSE
+
+
+def has_to_leave(obj: Object) -> bool:
+    """Whether the provider said so, in the status of the slice."""
+    found = conditions.find((obj.get("status") or {}).get("conditions"), RESOURCES) or {}
+    return found.get("status") == DENIED and found.get("reason") == DRAINED
 
 
 def _amounts(part: Object, where: str) -> Resources:

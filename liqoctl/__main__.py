@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from liqoctl import options
-from liqoctl.commands import identities, reflections, virtualnode
+from liqoctl.commands import identities, reflections, slices, virtualnode
 from liqoctl.commands.groups import create, delete, force, generate, get
 from liqoctl.commands.info import info
 from liqoctl.commands.install import install, uninstall
 from liqoctl.commands.offload import offload, unoffload
 from liqoctl.commands.peering import authenticate, peer, unauthenticate, unpeer
+from liqoctl.commands.provider import activate, cordon, drain, set_, uncordon
 from liqoctl.commands.version import version
 from liqoctl.commands.why import why
 from liqoctl.options import Session
@@ -37,10 +38,10 @@ def cli(session: Session) -> None:
 
 
 COMMANDS = (
-    authenticate, create, delete, force, generate, get, info, install, offload, peer,
-    unauthenticate, uninstall, unoffload, unpeer, version, why,
+    activate, authenticate, cordon, create, delete, drain, force, generate, get, info, install,
+    offload, peer, set_, unauthenticate, uncordon, uninstall, unoffload, unpeer, version, why,
 )  # fmt: skip
-KINDS = (identities, reflections, virtualnode)
+KINDS = (identities, reflections, slices, virtualnode)
 """Modules whose commands belong to the groups create, delete, generate and get."""
 for command in COMMANDS:
     cli.add_command(command)

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import click
@@ -61,3 +61,11 @@ def dump(objects: Iterable[Object], form: str) -> None:
 def plain(value: object) -> str:
     """Return one value as scripts read it: ``true``, not ``True``."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def table(rows: Sequence[Sequence[str]]) -> None:
+    """Print ``rows`` in columns, the header first, as kubectl does."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("   ".join(padded).rstrip())

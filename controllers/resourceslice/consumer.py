@@ -38,6 +38,8 @@ class LocalSliceReconciler:
         obj = await self._complete(obj, provider)
         if forge.wants_node(obj):
             await self._make_node(obj, provider)
+        elif slices.has_to_leave(obj):
+            await self._vacate(obj)
         return None
 
     def _is_for(self, obj: Object, provider: str) -> bool:
@@ -83,6 +85,15 @@ class LocalSliceReconciler:
         changes = objects.merge_patch(existing["spec"], wanted["spec"])
         if changes and not objects.is_terminating(existing):
             await self.cluster.patch(keys.VIRTUAL_NODE, key, {"spec": changes})
+
+    async def _vacate(self, obj: Object) -> None:
+        """Delete the virtual node that was made of the slice: that evicts its pods first."""
+        await upkeep.remove(
+            self.cluster,
+            keys.VIRTUAL_NODE,
+            objects.key_of(obj),
+            is_ours=lambda found: objects.is_controlled_by(found, obj),
+        )
 
     async def _take_down(self, obj: Object) -> float | None:
         if keys.SLICE_FINALIZER not in objects.finalizers(obj):

@@ -13,7 +13,8 @@ from webhook.rules import shape
 
 CONTROL_PLANES: Final = "liqo.io"
 """The group of the control planes of other clusters."""
-CORDON: Final = "liqo.io/cordon"
+PROVIDERS: Final = (keys.CORDON, keys.CORDON_TENANT, keys.DRAIN)
+"""Annotations by which a provider keeps a slice in check."""
 
 
 def is_replica(obj: Object) -> bool:
@@ -48,7 +49,8 @@ def check_update(old: Object, new: Object, groups: Iterable[str]) -> Admitted:
     if labels(old).get(keys.REMOTE_CLUSTER_ID) != labels(new).get(keys.REMOTE_CLUSTER_ID):
         message = f"metadata.labels: {keys.REMOTE_CLUSTER_ID} is the provider's to change"
         raise DeniedError(f"{message}: leave it as it was")
-    if annotations(old).get(CORDON) != annotations(new).get(CORDON):
-        message = f"metadata.annotations: {CORDON} is the provider's to change"
-        raise DeniedError(f"{message}: leave it as it was")
+    for name in PROVIDERS:
+        if annotations(old).get(name) != annotations(new).get(name):
+            message = f"metadata.annotations: {name} is the provider's to change"
+            raise DeniedError(f"{message}: leave it as it was")
     return Admitted()

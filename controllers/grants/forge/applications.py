@@ -175,6 +175,9 @@ def _refusal(  # noqa: PLR0913, PLR0917  # all that speaks against a slice
     if condition == DRAINED or (condition == CORDONED and is_new):
         message = f"tenant {tenant['metadata']['name']} is {condition.lower()}: ask the provider"
         return Refusal(DENIED, message)
+    if slices.is_drained(obj):
+        message = "the provider drains this slice: its pods have to leave until it takes it back"
+        return Refusal(slices.DRAINED, message)
     if not policy.allows_class(class_):
         allowed = ", ".join(policy.slice_classes or ()) or "none"
         message = f"spec.class {class_} is not for this tenant, choose one of: {allowed}"

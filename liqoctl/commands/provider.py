@@ -1,0 +1,216 @@
+"""``liqoctl cordon|uncordon|drain|activate`` and ``liqoctl set|get sharing``: for providers."""
+
+from typing import Any
+
+import click
+
+from apis import policies
+from apis.objects import Key
+from liqoctl import options
+from liqoctl.commands.groups import get
+from liqoctl.options import Session
+
+_ALIASES = {
+    "tn": "tenant", "tenants": "tenant",
+    "rs": "resourceslice", "rslice": "resourceslice", "resourceslices": "resourceslice",
+}  # fmt: skip
+_CONSUMER = click.option(
+    "--remote-cluster-id", "consumer", default="", help="Cluster ID of the consumer."
+)
+
+
+@click.group(
+    cls=options.AliasGroup,
+    aliases=_ALIASES,
+    epilog=options.examples(
+        "liqoctl cordon tenant rome",
+        "liqoctl cordon resourceslice mypool --remote-cluster-id rome",
+    ),
+)
+def cordon() -> None:
+    """Let nothing new in; what runs goes on."""
+
+
+@click.group(
+    cls=options.AliasGroup,
+    aliases=_ALIASES,
+    epilog=options.examples("liqoctl uncordon tenant rome"),
+)
+def uncordon() -> None:
+    """Let pods in again."""
+
+
+@click.group(
+    cls=options.AliasGroup, aliases=_ALIASES, epilog=options.examples("liqoctl drain tenant rome")
+)
+def drain() -> None:
+    """Have pods leave."""
+
+
+@click.group(
+    cls=options.AliasGroup,
+    aliases=_ALIASES,
+    epilog=options.examples("liqoctl activate tenant rome"),
+)
+def activate() -> None:
+    """Let back in who was drained."""
+
+
+@click.group(
+    "set",
+    cls=options.AliasGroup,
+    epilog=options.examples("liqoctl set sharing --sharing-percentage 80"),
+)
+def set_() -> None:
+    """Say what this cluster gives away."""
+
+
+@cordon.command("tenant", epilog=options.examples("liqoctl cordon tenant rome"))
+@click.argument("name")
+@options.timeout("2m")
+@options.global_flags
+def cordon_tenant(name: str, timeout: float, session: Session) -> None:
+    """Deny a consumer new slices and new pods; what runs goes on."""
+    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
+
+    provider.condition_tenant(session, name, provider.CORDONED, timeout_s=timeout)
+
+
+@uncordon.command("tenant", epilog=options.examples("liqoctl uncordon tenant rome"))
+@click.argument("name")
+@options.global_flags
+def uncordon_tenant(name: str, session: Session) -> None:
+    """Take back that a consumer is cordoned."""
+    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
+
+    provider.uncordon_tenant(session, name)
+
+
+@drain.command("tenant", epilog=options.examples("liqoctl drain tenant rome --timeout 10m"))
+@click.argument("name")
+@options.timeout("2m")
+@options.global_flags
+def drain_tenant(name: str, timeout: float, session: Session) -> None:
+    """Send a consumer away: its pods first, then its rights and namespaces.
+
+    The consumer evicts its pods as its disruption budgets allow; where it does not in time, nothing
+    else is done.
+    """
+    question = f"Drain tenant {name}? Its namespaces here are deleted, with all that is in them."
+    options.confirm(session, question)
+    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
+
+    provider.condition_tenant(session, name, provider.DRAINED, timeout_s=timeout)
+
+
+@activate.command("tenant", epilog=options.examples("liqoctl activate tenant rome"))
+@click.argument("name")
+@options.timeout("2m")
+@options.global_flags
+def activate_tenant(name: str, timeout: float, session: Session) -> None:
+    """Let a consumer back in, whether it was cordoned or drained."""
+    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
+
+    provider.condition_tenant(session, name, provider.ACTIVE, timeout_s=timeout)
+
+
+_SLICE_EXAMPLE = "resourceslice mypool --remote-cluster-id rome"
+
+
+@cordon.command("resourceslice", epilog=options.examples(f"liqoctl cordon {_SLICE_EXAMPLE}"))
+@click.argument("name")
+@_CONSUMER
+@options.global_flags
+def cordon_resourceslice(name: str, consumer: str, session: Session) -> None:
+    """Let no more pods of one slice in."""
+    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
+
+    provider.cordon_slice(session, Key(session.namespace, name), consumer)
+
+
+@uncordon.command("resourceslice", epilog=options.examples(f"liqoctl uncordon {_SLICE_EXAMPLE}"))
+@click.argument("name")
+@_CONSUMER
+@options.global_flags
+def uncordon_resourceslice(name: str, consumer: str, session: Session) -> None:
+    """Let pods of a slice in again, whether it was cordoned or drained."""
+    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
+
+    provider.uncordon_slice(session, Key(session.namespace, name), consumer)
+
+
+@drain.command("resourceslice", epilog=options.examples(f"liqoctl drain {_SLICE_EXAMPLE}"))
+@click.argument("name")
+@_CONSUMER
+@options.timeout("2m")
+@options.global_flags
+def drain_resourceslice(name: str, consumer: str, timeout: float, session: Session) -> None:
+    """Have the consumer evict the pods of one slice, and wait until none is left.
+
+    The virtual node that its slice makes goes meanwhile; `liqoctl uncordon resourceslice` lets it
+    come back.
+    """
+    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
+
+    provider.drain_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
+
+
+SHARING_EXAMPLES = options.examples(
+    "liqoctl set sharing --sharing-percentage 80",
+    "liqoctl set sharing --tenant rome --sharing-percentage 50 --resource nvidia.com/gpu=100",
+    "liqoctl set sharing --sharing-percentage 80 -o yaml",
+)
+
+
+@set_.command("sharing", epilog=SHARING_EXAMPLES)
+@click.option("--tenant", default="", help="Cluster ID of one consumer.  [default: all]")
+@click.option(
+    "--sharing-percentage",
+    "percentage",
+    type=click.IntRange(0, 100),
+    help="Percent of what is free that slices of class shared get.",
+)
+@click.option("--resource", type=options.Pairs(), multiple=True, help="Percent of one resource.")
+@click.option(
+    "--rounding",
+    type=click.Choice([policies.AT_LEAST_ONE, policies.DOWN]),
+    help="Whether one piece of what is counted is given while one is free.",
+)
+@options.OUTPUT
+@options.global_flags
+def set_sharing(session: Session, output: str | None, **given: Any) -> None:
+    """Say how much of what is free is shared, with all consumers or with one.
+
+    It is written to a ProviderPolicy, and holds at once.
+    """
+    from liqoctl.forge import flags, sharing  # noqa: PLC0415  # the client is slow to import
+    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
+
+    wanted = sharing.Wanted(
+        tenant=given["tenant"],
+        percentage=given["percentage"],
+        by_resource=_percents(flags.merged(given["resource"])),
+        rounding=given["rounding"],
+    )
+    if wanted == sharing.Wanted(tenant=wanted.tenant):
+        raise click.UsageError("say what to set: --sharing-percentage, --resource or --rounding")
+    provider.set_sharing(session, wanted, output)
+
+
+def _percents(given: dict[str, str]) -> dict[str, int]:
+    for name, text in given.items():
+        if not text.isdecimal() or int(text) > 100:  # noqa: PLR2004  # percent
+            raise click.BadParameter(f"{name}={text}: percent are whole numbers from 0 to 100")
+    return {name: int(text) for name, text in given.items()}
+
+
+@get.command(
+    "sharing", epilog=options.examples("liqoctl get sharing", "liqoctl get sharing -o json")
+)
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="Print it for programs.")
+@options.global_flags
+def get_sharing(session: Session, output: str | None) -> None:
+    """Show what is shared with each consumer, and what that comes to now. Reads only."""
+    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
+
+    provider.get_sharing(session, output)

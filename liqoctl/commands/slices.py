@@ -1,0 +1,96 @@
+"""``liqoctl create|delete|get resourceslice``, ``liqoctl get virtualnode``."""
+
+import functools
+from typing import Any
+
+import click
+
+from apis import keys, slices
+from apis.objects import Key
+from liqoctl import options
+from liqoctl.commands.groups import create, delete, get
+from liqoctl.forge import flags
+from liqoctl.forge import slices as forge
+from liqoctl.options import Session
+
+CREATE_EXAMPLES = options.examples(
+    "liqoctl create resourceslice mypool --remote-cluster-id milan",
+    "liqoctl create rs mypool --remote-cluster-id milan --cpu 4 --memory 8Gi --pods 30",
+    "liqoctl create rs gpus --remote-cluster-id milan --class shared --resource nvidia.com/gpu=2",
+    "liqoctl create rs mypool --remote-cluster-id milan -o yaml > mypool.yaml",
+)
+SHOWN = click.option(
+    "-o", "--output", type=click.Choice(["yaml", "json"]), help="Print the whole objects."
+)
+
+
+@create.command("resourceslice", epilog=CREATE_EXAMPLES)
+@click.argument("name")
+@options.REMOTE_CLUSTER_ID
+@click.option(
+    "--class", "class_", default=slices.DEFAULT_CLASS, show_default=True, help="Who decides there."
+)
+@click.option("--cpu", default="", help="CPUs to ask for.  [default: what the provider gives]")
+@click.option("--memory", default="", help="Memory to ask for.  [default: the same]")
+@click.option("--pods", default="", help="Pods to ask for.  [default: the same]")
+@click.option("--resource", type=options.Pairs(), multiple=True, help="Other resources.")
+@click.option("--no-virtual-node", is_flag=True, help="Make no virtual node of it.")
+@options.timeout("2m")
+@options.OUTPUT
+@options.global_flags
+def create_resourceslice(
+    name: str, session: Session, timeout: float, output: str | None, **given: Any
+) -> None:
+    """Ask a provider for resources, and make a virtual node of what it grants."""
+    named = {each: given[each] for each in ("cpu", "memory", "pods") if given[each]}
+    wanted = forge.Wanted(
+        name=name,
+        namespace=session.namespace,
+        cluster_id=given["remote_cluster_id"],
+        class_=given["class_"],
+        resources={**named, **flags.merged(given["resource"])},
+        makes_node=not given["no_virtual_node"],
+        metadata=session.metadata,
+    )
+    from liqoctl.work import slices as work  # noqa: PLC0415  # the client is slow to import
+
+    work.create(session, wanted, timeout_s=timeout, output=output)
+
+
+@delete.command(
+    "resourceslice", epilog=options.examples("liqoctl delete resourceslice mypool --skip-confirm")
+)
+@click.argument("name")
+@options.timeout("2m")
+@options.global_flags
+def delete_resourceslice(name: str, timeout: float, session: Session) -> None:
+    """Give a slice back: its virtual nodes are drained first.
+
+    It is looked for in all namespaces, unless -n says in which.
+    """
+    from liqoctl.work import slices as work  # noqa: PLC0415  # the client is slow to import
+
+    deletion = work.Deletion(functools.partial(options.confirm, session), timeout)
+    work.delete(session, Key(session.namespace, name), deletion)
+
+
+@get.command("resourceslice", epilog=options.examples("liqoctl get resourceslice -o yaml"))
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@SHOWN
+@options.global_flags
+def get_resourceslice(names: tuple[str, ...], session: Session, output: str | None) -> None:
+    """Show slices: those that this cluster consumes, and those that it provides."""
+    from liqoctl.work import slices as work  # noqa: PLC0415  # the client is slow to import
+
+    work.show(session, keys.RESOURCE_SLICE, names, output)
+
+
+@get.command("virtualnode", epilog=options.examples("liqoctl get virtualnode -o json"))
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@SHOWN
+@options.global_flags
+def get_virtualnode(names: tuple[str, ...], session: Session, output: str | None) -> None:
+    """Show virtual nodes, and the slices that they live on."""
+    from liqoctl.work import slices as work  # noqa: PLC0415  # the client is slow to import
+
+    work.show(session, keys.VIRTUAL_NODE, names, output)

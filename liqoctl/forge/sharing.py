@@ -1,0 +1,127 @@
+"""What a provider shares: the ProviderPolicy that flags ask for, and what it comes to. Pure.
+
+Source: behaviour.md 0.4, 4.17.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from apis import keys, naming, objects, policies, resources, sharing, slices
+from apis.objects import Key, Object
+from apis.quantity import Quantity
+from apis.resources import Resources
+
+HEADER = ("TENANT", "POLICY", "RESOURCE", "FREE", "PERCENT", "SHARED", "GRANTED")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the flags say; None: as it is."""
+
+    tenant: str = ""
+    percentage: int | None = None
+    by_resource: Mapping[str, int] = field(default_factory=dict)
+    rounding: str | None = None
+
+
+def policy(wanted: Wanted, existing: Object | None, default: Object | None) -> Object:
+    """Return the ProviderPolicy that says what is ``wanted``, all else as it was.
+
+    A tenant's first policy of its own starts as a copy of ``default``, which it replaces whole.
+    """
+    name = wanted.tenant or policies.DEFAULT
+    spec = copy.deepcopy((existing or default or {}).get("spec") or {})
+    part = spec.setdefault("sharing", {})
+    if wanted.percentage is not None:
+        part["percentage"] = wanted.percentage
+    if wanted.by_resource:
+        part["resources"] = {**(part.get("resources") or {}), **wanted.by_resource}
+    if wanted.rounding:
+        part["rounding"] = wanted.rounding
+    return objects.named(keys.PROVIDER_POLICY, Key("", name), spec=spec)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What there is in the cluster that shares."""
+
+    nodes: Iterable[Object]
+    pods: Sequence[Object]
+    slices: Sequence[Object]
+    tenants: Iterable[Object]
+    policies: Sequence[Object]
+
+
+def shown(seen: Seen) -> list[Object]:
+    """Return what is shared with each tenant.
+
+    Shape: {tenant, policy, rounding, resources: {name: {free, percentage, shared, granted}}}.
+    """
+    available = _free(seen)
+    tenants = sorted(one["spec"]["clusterID"] for one in seen.tenants)
+    return [_of(tenant, seen, available) for tenant in tenants or [""]]
+
+
+def rows(found: Iterable[Object]) -> list[tuple[str, ...]]:
+    """Return the table of ``shown``."""
+    return [
+        (one["tenant"] or "(any)", one["policy"], name, *(str(part[key]) for key in _COLUMNS))
+        for one in found
+        for name, part in one["resources"].items()
+    ]
+
+
+_COLUMNS = ("free", "percentage", "shared", "granted")
+
+
+def _of(tenant: str, seen: Seen, available: Resources) -> Object:
+    found = policies.of(seen.policies, tenant)
+    pool = sharing.pool(available, found.sharing)
+    granted = resources.total(_granted(one) for one in seen.slices if _consumer(one) == tenant)
+    parts: dict[str, Any] = {
+        name: {
+            "free": str(amount),
+            "percentage": found.sharing.percent_of(name),
+            "shared": str(pool.amounts[name]),
+            "granted": str(granted.get(name, Quantity())),
+        }
+        for name, amount in sorted(available.items())
+    }
+    return {
+        "tenant": tenant,
+        "policy": found.name if seen.policies else "(none)",
+        "rounding": found.sharing.rounding,
+        "resources": parts,
+    }
+
+
+def _free(seen: Seen) -> dict[str, Quantity]:
+    usable = {one["metadata"]["name"]: one for one in seen.nodes if sharing.is_usable(one)}
+    users = {
+        naming.quota_name(one["metadata"]["name"], _consumer(one))
+        for one in seen.slices
+        if _is_shared(one, seen.policies)
+    }
+    used = resources.total(
+        resources.total([resources.usage(pod["spec"]), {"pods": Quantity(10**9)}])
+        for pod in seen.pods
+        if pod["spec"].get("nodeName") in usable
+        and objects.labels(pod).get(keys.CREATOR_USER) not in users
+    )
+    allocatable = [resources.parse(one["status"].get("allocatable")) for one in usable.values()]
+    return sharing.free(allocatable, used)
+
+
+def _is_shared(obj: Object, found: Sequence[Object]) -> bool:
+    named = (obj.get("spec") or {}).get("class") or ""
+    return policies.of(found, _consumer(obj)).class_of(named) == slices.SHARED_CLASS
+
+
+def _granted(obj: Object) -> Resources:
+    return resources.parse((obj.get("status") or {}).get("resources"))
+
+
+def _consumer(obj: Object) -> str:
+    return str((obj.get("spec") or {}).get("consumerClusterID") or "")

@@ -1,0 +1,97 @@
+"""ResourceSlices as flags ask for them, and as tables show them. Pure.
+
+Source: behaviour.md 1.8, 7.6.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from apis import conditions, keys, objects, slices
+from apis.objects import Key, Object
+from liqoctl.forge import peering
+
+HEADER = (
+    "NAME", "PEER", "ACTION", "CLASS", "AUTHENTICATION", "RESOURCES", "CPU", "MEMORY", "PODS",
+)  # fmt: skip
+NODE_HEADER = ("NAME", "CLUSTERID", "SLICE", "NODE", "VIRTUALKUBELET", "CPU", "MEMORY", "PODS")
+_SHOWN = ("cpu", "memory", "pods")
+_NONE = "-"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the flags say."""
+
+    name: str
+    namespace: str
+    cluster_id: str
+    class_: str = slices.DEFAULT_CLASS
+    resources: Mapping[str, str] = field(default_factory=dict)
+    makes_node: bool = True
+    metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+def manifest(wanted: Wanted) -> Object:
+    """Return the ResourceSlice ``wanted``."""
+    spec: Object = {"class": wanted.class_}
+    if wanted.resources:
+        spec["resources"] = dict(wanted.resources)
+    key = Key(wanted.namespace, wanted.name)
+    return peering.resource_slice(
+        key, wanted.cluster_id, spec, wanted.metadata, makes_node=wanted.makes_node
+    )
+
+
+def is_answered(obj: Object | None) -> bool:
+    """Whether the provider has said no to one question, or something to both."""
+    said = {type_: slices.answer(obj, type_) for type_ in _QUESTIONS} if obj else {}
+    return slices.DENIED in said.values() or (bool(said) and all(said.values()))
+
+
+_QUESTIONS = (slices.AUTHENTICATION, slices.RESOURCES)
+
+
+def answer(obj: Object | None, type_: str) -> tuple[str, str]:
+    """Return what the provider said to one question, and why."""
+    listed = ((obj or {}).get("status") or {}).get("conditions")
+    found = conditions.find(listed, type_) or {}
+    return str(found.get("status", "")), str(found.get("message", ""))
+
+
+def row(obj: Object) -> tuple[str, ...]:
+    """Return one line of the table of slices."""
+    labels, spec = objects.labels(obj), obj.get("spec") or {}
+    is_replica = slices.is_replica(obj)
+    peer = labels.get(keys.ORIGIN_ID if is_replica else keys.REMOTE_ID)
+    return (
+        obj["metadata"]["name"],
+        peer or spec.get("providerClusterID") or _NONE,
+        "Providing" if is_replica else "Consuming",
+        spec.get("class") or _NONE,
+        *(slices.answer(obj, type_) or _NONE for type_ in _QUESTIONS),
+        *_amounts((obj.get("status") or {}).get("resources")),
+    )
+
+
+def node_row(obj: Object) -> tuple[str, ...]:
+    """Return one line of the table of virtual nodes."""
+    spec = obj.get("spec") or {}
+    listed = (obj.get("status") or {}).get("conditions") or []
+    states = {one.get("type"): one.get("status") for one in listed}
+    return (
+        obj["metadata"]["name"],
+        spec.get("clusterID") or _NONE,
+        objects.labels(obj).get(keys.RESOURCE_SLICE_NAME) or _NONE,
+        *(str(states.get(type_) or _NONE) for type_ in ("Node", "VirtualKubelet")),
+        *_amounts((spec.get("resourceQuota") or {}).get("hard")),
+    )
+
+
+def _amounts(given: Mapping[str, object] | None) -> tuple[str, ...]:
+    return tuple(str((given or {}).get(name, _NONE)) for name in _SHOWN)
+
+
+def is_remade(obj: Object) -> bool:
+    """Whether a VirtualNode is one that its slice makes again when it is deleted."""
+    owner = objects.controller_of(obj)
+    return owner is not None and owner["kind"] == keys.RESOURCE_SLICE.kind

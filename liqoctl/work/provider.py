@@ -1,0 +1,214 @@
+"""What a provider's administrator does: cordon, drain, share.
+
+Source: behaviour.md 0.4, 4.9, 7.7.
+"""
+
+import asyncio
+from typing import Any, Final
+
+import click
+
+from apis import keys, objects, policies, slices
+from apis.objects import Key, Object
+from kube import waiting
+from kube.client import ClusterClient
+from kube.cluster import Cluster, Selection
+from liqoctl import output as output_
+from liqoctl.forge import sharing as forge
+from liqoctl.options import Session
+from liqoctl.output import Progress
+from liqoctl.work import session
+from liqoctl.work import slices as slices_
+from liqoctl.work.session import Side
+
+_ALIVE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+ACTIVE, CORDONED, DRAINED = "Active", "Cordoned", "Drained"
+
+
+# Tenants ------------------------------------------------------------------------------------------
+
+
+def condition_tenant(who: Session, name: str, condition: str, *, timeout_s: float) -> None:
+    """Make a tenant Active, Cordoned or Drained; one that is drained is drained gently first."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        side = Side(cluster, progress)
+        found = await _tenant(cluster, Key(who.namespace, name))
+        if _condition(found) == condition:
+            side.info(f"tenant {objects.key_of(found)}: is {condition} already")
+            return
+        if condition == DRAINED:
+            await _leave(side, found, timeout_s)
+        await _set_condition(side, found, condition)
+
+    session.run(who, work)
+
+
+def uncordon_tenant(who: Session, name: str) -> None:
+    """Make a cordoned tenant Active again.
+
+    Raises:
+        click.ClickException: it is drained, which needs another command.
+    """
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        side = Side(cluster, progress)
+        found = await _tenant(cluster, Key(who.namespace, name))
+        if _condition(found) == DRAINED:
+            message = f"tenant {name} is drained, not cordoned: liqoctl activate tenant {name}"
+            raise click.ClickException(message)
+        if _condition(found) == ACTIVE:
+            side.info(f"tenant {objects.key_of(found)}: is not cordoned")
+            return
+        await _set_condition(side, found, ACTIVE)
+
+    session.run(who, work)
+
+
+async def _tenant(cluster: Cluster, key: Key) -> Object:
+    selection = Selection(keys.TENANT, Object, key.namespace, fields=f"metadata.name={key.name}")
+    found = list((await cluster.list(selection)).items.values())
+    if len(found) != 1:
+        what = "does not exist" if not found else "is there more than once: use -n"
+        raise click.ClickException(f"tenant {key} {what}")
+    return found[0]
+
+
+def _condition(tenant: Object) -> str:
+    return str((tenant.get("spec") or {}).get("tenantCondition") or ACTIVE)
+
+
+async def _set_condition(side: Side, tenant: Object, condition: str) -> None:
+    key = objects.key_of(tenant)
+    await side.cluster.patch(keys.TENANT, key, {"spec": {"tenantCondition": condition}})
+    side.info(f"tenant {key}: {condition}")
+
+
+async def _leave(side: Side, tenant: Object, timeout_s: float) -> None:
+    """Let the consumer evict its pods before its rights and namespaces go."""
+    where = objects.key_of(tenant).namespace
+    found = (await side.cluster.list(Selection(keys.RESOURCE_SLICE, Object, where))).items
+    async with asyncio.TaskGroup() as tasks:
+        for obj in found.values():
+            if slices.is_replica(obj):
+                tasks.create_task(_drain(side, obj, timeout_s))
+
+
+# Slices -------------------------------------------------------------------------------------------
+
+
+def cordon_slice(who: Session, key: Key, consumer: str) -> None:
+    """Let no more pods of a slice in."""
+    _mark_slice(who, key, consumer, {keys.CORDON: "true"}, "cordoned")
+
+
+def uncordon_slice(who: Session, key: Key, consumer: str) -> None:
+    """Let pods of a slice in again, also after a drain."""
+    _mark_slice(who, key, consumer, {keys.CORDON: None, keys.DRAIN: None}, "not cordoned any more")
+
+
+def _mark_slice(who: Session, key: Key, consumer: str, marks: Object, told: str) -> None:
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        found = await slices_.find(cluster, key, consumer=consumer, is_replica=True)
+        await _mark(Side(cluster, progress), found, marks, told)
+
+    session.run(who, work)
+
+
+async def _mark(side: Side, obj: Object, marks: Object, told: str) -> None:
+    key = objects.key_of(obj)
+    changes = {"metadata": {"annotations": marks}}
+    await side.cluster.patch(keys.RESOURCE_SLICE, key, changes)
+    side.info(f"resourceslice {key}: {told}")
+
+
+def drain_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -> None:
+    """Have the consumer evict all pods of a slice, and wait until none is left."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        found = await slices_.find(cluster, key, consumer=consumer, is_replica=True)
+        await _drain(Side(cluster, progress), found, timeout_s)
+
+    session.run(who, work)
+
+
+async def _drain(side: Side, obj: Object, timeout_s: float) -> None:
+    key = objects.key_of(obj)
+    await _mark(side, obj, {keys.CORDON: "true", keys.DRAIN: "true"}, "draining")
+    consumer = str((obj.get("spec") or {}).get("consumerClusterID") or "")
+    user = slices.ResourceSlice(key, consumer).user
+    try:
+        with side.progress.waiting(f"the pods of {key} to leave"):
+            async with asyncio.timeout(timeout_s):
+                await waiting.until(side.cluster, keys.QUOTA, Key(key.namespace, user), _is_empty)
+    except TimeoutError:
+        message = f"resourceslice {key}: pods are left after {timeout_s:g}s"
+        hint = "perhaps a disruption budget at home, or the consumer does not answer"
+        raise click.ClickException(f"{message}: {hint}; the same command goes on") from None
+    side.info(f"resourceslice {key}: no pod is left")
+
+
+def _is_empty(quota: Object | None) -> bool:
+    """Whether nothing is booked: no Quota, or one whose status says so."""
+    booked = ((quota or {}).get("status") or {}).get("booked") or {}
+    return str(booked.get("pods", "0")) == "0"
+
+
+# Sharing ------------------------------------------------------------------------------------------
+
+
+def set_sharing(who: Session, wanted: forge.Wanted, output: str | None) -> None:
+    """Write, or print, the ProviderPolicy that says what is shared."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        default = await cluster.get_live(keys.PROVIDER_POLICY, Key("", policies.DEFAULT))
+        key = Key("", wanted.tenant or policies.DEFAULT)
+        existing = await cluster.get_live(keys.PROVIDER_POLICY, key)
+        manifest = forge.policy(wanted, existing, default)
+        if output:
+            output_.dump([manifest], output)
+            return
+        await _keep_policy(Side(cluster, progress), existing, manifest, is_copy=bool(default))
+
+    session.run(who, work)
+
+
+async def _keep_policy(
+    side: Side, existing: Object | None, wanted: Object, *, is_copy: bool
+) -> None:
+    key = objects.key_of(wanted)
+    if existing is None:
+        await side.cluster.create(keys.PROVIDER_POLICY, wanted)
+        copied = ", a copy of default that replaces it for this tenant" if is_copy else ""
+        side.info(f"providerpolicy {key}: created{copied if key.name != policies.DEFAULT else ''}")
+        return
+    changes = objects.merge_patch(existing.get("spec") or {}, wanted["spec"])
+    if changes:
+        await side.cluster.patch(keys.PROVIDER_POLICY, key, {"spec": changes})
+    side.info(f"providerpolicy {key}: {'updated' if changes else 'is as asked for already'}")
+
+
+def get_sharing(who: Session, output: str | None) -> None:
+    """Print what is shared with each tenant, and what that comes to now."""
+
+    async def work(cluster: ClusterClient, _progress: Progress) -> None:
+        found = forge.shown(await _seen(cluster))
+        if output:
+            output_.dump(found, output)
+            return
+        output_.table([forge.HEADER, *forge.rows(found)])
+
+    session.run(who, work)
+
+
+async def _seen(cluster: Cluster) -> forge.Seen:
+    async def every(kind: Any, **rest: str) -> list[Object]:
+        return list((await cluster.list(Selection(kind, Object, **rest))).items.values())
+
+    return forge.Seen(
+        nodes=await every(keys.NODE),
+        pods=await every(keys.POD, fields=_ALIVE),
+        slices=[one for one in await every(keys.RESOURCE_SLICE) if slices.is_replica(one)],
+        tenants=await every(keys.TENANT),
+        policies=await every(keys.PROVIDER_POLICY),
+    )

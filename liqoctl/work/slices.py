@@ -1,0 +1,137 @@
+"""Making, showing and removing slices, and showing virtual nodes.
+
+Source: behaviour.md 7.6.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import click
+
+from apis import keys, naming, slices
+from apis import objects as objects_
+from apis.objects import Key, Kind, Object
+from kube.client import ClusterClient
+from kube.cluster import Cluster, Selection
+from liqoctl import output as output_
+from liqoctl.forge import slices as forge
+from liqoctl.options import Session
+from liqoctl.output import Progress
+from liqoctl.work import objects, session, virtualnodes
+from liqoctl.work.session import Side
+
+_ROWS: dict[Kind, tuple[tuple[str, ...], Callable[[Object], tuple[str, ...]]]] = {
+    keys.RESOURCE_SLICE: (forge.HEADER, forge.row),
+    keys.VIRTUAL_NODE: (forge.NODE_HEADER, forge.node_row),
+}
+
+
+def create(who: Session, wanted: forge.Wanted, *, timeout_s: float, output: str | None) -> None:
+    """Create a slice, or print it, which needs no cluster."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        side = Side(cluster, progress)
+        found = wanted.namespace or await virtualnodes.tenant_namespace(cluster, wanted.cluster_id)
+        await _create(side, replace(wanted, namespace=found), timeout_s)
+
+    if output:
+        namespace = wanted.namespace or naming.tenant_namespace(wanted.cluster_id)
+        output_.dump([forge.manifest(replace(wanted, namespace=namespace))], output)
+    else:
+        session.run(who, work)
+
+
+async def _create(side: Side, wanted: forge.Wanted, timeout_s: float) -> None:
+    manifest = forge.manifest(wanted)
+    key = objects_.key_of(manifest)
+    await objects.keep(side, keys.RESOURCE_SLICE, manifest)
+    answered = await _answer(side, key, timeout_s)
+    said, why = forge.answer(answered, slices.AUTHENTICATION)
+    if said != slices.ACCEPTED:
+        raise click.ClickException(f"resourceslice {key}: Authentication {said or 'open'}: {why}")
+    side.info(f"resourceslice {key}: Authentication {said}")
+    said, why = forge.answer(answered, slices.RESOURCES)
+    if said == slices.ACCEPTED:
+        side.info(f"resourceslice {key}: Resources {said}: {why}")
+        return
+    told = why or "nobody has answered; a class of one's own has a controller of its own"
+    side.warning(f"resourceslice {key}: Resources {said or 'open'}: {told}")
+
+
+async def _answer(side: Side, key: Key, timeout_s: float) -> Object | None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await objects.until(
+                side, keys.RESOURCE_SLICE, key, forge.is_answered, what=f"the answer to {key}"
+            )
+    except TimeoutError:
+        return await side.cluster.get_live(keys.RESOURCE_SLICE, key)
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """How to delete."""
+
+    confirm: Callable[[str], None]
+    """Asks the user, and raises click.Abort on a no."""
+    timeout_s: float
+
+
+def delete(who: Session, key: Key, deletion: Deletion) -> None:
+    """Delete a slice of this cluster and wait until it is gone, with its virtual nodes."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        side = Side(cluster, progress)
+        found = await find(cluster, key)
+        where = objects_.key_of(found)
+        deletion.confirm(f"Delete resourceslice {where}? The pods of its nodes are evicted.")
+        async with objects.within(deletion.timeout_s, f"deletion of resourceslice {where}"):
+            why = "pods are leaving its nodes, as disruption budgets allow"
+            await objects.remove(side, keys.RESOURCE_SLICE, where, why=why)
+
+    session.run(who, work)
+
+
+async def find(
+    cluster: Cluster, key: Key, *, consumer: str = "", is_replica: bool = False
+) -> Object:
+    """Return the slice ``key``; an empty namespace means wherever it is.
+
+    ``consumer`` narrows replicas to those of one consumer.
+
+    Raises:
+        click.ClickException: it is not there, or not alone of that name.
+    """
+    selection = Selection(
+        keys.RESOURCE_SLICE, Object, key.namespace, fields=f"metadata.name={key.name}"
+    )
+    found = [
+        obj
+        for obj in (await cluster.list(selection)).items.values()
+        if slices.is_replica(obj) == is_replica
+        and (not consumer or objects_.labels(obj).get(keys.ORIGIN_ID) == consumer)
+    ]
+    if not found:
+        raise click.ClickException(f"resourceslice {key} does not exist")
+    if len(found) > 1:
+        names = ", ".join(sorted(str(objects_.key_of(obj)) for obj in found))
+        raise click.ClickException(f"several resourceslices are called {key.name}: {names}; use -n")
+    return found[0]
+
+
+def show(who: Session, kind: Kind, names: Sequence[str], output: str | None) -> None:
+    """Print slices or virtual nodes: all, or those named."""
+
+    async def work(cluster: ClusterClient, _progress: Progress) -> None:
+        listed = (await cluster.list(Selection(kind, Object, who.namespace))).items
+        found = [obj for key, obj in sorted(listed.items()) if not names or key.name in names]
+        if missing := set(names) - {obj["metadata"]["name"] for obj in found}:
+            raise click.ClickException(f"{kind} {', '.join(sorted(missing))} does not exist")
+        if output:
+            output_.dump(found, output)
+            return
+        header, row = _ROWS[kind]
+        output_.table([header, *(row(obj) for obj in found)])
+
+    session.run(who, work)

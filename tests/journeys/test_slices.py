@@ -1,0 +1,300 @@
+"""From a request for resources to a virtual node, and all of it back: milan asks rome.
+
+The other direction of the pair is peered by hand and stays in use meanwhile.
+"""
+
+import asyncio
+import json
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apis import keys, naming, quantity, resources
+from apis.objects import Key, Object, named
+from kube.client import ClusterClient
+from sandbox.kubectl import Kubectl
+from tests.journeys import world
+
+pytestmark = pytest.mark.journey
+
+HERE, THERE = naming.tenant_namespace("rome"), naming.tenant_namespace("milan")
+POOL = Key(HERE, "mypool")
+USER = naming.quota_name("mypool", "milan")
+
+
+@dataclass(frozen=True)
+class Peering:
+    """milan uses rome."""
+
+    milan: ClusterClient
+    rome: ClusterClient
+    kubeconfigs: Mapping[str, Path]
+    image: str
+
+    async def liqoctl(self, cluster: str, *args: str, fails: bool = False) -> str:
+        """Type a command, and return what it says on stdout."""
+        kubeconfig = ("--kubeconfig", str(self.kubeconfigs[cluster]), "--skip-confirm")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "liqoctl", *kubeconfig, *args,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, err = await process.communicate()
+        assert (process.returncode != 0) is fails, f"liqoctl {args}: {err.decode()}"
+        return (err if fails else out).decode()
+
+    async def kubectl(self, cluster: str, *args: str) -> str:
+        return await asyncio.to_thread(Kubectl(self.kubeconfigs[cluster]).run, *args)
+
+    async def allocatable(self, node: str, **wanted: str) -> Object:
+        """Return the Node once it shows ``wanted``."""
+        return await world.until_one(
+            self.milan,
+            keys.NODE,
+            Key("", node),
+            lambda found: wanted.items() <= (found["status"].get("allocatable") or {}).items(),
+        )
+
+    async def gone(self, *there: tuple[ClusterClient, Any, Key]) -> None:
+        for cluster, kind, key in there:
+            await world.until_gone(cluster, kind, key)
+
+
+@pytest.fixture
+async def peering(both: world.Pair, kubeconfigs: Mapping[str, Path]) -> AsyncIterator[Peering]:
+    made = Peering(both.milan, both.rome, kubeconfigs, both.image)
+    remote = ("--remote-kubeconfig", str(kubeconfigs["rome"]))
+    await made.liqoctl("milan", "peer", *remote, "--no-create-resource-slice")
+    yield made
+    await made.liqoctl("milan", "unpeer", *remote, "--timeout", "3m")
+
+
+def is_ready(node: Object) -> bool:
+    listed = node["status"].get("conditions") or []
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in listed)
+
+
+def lines(said: str) -> list[str]:
+    """Return what kubectl printed, with one space between cells and AGE for ages."""
+    return [
+        " ".join("AGE" if re.fullmatch(r"(\d+[smh])+", word) else word for word in line.split())
+        for line in said.splitlines()
+    ]
+
+
+async def test_a_slice_becomes_a_node_that_follows_it_and_goes_with_it(
+    peering: Peering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await peering.liqoctl(
+        "milan", "create", "resourceslice", "mypool", "--remote-cluster-id", "rome",
+        "--cpu", "2", "--memory", "2Gi", "--pods", "20",
+    )  # fmt: skip
+    await world.until_one(peering.milan, keys.NODE, Key("", "mypool"), is_ready)
+
+    shown = {
+        "resourceslices.authentication.liqo.io": ("milan", HERE),
+        "quotas.offloading.liqo.io": ("rome", THERE),
+        "virtualnodes.offloading.liqo.io": ("milan", HERE),
+    }
+    said = {
+        kind: lines(await peering.kubectl(cluster, "get", kind, "-n", where))
+        for kind, (cluster, where) in shown.items()
+    }
+    assert said["resourceslices.authentication.liqo.io"] == [
+        "NAME AUTHENTICATION RESOURCES AGE",
+        "mypool Accepted Accepted AGE",
+    ]
+    quotas = said["quotas.offloading.liqo.io"]
+    assert quotas == ["NAME ENFORCEMENT CORDONED AGE", f"{USER} None AGE"]
+    assert said["virtualnodes.offloading.liqo.io"] == [
+        "NAME CLUSTERID CREATE NODE AGE",
+        "mypool rome true AGE",
+    ]
+    nodes = lines(await peering.kubectl("milan", "get", "nodes"))
+    assert nodes[0] == "NAME STATUS ROLES AGE VERSION"
+    assert re.fullmatch(r"mypool Ready agent AGE v1\.\d+\.\d+", nodes[1] if len(nodes) == 2 else
+                        next(line for line in nodes if line.startswith("mypool ")))  # fmt: skip
+    await peering.allocatable("mypool", cpu="2", memory="2Gi", pods="20")
+
+    await second_node_on_one_slice(peering)
+    took = [await resized(peering, cpu) for cpu in (3, 4, 5, 6, 7, 8, 2)]
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\nslice to node: {', '.join(f'{each:.2f}' for each in sorted(took))} s\n"
+        )
+
+    await peering.liqoctl("milan", "delete", "resourceslice", "mypool")
+
+    identity = naming.resourceslice_identity("mypool")
+    await peering.gone(
+        (peering.milan, keys.NODE, Key("", "mypool")),
+        (peering.milan, keys.NODE, Key("", "second")),
+        (peering.milan, keys.VIRTUAL_NODE, POOL),
+        (peering.milan, keys.IDENTITY, Key(HERE, identity)),
+        (peering.milan, keys.SECRET, Key(HERE, naming.kubeconfig_secret(identity))),
+        (peering.rome, keys.RESOURCE_SLICE, Key(THERE, "mypool")),
+        (peering.rome, keys.QUOTA, Key(THERE, USER)),
+        (peering.rome, keys.SECRET, Key(THERE, naming.remote_certificate("mypool"))),
+    )
+
+
+async def second_node_on_one_slice(peering: Peering) -> None:
+    """The resources are shared among them: the provider counts both on one Quota."""
+    await peering.liqoctl(
+        "milan", "create", "virtualnode", "second", "--remote-cluster-id", "rome",
+        "--resource-slice-name", "mypool",
+    )  # fmt: skip
+    await peering.allocatable("second", cpu="2", memory="2Gi", pods="20")
+    found = json.loads(await peering.liqoctl("milan", "get", "virtualnode", "second", "-o", "json"))
+    assert found["metadata"]["labels"][keys.RESOURCE_SLICE_NAME] == "mypool"
+    table = await peering.liqoctl("milan", "get", "virtualnode")
+    assert "second   rome        mypool" in table
+
+
+async def resized(peering: Peering, cpu: int) -> float:
+    """Return the seconds from the change of a slice to the change of its node."""
+    begun = time.monotonic()
+    changes = {"spec": {"resources": {"cpu": str(cpu)}}}
+    await peering.milan.patch(keys.RESOURCE_SLICE, POOL, changes)
+    await peering.allocatable("mypool", cpu=str(cpu))
+    return time.monotonic() - begun
+
+
+async def test_class_shared_follows_what_rome_has_free(
+    peering: Peering, both: world.Pair, namespace: str
+) -> None:
+    """The percentage that holds, local pods that take some, a percentage that is changed."""
+    await peering.liqoctl(
+        "milan", "create", "rs", "mypool", "--remote-cluster-id", "rome", "--class", "shared"
+    )
+    await world.until_one(peering.milan, keys.NODE, Key("", "mypool"), is_ready)
+    await same_as_told(peering, 90)
+
+    taking = world.pod(namespace, "taking", both.image)
+    requests = {"cpu": "200m", "memory": "64Mi"}
+    taking["spec"]["containers"][0]["resources"] = {"requests": requests}
+    await peering.rome.create(keys.POD, taking)
+    await world.until_one(
+        peering.rome, keys.POD, Key(namespace, "taking"), lambda pod: world.phase(pod) == "Running"
+    )
+    await same_as_told(peering, 90)
+
+    await peering.liqoctl(
+        "rome", "set", "sharing", "--tenant", "milan", "--sharing-percentage", "50"
+    )
+    await same_as_told(peering, 50)
+    policy = await peering.rome.get_live(keys.PROVIDER_POLICY, Key("", "milan"))
+    assert policy
+    await peering.rome.delete(keys.PROVIDER_POLICY, Key("", "milan"), uid=policy["metadata"]["uid"])
+    await same_as_told(peering, 90)
+    await peering.liqoctl("milan", "delete", "rs", "mypool")
+
+
+async def same_as_told(peering: Peering, percent: int) -> None:
+    """Show that the node has what `liqoctl get sharing` says, and that this is the percentage."""
+    async with asyncio.timeout(world.PATIENCE_S):
+        while True:
+            told = json.loads(await peering.liqoctl("rome", "get", "sharing", "-o", "json"))
+            cpu = told["resources"]["cpu"]
+            node = await peering.milan.get_live(keys.NODE, Key("", "mypool"))
+            shown = ((node or {}).get("status") or {}).get("allocatable") or {}
+            is_so = shown.get("cpu") == cpu["shared"] == cpu["granted"]
+            if is_so and told["tenant"] == "milan" and cpu["percentage"] == percent:
+                break
+            await asyncio.sleep(0.5)
+    free, shared = quantity.parse(cpu["free"]), quantity.parse(cpu["shared"])
+    assert shared.nanos == free.nanos * percent // 100 // 10**6 * 10**6
+
+
+async def test_a_provider_cordons_and_drains_a_slice_and_takes_it_back(peering: Peering) -> None:
+    await peering.liqoctl(
+        "milan", "create", "rs", "mypool", "--remote-cluster-id", "rome", "--cpu", "1",
+        "--memory", "1Gi",
+    )  # fmt: skip
+    await world.until_one(peering.milan, keys.NODE, Key("", "mypool"), is_ready)
+    twin = f"{DRAINED}-milan"
+    await offload(peering)
+    first = await running(peering, "first")
+    wide = ("quotas.offloading.liqo.io", "-n", THERE, "-o", "wide")
+    used = await peering.kubectl("rome", "get", *wide)
+    assert f"{USER} 5m 1 8Mi 1Gi 1 110" in " ".join(used.split())
+
+    slice_ = ("resourceslice", "mypool", "--remote-cluster-id", "milan")
+    await peering.liqoctl("rome", "cordon", *slice_)
+    await world.until_one(
+        peering.rome, keys.QUOTA, Key(THERE, USER), lambda quota: quota["spec"].get("cordoned")
+    )
+    assert await peering.milan.get_live(keys.POD, first) is not None
+
+    await peering.liqoctl("rome", "drain", *slice_)
+    await world.until_gone(peering.milan, keys.POD, first)
+    await world.until_gone(peering.milan, keys.NODE, Key("", "mypool"))
+
+    await peering.liqoctl("rome", "uncordon", *slice_)
+    await world.until_one(peering.milan, keys.NODE, Key("", "mypool"), is_ready)
+    await running(peering, "second")
+    assert await peering.rome.get_live(keys.POD, Key(twin, "second")) is not None
+    await world.remove(peering.milan, keys.NAMESPACE, Key("", DRAINED))
+    await world.until_gone(peering.rome, keys.NAMESPACE, Key("", twin))
+    await peering.liqoctl("milan", "delete", "rs", "mypool")
+
+
+DRAINED = "journey-drained"
+
+
+async def offload(peering: Peering) -> None:
+    await peering.milan.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", DRAINED)))
+    key = Key(DRAINED, keys.OFFLOADING_NAME)
+    spec = {"podOffloadingStrategy": "Remote"}
+    await peering.milan.create(
+        keys.NAMESPACE_OFFLOADING, named(keys.NAMESPACE_OFFLOADING, key, spec=spec)
+    )
+    await world.until_one(
+        peering.milan,
+        keys.NAMESPACE_OFFLOADING,
+        key,
+        lambda found: found.get("status", {}).get("offloadingPhase") == "Ready",
+    )
+
+
+async def running(peering: Peering, name: str) -> Key:
+    await peering.milan.create(keys.POD, world.pod(DRAINED, name, peering.image))
+    key = Key(DRAINED, name)
+    await world.until_one(peering.milan, keys.POD, key, lambda pod: world.phase(pod) == "Running")
+    return key
+
+
+async def test_what_is_asked_beyond_the_policy_is_told_at_home(peering: Peering) -> None:
+    """Limits, classes: what the provider says no to reaches the condition at home."""
+    policy = named(
+        keys.PROVIDER_POLICY,
+        Key("", "milan"),
+        spec={"limits": {"cpu": "3"}, "resourceSliceClasses": {"allowed": ["default"]}},
+    )
+    made = await peering.rome.create(keys.PROVIDER_POLICY, policy)
+    await peering.liqoctl(
+        "milan", "create", "rs", "mypool", "--remote-cluster-id", "rome", "--cpu", "5",
+        "--no-virtual-node",
+    )  # fmt: skip
+    found = await peering.milan.get_live(keys.RESOURCE_SLICE, POOL)
+    assert found
+    assert resources.parse(found["status"]["resources"])["cpu"] == quantity.parse(3)
+    (told,) = [one for one in found["status"]["conditions"] if one["type"] == "Resources"]
+    assert told["message"] == "cpu: 3 of 5, policy milan grants 3 in all"
+    other = Key(HERE, "gold")
+    await peering.liqoctl(
+        "milan", "create", "rs", "gold", "--remote-cluster-id", "rome", "--class", "gold",
+        "--no-virtual-node",
+    )  # fmt: skip
+    refused = await peering.milan.get_live(keys.RESOURCE_SLICE, other)
+    assert refused
+    (no,) = [one for one in refused["status"]["conditions"] if one["type"] == "Resources"]
+    assert (no["status"], no["reason"]) == ("Denied", "ResourceSliceClassNotAllowed")
+    await peering.liqoctl("milan", "delete", "rs", "mypool")
+    await peering.liqoctl("milan", "delete", "rs", "gold")
+    await peering.rome.delete(keys.PROVIDER_POLICY, Key("", "milan"), uid=made["metadata"]["uid"])

@@ -1,0 +1,220 @@
+"""What a provider's administrator types: sharing, cordon, drain; and slices, on a real server."""
+
+import json
+from typing import Any
+
+import pytest
+
+from apis import keys, resources
+from apis.objects import Key, Object, named
+from kube.client import ClusterClient
+from liqoctl.forge import sharing, slices
+from tests import factories
+from tests.controllers.test_grants import AUTHENTICATED, replica
+from tests.liqoctl.test_on_servers import Server
+
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def node(name: str, **allocatable: str) -> Object:
+    return factories.node(name, status={**READY, "allocatable": allocatable})
+
+
+def pod(name: str, user: str = "", **requests: str) -> Object:
+    spec = factories.pod_spec(nodeName="a")
+    spec["containers"][0]["resources"] = {"requests": requests}
+    labels = {keys.CREATOR_USER: user} if user else {}
+    return factories.pod(name=name, spec=spec, metadata={"labels": labels})
+
+
+def seen(**parts: Any) -> sharing.Seen:
+    found: dict[str, Any] = {"nodes": [], "pods": [], "slices": [], "tenants": [], "policies": []}
+    return sharing.Seen(**{**found, **parts})
+
+
+TENANT = named(keys.TENANT, Key("liqo-tenant-rome", "rome"), spec={"clusterID": "rome"})
+
+
+def test_what_is_shown_is_what_the_controllers_grant() -> None:
+    mine = replica(Key("liqo-tenant-rome", "pool"), "rome", "shared", {})
+    mine["status"] = {"resources": {"cpu": "40"}}
+    found = sharing.shown(
+        seen(
+            nodes=[node("a", cpu="100", pods="110")],
+            pods=[pod("local", cpu="50"), pod("theirs", "pool-a8a4c692b93b", cpu="20")],
+            slices=[mine],
+            tenants=[TENANT],
+        )
+    )
+
+    (rome,) = found
+    assert (rome["tenant"], rome["policy"], rome["rounding"]) == ("rome", "(none)", "AtLeastOne")
+    cpu = {"free": "50", "percentage": 90, "shared": "45", "granted": "40"}
+    assert rome["resources"]["cpu"] == cpu
+    assert rome["resources"]["pods"]["shared"] == "98"
+    assert sharing.rows(found)[0] == ("rome", "(none)", "cpu", "50", "90", "45", "40")
+
+
+def test_a_policy_of_a_tenants_own_starts_as_a_copy_of_the_default() -> None:
+    default = {"spec": {"limits": {"cpu": "9"}, "sharing": {"percentage": 80}}}
+    wanted = sharing.Wanted("rome", 50, {"nvidia.com/gpu": 100}, "Down")
+
+    made = sharing.policy(wanted, None, default)
+
+    assert made["metadata"]["name"] == "rome"
+    assert made["spec"] == {
+        "limits": {"cpu": "9"},
+        "sharing": {"percentage": 50, "resources": {"nvidia.com/gpu": 100}, "rounding": "Down"},
+    }
+    assert default["spec"]["sharing"] == {"percentage": 80}
+
+
+def test_what_is_not_said_stays() -> None:
+    existing = {"spec": {"sharing": {"percentage": 70, "rounding": "Down"}}}
+
+    made = sharing.policy(sharing.Wanted(percentage=60), existing, existing)
+
+    assert made["spec"] == {"sharing": {"percentage": 60, "rounding": "Down"}}
+
+
+def test_a_slice_is_answered_by_one_no_or_two_answers() -> None:
+    def answered(**said: str) -> bool:
+        listed = [{"type": type_, "status": status} for type_, status in said.items()]
+        return slices.is_answered({"metadata": {}, "status": {"conditions": listed}})
+
+    assert answered(Authentication="Denied")
+    assert answered(Authentication="Accepted", Resources="Denied")
+    assert answered(Authentication="Accepted", Resources="Accepted")
+    assert not answered(Authentication="Accepted")
+    assert not slices.is_answered(None)
+
+
+# On a real API server -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(plane: Any, crds: None) -> Server:
+    return Server(plane)
+
+
+@pytest.mark.cluster
+def test_sharing_is_set_and_shown(server: Server) -> None:
+    assert server.liqoctl("set", "sharing").exit_code == 2
+    assert server.liqoctl("set", "sharing", "--resource", "x/gpu=101").exit_code == 2
+    printed = server.liqoctl("set", "sharing", "--sharing-percentage", "70", "-o", "yaml")
+    assert "percentage: 70" in printed.stdout
+    assert server.get(keys.PROVIDER_POLICY, Key("", "default")) is None
+
+    assert server.liqoctl("set", "sharing", "--sharing-percentage", "70").exit_code == 0
+    own = ("--tenant", "genoa", "--resource", "x/gpu=50")
+    said = server.liqoctl("set", "sharing", *own)
+    again = server.liqoctl("set", "sharing", *own)
+
+    assert "providerpolicy genoa: created, a copy of default" in said.stderr
+    assert "is as asked for already" in again.stderr
+    made = server.get(keys.PROVIDER_POLICY, Key("", "genoa"))
+    assert made
+    assert made["spec"]["sharing"] == {
+        "percentage": 70,
+        "resources": {"x/gpu": 50},
+        "rounding": "AtLeastOne",
+    }
+    shown = server.liqoctl("get", "sharing")
+    assert shown.stdout.startswith("TENANT")
+
+    async def clean(cluster: ClusterClient) -> None:
+        for name in ("default", "genoa"):
+            found = await cluster.get(keys.PROVIDER_POLICY, Key("", name))
+            assert found
+            uid = found["metadata"]["uid"]
+            await cluster.delete(keys.PROVIDER_POLICY, Key("", name), uid=uid)
+
+    server.do(clean)
+
+
+@pytest.mark.cluster
+def test_tenants_and_slices_are_cordoned_drained_and_taken_back(server: Server) -> None:
+    space = "liqo-tenant-siena"
+    tenant, slice_ = Key(space, "siena"), Key(space, "vault")
+
+    async def prepare(cluster: ClusterClient) -> None:
+        await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", space)))
+        spec = {"clusterID": "siena"}
+        await cluster.create(keys.TENANT, named(keys.TENANT, tenant, spec=spec))
+        await cluster.create(keys.RESOURCE_SLICE, replica(slice_, "siena", "", {"cpu": "1"}))
+        await cluster.patch_status(keys.RESOURCE_SLICE, slice_, AUTHENTICATED)
+
+    def condition() -> str:
+        return str((server.get(keys.TENANT, tenant) or {})["spec"].get("tenantCondition"))
+
+    def marks() -> dict[str, str]:
+        found = server.get(keys.RESOURCE_SLICE, slice_) or {"metadata": {}}
+        given: dict[str, str] = found["metadata"].get("annotations") or {}
+        return given
+
+    server.do(prepare)
+    assert server.liqoctl("cordon", "tenant", "siena").exit_code == 0
+    assert condition() == "Cordoned"
+    assert server.liqoctl("uncordon", "tenant", "siena").exit_code == 0
+    assert condition() == "Active"
+
+    which = ("resourceslice", "vault", "--remote-cluster-id", "siena")
+    assert server.liqoctl("cordon", *which).exit_code == 0
+    assert marks() == {keys.CORDON: "true"}
+    assert server.liqoctl("drain", *which).exit_code == 0  # no Quota: no pod is left
+    assert marks() == {keys.CORDON: "true", keys.DRAIN: "true"}
+    assert server.liqoctl("uncordon", *which).exit_code == 0
+    assert marks() == {}
+    assert "does not exist" in server.liqoctl("cordon", "resourceslice", "none").stderr
+
+    assert server.liqoctl("drain", "tenant", "siena", answer="n\n").exit_code == 1
+    assert condition() == "Active"
+    assert server.liqoctl("drain", "tenant", "siena", "--skip-confirm").exit_code == 0
+    assert condition() == "Drained"
+    wrong = server.liqoctl("uncordon", "tenant", "siena")
+    assert wrong.exit_code == 1
+    assert "liqoctl activate tenant siena" in wrong.stderr
+    assert server.liqoctl("activate", "tenant", "siena").exit_code == 0
+    assert condition() == "Active"
+
+    table = server.liqoctl("get", "resourceslice", "vault", "-n", space).stdout.splitlines()
+    assert table[1].split() == ["vault", "siena", "Providing", "-", "Accepted", "-", "-", "-", "-"]
+    shown = json.loads(server.liqoctl("get", "rs", "vault", "-n", space, "-o", "json").stdout)
+    assert resources.parse(shown["spec"]["resources"]) == resources.parse({"cpu": "1"})
+    assert server.liqoctl("get", "rs", "nothing").exit_code == 1
+
+
+@pytest.mark.cluster
+def test_a_slice_is_asked_for_and_given_back(server: Server) -> None:
+    """Without controllers nobody answers: what is sent, and what is said of it."""
+    flags = ("--remote-cluster-id", "lucca", "--cpu", "2", "--resource", "x/gpu=1")
+    nowhere = server.liqoctl("create", "resourceslice", "lamp", *flags, "--timeout", "1s")
+    assert "no tenant namespace for lucca" in nowhere.stderr
+    space = "liqo-tenant-lucca"
+    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "lucca"}
+
+    async def prepare(cluster: ClusterClient) -> None:
+        await cluster.create(keys.NAMESPACE, factories.namespace(space, **labels))
+
+    server.do(prepare)
+    waited = server.liqoctl("create", "rs", "lamp", *flags, "--timeout", "1s")
+    assert waited.exit_code == 1
+    assert "Authentication open" in waited.stderr
+    made = server.get(keys.RESOURCE_SLICE, Key(space, "lamp"))
+    assert made
+    assert made["spec"] == {
+        "class": "default",
+        "providerClusterID": "lucca",
+        "resources": {"cpu": "2", "x/gpu": "1"},
+    }
+    assert made["metadata"]["labels"] == {
+        keys.REMOTE_CLUSTER_ID: "lucca",
+        keys.REMOTE_ID: "lucca",
+        keys.REPLICATION: "true",
+    }
+    assert made["metadata"]["annotations"] == {keys.CREATE_VIRTUAL_NODE: "true"}
+
+    gone = server.liqoctl("delete", "resourceslice", "lamp", "--skip-confirm")
+
+    assert gone.exit_code == 0
+    assert server.get(keys.RESOURCE_SLICE, Key(space, "lamp")) is None
