@@ -112,6 +112,18 @@ def is_decided(request: Object | None) -> bool:
     return request is None or bool(certificate_in(request)) or bool(refusal(request))
 
 
+def is_approved(request: Object) -> bool:
+    """Whether somebody has said that it may be signed."""
+    found = (request.get("status") or {}).get("conditions") or []
+    return any(condition["type"] == "Approved" for condition in found)
+
+
+def is_same_and_pending(request: Object, wanted: Object) -> bool:
+    """Whether ``request`` asks for what is ``wanted``, and is neither signed nor refused."""
+    same = all(request["spec"].get(name) == value for name, value in wanted["spec"].items())
+    return same and not is_decided(request)
+
+
 def refusal(request: Object) -> str:
     """Return why the signer gives no certificate; empty while it may yet."""
     for condition in (request.get("status") or {}).get("conditions") or []:

@@ -20,7 +20,7 @@ from kube.reconcile import TerminalError
 
 WAIT_S: Final = 30.0
 REFUSED_RETRY_S: Final = 30.0
-"""How soon a signer that gives no certificate is asked again. Source: faults.md F26."""
+"""How late at most a signer that gives no certificate is asked again. Source: faults.md F26."""
 ALARM_PART: Final = 0.8
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class Issuer:
         except KubeError as error:
             self._alarm(request, stored, str(error))
             kept = await self._issued(request, stored.certificate, stored.issued_at, is_new=False)
-            return Issued(kept.params, REFUSED_RETRY_S, is_new=False, problem=str(error))
+            return Issued(kept.params, self._retry_s(stored), is_new=False, problem=str(error))
         return await self._issued(request, certificate, self._clock(), is_new=True)
 
     async def _renew(self, request: Request, found: Object | None) -> bytes:
@@ -107,10 +107,12 @@ class Issuer:
 
     async def _sign(self, request: Request) -> bytes:
         kind = keys.CERTIFICATE_SIGNING_REQUEST
-        made = await self._cluster.create(kind, forge.signing_request(request, self._lifetime))
+        wanted = forge.signing_request(request, self._lifetime)
+        made = await self._pending(wanted) or await self._cluster.create(kind, wanted)
         key = objects.key_of(made)
-        approval = forge.approval(made, self._clock())
-        await self._cluster.patch(kind, key, approval, subresource="approval")
+        if not forge.is_approved(made):
+            approval = forge.approval(made, self._clock())
+            await self._cluster.patch(kind, key, approval, subresource="approval")
         try:
             async with asyncio.timeout(WAIT_S):
                 decided = await waiting.until(self._cluster, kind, key, forge.is_decided)
@@ -122,6 +124,13 @@ class Issuer:
             raise BusyError(f"certificatesigningrequest {key} got no certificate: {why}")
         logger.info("Signed certificate", extra={"csr": key.name, "cluster": request.consumer})
         return forge.certificate_in(decided)
+
+    async def _pending(self, wanted: Object) -> Object | None:
+        """Return a request for the same that nobody has answered yet: ours, from an earlier try."""
+        labels = ",".join(f"{name}={value}" for name, value in objects.labels(wanted).items())
+        asked = Selection(keys.CERTIFICATE_SIGNING_REQUEST, Object, labels=labels)
+        found = (await self._cluster.list(asked)).items.values()
+        return next((each for each in found if forge.is_same_and_pending(each, wanted)), None)
 
     async def _issued(
         self, request: Request, certificate: bytes, issued_at: datetime | None, *, is_new: bool
@@ -143,6 +152,11 @@ class Issuer:
             return forge.api_server(nodes.items.values())
         except ValueError as error:
             raise TerminalError("NoAddress", str(error)) from error
+
+    def _retry_s(self, stored: Stored) -> float:
+        """Return a tenth of what is left of the certificate: it has to be had before that ends."""
+        left = (pki.expiry(stored.certificate) - self._clock()).total_seconds()
+        return min(max(left / 10, 1.0), REFUSED_RETRY_S) if left > 0 else REFUSED_RETRY_S
 
     def _alarm(self, request: Request, stored: Stored, reason: str) -> None:
         begin = stored.issued_at or pki.started(stored.certificate)

@@ -4,11 +4,13 @@ Source: behaviour.md 2.5, 7.4-7.6.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 from apis import authentication, conditions, keys, naming, objects
 from apis.authentication import AuthParams
 from apis.objects import Key, Kind, Object
+from certs import pki
 
 Metadata = Mapping[str, Mapping[str, str]]
 CREATE_VIRTUAL_NODE: Final = "liqo.io/create-virtual-node"
@@ -103,6 +105,16 @@ def _labelled(kind: Kind, key: Key, peer: str, spec: Object, metadata: Metadata)
 def is_let_in(tenant_: Object | None) -> bool:
     """Whether the provider let the consumer in, judging what its Tenant says now."""
     return bool(params_of(tenant_)) and is_ready(tenant_) == "True"
+
+
+def is_let_in_now(tenant_: Object | None, now: datetime) -> bool:
+    """Whether the consumer is let in, by a certificate that has not ended."""
+    if not is_let_in(tenant_):
+        return False
+    try:
+        return pki.expiry(AuthParams.parse(params_of(tenant_)).certificate) > now
+    except ValueError:
+        return False
 
 
 def params_of(obj: Object | None) -> Object:

@@ -11,6 +11,7 @@ from apis import authentication, keys, naming
 from apis.authentication import AuthParams
 from apis.objects import Key, Object
 from certs import identity, pki
+from kube import clock
 from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError
 from liqoctl.forge import peering as forge
@@ -110,8 +111,13 @@ async def let_in(peers: Peers, proxy_url: str = "") -> Object:
     where = Key(there, peers.consumer_id)
     found = await peers.provider.cluster.get_live(keys.TENANT, where)
     if found and forge.is_let_in(found) and _spec(found, "publicKey") == pki.public_key(key):
+        found = await objects.until(
+            peers.provider, keys.TENANT, where,
+            lambda tenant: forge.is_let_in_now(tenant, clock.now()),
+            what=f"a certificate for tenant {where} that has not ended", why=forge.complaint,
+        )  # fmt: skip
         peers.provider.info(f"tenant {where}: is let in already")
-        return found
+        return found or {}
     text = await nonce(peers.provider, there, peers.consumer_id)
     signature = await signature_of(peers.consumer, here, peers.provider_id, text)
     proof = proof_of(key, peers.consumer_id, signature, found)

@@ -121,12 +121,15 @@ async def unpeer(peers: Peers, end: End) -> None:
 
 
 async def forsake(side: Side, provider: str, *, waits: bool = True) -> str:
-    """Delete the slices and virtual nodes for ``provider``; return their namespace, if any."""
+    """Delete the slices and virtual nodes for ``provider``; return their namespace, if any.
+
+    A NamespaceMap goes with the last virtual node; one that is left has lost it.
+    """
     here = await handshake.tenant_namespace(side.cluster, provider)
     if not here:
         side.info(f"there is no tenant namespace for {provider}")
         return ""
-    for kind in (keys.RESOURCE_SLICE, keys.VIRTUAL_NODE):
+    for kind in (keys.RESOURCE_SLICE, keys.VIRTUAL_NODE, keys.NAMESPACE_MAP):
         for key in await _for_peer(side.cluster, kind, here, provider):
             why = "pods are leaving its node, as disruption budgets allow"
             await objects.remove(side, kind, key, why=why, waits=waits)

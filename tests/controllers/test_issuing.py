@@ -94,7 +94,7 @@ async def test_a_refused_renewal_keeps_the_old_one_and_is_tried_again(
         kept = await world.issuer.issue(REQUEST)
         assert kept.params == first.params
         assert kept.problem == "no"
-        assert kept.renew_in_s == 30
+        assert kept.renew_in_s == 30  # hours are left, or nothing is
 
     again = await world.issuer.issue(REQUEST)
 
@@ -104,6 +104,28 @@ async def test_a_refused_renewal_keeps_the_old_one_and_is_tried_again(
         "ERROR",
         "ERROR",
     ]
+
+
+async def test_a_try_that_failed_half_way_is_gone_on_with(world: World) -> None:
+    """Else a signer that may not be approved to would leave a request every half minute."""
+    kind = keys.CERTIFICATE_SIGNING_REQUEST
+    world.cluster.fail("patch", ForbiddenError("may not approve"), kind=kind, times=3)
+    for _ in range(3):
+        with pytest.raises(ForbiddenError):
+            await world.issuer.issue(REQUEST)
+
+    issued = await world.issuer.issue(REQUEST)
+
+    assert issued.is_new
+    assert await world.requests() == 1
+
+
+async def test_the_less_is_left_the_sooner_the_signer_is_asked_again(world: World) -> None:
+    await world.issuer.issue(REQUEST)
+    world.now = NOW + timedelta(hours=23, minutes=59)
+    world.cluster.fail("create", ForbiddenError("no"), kind=keys.CERTIFICATE_SIGNING_REQUEST)
+
+    assert (await world.issuer.issue(REQUEST)).renew_in_s == pytest.approx(6)
 
 
 async def test_a_signer_that_refuses_is_told(world: World) -> None:

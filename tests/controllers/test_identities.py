@@ -1,0 +1,389 @@
+"""Nonces, identities and their renewal, each reconciled until nothing is written any more."""
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from apis import keys, nonces, objects
+from apis.authentication import AuthParams
+from apis.objects import Key, Object, named
+from certs import identity, pki
+from controllers.identity.reconciler import IdentityReconciler, SliceIdentityReconciler
+from controllers.nonce.reconciler import NonceReconciler
+from controllers.renewal.reconciler import LocalRenewReconciler, RemoteRenewReconciler
+from kube import kubeconfig
+from kube.reconcile import Reconciler
+from tests.controllers.support import Ledger, Told, end, settle, there
+from tests.fakes import FakeCluster
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SPACE = "liqo-tenant-milan"
+CONTROL = Key(SPACE, "controlplane-milan")
+SECRET = Key(SPACE, "kubeconfig-controlplane-milan")
+SLICE = Key(SPACE, "pool")
+KEY = identity.new_key()
+CA = pki.new_ca("ca", now=NOW, lifetime=timedelta(days=10))
+
+
+def certificate(key: bytes = KEY, hours: int = 24) -> bytes:
+    request = pki.new_csr(key, common_name="rome", organizations=["liqo.io"])
+    lifetime = timedelta(hours=hours)
+    return pki.sign(CA, request, client=True, now=NOW, lifetime=lifetime)
+
+
+CERTIFICATE = certificate()
+PARAMS = AuthParams("https://milan.example:6443", CA.certificate, CERTIFICATE)
+
+
+class Rome:
+    """The consumer, with the tenant namespace of milan."""
+
+    def __init__(self) -> None:
+        self.fake = FakeCluster(strict=True)
+        self.cluster = Ledger(self.fake)
+        self.told = Told(self.cluster)
+        self.now = NOW
+
+    async def prepare(self) -> "Rome":
+        labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "milan"}
+        space = named(keys.NAMESPACE, Key("", SPACE), metadata={"labels": labels})
+        await self.fake.create(keys.NAMESPACE, space)
+        return self
+
+    def nonces(self) -> NonceReconciler:
+        events, dice = self.told.recorder, bytes
+        return NonceReconciler(self.cluster, "rome", KEY, events, lambda: self.now, dice)
+
+    def identities(self, *replicated: Object) -> IdentityReconciler:
+        return IdentityReconciler(self.cluster, KEY, self.told.recorder, lambda: replicated)
+
+    async def settle(self, reconciler: Reconciler, key: Key) -> None:
+        await settle(reconciler, key, self.cluster)
+
+
+@pytest.fixture
+async def rome() -> Rome:
+    return await Rome().prepare()
+
+
+def secret(name: str, label: str, **data: str) -> Object:
+    encoded = {field: base64.b64encode(text.encode()).decode() for field, text in data.items()}
+    return named(keys.SECRET, Key(SPACE, name), metadata={"labels": {label: "true"}}, data=encoded)
+
+
+async def read(rome: Rome, name: str, field: str) -> bytes:
+    found = await there(rome.fake, keys.SECRET, Key(SPACE, name))
+    return base64.b64decode((found.get("data") or {}).get(field, ""))
+
+
+# Nonces -------------------------------------------------------------------------------------------
+
+
+async def test_a_provider_fills_in_a_nonce_for_the_peer_of_the_namespace(rome: Rome) -> None:
+    await rome.fake.create(keys.SECRET, secret("liqo-nonce", keys.NONCE_LABEL))
+
+    await rome.settle(rome.nonces(), Key(SPACE, "liqo-nonce"))
+
+    text = (await read(rome, "liqo-nonce", "nonce")).decode()
+    assert nonces.problem(text, "milan", "rome", NOW) == ""
+
+
+async def test_a_nonce_that_nobody_used_in_time_goes(rome: Rome) -> None:
+    where = Key(SPACE, "liqo-nonce")
+    await rome.fake.create(keys.SECRET, secret("liqo-nonce", keys.NONCE_LABEL))
+    await rome.settle(rome.nonces(), where)
+    rome.now += timedelta(minutes=11)
+
+    await rome.settle(rome.nonces(), where)
+
+    assert await rome.fake.get_live(keys.SECRET, where) is None
+
+
+async def test_a_consumer_signs_the_nonce_of_the_peer_of_the_namespace(rome: Rome) -> None:
+    text = nonces.text("rome", "milan", bytes(32), NOW)
+    await rome.fake.create(
+        keys.SECRET, secret("liqo-signed-nonce", keys.SIGNED_NONCE_LABEL, nonce=text)
+    )
+
+    await rome.settle(rome.nonces(), Key(SPACE, "liqo-signed-nonce"))
+
+    signature = await read(rome, "liqo-signed-nonce", "signedNonce")
+    assert identity.is_signed(pki.public_key(KEY), text.encode(), signature)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        nonces.text("turin", "milan", bytes(32), NOW),
+        nonces.text("rome", "turin", bytes(32), NOW),
+        "-----BEGIN CERTIFICATE REQUEST-----",
+        "0" * 88_000,
+    ],
+)
+async def test_what_is_no_nonce_for_it_is_not_signed(rome: Rome, text: str) -> None:
+    await rome.fake.create(
+        keys.SECRET, secret("liqo-signed-nonce", keys.SIGNED_NONCE_LABEL, nonce=text)
+    )
+
+    await rome.settle(rome.nonces(), Key(SPACE, "liqo-signed-nonce"))
+
+    assert await read(rome, "liqo-signed-nonce", "signedNonce") == b""
+    assert rome.told.reasons == ["NonceNotSigned"]
+
+
+@pytest.mark.parametrize(
+    ("space", "name", "label"),
+    [
+        (SPACE, "other", keys.NONCE_LABEL),
+        (SPACE, "liqo-nonce", "other"),
+        ("default", "liqo-nonce", keys.NONCE_LABEL),
+    ],
+)
+async def test_look_alikes_are_left_alone(rome: Rome, space: str, name: str, label: str) -> None:
+    made = secret(name, label)
+    made["metadata"]["namespace"] = space
+    await rome.fake.create(keys.SECRET, made)
+
+    await rome.settle(rome.nonces(), Key(space, name))
+
+    assert rome.cluster.writes == []
+
+
+# Identities ---------------------------------------------------------------------------------------
+
+
+def control(params: AuthParams = PARAMS, **spec: object) -> Object:
+    body = {
+        "clusterID": "milan",
+        "type": "ControlPlane",
+        "authParams": params.shown(),
+        "namespace": "liqo-tenant-rome",
+        **spec,
+    }
+    return named(keys.IDENTITY, CONTROL, spec=body)
+
+
+async def test_the_kubeconfig_is_as_the_layout_says(rome: Rome) -> None:
+    made = await rome.fake.create(keys.IDENTITY, control())
+
+    await rome.settle(rome.identities(), CONTROL)
+
+    found = await there(rome.fake, keys.SECRET, SECRET)
+    text = await read(rome, SECRET.name, "kubeconfig")
+    said = kubeconfig.parse(text)
+    assert objects.labels(found).items() >= {
+        "liqo.io/remote-cluster-id": "milan",
+        "liqo.io/identity-type": "ControlPlane",
+    }.items()  # fmt: skip
+    assert objects.annotations(found) == {"liqo.io/remote-tenant-namespace": "liqo-tenant-rome"}
+    assert objects.is_controlled_by(found, made)
+    assert (said.server, said.ca, said.certificate, said.key, said.namespace) == (
+        PARAMS.api_server,
+        PARAMS.ca,
+        CERTIFICATE,
+        KEY,
+        "liqo-tenant-rome",
+    )
+    config = json.loads(text)
+    assert config["clusters"][0]["name"] == "milan"
+    assert config["users"][0]["name"] == "controlplane-milan"
+    assert config["current-context"] == "default-context"
+    shown = await there(rome.fake, keys.IDENTITY, CONTROL)
+    assert shown["status"] == {"kubeconfigSecretRef": {"name": SECRET.name}}
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        control(AuthParams("http://milan:6443", b"", CERTIFICATE)),
+        control(AuthParams("", b"", CERTIFICATE)),
+        control(AuthParams("https://u:p@milan:6443", b"", CERTIFICATE)),
+        control(AuthParams("https://milan:6443/?x=y", b"", CERTIFICATE)),
+        control(AuthParams("https://milan:6443", b"", certificate(identity.new_key()))),
+        control(AuthParams("https://milan:6443", b"", b"nonsense")),
+        control(AuthParams("https://milan:6443", b"", b"")),
+        control(authParams={"ca": "%"}),
+        control(type="Other"),
+    ],
+)
+async def test_what_leads_nowhere_or_elsewhere_is_refused(rome: Rome, refused: Object) -> None:
+    await rome.fake.create(keys.IDENTITY, refused)
+
+    await rome.settle(rome.identities(), CONTROL)
+
+    assert await rome.fake.get_live(keys.SECRET, SECRET) is None
+    assert set(rome.told.reasons) <= {"InvalidAuthParams", "InvalidIdentity"}
+    assert rome.told.reasons
+
+
+async def test_a_secret_of_somebody_else_is_not_taken(rome: Rome) -> None:
+    theirs = named(keys.SECRET, SECRET, data={"kubeconfig": "eA=="})
+    await rome.fake.create(keys.SECRET, theirs)
+    await rome.fake.create(keys.IDENTITY, control())
+
+    with pytest.raises(Exception, match="is not ours"):
+        await rome.settle(rome.identities(), CONTROL)
+
+    assert (await there(rome.fake, keys.SECRET, SECRET))["data"] == {"kubeconfig": "eA=="}
+
+
+async def test_the_kubeconfig_stays_as_long_as_anything_is_to_be_withdrawn(rome: Rome) -> None:
+    await rome.fake.create(keys.IDENTITY, control())
+    await rome.settle(rome.identities(), CONTROL)
+    await end(rome.fake, keys.IDENTITY, CONTROL)
+    await end(rome.fake, keys.SECRET, SECRET)  # as the garbage collector does
+    labels = {keys.REPLICATION: "true", keys.REMOTE_ID: "milan"}
+    renew = named(keys.RENEW, CONTROL, metadata={"labels": labels})
+    elsewhere = named(keys.RENEW, Key("other", "x"), metadata={"labels": labels})
+
+    await rome.settle(rome.identities(renew), CONTROL)
+    stays = await rome.fake.get_live(keys.SECRET, SECRET)
+    await rome.settle(rome.identities(elsewhere), CONTROL)
+
+    assert stays is not None
+    assert await rome.fake.get_live(keys.SECRET, SECRET) is None
+
+
+async def test_peering_anew_takes_the_place_of_what_is_still_going(rome: Rome) -> None:
+    await rome.fake.create(keys.IDENTITY, control())
+    await rome.settle(rome.identities(), CONTROL)
+    await end(rome.fake, keys.IDENTITY, CONTROL)
+    await end(rome.fake, keys.SECRET, SECRET)
+    made = await rome.fake.create(keys.IDENTITY, control())
+
+    await rome.settle(rome.identities(), CONTROL)
+
+    assert objects.is_controlled_by(await there(rome.fake, keys.SECRET, SECRET), made)
+
+
+def slice_(answer: str = "Accepted", params: AuthParams = PARAMS) -> Object:
+    labels = {keys.REPLICATION: "true", keys.REMOTE_ID: "milan"}
+    conditions = [{"type": "Authentication", "status": answer}]
+    status = {"conditions": conditions, "authParams": params.shown()}
+    return named(keys.RESOURCE_SLICE, SLICE, metadata={"labels": labels}, spec={}, status=status)
+
+
+async def put_slice(rome: Rome, found: Object) -> None:
+    await rome.fake.create(keys.RESOURCE_SLICE, found)
+    await rome.fake.patch_status(keys.RESOURCE_SLICE, SLICE, found["status"])
+
+
+async def test_an_accepted_slice_has_an_identity_and_a_denied_one_has_none(rome: Rome) -> None:
+    await rome.fake.create(keys.IDENTITY, control())
+    await put_slice(rome, slice_())
+    reconciler = SliceIdentityReconciler(rome.cluster, rome.told.recorder)
+    where = Key(SPACE, "resourceslice-pool")
+
+    await rome.settle(reconciler, SLICE)
+    made = await there(rome.fake, keys.IDENTITY, where)
+    denied = {"conditions": [{"type": "Authentication", "status": "Denied"}]}
+    await rome.fake.patch_status(keys.RESOURCE_SLICE, SLICE, denied)
+    await rome.settle(reconciler, SLICE)
+
+    assert made["spec"]["type"] == "ResourceSlice"
+    assert objects.labels(made)["liqo.io/resourceslice-name"] == "pool"
+    assert AuthParams.parse(made["spec"]["authParams"]) == PARAMS
+    assert await rome.fake.get_live(keys.IDENTITY, where) is None
+
+
+ELSEWHERE = [
+    AuthParams("https://10.0.0.1:6443", CA.certificate, CERTIFICATE),
+    AuthParams("https://milan.example:443", CA.certificate, CERTIFICATE),
+    AuthParams(PARAMS.api_server, b"another CA", CERTIFICATE),
+    AuthParams(PARAMS.api_server, b"", CERTIFICATE),
+    AuthParams(PARAMS.api_server, CA.certificate, CERTIFICATE, "http://proxy"),
+]
+
+
+@pytest.mark.parametrize("params", ELSEWHERE)
+async def test_a_slice_leads_to_no_other_server_than_the_peering(
+    rome: Rome, params: AuthParams
+) -> None:
+    """B4: the provider's word does not move where this cluster connects."""
+    await rome.fake.create(keys.IDENTITY, control())
+    await put_slice(rome, slice_(params=params))
+
+    await rome.settle(SliceIdentityReconciler(rome.cluster, rome.told.recorder), SLICE)
+
+    assert rome.cluster.writes == []
+    assert set(rome.told.reasons) == {"ServerChanged"}
+
+
+# Renewal ------------------------------------------------------------------------------------------
+
+
+def renewal(rome: Rome) -> LocalRenewReconciler:
+    return LocalRenewReconciler(rome.cluster, "rome", rome.told.recorder)
+
+
+async def answer(rome: Rome, params: AuthParams) -> None:
+    await rome.fake.patch_status(keys.RENEW, CONTROL, {"authParams": params.shown()})
+
+
+async def held(rome: Rome) -> AuthParams:
+    found = await there(rome.fake, keys.IDENTITY, CONTROL)
+    return AuthParams.parse(found["spec"]["authParams"])
+
+
+async def test_a_later_certificate_is_taken_over_and_an_older_one_is_not(rome: Rome) -> None:
+    await rome.fake.create(keys.IDENTITY, control())
+    await rome.settle(renewal(rome), CONTROL)
+    renew = await there(rome.fake, keys.RENEW, CONTROL)
+    later = AuthParams(PARAMS.api_server, PARAMS.ca, certificate(hours=30))
+
+    await answer(rome, later)
+    await rome.settle(renewal(rome), CONTROL)
+    taken = await held(rome)
+    await answer(rome, PARAMS)
+    await rome.settle(renewal(rome), CONTROL)
+
+    assert objects.labels(renew)["liqo.io/remoteID"] == "milan"
+    assert renew["spec"] == {"consumerClusterID": "rome", "identityType": "ControlPlane"}
+    assert taken == later
+    assert await held(rome) == later
+
+
+@pytest.mark.parametrize("params", ELSEWHERE)
+async def test_a_renewal_leads_to_no_other_server(rome: Rome, params: AuthParams) -> None:
+    await rome.fake.create(keys.IDENTITY, control())
+    await rome.settle(renewal(rome), CONTROL)
+    moved = AuthParams(params.api_server, params.ca, certificate(hours=30), params.proxy_url)
+    await answer(rome, moved)
+
+    await rome.settle(renewal(rome), CONTROL)
+
+    assert await held(rome) == PARAMS
+    assert set(rome.told.reasons) == {"ServerChanged"}
+
+
+def tenant(condition: str = "Active", cluster_id: str = "milan") -> Object:
+    spec = {"clusterID": cluster_id, "tenantCondition": condition}
+    status = {"authParams": PARAMS.shown()}
+    return named(keys.TENANT, Key(SPACE, cluster_id), spec=spec, status=status)
+
+
+@pytest.mark.parametrize(
+    ("found", "origin", "is_answered"),
+    [
+        (tenant(), "milan", True),
+        (tenant("Cordoned"), "milan", True),
+        (tenant("Drained"), "milan", False),
+        (tenant(cluster_id="turin"), "milan", False),
+        (tenant(), "turin", False),
+    ],
+)
+async def test_a_renew_is_answered_by_the_tenant_of_its_namespace(
+    rome: Rome, found: Object, origin: str, *, is_answered: bool
+) -> None:
+    """Here rome is the provider, and the namespace is milan's."""
+    labels = {keys.REPLICATED: "true", keys.ORIGIN_ID: origin}
+    where = Key(SPACE, "controlplane-rome")
+    await rome.fake.create(keys.RENEW, named(keys.RENEW, where, metadata={"labels": labels}))
+    tenants = {objects.key_of(found): found}
+
+    await rome.settle(RemoteRenewReconciler(rome.cluster, lambda: tenants), where)
+
+    renew = await there(rome.fake, keys.RENEW, where)
+    assert ("status" in renew and bool(renew["status"].get("authParams"))) is is_answered
