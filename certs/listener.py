@@ -16,6 +16,8 @@ from certs.plain import KeyPair
 logger = logging.getLogger(__name__)
 
 HANDSHAKE_S: Final = 10.0
+SILENT_S: Final = 30.0
+"""How long a new connection may take to send the head of a request."""
 CLOSE_S: Final = 60.0
 """How long a slow client may take to read what is left of a stream that ended."""
 
@@ -29,6 +31,7 @@ class Server:
         )
         self._host, self._port = host, port
         self._listener: asyncio.Server | None = None
+        self._sweeping: asyncio.Task[None] | None = None
         self._context: ssl.SSLContext | None = None
         self._pair: KeyPair | None = None
         self._client_ca: str | None = None
@@ -62,6 +65,8 @@ class Server:
     async def close(self) -> None:
         """Stop listening and end what is served."""
         self._stop()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         await self._runner.cleanup()
 
     async def _listen(self) -> None:
@@ -70,6 +75,7 @@ class Server:
         context = tls(self._pair, self._client_ca)
         if self._runner.server is None:
             await self._runner.setup()
+            self._sweeping = asyncio.create_task(self._sweep())
         self._listener = await asyncio.get_running_loop().create_server(
             self._runner.server,  # type: ignore[arg-type]  # a factory of protocols
             self._host,
@@ -82,6 +88,19 @@ class Server:
         self._context = context
         self.port = self._listener.sockets[0].getsockname()[1]
         logger.info("Listens", extra={"port": self.port})
+
+    async def _sweep(self) -> None:
+        """Close connections on which no request came; the web server would wait for ever."""
+        before: set[web.RequestHandler] = set()
+        while self._runner.server is not None:
+            await asyncio.sleep(SILENT_S / 2)
+            there = self._runner.server.connections if self._runner.server else []
+            # aiohttp has no public way to ask.
+            silent = {one for one in there if not one._request_count}  # noqa: SLF001
+            for one in silent & before:
+                if one.transport is not None:
+                    one.transport.abort()
+            before = silent
 
     def _stop(self) -> None:
         if self._listener is not None:

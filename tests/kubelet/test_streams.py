@@ -146,3 +146,29 @@ async def test_without_an_upgrade_there_is_no_stream(rig: Rig) -> None:
     status, text = await rig.get(EXEC)
     assert (status, "needs a connection upgrade" in text) == (400, True)
     assert rig.seen == []
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "SILENT_S", 1.0)
+
+
+async def test_who_says_nothing_is_shown_the_door(impatient: None, rig: Rig) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        silent = [
+            await asyncio.open_connection(
+                "127.0.0.1", rig.server.port, ssl=rig.context(None), server_hostname="127.0.0.1"
+            )
+            for _ in range(3)
+        ]
+        for _, writer in silent:
+            stack.callback(writer.close)
+        silent[1][1].write(b"GET /healthz HTTP/1.1\r\nHost: me\r\n")  # no end of its head
+        silent[2][1].write(b"GET /healthz HTTP/1.1\r\nHost: me\r\n\r\n")
+        async with asyncio.timeout(30):
+            with contextlib.suppress(OSError):
+                assert await silent[0][0].read() == b""
+            with contextlib.suppress(OSError):
+                assert await silent[1][0].read() == b""
+        assert (await silent[2][0].readline()).startswith(b"HTTP/1.1 200 ")
+        assert not silent[2][0].at_eof()
