@@ -82,6 +82,17 @@ class Accounts:
         found = self._granted.get(user)
         return min(found, key=lambda key: quotas.age(found[key])) if found else None
 
+    def quota(self, key: Key) -> Object | None:
+        """Return the Quota as the cache has it."""
+        return next((held[key] for held in self._granted.values() if key in held), None)
+
+    def take(self, key: Key, quota: Object) -> list[Key]:
+        """Believe what was just written; return the ShadowPods that are booked since."""
+        after = booked(quota)
+        before = self._booked.get(key, frozenset())
+        self._booked[key] = frozenset(after)
+        return [where for uid, where in after.items() if uid not in before]
+
     def waiting(self, user: str) -> list[Key]:
         """Return the ShadowPods of ``user`` that have no Pod."""
         account = self.of(user)

@@ -16,7 +16,9 @@ from controllers.quota.accounts import Accounts, granted_to
 from controllers.quota.forge import Booking
 from controllers.shadowpod.slim import SlimPod
 from kube.cluster import Cluster, Selection
+from kube.errors import ConflictError
 from kube.reconcile import TerminalError
+from kube.written import Written
 
 SETTLE_S: Final = 1.0
 """What only tells that booked Pods are there is written together with what else comes."""
@@ -28,7 +30,10 @@ logger = logging.getLogger(__name__)
 
 
 class QuotaReconciler:
-    """Reads the Quota live, plans by what the caches hold, writes what differs.
+    """Plans by what the caches hold, writes what differs, lets those who got room know at once.
+
+    The Quota is the cached one, or what was written of it since: a write that starts from an older
+    one is refused, and then it is read live.
 
     ``term`` names this leadership: whoever else kept the ledger before knew Pods that our caches
     may lack, so nothing is booked before these have shown all that exists.
@@ -46,13 +51,15 @@ class QuotaReconciler:
         self._cluster, self._accounts = cluster, accounts
         self._term, self._tell, self._tick = term, tell, tick
         self._taken_over: set[Key] = set()
+        self._refused: set[Key] = set()
+        self._written = Written()
         self._unknown: dict[Key, Mapping[Key, str]] = {}
         self._unsettled: dict[Key, float] = {}
         self._orphans: dict[Key, dict[str, float]] = {}
         self._seen: dict[Key, set[str]] = {}
 
     async def reconcile(self, key: Key) -> float | None:
-        quota = await self._cluster.get_live(keys.QUOTA, key)
+        quota = await self._newest(key)
         if quota is None or self._accounts.quota_of(granted_to(quota)) != key:
             self._forget(key)
             return None  # none, or not the one that counts for its user
@@ -66,8 +73,19 @@ class QuotaReconciler:
         kept_s = await self._keep(quota, grant, plan.status)
         return again_s if kept_s is None else kept_s
 
+    async def _newest(self, key: Key) -> Object | None:
+        """Return the Quota from which the next write may start."""
+        if key in self._taken_over and key not in self._refused:
+            known = self._written.newest(key, self._accounts.quota(key))
+            if known is not None:
+                return known
+        self._refused.discard(key)
+        return await self._cluster.get_live(keys.QUOTA, key)
+
     def _forget(self, key: Key) -> None:
         self._taken_over.discard(key)
+        self._refused.discard(key)
+        self._written.forget(key)
         for kept in (self._unknown, self._unsettled, self._orphans, self._seen):
             kept.pop(key, None)
 
@@ -128,7 +146,14 @@ class QuotaReconciler:
         changes = objects.merge_patch(quota.get("status") or {}, wanted)
         version = {"resourceVersion": quota["metadata"]["resourceVersion"]}
         key = objects.key_of(quota)
-        await self._cluster.patch_status(keys.QUOTA, key, changes, metadata=version)
+        try:
+            made = await self._cluster.patch_status(keys.QUOTA, key, changes, metadata=version)
+        except ConflictError:
+            self._refused.add(key)
+            raise
+        self._written.add(quota, made)
+        for booked in self._accounts.take(key, made):
+            self._tell(booked)
 
     def _answer(self, grant: Grant, refused: Mapping[str, Refusal]) -> None:
         """Let those who wait be told why, once for each reason."""

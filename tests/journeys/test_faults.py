@@ -1,8 +1,6 @@
 """A virtual kubelet that is killed loses, doubles and restarts nothing."""
 
 import asyncio
-import contextlib
-from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,29 +8,13 @@ import pytest
 
 from apis import keys
 from apis.objects import Key
-from kube.cluster import Selection
 from sandbox import pair
 from tests.journeys import world
+from tests.journeys.births import Births
 
 pytestmark = pytest.mark.journey
 
 PODS = 8
-
-
-class Births:
-    """Every Pod that milan ever had in a namespace, by the local pod that it stands for."""
-
-    def __init__(self) -> None:
-        self.uids: dict[str, set[str]] = defaultdict(set)
-
-    async def record(self, both: world.Pair, namespace: str) -> None:
-        selection = Selection(keys.POD, dict, namespace=namespace)
-        listing = await both.milan.list(selection)
-        async with contextlib.aclosing(both.milan.watch(selection, listing.version)) as events:
-            async for event in events:
-                if event.type == "ADDED":
-                    metadata = event.object["metadata"]
-                    self.uids[metadata["annotations"][keys.LOCAL_POD_UID]].add(metadata["uid"])
 
 
 async def test_kill_of_the_kubelet_in_mid_life_deletes_and_doubles_no_pod(

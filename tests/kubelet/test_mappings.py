@@ -424,7 +424,7 @@ def pod(cluster: FakeCluster) -> Object:
 def twin_of(shadow: Object) -> Object:
     """Return what the provider makes of a ShadowPod."""
     metadata = {"labels": objects.labels(shadow), "annotations": objects.annotations(shadow)}
-    return factories.pod(*TWIN, spec=shadow["spec"]["pod"], metadata=metadata)
+    return factories.pod(*objects.key_of(shadow), spec=shadow["spec"]["pod"], metadata=metadata)
 
 
 class Lying:
@@ -486,3 +486,35 @@ def shadows(cluster: FakeCluster) -> dict[Key, str]:
         for (kind, key), obj in cluster.everything().items()
         if kind == keys.SHADOW_POD
     }
+
+
+async def test_a_restart_reconciles_many_pods_without_a_write(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    local, remote = clusters
+    await put_map(local, namespace_map())
+    many = [Key("shop", f"web-{number}") for number in range(50)]
+    for key in many:
+        await bind(local, key=key)
+    first = Kubelet(local, remote)
+    async with first.running():
+        await eventually(lambda: len(shadows(remote)) == len(many))
+        for key in many:
+            twin = Key(TWIN.namespace, key.name)
+            await remote.create(keys.POD, twin_of(remote.everything()[keys.SHADOW_POD, twin]))
+            await remote.patch_status(keys.POD, twin, running())
+        await eventually(lambda: all(is_running(local, key) for key in many))
+    before = local.requests.copy(), remote.requests.copy()
+
+    second = Kubelet(local, remote)
+    async with second.running():
+        await eventually(lambda: second.mappings.is_synced("shop"))
+        for _ in range(3000):
+            await asyncio.sleep(0)
+
+    asked = (local.requests - before[0]) + (remote.requests - before[1])
+    assert {verb for verb, _ in asked} == {"list", "watch"}
+
+
+def is_running(cluster: FakeCluster, key: Key) -> bool:
+    return bool(cluster.everything()[keys.POD, key].get("status", {}).get("phase") == "Running")
