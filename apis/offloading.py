@@ -227,6 +227,24 @@ class ReflectorConfig:
 
 
 @dataclass(frozen=True)
+class CustomResource:
+    """A kind that is reflected because an administrator asked for it."""
+
+    group: str
+    version: str
+    kind: str
+    resource: str
+    """Its plural."""
+    policy: ReflectionPolicy = ReflectionPolicy.DENY_LIST
+
+    @classmethod
+    def parse(cls, part: Object) -> "CustomResource":
+        """Return what an item of ``spec.customResources`` says."""
+        policy = _member(part, "type", ReflectionPolicy.DENY_LIST)
+        return cls(part["group"], part["version"], part["kind"], part["resource"], policy)
+
+
+@dataclass(frozen=True)
 class VkOptionsTemplate:
     """What all virtual kubelets made from it have in common: an administrator's object."""
 
@@ -240,6 +258,7 @@ class VkOptionsTemplate:
     annotations_not_reflected: tuple[str, ...] = ()
     reflectors: dict[str, ReflectorConfig] = field(default_factory=dict)
     """By the kind's name of the flags: ``pod``, ``configmap``, ``service``, ..."""
+    custom_resources: tuple[CustomResource, ...] = ()
     resources: Object = field(default_factory=dict)
     extra_args: tuple[str, ...] = ()
     extra_labels: dict[str, str] = field(default_factory=dict)
@@ -269,6 +288,7 @@ class VkOptionsTemplate:
             labels_not_reflected=tuple(spec.get("labelsNotReflected") or ()),
             annotations_not_reflected=tuple(spec.get("annotationsNotReflected") or ()),
             reflectors=_reflectors(spec.get("reflectorsConfig") or {}),
+            custom_resources=tuple(map(CustomResource.parse, spec.get("customResources") or ())),
             resources=spec.get("resources") or {},
             extra_args=tuple(spec.get("extraArgs") or ()),
             extra_labels=dict(spec.get("extraLabels") or {}),

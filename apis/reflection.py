@@ -155,6 +155,21 @@ KINDS: Final[tuple[Reflected, ...]] = (
 BY_NAME: Final = {row.name: row for row in KINDS}
 
 
+def custom(kind: Kind, policy: Policy = Policy.DENY_LIST) -> Reflected:
+    """Return the row of a kind that an administrator opted in: spec outwards, status back.
+
+    Who opts in grants the rights, too: reading and ``status`` here, all but that there.
+    """
+    others = tuple(one for one in LISTS if one is not policy)
+    return Reflected(
+        kind.resource,
+        kind,
+        kind,
+        policies=(policy, *others),
+        also_here={(kind.group, f"{kind.plural}/status"): ("patch",)},
+    )
+
+
 def rights_here() -> Rights:
     """Return what all kinds need in offloaded namespaces."""
     return union(row.rights_here() for row in KINDS)

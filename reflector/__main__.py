@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from apis import keys
+from apis import keys, reflection
 from apis.leaving import Filter
-from apis.objects import Key
+from apis.objects import Key, Kind
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflection import ENDPOINT_SLICE, KINDS, Reflected
 from kube import client, peer, process
@@ -21,6 +21,7 @@ from kube.events import Recorder
 from kube.fence import FencedCluster
 from kube.lease import Election
 from kube.process import Process
+from reflector.forge import custom
 from reflector.forge.contract import Settings as TwinSettings
 from reflector.kinds import FORGES
 from reflector.namespaces import Identity, KindLoop, Namespaces, Rules
@@ -44,6 +45,7 @@ class Settings:
     """By the kind's name in ``apis.reflection``, as the policies."""
     policies: dict[str, Policy] = field(default_factory=dict)
     twins: TwinSettings = field(default_factory=TwinSettings)
+    custom: tuple[Reflected, ...] = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,10 +86,11 @@ async def _reflect(settings: Settings, process_: Process, home: Cluster, foreign
 
 def _loops(settings: Settings, home: Cluster) -> tuple[list[KindLoop], list[Recorder]]:
     loops, recorders = [], []
-    for row, forge in FORGES.items():
-        if workers := settings.workers[row.name]:
+    forges = FORGES | {row: custom.forge(row) for row in settings.custom}
+    for row, forge in forges.items():
+        if workers := settings.workers.get(row.name, row.workers):
             recorder = Recorder(home, f"liqo-{row.name}-reflection", settings.instance)
-            rules = Rules(settings.policies[row.like or row.name], settings.twins)
+            rules = Rules(settings.policies.get(row.like or row.name, row.default), settings.twins)
             tell = functools.partial(recorder.event, row.kind) if row.is_outward else _tell_nobody
             loops.append(KindLoop(forge, rules, tell, workers))
             recorders.append(recorder)
@@ -124,6 +127,7 @@ def settings(argv: Sequence[str] | None, *, instance: str) -> Settings:
             storage_class=given.remote_real_storage_class_name,
             virtual_storage_class=given.virtual_storage_class_name,
         ),
+        custom=tuple(given.custom_resource),
     )
 
 
@@ -190,6 +194,14 @@ def _add_twins(parser: argparse.ArgumentParser) -> None:
     add("--enable-storage", **switch, help="let claims of the virtual class be fulfilled there")
     add("--remote-real-storage-class-name", default="", help="their class on the provider")
     add("--virtual-storage-class-name", default=keys.VIRTUAL_STORAGE_CLASS, help="here")
+    add(
+        "--custom-resource",
+        action="append",
+        default=[],
+        type=_custom,
+        metavar="PLURAL.GROUP/VERSION/KIND[/TYPE]",
+        help="reflect these too, their status back; rights for them are granted separately",
+    )
     add("--disable-ip-reflection", **switch, help="reflect no EndpointSlices")
     several: dict[str, Any] = {"action": "append", "default": [], "metavar": "KEY,..."}
     add("--labels-not-reflected", **several, help="labels that stay here")
@@ -201,6 +213,16 @@ def _policy(row: Reflected, text: str) -> Policy:
     if text not in names:
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(names)}")
     return Policy(text)
+
+
+def _custom(text: str) -> Reflected:
+    resource, version, kind, *policy = f"{text}//".split("/")[:4]
+    plural, _, group = resource.partition(".")
+    if not (plural and group and version and kind):
+        raise argparse.ArgumentTypeError(f"{text!r} is not PLURAL.GROUP/VERSION/KIND[/TYPE]")
+    row = reflection.custom(Kind(group, version, kind, plural))
+    chosen = next(filter(None, policy), "")
+    return reflection.custom(row.kind, _policy(row, chosen)) if chosen else row
 
 
 def _switch(text: str) -> bool:

@@ -11,7 +11,7 @@ from apis.pairs import Pair
 from kube.cache import CachedCluster
 from kube.cluster import Selection
 from kube.informer import Change, Informer
-from kube.runner import Runner, own_key
+from kube.runner import Runner
 from kube.scope import Followed, Keys
 from kube.slim import Packed
 from reflector.forge.contract import Input, Scene
@@ -74,9 +74,9 @@ class Inputs:
         row = reflection.forge.row
         of = Selection(row.kind, Packed, reflection.namespace)
         if row.is_outward:
-            self._looked[row.kind] = self._add(self._here, of, runner, own_key)
+            self._looked[row.kind] = self._add(self._here, of, runner, reflection.saw)
         else:
-            self._add(self._there, of, runner, own_key)
+            self._add(self._there, of, runner, reflection.saw)
 
     def twins(self, reflection: Reflection, runner: Runner) -> None:
         """Let changes of its twins do so too: each asks for a look at the original.

@@ -15,6 +15,7 @@ from apis.objects import Key, Object
 from apis.offloading import MappingPhase, NamespaceMap
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
+from apis.reflection import KINDS
 from kube import namespacemaps
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
@@ -206,7 +207,13 @@ class Namespaces:
         return Asked(pair, leaving.is_by_reference({"metadata": _annotated(found)}))
 
     async def _reflect(self, asked: Asked) -> None:
-        await Reflected(asked, self._loops, self._sides, self._shared).run()
+        """Reflect until cancelled; kinds that may be unknown somewhere hold up no others."""
+        known = [loop for loop in self._loops if loop.forge.row in KINDS]
+        others = [[loop] for loop in self._loops if loop.forge.row not in KINDS]
+        async with asyncio.TaskGroup() as tasks:
+            for loops in (known, *others):
+                reflected = Reflected(asked, loops, self._sides, self._shared)
+                tasks.create_task(reflected.run())
 
 
 def _annotated(namespace: Partial | None) -> Object:

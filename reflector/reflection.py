@@ -5,15 +5,16 @@ Source: behaviour.md 6.1, 6.11; security.md B6, B9.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from apis import drift, keys, leaving, objects
 from apis.leaving import Stay
 from apis.objects import Key, Object
 from kube import errors
 from kube.cache import CachedCluster
+from kube.informer import Change
 from kube.reconcile import TerminalError
 from reflector.forge.contract import Forge, Scene, Write
 from reflector.pace import Pace
@@ -62,6 +63,8 @@ class Reflection:
         self._kind, self._twin_kind = forge.row.kind, forge.row.twin
         self._originals, self._twins, self._tell = ends.originals, ends.twins, ends.tell
         self._pace = Pace(time.monotonic)
+        self._gone: set[Key] = set()
+        """Originals whose deletion was seen: of those nobody has to be asked whether they are."""
         self._told: dict[Key, tuple[str, str]] = {}
         """What was said of an original last: its UID, and why it has no twin."""
 
@@ -70,6 +73,12 @@ class Reflection:
         """Where the originals are."""
         pair = self._pair
         return pair.local_namespace if self.forge.row.is_outward else pair.remote_namespace
+
+    def saw(self, change: Change[Any]) -> Iterable[Key]:
+        """Return the key of an original that changed, having noted whether it was seen to go."""
+        is_gone = change.new is None and change.was_seen
+        (self._gone.add if is_gone else self._gone.discard)(change.key)
+        return (change.key,)
 
     async def reconcile(self, key: Key) -> float | None:
         original = await self._originals.seen(self._kind, key)
@@ -191,23 +200,25 @@ class Reflection:
             self._tell(original, "Normal", SUCCESSFUL, message)
 
     async def _withdraw(self, key: Key, original: Object | None, stay: Stay | None) -> float | None:
-        """Remove the twin of what is gone or stays at home, after both clusters said so live."""
+        """Remove the twin of what was seen to go, or of what is gone or stays by a live look."""
         where = self.twin_of(key)
         found = await self._twins.seen(self._twin_kind, where)
         if found and self._is_twin(found):
-            original = await self._originals.get_live(self._kind, key)
-            stay = self._stay(original) if original else None
-            if original and stay is None:
-                return STALE_RETRY_S
-            await self._delete(where)
+            if original is not None or key not in self._gone:
+                original = await self._originals.get_live(self._kind, key)
+                stay = self._stay(original) if original else None
+                if original and stay is None:
+                    return STALE_RETRY_S
+                found = await self._twins.get_live(self._twin_kind, where)
+            await self._delete(where, found)
+        self._gone.discard(key)
         await self._write_back(key, original, None)
         self._tell_disabled(key, original, stay)
         return None
 
-    async def _delete(self, where: Key) -> None:
-        twin = await self._twins.get_live(self._twin_kind, where)
-        if twin and self._is_twin(twin) and not objects.is_terminating(twin):
-            await self._twins.delete(self._twin_kind, where, uid=objects.uid(twin))
+    async def _delete(self, where: Key, found: Object | None) -> None:
+        if found and self._is_twin(found) and not objects.is_terminating(found):
+            await self._twins.delete(self._twin_kind, where, uid=objects.uid(found))
             logger.info("Removed a twin", extra={"kind": str(self._twin_kind), "key": where})
 
     def _tell_disabled(self, key: Key, original: Object | None, stay: Stay | None) -> None:

@@ -98,10 +98,11 @@ async def _install(kubeconfig: Path) -> None:
             for crd in yaml.safe_load_all(path.read_text()):
                 if crd and crd["kind"] == CRD.kind:
                     await real.apply(CRD, crd, manager="tests")
-                    await _wait_established(real, Key("", crd["metadata"]["name"]))
+                    await established(real, Key("", crd["metadata"]["name"]))
 
 
-async def _wait_established(cluster: Cluster, key: Key) -> None:
+async def established(cluster: Cluster, key: Key) -> None:
+    """Wait until a CRD is served."""
     async with asyncio.timeout(30):
         while True:
             crd = await cluster.get_live(CRD, key)

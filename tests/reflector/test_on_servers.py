@@ -174,3 +174,24 @@ async def test_skipping_and_deleting_remove_the_twin(cluster: Cluster, pair: Pai
     await reflecting.reconcile(here)
 
     assert await cluster.get_live(keys.SECRET, there) is None
+
+
+@pytest.mark.parametrize(
+    "cluster", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True
+)
+@pytest.mark.parametrize("kind", SIMPLE, ids=str)
+async def test_labels_that_somebody_took_are_put_back_by_the_servers_record(
+    cluster: Cluster, pair: Pair, kind: Kind
+) -> None:
+    here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
+    await cluster.create(kind, original(kind, pair.local_namespace))
+    reflecting = reflection(cluster, pair, kind)
+    await reflecting.reconcile(here)
+    taken = dict.fromkeys((keys.ORIGIN, keys.DESTINATION))
+    await cluster.patch(kind, there, {"metadata": {"labels": taken}})
+
+    await reflecting.reconcile(here)
+
+    twin = await cluster.get_live(kind, there)
+    assert twin
+    assert pair.reflects(twin)

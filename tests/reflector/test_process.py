@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from apis import keys
-from apis.objects import Key, Object, named
+from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from kube import client
 from kube.client import ClusterClient
@@ -23,13 +23,15 @@ from reflector import __main__
 from sandbox import audit
 from sandbox.controlplane import Plane
 from tests import factories
+from tests.conftest import CRD, established
+from tests.journeys import world
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 60
 
 
 @contextlib.contextmanager
-def process(plane: Plane, tenant: str, pod: str) -> Iterator[subprocess.Popen[bytes]]:
+def process(plane: Plane, tenant: str, pod: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     args = {
         "nodename": "milan",
         "tenant-namespace": tenant,
@@ -40,6 +42,7 @@ def process(plane: Plane, tenant: str, pod: str) -> Iterator[subprocess.Popen[by
         "health-port": "0",
     }
     command = [sys.executable, "-m", "reflector", *(f"--{name}={args[name]}" for name in args)]
+    command += more
     running = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "POD_NAME": pod})
     try:
         yield running
@@ -127,6 +130,59 @@ async def test_it_reflects_costs_nothing_when_idle_and_hands_over(
     assert not released["spec"].get("holderIdentity")
 
 
+HTTP_ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
+SERVICE_EXPORT = Kind("multicluster.x-k8s.io", "v1alpha1", "ServiceExport", "serviceexports")
+OPTED_IN = (
+    "--custom-resource=httproutes.gateway.networking.k8s.io/v1/HTTPRoute",
+    "--custom-resource=serviceexports.multicluster.x-k8s.io/v1alpha1/ServiceExport/AllowList",
+    "--custom-resource=unknowns.nowhere.example/v1/Unknown",
+)
+
+
+def definition(kind: Kind) -> Object:
+    """Return a CRD of ``kind`` with a status, its schema being nobody's matter here."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": anything},
+        "subresources": {"status": {}},
+    }
+    names = {"kind": kind.kind, "plural": kind.plural, "singular": kind.kind.lower()}
+    spec = {"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]}
+    approved = {"api-approved.kubernetes.io": "unapproved, for a test"}
+    return named(CRD, Key("", kind.resource), metadata={"annotations": approved}, spec=spec)
+
+
+@pytest.mark.cluster
+async def test_custom_resources_that_were_asked_for_go_and_their_status_comes_back(
+    server: ClusterClient, plane: Plane, names: tuple[str, str, str]
+) -> None:
+    tenant, local, remote = names
+    for kind in (HTTP_ROUTE, SERVICE_EXPORT):
+        await server.apply(CRD, definition(kind), manager="tests")
+        await established(server, Key("", kind.resource))
+    spec = {"hostnames": ["shop.example"], "parentRefs": [{"name": "gateway"}]}
+    here, there = Key(local, "shop"), Key(remote, "shop")
+    metadata = {"annotations": {keys.ALLOW_REFLECTION: "true"}}
+    await server.create(HTTP_ROUTE, named(HTTP_ROUTE, here, spec=spec))
+    await server.create(SERVICE_EXPORT, named(SERVICE_EXPORT, here, metadata=metadata))
+    await server.create(SERVICE_EXPORT, named(SERVICE_EXPORT, Key(local, "other")))
+
+    with process(plane, tenant, "one", *OPTED_IN):
+        await appears(server, Selection(SERVICE_EXPORT, Object, remote), there)
+        twin = await appears(server, Selection(HTTP_ROUTE, Object, remote), there)
+        assert twin["spec"] == spec
+        status = {"parents": [{"controllerName": "theirs", "conditions": []}]}
+        await server.patch_status(HTTP_ROUTE, there, status)
+        await world.until_one(server, HTTP_ROUTE, here, lambda found: found.get("status") == status)
+        await world.remove(server, HTTP_ROUTE, here)
+        await world.until_gone(server, HTTP_ROUTE, there)
+
+    assert await server.get_live(SERVICE_EXPORT, Key(remote, "other")) is None
+
+
 MANDATORY = (
     "--nodename", "milan", "--tenant-namespace", "liqo-tenant-milan", "--home-cluster-id", "rome",
     "--foreign-cluster-id", "milan", "--foreign-kubeconfig-secret-name", "key",
@@ -141,6 +197,8 @@ MANDATORY = (
         ((*MANDATORY, "--service-reflection-type", "Referenced"), "none of DenyList"),
         ((*MANDATORY, "--secret-reflection-workers", "-1"), "no count"),
         ((*MANDATORY, "--enable-load-balancer=maybe"), "neither true nor false"),
+        ((*MANDATORY, "--custom-resource=routes/v1"), "is not PLURAL.GROUP/VERSION/KIND"),
+        ((*MANDATORY, "--custom-resource=a.b/v1/A/Referenced"), "none of DenyList"),
     ],
 )
 def test_wrong_flags_are_refused(

@@ -254,6 +254,10 @@ def _reflector_arguments(
         and name in options.reflectors
         and (policy := options.reflectors[name].policy)
     ]
+    arguments += [
+        f"--custom-resource={one.resource}.{one.group}/{one.version}/{one.kind}/{one.policy.value}"
+        for one in options.custom_resources
+    ]
     return _with_extra(arguments, options, REFLECTOR)
 
 

@@ -1,0 +1,126 @@
+"""Whatever the admins of a provider do to twins: local objects stay, and all ends as told."""
+
+from collections.abc import Awaitable, Callable
+from enum import Enum
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Kind, Object, named
+from tests.fakes import FakeCluster
+from tests.reflector.test_reflection import HERE, SIMPLE, THERE, World, original
+
+Deed = Callable[[FakeCluster, Kind, Object], Awaitable[object]]
+
+
+class End(Enum):
+    """What comes of a deed."""
+
+    RESTORED = "the twin is again as the original says"
+    KEPT = "what they added stays, and nothing is written for it"
+    LEFT = "it is theirs now: left alone, and told"
+
+
+def patch(changes: Object) -> Deed:
+    return lambda cluster, kind, _: cluster.patch(kind, THERE, changes)
+
+
+def relabel(**labels: str | None) -> Deed:
+    return patch(
+        {"metadata": {"labels": {f"offloading.liqo.io/{k}": v for k, v in labels.items()}}}
+    )
+
+
+def annotate(name: str, value: str | None) -> Deed:
+    return patch({"metadata": {"annotations": {name: value}}})
+
+
+async def edit(cluster: FakeCluster, kind: Kind, twin: Object) -> None:
+    field = "spec" if "spec" in twin else "data"
+    await cluster.patch(kind, THERE, {field: dict.fromkeys(twin[field])})
+
+
+async def delete(cluster: FakeCluster, kind: Kind, twin: Object) -> None:
+    await cluster.delete(kind, THERE, uid=objects.uid(twin))
+
+
+async def replace(cluster: FakeCluster, kind: Kind, twin: Object) -> None:
+    await delete(cluster, kind, twin)
+    await cluster.create(kind, named(kind, THERE, data={"theirs": "dGhlaXJz"}))
+
+
+async def replace_for_another(cluster: FakeCluster, kind: Kind, twin: Object) -> None:
+    await delete(cluster, kind, twin)
+    labels = {keys.ORIGIN: "naples", keys.DESTINATION: "milan"}
+    await cluster.create(kind, named(kind, THERE, metadata={"labels": labels}))
+
+
+DEEDS: dict[str, tuple[Deed, End]] = {
+    "empties it": (edit, End.RESTORED),
+    "deletes it": (delete, End.RESTORED),
+    "takes what was sent for older": (annotate(keys.APPLIED, "0"), End.RESTORED),
+    "takes the digest away": (annotate(keys.APPLIED, None), End.RESTORED),
+    "adds a label": (patch({"metadata": {"labels": {"theirs": "1"}}}), End.KEPT),
+    "adds an annotation": (annotate("theirs", "1"), End.KEPT),
+    "adds a finalizer": (patch({"metadata": {"finalizers": ["x.io/y"]}}), End.KEPT),
+    "gives it to another consumer": (relabel(origin="naples"), End.LEFT),
+    "replaces it by their own": (replace, End.LEFT),
+    "replaces it by another consumer's": (replace_for_another, End.LEFT),
+}
+
+
+@pytest.mark.parametrize("kind", SIMPLE, ids=str)
+@pytest.mark.parametrize(("deed", "end"), DEEDS.values(), ids=DEEDS)
+async def test_what_an_admin_does_to_a_twin(deed: Deed, end: End, kind: Kind) -> None:
+    world = World()
+    local = await world.home.create(kind, original(kind))
+    reflection = world.reflection(kind)
+    await reflection.reconcile(HERE)
+    twin = await world.foreign.get(kind, THERE)
+    assert twin
+    await deed(world.foreign, kind, twin)
+    theirs = await world.foreign.get(kind, THERE)
+    writes = world.writes()
+
+    again_s = await reflection.reconcile(HERE)
+
+    found = await world.foreign.get(kind, THERE)
+    assert await world.home.get(kind, HERE) == local
+    if end is End.RESTORED:
+        assert content(found) == content(twin)
+    else:
+        assert found == theirs
+        assert world.writes() == writes
+    assert world.reasons() == ([("Warning", "FailedReflection")] if end is End.LEFT else [])
+    assert (again_s is not None) is (end is End.LEFT)
+
+
+@pytest.mark.parametrize("deed", [replace, replace_for_another], ids=["theirs", "another's"])
+async def test_when_the_obstacle_goes_the_twin_is_there_and_the_author_is_told(deed: Deed) -> None:
+    world, kind = World(), keys.CONFIG_MAP
+    await world.home.create(kind, original(kind))
+    reflection = world.reflection(kind)
+    await reflection.reconcile(HERE)
+    twin = await world.foreign.get(kind, THERE)
+    assert twin
+    await deed(world.foreign, kind, twin)
+    assert await reflection.reconcile(HERE) is not None
+    theirs = await world.foreign.get(kind, THERE)
+    assert theirs
+
+    await delete(world.foreign, kind, theirs)
+    assert await reflection.reconcile(HERE) is None
+
+    assert content(await world.foreign.get(kind, THERE)) == content(twin)
+    assert world.reasons() == [
+        ("Warning", "FailedReflection"),
+        ("Normal", "SuccessfulReflection"),
+    ]
+
+
+def content(obj: Object | None) -> Object:
+    """Return what is said of an object, but for who made which version of it when."""
+    metadata = (obj or {"metadata": {}})["metadata"]
+    kept = {name: metadata.get(name) for name in ("name", "namespace", "labels", "annotations")}
+    body = {name: value for name, value in (obj or {}).items() if name != "metadata"}
+    return {**body, "metadata": kept}
