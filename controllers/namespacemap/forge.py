@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, naming, objects
+from apis import keys, naming, objects, policies
 from apis.objects import Key, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import MappingPhase, NamespaceMap
@@ -137,16 +137,13 @@ class Room:
         Raises:
             RefusedError: the ProviderPolicy allows no such name, or the tenant has them all.
         """
-        policy, consumer = self._policy, self._tenant.cluster_id
-        allowed = policy.allows_name(name) and policy.allows_strategy(local, name, consumer)
-        if not allowed:
-            message = f"providerpolicy {policy.name} allows no namespace {name} for {local}"
-            raise RefusedError("NameNotAllowed", f"{message}: select another remote name")
+        check_policy(local, name, self._tenant.cluster_id, self._policy)
         if name not in self._taken and len(self._taken) >= self._limit:
+            name = self._policy.name
             raise RefusedError(
                 "TooManyNamespaces",
                 f"the limit of {self._limit} namespaces is reached (spec.remoteNamespaces.max of"
-                f" providerpolicy {policy.name}): unoffload one, or ask the provider for more",
+                f" providerpolicy {name}): unoffload one, or ask the provider for more",
             )
         self._taken.add(name)
 
@@ -155,11 +152,36 @@ class Room:
         self._taken.discard(name)
 
 
-def is_served(namespace_map: Object, local: str, twin: Object | None, bound: Object | None) -> bool:
+def check_policy(local: str, name: str, consumer: str, policy: ProviderPolicy) -> None:
+    """Refuse a new twin that the provider does not want, by its name or by how it came to it.
+
+    Raises:
+        RefusedError: the message names the rule, and what to choose instead.
+    """
+    if not policy.allows_strategy(local, name, consumer):
+        asked = policies.strategy_of(local, name, consumer).value
+        accepted = ", ".join(sorted(one.value for one in policy.mapping_strategies or ()))
+        message = f"providerpolicy {policy.name} accepts no namespaceMappingStrategy {asked}"
+        raise RefusedError("StrategyNotAllowed", f"{message}, only: {accepted or 'none'}")
+    if not policy.allows_name(name):
+        message = f"providerpolicy {policy.name} allows no namespace {name} for {local}"
+        cure = f"names match {policy.remote_namespaces}: select another remote name"
+        raise RefusedError("NameNotAllowed", f"{message}, {cure}")
+
+
+def is_served(
+    namespace_map: Object, local: str, twin: Object | None, bound: Object | None, level: str
+) -> bool:
     """Whether ``local`` has its ``twin``, and what lets the tenant's virtual kubelets in."""
     if twin is None or bound is None or objects.is_terminating(twin):
         return False
-    return is_twin(twin, namespace_map, local) and owner_of(bound) == objects.key_of(namespace_map)
+    is_ours = is_twin(twin, namespace_map, local) and not is_too_lax(twin, level)
+    return is_ours and owner_of(bound) == objects.key_of(namespace_map)
+
+
+def is_too_lax(twin: Object, level: str) -> bool:
+    """Whether the provider has raised the Pod Security level since; it is never lowered."""
+    return policies.is_stricter(level, objects.labels(twin).get(keys.POD_SECURITY_ENFORCE, ""))
 
 
 def namespace(name: str, local: str, namespace_map: Object, tenant_: Tenant, level: str) -> Object:

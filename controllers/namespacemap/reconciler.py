@@ -102,7 +102,8 @@ class NamespaceMapReconciler:
         bindings = await self._observed.bindings()
         for local, name in parsed.desired.items():
             bound = bindings.get(Key(name, look.obj["metadata"]["namespace"]))
-            if forge.is_served(look.obj, local, namespaces.get(Key("", name)), bound):
+            twin = namespaces.get(Key("", name))
+            if forge.is_served(look.obj, local, twin, bound, look.twins.level):
                 look.entries[local] = Entry(name, forge.ACCEPTED)
             else:
                 missing[local] = name

@@ -48,9 +48,22 @@ class Twins:
             if objects.is_terminating(twin):
                 return Entry(name, forge.TERMINATING, "Terminating", "it is still being deleted")
             await self._bind(local, twin)
+            await self._raise_level(twin)
         except RefusedError as error:
             return Entry(name, forge.FAILED, error.reason, str(error))
         return Entry(name, forge.ACCEPTED)
+
+    @property
+    def level(self) -> str:
+        """Return the Pod Security level that twins have to enforce at least."""
+        return self._policy.pod_security_level
+
+    async def _raise_level(self, twin: Object) -> None:
+        if forge.is_too_lax(twin, self.level):
+            logger.info("Raising level", extra={"namespace": twin["metadata"]["name"]})
+            labels = {keys.POD_SECURITY_ENFORCE: self.level}
+            metadata = {"uid": objects.uid(twin), "labels": labels}
+            await self._cluster.patch(keys.NAMESPACE, objects.key_of(twin), {"metadata": metadata})
 
     async def is_gone(self, local: str, name: str) -> bool:
         """Whether the twin is gone, which is asked for if need be; a namesake counts as that."""
@@ -77,8 +90,7 @@ class Twins:
 
     async def _create(self, local: str, name: str) -> Object:
         self._room.take(local, name)
-        level = self._policy.pod_security_level
-        wanted = forge.namespace(name, local, self._map, self._tenant, level)
+        wanted = forge.namespace(name, local, self._map, self._tenant, self.level)
         logger.info("Creating namespace", extra={"namespace": name})
         try:
             return await self._cluster.create(keys.NAMESPACE, wanted)

@@ -12,7 +12,7 @@ import click
 from apis import keys, naming, objects
 from apis.objects import Key, Object
 from kube.cluster import Cluster, Selection
-from liqoctl.forge import manifests
+from liqoctl.forge import manifests, slices
 from liqoctl.forge import virtualnode as forge
 from liqoctl.output import Progress
 from liqoctl.work import waiting
@@ -124,6 +124,10 @@ async def delete(cluster: Cluster, progress: Progress, key: Key, deletion: Delet
     """
     found = await _find(cluster, key)
     where, uid = objects.key_of(found), objects.uid(found)
+    if slices.is_remade(found):
+        name = objects.labels(found).get(keys.RESOURCE_SLICE_NAME)
+        told = f"virtual node {where}: resourceslice {name} makes it again"
+        progress.warning(f"{told}; liqoctl delete resourceslice {name} takes both back")
     deletion.confirm(f"Delete virtual node {where}? Its pods are evicted.")
 
     def is_gone(now: Object | None) -> bool:

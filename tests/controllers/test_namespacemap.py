@@ -45,8 +45,11 @@ class Milan:
         )
 
     async def limit(self, **twins: object) -> None:
+        await self.policy(remoteNamespaces=twins)
+
+    async def policy(self, **spec: object) -> None:
         key = Key("", self.unique)
-        obj = objects.named(keys.PROVIDER_POLICY, key, spec={"remoteNamespaces": twins})
+        obj = objects.named(keys.PROVIDER_POLICY, key, spec=spec)
         await self.cluster.apply(keys.PROVIDER_POLICY, obj, manager="tests")
 
     @property
@@ -251,6 +254,47 @@ async def test_names_are_those_that_the_policy_allows(cluster: Cluster, namespac
     assert (await milan.entry("a"))["phase"] == "Accepted"
     assert (await milan.entry("b"))["reason"] == "NameNotAllowed"
     assert await milan.namespace(f"b-{namespace}") is None
+
+
+async def test_strategies_are_those_that_the_policy_accepts(
+    cluster: Cluster, namespace: str
+) -> None:
+    milan = await tenant_of(cluster, namespace)
+    await milan.policy(namespaceMappingStrategies=["DefaultName"])
+
+    await milan.ask(a=f"a-{namespace}", b=f"chosen-{namespace}", c="c")
+
+    assert (await milan.entry("a"))["phase"] == "Accepted"
+    chosen, same = await milan.entry("b"), await milan.entry("c")
+    assert (chosen["reason"], same["reason"]) == ("StrategyNotAllowed", "StrategyNotAllowed")
+    assert chosen["message"] == (
+        f"providerpolicy {namespace} accepts no namespaceMappingStrategy SelectedName,"
+        " only: DefaultName"
+    )
+    assert "EnforceSameName" in same["message"]
+
+
+async def test_the_pod_security_level_is_the_policys_and_is_raised_but_never_lowered(
+    cluster: Cluster, namespace: str
+) -> None:
+    milan = await tenant_of(cluster, namespace)
+    name = f"a-{namespace}"
+
+    async def level() -> str:
+        found = await there(cluster, keys.NAMESPACE, Key("", name))
+        return objects.labels(found)[keys.POD_SECURITY_ENFORCE]
+
+    await milan.policy(podSecurityLevel="privileged")
+    await milan.ask(a=name)
+    assert await level() == "privileged"
+
+    await milan.policy(podSecurityLevel="restricted")
+    await milan.settle()
+    assert await level() == "restricted"
+
+    await milan.policy(podSecurityLevel="baseline")
+    await milan.settle()
+    assert await level() == "restricted"
 
 
 async def test_many_entries_are_served_side_by_side_and_told_in_batches() -> None:

@@ -1,0 +1,114 @@
+"""What the source document S3 shows is what kubectl shows: wispy-firefly asks cool-firefly.
+
+Both halves run on one API server, which is consumer and provider at once.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from apis import keys, naming
+from apis.objects import Key, named
+from certs import identity
+from controllers import views
+from controllers.grants.forge.applications import Standard
+from controllers.grants.reconciler import ALL, GrantsReconciler, Observed
+from controllers.resourceslice.consumer import LocalSliceReconciler
+from kube import client
+from kube.client import ClusterClient
+from kube.cluster import Selection
+from kube.events import Recorder
+from sandbox.controlplane import Plane
+from sandbox.kubectl import Kubectl
+from tests import factories
+from tests.controllers.support import LATER, Ledger, make, settle
+from tests.controllers.test_grants import AUTHENTICATED, replica
+
+pytestmark = pytest.mark.cluster
+
+CONSUMER, PROVIDER = "wispy-firefly", "cool-firefly"
+HOME, AWAY = naming.tenant_namespace(PROVIDER), naming.tenant_namespace(CONSUMER)
+
+
+@pytest.fixture
+async def server(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
+    async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as real:
+        for space, peer in ((HOME, PROVIDER), (AWAY, CONSUMER)):
+            labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: peer}
+            await real.create(keys.NAMESPACE, factories.namespace(space, **labels))
+        yield real
+
+
+def shown(kubeconfig: Path, *args: str) -> list[str]:
+    said = Kubectl(kubeconfig).run("get", *args)
+    return [re.sub(r"\b\d+m?s$|\b\d+m?s\b", "AGE", " ".join(line.split()))
+            for line in said.splitlines()]  # fmt: skip
+
+
+async def granted(server: ClusterClient) -> None:
+    """Let the provider answer a replica of mypool, as replication and handshake leave it."""
+    tenant = named(keys.TENANT, Key(AWAY, CONSUMER), spec={"clusterID": CONSUMER})
+    await server.create(keys.TENANT, tenant)
+    made = replica(Key(AWAY, "mypool"), CONSUMER, "default", {})
+    await make(server, keys.RESOURCE_SLICE, made, status=AUTHENTICATED)
+    tenants, policies, classes = (
+        views.live(server, Selection(kind, dict))
+        for kind in (keys.TENANT, keys.PROVIDER_POLICY, keys.STORAGE_CLASS)
+    )
+    ledger = Ledger(server)
+    loop = GrantsReconciler(
+        ledger,
+        Observed(tenants, policies, classes, free=lambda _: {}),
+        standard=Standard(),
+        term="s3",
+        events=Recorder(server, "tests", "tests"),
+        clock=lambda: LATER,
+        tick=lambda: 0.0,
+    )
+    await settle(loop, ALL, ledger)
+
+
+async def answered(server: ClusterClient) -> None:
+    """Let the consumer make its virtual node of the answer, as replication brings it home."""
+    marks = {keys.CREATE_VIRTUAL_NODE: "true"}
+    asked = named(keys.RESOURCE_SLICE, Key(HOME, "mypool"), metadata={"annotations": marks})
+    answer = (await server.get(keys.RESOURCE_SLICE, Key(AWAY, "mypool")) or {})["status"]
+    await make(server, keys.RESOURCE_SLICE, asked, status=answer)
+    name = naming.resourceslice_identity("mypool")
+    spec = {"clusterID": PROVIDER, "type": "ResourceSlice"}
+    secret = {"kubeconfigSecretRef": {"name": naming.kubeconfig_secret(name)}}
+    obj = named(keys.IDENTITY, Key(HOME, name), spec=spec)
+    await make(server, keys.IDENTITY, obj, status=secret)
+    ledger = Ledger(server)
+    events = Recorder(server, "tests", "tests")
+    loop = LocalSliceReconciler(ledger, CONSUMER, identity.new_key(), events)
+    await settle(loop, Key(HOME, "mypool"), ledger)
+    node = {"spec": {"createNode": True}}  # admission fills in what the template says
+    await server.patch(keys.VIRTUAL_NODE, Key(HOME, "mypool"), node)
+
+
+async def test_the_listings_of_the_document(server: ClusterClient, plane: Plane) -> None:
+    await granted(server)
+    await answered(server)
+
+    assert shown(plane.kubeconfig, "resourceslices.authentication.liqo.io", "-n", HOME) == [
+        "NAME AUTHENTICATION RESOURCES AGE",
+        "mypool Accepted Accepted AGE",
+    ]
+    assert shown(plane.kubeconfig, "quotas.offloading.liqo.io", "-n", AWAY) == [
+        "NAME ENFORCEMENT CORDONED AGE",
+        "mypool-c34af51dd912 None AGE",
+    ]
+    assert shown(plane.kubeconfig, "virtualnodes.offloading.liqo.io", "-n", HOME) == [
+        "NAME CLUSTERID CREATE NODE AGE",
+        "mypool cool-firefly true AGE",
+    ]
+    granted_ = (await server.get(keys.RESOURCE_SLICE, Key(AWAY, "mypool")) or {})["status"]
+    assert granted_["resources"] == {
+        "cpu": "4",
+        "memory": "8Gi",
+        "pods": "110",
+        "ephemeral-storage": "20Gi",
+    }

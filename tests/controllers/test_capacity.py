@@ -1,0 +1,132 @@
+"""What a cluster has free: followed once somebody asks, by each change of nodes and pods."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from apis import keys, resources
+from apis.objects import Key, Object
+from controllers.grants.capacity import Capacity
+from kube.cluster import Cluster
+from tests import factories
+from tests.fakes import FakeCluster
+
+READY = [{"type": "Ready", "status": "True"}]
+
+
+class Milan:
+    """A provider in a dict, and how often something else was free."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.capacity = Capacity(self.cluster)
+        self.changes = 0
+        self.capacity.subscribe(self._changed)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    async def free(self, *but_of: str, **wanted: str) -> None:
+        """Wait until what is free is as wanted."""
+        expected, found = resources.parse(wanted), None
+        async with asyncio.timeout(20):
+            while found != expected:
+                found = self.capacity.free(but_of)
+                await asyncio.sleep(0.01)
+
+    async def add_node(self, name: str, **allocatable: str) -> None:
+        status = {"allocatable": allocatable, "conditions": READY}
+        await self.cluster.create(keys.NODE, factories.node(name, status=status))
+
+    async def add_pod(self, name: str, node: str, user: str = "", **requests: str) -> None:
+        spec = factories.pod_spec(nodeName=node)
+        spec["containers"][0]["resources"] = {"requests": requests}
+        labels = {keys.CREATOR_USER: user} if user else {}
+        pod = factories.pod(name=name, spec=spec, metadata={"labels": labels})
+        await self.cluster.create(keys.POD, pod)
+
+    async def end(self, kind: Any, key: Key) -> None:
+        found = await self.cluster.get(kind, key)
+        assert found
+        await self.cluster.delete(kind, key, uid=found["metadata"]["uid"], grace_s=0)
+
+
+@pytest.fixture
+async def milan() -> AsyncIterator[Milan]:
+    made = Milan()
+    running = asyncio.create_task(made.capacity.run())
+    yield made
+    running.cancel()
+
+
+async def test_nothing_is_watched_before_somebody_asks(milan: Milan) -> None:
+    await milan.add_node("a", cpu="100")
+    await asyncio.sleep(0.05)
+
+    assert milan.cluster.requests["list", "nodes"] == 0
+    assert milan.capacity.free([]) is None
+    await milan.free(cpu="100")
+
+
+async def test_pods_take_and_give_back_and_nodes_come_and_go(milan: Milan) -> None:
+    await milan.add_node("a", cpu="100", pods="110")
+    await milan.free(cpu="100", pods="110")
+    await milan.add_pod("one", "a", cpu="50")
+    await milan.free(cpu="50", pods="109")
+    await milan.add_node("b", cpu="100", pods="110", **{"nvidia.com/gpu": "2"})
+    await milan.free(cpu="150", pods="219", **{"nvidia.com/gpu": "2"})
+    await milan.add_pod("two", "b", cpu="1", **{"nvidia.com/gpu": "1"})
+    await milan.free(cpu="149", pods="218", **{"nvidia.com/gpu": "1"})
+
+    await milan.end(keys.POD, Key("default", "one"))
+    await milan.free(cpu="199", pods="219", **{"nvidia.com/gpu": "1"})
+    cordoned = {"spec": {"unschedulable": True}}
+    await milan.cluster.patch(keys.NODE, Key("", "b"), cordoned)
+    await milan.free(cpu="100", pods="110")
+
+
+async def test_pods_that_have_ended_take_nothing(milan: Milan) -> None:
+    await milan.add_node("a", cpu="10")
+    await milan.add_pod("one", "a", cpu="4")
+    await milan.free(cpu="6")
+
+    await milan.cluster.patch_status(keys.POD, Key("default", "one"), {"phase": "Succeeded"})
+
+    await milan.free(cpu="10")
+
+
+async def test_a_consumers_own_pods_do_not_count(milan: Milan) -> None:
+    await milan.add_node("a", cpu="10")
+    await milan.add_pod("mine", "a", "pool-1", cpu="4")
+    await milan.add_pod("local", "a", cpu="2")
+
+    await milan.free("pool-1", cpu="8")
+    await milan.free("other", cpu="4")
+
+
+async def test_heartbeats_ask_for_nothing(milan: Milan) -> None:
+    await milan.add_node("a", cpu="10")
+    await milan.free(cpu="10")
+    before = milan.changes
+    beat: Object = {"conditions": [{**READY[0], "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}
+
+    await milan.cluster.patch_status(keys.NODE, Key("", "a"), beat)
+    await milan.cluster.patch(keys.NODE, Key("", "a"), {"metadata": {"labels": {"x": "y"}}})
+    await asyncio.sleep(0.1)
+
+    assert milan.changes == before
+
+
+@pytest.mark.cluster
+async def test_it_is_the_same_on_a_real_server(cluster: Cluster) -> None:
+    """The selectors of fields and labels are the server's."""
+    if isinstance(cluster, FakeCluster):
+        pytest.skip("for the real one")
+    capacity = Capacity(cluster)
+    running = asyncio.create_task(capacity.run())
+    async with asyncio.timeout(20):
+        while capacity.free([]) is None:  # noqa: ASYNC110  # the informers are its own
+            await asyncio.sleep(0.05)
+    running.cancel()
