@@ -39,6 +39,12 @@ def requestor(request: Object) -> Key | None:
     return Key(namespace, name)
 
 
+def node_of(request: Object) -> str:
+    """Return the virtual node that ``request`` may be for, "" for none."""
+    account = requestor(request)
+    return account.name if account else ""
+
+
 def pod_of(request: Object) -> tuple[str, str]:
     """Return name and UID of the pod whose token signed ``request``; empty when unknown."""
     extra = request["spec"].get("extra") or {}

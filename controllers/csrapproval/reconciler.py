@@ -16,7 +16,7 @@ from kube.events import Recorder
 
 KIND: Final = keys.CERTIFICATE_SIGNING_REQUEST
 WAIT_S: Final = 1.0
-"""Until the Node and the pod's address, which come at the same time, are there."""
+"""Until the pod's address, which it is about to get, is there."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,9 @@ class CsrApprovalReconciler:
             return None  # somebody else's kubelet, and somebody else's decision
         node = await self._cluster.get(keys.NODE, Key("", account.name))
         pod = await self._pod(request, account)
-        if node is None or (pod is not None and not forge.pod_address(pod)):
+        if node is None:
+            return None  # its creation brings us back; createNode: false makes none
+        if pod is not None and not forge.pod_address(pod):
             return WAIT_S
         findings = _findings(request, VirtualNode.parse(found), node, pod)
         await self._decide(request, found, findings)

@@ -18,6 +18,7 @@ from kube.slim import PlacedPod
 
 LOOK_S: Final = 10.0
 """Until the next look, while a pod is out of place or has no node yet."""
+MAX_LOOK_S: Final = 300.0
 KIND: Final = keys.NAMESPACE_OFFLOADING
 
 
@@ -44,19 +45,21 @@ class PlacementReconciler:
         self._events = events
         self._clock = clock
         self._looked: dict[Key, int] = {}
+        self._waited_s: dict[Key, float] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         obj = await self._cluster.get(KIND, key)
         offloading = None if obj is None else _understood(obj)
         if obj is None or offloading is None:
             self._looked.pop(key, None)
+            self._waited_s.pop(key, None)
             return await self._release(obj) if obj and objects.is_terminating(obj) else None
         pods = await self._pods(key.namespace) if forge.can_misplace(offloading) else []
         out = forge.misplaced(offloading, pods, await self._observed.nodes())
         rule = f"podOffloadingStrategy {offloading.strategy.value} does not place there"
         await self._evict(obj, await self._leaving(obj, offloading, pods, out), rule)
         await self._report(obj, offloading, out)
-        return self._next(key, offloading, is_moving=bool(out) or any(map(forge.is_unbound, pods)))
+        return self._next(key, offloading, out, is_waiting=any(map(forge.is_unbound, pods)))
 
     async def _pods(self, namespace: str) -> list[Object]:
         living = Selection(keys.POD, PlacedPod, namespace, fields=LIVING)
@@ -107,12 +110,24 @@ class PlacementReconciler:
         status = {**(obj.get("status") or {}), **told}
         await upkeep.write_status(self._cluster, KIND, obj, status)
 
-    def _next(self, key: Key, offloading: NamespaceOffloading, *, is_moving: bool) -> float | None:
-        """Look once more after each change: pods may be on their way that the old rules let in."""
+    def _next(
+        self, key: Key, offloading: NamespaceOffloading, out: Sequence[Object], *, is_waiting: bool
+    ) -> float | None:
+        """Look once more after each change: pods may be on their way that the old rules let in.
+
+        For one that finds no node we look less and less often: it may find none for ever.
+        """
         is_known = self._looked.get(key) == offloading.generation
         self._looked[key] = offloading.generation
-        is_open = forge.can_misplace(offloading) and not is_known
-        return LOOK_S if is_moving or is_open else None
+        if out or (forge.can_misplace(offloading) and not is_known):
+            self._waited_s.pop(key, None)
+            return LOOK_S
+        if not is_waiting:
+            self._waited_s.pop(key, None)
+            return None
+        wait_s = self._waited_s.get(key, LOOK_S)
+        self._waited_s[key] = min(2 * wait_s, MAX_LOOK_S)
+        return wait_s
 
 
 def _understood(obj: Object) -> NamespaceOffloading | None:

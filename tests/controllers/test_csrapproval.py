@@ -10,11 +10,14 @@ from apis import keys, objects
 from apis.objects import Key, Object, named
 from certs import pki
 from controllers.csrapproval import forge
+from controllers.csrapproval.loop import SIGNING_REQUESTS, by_node
 from controllers.csrapproval.reconciler import CsrApprovalReconciler
 from kube.cluster import Cluster
+from kube.informer import Change, Informer
 from tests import factories
 from tests.controllers.support import NOW, Ledger, Told, ensure_namespace, there, virtual_node
 from tests.fakes import FakeCluster
+from tests.kube.running import running
 
 TENANT = "liqo-tenant-milan"
 ACCOUNT = f"system:serviceaccount:{TENANT}:milan"
@@ -139,6 +142,13 @@ async def test_it_waits_for_the_node(rome: FakeCluster) -> None:
     await rome.delete(keys.NODE, Key("", "milan"), uid=objects.uid(node))
 
     assert await verdict(rome, Asked()) == ""
+    requests = Informer(SIGNING_REQUESTS)
+    async with running(requests.run(rome)):
+        await requests.synced.wait()
+        brings = by_node(requests)
+        others = (Change(Key("", "turin"), None, node), Change(Key("", "milan"), node, node))
+        assert [list(brings(other)) for other in others] == [[], []]
+        assert list(brings(Change(Key("", "milan"), None, node))) == [Key("", "csr")]
 
 
 async def test_a_node_of_somebody_else_is_no_reason_to_approve(rome: FakeCluster) -> None:

@@ -341,3 +341,17 @@ def test_who_would_be_sent_away_again_by_the_runtime_class_stays() -> None:
     free = factories.pod("foo", "free", metadata=metadata)
 
     assert forge.stranded([forced, free]) == [free]
+
+
+async def test_a_pod_that_finds_no_node_is_looked_at_less_and_less_often() -> None:
+    fake = FakeCluster(strict=True)
+    await fake.create(keys.NAMESPACE, factories.namespace("shop"))
+    rome = Rome(Ledger(fake), "shop", Told(fake), datetime.fromisoformat("2026-01-01T00:00:00Z"))
+    await rome.offload("Remote")
+    await rome.run("stuck", "")
+
+    waits = [await rome.reconciler.reconcile(rome.key) for _ in range(9)]
+
+    assert waits == [10, 10, 20, 40, 80, 160, 300, 300, 300]
+    await rome.change("Local")
+    assert await rome.reconciler.reconcile(rome.key) == LOOK_S
