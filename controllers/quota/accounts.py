@@ -45,6 +45,8 @@ class Additions:
             found[change.key] = change.new
         else:
             found.pop(change.key, None)
+        if not found:
+            del self._ranges[change.key.namespace]
 
 
 class Accounts:
@@ -136,7 +138,10 @@ class Accounts:
     def _on_quota(self, change: Change[Object]) -> None:
         self._booked.pop(change.key, None)
         if change.old is not None:
-            self._granted.get(granted_to(change.old), {}).pop(change.key, None)
+            user = granted_to(change.old)
+            self._granted.get(user, {}).pop(change.key, None)
+            if not self._granted.get(user):
+                self._granted.pop(user, None)
         if change.new is not None:
             self._granted.setdefault(granted_to(change.new), {})[change.key] = change.new
             self._booked[change.key] = frozenset(booked(change.new))
@@ -149,11 +154,14 @@ class Accounts:
         elif change.new is None and change.old is not None:
             self._admitted.discard(change.old.metadata.uid)
             self.refused.pop(change.old.metadata.uid, None)
+            self._forget(change.old)
 
     def _on_pod(self, change: Change[SlimPod]) -> None:
         if change.old is not None:
             self._account(change.old).drop(change.key)
         if change.new is None:
+            if change.old is not None:
+                self._forget(change.old)
             return
         running = _running(change.new)
         account = self._account(change.new)
@@ -185,6 +193,12 @@ class Accounts:
         except ValueError as error:
             return Claim(key, uid, created, None, str(error), was_admitted)
         return Claim(key, uid, created, demand, "", was_admitted)
+
+    def _forget(self, obj: SlimShadow | SlimPod) -> None:
+        """Keep no account of a user who has nothing any more."""
+        account = self.of(creator(obj))
+        if not account.claims and not account.pods:
+            self._accounts.pop(creator(obj), None)
 
     def _account(self, obj: SlimShadow | SlimPod) -> Account:
         return self._accounts.setdefault(creator(obj), Account())

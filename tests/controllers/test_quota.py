@@ -570,3 +570,34 @@ async def test_a_pod_that_is_refused_keeps_its_booking_until_it_goes() -> None:
         assert [await world.loop.reconcile(key) for _ in range(2)] == [1.0, 2.0]
         assert [one["name"] for one in (await world.status())["bookings"]] == ["a"]
         assert (await world.why(key.name))["reason"] == "FailedCreatePod"
+
+
+async def test_nothing_is_kept_of_a_user_who_has_nothing_any_more() -> None:
+    world = World(FakeCluster(strict=True), "shop")
+    await world.cluster.create(keys.NAMESPACE, factories.namespace("shop"))
+    account = named(keys.SERVICE_ACCOUNT, Key("shop", "default"))
+    await world.cluster.create(keys.SERVICE_ACCOUNT, account)
+    async with following(world):
+        empty = kept(world)
+        await world.grant("1")
+        await world.default("100m")
+        await world.ask("a")
+        await world.settle()
+        assert kept(world) != empty
+
+        await world.remove("a")
+        await end(world.cluster, keys.QUOTA, world.key)
+        await end(world.cluster, keys.LIMIT_RANGE, Key("shop", "defaults"))
+        await world.caught_up()
+        await world.quota.reconcile(world.key)
+        assert kept(world) == empty
+
+
+def kept(world: World) -> list[int]:
+    """Return how much each memory holds."""
+    return [
+        len(held)
+        for part in (world.accounts, world.additions, world.quota)
+        for held in vars(part).values()
+        if isinstance(held, dict | set)
+    ]
