@@ -81,9 +81,16 @@ class Plane:
 
     def start_deployments(self) -> None:
         """Start of kube-controller-manager what makes pods of Deployments, and ends namespaces."""
-        loops = "--controllers=deployment-controller,replicaset-controller,namespace-controller"
+        names = ("deployment-controller", "replicaset-controller", "namespace-controller")
+        self._start_loops(*names)
+
+    def start_namespaces(self) -> None:
+        """Start of kube-controller-manager what empties namespaces that are deleted."""
+        self._start_loops("namespace-controller")
+
+    def _start_loops(self, *names: str) -> None:
         own = flags.alone(self.kubeconfig, *free_ports(1))
-        self._start("kube-controller-manager", [*own, loops])
+        self._start("kube-controller-manager", [*own, f"--controllers={','.join(names)}"])
 
     def stop_apiserver(self) -> None:
         """Ask the API server to end, and wait until it did."""

@@ -56,7 +56,7 @@ async def scheduled_cluster(scheduled: Plane) -> AsyncIterator[ClusterClient]:
 def crds(plane: Plane) -> None:
     """Install our kinds on the API server."""
     with ThreadPoolExecutor() as pool:  # whoever asks may be inside an event loop
-        pool.submit(lambda: asyncio.run(_install(plane.kubeconfig))).result()
+        pool.submit(lambda: asyncio.run(install_crds(plane.kubeconfig))).result()
 
 
 @pytest.fixture(scope="session")
@@ -92,7 +92,8 @@ async def namespace(cluster: Cluster) -> str:
     return name
 
 
-async def _install(kubeconfig: Path) -> None:
+async def install_crds(kubeconfig: Path) -> None:
+    """Install our kinds, and wait until they are served."""
     async with client.connect(kubeconfig, user_agent="pyliqo-tests") as real:
         for path in sorted(CRDS.glob("*.yaml")):
             for crd in yaml.safe_load_all(path.read_text()):

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 import socket
 import sys
@@ -97,6 +98,11 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def rights(cluster: Cluster) -> None:
+    """Do ``install_rights``."""
+    await install_rights(cluster)
+
+
+async def install_rights(cluster: Cluster) -> None:
     """Install what the manifests let the process do, and nothing more."""
     for name in (keys.LIQO_NAMESPACE, keys.NODE_LEASE_NAMESPACE):
         await ensure_namespace(cluster, name)
@@ -124,9 +130,18 @@ async def kubeconfig_of_its_account(cluster: Cluster, plane: Plane) -> Object:
 async def manager(
     cluster: Cluster, namespace: str, plane: Plane, tmp_path: Path, rights: None
 ) -> AsyncIterator[Manager]:
-    """Run ``python -m controllers`` as the cluster ``rome-<namespace>``, in its own name."""
+    """Do ``managing``."""
+    async with managing(cluster, namespace, plane, tmp_path) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def managing(
+    cluster: Cluster, unique: str, plane: Plane, tmp_path: Path
+) -> AsyncIterator[Manager]:
+    """Run ``python -m controllers`` as the cluster ``rome-<unique>``, in its own name."""
     key = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
-    data = {"CLUSTER_ID": f"rome-{namespace}"}
+    data = {"CLUSTER_ID": f"rome-{unique}"}
     await cluster.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, key, data=data))
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(json.dumps(await kubeconfig_of_its_account(cluster, plane)))
