@@ -35,8 +35,8 @@ class Breaker:
         def on_change(change: Change[Any]) -> None:
             if change.new is None and not change.was_seen:
                 absent[change.key] = self._clock()
-            else:
-                absent.pop(change.key, None)
+            elif absent.pop(change.key, None) is None:
+                return
             self._look()
 
         unsubscribe = informer.subscribe(on_change)
