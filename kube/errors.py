@@ -15,9 +15,13 @@ from apis.objects import Object
 
 
 class KubeError(Exception):
-    """An API server did not do what was asked; ``status`` is its HTTP code, 0 for none."""
+    """An API server did not do what was asked; ``status`` is its HTTP code, 0 for none.
+
+    ``said`` is its own message and nothing else.
+    """
 
     status: int = 0
+    said: str = ""
 
 
 class NotReachableError(KubeError):
@@ -85,8 +89,9 @@ def refusal(status: int, answer: Object, *, retry_after_s: float | None = None) 
         kind = AlreadyExistsError
     if answer.get("reason") == "Expired":
         kind = ExpiredError
-    error = kind(f"{answer.get('message') or answer.get('reason') or 'no message'} ({code})")
-    error.status = code
+    said = str(answer.get("message") or answer.get("reason") or "no message")
+    error = kind(f"{said} ({code})")
+    error.status, error.said = code, said
     if isinstance(error, BusyError) and retry_after_s is not None:
         error.retry_after_s = retry_after_s
     return error

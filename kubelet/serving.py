@@ -24,7 +24,7 @@ from kube.apart import Caller
 from kube.cluster import Listing, Selection
 from kube.gate import DeniedError, Right, UnauthenticatedError
 from kubelet import streams
-from kubelet.forge import usage
+from kubelet.forge import clean, usage
 from kubelet.forge.usage import NodeCpu
 from kubelet.lookups import Lookups, NotHereError
 from kubelet.streams import Action
@@ -308,12 +308,16 @@ async def _twin(api: Api, key: Key, container: str) -> Key:
 
 
 def _refusal(error: errors.KubeError) -> web.HTTPException:
-    """Return the provider's answer; its 401 and 403 are about us, not about who asks."""
-    text = f"the provider says: {error}\n"
+    """Return the provider's answer; its 401 and 403 are about us, not about who asks.
+
+    What is wrong with the request is said as a kubelet would say it.
+    """
     known: Mapping[int, type[web.HTTPException]] = {
         400: web.HTTPBadRequest,
         404: web.HTTPNotFound,
         422: web.HTTPUnprocessableEntity,
         429: web.HTTPTooManyRequests,
     }
-    return known.get(error.status, web.HTTPBadGateway)(text=text)
+    if error.status in known:
+        return known[error.status](text=f"{clean.text(error.said)}\n")
+    return web.HTTPBadGateway(text=f"the provider says: {clean.text(str(error))}\n")

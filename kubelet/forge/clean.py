@@ -51,6 +51,14 @@ def pod_address(offered: object) -> str:
     return "" if private or address.is_unspecified else str(address)
 
 
+def text(value: object) -> str:
+    """Return at most 1 KiB of what the provider said, what cannot be printed escaped."""
+    if not isinstance(value, str):
+        return ""
+    head = value[:_MESSAGE_LIMIT]  # first, lest a long one cost time
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", head)[:_MESSAGE_LIMIT]
+
+
 @dataclass(frozen=True)
 class Filter:
     """Takes of a value what a local kubelet might have said, and nothing else."""
@@ -59,10 +67,7 @@ class Filter:
 
     def text(self, value: object) -> str:
         """Return at most 1 KiB of it, what cannot be printed escaped."""
-        if not isinstance(value, str):
-            return ""
-        head = value[:_MESSAGE_LIMIT]  # first, lest a long one cost time
-        return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", head)[:_MESSAGE_LIMIT]
+        return text(value)
 
     def word(self, value: object) -> str:
         """Return at most half as much of it."""

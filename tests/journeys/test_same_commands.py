@@ -149,7 +149,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "delete": plain("delete", "pod", "web", "--timeout=60s"),
 }  # fmt: skip
 DIFFERENT: Final[Mapping[str, str]] = {
-    "describe": "labels, tolerations, node selector, events and IDs are those of an offloaded pod",
+    "describe": "labels, annotation, toleration and events are those of an offloaded pod",
 }
 REASONS: Final = Path(__file__).parents[2] / "docs" / "kubectl-on-virtual-nodes.md"
 
@@ -158,6 +158,8 @@ _RUNS: Final = (
     (r"\b(rome|milan)-1\b|\bmilan\b", "NODE"),
     (r"\b\d{1,3}(\.\d{1,3}){3}\b", "ADDRESS"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", "TIME"),
+    (r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "TIME"),
+    (r"kube-api-access-[0-9a-z]{5}", "TOKENS"),
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{64}", "ID"),
     (r"\b(\d+m)?\d+s\b", "AGE"),
     (r" +", " "),

@@ -47,7 +47,15 @@ async def test_a_refusal_of_the_provider_is_told(rig: Rig, status: int, expected
     rig.answer = (status, "container is waiting to start")
     code, text = await rig.get(LOGS)
     assert code == expected
-    assert "waiting to start" in text
+    told = "container is waiting to start"
+    plain = {400: f"{told}\n", 404: f"{told}\n"}
+    assert text == plain.get(status, f"the provider says: {told} ({status})\n")
+
+
+async def test_what_the_provider_says_forges_nothing(rig: Rig) -> None:
+    rig.answer = (404, "\x1b[2Jgone\r" + "x" * 10_000)
+    code, text = await rig.get(LOGS)
+    assert (code, text[:20], len(text)) == (404, "\\u001b[2Jgone\\u000dx", 1025)
 
 
 @pytest.mark.parametrize("path", [LOGS, "/pods", "/exec/shop/web/main", "/nothing", "/metrics"])
