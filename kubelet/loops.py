@@ -31,7 +31,7 @@ from kubelet import mappings, serving
 from kubelet.breaker import Breaker
 from kubelet.certificate import CertificateReconciler
 from kubelet.departures import Departures
-from kubelet.forge import shadowpod
+from kubelet.forge import permission, shadowpod
 from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Health, Identity
 from kubelet.lookups import Lookups
@@ -67,6 +67,9 @@ class Loops:
         self._node = _named(keys.NODE, self._key)
         virtual = Key(settings.tenant_namespace, settings.node_name)
         self._virtual_nodes = _named(keys.VIRTUAL_NODE, virtual)
+        self._offloadings = _informer(
+            keys.NAMESPACE_OFFLOADING, fields=f"metadata.name={keys.OFFLOADING_NAME}"
+        )
         self._client_ca = _named(keys.CONFIG_MAP, CLIENT_CA)
         self._clusters = ClusterPair(settings.home_cluster_id, settings.foreign_cluster_id)
         self._maps = mappings.informer(settings.tenant_namespace, self._clusters)
@@ -126,7 +129,8 @@ class Loops:
             running.settled()
 
     def _informers(self) -> list[Informer[Any]]:
-        always: list[Informer[Any]] = [self._pods_here, self._maps, self._virtual_nodes]
+        own = [self._virtual_nodes, self._offloadings]
+        always: list[Informer[Any]] = [self._pods_here, self._maps, *own]
         node = [self._node] if self._settings.create_node else []
         return [*always, *node, *([self._client_ca] if self._settings.node_ip else [])]
 
@@ -145,6 +149,7 @@ class Loops:
             settings.node_ip,
             self._options,
             lambda: not self._provider_health.health.is_reachable,
+            self._forbids,
         )
         self._reconciler = PodReconciler(
             self._local,
@@ -159,10 +164,17 @@ class Loops:
         return Runner(
             "pods",
             self._reconciler,
-            [Source(self._pods_here)],
+            [Source(self._pods_here), Source(self._offloadings, self._of_namespace)],
             workers=settings.workers,
             wait_for=[self._maps, self._virtual_nodes],
         )
+
+    def _of_namespace(self, change: Change[Object]) -> Iterable[Key]:
+        return self._local_keys(change.key.namespace)
+
+    def _forbids(self, local: Object) -> str:
+        key = Key(objects.key_of(local).namespace, keys.OFFLOADING_NAME)
+        return permission.forbids(local, self._offloadings.get(key), self._node.get(self._key))
 
     def _options(self) -> shadowpod.Options:
         found = next(iter(self._virtual_nodes.items().values()), None)

@@ -89,6 +89,8 @@ class Node:
     host_ip: str
     options: Callable[[], shadowpod.Options]
     is_provider_silent: Callable[[], bool] = lambda: False
+    forbids: Callable[[Object], str] = lambda _local: ""
+    """Why a pod's namespace does not let it run here, "" if it does."""
 
 
 class PodReconciler:
@@ -197,6 +199,8 @@ class PodReconciler:
         return LOOK_AGAIN_S
 
     async def _offload(self, local: Object, observed: Observed) -> float | None:
+        if message := self._node.forbids(local):
+            return await self._refuse(local, message)
         pair = observed.pair
         shadow = shadowpod.shadow(local, pair, self._node.options())
         key = objects.key_of(local)

@@ -1,6 +1,7 @@
 """A strategy that changes while pods run: counted at once, told, and evicted only if asked."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from apis import conditions, keys
 from apis.objects import Key, Object, is_terminating
+from kube.errors import KubeError
 from sandbox.kubectl import Kubectl, KubectlError
 from tests.journeys import world
 
@@ -58,3 +60,36 @@ async def test_pods_move_when_somebody_asks_and_never_before(
     )
     assert "2 pods" in conditions.find(told["status"]["conditions"], "PodsPlaced")["message"]  # type: ignore[index]  # it is there
     assert at(before) == [both.node] * 2
+
+    await is_not_run_however_it_is_bound(both, namespace, kubectl)
+
+
+async def is_not_run_however_it_is_bound(
+    both: world.Pair, namespace: str, kubectl: Kubectl
+) -> None:
+    """Admission refuses it; the scheduler, whom nobody asks, still gets it onto no other cluster."""
+    tolerating = {"tolerations": [{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}]}
+    named = world.pod(namespace, "named", both.image, "sleep 60", nodeName=both.node, **tolerating)
+    with pytest.raises(KubeError, match="podOffloadingStrategy Local"):
+        await both.rome.create(keys.POD, named)
+    waiting = {"schedulerName": "nobody", **tolerating}
+    await both.rome.create(
+        keys.POD, world.pod(namespace, "bound", both.image, "sleep 60", **waiting)
+    )
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "bound"},
+        "target": {"kind": "Node", "name": both.node},
+    }
+    path = f"/api/v1/namespaces/{namespace}/pods/bound/binding"
+    as_scheduler = ("create", "--raw", path, "-f", "-", "--as=system:kube-scheduler")
+
+    await asyncio.to_thread(kubectl.run, *as_scheduler, stdin=json.dumps(binding))
+
+    key = Key(namespace, "bound")
+    told = await world.until_one(
+        both.rome, keys.POD, key, lambda found: found["status"].get("reason") == "FailedReflection"
+    )
+    assert "strategy Local keeps pods off virtual nodes" in told["status"]["message"]
+    assert await both.milan.get_live(keys.POD, Key(both.twin(namespace), "bound")) is None
