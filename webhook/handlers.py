@@ -22,6 +22,7 @@ from webhook.rules import (
     quotas,
     resourceslices,
     shadowpods,
+    shape,
     tenants,
     virtualnodes,
 )
@@ -86,6 +87,9 @@ def mutate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted
     namespace = reader.get(keys.NAMESPACE, Key("", request.namespace))
     if namespace is None or labels(namespace).get(keys.SCHEDULING_ENABLED) != "true":
         return Admitted(verdict="unchanged: not offloaded")
+    if reader.get(keys.NAMESPACE_OFFLOADING, Key(request.namespace, keys.OFFLOADING_NAME)):
+        message = "the NamespaceOffloading of its namespace is being deleted, and places no pod"
+        raise DeniedError(f"{message}: try again when it is gone", code=500)
     message = (
         f"namespace {request.namespace} has the label {keys.SCHEDULING_ENABLED} and no "
         f"NamespaceOffloading: create or correct {keys.OFFLOADING_NAME!r} there, remove the "
@@ -184,10 +188,13 @@ def validate_virtual_node(lookup: Lookup, request: Request) -> Admitted:
     reader = lookup.within(request.budget_s)
     key = virtualnodes.slice_key(new)
     shared = reader.get(keys.RESOURCE_SLICE, key) if key else None
-    others = reader.list_live(keys.VIRTUAL_NODE).values() if shared else ()
+    namespace = reader.get_live(keys.NAMESPACE, Key("", request.namespace))
+    others = reader.list_live(keys.VIRTUAL_NODE).values()
     name = request.name or new["metadata"].get("name")  # none yet where it is to be generated
     has_node = bool(name) and reader.get(keys.NODE, Key("", name)) is not None
-    return virtualnodes.check_create(new, has_node=has_node, shared=shared, others=others)
+    return virtualnodes.check_create(
+        new, namespace, has_node=has_node, shared=shared, others=others
+    )
 
 
 def mutate_foreign_cluster(request: Request) -> Admitted:
@@ -240,6 +247,8 @@ def validate_shadow_pod(lookup: Lookup, request: Request, *, is_enforced: bool) 
     old, new = request.old_object, request.object
     reader = lookup.within(request.budget_s)
     policies = reader.all(keys.PROVIDER_POLICY)
+    shape.check(new, "ShadowPod")
+    shadowpods.check_bearing(old, new, request.groups)
     if request.operation == "UPDATE":
         if is_enforced:
             shadowpods.check_creator(old, new, request.user)

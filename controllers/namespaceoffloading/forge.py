@@ -80,8 +80,12 @@ def selected(
 
 
 def _labels(virtual_node: VirtualNode, nodes: Mapping[Key, Object]) -> Mapping[str, str]:
-    node = nodes.get(Key("", virtual_node.name))
-    return objects.labels(node) if node else node_labels(virtual_node)
+    """Return the labels of the Node; which cluster it is, it does not say of itself."""
+    node, forged = nodes.get(Key("", virtual_node.name)), node_labels(virtual_node)
+    if node is None:
+        return forged
+    identity = {name: forged[name] for name in (keys.NODE_TYPE, keys.REMOTE_CLUSTER_ID)}
+    return {**objects.labels(node), **identity}
 
 
 def node_labels(virtual_node: VirtualNode) -> dict[str, str]:

@@ -46,18 +46,14 @@ OFFLOAD_EXAMPLES = options.examples(
     "--namespace-mapping-strategy",
     "mapping",
     type=click.Choice(forge.MAPPING_STRATEGIES),
-    default="DefaultName",
-    show_default=True,
     help="How the namespaces on the other clusters are called: NAME-<this cluster's ID>, NAME, "
-    "or as --remote-namespace-name says.",
+    "or as --remote-namespace-name says.  [default: DefaultName]",
 )
 @click.option(
     "--pod-offloading-strategy",
     "pods",
     type=click.Choice(forge.POD_STRATEGIES),
-    default="LocalAndRemote",
-    show_default=True,
-    help="Where pods may run.",
+    help="Where pods may run.  [default: LocalAndRemote]",
 )
 @click.option(
     "--remote-namespace-name",
@@ -91,7 +87,7 @@ def offload_namespace(
     """Offload namespaces: pods in them may run on other clusters.
 
     Makes or updates the NamespaceOffloading of each and waits until the namespaces on the selected
-    clusters are there.
+    clusters are there. Of one that exists it changes only what the flags name.
     """
     is_dry = bool(given.pop("dry_run"))
     wanted = forge.Wanted(metadata=session.metadata, **given)  # type: ignore[arg-type]  # click's

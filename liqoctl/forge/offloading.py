@@ -39,14 +39,24 @@ _OUTCOMES: Final = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the flags say; each selector becomes one term, and any term will do."""
+    """What the flags say; each selector is one term, and any term will do."""
 
-    mapping: str = "DefaultName"
-    pods: str = "LocalAndRemote"
+    mapping: str | None = None
+    pods: str | None = None
     remote_name: str = ""
     selectors: Sequence[str] = ()
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Labels and annotations that all objects get."""
+
+    def fields(self) -> frozenset[str]:
+        """Return the fields of the spec that the flags name: others stay as they are."""
+        given = {
+            "namespaceMappingStrategy": self.mapping,
+            "podOffloadingStrategy": self.pods,
+            "remoteNamespaceName": self.remote_name,
+            "clusterSelector": self.selectors,
+        }
+        return frozenset(name for name, value in given.items() if value)
 
 
 def manifest(namespace: str, wanted: Wanted) -> Object:
@@ -56,8 +66,8 @@ def manifest(namespace: str, wanted: Wanted) -> Object:
         ValueError: a selector is none.
     """
     spec: Object = {
-        "namespaceMappingStrategy": wanted.mapping,
-        "podOffloadingStrategy": wanted.pods,
+        "namespaceMappingStrategy": wanted.mapping or MAPPING_STRATEGIES[0],
+        "podOffloadingStrategy": wanted.pods or POD_STRATEGIES[0],
     }
     if wanted.remote_name:
         spec["remoteNamespaceName"] = wanted.remote_name
@@ -68,10 +78,22 @@ def manifest(namespace: str, wanted: Wanted) -> Object:
     return manifests.made(keys.NAMESPACE_OFFLOADING, where, spec, wanted.metadata)
 
 
+def changes(existing: Object, wanted: Object, fields: frozenset[str]) -> Object:
+    """Return the merge patch that gives ``existing`` what ``wanted`` says of ``fields``.
+
+    Whoever set the others meant them: a command that does not name them leaves them alone.
+    """
+    now, then = (
+        {**one, "spec": {name: value for name, value in one["spec"].items() if name in fields}}
+        for one in (existing, wanted)
+    )
+    return manifests.changes(now, then)
+
+
 def is_tightened(existing: Object, wanted: Object) -> bool:
-    """Whether pods that run now may violate what is ``wanted``."""
+    """Whether pods that run now may violate ``wanted``, a patch."""
     before = existing["spec"].get("podOffloadingStrategy")
-    after = wanted["spec"]["podOffloadingStrategy"]
+    after = (wanted.get("spec") or {}).get("podOffloadingStrategy", before)
     return after not in {before, "LocalAndRemote"}
 
 

@@ -86,7 +86,10 @@ def offload(
         if output:
             output_.dump(manifests, output)
         else:
-            await offloading.offload(cluster, progress, manifests, timeout_s=timeout_s)
+            fields = wanted.fields()
+            await offloading.offload(
+                cluster, progress, manifests, fields=fields, timeout_s=timeout_s
+            )
 
     if output and chosen.selector is None:
         output_.dump(_offloadings(chosen.names, wanted), output)

@@ -13,7 +13,6 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from kube import errors
 from kube.cluster import Cluster, Selection
-from liqoctl.forge import manifests
 from liqoctl.forge import offloading as forge
 from liqoctl.forge.offloading import Outcome
 from liqoctl.output import Progress
@@ -38,9 +37,16 @@ async def namespaces(cluster: Cluster, chosen: Chosen) -> list[str]:
 
 
 async def offload(
-    cluster: Cluster, progress: Progress, wanted: Sequence[Object], *, timeout_s: float
+    cluster: Cluster,
+    progress: Progress,
+    wanted: Sequence[Object],
+    *,
+    fields: frozenset[str],
+    timeout_s: float,
 ) -> None:
     """Apply the NamespaceOffloadings ``wanted`` and wait until their namespaces are offloaded.
+
+    Of one that exists only ``fields`` of the spec are changed.
 
     Raises:
         click.ClickException: some are not; the message says which, and why.
@@ -49,12 +55,14 @@ async def offload(
         progress.info("no namespaces selected: nothing to do")
         return
     with progress.waiting("the other clusters"):
-        await _each(_offload(cluster, progress, one, timeout_s) for one in wanted)
+        await _each(_offload(cluster, progress, one, fields, timeout_s) for one in wanted)
 
 
-async def _offload(cluster: Cluster, progress: Progress, wanted: Object, timeout_s: float) -> None:
+async def _offload(
+    cluster: Cluster, progress: Progress, wanted: Object, fields: frozenset[str], timeout_s: float
+) -> None:
     key = objects.key_of(wanted)
-    await _apply(cluster, progress, wanted)  # bounded by the client, and never cut half way
+    await _apply(cluster, progress, wanted, fields)  # bounded by the client, and never cut half way
     try:
         async with asyncio.timeout(timeout_s):
             found = await waiting.until(cluster, keys.NAMESPACE_OFFLOADING, key, _is_settled)
@@ -63,16 +71,18 @@ async def _offload(cluster: Cluster, progress: Progress, wanted: Object, timeout
     _report(progress, key.namespace, found, timeout_s)
 
 
-async def _apply(cluster: Cluster, progress: Progress, wanted: Object) -> None:
+async def _apply(
+    cluster: Cluster, progress: Progress, wanted: Object, fields: frozenset[str]
+) -> None:
     key = objects.key_of(wanted)
     existing = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
     if existing is None:
         await cluster.create(keys.NAMESPACE_OFFLOADING, wanted)
         progress.info(f"namespace {key.namespace}: offloading enabled")
         return
-    if forge.is_tightened(existing, wanted):
+    changes = forge.changes(existing, wanted, fields)
+    if forge.is_tightened(existing, changes):
         progress.warning(f"namespace {key.namespace}: {forge.TIGHTENED}")
-    changes = manifests.changes(existing, wanted)
     if changes:
         await cluster.patch(keys.NAMESPACE_OFFLOADING, key, changes)
         progress.info(f"namespace {key.namespace}: offloading updated")
@@ -92,13 +102,18 @@ def _report(progress: Progress, namespace: str, found: Object | None, timeout_s:
         progress.info(f"namespace {namespace}: offloaded as {_remote_name(found)}")
         return
     if outcome is Outcome.NOTHING_SELECTED:
-        progress.warning(f"namespace {namespace}: no cluster is selected, its pods stay here")
+        progress.warning(f"namespace {namespace}: no cluster is selected: {_alone(found)}")
         return
     waited = f" after {timeout_s:g}s" if outcome is Outcome.WAITING else ""
     details = "".join(f"; {line}" for line in forge.conditions(found))
     phase = forge.phase(found)
     message = f"namespace {namespace} is not offloaded{waited}: phase {phase}{details}"
     raise click.ClickException(message)
+
+
+def _alone(found: Object) -> str:
+    is_remote = found["spec"].get("podOffloadingStrategy") == "Remote"
+    return "its pods stay Pending" if is_remote else "its pods stay here"
 
 
 def _remote_name(found: Object) -> str:

@@ -73,6 +73,16 @@ def test_selected(terms: tuple[Object, ...], expected: set[str]) -> None:
     assert forge.selected(terms, reversed(nodes), {}) == expected
 
 
+def test_a_node_does_not_say_itself_which_cluster_it_is() -> None:
+    """Its virtual kubelet writes it, and would be given another cluster's namespaces."""
+    claim = {keys.REMOTE_CLUSTER_ID: "turin", keys.NODE_TYPE: "none"}
+    nodes = {Key("", "milan"): factories.node("milan", metadata={"labels": claim})}
+    milan = [parsed("milan", "milan")]
+
+    assert not forge.selected((term(keys.REMOTE_CLUSTER_ID, "turin"),), milan, nodes)
+    assert forge.selected((term(keys.REMOTE_CLUSTER_ID, "milan"),), milan, nodes) == {"milan"}
+
+
 def test_the_labels_of_a_node_that_exists_win() -> None:
     node = factories.node("milan", metadata={"labels": {"zone": "z"}})
     nodes = {Key("", "milan"): node}

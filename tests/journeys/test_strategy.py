@@ -67,7 +67,7 @@ async def test_pods_move_when_somebody_asks_and_never_before(
 async def is_not_run_however_it_is_bound(
     both: world.Pair, namespace: str, kubectl: Kubectl
 ) -> None:
-    """Admission refuses it; the scheduler, whom nobody asks, still gets it onto no other cluster."""
+    """Admission refuses it; the scheduler, whom nobody asks, gets it nowhere either."""
     tolerating = {"tolerations": [{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}]}
     named = world.pod(namespace, "named", both.image, "sleep 60", nodeName=both.node, **tolerating)
     with pytest.raises(KubeError, match="podOffloadingStrategy Local"):

@@ -82,7 +82,9 @@ async def offload(
         return await cluster.patch_status(keys.NAMESPACE_OFFLOADING, key, now)
 
     async with playing(after(cluster, keys.NAMESPACE_OFFLOADING, key, answer)):
-        await offloading.offload(cluster, Progress(), wanted, timeout_s=timeout_s)
+        await offloading.offload(
+            cluster, Progress(), wanted, fields=frozenset(), timeout_s=timeout_s
+        )
 
 
 async def test_offload_waits_until_ready(
@@ -105,11 +107,32 @@ async def test_offloading_again_writes_nothing(
     await offload(cluster, namespace, status("Ready"))
     before = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
 
-    wanted = [offloading_forge.manifest(namespace, offloading_forge.Wanted())]
-    await offloading.offload(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+    asked = offloading_forge.Wanted(pods="LocalAndRemote")
+    wanted = [offloading_forge.manifest(namespace, asked)]
+    await offloading.offload(cluster, Progress(), wanted, fields=asked.fields(), timeout_s=WITHIN_S)
 
     assert await cluster.get_live(keys.NAMESPACE_OFFLOADING, key) == before
     assert "is as asked for already" in capsys.readouterr().err
+
+
+async def test_what_no_flag_names_is_left_alone(cluster: Cluster, namespace: str) -> None:
+    """Whoever chose the clusters, and the strategy, meant it."""
+    key = Key(namespace, "offloading")
+    terms: Object = {"nodeSelectorTerms": [{"matchExpressions": []}]}
+    await offload(cluster, namespace, status("Ready"))
+    chosen = {"spec": {"clusterSelector": terms, "podOffloadingStrategy": "Remote"}}
+    before = await cluster.patch(keys.NAMESPACE_OFFLOADING, key, chosen)
+
+    for asked in (offloading_forge.Wanted(), offloading_forge.Wanted(pods="Local")):
+        wanted = [offloading_forge.manifest(namespace, asked)]
+        with pytest.raises(click.ClickException):  # nobody answers
+            await offloading.offload(
+                cluster, Progress(), wanted, fields=asked.fields(), timeout_s=SHORT_S
+            )
+        found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
+        strategy = asked.pods or "Remote"
+        assert found
+        assert found["spec"] == {**before["spec"], "podOffloadingStrategy": strategy}
 
 
 async def test_a_stricter_strategy_is_warned_about(
@@ -117,10 +140,13 @@ async def test_a_stricter_strategy_is_warned_about(
 ) -> None:
     key = Key(namespace, "offloading")
     await offload(cluster, namespace, status("Ready"))
-    wanted = [offloading_forge.manifest(namespace, offloading_forge.Wanted(pods="Remote"))]
+    asked = offloading_forge.Wanted(pods="Remote")
+    wanted = [offloading_forge.manifest(namespace, asked)]
 
     with pytest.raises(click.ClickException):
-        await offloading.offload(cluster, Progress(), wanted, timeout_s=SHORT_S)
+        await offloading.offload(
+            cluster, Progress(), wanted, fields=asked.fields(), timeout_s=SHORT_S
+        )
 
     found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
     assert found
@@ -162,14 +188,17 @@ async def test_errors_of_several_namespaces_come_together(cluster: Cluster, name
     ]
 
     with pytest.raises(click.ClickException) as caught:
-        await offloading.offload(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+        await offloading.offload(
+            cluster, Progress(), wanted, fields=frozenset(), timeout_s=WITHIN_S
+        )
 
     lines = caught.value.message.splitlines()
     assert [f"{namespace}-a" in lines[0], f"{namespace}-b" in lines[1]] == [True, True]
 
 
 async def test_no_namespaces_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
-    await offloading.offload(FakeCluster(), Progress(), [], timeout_s=WITHIN_S)
+    nothing = frozenset[str]()
+    await offloading.offload(FakeCluster(), Progress(), [], fields=nothing, timeout_s=WITHIN_S)
 
     assert "nothing to do" in capsys.readouterr().err
 

@@ -219,6 +219,9 @@ def node(name: str, **labels: str) -> dict[str, Any]:
     return objects.named(keys.NODE, Key("", name), metadata={"labels": labels})
 
 
+TAINT: Final = {"key": keys.VIRTUAL_NODE_TAINT, "value": "true", "effect": "NoExecute"}
+
+
 @pytest.fixture(scope="module")
 def policed(virtual_node: VirtualNode, admin: Kubectl) -> Kubectl:
     """Return kubectl once the API server has compiled the policy and knows two pods and nodes."""
@@ -267,8 +270,20 @@ def test_a_virtual_kubelet_changes_its_node_only(policed: Kubectl) -> None:
         create(node("turin", **{keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}))
     with pytest.raises(KubectlError, match="node milan is not a virtual node"):
         create(node(NODE))
-    create(node(NODE, **{keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}))
+    own = node(NODE, **{keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: "milan"})
+    with pytest.raises(KubectlError, match=f"keeps its taint {keys.VIRTUAL_NODE_TAINT}"):
+        create(own)
+    create({**own, "spec": {"taints": [TAINT]}})
     _patch(policed, "node", NODE, {"metadata": {"annotations": {"a": "1"}}}, *KUBELET)
+    more = {"spec": {"taints": [TAINT, {"key": "a", "effect": "NoSchedule"}]}}
+    _patch(policed, "node", NODE, more, *KUBELET)
+    for label in (keys.REMOTE_CLUSTER_ID, keys.NODE_TYPE):
+        for part in ([], ["--subresource=status"]):
+            claimed = {"metadata": {"labels": {label: "turin"}}}
+            with pytest.raises(KubectlError, match="keeps its labels"):
+                _patch(policed, "node", NODE, claimed, *part, *KUBELET)
+    with pytest.raises(KubectlError, match=f"keeps its taint {keys.VIRTUAL_NODE_TAINT}"):
+        _patch(policed, "node", NODE, {"spec": {"taints": None}}, *KUBELET)
     with pytest.raises(KubectlError, match="may change this node only, not worker"):
         _patch(policed, "node", "worker", {"spec": {"unschedulable": True}}, *KUBELET)
 

@@ -125,7 +125,9 @@ def test_names_and_columns_are_those_of_the_documents(kind: Kind) -> None:
 def test_amounts_have_the_pattern_of_kubernetes(kind: Kind) -> None:
     for part in parts(crd(kind)["versions"][0]["schema"]["openAPIV3Schema"]):
         if part.get("x-kubernetes-int-or-string"):
-            assert part["pattern"] == QUANTITY
+            is_unsigned = part.get("minimum") == 0
+            expected = QUANTITY.replace(r"^(\+|-)?", r"^\+?", 1) if is_unsigned else QUANTITY
+            assert part["pattern"] == expected
             assert part["anyOf"] == [{"type": "integer"}, {"type": "string"}]
 
 

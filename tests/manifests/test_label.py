@@ -8,13 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from apis import keys
-from sandbox.kubectl import Kubectl
+from sandbox.kubectl import Kubectl, KubectlError
 from tests.manifests.users import refusal, rights
 
 pytestmark = pytest.mark.cluster
 
 LABELLER = "labeller"
 OFFLOADER = "offloader"
+PARTIAL = "partial"
+"""Who may write parts of namespaces."""
 MANAGER = "system:serviceaccount:liqo:liqo-controller-manager"
 SET, CHANGED, REMOVED = (f"{keys.SCHEDULING_ENABLED}{end}" for end in ("=true", "=false", "-"))
 PATIENCE_S = 30
@@ -34,7 +36,13 @@ def space(admin: Kubectl) -> Iterator[str]:
         "resources": ["namespaceoffloadings"],
         "verbs": ["create"],
     }
+    parts = {
+        "apiGroups": [""],
+        "resources": ["namespaces/status", "namespaces/finalize"],
+        "verbs": ["update", "patch"],
+    }
     items = [
+        *rights(parts, user=PARTIAL),
         *rights(namespaces, user=LABELLER),
         *rights(namespaces, offloadings, user=OFFLOADER),
     ]
@@ -64,3 +72,16 @@ def test_the_label_is_for_those_who_may_offload(admin: Kubectl, space: str) -> N
 def test_nothing_else_about_namespaces_is_guarded(admin: Kubectl, space: str) -> None:
     assert label(admin, LABELLER, space, "team=web") == ""
     assert label(admin, LABELLER, space, SET, "team=web") == ""  # as it is already
+
+
+@pytest.mark.parametrize("part", ["status", "finalize"])
+def test_no_part_of_a_namespace_leads_past_it(admin: Kubectl, space: str, part: str) -> None:
+    """A write of the status, or of the finalizers, may change labels and annotations, too."""
+    found = json.loads(admin.run("get", "namespace", space, "-o", "json"))
+    found["metadata"]["labels"].pop(keys.SCHEDULING_ENABLED)
+    found["metadata"]["annotations"] = {keys.ALLOWED_CLUSTERS: "milan"}
+    path = f"/api/v1/namespaces/{space}/{part}?dryRun=All"
+
+    with pytest.raises(KubectlError, match="is for those who may"):
+        admin.run("replace", "--raw", path, "-f", "-", f"--as={PARTIAL}", stdin=json.dumps(found))
+    admin.run("replace", "--raw", path, "-f", "-", stdin=json.dumps(found))

@@ -113,6 +113,15 @@ REFUSED_TO_CREATE: Final = [
     (keys.VK_OPTIONS_TEMPLATE, "x", {}, "spec.containerImage: Required value"),
     (keys.QUOTA, "x", {"user": "", "resources": {}}, "spec.user: Invalid value"),
     (keys.QUOTA, "x", {"user": "u"}, "spec.resources: Required value"),
+    *(
+        (
+            keys.QUOTA,
+            "x",
+            {"user": "u", "resources": {"cpu": amount}},
+            "spec.resources.cpu: Invalid",
+        )
+        for amount in ("-1", "-100m", -1)
+    ),
     (keys.FOREIGN_CLUSTER, "x", {}, "spec.clusterID: Required value"),
     (keys.PROVIDER_POLICY, "x", {"sharing": {"percentage": 101}}, "less than or equal to 100"),
 ]

@@ -80,6 +80,7 @@ def test_an_offloading_that_ends_places_no_pod_any_more() -> None:
     found = answer(known, "/mutate/pod")["response"]
 
     assert found["allowed"] is False
+    assert "is being deleted" in found["status"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/mutate/pod", VALIDATE])

@@ -132,21 +132,52 @@ def test_what_is_stored_is_not_judged_again() -> None:
         assert response(Known(), VALIDATE, keys.VIRTUAL_NODE, changed, **update(stored))["allowed"]
 
 
+HOME = (
+    keys.NAMESPACE,
+    named(
+        keys.NAMESPACE,
+        Key("", TENANT_NS),
+        metadata={"labels": {keys.TENANT_NAMESPACE: "true"}},
+    ),
+)
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "nowhere"])
+def test_virtual_nodes_are_in_tenant_namespaces(namespace: str) -> None:
+    system = (keys.NAMESPACE, named(keys.NAMESPACE, Key("", "kube-system")))
+    found = response(
+        Known(HOME, system), VALIDATE, keys.VIRTUAL_NODE, virtual_node(), namespace=namespace
+    )
+
+    assert not found["allowed"]
+    assert f"lacks the label {keys.TENANT_NAMESPACE}=true" in found["status"]["message"]
+
+
+def test_no_two_virtual_nodes_have_one_name() -> None:
+    other = named(keys.VIRTUAL_NODE, Key("liqo-tenant-other", "x"), spec={"createNode": False})
+
+    message = refusal(
+        Known(HOME, (keys.VIRTUAL_NODE, other)), VALIDATE, keys.VIRTUAL_NODE, virtual_node()
+    )
+
+    assert "there is a VirtualNode liqo-tenant-other/x already: choose another name" in message
+
+
 def test_the_name_of_a_node_is_taken() -> None:
-    known = Known((keys.NODE, named(keys.NODE, Key("", "x"))))
+    known = Known(HOME, (keys.NODE, named(keys.NODE, Key("", "x"))))
 
     message = refusal(known, VALIDATE, keys.VIRTUAL_NODE, virtual_node())
 
     assert "there is a node 'x' already" in message
-    assert response(Known(), VALIDATE, keys.VIRTUAL_NODE, virtual_node())["allowed"]
+    assert response(Known(HOME), VALIDATE, keys.VIRTUAL_NODE, virtual_node())["allowed"]
 
 
 def test_a_name_to_be_generated_collides_with_nothing() -> None:
-    known = Known()
+    known = Known(HOME)
     wanted = {"metadata": {"generateName": "x-"}, "spec": {}}
 
     assert response(known, VALIDATE, keys.VIRTUAL_NODE, wanted, name="")["allowed"]
-    assert known.asked == []
+    assert [kind for kind, _ in known.asked] == [keys.NAMESPACE]
 
 
 def test_virtual_nodes_that_promise_more_than_their_slice_has_are_told_so() -> None:
@@ -155,7 +186,7 @@ def test_virtual_nodes_that_promise_more_than_their_slice_has_are_told_so() -> N
     shared = named(keys.RESOURCE_SLICE, Key(TENANT_NS, "pool"), status=status)
     hard = {"hard": {"cpu": "3", "memory": "1Gi", "pods": "10"}}
     other = virtual_node("y", label, resourceQuota=hard)
-    known = Known((keys.RESOURCE_SLICE, shared), (keys.VIRTUAL_NODE, other))
+    known = Known(HOME, (keys.RESOURCE_SLICE, shared), (keys.VIRTUAL_NODE, other))
 
     found = response(
         known, VALIDATE, keys.VIRTUAL_NODE, virtual_node("x", label, resourceQuota=hard)

@@ -65,6 +65,12 @@ def offloaded(**spec: Any) -> tuple[Kind, Object]:
     return OFFLOADING, offloading(**spec)
 
 
+def ending() -> tuple[Kind, Object]:
+    kind, made = offloaded()
+    made["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return kind, made
+
+
 def web(**spec: Any) -> Object:
     return pod("shop", "web", spec=pod_spec(**spec))
 
@@ -79,6 +85,12 @@ def shadow(labels: Object | None = None, **spec: Any) -> Object:
     metadata = {"labels": {name: value for name, value in have.items() if value}}
     wanted = {"pod": {**pod_spec(), **spec} if spec.get("containers", True) else None}
     return named(SHADOW, Key(TWIN, "web"), metadata=metadata, spec=wanted)
+
+
+def bearing(**metadata: Any) -> Object:
+    made = shadow()
+    made["metadata"] |= metadata
+    return made
 
 
 def owned(**container: Any) -> Object:
@@ -156,6 +168,14 @@ ROWS = [
         keys.POD,
         web(),
         [(keys.NAMESPACE, namespace("shop"))],
+    ),
+    Row(
+        "is being deleted",
+        "try again when it is gone",
+        "/mutate/pod",
+        keys.POD,
+        web(),
+        [(keys.NAMESPACE, namespace("shop")), ending()],
     ),
     Row(
         "namespaceoffloading shop/offloading",
@@ -311,7 +331,17 @@ ROWS = [
         VNODES,
         keys.VIRTUAL_NODE,
         vnode(),
-        [virtual("x")],
+        [home(), virtual("x")],
+        {"name": "x"},
+    ),
+    Row("metadata.namespace", "in the tenant namespace", VNODES, keys.VIRTUAL_NODE, vnode()),
+    Row(
+        "metadata.name",
+        "choose another name",
+        VNODES,
+        keys.VIRTUAL_NODE,
+        vnode(),
+        [home(), (keys.VIRTUAL_NODE, named(keys.VIRTUAL_NODE, Key("other", "x")))],
         {"name": "x"},
     ),
     Row("spec.template", "leave it out", VNODES, keys.VIRTUAL_NODE, vnode(template={"a": 1})),
@@ -324,6 +354,15 @@ ROWS = [
     ),
     # ShadowPods
     Row(keys.ORIGIN, "set it", SHADOWS, SHADOW, shadow({keys.ORIGIN: ""}), [twin()]),
+    Row("metadata.finalizers", "leave them out", SHADOWS, SHADOW, bearing(finalizers=["a/b"])),
+    Row(
+        "metadata.annotations",
+        "set it so",
+        SHADOWS,
+        SHADOW,
+        bearing(annotations={"container.apparmor.security.beta.kubernetes.io/main": "unconfined"}),
+        [twin()],
+    ),
     Row("namespace", "create it first", SHADOWS, SHADOW, shadow()),
     Row(keys.ORIGIN, "use a namespace mapped", SHADOWS, SHADOW, shadow(), [twin("milan")]),
     Row("spec.pod", "give the spec", SHADOWS, SHADOW, shadow(containers=None), [twin()]),

@@ -122,6 +122,33 @@ def test_a_consumer_stays_in_its_own_namespaces(
     assert validated(Known(twin()), shadow()) == ""
 
 
+APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/main"
+OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "kept", "uid": "1"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"finalizers": ["example.org/keep"]}, "metadata.finalizers"),
+        ({"ownerReferences": [OWNER]}, "metadata.ownerReferences"),
+        ({"annotations": {APP_ARMOR: "unconfined"}}, APP_ARMOR),
+        ({"annotations": {APP_ARMOR: "runtime/default"}}, ""),
+        ({"annotations": {APP_ARMOR: "localhost/mine"}}, ""),
+    ],
+)
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_what_a_consumer_hangs_on_a_shadow_pod_is_judged(
+    metadata: Object, message: str, operation: str
+) -> None:
+    made = shadow()
+    made["metadata"] |= metadata
+
+    found = updated(shadow(), made) if operation == "UPDATE" else validated(Known(twin()), made)
+
+    assert message in found
+    assert bool(found) is bool(message)
+
+
 # What it asks for ---------------------------------------------------------------------------------
 
 FORGED: list[tuple[Object, dict[str, str]]] = [
@@ -181,6 +208,7 @@ PASS, REFUSED = "pass", "refused"
 ROWS: dict[str, list[tuple[Any, str]]] = {
     "automountServiceAccountToken": [(False, PASS), (True, PASS), ("yes", REFUSED)],
     "ephemeralContainers": [([], PASS), ([{"name": "debug"}], REFUSED)],
+    "terminationGracePeriodSeconds": [(3600, PASS), (3601, REFUSED), (-1, REFUSED), ("1", REFUSED)],
     "hostIPC": [(False, PASS), (True, REFUSED)],
     "hostNetwork": [(False, PASS), (True, REFUSED)],
     "hostPID": [(False, PASS), (True, REFUSED), ("false", REFUSED)],
@@ -482,7 +510,9 @@ def test_only_its_creator_changes_a_shadow_pod_while_quotas_are_enforced() -> No
 
     assert updated(old, new, is_enforced=True) == ""
     assert "let its creator change it" in updated(old, new, **other)
-    assert updated(old, freed, **other) == ""
+    ours: Any = {"userInfo": {"username": "gc", "groups": ["system:serviceaccounts"]}}
+    assert "finalizers are for the provider" in updated(old, freed, **other)
+    assert updated(old, freed, is_enforced=True, **ours) == ""
     taken = shadow(labels={**OWNED, keys.CREATOR_USER: "milan"})
     assert "cannot be changed" in updated(old, taken, is_enforced=True)
 

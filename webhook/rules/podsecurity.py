@@ -4,7 +4,7 @@ They are judged here because a ShadowPod is no pod yet, and its Pod is created b
 Source: Kubernetes, "Pod Security Standards"; security.md A1.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from apis.objects import Object
@@ -40,6 +40,8 @@ _SYSCTLS: Final = frozenset(
         "net.ipv4.tcp_fin_timeout",
         "net.ipv4.tcp_keepalive_intvl",
         "net.ipv4.tcp_keepalive_probes",
+        "net.ipv4.tcp_rmem",
+        "net.ipv4.tcp_wmem",
     ]
 )
 _SELINUX_TYPES: Final = frozenset(
@@ -59,11 +61,14 @@ _RESTRICTED_VOLUMES: Final = frozenset(
         "secret",
     ]
 )
+_APP_ARMOR: Final = "container.apparmor.security.beta.kubernetes.io/"
 _HANDLERS: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
-def violations(spec: Object, level: str) -> Iterator[str]:
-    """Yield what ``level`` (privileged, baseline, restricted) forbids in the PodSpec ``spec``.
+def violations(
+    spec: Object, level: str, annotations: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Yield what ``level`` (privileged, baseline, restricted) forbids in a pod of this PodSpec.
 
     Each names the field first: ``containers[0].securityContext.privileged must not be true``.
 
@@ -73,14 +78,19 @@ def violations(spec: Object, level: str) -> Iterator[str]:
     if level == "privileged":
         return
     context = shape.struct(spec.get("securityContext"), "securityContext")
+    is_restricted, is_own_user = level == "restricted", spec.get("hostUsers") is False
+    yield from app_armor(annotations or {})
     yield from _host(spec)
     yield from _context(context, "securityContext")
     yield from _sysctls(context)
     for path, container in containers(spec):
         yield from _container(container, path)
-        if level == "restricted":
-            yield from _restricted(container, context, path)
-    if level == "restricted":
+        if is_restricted or not is_own_user:
+            yield from _proc_mount(container, path)
+        if is_restricted:
+            yield from _restricted(container, spec, path)
+    if is_restricted:
+        yield from () if is_own_user else _root(context, {}, "securityContext", is_pod=True)
         yield from _restricted_volumes(spec)
 
 
@@ -94,7 +104,16 @@ def containers(spec: Object) -> Iterator[tuple[str, Object]]:
 def _sysctls(context: Object) -> Iterator[str]:
     for index, sysctl in enumerate(shape.structs(context.get("sysctls"), "sysctls")):
         if shape.text(sysctl.get("name"), "sysctls") not in _SYSCTLS:
-            yield f"securityContext.sysctls[{index}] is not a safe one"
+            named = f"securityContext.sysctls[{index}] {sysctl.get('name')}"
+            yield f"{named} is not safe, as kernel.shm_rmid_forced and some of net.ipv4 are"
+
+
+def app_armor(annotations: Mapping[str, str]) -> Iterator[str]:
+    """Yield the annotations that ask for a profile which is none, or not that of the runtime."""
+    for name, value in annotations.items():
+        is_allowed = value in ("", "runtime/default") or value.startswith("localhost/")
+        if name.startswith(_APP_ARMOR) and not is_allowed:
+            yield f"metadata.annotations: {name} must be runtime/default or localhost/..."
 
 
 def _host(spec: Object) -> Iterator[str]:
@@ -116,12 +135,17 @@ def _container(container: Object, path: str) -> Iterator[str]:
     for name in shape.items(added, f"{where}.capabilities.add"):
         if shape.text(name, f"{where}.capabilities.add") not in _CAPABILITIES:
             yield f"{where}.capabilities.add must not have {name}"
-    if shape.text(context.get("procMount"), f"{where}.procMount") not in ("", "Default"):
-        yield f"{where}.procMount must be Default"
     for index, port in enumerate(shape.structs(container.get("ports"), f"{path}.ports")):
         if port.get("hostPort"):
             yield f"{path}.ports[{index}].hostPort must not be set"
     yield from _probed_hosts(container, path)
+
+
+def _proc_mount(container: Object, path: str) -> Iterator[str]:
+    where = f"{path}.securityContext"
+    context = shape.struct(container.get("securityContext"), where)
+    if shape.text(context.get("procMount"), f"{where}.procMount") not in ("", "Default"):
+        yield f"{where}.procMount must be Default"
 
 
 def _probed_hosts(container: Object, path: str) -> Iterator[str]:
@@ -155,15 +179,28 @@ def _type(value: Any, where: str) -> str:
     return shape.text(shape.struct(value, where).get("type"), f"{where}.type")
 
 
-def _restricted(container: Object, pod: Object, path: str) -> Iterator[str]:
+def _restricted(container: Object, spec: Object, path: str) -> Iterator[str]:
     where = f"{path}.securityContext"
     context = shape.struct(container.get("securityContext"), where)
-    if context.get("allowPrivilegeEscalation") is not False:
-        yield f"{where}.allowPrivilegeEscalation must be false"
-    if context.get("runAsNonRoot", pod.get("runAsNonRoot")) is not True:
+    pod = shape.struct(spec.get("securityContext"), "securityContext")
+    if spec.get("hostUsers") is not False:
+        yield from _root(context, pod, where)
+    if shape.struct(spec.get("os"), "os").get("name") != "windows":
+        yield from _of_linux(context, pod, where)
+
+
+def _root(context: Object, pod: Object, where: str, *, is_pod: bool = False) -> Iterator[str]:
+    """Yield what lets ``context`` run as root; that of a pod may leave it to its containers."""
+    said = context.get("runAsNonRoot", pod.get("runAsNonRoot"))
+    if said is not True and not (is_pod and said is None):
         yield f"{where}.runAsNonRoot must be true"
     if context.get("runAsUser", pod.get("runAsUser")) == 0:
         yield f"{where}.runAsUser must not be 0"
+
+
+def _of_linux(context: Object, pod: Object, where: str) -> Iterator[str]:
+    if context.get("allowPrivilegeEscalation") is not False:
+        yield f"{where}.allowPrivilegeEscalation must be false"
     if not _type(context.get("seccompProfile") or pod.get("seccompProfile"), where):
         yield f"{where}.seccompProfile.type must be RuntimeDefault or Localhost"
     capabilities = shape.struct(context.get("capabilities"), f"{where}.capabilities")

@@ -14,7 +14,17 @@ from webhook.rules import podsecurity, shape
 
 DEFAULT_ACCOUNT: Final = "default"
 _CONTROL_PLANE: Final = "node-role.kubernetes.io/"
-_NO_MORE: Final = "leave it out, or ask the provider for a ProviderPolicy that allows it"
+MAX_GRACE_S: Final = 3600
+"""Longer no pod may take to end, unless a ProviderPolicy allows it: its node may have to go."""
+_ASK: Final = "or ask the provider for a ProviderPolicy that allows it"
+_NEVER: Final = "must not be set"
+_CURES: Final = {
+    _NEVER: "leave it out, no ProviderPolicy allows it",
+    "not known to this version": "leave it out, or ask the provider for a newer version",
+    " must be ": f"set it so, {_ASK}",
+    "": f"leave it out, {_ASK}",
+}
+"""What to do, by words of the complaint; the first that is in it."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class Policy:
     runtime_classes: frozenset[str] | None = None
     service_accounts: frozenset[str] | None = None
     tolerations: tuple[Object, ...] = ()
+    max_grace_s: int = MAX_GRACE_S
 
     @classmethod
     def parse(cls, obj: Object | None) -> "Policy":
@@ -38,6 +49,7 @@ class Policy:
             runtime_classes=_names(allowed.get("runtimeClassNames")),
             service_accounts=_names(allowed.get("serviceAccountNames")),
             tolerations=tuple(allowed.get("tolerations") or ()),
+            max_grace_s=allowed.get("maxTerminationGracePeriodSeconds", MAX_GRACE_S),
         )
 
 
@@ -59,7 +71,12 @@ def judge(spec: Object, policy: Policy) -> None:
         DeniedError: the message names it.
     """
     for complaint in complaints(spec, policy):
-        raise DeniedError(f"spec.pod.{complaint}: {_NO_MORE}")
+        raise DeniedError(f"spec.pod.{complaint}: {cure(complaint)}")
+
+
+def cure(complaint: str) -> str:
+    """Return what to do about ``complaint``."""
+    return next(text for words, text in _CURES.items() if words in complaint)
 
 
 def complaints(spec: Object, policy: Policy) -> Iterator[str]:
@@ -87,7 +104,7 @@ def _any(_value: Any, _spec: Object, _policy: Policy) -> Iterator[str]:
 def _never(name: str) -> Check:
     def check(value: Any, _spec: Object, _policy: Policy) -> Iterator[str]:
         if value not in ("", [], {}):
-            yield f"{name} must not be set"
+            yield f"{name} {_NEVER}"
 
     return check
 
@@ -102,7 +119,12 @@ def _boolean(name: str) -> Check:
 
 def _scheduler(value: Any, _spec: Object, _policy: Policy) -> Iterator[str]:
     if value not in ("", "default-scheduler"):
-        yield "schedulerName must not be set"
+        yield f"schedulerName {_NEVER}"
+
+
+def _grace(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
+    if not isinstance(value, int) or not 0 <= value <= policy.max_grace_s:
+        yield f"terminationGracePeriodSeconds must be from 0 to {policy.max_grace_s}"
 
 
 def _priority_class(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
@@ -195,7 +217,6 @@ SOURCES: Final = frozenset(
         "clusterTrustBundle",
         "configMap",
         "downwardAPI",
-        "podCertificate",
         "secret",
         "serviceAccountToken",
     ]
@@ -359,7 +380,9 @@ FIELDS: Final[dict[str, Field]] = {
     "setHostnameAsFQDN": _COPIED,
     "shareProcessNamespace": _COPIED,
     "subdomain": _COPIED,
-    "terminationGracePeriodSeconds": _COPIED,
+    "terminationGracePeriodSeconds": Field(
+        f"up to that of the ProviderPolicy, {MAX_GRACE_S} without", _grace
+    ),
     "tolerations": Field(
         "any but of control planes and of every taint, unless granted", _tolerations
     ),

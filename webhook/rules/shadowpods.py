@@ -4,15 +4,15 @@ Source: behaviour.md 3.7, 3.8; security.md A1-A3, A7, A13.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from apis import keys
-from apis.objects import Key, Object, labels
+from apis.objects import Key, Object, annotations, labels
 from webhook import patch
 from webhook.admission import Admitted, DeniedError
 from webhook.patch import Operation
-from webhook.rules import podspecs, quotas, shape
+from webhook.rules import podsecurity, podspecs, quotas, shape
 from webhook.rules.podspecs import Policy
 
 DEFAULT_POLICY: Final = "default"
@@ -37,6 +37,22 @@ def complete(obj: Object, user: str, *, is_enforced: bool) -> Admitted:
     return Admitted(changes, verdict="completed" if changes else "unchanged")
 
 
+def check_bearing(old: Object, new: Object, groups: Sequence[str]) -> None:
+    """Check that a consumer adds nothing to ``new`` that keeps a provider from deleting it.
+
+    Who is of this cluster may, as its own controllers have to.
+
+    Raises:
+        DeniedError: it does.
+    """
+    if any(one.startswith("system:") and one != "system:authenticated" for one in groups):
+        return
+    for field in ("finalizers", "ownerReferences"):
+        have = old.get("metadata", {}).get(field) or []
+        if any(one not in have for one in new["metadata"].get(field) or []):
+            raise DeniedError(f"metadata.{field} are for the provider to set: leave them out")
+
+
 def check_create(obj: Object, namespace: Object | None, policies: Mapping[Key, Object]) -> Admitted:
     """Admit what the consumer of ``namespace`` may run here.
 
@@ -44,6 +60,8 @@ def check_create(obj: Object, namespace: Object | None, policies: Mapping[Key, O
         DeniedError: not its namespace, or not a pod that is allowed here.
     """
     spec = pod_spec(obj)
+    if not spec.get("containers"):
+        raise DeniedError("spec.pod.containers is missing: give the spec of a pod", code=422)
     origin = labels(obj).get(keys.ORIGIN)
     if not origin:
         message = f"metadata.labels: {keys.ORIGIN} is missing"
@@ -54,13 +72,18 @@ def check_create(obj: Object, namespace: Object | None, policies: Mapping[Key, O
     if consumer != origin:
         message = f"metadata.labels: {keys.ORIGIN} is {origin!r}, and the namespace"
         raise DeniedError(f"{message} is not one of that cluster: use a namespace mapped to it")
-    if not spec:
-        raise DeniedError("spec.pod is missing: give the spec of a pod", code=422)
     if spec.get("ephemeralContainers"):
         message = "spec.pod.ephemeralContainers are for a pod that runs"
         raise DeniedError(f"{message}: add them once the ShadowPod exists", code=422)
-    podspecs.judge(spec, policy_of(origin, policies))
+    _judge(obj, policy_of(origin, policies))
     return Admitted()
+
+
+def _judge(obj: Object, policy: Policy) -> None:
+    if policy.level != "privileged":
+        for complaint in podsecurity.app_armor(annotations(obj)):
+            raise DeniedError(f"{complaint}: {podspecs.cure(complaint)}")
+    podspecs.judge(pod_spec(obj), policy)
 
 
 def policy_of(origin: str, policies: Mapping[Key, Object]) -> Policy:
@@ -79,7 +102,7 @@ def check_update(old: Object, new: Object, policies: Mapping[Key, Object]) -> Ad
     origin = labels(old).get(keys.ORIGIN)
     if origin != labels(new).get(keys.ORIGIN):
         raise DeniedError(f"metadata.labels: {keys.ORIGIN} cannot be changed: leave it as it was")
-    if before == after:
+    if (before, annotations(old)) == (after, annotations(new)):
         return Admitted()
     changed = _changed(_fixed(before), _fixed(after))
     if changed:
@@ -87,7 +110,7 @@ def check_update(old: Object, new: Object, policies: Mapping[Key, Object]) -> Ad
         raise DeniedError(
             f"{message}: create the pod anew, or change images, resources, tolerations, deadline"
         )
-    podspecs.judge(after, policy_of(origin or "", policies))
+    _judge(new, policy_of(origin or "", policies))
     return Admitted()
 
 

@@ -79,20 +79,29 @@ def _put(obj: Object, filled: Object) -> list[Operation]:
 
 def check_create(
     obj: Object,
+    namespace: Object | None,
     *,
     has_node: bool,
     shared: Object | None = None,
     others: Iterable[Object] = (),
 ) -> Admitted:
-    """Admit a new VirtualNode; ``shared`` is its ResourceSlice, ``others`` may share that one.
+    """Admit a new VirtualNode; ``shared`` is its ResourceSlice, ``others`` are all there are.
 
     Raises:
-        DeniedError: a Node has its name, or it says itself what is to run.
+        DeniedError: it is outside tenant namespaces, a Node or another one has its name, or it says
+            itself what is to run.
     """
     template_key(obj)
     _check_template({}, obj)
+    if namespace is None or labels(namespace).get(keys.TENANT_NAMESPACE) != "true":
+        message = f"metadata.namespace: it lacks the label {keys.TENANT_NAMESPACE}=true"
+        raise DeniedError(f"{message}: create the VirtualNode in the tenant namespace of its peer")
+    name, others = obj["metadata"].get("name"), list(others)
+    for other in map(key_of, others):
+        if name and other.name == name:
+            message = f"metadata.name: there is a VirtualNode {other} already"
+            raise DeniedError(f"{message}: choose another name", code=409)
     if has_node:
-        name = obj["metadata"].get("name")
         cure = "choose another name, or delete that Node if it is left over"
         raise DeniedError(f"metadata.name: there is a node {name!r} already: {cure}", code=409)
     return Admitted(warnings=_too_much(obj, shared, others) if shared else ())

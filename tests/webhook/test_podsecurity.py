@@ -1,0 +1,194 @@
+"""The Pod Security Standards, held to the fixtures of the Kubernetes module that evaluates them.
+
+The module is fetched once through the Go module proxy, and not committed. Source: security.md A1.
+"""
+
+import functools
+import json
+import os
+import random
+import secrets
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from apis import keys
+from apis.objects import Object
+from sandbox.api import RefusedError
+from sandbox.controlplane import Plane
+from webhook.rules import podsecurity
+
+MODULE: Final = "k8s.io/pod-security-admission@v0.35.4"
+VERSION: Final = "v1.35"
+FIXTURES: Final = 148
+
+
+@functools.cache
+def fetched() -> Path:
+    """Return the folder of the fixtures."""
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("no Go to fetch the fixtures with")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyliqo" / "gomod"
+    environment = {**os.environ, "GOMODCACHE": str(cache), "GOFLAGS": "-mod=mod"}
+    command = [go, "mod", "download", "-json", MODULE]
+    found = subprocess.run(
+        command, env=environment, check=False, capture_output=True, cwd=Path("/")
+    )
+    told: dict[str, Any] = json.loads(found.stdout or b"{}")
+    assert not told.get("Error"), told["Error"]
+    return Path(told["Dir"]) / "test" / "testdata"
+
+
+def fixtures() -> list[tuple[str, bool, Path]]:
+    """Return level, whether it passes, and file of each fixture of the version."""
+    return [
+        (level, verdict == "pass", path)
+        for level in ("baseline", "restricted")
+        for verdict in ("pass", "fail")
+        for path in sorted((fetched() / level / VERSION / verdict).glob("*.yaml"))
+    ]
+
+
+def complaints(pod: Object, level: str) -> list[str]:
+    annotations = pod["metadata"].get("annotations") or {}
+    return list(podsecurity.violations(pod["spec"], level, annotations))
+
+
+@pytest.mark.cluster  # needs Go, as clusters do
+def test_every_fixture_is_judged_as_the_api_server_does() -> None:
+    found = fixtures()
+
+    wrong = [
+        f"{level}/{path.name}: {said}"
+        for level, passes, path in found
+        if bool(said := complaints(yaml.safe_load(path.read_text()), level)) == passes
+    ]
+
+    assert wrong == []
+    assert len(found) == FIXTURES
+
+
+@pytest.mark.parametrize("context", [{"runAsNonRoot": False}, {"runAsUser": 0}])
+def test_what_the_pod_says_counts_though_every_container_overrides_it(context: Object) -> None:
+    own = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "runAsUser": 1000,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    spec = {"containers": [{"name": "main", "image": "i", "securityContext": own}]}
+
+    assert not list(podsecurity.violations(spec, "restricted"))
+    assert list(podsecurity.violations({**spec, "securityContext": context}, "restricted"))
+
+
+CONTEXTS: Final[list[Object]] = [
+    {"allowPrivilegeEscalation": False},
+    {"allowPrivilegeEscalation": True},
+    {"appArmorProfile": {"type": "Unconfined"}},
+    {"appArmorProfile": {"type": "RuntimeDefault"}},
+    {"capabilities": {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]}},
+    {"capabilities": {"add": ["CHOWN"], "drop": ["ALL"]}},
+    {"capabilities": {"add": ["NET_RAW"]}},
+    {"privileged": True},
+    {"procMount": "Unmasked"},
+    {"runAsNonRoot": False},
+    {"runAsNonRoot": True},
+    {"runAsUser": 0},
+    {"runAsUser": 1000},
+    {"seLinuxOptions": {"type": "container_t"}},
+    {"seLinuxOptions": {"type": "spc_t"}},
+    {"seLinuxOptions": {"user": "system_u"}},
+    {"seccompProfile": {"type": "RuntimeDefault"}},
+    {"seccompProfile": {"type": "Unconfined"}},
+]
+OF_CONTAINERS: Final[list[Object]] = [
+    {"livenessProbe": {"httpGet": {"port": 80, "host": "10.0.0.1"}}},
+    {"lifecycle": {"postStart": {"tcpSocket": {"port": 80, "host": "10.0.0.1"}}}},
+    {"ports": [{"containerPort": 80, "hostPort": 80}]},
+    {"ports": [{"containerPort": 80}]},
+]
+OF_PODS: Final[list[Object]] = [
+    {"hostIPC": True},
+    {"hostNetwork": True},
+    {"hostPID": True},
+    {"hostUsers": False},
+    {"hostUsers": True},
+    {"volumes": [{"name": "a", "emptyDir": {}}]},
+    {"volumes": [{"name": "a", "hostPath": {"path": "/"}}]},
+    {"volumes": [{"name": "a", "nfs": {"server": "s", "path": "/"}}]},
+    {"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "c"}}]},
+]
+SYSCTLS: Final = ("kernel.msgmax", "kernel.shm_rmid_forced", "net.ipv4.tcp_rmem")
+SAFE: Final[Object] = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+PROFILES: Final = ("unconfined", "runtime/default", "localhost/mine")
+RUNS: Final = int(os.environ.get("PYLIQO_POD_SECURITY_PODS", "150"))
+
+
+def some(chance: random.Random, parts: list[Object]) -> Object:
+    """Return one of ``parts``, mostly none."""
+    return dict(chance.choice(parts)) if chance.random() < 0.25 else {}
+
+
+def container(chance: random.Random, name: str) -> Object:
+    context = {**(SAFE if chance.random() < 0.7 else {}), **some(chance, CONTEXTS)}
+    return {"name": name, "image": "i", "securityContext": context, **some(chance, OF_CONTAINERS)}
+
+
+def any_pod(chance: random.Random) -> Object:
+    """Return a pod that is safe but for a few things."""
+    common = [one for one in CONTEXTS if not one.keys() & OWN_OF_CONTAINERS]
+    context = {**(SAFE_POD if chance.random() < 0.3 else {}), **some(chance, common)}
+    context |= some(chance, [{"sysctls": [{"name": name, "value": "1"}]} for name in SYSCTLS])
+    spec = {"containers": [container(chance, "main")], "securityContext": context}
+    if chance.random() < 0.3:
+        spec["initContainers"] = [container(chance, "first")]
+    prefix = "container.apparmor.security.beta.kubernetes.io/main"
+    annotations = {prefix: chance.choice(PROFILES)} if chance.random() < 0.1 else {}
+    metadata = {"name": "any", "annotations": annotations}
+    whole: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    return {**whole, "spec": {**spec, **some(chance, OF_PODS)}}
+
+
+OWN_OF_CONTAINERS: Final = {"allowPrivilegeEscalation", "capabilities", "privileged", "procMount"}
+SAFE_POD: Final = {name: value for name, value in SAFE.items() if name not in OWN_OF_CONTAINERS}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("level", ["baseline", "restricted"])
+def test_any_pod_is_judged_as_by_the_api_server(plane: Plane, level: str) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    chance = random.Random(seed)  # noqa: S311  # no secret
+    space = f"secure-{secrets.token_hex(4)}"
+    labels = {keys.POD_SECURITY_ENFORCE: level, f"{keys.POD_SECURITY_ENFORCE}-version": VERSION}
+    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space, "labels": labels}}
+    plane.api.request("POST", "/api/v1/namespaces", made)
+    judged = 0
+    for number in range(RUNS):
+        sent = any_pod(chance)
+        passes = admitted(plane, space, sent)
+        if passes is not None:
+            judged += 1
+            said = complaints(sent, level)
+            assert bool(said) is not passes, (seed, number, sent, said)
+    assert judged > RUNS / 2
+
+
+def admitted(plane: Plane, space: str, sent: Object) -> bool | None:
+    """Return whether the API server's own evaluation lets it pass; None if it is no valid pod."""
+    try:
+        plane.api.request("POST", f"/api/v1/namespaces/{space}/pods?dryRun=All", sent)
+    except RefusedError as error:
+        return False if "violates PodSecurity" in str(error) else None
+    return True
