@@ -13,6 +13,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
+from certs import pki
+
 MAX_BYTES: Final = 8 * 1024
 RSA_BITS: Final = range(2048, 4097)
 
@@ -43,7 +45,7 @@ def problems(
             *_subject_problems(found, common_name, organizations),
             *_extension_problems(found, ips, dns),
         ]
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, *pki.ODD) as error:
         return [f"it cannot be read: {error}"]
 
 
@@ -53,7 +55,7 @@ def _read(pem: bytes) -> x509.CertificateSigningRequest:
     text = pem.strip()
     if not text.startswith(_BEGIN) or not text.endswith(_END) or text.count(b"-----BEGIN") != 1:
         raise ValueError("it has to be one PEM block CERTIFICATE REQUEST and nothing else")
-    return x509.load_pem_x509_csr(text)
+    return pki.read_request(text)
 
 
 def _key_problems(found: x509.CertificateSigningRequest) -> Iterator[str]:

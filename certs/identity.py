@@ -5,7 +5,6 @@ Source: behaviour.md 2.5 ("Local key pair"), 4.8, 4.9 (3).
 
 from typing import Final
 
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
@@ -48,7 +47,7 @@ def is_signed(public: bytes, text: bytes, signature: bytes) -> bool:
 def is_key_of(request: bytes, public: bytes) -> bool:
     """Whether the CSR ``request`` (PEM) was made with the private half of ``public``."""
     try:
-        asked = x509.load_pem_x509_csr(request).public_key()
+        asked = pki.read_request(request).public_key()
         given = _public(public)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return False

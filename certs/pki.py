@@ -21,6 +21,9 @@ from certs.plain import KeyPair as KeyPair  # noqa: PLC0414  # most who need one
 
 BACKDATED = dt.timedelta(hours=1)
 
+ODD = (x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
+"""What the library raises of a document that is no ValueError to it."""
+
 PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
 PublicKey: TypeAlias = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | rsa.RSAPublicKey
 
@@ -116,7 +119,7 @@ def subject(pem: bytes) -> Subject:
     Raises:
         ValueError: neither of both.
     """
-    found = _request(pem) if b"REQUEST-----" in pem else x509.load_pem_x509_certificate(pem)
+    found = _request(pem) if b"REQUEST-----" in pem else _certificate(pem)
     name = found.subject
     common = name.get_attributes_for_oid(NameOID.COMMON_NAME)
     organizations = name.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
@@ -129,25 +132,25 @@ def subject(pem: bytes) -> Subject:
 
 def started(certificate: bytes) -> dt.datetime:
     """Return the time from which the PEM ``certificate`` holds (aware, UTC)."""
-    return x509.load_pem_x509_certificate(certificate).not_valid_before_utc
+    return _certificate(certificate).not_valid_before_utc
 
 
 def expiry(certificate: bytes) -> dt.datetime:
     """Return the time at which the PEM ``certificate`` ends (aware, UTC)."""
-    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    return _certificate(certificate).not_valid_after_utc
 
 
 def fits_key(certificate: bytes, key: bytes) -> bool:
     """Whether the private ``key`` is the one that the PEM ``certificate`` speaks of."""
-    found = x509.load_pem_x509_certificate(certificate).public_key()
+    found = _certificate(certificate).public_key()
     return isinstance(found, PublicKey) and public_pem(found) == public_key(key)
 
 
 def is_signed_by(certificate: bytes, ca: bytes) -> bool:
     """Whether the PEM certificate ``ca`` signed the PEM ``certificate``."""
-    issuer = x509.load_pem_x509_certificate(ca)
+    issuer = _certificate(ca)
     try:
-        x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(issuer)
+        _certificate(certificate).verify_directly_issued_by(issuer)
     except (InvalidSignature, ValueError, TypeError):
         return False
     return True
@@ -162,7 +165,7 @@ class _Leaf:
 
 
 def _signed(ca: KeyPair, leaf: _Leaf, now: dt.datetime, lifetime: dt.timedelta) -> bytes:
-    issuer = x509.load_pem_x509_certificate(ca.certificate)
+    issuer = _certificate(ca.certificate)
     end = min(now + lifetime, issuer.not_valid_after_utc)
     builder = (
         _builder(_name(leaf.subject), issuer.subject, leaf.key, now, end)
@@ -242,8 +245,27 @@ def _alternatives_of(extensions: x509.Extensions) -> tuple[tuple[str, ...], tupl
     return dns, tuple(str(ip) for ip in names.get_values_for_type(x509.IPAddress))
 
 
+def _certificate(pem: bytes) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except ODD as error:
+        raise ValueError(f"not a certificate: {error}") from error
+
+
+def read_request(pem: bytes) -> x509.CertificateSigningRequest:
+    """Return the request in ``pem``, unjudged.
+
+    Raises:
+        ValueError: none.
+    """
+    try:
+        return x509.load_pem_x509_csr(pem)
+    except ODD as error:
+        raise ValueError(f"not a request: {error}") from error
+
+
 def _request(csr: bytes) -> x509.CertificateSigningRequest:
-    request = x509.load_pem_x509_csr(csr)
+    request = read_request(csr)
     if not request.is_signature_valid:
         raise ValueError("the request is not signed by the key it carries: make a new one")
     return request

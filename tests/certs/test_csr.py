@@ -1,5 +1,6 @@
 """Which certificate requests are exactly right. Source: security.md C3."""
 
+import base64
 import ipaddress
 from collections.abc import Sequence
 
@@ -8,6 +9,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from certs import csr, serving
 
@@ -141,3 +144,20 @@ def test_what_is_wrong_is_said(pem: bytes, problem: str) -> None:
 
     assert found
     assert any(problem in one for one in found)
+
+
+DER = x509.load_pem_x509_csr(RIGHT).public_bytes(serialization.Encoding.DER)
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(DER) - 1), st.integers(1, 255), st.integers(0, 3))
+def test_no_change_of_a_byte_is_taken_for_right(at: int, flip: int, cut: int) -> None:
+    """Whatever is broken is denied with a reason, and nothing is raised. Source: security.md A8."""
+    changed = bytearray(DER)
+    changed[at] ^= flip
+    broken = base64.b64encode(bytes(changed[: len(changed) - cut]))
+    pem = (
+        b"-----BEGIN CERTIFICATE REQUEST-----\n" + broken + b"\n-----END CERTIFICATE REQUEST-----\n"
+    )
+
+    assert problems(pem)
