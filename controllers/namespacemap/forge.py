@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, naming, objects, policies
+from apis import conditions, keys, naming, objects, policies
 from apis.objects import Key, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import MappingPhase, NamespaceMap
@@ -48,6 +48,22 @@ def tenant(namespace: Object | None, namespace_map: Object) -> Tenant:
         message = f"namespacemap {where} does not come from cluster {cluster_id}"
         raise RefusedError("OriginMismatch", message)
     return Tenant(where.namespace, cluster_id)
+
+
+def check_welcome(tenant_: Tenant, tenants: Iterable[Object]) -> None:
+    """Refuse a consumer whose Tenant is refused: no right is given, and none given back.
+
+    Raises:
+        RefusedError: its Tenant says so.
+    Source: security.md A9.
+    """
+    for found in tenants:
+        status = found.get("status") or {}
+        ready = conditions.find(status.get("conditions"), "Ready") or {}
+        is_its = objects.key_of(found).namespace == tenant_.namespace
+        if is_its and ready.get("status") == "False":
+            why = f"{ready.get('reason')}: {ready.get('message')}"
+            raise RefusedError("TenantRefused", f"tenant {objects.key_of(found)} is refused: {why}")
 
 
 def is_replica(namespace_map: Object) -> bool:

@@ -17,6 +17,7 @@ def controller(manager: Manager) -> Term:
     namespaces = manager.informer(selections.PEER_NAMESPACES)
     bindings = manager.informer(selections.ROLE_BINDINGS)
     policies = manager.informer(selections.PROVIDER_POLICIES)
+    tenants = manager.informer(selections.TENANTS)
 
     def by_namespace(change: Change[Object]) -> Iterable[Key]:
         inside = [key for key in namespace_maps.items() if key.namespace == change.key.name]
@@ -27,12 +28,18 @@ def controller(manager: Manager) -> Term:
         Source(namespaces, by_namespace),
         Source(bindings, _by_owner),
         Source(policies, _by_policy(namespace_maps)),
+        Source(tenants, _by_tenant(namespace_maps)),
     ]
 
     def runner() -> Runner:
         reconciler = NamespaceMapReconciler(
             manager.cached,
-            Observed(views.cached(namespaces), views.cached(bindings), views.cached(policies)),
+            Observed(
+                views.cached(namespaces),
+                views.cached(bindings),
+                views.cached(policies),
+                views.cached(tenants),
+            ),
             events=manager.events,
         )
         return Runner("namespacemap", reconciler, sources, workers=manager.limits.workers)
@@ -44,6 +51,13 @@ def _by_policy(namespace_maps: Informer[Object]) -> Keys:
     def keys_of(change: Change[Object]) -> Iterable[Key]:
         old, new = ((each or {}).get("spec") for each in (change.old, change.new))
         return [] if old == new else list(namespace_maps.items())  # its status is another loop's
+
+    return keys_of
+
+
+def _by_tenant(namespace_maps: Informer[Object]) -> Keys:
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        return [key for key in namespace_maps.items() if key.namespace == change.key.namespace]
 
     return keys_of
 

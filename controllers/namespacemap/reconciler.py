@@ -37,6 +37,7 @@ class Observed:
     namespaces: View
     bindings: View
     policies: View
+    tenants: View
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,12 @@ class NamespaceMapReconciler:
     async def _tenant(self, obj: Object) -> Tenant:
         where = Key("", obj["metadata"]["namespace"])
         try:
-            return forge.tenant(await self._cluster.get(keys.NAMESPACE, where), obj)
+            tenant = forge.tenant(await self._cluster.get(keys.NAMESPACE, where), obj)
+            forge.check_welcome(tenant, (await self._observed.tenants()).values())
         except RefusedError as error:
             self._events.event(KIND, obj, "Warning", error.reason, str(error))
             raise TerminalError(error.reason, str(error)) from error
+        return tenant
 
     async def _policy(self, obj: Object, tenant: Tenant) -> ProviderPolicy:
         try:

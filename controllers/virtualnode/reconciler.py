@@ -150,10 +150,9 @@ class VirtualNodeReconciler:
     async def _take_down(self, obj: Object, virtual_node: VirtualNode) -> float | None:
         if FINALIZER not in objects.finalizers(obj):
             return None
-        draining = (lifecycle.DRAINING, "NodeDraining", "pods are leaving the node")
-        obj = await self._report(obj, {lifecycle.NODE: draining})
         left = await self._drain(virtual_node)
         if left:
+            await self._report(obj, {lifecycle.NODE: lifecycle.draining(virtual_node, left)})
             return DRAIN_POLL_S
         deleting = (lifecycle.DELETING, "VirtualNodeDeleted", "the virtual node is being deleted")
         obj = await self._report(obj, {lifecycle.VIRTUAL_KUBELET: deleting})

@@ -42,6 +42,7 @@ class Milan:
             of(keys.NAMESPACE, keys.REMOTE_CLUSTER_ID),
             of(keys.ROLE_BINDING, keys.REMOTE_CLUSTER_ID),
             of(keys.PROVIDER_POLICY),
+            of(keys.TENANT),
         )
 
     async def limit(self, **twins: object) -> None:
@@ -430,3 +431,23 @@ async def test_bindings_are_only_in_twins_of_the_tenant(
                 twin = await there(cluster, keys.NAMESPACE, Key("", key.namespace))
                 assert forge.owner_of(twin) == milan.key
     assert all([await milan.namespace(name) is not None for name in taken])
+
+
+async def test_a_tenant_that_is_refused_gets_no_right_back(fake: FakeCluster) -> None:
+    """Its controller withdrew the bindings; while the Tenant says why, nobody makes them again."""
+    milan = await tenant_of(fake, "rome")
+    await milan.ask(foo="foo-rome")
+    where = Key(milan.tenant, "rome")
+    await fake.create(keys.TENANT, objects.named(keys.TENANT, where, spec={"clusterID": "rome"}))
+    refused = {"type": "Ready", "status": "False", "reason": "NameCollision", "message": "x"}
+    await fake.patch_status(keys.TENANT, where, {"conditions": [refused]})
+    await end(fake, keys.ROLE_BINDING, Key("foo-rome", milan.tenant))
+
+    with pytest.raises(TerminalError, match="NameCollision"):
+        await milan.reconciler.reconcile(milan.key)
+    is_bound_meanwhile = await milan.is_bound("foo-rome")
+    await fake.patch_status(keys.TENANT, where, {"conditions": [{**refused, "status": "True"}]})
+    await milan.settle()
+
+    assert not is_bound_meanwhile
+    assert await milan.is_bound("foo-rome")

@@ -261,6 +261,10 @@ async def test_pods_are_evicted_before_anything_is_taken_down(
     assert (await rome.conditions())["Node"] == "Draining"
     evictions = [verb for verb, *_ in rome.cluster.writes if verb == "eviction"]
     assert len(evictions) == 1
+    found = await there(fake, keys.VIRTUAL_NODE, rome.key)
+    (node,) = [one for one in found["status"]["conditions"] if one["type"] == "Node"]
+    assert node["message"].startswith("1 pods are leaving the node")
+    assert "liqoctl force unpeer milan" in node["message"]
 
 
 async def test_when_they_are_gone_so_is_the_rest(drained: tuple[Rome, FakeCluster, Key]) -> None:

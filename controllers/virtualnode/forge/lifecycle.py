@@ -63,6 +63,15 @@ def node_state(virtual_node_creates: bool, node: Object | None) -> tuple[str, st
     return CREATING, "NodeNotReady", ready.get("message") or "the node is not ready"
 
 
+def draining(virtual_node: VirtualNode, left: int) -> tuple[str, str, str]:
+    """Return status, reason and message of the condition ``Node`` while ``left`` pods are there."""
+    message = (
+        f"{left} pods are leaving the node, as disruption budgets and {virtual_node.cluster_id}"
+    )
+    cure = f"if that does not come back: liqoctl force unpeer {virtual_node.cluster_id}"
+    return DRAINING, "NodeDraining", f"{message} allow; {cure}"
+
+
 def status(
     virtual_node: Object, states: Mapping[str, tuple[str, str, str]], now: datetime
 ) -> Object:
