@@ -1,0 +1,171 @@
+"""What peers are told and shown, and the end of a peering without the peer."""
+
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from apis import keys, objects
+from apis.objects import Key, Object, named
+from kube.client import ClusterClient
+from liqoctl.__main__ import cli
+from liqoctl.forge import peering as forge
+from liqoctl.forge import peeringuser, tables
+from liqoctl.output import Progress
+from liqoctl.work import handshake, peering
+from liqoctl.work import objects as work
+from liqoctl.work.session import Side
+from tests.fakes import FakeCluster
+
+SPACE = "liqo-tenant-milan"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def tenant(status: str = "True", *, generation: int = 2, observed: int = 2) -> Object:
+    condition = {
+        "type": "Ready",
+        "status": status,
+        "reason": "NameCollision",
+        "message": "rolebinding a/b",
+        "observedGeneration": observed,
+    }
+    made = named(keys.TENANT, Key("liqo-tenant-rome", "rome"), spec={"clusterID": "rome"})
+    made["metadata"]["generation"] = generation
+    shown = {"apiServer": "https://milan:6443"}
+    return {**made, "status": {"conditions": [condition], "authParams": shown}}
+
+
+def test_a_tenant_is_believed_about_what_it_says_now_only() -> None:
+    assert forge.is_let_in(tenant())
+    assert not forge.is_let_in(tenant(observed=1))
+    assert not forge.is_judged(tenant("False", observed=1))
+    assert forge.is_judged(tenant("False"))
+    assert forge.complaint(tenant("False")) == "NameCollision: rolebinding a/b"
+    assert not forge.is_let_in_now(tenant(), NOW)
+
+
+def test_tables_show_a_line_each_and_nothing_that_moves_the_cursor() -> None:
+    evil = tenant("False")
+    evil["status"]["conditions"][0]["reason"] = "x\x1b[2Jy"
+
+    assert tables.lines(keys.TENANT, [evil]) == [
+        "NAME   NAMESPACE          CONDITION   READY   REASON",
+        "rome   liqo-tenant-rome   Active      False   x [2Jy",
+    ]
+
+
+def test_a_peering_user_is_bound_in_two_namespaces_by_its_own_name() -> None:
+    name = peeringuser.user("rome", bytes(16))
+    grants = peeringuser.grants("rome", name, "liqo-tenant-rome", "liqo")
+
+    assert name == f"liqo-peer-user-rome-{'0' * 32}"
+    assert [objects.key_of(wanted).namespace for _, wanted in grants] == [
+        "liqo-tenant-rome",
+        "liqo",
+    ]
+    for _, wanted in grants:
+        assert [one["name"] for one in wanted["subjects"]] == [name]
+        assert objects.labels(wanted)[keys.REMOTE_CLUSTER_ID] == "rome"
+
+
+@pytest.fixture
+async def rome() -> FakeCluster:
+    fake = FakeCluster(strict=True)
+    await fake.create(keys.NAMESPACE, forge.tenant_namespace("milan"))
+    peer = {keys.REPLICATION: "true", keys.REMOTE_ID: "milan"}
+    theirs = {keys.REPLICATED: "true", keys.REMOTE_ID: "rome", keys.ORIGIN_ID: "milan"}
+    for name, labels in (("milan", peer), ("rome", theirs)):
+        made = named(keys.NAMESPACE_MAP, Key(SPACE, name), metadata={"labels": labels})
+        await fake.create(keys.NAMESPACE_MAP, made)
+    current = {"shop": {"remoteNamespace": "shop-rome", "phase": "Accepted"}}
+    await fake.patch_status(keys.NAMESPACE_MAP, Key(SPACE, "milan"), {"currentMapping": current})
+    made = named(keys.RESOURCE_SLICE, Key(SPACE, "milan"), metadata={"labels": peer})
+    await fake.create(keys.RESOURCE_SLICE, made)
+    node = named(keys.VIRTUAL_NODE, Key(SPACE, "milan"), spec={"clusterID": "milan"})
+    await fake.create(keys.VIRTUAL_NODE, node)
+    return fake
+
+
+def side(fake: FakeCluster) -> Side:
+    return Side(cast("ClusterClient", fake), Progress())
+
+
+async def test_a_peer_is_given_up_without_asking_it_and_what_it_keeps_is_listed(
+    rome: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await peering.force(side(rome), "milan")
+
+    given_up = await rome.get_live(keys.FOREIGN_CLUSTER, Key("", "milan"))
+    assert objects.annotations(given_up or {"metadata": {}}) == {
+        "liqo.io/foreign-cluster-permanently-unreachable": "true"
+    }
+    left = [str(kind) for kind, key in rome.everything() if key.namespace == SPACE]
+    assert left == []
+    assert "namespaces shop-rome" in " ".join(capsys.readouterr().err.split())
+
+
+async def test_where_the_peer_uses_this_cluster_too_its_namespace_stays(rome: FakeCluster) -> None:
+    theirs = named(keys.TENANT, Key(SPACE, "milan"), spec={"clusterID": "milan"})
+    await rome.create(keys.TENANT, theirs)
+
+    await peering.force(side(rome), "milan")
+
+    left = {(str(kind), key.name) for kind, key in rome.everything() if key.namespace == SPACE}
+    assert left == {("namespacemap", "rome"), ("tenant", "milan")}
+
+
+async def test_peering_again_takes_it_back_that_a_peer_was_given_up(rome: FakeCluster) -> None:
+    await peering.force(side(rome), "milan")
+
+    await peering.revive(side(rome), "milan")
+
+    found = await rome.get_live(keys.FOREIGN_CLUSTER, Key("", "milan"))
+    assert objects.annotations(found or {"metadata": {}}) == {}
+
+
+async def test_a_cluster_does_not_peer_with_itself() -> None:
+    fake = FakeCluster()
+    data = {keys.CLUSTER_ID_KEY: "rome"}
+    key = Key("liqo", keys.CLUSTER_ID_CONFIG_MAP)
+    await fake.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, key, data=data))
+
+    with pytest.raises(click.ClickException, match="cannot peer with itself"):
+        await handshake.meet(side(fake), side(fake), "", {})
+
+
+async def test_a_command_that_takes_too_long_says_for_what_it_waited(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fake = FakeCluster(strict=True)
+    here, where = side(fake), Key(SPACE, "milan")
+
+    with pytest.raises(click.ClickException, match="the same command goes on from here"):
+        async with work.within(timedelta(milliseconds=50).total_seconds(), "peering"):
+            await work.until(
+                here, keys.TENANT, where, lambda found: found is not None, what="a tenant"
+            )
+
+    assert "still waiting for a tenant" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("peer",),
+        ("unpeer",),
+        ("authenticate",),
+        ("unpeer", "--force"),
+        ("create", "nonce"),
+        ("generate", "tenant"),
+        ("generate", "peering-user"),
+        ("delete", "tenant"),
+        ("force", "unpeer"),
+    ],
+)
+def test_what_is_missing_is_said(args: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(cli, list(args))
+
+    assert done.exit_code == 2
+    assert "Usage:" in done.output
