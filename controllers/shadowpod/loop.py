@@ -25,6 +25,7 @@ def controller(manager: Manager) -> Term:
     """Return the term of this controller, and of that for Quotas."""
     shadow_pods, pods = manager.informer(SHADOW_PODS), manager.informer(PODS)
     sources: list[Source[Any]] = [Source(shadow_pods), Source(pods)]
+    ends = slim.Ends(pods)
     ledger: Accounts | None = None
     if manager.limits.is_enforced:
         ledger = quota.accounts_of(manager, shadow_pods, pods)
@@ -37,6 +38,7 @@ def controller(manager: Manager) -> Term:
             clock=manager.clock,
             find=slim.seen(shadow_pods, pods),
             ledger=ledger,
+            ends=ends,
         )
         workers = manager.limits.shadow_pod_workers
         return Runner("shadowpod", reconciler, sources, workers=workers)

@@ -41,13 +41,35 @@ class Ledger(Protocol):
         ...
 
 
+class Ends(Protocol):
+    """How Pods were seen to end."""
+
+    def of(self, shadow: Object) -> str:
+        """Return the final phase of the Pod of ``shadow``; empty while none was seen."""
+        ...
+
+    def forget(self, shadow: Object) -> None:
+        """Forget what the ShadowPod itself says now."""
+        ...
+
+
+class _NoEnds:
+    """Nobody looks on."""
+
+    def of(self, _shadow: Object) -> str:
+        return ""
+
+    def forget(self, _shadow: Object) -> None:
+        return
+
+
 class ShadowPodReconciler:
     """Reads two objects, forges two, writes what differs.
 
     Without a ``ledger`` every ShadowPod may have its Pod.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all but one by name
         self,
         cluster: Cluster,
         *,
@@ -55,7 +77,9 @@ class ShadowPodReconciler:
         clock: Callable[[], datetime],
         find: Find | None = None,
         ledger: Ledger | None = None,
+        ends: Ends | None = None,
     ) -> None:
+        self._seen_ends = ends or _NoEnds()
         self._cluster = cluster
         self._find = find or cluster.get
         self._events = events
@@ -71,7 +95,11 @@ class ShadowPodReconciler:
             return None  # the owner reference takes the pod along
         if forge.is_finished(shadow):
             await self._write(shadow, forge.ended(shadow))
+            self._seen_ends.forget(shadow)
             return None  # finished work is not started again
+        if phase := self._seen_ends.of(shadow):
+            await self._write(shadow, {**(shadow.get("status") or {}), "phase": phase})
+            return None
         try:
             existing = await self._find(keys.POD, key) or await self._admit(key, shadow)
         except InvalidError as error:

@@ -4,14 +4,14 @@ Of a spec that is what the pod takes. The rest is read from the server once, whe
 created; 10,000 whole pods take 460 MiB.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from apis import keys
 from apis.objects import Key, Kind, Object
-from kube.informer import Informer
+from kube.informer import Change, Informer
 
 Find: TypeAlias = Callable[[Kind, Key], Awaitable[Object | None]]
 """As ``Cluster.get``, but what is found may lack its spec, and a cache may not have it yet."""
@@ -19,6 +19,9 @@ Find: TypeAlias = Callable[[Kind, Key], Awaitable[Object | None]]
 
 FRESH_S: Final = 90.0
 """A cache that heard of its server so lately is good enough to create from."""
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_MOST: Final = 4096
+"""More Pods than end and go before somebody looks."""
 _EMPTY: Final = msgspec.Raw(b"{}")
 _OF_PODS: Final = ("resources", "overhead", "runtimeClassName")
 _NO_LIST: Final = "not a list"
@@ -124,6 +127,35 @@ def _needed(container: Any) -> Any:
 
 def _decoded(raw: msgspec.Raw) -> Object:
     return msgspec.json.decode(raw, type=dict[str, Any])
+
+
+class Ends:
+    """How Pods ended, as they were seen to: one may be gone before a worker looks at it.
+
+    How the containers of a Pod end that is being deleted is no end of its work.
+    """
+
+    def __init__(self, pods: Informer[SlimPod]) -> None:
+        self._phases: dict[str, str] = {}
+        pods.subscribe(self._on_pod)
+
+    def of(self, shadow: Mapping[str, Any]) -> str:
+        """Return the final phase of the Pod of ``shadow``; empty while none was seen."""
+        return self._phases.get(shadow["metadata"].get("uid", ""), "")
+
+    def forget(self, shadow: Mapping[str, Any]) -> None:
+        """Forget what the ShadowPod itself says now."""
+        self._phases.pop(shadow["metadata"].get("uid", ""), None)
+
+    def _on_pod(self, change: Change[SlimPod]) -> None:
+        pod = change.new
+        if pod is None or pod.status.phase not in _FINISHED or pod.metadata.deletionTimestamp:
+            return
+        for owner in pod.metadata.ownerReferences or ():
+            if owner.get("controller"):
+                self._phases[str(owner.get("uid"))] = pod.status.phase
+        while len(self._phases) > _MOST:
+            self._phases.pop(next(iter(self._phases)))
 
 
 def seen(shadows: Informer[SlimShadow], pods: Informer[SlimPod]) -> Find:

@@ -143,6 +143,34 @@ async def test_a_first_pod_is_created_without_a_read() -> None:
         assert shadows.items()[key].waiting is None, "what runs needs no specification here"
 
 
+async def test_a_pod_that_ended_and_went_before_anybody_looked_is_not_made_again() -> None:
+    cluster, key = FakeCluster(), Key("shop", "web")
+    await cluster.create(keys.SHADOW_POD, shadow(key.namespace))
+    shadows: Informer[slim.SlimShadow] = Informer(Selection(keys.SHADOW_POD, slim.SlimShadow))
+    pods: Informer[slim.SlimPod] = Informer(Selection(keys.POD, slim.SlimPod))
+    loop = ShadowPodReconciler(
+        cluster,
+        events=Told(cluster).recorder,
+        clock=lambda: NOW,
+        find=slim.seen(shadows, pods),
+        ends=slim.Ends(pods),
+    )
+    async with running(shadows.run(cluster), pods.run(cluster)):
+        await shadows.synced.wait()
+        await loop.reconcile(key)
+        pod = await there(cluster, keys.POD, key)
+        await cluster.patch_status(keys.POD, key, {"phase": "Succeeded"})
+        await cluster.delete(keys.POD, key, uid=pod["metadata"]["uid"], grace_s=0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert pods.get(key) is None
+
+        await loop.reconcile(key)
+
+    assert await cluster.get_live(keys.POD, key) is None
+    assert forge.phase(await there(cluster, keys.SHADOW_POD, key)) == "Succeeded"
+
+
 async def test_a_shadow_pod_that_the_cache_does_not_show_costs_no_request() -> None:
     cluster = FakeCluster()
     shadows = Informer(Selection(keys.SHADOW_POD, slim.SlimShadow))
