@@ -20,7 +20,8 @@ from kube import namespacemaps
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
-from kube.runner import Runner, Source
+from kube.runner import Runner
+from kube.scope import Followed, Scope
 from kube.slim import Packed
 from kubelet.breaker import Breaker
 from kubelet.departures import Departures
@@ -153,31 +154,18 @@ class _Followed:
         self, remote: CachedCluster, runner: Runner, locals_: Callable[[str], Iterable[Key]]
     ) -> None:
         """Follow; when all is seen, let all pods of the namespace be looked at, and those left."""
-        with contextlib.ExitStack() as undo:
-            async with asyncio.TaskGroup() as tasks:
-                for informer in self.informers:
-                    tasks.create_task(informer.run(remote))
-                for informer in self.informers:
-                    await informer.synced.wait()
-                for informer in self.informers:
-                    self._attach(informer, remote, runner, undo)
-                for key in locals_(self.pair.local_namespace):
-                    runner.enqueue(key)
+        undo = contextlib.ExitStack()
 
-    def _attach(
-        self,
-        informer: Informer[Packed],
-        remote: CachedCluster,
-        runner: Runner,
-        undo: contextlib.ExitStack,
-    ) -> None:
-        source = Source(informer, self._keys)
-        undo.callback(informer.subscribe(self._notes[informer.selection.kind]))
-        undo.callback(self._breaker.watch(informer))
-        remote.add(informer)
-        undo.callback(remote.remove, informer)
-        runner.attach(source)
-        undo.callback(runner.detach, source)
+        def begin() -> None:
+            for informer in self.informers:
+                undo.callback(informer.subscribe(self._notes[informer.selection.kind]))
+                undo.callback(self._breaker.watch(informer))
+            for key in locals_(self.pair.local_namespace):
+                runner.enqueue(key)
+
+        feeds = [(runner, self._keys)]
+        scope = Scope([Followed(informer, remote, feeds) for informer in self.informers])
+        await scope.run(begin=begin, end=undo.close)
 
     def _keys(self, change: Change[Packed]) -> Iterable[Key]:
         return (self.pair.original_of(change.key),)
