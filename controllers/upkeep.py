@@ -17,6 +17,11 @@ from kube.errors import (
 from kube.reconcile import TerminalError
 
 MANAGER: Final = "liqo-controllers"
+WHOLE: Final[dict[Kind, str]] = {keys.DEPLOYMENT: "spec"}
+"""Parts that are ours alone: what is not wanted (any more) goes, and servers fill in defaults anew.
+
+Of all other objects only lists are ours alone, such as rules and subjects.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +35,8 @@ async def ensure(
         TerminalError: the name is taken by an object that is not ours.
     """
     key = objects.key_of(wanted)
+    if kind in WHOLE:
+        wanted = drift.stamped(wanted)  # so that what is no more wanted shows
     found = await cluster.get(kind, key)
     if found is None:
         return await _create(cluster, kind, wanted, is_ours)
@@ -43,7 +50,20 @@ async def ensure(
         await cluster.delete(kind, key, uid=objects.uid(found))
         return await _create(cluster, kind, wanted, is_ours)
     logger.info("Updating object", extra={"kind": str(kind), "key": str(key)})
+    if part := WHOLE.get(kind):
+        return await cluster.patch(kind, key, _replacement(found, wanted, part))
     return await cluster.apply(kind, wanted, manager=MANAGER)
+
+
+def _replacement(found: Object, wanted: Object, part: str) -> Object:
+    """Return the merge patch that makes ``part`` of ``found`` what is wanted, and nothing else.
+
+    Metadata is added to, and the version makes it compare-and-swap.
+    """
+    metadata = {name: wanted["metadata"].get(name) or {} for name in ("labels", "annotations")} | {
+        "resourceVersion": found["metadata"]["resourceVersion"]
+    }
+    return {"metadata": metadata, part: objects.merge_patch(found[part], wanted[part])}
 
 
 async def _create(

@@ -148,6 +148,32 @@ async def test_a_change_of_the_template_reaches_the_deployment(rome: Rome) -> No
     assert {each["image"] for each in spec["template"]["spec"]["containers"]} == {"pyliqo:2"}
 
 
+async def test_what_the_template_no_more_says_leaves_the_deployment(rome: Rome) -> None:
+    await rome.create()
+    key = Key(rome.tenant, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    more: Object = {
+        "tolerations": [{"key": "edge", "operator": "Exists"}],
+        "imagePullSecrets": [{"name": "registry"}],
+        "extraLabels": {"team": "a"},
+    }
+    await rome.cluster.patch(keys.VK_OPTIONS_TEMPLATE, key, {"spec": more})
+    await rome.settle()
+    before = (await there(rome.cluster, keys.DEPLOYMENT, rome.deployment))["spec"]["template"]
+    assert more["tolerations"] == before["spec"]["tolerations"]
+
+    gone = dict.fromkeys(more)
+    await rome.cluster.patch(keys.VK_OPTIONS_TEMPLATE, key, {"spec": gone})
+    await rome.settle()
+
+    found = await there(rome.cluster, keys.DEPLOYMENT, rome.deployment)
+    template = found["spec"]["template"]
+    assert {"tolerations", "imagePullSecrets"}.isdisjoint(template["spec"])
+    assert "team" not in template["metadata"]["labels"]
+    await rome.settle()
+    again = await there(rome.cluster, keys.DEPLOYMENT, rome.deployment)
+    assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
+
+
 async def test_what_somebody_broke_is_mended(rome: Rome) -> None:
     await rome.create()
     await rome.settle()
