@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from apis import keys, naming
-from sandbox import cgroups, install, peering, progress
+from apis import keys
+from sandbox import cgroups, install, progress
 from sandbox.clusters import Sandbox
 from sandbox.kubectl import Kubectl
 
 CONSUMER, PROVIDER = "rome", "milan"
 STORAGE_CLASS: Final = "disk"
-"""Of the provider, which it offers; a test that wants volumes makes it."""
+"""Of the provider, which it offers."""
+GRANTED: Final = {"cpu": "1000", "memory": "4Ti", "ephemeral-storage": "4Ti", "pods": "100000"}
+"""More than these clusters have: what binds is the scheduler, and what a test lowers."""
 
 
 def ensure() -> Mapping[str, Path]:
@@ -21,29 +23,29 @@ def ensure() -> Mapping[str, Path]:
     kubeconfigs = Sandbox().up((CONSUMER, PROVIDER))
     install.install(kubeconfigs)
     with progress.step(f"waiting for the virtual node {PROVIDER}"):
-        rome = Kubectl(kubeconfigs[CONSUMER])
-        if is_peered_by_command(rome):
-            peer(CONSUMER, PROVIDER, kubeconfigs)
-        else:
-            secret = peering.peer(CONSUMER, PROVIDER, kubeconfigs=kubeconfigs)
-            rome.apply([virtual_node(secret)])
-        rome.run("wait", "--for=create", f"node/{PROVIDER}", "--timeout=120s")
-        rome.wait("--for=condition=Ready", f"node/{PROVIDER}")
+        Kubectl(kubeconfigs[PROVIDER]).apply([storage_class()])
+        peer(CONSUMER, PROVIDER, kubeconfigs)
     return kubeconfigs
-
-
-def is_peered_by_command(rome: Kubectl) -> bool:
-    """Whether ``liqoctl peer`` was here before, as the demo leaves it."""
-    where = ("-n", naming.tenant_namespace(PROVIDER), "--ignore-not-found", "-o", "name")
-    return bool(rome.run("get", keys.RESOURCE_SLICE.resource, PROVIDER, *where))
 
 
 def peer(consumer: str, provider: str, kubeconfigs: Mapping[str, Path]) -> None:
     """Peer as an administrator would, and ask for more than anybody needs."""
-    amounts = [f"--{name}={peering.GRANTED[name]}" for name in ("cpu", "memory", "pods")]
-    disk = f"--resource=ephemeral-storage={peering.GRANTED['ephemeral-storage']}"
+    amounts = [f"--{name}={GRANTED[name]}" for name in ("cpu", "memory", "pods")]
+    disk = f"--resource=ephemeral-storage={GRANTED['ephemeral-storage']}"
     remote = f"--remote-kubeconfig={kubeconfigs[provider]}"
     install.run(kubeconfigs[consumer], "peer", remote, *amounts, disk)
+
+
+def storage_class() -> dict[str, object]:
+    """Return the class of volumes that the provider has, and so offers with its slices."""
+    metadata = {"name": STORAGE_CLASS, "annotations": {keys.DEFAULT_STORAGE_CLASS: "true"}}
+    return {
+        "apiVersion": keys.STORAGE_CLASS.api_version,
+        "kind": keys.STORAGE_CLASS.kind,
+        "metadata": metadata,
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
 
 
 def kill(process: str) -> int:
@@ -68,20 +70,3 @@ def _running(process: str) -> Iterator[int]:
             continue
         if marker in command:
             yield pid
-
-
-def virtual_node(secret: str) -> dict[str, object]:
-    """Return the VirtualNode by which rome offloads to milan."""
-    hard = {"cpu": "8", "memory": "16Gi", "pods": "200"}
-    return {
-        "apiVersion": keys.VIRTUAL_NODE.api_version,
-        "kind": keys.VIRTUAL_NODE.kind,
-        "metadata": {"name": PROVIDER, "namespace": naming.tenant_namespace(PROVIDER)},
-        "spec": {
-            "clusterID": PROVIDER,
-            "kubeconfigSecretRef": {"name": secret},
-            "resourceQuota": {"hard": hard},
-            "labels": {"topology.kubernetes.io/region": "lombardy"},
-            "storageClasses": [{"storageClassName": STORAGE_CLASS, "default": True}],
-        },
-    }

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from apis import conditions, keys, resources
+from apis import conditions, keys, naming, resources
 from apis.objects import Key, Object
 from apis.quantity import Quantity
-from sandbox import peering
+from sandbox import pair
 from tests.journeys import world
 
 pytestmark = pytest.mark.journey
 
-QUOTA = peering.quota_key("rome")
+QUOTA = Key(naming.tenant_namespace("rome"), naming.quota_name("milan", "rome"))
+SLICE = Key(naming.tenant_namespace("milan"), "milan")
 ROOM = {"memory": "1536Mi"}
 """Beyond what others have left there: one pod of a gibibyte, and not two."""
 
@@ -27,9 +28,31 @@ async def lowered(both: world.Pair) -> AsyncIterator[None]:
     assert quota
     taken = resources.parse(quota.get("status", {}).get("booked")).get("memory", Quantity())
     memory = str(taken + resources.parse(ROOM)["memory"])
-    await both.milan.patch(keys.QUOTA, QUOTA, {"spec": {"resources": {"memory": memory}}})
+    await keep_node(both, is_kept=True)
+    await grant(both, memory)
     yield
-    await both.milan.patch(keys.QUOTA, QUOTA, {"spec": {"resources": peering.GRANTED}})
+    await grant(both, pair.GRANTED["memory"])
+    await keep_node(both, is_kept=False)
+
+
+async def keep_node(both: world.Pair, *, is_kept: bool) -> None:
+    """Leave the virtual node as large as it is, so that the Quota decides and not the scheduler."""
+    follows = "false" if is_kept else "true"
+    changes = {"metadata": {"annotations": {keys.CREATE_VIRTUAL_NODE: follows}}}
+    await both.rome.patch(keys.RESOURCE_SLICE, SLICE, changes)
+
+
+async def grant(both: world.Pair, memory: str) -> None:
+    """Ask for that much, and wait until it is all that milan lets rome have."""
+    changes = {"spec": {"resources": {"memory": memory}}}
+    await both.rome.patch(keys.RESOURCE_SLICE, SLICE, changes)
+    wanted = resources.parse({"memory": memory})["memory"]
+    await world.until_one(
+        both.milan,
+        keys.QUOTA,
+        QUOTA,
+        lambda quota: resources.parse(quota["spec"]["resources"])["memory"] == wanted,
+    )
 
 
 def large(namespace: str, name: str, image: str) -> Object:
