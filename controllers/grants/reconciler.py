@@ -22,7 +22,13 @@ from controllers.grants.forge.applications import Application, Entry, Seen, Stan
 from controllers.grants.forge.division import Claim, Share
 from controllers.views import View
 from kube.cluster import Cluster, Selection
-from kube.errors import AlreadyExistsError, ConflictError, KubeError
+from kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
 from kube.events import Recorder
 from kube.reconcile import TerminalError
 
@@ -32,6 +38,8 @@ LEDGER: Final = Key("", policies.DEFAULT)
 LATE_S: Final = 40.0
 """A write of somebody else, or one that got no answer, has happened by then or never will."""
 NOT_YET_S: Final = 0.2
+
+_REFUSED: Final = (ConflictError, ForbiddenError, InvalidError, NotFoundError, TerminalError)
 
 logger = logging.getLogger(__name__)
 
@@ -92,13 +100,9 @@ class GrantsReconciler:
 
     async def _grant(self, ledger: Object | None, look: _Look) -> None:
         entries = written.entries(look.claims, look.shares)
-        try:
-            if look.needs_ledger:
-                await self._book(ledger, entries)
-            upkeep.raise_all(await self._write_all(look))
-        except (KubeError, ExceptionGroup):
-            self._doubts.add(written.parsed(entries))
-            raise
+        if look.needs_ledger:
+            await self._book(ledger, entries)
+        upkeep.raise_all(await self._write_all(look, written.parsed(entries)))
 
     # Looking -----------------------------------------------------------------------------------
 
@@ -160,11 +164,21 @@ class GrantsReconciler:
         except AlreadyExistsError as error:
             raise ConflictError(f"providerpolicy {LEDGER} appeared meanwhile") from error
 
-    async def _write_all(self, look: _Look) -> list[Exception]:
+    async def _write_all(self, look: _Look, entries: Mapping[Key, Entry]) -> list[Exception]:
         storage = written.storage_classes((await self._observed.storage_classes()).values())
+
+        async def write(one: Application) -> None:
+            try:
+                await self._write(one, look, storage)
+            except _REFUSED:
+                raise  # it did not happen
+            except BaseException:
+                key = one.claim.key
+                self._doubts.add({key: entries[key]} if key in entries else {})
+                raise
+
         answers = await asyncio.gather(
-            *(self._write(one, look, storage) for one in look.applications.values()),
-            return_exceptions=True,
+            *(write(one) for one in look.applications.values()), return_exceptions=True
         )
         return [answer for answer in answers if isinstance(answer, Exception)]
 

@@ -13,7 +13,6 @@ from apis.objects import Key, Kind, Object
 from certs import pki
 
 Metadata = Mapping[str, Mapping[str, str]]
-CREATE_VIRTUAL_NODE: Final = "liqo.io/create-virtual-node"
 _PRIVILEGED: Final = (keys.POD_SECURITY_ENFORCE, keys.POD_SECURITY_AUDIT, keys.POD_SECURITY_WARN)
 
 
@@ -90,7 +89,7 @@ def resource_slice(
     )
     made["metadata"]["labels"] |= {keys.REPLICATION: "true", keys.REMOTE_ID: provider}
     if makes_node:
-        made["metadata"].setdefault("annotations", {})[CREATE_VIRTUAL_NODE] = "true"
+        made["metadata"].setdefault("annotations", {})[keys.CREATE_VIRTUAL_NODE] = "true"
     return made
 
 

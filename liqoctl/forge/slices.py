@@ -42,12 +42,6 @@ def manifest(wanted: Wanted) -> Object:
     )
 
 
-def is_answered(obj: Object | None) -> bool:
-    """Whether the provider has said no to one question, or something to both."""
-    said = {type_: slices.answer(obj, type_) for type_ in _QUESTIONS} if obj else {}
-    return slices.DENIED in said.values() or (bool(said) and all(said.values()))
-
-
 _QUESTIONS = (slices.AUTHENTICATION, slices.RESOURCES)
 
 

@@ -15,6 +15,7 @@ from apis.objects import Key, Kind, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl import output as output_
+from liqoctl.forge import peering
 from liqoctl.forge import slices as forge
 from liqoctl.options import Session
 from liqoctl.output import Progress
@@ -63,7 +64,7 @@ async def _answer(side: Side, key: Key, timeout_s: float) -> Object | None:
     try:
         async with asyncio.timeout(timeout_s):
             return await objects.until(
-                side, keys.RESOURCE_SLICE, key, forge.is_answered, what=f"the answer to {key}"
+                side, keys.RESOURCE_SLICE, key, peering.is_answered, what=f"the answer to {key}"
             )
     except TimeoutError:
         return await side.cluster.get_live(keys.RESOURCE_SLICE, key)

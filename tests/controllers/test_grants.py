@@ -17,6 +17,7 @@ from controllers.grants.reconciler import ALL, GrantsReconciler, Observed
 from kube.cluster import Cluster, Selection
 from kube.errors import ConflictError, NotReachableError
 from kube.informer import Informer
+from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.support import LATER, Ledger, Told, ensure_namespace, make, settle, there
 from tests.fakes import FakeCluster
@@ -497,6 +498,26 @@ async def test_what_a_process_before_may_still_write_counts_for_a_while(
     await provider.settle()
 
     assert (await provider.granted(other))["cpu"] == "45"
+
+
+async def test_a_slice_that_is_refused_for_ever_does_not_hold_up_the_others(
+    provider: Provider,
+) -> None:
+    """A Quota of somebody else has the name of one slice's."""
+    await provider.policy("default", limits={"cpu": "100"})
+    bad, good = await provider.ask("bad"), await provider.ask("good", cpu="1")
+    taken = Key(bad.namespace, naming.quota_name("bad", f"{ROME}-{provider.unique}"))
+    theirs = named(keys.QUOTA, taken, spec={"user": "x", "resources": {}})
+    await provider.cluster.create(keys.QUOTA, theirs)
+
+    for amount in ("1", "2", "3"):
+        changes = {"spec": {"resources": {"cpu": amount}}}
+        await provider.cluster.patch(keys.RESOURCE_SLICE, good, changes)
+        for _ in range(2):
+            with contextlib.suppress(TerminalError):
+                await provider.loop.reconcile(ALL)
+        assert (await provider.granted(good))["cpu"] == amount
+        assert (await provider.quota(good) or {})["spec"]["resources"]["cpu"] == amount
 
 
 async def test_what_is_done_is_not_done_again(provider: Provider) -> None:

@@ -8,7 +8,7 @@ import pytest
 from apis import keys, resources
 from apis.objects import Key, Object, named
 from kube.client import ClusterClient
-from liqoctl.forge import sharing, slices
+from liqoctl.forge import peering, sharing
 from tests import factories
 from tests.controllers.test_grants import AUTHENTICATED, replica
 from tests.liqoctl.test_on_servers import Server
@@ -80,13 +80,13 @@ def test_what_is_not_said_stays() -> None:
 def test_a_slice_is_answered_by_one_no_or_two_answers() -> None:
     def answered(**said: str) -> bool:
         listed = [{"type": type_, "status": status} for type_, status in said.items()]
-        return slices.is_answered({"metadata": {}, "status": {"conditions": listed}})
+        return peering.is_answered({"metadata": {}, "status": {"conditions": listed}})
 
     assert answered(Authentication="Denied")
     assert answered(Authentication="Accepted", Resources="Denied")
     assert answered(Authentication="Accepted", Resources="Accepted")
     assert not answered(Authentication="Accepted")
-    assert not slices.is_answered(None)
+    assert not peering.is_answered(None)
 
 
 # On a real API server -----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 Source: behaviour.md 1.7, 1.8, 4.5, 4.6.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal
@@ -161,15 +162,14 @@ def quota_changes(found: Object, wanted: Object, obj: Object) -> Object:
 def parsed(grants: Iterable[Object]) -> dict[Key, Entry]:
     """Return what ``status.grants`` of the ProviderPolicy ``default`` says.
 
-    Raises:
-        ValueError: an amount is none.
+    What cannot be read was not written by us; statuses and Quotas still count.
     """
-    return {
-        Key(one["namespace"], one["name"]): Entry(
-            one.get("class") or "", resources.parse(one.get("resources"))
-        )
-        for one in grants
-    }
+    found = {}
+    for one in grants:
+        with contextlib.suppress(ValueError):
+            amounts = resources.parse(one.get("resources"))
+            found[Key(one["namespace"], one["name"])] = Entry(one.get("class") or "", amounts)
+    return found
 
 
 def entries(claims: Mapping[Key, Claim], shares: Mapping[Key, Share]) -> list[Object]:

@@ -1,0 +1,85 @@
+"""ProviderPolicies: which one holds, what each field means, what cannot be read."""
+
+from typing import Any
+
+import pytest
+
+from apis import policies, resources
+from apis.offloading import MappingStrategy, OfferedClass
+from apis.policies import ProviderPolicy, Sharing
+
+
+def parsed(**spec: Any) -> ProviderPolicy:
+    return ProviderPolicy.parse({"metadata": {"name": "rome"}, "spec": spec})
+
+
+def test_without_a_word_the_defaults_hold() -> None:
+    assert parsed() == ProviderPolicy(name="rome")
+    assert parsed().sharing == Sharing(90, {}, "AtLeastOne")
+    assert parsed().allows_name("anything")
+    assert parsed().allows_class("anything")
+    assert parsed().class_of("") == "default"
+    assert parsed().allows_strategy("foo", "foo", "rome")
+
+
+def test_each_field_is_read() -> None:
+    policy = parsed(
+        sharing={"percentage": 0, "resources": {"cpu": 10}, "rounding": "Down"},
+        limits={"cpu": "10"},
+        remoteNamespaces={"pattern": "a-.*", "max": 3},
+        podSecurityLevel="restricted",
+        limitsEnforcement="Soft",
+        resourceSliceClasses={"allowed": ["shared"], "default": "shared"},
+        namespaceMappingStrategies=["DefaultName", "EnforceSameName"],
+        storageClasses=[],
+        ingressClasses=[{"ingressClassName": "nginx", "default": True}],
+        nodeLabels={"region": "sicily"},
+    )
+
+    assert (policy.sharing.percent_of("cpu"), policy.sharing.percent_of("memory")) == (10, 0)
+    assert policy.limits == resources.parse({"cpu": "10"})
+    assert (policy.allows_name("a-b"), policy.allows_name("ba-b")) == (True, False)
+    assert policy.max_remote_namespaces == 3
+    assert policy.pod_security_level == "restricted"
+    assert policy.limits_enforcement == "Soft"
+    assert policy.allows_class(policy.class_of(""))
+    assert not policy.allows_class("default")
+    assert policy.allows_strategy("foo", "foo-rome", "rome")
+    assert policy.allows_strategy("foo", "foo", "rome")
+    assert not policy.allows_strategy("foo", "bar", "rome")
+    assert (policy.storage_classes, policy.load_balancer_classes) == ((), None)
+    assert policy.ingress_classes == (OfferedClass("nginx", is_default=True),)
+    assert policy.node_labels == {"region": "sicily"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"limits": {"cpu": "1e999"}}, "resource cpu"),
+        ({"remoteNamespaces": {"pattern": "("}}, "spec.remoteNamespaces.pattern '\\('"),
+        ({"namespaceMappingStrategies": ["Any"]}, "'Any' is not a valid MappingStrategy"),
+        ({"storageClasses": [{}]}, "storageClassName"),
+    ],
+)
+def test_what_cannot_be_read_is_named(spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"providerpolicy rome cannot be read: .*{message}"):
+        parsed(**spec)
+
+
+@pytest.mark.parametrize(
+    ("local", "twin", "strategy"),
+    [
+        ("foo", "foo", MappingStrategy.ENFORCE_SAME_NAME),
+        ("foo", "foo-rome", MappingStrategy.DEFAULT_NAME),
+        ("foo", "bar", MappingStrategy.SELECTED_NAME),
+    ],
+)
+def test_a_name_tells_its_strategy(local: str, twin: str, strategy: MappingStrategy) -> None:
+    assert policies.strategy_of(local, twin, "rome") is strategy
+
+
+def test_levels_are_ordered_and_any_is_stricter_than_none() -> None:
+    assert policies.is_stricter("restricted", "baseline")
+    assert policies.is_stricter("privileged", "")
+    assert not policies.is_stricter("baseline", "restricted")
+    assert not policies.is_stricter("baseline", "baseline")
