@@ -4,9 +4,11 @@ A refusal is an answer (HTTP 200, ``allowed: false``); a failure is a 4xx or 5xx
 means is the failure policy of the webhook configuration.
 """
 
+import functools
 import logging
 import re
 import time
+import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -30,6 +32,7 @@ CERTIFICATE: Final = "pyliqo.certificate"
 SHARE: Final = 0.8
 """Of the API server's patience: what is left pays for the way there and back."""
 
+_LONGEST_QUERY: Final = 256
 _DURATION: Final = re.compile(
     r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?(?:(\d{1,9})ms)?"
 )
@@ -58,7 +61,7 @@ class Reviews:
             return _said(415, "send application/json, not encoded")
         body = request.get_data(cache=False)
         began = float(request.environ.get(ARRIVED) or time.monotonic())
-        left_s = budget_s(request.args.get("timeout")) - (time.monotonic() - began)
+        left_s = _budget_of(request.query_string) - (time.monotonic() - began)
         if left_s <= 0:
             self._counts.shed("queue")
             return _said(503, "the webhook has too much to do: try again")
@@ -76,6 +79,12 @@ def budget_s(timeout: str | None) -> float:
     parts = [float(part or 0) for part in found.groups()] if found else []
     seconds = sum(part * unit for part, unit in zip(parts, (3600, 60, 1, 0.001), strict=False))
     return SHARE * min(seconds or DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S)
+
+
+@functools.lru_cache(maxsize=64)
+def _budget_of(query: bytes) -> float:
+    found = urllib.parse.parse_qs(query[:_LONGEST_QUERY].decode("latin-1")).get("timeout")
+    return budget_s(found[-1] if found else None)
 
 
 def _judged(judge: Judge, counts: Reviewed, body: bytes, left_s: float) -> flask.Response:
