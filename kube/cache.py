@@ -1,4 +1,10 @@
-"""A cluster whose reads come from informers: reconcilers may read and apply without counting."""
+"""A cluster whose reads come from informers: reconcilers may read and apply without counting.
+
+How certain an answer is: ``seen`` is the caches' word for presence and absence, and may be behind;
+``get`` may be behind in what an object says, but that there is none is the server's own word;
+``get_live`` is the server's word now. Whether an object still is what was applied is kept here
+and nowhere else, by what was sent and the version that came of it.
+"""
 
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Iterable

@@ -72,13 +72,18 @@ class NamespaceOffloadingReconciler:
         if obj is None:
             return await self._take_back_label(key)
         self._orphans.pop(key, None)
-        if objects.is_terminating(obj):
+        if objects.is_terminating(obj) or await self._is_ending(key.namespace):
             await self._withdraw(key.namespace, obj)
             return None
         offloading = await self._understood(key.namespace, obj)
         obj = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
         await self._offload(key.namespace, obj, offloading)
         return None
+
+    async def _is_ending(self, namespace: str) -> bool:
+        """Whether the namespace goes, and this with it: nothing can be made in it any more."""
+        found = await self._cluster.get(keys.NAMESPACE, Key("", namespace))
+        return found is not None and objects.is_terminating(found)
 
     async def _understood(self, namespace: str, obj: Object) -> NamespaceOffloading:
         try:

@@ -126,6 +126,24 @@ async def test_the_entry_the_label_and_the_rights_are_there(rome: Rome) -> None:
     assert status["observedGeneration"] == 1
 
 
+async def test_a_namespace_that_is_deleted_is_withdrawn_at_once() -> None:
+    fake = FakeCluster(strict=True)
+    shop = factories.namespace("shop")
+    shop["metadata"]["finalizers"] = ["example.com/holds-it"]
+    await fake.create(keys.NAMESPACE, shop)
+    await ensure_namespace(fake, "liqo-tenant-shop")
+    rome = Rome(Ledger(fake), "shop", "liqo-tenant-shop", Told(fake))
+    await rome.peer("milan")
+    await rome.offload()
+    assert await rome.desired("milan") == {"shop": "shop-rome"}
+
+    await end(fake, keys.NAMESPACE, Key("", "shop"))
+    await rome.settle()
+
+    assert await rome.desired("milan") == {}
+    assert await rome.bound() == []
+
+
 async def test_an_entry_that_makes_no_sense_blocks_no_other(rome: Rome) -> None:
     await rome.peer("turin")
     strange = {"their": {"remoteNamespace": "x"}, rome.namespace: {"remoteNamespace": "y"}}
