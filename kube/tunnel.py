@@ -68,6 +68,7 @@ class Leg(asyncio.Protocol):
         return False
 
     def connection_lost(self, _exc: Exception | None) -> None:
+        self.transport = None  # nobody closes it again: before Python 3.11.4 that is an error
         self._over()
         if not self.ended.done():
             self.ended.set_result(None)

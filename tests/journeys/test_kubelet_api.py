@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import pty
 import re
@@ -18,6 +19,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object
+from kube.client import ClusterClient
 from sandbox import pair
 from tests.journeys import world
 from tests.journeys.kubectl import SPDY, Kubectl
@@ -93,6 +95,11 @@ async def test_many_streams_end_and_leave_nothing_behind(
 
     assert await asyncio.gather(*map(ended, codes)) == list(codes)
 
+    together = [
+        code_of(both.rome, kubectl.namespace, f"sleep 2; exit {code}") for code in range(AT_ONCE)
+    ]
+    assert await asyncio.gather(*together) == list(range(AT_ONCE))
+
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(5):
             await kept_open(stack, kubectl, "exec", "web", *MAIN, "--", "sh", "-c", KEPT)
@@ -109,6 +116,26 @@ async def test_many_streams_end_and_leave_nothing_behind(
         async with asyncio.timeout(60):
             assert await process.wait() != 0
     await until_fewer_files(before)
+
+
+async def code_of(rome: ClusterClient, namespace: str, script: str) -> int:
+    """Return the exit code of ``script``, asked for by WebSocket as clients of old do: a GET."""
+    access = rome.access
+    url = f"{access.server}/api/v1/namespaces/{namespace}/pods/web/exec"
+    words = ("sh", "-c", script)
+    query = [("container", "main"), ("stdout", "true"), *(("command", word) for word in words)]
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(
+            url, params=query, ssl=access.tls or True, protocols=["v4.channel.k8s.io"]
+        ) as stream,
+    ):
+        async for message in stream:
+            if message.data[:1] == b"\x03":
+                status = json.loads(message.data[1:])
+                causes = (status.get("details") or {}).get("causes") or [{"message": "0"}]
+                return int(causes[0]["message"])
+    raise AssertionError("the stream ended without a status")
 
 
 async def kept_open(
