@@ -25,6 +25,8 @@ class Followed:
     feeds: Sequence[tuple[Runner, Keys]] = ()
     is_shared: bool = False
     """Whether it is run elsewhere and outlives the scope, as that of a whole cluster."""
+    is_whole: bool = True
+    """Whether it has whole objects, so that reads of the cluster may come from it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Scope:
 
     def _cache(self, undo: contextlib.ExitStack) -> None:
         for each in self.followed:
-            if not each.is_shared:
+            if each.is_whole and not each.is_shared:
                 each.cluster.add(each.informer)
                 undo.callback(each.cluster.remove, each.informer)
 

@@ -42,7 +42,8 @@ class Shared:
         """Return the one informer of that selection."""
         if of not in self._informers:
             informer = self._informers[of] = Informer(of)
-            self._home.add(informer)
+            if of.shape is Packed:
+                self._home.add(informer)
             if self._tasks is not None:
                 self._tasks.create_task(informer.run(self._home))
         return self._informers[of]
@@ -102,7 +103,13 @@ class Inputs:
     def followed(self) -> list[Followed]:
         """Return all of them."""
         return [
-            Followed(informer, cluster, self._feeds[informer], not of.kind.namespaced)
+            Followed(
+                informer,
+                cluster,
+                self._feeds[informer],
+                is_shared=not of.kind.namespaced,
+                is_whole=of.shape is Packed,
+            )
             for cluster, informers in ((self._home, self._here), (self._foreign, self._there))
             for of, informer in informers.items()
         ]
