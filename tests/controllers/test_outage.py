@@ -44,6 +44,7 @@ class Pair:
         self.here, self.there, self.peering = here, there, peering
         self.originals = Informer(Selection(KIND, Object, peering.local_namespace))
         self.replicas = Informer(Selection(KIND, Object, peering.remote_namespace))
+        there.reach.subscribe(self.replicas.resync)  # as replication does with each peer
         local = CachedCluster(here, [self.originals])
         remote = CachedCluster(there, [self.replicas])
 
