@@ -21,6 +21,8 @@ from kube.written import Written
 MANAGER: Final = keys.SHADOW_POD_MANAGER
 RETRY_S: Final = 1.0
 MAX_RETRY_S: Final = 300.0
+AWAITED_S: Final = 5.0
+"""A Pod that was created is in the cache by then, or asked for again."""
 
 logger = logging.getLogger(__name__)
 
@@ -87,11 +89,13 @@ class ShadowPodReconciler:
         self._ledger = ledger
         self._written = Written()
         self._pauses_s: dict[Key, float] = {}
+        self._created: dict[Key, tuple[str, datetime]] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         shadow = self._written.newest(key, await self._find(keys.SHADOW_POD, key))
         if shadow is None or objects.is_terminating(shadow):
             self._pauses_s.pop(key, None)
+            self._created.pop(key, None)
             return None  # the owner reference takes the pod along
         if forge.is_finished(shadow):
             await self._write(shadow, forge.ended(shadow))
@@ -101,10 +105,22 @@ class ShadowPodReconciler:
             await self._write(shadow, {**(shadow.get("status") or {}), "phase": phase})
             return None
         try:
-            existing = await self._find(keys.POD, key) or await self._admit(key, shadow)
+            existing = await self._find(keys.POD, key)
+            if existing is not None:
+                self._created.pop(key, None)
+            elif self._is_on_its_way(shadow):
+                return AWAITED_S
+            existing = existing or await self._admit(key, shadow)
         except InvalidError as error:
             return await self._refuse_for_now(shadow, str(error))
         return await self._look_after(shadow, existing) if existing else None
+
+    def _is_on_its_way(self, shadow: Object) -> bool:
+        """Whether its first Pod was created just now, and the cache has yet to show it."""
+        if forge.phase(shadow):
+            return False
+        uid, at = self._created.get(objects.key_of(shadow), ("", self._clock()))
+        return uid == objects.uid(shadow) and (self._clock() - at).total_seconds() < AWAITED_S
 
     async def _look_after(self, shadow: Object, existing: Object) -> float | None:
         key = objects.key_of(shadow)
@@ -205,6 +221,7 @@ class ShadowPodReconciler:
             if not isinstance(error, InvalidError):
                 await self._refuse(shadow, forge.FAILED_CREATE, str(error))
             raise
+        self._created[key] = objects.uid(shadow), self._clock()
         if forge.phase(shadow):  # once more: of a first pod the ShadowPod itself tells enough
             message = f"created pod {key} again"
             self._events.event(keys.SHADOW_POD, shadow, "Normal", "CreatedPod", message)

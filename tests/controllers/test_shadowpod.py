@@ -116,6 +116,16 @@ async def test_a_pod_that_the_cache_does_not_show_is_not_made_again(
     assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == "Running"
 
 
+async def test_a_pod_that_was_just_created_is_not_created_again(cluster: Cluster, web: Key) -> None:
+    ledger = Ledger(cluster)
+    loop = reconciler(ledger, find=without_pods(cluster))
+
+    again_s = [await loop.reconcile(web) for _ in range(3)]
+
+    assert again_s == [None, 5.0, 5.0]
+    assert [verb for verb, *_ in ledger.writes] == ["create"]
+
+
 async def test_a_first_pod_is_created_without_a_read() -> None:
     cluster, key = FakeCluster(), Key("shop", "web")
     await cluster.create(keys.SHADOW_POD, shadow(key.namespace))
