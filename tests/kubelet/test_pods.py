@@ -358,7 +358,9 @@ async def test_what_goes_wrong_on_the_provider_is_an_event_here(world: World, na
 
 async def test_what_may_change_in_a_pod_follows(world: World) -> None:
     await world.offloaded()
-    main = factories.pod_spec()["containers"][0]
+    pod = await world.pod()
+    assert pod
+    main, tolerations = pod["spec"]["containers"][0], pod["spec"].get("tolerations") or []
     debug = {"name": "debug", "image": "busybox", "targetContainerName": "main"}
     gpu = {"key": "gpu", "operator": "Exists"}
     await world.local.patch(
@@ -368,7 +370,7 @@ async def test_what_may_change_in_a_pod_follows(world: World) -> None:
             "spec": {
                 "containers": [{**main, "image": "nginx:2"}],
                 "activeDeadlineSeconds": 600,
-                "tolerations": [gpu],
+                "tolerations": [*tolerations, gpu],
             }
         },
     )
