@@ -83,7 +83,7 @@ def test_an_overlay_names_the_image_once(tmp_path: Path) -> None:
     built = Kubectl(tmp_path / "none").run("kustomize", str(tmp_path / "mine"))
 
     images = [line.strip() for line in built.splitlines() if line.strip().endswith("pyliqo:1.2.3")]
-    assert len(images) == 3
+    assert len(images) == 4
     assert "image: pyliqo\n" not in built
 
 
@@ -297,3 +297,56 @@ def test_who_is_no_virtual_kubelet_is_left_alone(policed: Kubectl) -> None:
 
     robot = "--as=system:serviceaccount:default:robot"
     policed.run("delete", "pod", "other", "--dry-run=server", "--wait=false", robot)
+
+
+def volume(name: str, **changes: Any) -> dict[str, Any]:
+    """Return a placeholder as a virtual kubelet makes it, unless ``changes`` say otherwise."""
+    term = {"key": keys.REMOTE_CLUSTER_ID, "operator": "In", "values": [NODE]}
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": keys.VIRTUAL_STORAGE_CLASS,
+        "hostPath": {"path": "/tmp/liqo-placeholder"},  # noqa: S108  # as it is on the wire
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+        **changes,
+    }
+    metadata = {"annotations": {keys.PROVISIONED_BY: keys.STORAGE_PROVISIONER}}
+    return objects.named(keys.PERSISTENT_VOLUME, Key("", name), metadata=metadata, spec=spec)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hostPath": {"path": "/etc"}},
+        {"nodeAffinity": {}},
+        {
+            "nodeAffinity": {
+                "required": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
+                    ]
+                }
+            }
+        },
+        {"hostPath": None, "nfs": {"server": "192.0.2.1", "path": "/"}},
+    ],
+    ids=["a path of the node", "anywhere", "on other nodes", "elsewhere"],
+)
+def test_a_virtual_kubelet_makes_placeholders_only(
+    policed: Kubectl, changes: dict[str, Any]
+) -> None:
+    def create(found: dict[str, Any]) -> str:
+        spec = {name: value for name, value in found["spec"].items() if value}
+        dry = ("create", "-f", "-", "--dry-run=server")
+        return policed.run(*dry, *KUBELET, stdin=json.dumps({**found, "spec": spec}))
+
+    create(volume("placeholder"))
+    with pytest.raises(KubectlError, match="placeholders of volumes on its provider only"):
+        create(volume("other", **changes))
+
+
+def test_a_virtual_kubelet_removes_placeholders_only(policed: Kubectl) -> None:
+    policed.apply([volume("kept", hostPath={"path": "/srv"})])
+
+    with pytest.raises(KubectlError, match="persistentvolume kept is none"):
+        _delete_dry(policed, "persistentvolume", "kept")
