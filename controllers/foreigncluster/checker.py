@@ -4,13 +4,14 @@ Source: behaviour.md 4.14.
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import clocks
+from apis import clocks, keys, objects
 from apis.objects import Key
 from controllers.foreigncluster.forge import Reach
 from kube import peer
@@ -20,6 +21,8 @@ from kube.errors import KubeError
 
 INTERVAL_S: Final = 15.0
 TIMEOUT_S: Final = 5.0
+_NOW_AND_THEN, _SELDOM = 4, 40
+"""Every how many questions the versions are asked again: as long as one is missing, and later."""
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +33,8 @@ class Source:
 
     wanted: Callable[[], Awaitable[Mapping[str, Key]]]
     """Returns the Secret with the kubeconfig of each, by cluster ID."""
+    slice_of: Callable[[str], str]
+    """Returns the name of a slice of ours of a provider; empty while there is none."""
     subscribe: Callable[[Callable[[], None]], Callable[[], None]]
     """Calls back when that may have changed; returns what ends this."""
 
@@ -93,32 +98,44 @@ class Checker:
         while True:
             try:
                 async with peer.follow(self._live, secret, user_agent=self._user_agent) as remote:
-                    while True:
-                        await self._ask(cluster_id, remote)
+                    for count in itertools.count():
+                        await self._ask(cluster_id, remote, count)
                         await asyncio.sleep(self._interval_s)
-            except KubeError as error:  # its own API server, when it reads the Secret
-                fields = {"cluster": cluster_id, "error": str(error)}
-                logger.warning("cannot check the API server of a peer", extra=fields)
+            except Exception:  # its own API server, or what nobody thought of: the others go on
+                logger.exception("cannot check a peer", extra={"cluster": cluster_id})
                 await asyncio.sleep(self._interval_s)
 
-    async def _ask(self, cluster_id: str, remote: ClusterClient) -> None:
+    async def _ask(self, cluster_id: str, remote: ClusterClient, count: int) -> None:
         before = self._found.get(cluster_id)
-        after = await self._answer(remote, before)
+        after = await self._answer(cluster_id, remote, before, count)
         if after != before:
             self._found[cluster_id] = after
             self._tell(cluster_id)
 
-    async def _answer(self, remote: ClusterClient, before: Reach | None) -> Reach:
+    async def _answer(
+        self, cluster_id: str, remote: ClusterClient, before: Reach | None, count: int
+    ) -> Reach:
+        known = before if before and before.is_answering else None
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 ahead = await self._ping(remote)
-                version = before.version if before and before.is_answering else ""
-                version = version or str((await remote.version()).get("gitVersion", ""))
+                version, pyliqo = await self._versions(cluster_id, remote, known, count)
         except TimeoutError:
             return _silent(before, f"no answer within {TIMEOUT_S:g} s")
         except KubeError as error:
             return _silent(before, str(error.__cause__ or error))
-        return Reach.answering(version, ahead, before)
+        return Reach.answering(version, pyliqo, ahead, before)
+
+    async def _versions(
+        self, cluster_id: str, remote: ClusterClient, known: Reach | None, count: int
+    ) -> tuple[str, str]:
+        """Return the versions of its Kubernetes and of its pyliqo; what is known for a while."""
+        often = _SELDOM if known and known.pyliqo else _NOW_AND_THEN
+        if known and count % often:
+            return known.version, known.pyliqo
+        version = str((await remote.version()).get("gitVersion", ""))
+        pyliqo = await _pyliqo(remote, self._source.slice_of(cluster_id))
+        return version, pyliqo or (known.pyliqo if known else "")
 
     async def _ping(self, remote: ClusterClient) -> timedelta:
         # A stream, since it does not queue behind the bulk of other requests.
@@ -127,10 +144,18 @@ class Checker:
             return clocks.ahead(answer.headers.get("Date", ""), self._clock())
 
 
+async def _pyliqo(remote: ClusterClient, slice_: str) -> str:
+    """Return what the provider wrote on the replica of ``slice_``, which may not be there yet."""
+    where = Key(remote.access.namespace, slice_)
+    found = await remote.get_live(keys.RESOURCE_SLICE, where) if all(where) else None
+    return objects.annotations(found).get(keys.PROVIDER_VERSION, "") if found else ""
+
+
 def _silent(before: Reach | None, why: str) -> Reach:
     return Reach(
         is_answering=False,
         message=before.message if before and not before.is_answering else why,
         version=before.version if before else "",
+        pyliqo=before.pyliqo if before else "",
         ahead_s=before.ahead_s if before else None,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from apis import conditions, foreignclusters, keys, naming, objects
+from apis import conditions, foreignclusters, keys, naming, objects, slices
 from apis.objects import Key, Object, named
 
 API_SERVER: Final = foreignclusters.API_SERVER_STATUS
@@ -35,17 +35,22 @@ class Reach:
     message: str
     version: str = ""
     """Of its Kubernetes, such as ``v1.35.4``."""
+    pyliqo: str = ""
+    """Version of its pyliqo; empty as long as no slice tells it."""
     ahead_s: int | None = None
     """Seconds by which its clock is ahead of ours, as coarse as ``STEP_S``."""
 
     @classmethod
-    def answering(cls, version: str, ahead: timedelta, before: "Reach | None") -> "Reach":
+    def answering(
+        cls, version: str, pyliqo: str, ahead: timedelta, before: "Reach | None"
+    ) -> "Reach":
         """Return that it answers; a difference of clocks is another only by ``STEP_S``."""
         ahead_s = round(ahead / timedelta(seconds=1))
         known = before.ahead_s if before else None
         if known is None or abs(known - ahead_s) >= STEP_S:
             known = ahead_s if abs(ahead_s) >= STEP_S else 0
-        return cls(True, "its API server answers", version, known)  # noqa: FBT003  # named there
+        message = "its API server answers"
+        return cls(True, message, version, pyliqo, known)  # noqa: FBT003  # named there
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,8 @@ class Facts:
     tenant: Object | None = None
     identity: Object | None = None
     """Of the control plane."""
+    replicas: Sequence[Object] = ()
+    """Of its slices."""
     virtual_nodes: Sequence[Object] = ()
     deployments: Mapping[Key, Object] = field(default_factory=dict)
     """Of virtual kubelets, also those of others."""
@@ -101,8 +108,13 @@ def is_of_control_plane(identity: Object) -> bool:
     return (identity.get("spec") or {}).get("type") == keys.CONTROL_PLANE_IDENTITY
 
 
-def status(before: Object, facts: Facts, generation: int, now: datetime) -> Object:
-    """Return the status; ``before`` is the one there is, whose transition times are kept."""
+def status(  # what is known, of which object, by whom, when
+    before: Object, facts: Facts, generation: int, now: datetime, *, version: str = ""
+) -> Object:
+    """Return the status; ``before`` is the one there is, whose transition times are kept.
+
+    ``version`` is that of the pyliqo here.
+    """
     is_provider = bool(facts.identity or facts.virtual_nodes)
     made: Object = {
         "role": _ROLES[facts.tenant is not None, is_provider],
@@ -112,6 +124,7 @@ def status(before: Object, facts: Facts, generation: int, now: datetime) -> Obje
             "offloading": _module(before, "offloading", _offloading(facts), now),
         },
         **_addresses(facts),
+        **_version(before, facts, version),
         "observedGeneration": generation,
     }
     if is_provider:
@@ -220,6 +233,28 @@ def _addresses(facts: Facts) -> Object:
     return {name: value for name, value in found.items() if value}
 
 
+def _version(before: Object, facts: Facts, ours: str) -> Object:
+    """Return which pyliqo it runs, and which part of the version differs from ours."""
+    told = [objects.annotations(one).get(keys.CONSUMER_VERSION) for one in facts.replicas]
+    known = before.get("version") if facts.is_there() else ""
+    theirs = (facts.reach and facts.reach.pyliqo) or next(filter(None, told), None) or known
+    return {"version": theirs, "versionSkew": skew(str(theirs), ours)} if theirs else {}
+
+
+def skew(theirs: str, ours: str) -> str:
+    """Return the first part of two versions in which they differ: ``Major``, ``Minor``, ``Patch``.
+
+    ``None`` is that they are the same.
+    """
+    for part, left, right in zip(_PARTS, theirs.split("."), ours.split("."), strict=False):
+        if left != right:
+            return part
+    return "None" if theirs == ours else _PARTS[-1]
+
+
+_PARTS: Final = ("Major", "Minor", "Patch")
+
+
 def _answers(before: Object, reach: Reach | None, now: datetime) -> Object:
     """Return what its API server says; what it said before, as long as nobody has asked again."""
     if reach is None:
@@ -240,6 +275,12 @@ def _answers(before: Object, reach: Reach | None, now: datetime) -> Object:
 
 
 _OF_REACH: Final = ("conditions", "kubernetesVersion", "clockSkewSeconds")
+
+
+def slice_of(cluster_id: str, found: Iterable[Object]) -> str:
+    """Return the name of a slice of ours of that provider; empty while there is none."""
+    ours = (one for one in found if not slices.is_replica(one) and cluster_of(one) == cluster_id)
+    return next((str(one["metadata"]["name"]) for one in ours), "")
 
 
 def secrets(identities: Iterable[Object], virtual_nodes: Iterable[Object]) -> dict[str, Key]:

@@ -2,12 +2,14 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
+from importlib import metadata
 
 from apis.objects import Key, Object
 from controllers import selections, views
 from controllers.foreigncluster import checker, forge
 from controllers.foreigncluster.checker import Checker
 from controllers.foreigncluster.reconciler import ForeignClusterReconciler, Observed
+from controllers.foreigncluster.stamp import StampReconciler
 from controllers.manager import Manager, Term
 from kube.informer import Change
 from kube.process import Loop
@@ -18,10 +20,12 @@ def controller(manager: Manager) -> Term:
     """Return the term of this controller."""
     identities = manager.informer(selections.IDENTITIES)
     virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
+    slices = manager.informer(selections.RESOURCE_SLICES)
     observed = Observed(
         namespaces=views.cached(manager.informer(selections.PEER_NAMESPACES)),
         tenants=views.cached(manager.informer(selections.TENANTS)),
         identities=views.cached(identities),
+        slices=views.cached(slices),
         virtual_nodes=views.cached(virtual_nodes),
         deployments=views.cached(manager.informer(selections.DEPLOYMENTS)),
         nodes=views.cached(manager.informer(selections.NODES)),
@@ -30,6 +34,7 @@ def controller(manager: Manager) -> Term:
         selections.PEER_NAMESPACES,
         selections.TENANTS,
         selections.IDENTITIES,
+        selections.RESOURCE_SLICES,
         selections.VIRTUAL_NODES,
         selections.DEPLOYMENTS,
         selections.NODES,
@@ -39,8 +44,13 @@ def controller(manager: Manager) -> Term:
         *(Source(manager.informer(selection), _by_cluster) for selection in about_peers),
     ]
 
+    version = metadata.version("pyliqo")
+
     async def wanted() -> Mapping[str, Key]:
         return forge.secrets(identities.items().values(), virtual_nodes.items().values())
+
+    def slice_of(cluster_id: str) -> str:
+        return forge.slice_of(cluster_id, slices.items().values())
 
     def subscribe(changed: Callable[[], None]) -> Callable[[], None]:
         stack = contextlib.ExitStack()
@@ -51,16 +61,19 @@ def controller(manager: Manager) -> Term:
     def loops() -> list[Loop]:
         checks = Checker(
             manager.live,
-            checker.Source(wanted, subscribe),
+            checker.Source(wanted, slice_of, subscribe),
             tell=lambda cluster_id: runner.enqueue(Key("", cluster_id)),
             clock=manager.clock,
             user_agent=manager.user_agent,
         )
         reconciler = ForeignClusterReconciler(
-            manager.cached, observed, reach=checks.reach, clock=manager.clock
+            manager.cached, observed, reach=checks.reach, version=version, clock=manager.clock
         )
         runner = Runner("foreigncluster", reconciler, sources, workers=manager.limits.workers)
-        return [runner, checks]
+        stamps = Runner(
+            "foreigncluster-stamp", StampReconciler(manager.cached, version), [Source(slices)]
+        )
+        return [runner, checks, stamps]
 
     return loops
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, objects, slices
 from apis.objects import Key, Object
 from controllers.foreigncluster import forge
 from controllers.foreigncluster.forge import Facts, Reach
@@ -27,6 +27,7 @@ class Observed:
     namespaces: View
     tenants: View
     identities: View
+    slices: View
     virtual_nodes: View
     deployments: View
     nodes: View
@@ -44,6 +45,9 @@ class Observed:
             ),
             tenant=next(iter(tenants), None),
             identity=next(filter(forge.is_of_control_plane, identities), None),
+            replicas=[
+                one for one in _about(cluster_id, await self.slices()) if slices.is_replica(one)
+            ],
             virtual_nodes=_about(cluster_id, await self.virtual_nodes()),
             deployments=await self.deployments(),
             nodes={key.name: node for key, node in (await self.nodes()).items()},
@@ -64,11 +68,13 @@ class ForeignClusterReconciler:
         observed: Observed,
         *,
         reach: Callable[[str], Reach | None],
+        version: str,
         clock: Callable[[], datetime],
     ) -> None:
         self._cluster = cluster
         self._observed = observed
         self._reach = reach
+        self._version = version
         self._clock = clock
 
     async def reconcile(self, key: Key) -> float | None:
@@ -88,6 +94,7 @@ class ForeignClusterReconciler:
 
     async def _tell(self, key: Key, found: Object, facts: Facts) -> None:
         before, generation = found.get("status") or {}, found["metadata"].get("generation", 1)
-        after = forge.status(before, facts, generation, self._clock())
+        now, version = self._clock(), self._version
+        after = forge.status(before, facts, generation, now, version=version)
         if changes := objects.merge_patch(before, after):
             await self._cluster.patch_status(KIND, key, changes)

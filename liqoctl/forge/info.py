@@ -121,6 +121,8 @@ def peer(foreign_cluster: Object, around: Around) -> Object:
         "info": {
             "clusterID": cluster_id,
             "role": status.get("role", "Unknown"),
+            "version": status.get("version", ""),
+            "versionSkew": status.get("versionSkew", ""),
             "kubernetesVersion": status.get("kubernetesVersion", ""),
             "clockSkewSeconds": status.get("clockSkewSeconds", 0),
         },
@@ -230,6 +232,7 @@ _TITLES: Final = {
     "local": "Local installation info",
     "clusterID": "Cluster ID",
     "version": "Version",
+    "versionSkew": "Differs from the version here by",
     "labels": "Cluster labels",
     "APIServerAddr": "API server",
     "network": "Network",

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Object, named
 from controllers import selections, views
 from controllers.foreigncluster import forge
 from controllers.foreigncluster.forge import Facts, Reach
 from controllers.foreigncluster.reconciler import ForeignClusterReconciler, Observed
+from controllers.foreigncluster.stamp import StampReconciler
 from kube.cluster import Cluster
 from tests.controllers.support import (
     LATER,
@@ -39,6 +40,7 @@ class Peer:
             "namespaces": selections.PEER_NAMESPACES,
             "tenants": selections.TENANTS,
             "identities": selections.IDENTITIES,
+            "slices": selections.RESOURCE_SLICES,
             "virtual_nodes": selections.VIRTUAL_NODES,
             "deployments": selections.DEPLOYMENTS,
             "nodes": selections.NODES,
@@ -47,6 +49,7 @@ class Peer:
             self.ledger,
             Observed(**{field: views.live(cluster, of) for field, of in seen.items()}),
             reach=lambda _: self.reach,
+            version="0.1.0",
             clock=lambda: self.now,
         )
 
@@ -187,10 +190,11 @@ async def test_what_its_api_server_says(peer: Peer) -> None:
     await peer.identity(kubeconfigSecretRef={"name": "x"})
     assert "conditions" not in await peer.status()
 
-    peer.reach = Reach.answering("v1.35.4", timedelta(seconds=40), None)
+    peer.reach = Reach.answering("v1.35.4", "0.2.0", timedelta(seconds=40), None)
     up = await peer.status()
     assert up["kubernetesVersion"] == "v1.35.4"
     assert up["clockSkewSeconds"] == 40
+    assert (up["version"], up["versionSkew"]) == ("0.2.0", "Minor")
     assert [one["status"] for one in up["conditions"]] == ["Established"]
 
     peer.reach, peer.now = Reach(is_answering=False, message="no answer within 5 s"), LATER
@@ -201,7 +205,9 @@ async def test_what_its_api_server_says(peer: Peer) -> None:
     assert down["kubernetesVersion"] == "v1.35.4"
 
     peer.reach = None  # another process leads now, and has not asked yet
-    assert (await peer.status())["conditions"] == down["conditions"]
+    kept = await peer.status()
+    assert kept["conditions"] == down["conditions"]
+    assert kept["version"] == "0.2.0"
 
 
 async def test_both_at_once(peer: Peer) -> None:
@@ -228,7 +234,7 @@ async def test_a_foreign_cluster_that_nobody_needs_is_told_so(peer: Peer, cluste
 
 def test_clocks_that_tick_are_no_news() -> None:
     def after(seconds: float, before: Reach | None) -> Reach:
-        return Reach.answering("v1", timedelta(seconds=seconds), before)
+        return Reach.answering("v1", "", timedelta(seconds=seconds), before)
 
     first = after(0.8, None)
     assert first.ahead_s == 0
@@ -263,3 +269,56 @@ def test_a_virtual_kubelet_without_all_its_pods_does_not_run(replicas: int) -> N
 
     expected = "Ready" if replicas == 1 else "NotReady"
     assert found(status, "offloading")["OffloadingVirtualNodeStatus"][0] == expected
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "expected"),
+    [
+        ("0.1.0", "0.1.0", "None"),
+        ("0.1.1", "0.1.0", "Patch"),
+        ("0.1.0rc1", "0.1.0", "Patch"),
+        ("0.1.0.1", "0.1.0", "Patch"),
+        ("0.2.0", "0.1.0", "Minor"),
+        ("1.0.0", "0.1.0", "Major"),
+    ],
+)
+def test_how_versions_differ(theirs: str, ours: str, expected: str) -> None:
+    assert forge.skew(theirs, ours) == expected
+
+
+async def test_each_side_writes_its_version_on_a_slice_and_reads_the_others(peer: Peer) -> None:
+    stamps = StampReconciler(peer.ledger, "0.1.0")
+    await peer.tenant()
+    mine, replica = Key(peer.namespace, "mine"), Key(peer.namespace, "theirs")
+    labels = {
+        keys.REMOTE_CLUSTER_ID: peer.name,
+        keys.REPLICATION: "false",
+        keys.REPLICATED: "true",
+        keys.ORIGIN_ID: peer.name,
+    }
+    told = {"labels": labels, "annotations": {keys.CONSUMER_VERSION: "0.1.3"}}
+    await peer.cluster.create(keys.RESOURCE_SLICE, named(keys.RESOURCE_SLICE, mine, spec={}))
+    await peer.cluster.create(
+        keys.RESOURCE_SLICE, named(keys.RESOURCE_SLICE, replica, metadata=told, spec={})
+    )
+
+    for key in (mine, replica, Key(peer.namespace, "none")):
+        await settle(stamps, key, peer.ledger)
+
+    found = [await there(peer.cluster, keys.RESOURCE_SLICE, key) for key in (mine, replica)]
+    assert [objects.annotations(one) for one in found] == [
+        {keys.CONSUMER_VERSION: "0.1.0"},
+        {keys.CONSUMER_VERSION: "0.1.3", keys.PROVIDER_VERSION: "0.1.0"},
+    ]
+    status = await peer.status()
+    assert (status["version"], status["versionSkew"]) == ("0.1.3", "Patch")
+
+
+def test_a_slice_of_ours_and_no_replica_is_asked_about() -> None:
+    labels = {keys.REMOTE_CLUSTER_ID: "milan"}
+    mine = named(keys.RESOURCE_SLICE, Key("t", "mine"), metadata={"labels": labels})
+    origin = {**labels, keys.REPLICATED: "true", keys.ORIGIN_ID: "milan"}
+    theirs = named(keys.RESOURCE_SLICE, Key("t", "theirs"), metadata={"labels": origin})
+
+    assert forge.slice_of("milan", [theirs, mine]) == "mine"
+    assert forge.slice_of("turin", [theirs, mine]) == ""

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
+import yaml
 
 from apis import keys
 from apis.objects import Key, named
@@ -23,7 +24,7 @@ def source(wanted: Mapping[str, Key]) -> Source:
     async def now() -> Mapping[str, Key]:
         return wanted
 
-    return Source(now, lambda _: lambda: None)
+    return Source(now, lambda _: "pool", lambda _: lambda: None)
 
 
 @contextlib.asynccontextmanager
@@ -52,9 +53,15 @@ async def store(cluster: Cluster, key: Key, kubeconfig: bytes) -> None:
     await cluster.create(keys.SECRET, named(keys.SECRET, key, data=data))
 
 
-async def test_up_and_down(plane: Plane) -> None:
+@pytest.mark.parametrize("cluster", ["real"], indirect=True)
+async def test_up_and_down(plane: Plane, cluster: Cluster, namespace: str) -> None:
     local = FakeCluster()
-    await store(local, SECRET, plane.kubeconfig.read_bytes())
+    document = yaml.safe_load(plane.kubeconfig.read_text())
+    document["contexts"][0]["context"]["namespace"] = namespace
+    await store(local, SECRET, yaml.safe_dump(document).encode())
+    told_here = {"annotations": {keys.PROVIDER_VERSION: "0.1.7"}}
+    pool = named(keys.RESOURCE_SLICE, Key(namespace, "pool"), metadata=told_here, spec={})
+    await cluster.create(keys.RESOURCE_SLICE, pool)
     dead = plane.kubeconfig.read_text().replace(plane.server, "https://127.0.0.1:1")
     await store(local, Key("of-turin", "kubeconfig"), dead.encode())
     wanted = {"milan": SECRET, "turin": Key("of-turin", "kubeconfig"), "away": Key("x", "none")}
@@ -66,6 +73,7 @@ async def test_up_and_down(plane: Plane) -> None:
         assert up.is_answering
         assert up.version.startswith("v1.")
         assert up.ahead_s == 0
+        assert up.pyliqo == "0.1.7"
         assert down is not None
         assert not down.is_answering
         assert "Cannot connect" in down.message
@@ -79,5 +87,5 @@ async def test_up_and_down(plane: Plane) -> None:
         after = checker.reach("milan")
         assert after is not None
         assert not after.is_answering
-        assert after.version == up.version
+        assert (after.version, after.pyliqo) == (up.version, up.pyliqo)
         assert told.empty()

@@ -147,8 +147,9 @@ def test_a_provider() -> None:
     node["status"] = {"conditions": [condition("VirtualKubelet", "Running")]}
     other = named(keys.VIRTUAL_NODE, Key("t", "turin"), spec={"clusterID": "turin"})
     silent = condition("APIServerStatus", "Error", "no answer within 5 s")
+    versions = {"version": "0.2.0", "versionSkew": "Minor", "kubernetesVersion": "v1.35.4"}
     fc = foreign_cluster(
-        "milan", conditions=[silent], apiServerUrl="https://milan:6443", kubernetesVersion="v1.35.4"
+        "milan", conditions=[silent], apiServerUrl="https://milan:6443", **versions
     )
 
     told = forge.peer(fc, forge.Around(slices, [node, other]))
@@ -156,6 +157,8 @@ def test_a_provider() -> None:
     assert told["info"] == {
         "clusterID": "milan",
         "role": "Provider",
+        "version": "0.2.0",
+        "versionSkew": "Minor",
         "kubernetesVersion": "v1.35.4",
         "clockSkewSeconds": 0,
     }

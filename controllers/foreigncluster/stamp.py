@@ -1,0 +1,32 @@
+"""Writes on each slice which version of pyliqo looks after it, for the peer to read.
+
+The consumer's goes there with the slice; the provider's stays on the replica, which the consumer
+may read. Nothing else of a peer is readable on both sides.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from apis import keys, objects, slices
+from apis.objects import Key
+from kube.cluster import Cluster
+
+KIND: Final = keys.RESOURCE_SLICE
+
+
+@dataclass(frozen=True)
+class StampReconciler:
+    """One slice, on either side."""
+
+    cluster: Cluster
+    version: str
+
+    async def reconcile(self, key: Key) -> float | None:
+        obj = await self.cluster.get(KIND, key)
+        if obj is None or objects.is_terminating(obj):
+            return None
+        name = keys.PROVIDER_VERSION if slices.is_replica(obj) else keys.CONSUMER_VERSION
+        if objects.annotations(obj).get(name) != self.version:
+            annotations = {"annotations": {name: self.version}}
+            await self.cluster.patch(KIND, key, {"metadata": annotations})
+        return None
