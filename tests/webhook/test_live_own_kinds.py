@@ -69,7 +69,7 @@ async def twin(cluster: ClusterClient, hooked: Hooked) -> str:
             hooks = registered(kind, hooked)
             await cluster.create(kind, named(kind, Key("", hooked.run), webhooks=hooks))
     name = f"live-{secrets.token_hex(4)}"
-    labels = {"judged": hooked.run, keys.REMOTE_CLUSTER_ID: "rome"}
+    labels = {"judged": hooked.run, keys.REMOTE_CLUSTER_ID: "rome", keys.TENANT_NAMESPACE: "true"}
     await cluster.create(
         keys.NAMESPACE, named(keys.NAMESPACE, Key("", name), metadata={"labels": labels})
     )

@@ -104,7 +104,7 @@ CASES: Final = {
     ),
     "virtualnode": Case(
         keys.VIRTUAL_NODE,
-        Installed.space,
+        _tenancy,
         _virtual_node,
         {"spec": {"vkOptionsTemplateRef": {"name": "a", "namespace": "shop"}}},
         "vkOptionsTemplateRef.namespace",
