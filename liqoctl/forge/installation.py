@@ -46,13 +46,18 @@ def everything(files: Mapping[str, Sequence[Object]], folder: str = "") -> list[
 
 
 def customised(manifests: Iterable[Object], wanted: Wanted) -> list[Object]:
-    """Return ``manifests`` as ``wanted`` has them, and the objects that it adds."""
+    """Return ``manifests`` as ``wanted`` has them, and the objects that it adds.
+
+    What is added stands before the first Deployment: controllers that start and find no cluster ID
+    make one, and keep it.
+    """
     made = [_with_image(obj, wanted.image) if wanted.image else obj for obj in manifests]
-    if wanted.cluster_id:
-        made.append(cluster_id(wanted.cluster_id))
-    if added := policy(wanted):
-        made.append(added)
-    return [_with_metadata(obj, wanted.metadata) for obj in made]
+    added = [cluster_id(wanted.cluster_id)] if wanted.cluster_id else []
+    if found := policy(wanted):
+        added.append(found)
+    starts = (at for at, obj in enumerate(made) if obj["kind"] == keys.DEPLOYMENT.kind)
+    first = next(starts, len(made))
+    return [_with_metadata(obj, wanted.metadata) for obj in (*made[:first], *added, *made[first:])]
 
 
 def _with_image(obj: Object, image: str) -> Object:
@@ -122,6 +127,23 @@ def check_cluster_id(name: str) -> None:
             f"{name!r} cannot be a cluster ID: use 1 to 63 lower-case letters, digits and dashes, "
             "a letter or digit at both ends"
         )
+
+
+def without_old_hooks(found: Object | None, wanted: Object) -> Object | None:
+    """Return the merge patch that takes from ``found`` the webhooks that ``wanted`` lacks, if any.
+
+    Applying ``wanted`` alone would leave of such a webhook what another manager set: the
+    certificate authorities. Kubernetes refuses that as an incomplete webhook.
+    """
+    names = {hook["name"] for hook in wanted.get("webhooks") or []}
+    hooks = (found or {}).get("webhooks") or []
+    kept = [hook for hook in hooks if hook["name"] in names]
+    if found is None or len(kept) == len(hooks):
+        return None
+    return {
+        "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
+        "webhooks": kept,
+    }
 
 
 def is_prerequisite(obj: Object) -> bool:

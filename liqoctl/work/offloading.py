@@ -177,11 +177,14 @@ async def _announce(cluster: Cluster, progress: Progress, offloading: Object) ->
 
 
 async def _offloaded_pods(cluster: Cluster, namespace: str) -> int:
-    labels = f"{keys.SHADOW_POD_LABEL}=true"
+    virtual = f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}"
     try:
-        return len((await cluster.list(Selection(keys.POD, Object, namespace, labels))).items)
-    except errors.ForbiddenError:  # who may not look at pods may still unoffload
+        nodes = (await cluster.list(Selection(keys.NODE, Object, labels=virtual))).items
+        pods = (await cluster.list(Selection(keys.POD, Object, namespace))).items
+    except errors.ForbiddenError:  # who may not look at pods or nodes may still unoffload
         return 0
+    names = {node.name for node in nodes}
+    return sum((pod.get("spec") or {}).get("nodeName") in names for pod in pods.values())
 
 
 async def _unoffload(

@@ -5,6 +5,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
@@ -39,18 +40,20 @@ def liqoctl(plane: Plane, *args: str) -> Result:
 @contextlib.contextmanager
 def controllers(plane: Plane) -> Iterator[None]:
     """Roll out every Deployment and finish every namespace, as a controller manager would."""
-    stop = threading.Event()
-    thread = threading.Thread(target=lambda: asyncio.run(_play(plane, stop)))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    ready, stop = threading.Event(), threading.Event()
+    with ThreadPoolExecutor() as pool:
+        playing = pool.submit(lambda: asyncio.run(_play(plane, ready, stop)))
+        try:
+            ready.wait(60)  # reading a kubeconfig is not for two threads at once
+            yield
+        finally:
+            stop.set()
+            playing.result()
 
 
-async def _play(plane: Plane, stop: threading.Event) -> None:
+async def _play(plane: Plane, ready: threading.Event, stop: threading.Event) -> None:
     async with client.connect(plane.kubeconfig, user_agent="tests") as server:
+        ready.set()
         while not stop.is_set():
             with contextlib.suppress(KubeError, KubectlError):  # what goes meanwhile
                 await _roll_out(server)
@@ -116,6 +119,8 @@ def test_install_again_and_uninstall(empty: Plane) -> None:
         "diff", "--server-side", "--force-conflicts", "-f", "-", stdin=printed(empty, *flags)
     )
 
+    a_hook_of_an_older_version_goes(empty)
+
     kinds = ("crd", "deployments", "clusterroles", "mutatingwebhookconfigurations", "configmaps")
     before = versions(empty, *kinds)
     again = liqoctl(empty, "install", "--cluster-labels", "region=europe")
@@ -139,6 +144,27 @@ def test_install_again_and_uninstall(empty: Plane) -> None:
     ours = ("-A", "-l", "app.kubernetes.io/part-of=liqo")
     assert kubectl.items("clusterroles,clusterrolebindings,namespaces", *ours) == []
     assert "nothing to do" in liqoctl(empty, "uninstall", "--skip-confirm").stderr
+
+
+def a_hook_of_an_older_version_goes(empty: Plane) -> None:
+    kubectl, kind = Kubectl(empty.kubeconfig), "mutatingwebhookconfigurations"
+    found = kubectl.get(kind, keys.WEBHOOK_CONFIGURATION)
+    ours, old = found["webhooks"], {**found["webhooks"][0], "name": "old.mutate.liqo.io"}
+    key = Key("", keys.WEBHOOK_CONFIGURATION)
+    with_old = objects.named(keys.MUTATING_WEBHOOKS, key, webhooks=[*ours, old])
+    trust = {"clientConfig": {"caBundle": "Y2E="}}
+    injected = [{"name": hook["name"], **trust} for hook in (*ours, old)]
+    for manager, hooks in (("liqoctl", with_old["webhooks"]), ("liqo-injection", injected)):
+        kubectl.run(
+            "apply", "--server-side", "--force-conflicts", f"--field-manager={manager}", "-f", "-",
+            stdin=json.dumps({**with_old, "webhooks": hooks}),
+        )  # fmt: skip
+
+    done = liqoctl(empty, "install")
+
+    assert done.exit_code == 0, done.stderr
+    names = [hook["name"] for hook in kubectl.get(kind, keys.WEBHOOK_CONFIGURATION)["webhooks"]]
+    assert names == [hook["name"] for hook in ours]
 
 
 def refused_while_in_use(empty: Plane) -> None:

@@ -58,7 +58,8 @@ def test_flags_add_image_name_policy_and_labels() -> None:
     assert {forge.image_of(obj) for obj in deployments} == {"registry.example/pyliqo:1"}
     assert len(deployments) == len(documents.of_kind("Deployment"))
     assert {obj["metadata"]["labels"]["team"] for obj in made} == {"a"}
-    config, policy = made[-2:]
+    first = made.index(deployments[0])
+    config, policy = made[first - 2 : first]  # controllers that start without a name make one
     assert key_of(config) == Key("liqo", "clusterid-configmap")
     assert config["data"] == {"CLUSTER_ID": "rome"}
     assert forge.kind_of(policy) == keys.PROVIDER_POLICY
