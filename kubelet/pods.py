@@ -126,6 +126,7 @@ class PodReconciler:
         self._silent: set[Key] = set()
         self._ending: dict[Key, datetime] = {}
         self._begun: dict[Key, datetime] = {}
+        self._deleted: dict[Key, str] = {}
         self._lives: dict[Key, _Life] = {}
         self._written = Written()
         self._refused_s: dict[Key, float] = {}
@@ -430,8 +431,12 @@ class PodReconciler:
         logger.info("Deleted shadowpod", extra={"shadowpod": str(key)})
 
     async def _delete_local(self, local: Object) -> None:
-        key = objects.key_of(local)
-        await self._local.delete(keys.POD, key, uid=objects.uid(local), grace_s=0)
+        """Delete it for good, once: the cache shows it for a while after that."""
+        key, uid = objects.key_of(local), objects.uid(local)
+        if self._deleted.get(key) == uid:
+            return
+        await self._local.delete(keys.POD, key, uid=uid, grace_s=0)
+        self._deleted[key] = uid
         logger.info("Deleted pod", extra={"pod": str(key)})
 
     def _forget(self, key: Key) -> None:
@@ -439,6 +444,7 @@ class PodReconciler:
         self._refused_s.pop(key, None)
         self._ending.pop(key, None)
         self._begun.pop(key, None)
+        self._deleted.pop(key, None)
         self._tokens.forget(key)
         self._written.forget(key)
 

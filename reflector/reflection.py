@@ -200,9 +200,13 @@ class Reflection:
             self._tell(original, "Normal", SUCCESSFUL, message)
 
     async def _withdraw(self, key: Key, original: Object | None, stay: Stay | None) -> float | None:
-        """Remove the twin of what was seen to go, or of what is gone or stays by a live look."""
+        """Remove the twin of what was seen to go, or of what is gone or stays by a live look.
+
+        What came home stays: the copy of an Event expires as Events do.
+        """
         where = self.twin_of(key)
-        found = await self._twins.seen(self._twin_kind, where)
+        is_outward = self.forge.row.is_outward
+        found = await self._twins.seen(self._twin_kind, where) if is_outward else None
         if found and self._is_twin(found):
             if original is not None or key not in self._gone:
                 original = await self._originals.get_live(self._kind, key)
