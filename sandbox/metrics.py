@@ -7,28 +7,41 @@ from typing import Any, Final
 import yaml
 
 from certs import pki
-from sandbox import binaries, cgroups, components, network, processes
+from sandbox import api, binaries, cgroups, components, network, processes
 from sandbox.components import Component
-from sandbox.kubectl import Kubectl
+from sandbox.kubectl import Kubectl, KubectlError
 from sandbox.layout import Site
 
 NAME: Final = "metrics-server"
 PORT: Final = 4443
 _SERVICE: Final = f"{NAME}.kube-system.svc"
 _LIFETIME: Final = dt.timedelta(days=30)
+_RIGHTS_TIMEOUT_S: Final = 30.0
 _RBAC: Final = "rbac.authorization.k8s.io"
 
 
 def start(site: Site) -> None:
     """Start it unless it runs, and have the API server pass ``metrics.k8s.io`` on to it."""
-    part = Component(site, NAME)
+    part, kubectl = Component(site, NAME), Kubectl(site.files.kubeconfig)
+    kubectl.apply(_rights())
+    api.wait_until(
+        lambda: _is_admitted(kubectl), "metrics-server has its rights", timeout_s=_RIGHTS_TIMEOUT_S
+    )  # it ends at once without them
     if not part.is_alive():
         argv = [str(binaries.program(NAME)), *_arguments(site)]
         processes.launch(
             network.inside(site.slot, argv),
             pid_file=part.pid_file, log=part.log, joins=cgroups.joins(site.cgroup),
         )  # fmt: skip
-    Kubectl(site.files.kubeconfig).apply([*_rights(), *_service(site)])
+    kubectl.apply(_service(site))
+
+
+def _is_admitted(kubectl: Kubectl) -> bool:
+    read = ("get", "configmaps/extension-apiserver-authentication", "-n", "kube-system")
+    try:
+        return kubectl.run("auth", "can-i", *read, "--as", NAME).strip() == "yes"
+    except KubectlError:
+        return False
 
 
 def stop(site: Site) -> None:
