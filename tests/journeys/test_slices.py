@@ -79,6 +79,10 @@ def is_ready(node: Object) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in listed)
 
 
+OF_MILAN = f"{keys.REPLICATION}=true"
+"""Selects milan's own slices: rome is its consumer too, and replicates its own there."""
+
+
 def lines(said: str) -> list[str]:
     """Return what kubectl printed, with one space between cells and AGE for ages."""
     return [
@@ -97,13 +101,13 @@ async def test_a_slice_becomes_a_node_that_follows_it_and_goes_with_it(
     await world.until_one(peering.milan, keys.NODE, Key("", "mypool"), is_ready)
 
     shown = {
-        "resourceslices.authentication.liqo.io": ("milan", HERE),
+        "resourceslices.authentication.liqo.io": ("milan", HERE, "-l", OF_MILAN),
         "quotas.offloading.liqo.io": ("rome", THERE),
         "virtualnodes.offloading.liqo.io": ("milan", HERE),
     }
     said = {
-        kind: lines(await peering.kubectl(cluster, "get", kind, "-n", where))
-        for kind, (cluster, where) in shown.items()
+        kind: lines(await peering.kubectl(cluster, "get", kind, "-n", where, *selected))
+        for kind, (cluster, where, *selected) in shown.items()
     }
     assert said["resourceslices.authentication.liqo.io"] == [
         "NAME AUTHENTICATION RESOURCES AGE",
