@@ -64,7 +64,7 @@ def test_every_field_of_the_api_server_was_judged(schemas: Mapping[str, Object])
         ("SecurityContext", podspecs.CONTAINER_CONTEXT, set()),
         ("PodSecurityContext", podspecs.POD_CONTEXT, set()),
         ("Volume", podspecs.VOLUMES | {"name"}, {"gitRepo"}),
-        ("VolumeProjection", podspecs.SOURCES, set()),
+        ("VolumeProjection", podspecs.SOURCES, {"podCertificate"}),
     ],
 )
 def test_so_was_every_part(

@@ -72,10 +72,10 @@ def check_create(obj: Object, namespace: Object | None, policies: Mapping[Key, O
     if consumer != origin:
         message = f"metadata.labels: {keys.ORIGIN} is {origin!r}, and the namespace"
         raise DeniedError(f"{message} is not one of that cluster: use a namespace mapped to it")
+    _judge(obj, policy_of(origin, policies))
     if spec.get("ephemeralContainers"):
         message = "spec.pod.ephemeralContainers are for a pod that runs"
-        raise DeniedError(f"{message}: add them once the ShadowPod exists", code=422)
-    _judge(obj, policy_of(origin, policies))
+        raise DeniedError(f"{message}: add them once the ShadowPod exists")
     return Admitted()
 
 
