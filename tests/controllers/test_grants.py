@@ -15,7 +15,7 @@ from controllers import views
 from controllers.grants.forge.applications import Standard
 from controllers.grants.reconciler import ALL, GrantsReconciler, Observed
 from kube.cluster import Cluster, Selection
-from kube.errors import ConflictError, NotReachableError
+from kube.errors import AlreadyExistsError, ConflictError, NotReachableError
 from kube.informer import Informer
 from kube.reconcile import TerminalError
 from tests import factories
@@ -443,7 +443,9 @@ async def rounds(loop: GrantsReconciler, cluster: Cluster, tick: Tick) -> None:
         if isinstance(cluster, FakeCluster) and number % 5 == 0:
             lost = NotReachableError("the answer is lost")
             cluster.fail("patch_status", lost, kind=keys.RESOURCE_SLICE, after=True)
-        with contextlib.suppress(ConflictError, NotReachableError, ExceptionGroup):
+        with contextlib.suppress(
+            AlreadyExistsError, ConflictError, NotReachableError, ExceptionGroup
+        ):
             await loop.reconcile(ALL)
         tick.now += 10
         await asyncio.sleep(0)
