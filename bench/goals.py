@@ -115,7 +115,7 @@ def _admission(blocks: Blocks) -> list[Goal]:
 def _bystanders(blocks: Blocks) -> list[Goal]:
     """Return what pods pay of a namespace that nobody offloads."""
     plain = admission.PLAIN
-    added = [_added(block, plain) * _MS for block in _all_paired(blocks, plain)]
+    added = [_added(block, plain) for block in _all_paired(blocks, plain)]
     calls = [
         block.figures["webhook_calls"] for block in result.chosen(blocks, admission.LOAD, plain)
     ]
