@@ -28,7 +28,7 @@ EXAMPLES = options.examples(
 )
 
 
-@click.group(cls=options.AliasGroup, context_settings=options.CONTEXT, epilog=EXAMPLES)
+@click.group(context_settings=options.CONTEXT, epilog=EXAMPLES)
 @options.global_flags
 def cli(session: Session) -> None:
     """Extend this cluster over others: virtual nodes, offloaded namespaces.

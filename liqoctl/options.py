@@ -34,16 +34,35 @@ class Session:
     """Labels and annotations for all objects that are made."""
 
 
-class AliasGroup(click.Group):
-    """A group whose commands also go by short names."""
+_ALIASES: Final = {
+    "id": "identity",
+    "identities": "identity",
+    "namespaces": "namespace",
+    "ns": "namespace",
+    "peers": "peer",
+    "po": "pod",
+    "pods": "pod",
+    "resourceslices": "resourceslice",
+    "rs": "resourceslice",
+    "rslice": "resourceslice",
+    "tenants": "tenant",
+    "tn": "tenant",
+    "virtualnodes": "virtualnode",
+    "vn": "virtualnode",
+}
 
-    def __init__(self, *args: Any, aliases: Mapping[str, str] | None = None, **rest: Any) -> None:
-        super().__init__(*args, **rest)
-        self._aliases = dict(aliases or {})
+
+class _Verb(click.Group):
+    """A group whose commands are kinds, which also go by short names."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command called ``cmd_name``, by its name or an alias."""
-        return super().get_command(ctx, self._aliases.get(cmd_name, cmd_name))
+        return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
+
+
+def verb(*lines: str, **rest: Any) -> Callable[[Callable[..., Any]], click.Group]:
+    """Return the decorator of a group of kinds, whose help ends with the examples ``lines``."""
+    return click.group(cls=_Verb, epilog=examples(*lines), **rest)
 
 
 class Duration(click.ParamType[float]):
@@ -91,6 +110,14 @@ OUTPUT: Final = click.option(
     "--output",
     type=click.Choice(["yaml", "json"]),
     help="Print the objects instead of applying them; nothing is written to the cluster.",
+)
+TEXT_OUTPUT: Final = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "yaml"]),
+    default="text",
+    show_default=True,
+    help="How to print it.",
 )
 
 _GLOBAL: Final = (

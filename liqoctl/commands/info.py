@@ -5,35 +5,22 @@ import click
 from liqoctl import options
 from liqoctl.options import Session
 
-INFO_EXAMPLES = options.examples(
-    "liqoctl info",
-    "liqoctl info -o yaml",
-    "liqoctl info --get clusterid",
-    "liqoctl info peer milan",
-)
 PEER_EXAMPLES = options.examples(
     "liqoctl info peer",
     "liqoctl info peer milan turin -o json",
     "liqoctl info peer milan --get offloading.status",
 )
-OUTPUT = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "yaml"]),
-    default="text",
-    show_default=True,
-    help="How to print it.",
-)
 GET = click.option("--get", "path", metavar="a.b.c", help="Only this field, whatever its case.")
 
 
-@click.group(
-    cls=options.AliasGroup,
-    aliases={"peers": "peer"},
+@options.verb(
+    "liqoctl info",
+    "liqoctl info -o yaml",
+    "liqoctl info --get clusterid",
+    "liqoctl info peer milan",
     invoke_without_command=True,
-    epilog=INFO_EXAMPLES,
 )
-@OUTPUT
+@options.TEXT_OUTPUT
 @GET
 @options.global_flags
 @click.pass_context
@@ -51,7 +38,7 @@ def info(context: click.Context, session: Session, output: str, path: str | None
 
 @info.command("peer", epilog=PEER_EXAMPLES)
 @click.argument("names", metavar="[CLUSTER_ID]...", nargs=-1)
-@OUTPUT
+@options.TEXT_OUTPUT
 @GET
 @options.global_flags
 def info_peer(names: tuple[str, ...], session: Session, output: str, path: str | None) -> None:

@@ -8,23 +8,13 @@ from liqoctl import options
 from liqoctl.forge import offloading as forge
 from liqoctl.options import Session
 
-ALIASES = {"ns": "namespace", "namespaces": "namespace"}
 
-
-@click.group(
-    cls=options.AliasGroup,
-    aliases=ALIASES,
-    epilog=options.examples("liqoctl offload namespace foo"),
-)
+@options.verb("liqoctl offload namespace foo")
 def offload() -> None:
     """Let namespaces extend over other clusters."""
 
 
-@click.group(
-    cls=options.AliasGroup,
-    aliases=ALIASES,
-    epilog=options.examples("liqoctl unoffload namespace foo --dry-run"),
-)
+@options.verb("liqoctl unoffload namespace foo --dry-run")
 def unoffload() -> None:
     """Take offloaded namespaces back."""
 

@@ -10,57 +10,34 @@ from liqoctl import options
 from liqoctl.commands.groups import get
 from liqoctl.options import Session
 
-_ALIASES = {
-    "tn": "tenant", "tenants": "tenant",
-    "rs": "resourceslice", "rslice": "resourceslice", "resourceslices": "resourceslice",
-}  # fmt: skip
 _CONSUMER = click.option(
     "--remote-cluster-id", "consumer", default="", help="Cluster ID of the consumer."
 )
 
 
-@click.group(
-    cls=options.AliasGroup,
-    aliases=_ALIASES,
-    epilog=options.examples(
-        "liqoctl cordon tenant rome",
-        "liqoctl cordon resourceslice mypool --remote-cluster-id rome",
-    ),
+@options.verb(
+    "liqoctl cordon tenant rome", "liqoctl cordon resourceslice mypool --remote-cluster-id rome"
 )
 def cordon() -> None:
     """Let nothing new in; what runs goes on."""
 
 
-@click.group(
-    cls=options.AliasGroup,
-    aliases=_ALIASES,
-    epilog=options.examples("liqoctl uncordon tenant rome"),
-)
+@options.verb("liqoctl uncordon tenant rome")
 def uncordon() -> None:
     """Let pods in again."""
 
 
-@click.group(
-    cls=options.AliasGroup, aliases=_ALIASES, epilog=options.examples("liqoctl drain tenant rome")
-)
+@options.verb("liqoctl drain tenant rome")
 def drain() -> None:
     """Have pods leave."""
 
 
-@click.group(
-    cls=options.AliasGroup,
-    aliases=_ALIASES,
-    epilog=options.examples("liqoctl activate tenant rome"),
-)
+@options.verb("liqoctl activate tenant rome")
 def activate() -> None:
     """Let back in who was drained."""
 
 
-@click.group(
-    "set",
-    cls=options.AliasGroup,
-    epilog=options.examples("liqoctl set sharing --sharing-percentage 80"),
-)
+@options.verb("liqoctl set sharing --sharing-percentage 80", name="set")
 def set_() -> None:
     """Say what this cluster gives away."""
 

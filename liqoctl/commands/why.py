@@ -6,27 +6,8 @@ from apis.objects import Key
 from liqoctl import options
 from liqoctl.options import Session
 
-ALIASES = {
-    "po": "pod",
-    "pods": "pod",
-    "ns": "namespace",
-    "namespaces": "namespace",
-}
-OUTPUT = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "yaml"]),
-    default="text",
-    show_default=True,
-    help="How to print the answer.",
-)
 
-
-@click.group(
-    cls=options.AliasGroup,
-    aliases=ALIASES,
-    epilog=options.examples("liqoctl why pod web-0 -n foo", "liqoctl why namespace foo"),
-)
+@options.verb("liqoctl why pod web-0 -n foo", "liqoctl why namespace foo")
 def why() -> None:
     """Say why a pod is where it is, or why a namespace is offloaded as it is.
 
@@ -43,7 +24,7 @@ POD_EXAMPLES = options.examples(
 
 @why.command("pod", epilog=POD_EXAMPLES)
 @click.argument("name")
-@OUTPUT
+@options.TEXT_OUTPUT
 @options.global_flags
 def why_pod(name: str, output: str, session: Session) -> None:
     """Say why a pod runs where it does, waits, or was refused.
@@ -67,7 +48,7 @@ NAMESPACE_EXAMPLES = options.examples(
 
 @why.command("namespace", epilog=NAMESPACE_EXAMPLES)
 @click.argument("name")
-@OUTPUT
+@options.TEXT_OUTPUT
 @options.global_flags
 def why_namespace(name: str, output: str, session: Session) -> None:
     """Say why a namespace is offloaded as it is: to which clusters, and what is amiss.
