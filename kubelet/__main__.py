@@ -19,9 +19,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until a signal ends it; return the exit code."""
     chosen = settings.parse(argv)
     instance = os.environ.get("POD_NAME") or chosen.node_name
-    kubeconfig = os.environ.get("KUBECONFIG")
-    if chosen.kubeconfig is None and kubeconfig:
-        chosen = settings.with_kubeconfig(chosen, kubeconfig)
     return process.run(
         lambda running: _run(chosen, instance, running),
         name="kubelet",

@@ -7,11 +7,12 @@ import argparse
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from apis import keys
+from kube import flags
 from kubelet.forge.accounts import ApiServer
 
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+|0")
@@ -65,8 +66,8 @@ def parse(argv: Sequence[str] | None) -> Settings:
         ping_successes=options.node_ping_successes,
         extra_labels=options.node_extra_labels,
         extra_annotations=options.node_extra_annotations,
-        hidden_labels=options.labels_not_reflected,
-        hidden_annotations=options.annotations_not_reflected,
+        hidden_labels=tuple(options.labels_not_reflected),
+        hidden_annotations=tuple(options.annotations_not_reflected),
         api_server=ApiServer(
             options.enable_apiserver_support,
             options.home_api_server_host,
@@ -78,24 +79,11 @@ def parse(argv: Sequence[str] | None) -> Settings:
     )
 
 
-def with_kubeconfig(chosen: Settings, path: str) -> Settings:
-    """Return ``chosen`` with the kubeconfig at ``path``."""
-    return replace(chosen, kubeconfig=Path(path))
-
-
 def duration(text: str) -> float:
     """Return the seconds that ``text`` means, as Go writes durations: 40s, 1m30s, 500ms, 0."""
     if not _DURATION.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 40s or 1m30s")
     return sum(float(amount) * _SECONDS[unit] for amount, unit in _PARTS.findall(text))
-
-
-def truth(text: str) -> bool:
-    """Return the boolean that ``text`` means, as Go's flags have it."""
-    lowered = text.lower()
-    if lowered not in {"true", "false", "1", "0", "t", "f"}:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
-    return lowered in {"true", "1", "t"}
 
 
 def pairs(text: str) -> dict[str, str]:
@@ -104,11 +92,6 @@ def pairs(text: str) -> dict[str, str]:
     if any("=" not in item for item in items):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value,key=value")
     return {name: value for name, _, value in (item.partition("=") for item in items)}
-
-
-def names(text: str) -> tuple[str, ...]:
-    """Return ("a", "b") for ``a,b``."""
-    return tuple(item for item in text.split(",") if item)
 
 
 def address(text: str) -> str:
@@ -125,41 +108,21 @@ def _parser() -> argparse.ArgumentParser:
         description="One virtual node: its Node, its pods on the provider, and the kubelet API.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    _add_identity(parser)
+    flags.add_virtual_node(parser, health_port=8081)
     _add_node(parser)
-    add = parser.add_argument
-    add("--pod-reflection-workers", type=int, default=10, help="pods looked at together")
     _add_api_server(parser)
-    add("--labels-not-reflected", type=names, default=(), help="key,... that pods keep here")
-    add("--annotations-not-reflected", type=names, default=(), help="key,... that pods keep here")
-    add("--health-port", type=int, default=8081, help="port of /healthz, /readyz and /metrics")
-    add(
-        "--kubeconfig",
-        "--home-kubeconfig",
-        type=Path,
-        help="home cluster; without it, the identity of this pod",
+    parser.add_argument(
+        "--pod-reflection-workers", type=int, default=10, help="pods looked at together"
     )
     return parser
-
-
-def _add_identity(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--nodename", default=keys.VIRTUAL_KUBELET, help="name of the Node and its VirtualNode")
-    add("--tenant-namespace", default="default", help="where VirtualNode, Secret and Lease are")
-    add("--liqo-namespace", default=keys.LIQO_NAMESPACE, help="where pyliqo is installed")
-    add("--home-cluster-id", required=True, help="the consumer")
-    add("--foreign-cluster-id", required=True, help="the provider")
-    add("--foreign-kubeconfig-secret-name", required=True, help="Secret in the tenant namespace")
 
 
 def _add_api_server(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--enable-apiserver-support",
-        type=truth,
+        **flags.SWITCH,
         default=False,
-        nargs="?",
-        const=True,
         help="give offloaded pods the tokens of their service accounts here",
     )
     add("--home-api-server-host", default="", help="where those pods reach our API server")
@@ -168,7 +131,7 @@ def _add_api_server(parser: argparse.ArgumentParser) -> None:
 
 def _add_node(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--create-node", type=truth, default=True, nargs="?", const=True, help="make a Node")
+    add("--create-node", **flags.SWITCH, default=True, help="make a Node")
     add("--node-ip", type=address, default="", help="InternalIP of the Node: this pod's IP")
     add("--listen-port", type=int, default=keys.KUBELET_PORT, help="port of the kubelet API")
     add("--node-lease-duration", type=duration, default=40.0, help="renewed four times in it")
@@ -178,10 +141,8 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
     add("--node-ping-successes", type=int, default=2, help="in a row, before it is Ready again")
     add(
         "--node-check-network",
-        type=truth,
+        **flags.SWITCH,
         default=True,
-        nargs="?",
-        const=True,
         help="accepted, and without effect: pyliqo makes no network between clusters",
     )
     add("--node-extra-labels", type=pairs, default={}, help="key=value,... on the Node")

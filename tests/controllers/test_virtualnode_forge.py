@@ -11,7 +11,7 @@ from apis.offloading import VirtualNode, VkOptionsTemplate
 from controllers.virtualnode.forge import deployment, lifecycle, rights
 from controllers.virtualnode.forge.deployment import LocalCluster
 from kubelet import settings as kubelet_settings
-from reflector import __main__ as reflector_main
+from reflector import settings as reflector_settings
 from tests import factories
 from tests.controllers.support import LATER, NOW, virtual_node
 
@@ -118,7 +118,7 @@ def test_each_container_understands_its_arguments() -> None:
     }
 
     kubelet = kubelet_settings._parser().parse_args(arguments["kubelet"])  # noqa: SLF001  # its flags
-    reflector = reflector_main._parser().parse_args(arguments["reflector"])  # noqa: SLF001  # its flags
+    reflector = reflector_settings._parser().parse_args(arguments["reflector"])  # noqa: SLF001  # its flags
 
     assert kubelet.nodename == reflector.nodename == "milan"
     assert "kubeconfig-milan" in {
@@ -135,7 +135,7 @@ def test_each_container_understands_its_arguments() -> None:
 def test_every_extra_argument_is_one_that_its_container_takes(name: str) -> None:
     parsers = {
         "kubelet": kubelet_settings._parser(),  # noqa: SLF001  # its flags
-        "reflector": reflector_main._parser(),  # noqa: SLF001  # its flags
+        "reflector": reflector_settings._parser(),  # noqa: SLF001  # its flags
     }
     taken = set(parsers[name]._option_string_actions)  # noqa: SLF001  # argparse has no other way
 

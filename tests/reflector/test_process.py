@@ -19,7 +19,7 @@ from apis.offloading import ReflectionPolicy as Policy
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
-from reflector import __main__
+from reflector import __main__, settings
 from sandbox import audit
 from sandbox.controlplane import Plane
 from tests import factories
@@ -212,7 +212,7 @@ def test_wrong_flags_are_refused(
 
 
 def test_flags_say_what_is_reflected_and_how() -> None:
-    settings = __main__.settings(
+    chosen = settings.parse(
         [
             *MANDATORY, "--secret-reflection-workers=0", "--configmap-reflection-type=AllowList",
             "--labels-not-reflected=a,b", "--labels-not-reflected=c",
@@ -222,12 +222,12 @@ def test_flags_say_what_is_reflected_and_how() -> None:
         instance="vk-milan-0",
     )  # fmt: skip
 
-    assert settings.secret == Key("liqo-tenant-milan", "key")
-    assert settings.instance == "vk-milan-0"
-    assert settings.workers["configmap"] == 3
-    assert settings.workers["secret"] == 0
-    assert settings.policies["configmap"] is Policy.ALLOW_LIST
-    assert settings.policies["secret"] is Policy.DENY_LIST
-    assert settings.twins.hidden.labels_not_reflected == {"a", "b", "c"}
-    assert settings.twins.hidden.annotations_not_reflected == {"d"}
-    assert settings.twins.load_balancer_class == "theirs"
+    assert chosen.secret == Key("liqo-tenant-milan", "key")
+    assert chosen.instance == "vk-milan-0"
+    assert chosen.workers["configmap"] == 3
+    assert chosen.workers["secret"] == 0
+    assert chosen.policies["configmap"] is Policy.ALLOW_LIST
+    assert chosen.policies["secret"] is Policy.DENY_LIST
+    assert chosen.twins.hidden.labels_not_reflected == {"a", "b", "c"}
+    assert chosen.twins.hidden.annotations_not_reflected == {"d"}
+    assert chosen.twins.load_balancer_class == "theirs"

@@ -1,0 +1,54 @@
+"""Flags that more than one process has, and what their values mean.
+
+Source: behaviour.md 5.1.
+"""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from apis import keys
+
+
+def truth(text: str) -> bool:
+    """Return the boolean that ``text`` means, as Go's flags have it."""
+    lowered = text.lower()
+    if lowered not in {"true", "false", "1", "0", "t", "f"}:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return lowered in {"true", "1", "t"}
+
+
+SWITCH: Final[dict[str, Any]] = {"type": truth, "nargs": "?", "const": True}
+"""How ``add_argument`` is told of a boolean: ``--flag`` and ``--flag=true`` are the same."""
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Return ("a", "b") for ``a,b``."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def add_virtual_node(parser: argparse.ArgumentParser, *, health_port: int) -> None:
+    """Add the flags that both containers of a virtual node have."""
+    add = parser.add_argument
+    add("--nodename", default=keys.VIRTUAL_KUBELET, help="name of the Node and its VirtualNode")
+    add("--tenant-namespace", default="default", help="where VirtualNode, Secret and Leases are")
+    add("--liqo-namespace", default=keys.LIQO_NAMESPACE, help="where pyliqo is installed")
+    add("--home-cluster-id", required=True, help="the consumer")
+    add("--foreign-cluster-id", required=True, help="the provider")
+    add(
+        "--foreign-kubeconfig-secret-name",
+        required=True,
+        help="Secret in the tenant namespace with the kubeconfig for the provider",
+    )
+    add(
+        "--kubeconfig",
+        "--home-kubeconfig",
+        type=Path,
+        default=os.environ.get("KUBECONFIG") or None,
+        help="of the consumer; default: $KUBECONFIG, else the service account of this pod",
+    )
+    add("--health-port", type=int, default=health_port, help="port of /healthz, /readyz, /metrics")
+    several: dict[str, Any] = {"action": "extend", "type": names, "default": []}
+    add("--labels-not-reflected", **several, metavar="KEY,...", help="labels that stay here")
+    add("--annotations-not-reflected", **several, metavar="KEY,...", help="what else stays here")
