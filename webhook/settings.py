@@ -27,21 +27,26 @@ class Settings:
 
 def parse(argv: Sequence[str] | None) -> Settings:
     """Return what ``argv`` asks for, or the process's own command line; end with what is wrong."""
+    given = _parser().parse_args(argv)
+    return Settings(
+        serving=serving.Settings(
+            bind=serving.address(given.host, given.port),
+            tls=given.tls_dir,
+            drain=drain.Drain(given.drain_seconds),
+            client_ca=given.client_ca,
+        ),
+        client_names=frozenset(given.client_name),
+        kubeconfig=given.kubeconfig,
+        runtime_class=given.runtime_class,
+        is_enforced=given.enable_resource_enforcement,
+        json_logs=given.json_logs,
+        cache_lag_s=given.test_cache_lag,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 -m webhook", description=_ABOUT)
-    parser.add_argument(
-        "--tls-dir",
-        type=Path,
-        default=Path("/etc/liqo/tls"),
-        help="directory with tls.crt and tls.key; read anew when they change (%(default)s)",
-    )
-    parser.add_argument(
-        "--host",
-        default="0.0.0.0",  # noqa: S104  # a pod has one address, which it learns late
-        help="address to listen on (%(default)s)",
-    )
-    parser.add_argument(
-        "--port", type=int, default=keys.WEBHOOK_PORT, help="port to listen on (%(default)s)"
-    )
+    _add_serving(parser)
     parser.add_argument(
         "--kubeconfig", type=Path, help="kubeconfig file; without it this pod's own identity"
     )
@@ -55,6 +60,37 @@ def parse(argv: Sequence[str] | None) -> Settings:
         action=argparse.BooleanOptionalAction,
         default=False,
         help="judge ShadowPods by the Quota of whoever creates them (%(default)s)",
+    )
+    parser.add_argument(
+        "--json-logs",
+        action=argparse.BooleanOptionalAction,
+        help="JSON log lines; by default unless standard error is a terminal",
+    )
+    parser.add_argument(
+        "--test-cache-lag",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="for tests: let what watches tell reach the cache so much later (%(default)s)",
+    )
+    return parser
+
+
+def _add_serving(parser: argparse.ArgumentParser) -> None:
+    """Add where it listens, to whom, and how it ends."""
+    parser.add_argument(
+        "--tls-dir",
+        type=Path,
+        default=Path("/etc/liqo/tls"),
+        help="directory with tls.crt and tls.key; read anew when they change (%(default)s)",
+    )
+    parser.add_argument(
+        "--host",
+        default="0.0.0.0",  # noqa: S104  # a pod has one address, which it learns late
+        help="address to listen on (%(default)s)",
+    )
+    parser.add_argument(
+        "--port", type=int, default=keys.WEBHOOK_PORT, help="port to listen on (%(default)s)"
     )
     parser.add_argument(
         "--client-ca",
@@ -72,31 +108,4 @@ def parse(argv: Sequence[str] | None) -> Settings:
         type=float,
         default=drain.DRAIN_S,
         help="serve on for so long after SIGTERM, not ready any more (%(default)s)",
-    )
-    parser.add_argument(
-        "--json-logs",
-        action=argparse.BooleanOptionalAction,
-        help="JSON log lines; by default unless standard error is a terminal",
-    )
-    parser.add_argument(
-        "--test-cache-lag",
-        type=float,
-        default=0.0,
-        metavar="SECONDS",
-        help="for tests: let what watches tell reach the cache so much later (%(default)s)",
-    )
-    given = parser.parse_args(argv)
-    return Settings(
-        serving=serving.Settings(
-            bind=serving.address(given.host, given.port),
-            tls=given.tls_dir,
-            drain=drain.Drain(given.drain_seconds),
-            client_ca=given.client_ca,
-        ),
-        client_names=frozenset(given.client_name),
-        kubeconfig=given.kubeconfig,
-        runtime_class=given.runtime_class,
-        is_enforced=given.enable_resource_enforcement,
-        json_logs=given.json_logs,
-        cache_lag_s=given.test_cache_lag,
     )

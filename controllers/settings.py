@@ -1,0 +1,166 @@
+"""The flags of the controllers, validated once."""
+
+import argparse
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from apis import keys
+from controllers.grants.forge import flags
+from controllers.grants.forge.applications import Standard
+from controllers.manager import Limits
+from kube import process
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the flags and the environment say."""
+
+    kubeconfig: Path | None
+    namespace: str
+    identity: str
+    health_port: int
+    leader_elect: bool
+    address: str
+    ca: Path | None
+    is_trusted: bool
+    limits: Limits
+    standard: Standard
+
+
+def parse(argv: Sequence[str] | None, environment: Mapping[str, str]) -> Settings:
+    """Return what ``argv`` and the environment say; end the process with 2 if it is nonsense."""
+    given = vars(_parser(environment).parse_args(argv))
+    limits = Limits(**{each.name: given.pop(each.name) for each in fields(Limits)})
+    standard = Standard(**{each.name: given.pop(each.name) for each in fields(Standard)})
+    identity = environment.get("POD_NAME") or socket.gethostname()
+    return Settings(identity=identity, limits=limits, standard=standard, **given)
+
+
+def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m controllers", description="All cluster-wide loops of one cluster."
+    )
+    _add_surroundings(parser, environment)
+    _add_loops(parser)
+    _add_entrance(parser)
+    _add_grants(parser)
+    return parser
+
+
+def _add_surroundings(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
+    """Add where this process is, and how it shows that it works."""
+    kubeconfig = environment.get("KUBECONFIG")
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        default=Path(kubeconfig) if kubeconfig else None,
+        help="default: $KUBECONFIG, else the service account of this pod",
+    )
+    parser.add_argument(
+        "--liqo-namespace",
+        dest="namespace",
+        default=environment.get("POD_NAMESPACE", keys.LIQO_NAMESPACE),
+        help="where the cluster ID, the default template and the lease are (default: %(default)s)",
+    )
+    parser.add_argument("--health-port", type=int, default=process.HEALTH_PORT)
+    parser.add_argument(
+        "--leader-elect",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="only one of several replicas works at a time",
+    )
+
+
+def _add_loops(parser: argparse.ArgumentParser) -> None:
+    """Add how the loops work."""
+    parser.add_argument(
+        "--shadow-pod-ctrl-workers", dest="shadow_pod_workers", type=_count, default=10
+    )
+    parser.add_argument(
+        "--workers", type=_count, default=2, help="of every other loop (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--enable-resource-enforcement",
+        dest="is_enforced",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="create Pods only for what the Quota of a ShadowPod's user has booked (%(default)s)",
+    )
+    parser.add_argument(
+        "--real-storage-class-name",
+        dest="real_storage_class",
+        default="",
+        help="of claims of the class liqo on this cluster's nodes (default: the default class)",
+    )
+
+
+def _add_entrance(parser: argparse.ArgumentParser) -> None:
+    """Add where peers find this cluster's API server, and what they verify it by."""
+    parser.add_argument(
+        "--api-server-address-override",
+        dest="address",
+        default="",
+        help="where peers reach this cluster's API server (default: a control-plane node, 6443)",
+    )
+    parser.add_argument(
+        "--ca-override",
+        dest="ca",
+        type=Path,
+        help="file with the CA that peers verify it by (default: that of this process)",
+    )
+    parser.add_argument(
+        "--trusted-ca",
+        dest="is_trusted",
+        action="store_true",
+        help="its certificate is publicly trusted: peers are given no CA",
+    )
+
+
+def _add_grants(parser: argparse.ArgumentParser) -> None:
+    """Add what consumers are granted where no ProviderPolicy says otherwise."""
+    parser.add_argument(
+        "--default-node-resources",
+        dest="resources",
+        type=flags.resources,
+        default=Standard().resources,
+        metavar="NAME=AMOUNT,...",
+        help="what a slice of class default gets that names nothing (4 CPUs, 8Gi, 110 pods, ...)",
+    )
+    parser.add_argument(
+        "--default-resource-slice-class-enabled",
+        dest="is_default_class_enabled",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="serve the class default (%(default)s)",
+    )
+    parser.add_argument(
+        "--default-limits-enforcement",
+        dest="limits_enforcement",
+        type=flags.enforcement,
+        default="None",
+        help="what Quotas ask of containers: None, Soft or Hard (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--cluster-labels",
+        type=flags.labels,
+        default={},
+        metavar="KEY=VALUE,...",
+        help="labels suggested for the consumers' nodes",
+    )
+    for kind in ("ingress", "load-balancer"):
+        parser.add_argument(
+            f"--{kind}-classes",
+            type=flags.classes,
+            default=(),
+            metavar="NAME[;default],...",
+            help=f"{kind} classes offered to consumers",
+        )
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
