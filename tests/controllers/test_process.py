@@ -26,7 +26,7 @@ from tests.controllers.support import end, ensure_namespace, offloading, there, 
 pytestmark = pytest.mark.cluster
 
 WRITES = ("apply", "create", "delete", "patch", "post")
-WITHIN_S = 40
+WITHIN_S = 60
 RBAC = Path(__file__).parents[2] / "manifests" / "20-rbac"
 KINDS = {
     kind.kind: kind
@@ -163,7 +163,7 @@ async def managing(
             yield made
         finally:
             process.terminate()
-            code = await asyncio.wait_for(process.wait(), 15)
+            code = await asyncio.wait_for(process.wait(), 60)
             sys.stdout.write((tmp_path / "log").read_text())  # pytest shows it for what failed
             await end(cluster, keys.CONFIG_MAP, key)
     assert code == 0

@@ -141,7 +141,7 @@ async def test_a_first_pod_is_created_without_a_read() -> None:
         first = await there(cluster, keys.POD, key)
         await cluster.patch_status(keys.SHADOW_POD, key, {"phase": "Running"})
         await cluster.delete(keys.POD, key, uid=first["metadata"]["uid"], grace_s=0)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while pods.get(key) or not shadows.items()[key].status.phase:  # noqa: ASYNC110  # what informers hold
                 await asyncio.sleep(0)
         cluster.requests.clear()
@@ -417,7 +417,7 @@ async def test_caches_without_specs_suffice(cluster: Cluster, web: Key) -> None:
     )
 
     async def cached(phase: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (pod := pods.get(web)) is None or pod.status.phase != phase:  # noqa: ASYNC110  # what an informer holds
                 await asyncio.sleep(0.01)
 

@@ -108,7 +108,7 @@ class Hooked:
     async def wait_until_called(self, cluster: ClusterClient) -> None:
         """The API server learns of a configuration a moment after it was written."""
         space = await self.space(cluster)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await cluster.create(keys.POD, pod(space, secrets.token_hex(4)))

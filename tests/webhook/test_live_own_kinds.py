@@ -73,7 +73,7 @@ async def twin(cluster: ClusterClient, hooked: Hooked) -> str:
     await cluster.create(
         keys.NAMESPACE, named(keys.NAMESPACE, Key("", name), metadata={"labels": labels})
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await cluster.create(keys.SHADOW_POD, shadow(name, secrets.token_hex(4), origin=""))
