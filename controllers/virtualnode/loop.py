@@ -39,10 +39,13 @@ def controller(manager: Manager) -> Term:
     def those(holds: Callable[[Key, Object], bool]) -> list[Key]:
         return [key for key, obj in virtual_nodes.items().items() if holds(key, obj)]
 
+    def by_name(change: Change[Object]) -> Iterable[Key]:
+        return those(lambda key, _: key.name == change.key.name)
+
     by_label = _by_label(those)
     sources = [
-        Source(virtual_nodes),
-        Source(nodes, lambda change: those(lambda key, _: key.name == change.key.name)),
+        Source(virtual_nodes, by_name),
+        Source(nodes, by_name),
         Source(manager.informer(templates), lambda _: those(lambda _key, _node: True)),
         Source(namespace_maps, _by_map(those)),
         Source(foreign_clusters, _by_cluster(those)),
@@ -52,7 +55,7 @@ def controller(manager: Manager) -> Term:
     def runner() -> Runner:
         reconciler = VirtualNodeReconciler(
             manager.cached,
-            Observed(views.cached(bindings), is_gone),
+            Observed(views.cached(virtual_nodes), views.cached(bindings), is_gone),
             local=LocalCluster(manager.cluster_id, manager.namespace),
             events=manager.events,
             clock=manager.clock,

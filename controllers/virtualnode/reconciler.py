@@ -33,6 +33,7 @@ State = tuple[str, str, str]
 class Observed:
     """What the process knows of whole kinds, read only."""
 
+    virtual_nodes: View
     bindings: View
     is_gone: Callable[[str], bool]
     """Whether a cluster is gone for good: its pods are lost, and nobody waits for them."""
@@ -62,6 +63,9 @@ class VirtualNodeReconciler:
         if obj is None:
             return None
         virtual_node = VirtualNode.parse(obj)
+        others = (await self._observed.virtual_nodes()).values()
+        if elder := lifecycle.elder(obj, others):
+            return await self._yield_name(obj, virtual_node, elder)
         if objects.is_terminating(obj):
             return await self._take_down(obj, virtual_node)
         options = await self._options(obj, virtual_node)
@@ -162,9 +166,23 @@ class VirtualNodeReconciler:
         if not await self._node_gone(virtual_node):
             return STOP_POLL_S
         await self._revoke(virtual_node)
+        await self._let_go(obj, virtual_node)
+        return None
+
+    async def _let_go(self, obj: Object, virtual_node: VirtualNode) -> None:
         async with self._last:  # two that end at once may not both see the other
             await self._forget_map(virtual_node)
             await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
+
+    async def _yield_name(self, obj: Object, virtual_node: VirtualNode, elder: Key) -> float | None:
+        """Leave Node and rights, which go by the name, to ``elder``; what runs already ends."""
+        if not await self._kubelet_gone(obj, virtual_node):
+            return STOP_POLL_S
+        if not objects.is_terminating(obj):
+            taken = lifecycle.name_taken(elder)
+            await self._report(obj, {lifecycle.VIRTUAL_KUBELET: taken, lifecycle.NODE: taken})
+            return None
+        await self._let_go(obj, virtual_node)
         return None
 
     async def _drain(self, virtual_node: VirtualNode) -> int:

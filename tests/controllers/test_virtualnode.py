@@ -1,13 +1,13 @@
 """A VirtualNode gets its virtual kubelet, and loses it only after its pods have left."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
-from controllers import views
+from controllers import selections, views
 from controllers.virtualnode.forge import rights
 from controllers.virtualnode.forge.deployment import LocalCluster
 from controllers.virtualnode.reconciler import Observed, VirtualNodeReconciler
@@ -43,7 +43,11 @@ class Rome:
         self.gone: set[str] = set()
         self.reconciler = VirtualNodeReconciler(
             self.cluster,
-            Observed(views.live(self.cluster, BINDINGS), self.gone.__contains__),
+            Observed(
+                views.live(self.cluster, selections.VIRTUAL_NODES),
+                views.live(self.cluster, BINDINGS),
+                self.gone.__contains__,
+            ),
             local=LocalCluster("rome", self.tenant),
             events=self.told.recorder,
             clock=lambda: NOW,
@@ -119,6 +123,47 @@ async def test_it_gets_account_rights_deployment_and_map(rome: Rome) -> None:
     assert objects.labels(namespace_map)[keys.REMOTE_ID] == "milan"
     assert rome.told.reasons == ["VkCreated"]
     assert await rome.conditions() == {"VirtualKubelet": "Creating", "Node": "Creating"}
+
+
+async def test_of_two_with_one_name_the_elder_has_it_until_it_is_gone(
+    cluster: Cluster, namespace: str
+) -> None:
+    """Admission may let both pass that are created in one moment."""
+    ours = await prepared(cluster, namespace)
+    other = replace(await prepared(cluster, f"{namespace}-other"), name=ours.name)
+    await ours.create()
+    await other.create()
+    made = {one.tenant: await there(cluster, keys.VIRTUAL_NODE, one.key) for one in (ours, other)}
+    order = [(obj["metadata"]["creationTimestamp"], objects.uid(obj)) for obj in made.values()]
+    elder, younger = (ours, other) if order[0] < order[1] else (other, ours)
+
+    for one in (younger, elder, younger):
+        await one.settle()
+
+    assert await elder.is_there(keys.DEPLOYMENT, elder.deployment)
+    assert not await younger.is_there(keys.DEPLOYMENT, younger.deployment)
+    assert await younger.conditions() == {"VirtualKubelet": "None", "Node": "None"}
+    found = await there(cluster, keys.VIRTUAL_NODE, younger.key)
+    assert f"VirtualNode {elder.key} already" in found["status"]["conditions"][0]["message"]
+
+    await elder.node()
+    await end(cluster, keys.VIRTUAL_NODE, younger.key)
+    await younger.settle()
+    assert not await younger.is_there(keys.VIRTUAL_NODE, younger.key)
+    assert await elder.is_there(keys.NODE, Key("", elder.name))
+
+
+async def test_who_waited_for_its_name_gets_it(rome: Rome) -> None:
+    other = replace(await prepared(rome.cluster, f"{rome.tenant}-other"), name=rome.name)
+    await rome.create()
+    await rome.settle()
+    await other.create()
+    await end(rome.cluster, keys.VIRTUAL_NODE, rome.key)
+    await rome.settle()
+
+    await other.settle()
+
+    assert await other.is_there(keys.DEPLOYMENT, other.deployment)
 
 
 async def test_running_is_what_really_runs(rome: Rome) -> None:

@@ -131,7 +131,7 @@ class Installed:
     def twin(self, consumer: str = CONSUMER) -> str:
         """Make a namespace in which the consumer may do what virtual kubelets do, by now."""
         name = self.space({keys.REMOTE_CLUSTER_ID: consumer})
-        self._bind(name, keys.VIRTUAL_KUBELET_REMOTE_ROLE, "Group", consumer)
+        self.grant(name, keys.VIRTUAL_KUBELET_REMOTE_ROLE, "Group", consumer)
         user = User("anybody", [consumer])
         path = path_of(keys.SHADOW_POD, named(keys.SHADOW_POD, Key(name, "any")), is_list=True)
         reviews.wait_until(lambda: self.send("GET", path, user=user).is_done)
@@ -160,7 +160,8 @@ class Installed:
         made = self.send("POST", path_of(keys.SERVICE_ACCOUNT, account, part="token"), asked)
         return str(made.body["status"]["token"])
 
-    def _bind(self, namespace: str, role: str, kind: str, subject: str) -> None:
+    def grant(self, namespace: str, role: str, kind: str, subject: str) -> None:
+        """Bind ``role``, a ClusterRole, in the namespace."""
         path = f"/apis/{keys.RBAC_GROUP}/v1/namespaces/{namespace}/rolebindings"
         binding = {
             "apiVersion": f"{keys.RBAC_GROUP}/v1",

@@ -1,6 +1,6 @@
 """The conditions of a VirtualNode, its NamespaceMap, and who has to leave its Node."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -19,6 +19,26 @@ NONE, RUNNING, CREATING, DRAINING, DELETING = (
 )
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _IGNORED: Final = frozenset({(NONE, DRAINING), (NONE, DELETING), (DELETING, DRAINING)})
+
+
+def elder(obj: Object, others: Iterable[Object]) -> Key | None:
+    """Return whose name ``obj`` has: of VirtualNodes made in one moment admission may let two pass.
+
+    The one that was created first has it, until it is gone; its UID decides within a second.
+    """
+    alike = [one for one in others if one["metadata"]["name"] == obj["metadata"]["name"]]
+    first = min([obj, *alike], key=_age)
+    return None if objects.uid(first) == objects.uid(obj) else objects.key_of(first)
+
+
+def _age(obj: Object) -> tuple[str, str]:
+    return obj["metadata"]["creationTimestamp"], objects.uid(obj)
+
+
+def name_taken(by: Key) -> tuple[str, str, str]:
+    """Return status, reason and message of both conditions where another one has the name."""
+    message = f"there is a VirtualNode {by} already: delete one, and create it by another name"
+    return NONE, "NameTaken", message
 
 
 def namespace_map(virtual_node: VirtualNode) -> Object:
