@@ -28,7 +28,8 @@ _RELEASE_S: Final = 3.0
 class Election:
     """One candidate for the lease at ``key``.
 
-    ``identity`` is the pod's name, so that a container that restarts resumes its own lease.
+    ``identity`` is the pod's name, so that a container that restarts resumes its own lease. With
+    the object that ``owner`` returns the lease goes, too, once its last holder was that one's.
     """
 
     def __init__(  # noqa: PLR0913  # three figures of the protocol, three sources of chance
@@ -43,12 +44,14 @@ class Election:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], dt.datetime] = clock_.now,
         dice: Callable[[], float] = random.random,
+        owner: Callable[[], Awaitable[Object | None]] | None = None,
     ) -> None:
         if not duration_s > renew_s > retry_s > 0:
             raise ValueError("a lease needs duration_s > renew_s > retry_s > 0")
         self._cluster, self._key, self._identity = cluster, key, identity
         self._duration_s, self._renew_s, self._retry_s = duration_s, renew_s, retry_s
         self._clock, self._now, self._dice = clock, now, dice
+        self._owner = owner
         self._renewed: float | None = None
         self._seen: Object = {}
         self._seen_at = clock()
@@ -124,17 +127,25 @@ class Election:
         lease = self._lease or await self._read()
         self._lease = None
         if lease is None:
-            made = named(keys.LEASE, self._key, spec=self._spec({}))
+            made = named(keys.LEASE, self._key, metadata=await self._taken({}), spec=self._spec({}))
             self._lease = await self._cluster.create(keys.LEASE, made)
         else:
             spec = lease.get("spec") or {}
             if not self._may_take(spec):
                 return False
-            version = lease["metadata"]["resourceVersion"]
-            changes = {"metadata": {"resourceVersion": version}, "spec": self._spec(spec)}
+            metadata = {"resourceVersion": lease["metadata"]["resourceVersion"]}
+            metadata |= await self._taken(spec)
+            changes = {"metadata": metadata, "spec": self._spec(spec)}
             self._lease = await self._cluster.patch(keys.LEASE, self._key, changes)
         self._renewed = began
         return True
+
+    async def _taken(self, before: Object) -> Object:
+        """Return the metadata of a lease that was another's, or nobody's; {} of one to renew."""
+        if self._owner is None or before.get("holderIdentity") == self._identity:
+            return {}
+        owner = await self._owner()
+        return {"ownerReferences": [_reference(owner)]} if owner else {}
 
     async def _read(self) -> Object | None:
         lease = await self._cluster.get_live(keys.LEASE, self._key)
@@ -184,6 +195,14 @@ class Election:
     def _log(self, error: Exception) -> None:
         fields = {"lease": str(self._key), "error": str(error) or "no answer in time"}
         logger.debug("could not have the lease", extra=fields)
+
+
+def _reference(owner: Object) -> Object:
+    metadata = owner["metadata"]
+    return {
+        **{name: owner[name] for name in ("apiVersion", "kind")},
+        **{name: metadata[name] for name in ("name", "uid")},
+    }
 
 
 async def _end(task: "asyncio.Future[Any]") -> None:

@@ -1,11 +1,13 @@
 """The process ``kubelet``: one virtual node, led by one of the pods ``vk-<virtualnode>``."""
 
+import functools
 import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from apis import keys
 from apis.objects import Key
 from kube import client, peer, process
 from kube.lease import Election
@@ -37,7 +39,9 @@ async def _run(chosen: Settings, instance: str, running: Process) -> None:
         peer.follow(home, secret, user_agent=agent) as provider,
     ):
         connected.append(True)
-        election = Election(home, Key(chosen.tenant_namespace, chosen.node_name), instance)
+        virtual = Key(chosen.tenant_namespace, chosen.node_name)
+        owner = functools.partial(home.get_live, keys.VIRTUAL_NODE, virtual)
+        election = Election(home, virtual, instance, owner=owner)
 
         def loops() -> Loops:
             return Loops(chosen, instance, home, provider, lambda: election.is_leader)

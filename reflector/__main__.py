@@ -43,7 +43,9 @@ async def _main(given: Settings, process_: Process) -> None:
     ):
         connected.append(foreign)
         lease = Key(given.identity.tenant_namespace, keys.REFLECTOR_LEASE)
-        election = Election(home, lease, given.instance)
+        virtual = Key(given.identity.tenant_namespace, given.nodename)
+        owner = functools.partial(home.get_live, keys.VIRTUAL_NODE, virtual)
+        election = Election(home, lease, given.instance, owner=owner)
         fenced = [FencedCluster(each, lambda: election.is_leader) for each in (home, foreign)]
         await election.lead(functools.partial(_reflect, given, process_, *fenced))
 

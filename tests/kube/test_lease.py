@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,6 +96,31 @@ async def test_a_restarted_container_resumes_its_own_lease_at_once() -> None:
 
     assert resumed["leaseTransitions"] == 3
     assert resumed["acquireTime"] == spec["acquireTime"]
+
+
+async def test_a_lease_is_owned_by_what_its_last_holder_was_for(
+    cluster: Cluster, namespace: str
+) -> None:
+    """So it goes with that, and stays while another holds it."""
+    key, uids = Key(namespace, "leader"), []
+    for who in ("one", "two"):
+        made = await cluster.create(keys.CONFIG_MAP, config_map(namespace, who))
+        owner = functools.partial(cluster.get_live, keys.CONFIG_MAP, Key(namespace, who))
+        one = candidate(cluster, who, key, owner=owner)
+        async with running(one.lead(forever)):
+            await until(lambda one=one: one.is_leader)
+            lease = await cluster.get_live(keys.LEASE, key)
+            assert lease
+            (found,) = lease["metadata"]["ownerReferences"]
+            assert found == {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "name": who,
+                "uid": made["metadata"]["uid"],
+            }
+            uids.append(found["uid"])
+
+    assert len(set(uids)) == 2
 
 
 async def test_a_lease_is_taken_when_it_has_not_changed_for_its_duration() -> None:
