@@ -102,25 +102,21 @@ async def test_a_lease_is_owned_by_what_its_last_holder_was_for(
     cluster: Cluster, namespace: str
 ) -> None:
     """So it goes with that, and stays while another holds it."""
-    key, uids = Key(namespace, "leader"), []
-    for who in ("one", "two"):
+    key = Key(namespace, "leader")
+
+    async def held(who: str) -> tuple[Object, list[Object]]:
         made = await cluster.create(keys.CONFIG_MAP, config_map(namespace, who))
         owner = functools.partial(cluster.get_live, keys.CONFIG_MAP, Key(namespace, who))
         one = candidate(cluster, who, key, owner=owner)
         async with running(one.lead(forever)):
-            await until(lambda one=one: one.is_leader)
+            await until(lambda: one.is_leader)
             lease = await cluster.get_live(keys.LEASE, key)
-            assert lease
-            (found,) = lease["metadata"]["ownerReferences"]
-            assert found == {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "name": who,
-                "uid": made["metadata"]["uid"],
-            }
-            uids.append(found["uid"])
+        identity = {"kind": "ConfigMap", "name": who, "uid": made["metadata"]["uid"]}
+        return {"apiVersion": "v1", **identity}, (lease or {})["metadata"]["ownerReferences"]
 
-    assert len(set(uids)) == 2
+    for who in ("one", "two"):
+        wanted, found = await held(who)
+        assert found == [wanted]
 
 
 async def test_a_lease_is_taken_when_it_has_not_changed_for_its_duration() -> None:

@@ -86,7 +86,7 @@ def pinned(node: str) -> Object:
 def test_no_owner_that_nobody_checked_leads_onto_a_node_that_is_not_allowed(
     live: Installed, strategy: str, *, is_pinned: bool
 ) -> None:
-    affinity = {"affinity": pinned(live.boston)} if is_pinned else {}
+    affinity: Any = {"affinity": pinned(live.boston)} if is_pinned else {}
 
     made = create(live, offloaded(live, strategy), DAEMON, tolerations=[EVERYTHING], **affinity)
 
