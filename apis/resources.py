@@ -118,6 +118,8 @@ def _amount(name: str, amount: Any) -> Quantity:
 def _joined(
     one: Resources, other: Resources, join: Callable[[Quantity, Quantity], Quantity]
 ) -> dict[str, Quantity]:
+    if not one or not other:
+        return {**one, **other}
     joined = {name: amount for name, amount in other.items() if name not in one}
     both = {
         name: join(amount, other[name]) if name in other else amount for name, amount in one.items()

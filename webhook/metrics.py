@@ -1,5 +1,6 @@
 """What the webhook counts. Label values are ours, never a user's."""
 
+import functools
 from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -60,6 +61,8 @@ LOOKUPS: Final = Counter(
     ["resource", "source"],
     registry=REGISTRY,
 )
+lookups: Final = functools.cache(LOOKUPS.labels)
+"""The count of one resource and source, looked up once."""
 CERTIFICATE_EXPIRY: Final = Gauge(
     "webhook_certificate_expiry_timestamp_seconds",
     "When the served certificate ends",

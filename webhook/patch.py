@@ -52,8 +52,7 @@ def append(obj: Object, path: Path, item: Any) -> list[Operation]:
 def applied(obj: Object, operations: Iterable[Operation]) -> Object:
     """Return ``obj`` after ``operations`` of this module; what they leave alone is shared."""
     for operation in operations:
-        names = [_name(part) for part in operation["path"].split("/")[1:]]
-        obj = _with(obj, names, operation["value"])
+        obj = _with(obj, _names(operation["path"]), operation["value"])
     return obj
 
 
@@ -64,8 +63,9 @@ def _with(found: Any, names: Sequence[str], value: Any) -> Any:
     return {**found, name: _with(found[name], below, value) if below else value}
 
 
-def _name(part: str) -> str:
-    return part.replace("~1", "/").replace("~0", "~")
+@functools.lru_cache(maxsize=256)
+def _names(pointer: str) -> Path:
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
 
 
 @functools.lru_cache(maxsize=256)

@@ -104,7 +104,7 @@ class CachedReader:
     def _get(self, kind: Kind, key: Key, until: float) -> Object | None:
         cached = self.cached(kind, key)
         if cached is not None:
-            metrics.LOOKUPS.labels(kind.resource, "cache").inc()
+            metrics.lookups(kind.resource, "cache").inc()
             return cached
         return self._get_live(kind, key, until)
 
@@ -181,9 +181,9 @@ def _counted(kind: Kind) -> Iterator[None]:
     try:
         yield
     except KubeError:
-        metrics.LOOKUPS.labels(kind.resource, "failed").inc()
+        metrics.lookups(kind.resource, "failed").inc()
         raise
-    metrics.LOOKUPS.labels(kind.resource, "live").inc()
+    metrics.lookups(kind.resource, "live").inc()
 
 
 def _result(future: Future[T], until: float) -> T:

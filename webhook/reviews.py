@@ -9,11 +9,13 @@ import logging
 import re
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
+from wsgiref.types import WSGIEnvironment
 
 import flask
 import msgspec
+from werkzeug.http import parse_options_header
 
 from apis.objects import Object
 from kube.errors import KubeError, NotReachableError
@@ -36,7 +38,20 @@ _LONGEST_QUERY: Final = 256
 _DURATION: Final = re.compile(
     r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?(?:(\d{1,9})ms)?"
 )
+_JSON: Final = (("Content-Type", "application/json"),)
 logger = logging.getLogger(__name__)
+
+
+class Answer(flask.Response):
+    """A response whose body is all there, and whose headers are right as they are."""
+
+    automatically_set_content_length = False  # whoever serves the app knows it
+
+    def get_wsgi_response(
+        self, _environ: WSGIEnvironment
+    ) -> tuple[Iterable[bytes], str, list[tuple[str, str]]]:
+        """Return body, status and headers."""
+        return self.iter_encoded(), self.status, self.headers.to_wsgi_list()
 
 
 class Reviews:
@@ -54,14 +69,14 @@ class Reviews:
         self._is_caller = is_caller
 
     def __call__(self) -> flask.Response:
-        request = flask.request
-        if self._is_caller is not None and not self._is_caller(_certificate(request)):
+        environ = flask.request.environ
+        if self._is_caller is not None and not self._is_caller(environ.get(CERTIFICATE) or {}):
             return _said(401, "only API servers are answered, by their certificate")
-        if request.mimetype != "application/json" or request.headers.get("Content-Encoding"):
+        if not _is_json(environ.get("CONTENT_TYPE", "")) or "HTTP_CONTENT_ENCODING" in environ:
             return _said(415, "send application/json, not encoded")
-        body = request.get_data(cache=False)
-        began = float(request.environ.get(ARRIVED) or time.monotonic())
-        left_s = _budget_of(request.query_string) - (time.monotonic() - began)
+        body = flask.request.get_data(cache=False)
+        began = float(environ.get(ARRIVED) or time.monotonic())
+        left_s = _budget_of(environ["QUERY_STRING"]) - (time.monotonic() - began)
         if left_s <= 0:
             self._counts.shed("queue")
             return _said(503, "the webhook has too much to do: try again")
@@ -82,9 +97,14 @@ def budget_s(timeout: str | None) -> float:
 
 
 @functools.lru_cache(maxsize=64)
-def _budget_of(query: bytes) -> float:
-    found = urllib.parse.parse_qs(query[:_LONGEST_QUERY].decode("latin-1")).get("timeout")
+def _budget_of(query: str) -> float:
+    found = urllib.parse.parse_qs(query[:_LONGEST_QUERY]).get("timeout")
     return budget_s(found[-1] if found else None)
+
+
+@functools.lru_cache(maxsize=64)
+def _is_json(content_type: str) -> bool:
+    return parse_options_header(content_type)[0] == "application/json"
 
 
 def _judged(judge: Judge, counts: Reviewed, body: bytes, left_s: float) -> flask.Response:
@@ -116,12 +136,7 @@ def _said(status: int, message: str) -> flask.Response:
 
 
 def _answered(status: int, body: Object) -> flask.Response:
-    return flask.Response(msgspec.json.encode(body), status, content_type="application/json")
-
-
-def _certificate(request: flask.Request) -> Mapping[str, Any]:
-    """Return the client's certificate, verified in the handshake; {} without one."""
-    return request.environ.get(CERTIFICATE) or {}
+    return Answer([msgspec.json.encode(body)], status, _JSON)
 
 
 def _record(counts: Reviewed, response: Object) -> None:

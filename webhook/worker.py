@@ -49,6 +49,18 @@ App: TypeAlias = Callable[..., Iterable[bytes]]
 """As PEP 3333 has it."""
 _TICK_S: Final = 0.5
 _NAME: Final = "liqo-webhook"
+_ALWAYS: Final[WSGIEnvironment] = {
+    "SCRIPT_NAME": "",
+    "SERVER_NAME": _NAME,
+    "SERVER_PORT": "443",
+    "SERVER_PROTOCOL": "HTTP/1.1",
+    "wsgi.version": (1, 0),
+    "wsgi.url_scheme": "https",
+    "wsgi.errors": sys.stderr,
+    "wsgi.multithread": True,
+    "wsgi.multiprocess": False,
+    "wsgi.run_once": False,
+}
 
 
 @dataclass(frozen=True)
@@ -247,29 +259,24 @@ def _environ(request: web.BaseRequest, body: bytes, arrived: float) -> WSGIEnvir
     """Return what PEP 3333 tells an app of ``request``, and two things more."""
     path, _, query = request.raw_path.partition("?")
     transport = request.transport
-    headers = {
-        f"HTTP_{name.upper().replace('-', '_')}": value for name, value in request.headers.items()
-    }
-    return headers | {
+    headers = {_variable(name): value for name, value in request.headers.items()}
+    return {
+        **headers,
+        **_ALWAYS,
         "REQUEST_METHOD": request.method,
-        "SCRIPT_NAME": "",
         "PATH_INFO": urllib.parse.unquote(path, "latin-1") if "%" in path else path,
         "QUERY_STRING": query,
         "CONTENT_TYPE": request.headers.get("Content-Type", ""),
         "CONTENT_LENGTH": str(max(len(body), request.content_length or 0)),
-        "SERVER_NAME": _NAME,
-        "SERVER_PORT": "443",
-        "SERVER_PROTOCOL": "HTTP/1.1",
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": "https",
         "wsgi.input": io.BytesIO(body),
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
         ARRIVED: arrived,
         CERTIFICATE: transport.get_extra_info("peercert") if transport else None,
     }
+
+
+@functools.lru_cache(maxsize=64)
+def _variable(header: str) -> str:
+    return f"HTTP_{header.upper().replace('-', '_')}"
 
 
 def _call(app: App, environ: WSGIEnvironment) -> web.Response:
