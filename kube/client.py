@@ -23,7 +23,7 @@ from kube import access as access_
 from kube import errors, metrics
 from kube.access import Access
 from kube.cluster import Event, Listing, Selection
-from kube.connection import Connection
+from kube.connection import Connection, in_words
 from kube.reach import Reach
 from kube.slim import Packed
 
@@ -528,7 +528,7 @@ def _translated(what: str, reach: Reach) -> Iterator[None]:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         reach.doubt()
-        raise errors.NotReachableError(f"{what}: {error!r}") from error
+        raise errors.NotReachableError(f"{what}: {in_words(error)}") from error
 
 
 @contextlib.contextmanager

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
@@ -21,6 +23,34 @@ _KEEP_ALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 45_000),
 )
+
+
+_IN_WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (TimeoutError, "no answer in time"),
+    (aiohttp.ServerDisconnectedError, "it closed the connection without an answer"),
+    (aiohttp.ClientPayloadError, "it closed the connection in the middle of an answer"),
+    (ConnectionRefusedError, "nothing listens there (connection refused)"),
+    (ConnectionResetError, "it broke off the connection"),
+    (BrokenPipeError, "it broke off the connection"),
+    (ssl.SSLCertVerificationError, "its certificate is not trusted"),
+    (socket.gaierror, "its name leads nowhere"),
+)
+
+
+def in_words(error: BaseException) -> str:
+    """Return why a server was not reached, for people; the type of ``error`` is no word for them.
+
+    What the system adds follows: the text of a refused certificate, of an unknown name.
+    """
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    for kind, words in _IN_WORDS:
+        if isinstance(cause, kind):
+            told = getattr(cause, "verify_message", "") or (
+                cause.strerror if isinstance(cause, socket.gaierror) else ""
+            )
+            return f"{words}: {told}" if told else words
+    number = getattr(cause, "errno", None)
+    return os.strerror(number) if number else str(cause) or type(cause).__name__
 
 
 class Connection:

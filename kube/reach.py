@@ -7,7 +7,7 @@ Source: faults.md F4; controllers.md 5, 6.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,7 @@ class Reach:
     ) -> None:
         self._probe, self._look_s = probe, look_s
         self._on_return = [on_return]
+        self._on_loss: list[Callable[[], None]] = []
         self._looking: asyncio.Task[None] | None = None
         self._there = asyncio.Event()
         self._there.set()
@@ -46,6 +47,11 @@ class Reach:
         """Call ``on_return`` at the end of each outage; return how to stop that."""
         self._on_return.append(on_return)
         return lambda: self._on_return.remove(on_return)
+
+    def subscribe_to_loss(self, on_loss: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_loss`` at the beginning of each outage; return how to stop that."""
+        self._on_loss.append(on_loss)
+        return lambda: self._on_loss.remove(on_loss)
 
     def doubt(self) -> None:
         """Look whether it answers: a request had no answer, which may be that request's fault."""
@@ -71,22 +77,31 @@ class Reach:
     async def _look(self) -> None:
         try:
             while not await self._probe():
-                if not self.is_lost:
-                    self._since = time.monotonic()
-                    self._there.clear()
-                    logger.warning("server does not answer")
+                self._lost()
                 await asyncio.sleep(self._look_s)
             self._returned()
         finally:
             self._looking = None
+
+    def _lost(self) -> None:
+        if self.is_lost:
+            return
+        self._since = time.monotonic()
+        self._there.clear()
+        logger.warning("server does not answer")
+        _tell(self._on_loss)
 
     def _returned(self) -> None:
         if not self.is_lost:
             return  # it was that request alone
         logger.warning("server answers again", extra={"after_s": round(self.lost_s(), 1)})
         self._there.set()
-        for tell in list(self._on_return):
-            try:
-                tell()
-            except Exception:
-                logger.exception("could not tell of the return of a server")
+        _tell(self._on_return)
+
+
+def _tell(listeners: Iterable[Callable[[], None]]) -> None:
+    for tell in list(listeners):
+        try:
+            tell()
+        except Exception:
+            logger.exception("could not tell of the loss or the return of a server")

@@ -147,7 +147,9 @@ async def dial(
             return await _upgrade(leg, _head(access, method, path, query, headers)), leg
     except (OSError, TimeoutError, ValueError, http.client.HTTPException) as error:
         _abort(leg)
-        raise errors.NotReachableError(f"{method} {access.server}{path}: {error!r}") from error
+        raise errors.NotReachableError(
+            f"{method} {access.server}{path}: {connection.in_words(error)}"
+        ) from error
     except BaseException:
         _abort(leg)
         raise

@@ -1,28 +1,36 @@
-"""Asks the API server of each provider, every now and then, whether it answers.
+"""Asks the API server of each provider whether it answers: now and then, and when that may change.
+
+A watch that never tells anything is kept open to each. When a server dies or breaks it off, that
+is known at once and without a question; the questions in between are for those that fall silent.
 
 Source: behaviour.md 4.14.
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from apis import clocks, keys, objects
-from apis.objects import Key
+from apis.objects import Key, Object
 from controllers.foreigncluster.forge import Reach
-from kube import peer
+from kube import errors, peer
 from kube.client import ClusterClient
-from kube.cluster import Cluster
+from kube.cluster import Cluster, Selection
 from kube.errors import KubeError
 
-INTERVAL_S: Final = 15.0
+INTERVAL_S: Final = 5.0
 TIMEOUT_S: Final = 5.0
-_NOW_AND_THEN, _SELDOM = 4, 40
+_NOW_AND_THEN, _SELDOM = 12, 120
 """Every how many questions the versions are asked again: as long as one is missing, and later."""
+
+_NOBODY: Final = "pyliqo-nobody"
+"""No slice has this name: there is nothing to tell."""
+_AGAIN_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -97,13 +105,22 @@ class Checker:
     async def _follow(self, cluster_id: str, secret: Key) -> None:
         while True:
             try:
-                async with peer.follow(self._live, secret, user_agent=self._user_agent) as remote:
+                async with (
+                    peer.follow(self._live, secret, user_agent=self._user_agent) as remote,
+                    _hearing(remote) as heard,
+                ):
                     for count in itertools.count():
+                        heard.clear()
                         await self._ask(cluster_id, remote, count)
-                        await asyncio.sleep(self._interval_s)
+                        await self._rest(heard)
             except Exception:  # its own API server, or what nobody thought of: the others go on
                 logger.exception("cannot check a peer", extra={"cluster": cluster_id})
                 await asyncio.sleep(self._interval_s)
+
+    async def _rest(self, heard: asyncio.Event) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._interval_s):
+                await heard.wait()
 
     async def _ask(self, cluster_id: str, remote: ClusterClient, count: int) -> None:
         before = self._found.get(cluster_id)
@@ -121,9 +138,10 @@ class Checker:
                 ahead = await self._ping(remote)
                 version, pyliqo = await self._versions(cluster_id, remote, known, count)
         except TimeoutError:
+            remote.reach.doubt()  # it looks every second whether the server is back
             return _silent(before, f"no answer within {TIMEOUT_S:g} s")
         except KubeError as error:
-            return _silent(before, str(error.__cause__ or error))
+            return _silent(before, str(error))
         return Reach.answering(version, pyliqo, ahead, before)
 
     async def _versions(
@@ -142,6 +160,36 @@ class Checker:
         async with remote.stream("GET", "/livez") as answer:
             await answer.read()
             return clocks.ahead(answer.headers.get("Date", ""), self._clock())
+
+
+@contextlib.asynccontextmanager
+async def _hearing(remote: ClusterClient) -> AsyncIterator[asyncio.Event]:
+    """Yield an event that is set whenever an outage of ``remote`` begins or ends."""
+    heard = asyncio.Event()
+    stops = (remote.reach.subscribe(heard.set), remote.reach.subscribe_to_loss(heard.set))
+    holding = asyncio.create_task(_hold(remote))
+    try:
+        yield heard
+    finally:
+        for stop in stops:
+            stop()
+        holding.cancel()
+        await asyncio.wait([holding])
+
+
+async def _hold(remote: ClusterClient) -> None:
+    """Keep a watch open for ever; the client looks whether the server answers when one breaks."""
+    nothing = Selection(
+        keys.RESOURCE_SLICE, Object, remote.access.namespace, fields=f"metadata.name={_NOBODY}"
+    )
+    while True:
+        try:
+            async with contextlib.aclosing(remote.watch(nothing, "")) as events:
+                async for _ in events:
+                    pass
+            await asyncio.sleep(_AGAIN_S)
+        except KubeError as error:  # perhaps this may not be watched: the questions remain
+            await asyncio.sleep(_AGAIN_S if errors.is_away(error) else INTERVAL_S)
 
 
 async def _pyliqo(remote: ClusterClient, slice_: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 import yaml
+from yarl import URL
 
 from apis import keys
 from apis.objects import Key, named
@@ -15,6 +16,7 @@ from kube import clock
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane
 from tests.fakes import FakeCluster
+from tests.kube.running import Gate
 
 pytestmark = pytest.mark.cluster
 SECRET = Key("of-milan", "kubeconfig")
@@ -29,7 +31,7 @@ def source(wanted: Mapping[str, Key]) -> Source:
 
 @contextlib.asynccontextmanager
 async def checking(
-    cluster: Cluster, wanted: Mapping[str, Key]
+    cluster: Cluster, wanted: Mapping[str, Key], interval_s: float = 0.05
 ) -> AsyncIterator[tuple[Checker, asyncio.Queue[str]]]:
     told: asyncio.Queue[str] = asyncio.Queue()
     checker = Checker(
@@ -38,7 +40,7 @@ async def checking(
         tell=told.put_nowait,
         clock=clock.now,
         user_agent="tests",
-        interval_s=0.05,
+        interval_s=interval_s,
     )
     task = asyncio.create_task(checker.run())
     try:
@@ -76,7 +78,7 @@ async def test_up_and_down(plane: Plane, cluster: Cluster, namespace: str) -> No
         assert up.pyliqo == "0.1.7"
         assert down is not None
         assert not down.is_answering
-        assert "Cannot connect" in down.message
+        assert down.message.endswith("/livez: nothing listens there (connection refused)")
         assert checker.reach("away") is None
 
         found = await local.get_live(keys.SECRET, SECRET)
@@ -89,3 +91,24 @@ async def test_up_and_down(plane: Plane, cluster: Cluster, namespace: str) -> No
         assert not after.is_answering
         assert (after.version, after.pyliqo) == (up.version, up.pyliqo)
         assert told.empty()
+
+
+async def test_an_outage_and_its_end_are_told_when_they_happen(plane: Plane, crds: None) -> None:
+    """No question is due within this test: what breaks off the watch is what tells."""
+    local, gate = FakeCluster(), Gate(URL(plane.server).port or 443)
+    await gate.open()
+    through = plane.kubeconfig.read_text().replace(plane.server, f"https://127.0.0.1:{gate.port}")
+    await store(local, SECRET, through.encode())
+
+    async with asyncio.timeout(60), checking(local, {"milan": SECRET}, 3600) as (checker, told):
+        heard = []
+        for change in (None, gate.shut, gate.open, gate.shut, gate.open):
+            if change:
+                await change()
+            assert await told.get() == "milan"
+            reach = checker.reach("milan")
+            assert reach is not None
+            heard.append(reach.is_answering)
+    await gate.shut()
+
+    assert heard == [True, False, True, False, True]
