@@ -9,8 +9,11 @@ from typing import Final
 from apis import conditions, keys, naming, objects
 from apis.objects import Key, Kind, Object, key_of
 
+_PART_OF: Final = "app.kubernetes.io/part-of"
 IMAGE: Final = "pyliqo"
 """The name of the image in the manifests, which stands for whatever an installation uses."""
+OURS: Final = f"{_PART_OF}=liqo"
+"""Selects everything of the manifests, and what a version before this one had in its own."""
 DEFAULT_POLICY: Final = Key("", "default")
 _KUSTOMIZATION: Final = "kustomization.yaml"
 _KNOWN: Final = frozenset({"apiVersion", "kind", "resources"})
@@ -81,7 +84,7 @@ def _with_metadata(obj: Object, added: Mapping[str, Mapping[str, str]]) -> Objec
 
 def cluster_id(name: str) -> Object:
     """Return the ConfigMap that says how this cluster is called."""
-    labels = {keys.APP_NAME: keys.CLUSTER_ID_CONFIG_MAP, "app.kubernetes.io/part-of": "liqo"}
+    labels = {keys.APP_NAME: keys.CLUSTER_ID_CONFIG_MAP, _PART_OF: "liqo"}
     where = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
     data = {keys.CLUSTER_ID_KEY: name}
     return objects.named(keys.CONFIG_MAP, where, metadata={"labels": labels}, data=data)
@@ -149,6 +152,12 @@ def without_old_hooks(found: Object | None, wanted: Object) -> Object | None:
 def is_prerequisite(obj: Object) -> bool:
     """Whether other objects of the manifests need it to be there before them."""
     return obj["kind"] in {"Namespace", keys.CUSTOM_RESOURCE_DEFINITION.kind}
+
+
+def is_applied_by(obj: Object, manager: str) -> bool:
+    """Whether ``manager`` applied ``obj``, which has to be as the server sends it."""
+    fields = obj["metadata"].get("managedFields") or ()
+    return any(one.get("manager") == manager and one.get("operation") == "Apply" for one in fields)
 
 
 def is_established(crd: Object | None) -> bool:

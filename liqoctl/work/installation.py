@@ -15,12 +15,13 @@ import yaml
 
 from apis import keys
 from apis.objects import Key, Kind, Object, key_of
+from kube import waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import installation as forge
 from liqoctl.forge.installation import Wanted
 from liqoctl.output import Progress
-from liqoctl.work import waiting
+from liqoctl.work import outdated
 
 MANAGER: Final = "liqoctl"
 _CONTROLLERS: Final = Key(keys.LIQO_NAMESPACE, "liqo-controller-manager")
@@ -60,6 +61,8 @@ async def install(
     with progress.waiting(f"{len(deployments)} Deployments with image {image}"):
         await _all(cluster, keys.DEPLOYMENT, deployments, forge.is_rolled_out)
     progress.info(f"{len(deployments)} Deployments are available, with image {image}")
+    known = [*made, forge.cluster_id("")]
+    await outdated.remove(cluster, progress, await outdated.find(cluster, known, MANAGER))
     found = await waiting.until(cluster, keys.CONFIG_MAP, _CLUSTER_ID, lambda one: one is not None)
     progress.info(f"this cluster is called {_name_in(found)}")
 

@@ -11,12 +11,11 @@ import click
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from kube import errors
+from kube import errors, waiting
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import offloading as forge
 from liqoctl.forge.offloading import Outcome
 from liqoctl.output import Progress
-from liqoctl.work import waiting
 
 
 @dataclass(frozen=True)

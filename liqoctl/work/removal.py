@@ -13,11 +13,11 @@ import click
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
-from kube import errors
+from kube import errors, waiting
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import installation as forge
 from liqoctl.output import Progress
-from liqoctl.work import installation, waiting
+from liqoctl.work import installation, outdated
 
 OF_PEERS: Final = (
     keys.VIRTUAL_NODE,
@@ -29,7 +29,6 @@ OF_PEERS: Final = (
     keys.NAMESPACE_MAP,
 )
 """Kinds that are there for as long as another cluster uses this one, or is used by it."""
-_OURS: Final = "app.kubernetes.io/part-of=liqo"
 _TENANTS: Final = Selection(keys.NAMESPACE, Object, labels=f"{keys.TENANT_NAMESPACE}=true")
 
 
@@ -48,14 +47,17 @@ async def uninstall(cluster: Cluster, progress: Progress, removal: Removal) -> N
         click.ClickException: namespaces are offloaded, or there are peers; it says which.
     """
     await check(cluster)
-    there = await _existing(cluster, installation.manifests())
+    manifests = installation.manifests()
+    known = [*manifests, forge.cluster_id("")]  # which goes with its namespace
+    old = await outdated.find(cluster, known, installation.MANAGER)
+    there = [*old, *await _existing(cluster, manifests)]
     if not there:
         progress.info("pyliqo is not installed: nothing to do")
         return
     removal.confirm(f"Remove pyliqo, its kinds and its settings ({len(there)} objects)?")
     with progress.waiting("the processes to end"):
         await _remove(cluster, [obj for obj in there if not forge.is_prerequisite(obj)])
-        await _until_none(cluster, Selection(keys.POD, Object, keys.LIQO_NAMESPACE, _OURS))
+        await _until_none(cluster, Selection(keys.POD, Object, keys.LIQO_NAMESPACE, forge.OURS))
     last = [obj for obj in there if forge.is_prerequisite(obj)]
     with progress.waiting("the kinds and the namespace to go"):
         await _remove(cluster, last)

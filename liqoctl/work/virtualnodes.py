@@ -11,11 +11,11 @@ import click
 
 from apis import keys, naming, objects
 from apis.objects import Key, Object
+from kube import waiting
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import manifests, slices
 from liqoctl.forge import virtualnode as forge
 from liqoctl.output import Progress
-from liqoctl.work import waiting
 
 
 async def tenant_namespace(cluster: Cluster, cluster_id: str) -> str:

@@ -18,9 +18,9 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.errors import KubeError
 from liqoctl.__main__ import cli
-from sandbox import controlplane
+from sandbox import api, controlplane
 from sandbox.controlplane import Plane
-from sandbox.kubectl import Kubectl, KubectlError
+from sandbox.kubectl import Kubectl
 from tests.manifests import documents
 
 pytestmark = pytest.mark.cluster
@@ -30,6 +30,7 @@ IMAGE = "registry.example/pyliqo:1"
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     with controlplane.start(tmp_path_factory.mktemp("empty")) as plane:
+        plane.start_namespaces()
         yield plane
 
 
@@ -39,7 +40,7 @@ def liqoctl(plane: Plane, *args: str) -> Result:
 
 @contextlib.contextmanager
 def controllers(plane: Plane) -> Iterator[None]:
-    """Roll out every Deployment and finish every namespace, as a controller manager would."""
+    """Roll out every Deployment, as a controller manager would."""
     ready, stop = threading.Event(), threading.Event()
     with ThreadPoolExecutor() as pool:
         playing = pool.submit(lambda: asyncio.run(_play(plane, ready, stop)))
@@ -55,9 +56,8 @@ async def _play(plane: Plane, ready: threading.Event, stop: threading.Event) -> 
     async with client.connect(plane.kubeconfig, user_agent="tests") as server:
         ready.set()
         while not stop.is_set():
-            with contextlib.suppress(KubeError, KubectlError):  # what goes meanwhile
+            with contextlib.suppress(KubeError):  # what goes meanwhile
                 await _roll_out(server)
-                await asyncio.to_thread(_finish, Kubectl(plane.kubeconfig))
             await asyncio.sleep(0.1)
 
 
@@ -69,17 +69,17 @@ async def _roll_out(server: ClusterClient) -> None:
         await server.patch_status(keys.DEPLOYMENT, key, status)
 
 
-def _finish(kubectl: Kubectl) -> None:
-    for namespace in kubectl.items("namespaces"):
-        if objects.is_terminating(namespace):
-            path = f"/api/v1/namespaces/{namespace['metadata']['name']}/finalize"
-            ended = json.dumps({**namespace, "spec": {"finalizers": []}})
-            kubectl.run("replace", "--raw", path, "-f", "-", stdin=ended)
-
-
 def versions(plane: Plane, *kinds: str) -> dict[str, str]:
     found = Kubectl(plane.kubeconfig).items(",".join(kinds), "-A")
     return {f"{o['kind']} {objects.key_of(o)}": o["metadata"]["resourceVersion"] for o in found}
+
+
+_NOT_KEPT = ("componentstatuses", "events", "events.events.k8s.io", "leases.coordination.k8s.io")
+
+
+def everything(plane: Plane, kinds: list[str]) -> set[str]:
+    """Return what there is of ``kinds``, whatever its labels; not what API servers keep anew."""
+    return set(versions(plane, *(kind for kind in kinds if kind not in _NOT_KEPT)))
 
 
 def printed(plane: Plane, *flags: str) -> str:
@@ -102,6 +102,8 @@ def test_it_is_what_kustomize_makes(empty: Plane) -> None:
 
 def test_install_again_and_uninstall(empty: Plane) -> None:
     kubectl = Kubectl(empty.kubeconfig)
+    kinds_before = kubectl.run("api-resources", "--verbs=list", "-o", "name").split()
+    there_before = everything(empty, kinds_before)
     flags = ("--cluster-id", "rome", "--image", IMAGE)
     late = liqoctl(empty, "install", *flags, "--timeout", "2s")
     assert late.exit_code == 1
@@ -120,6 +122,7 @@ def test_install_again_and_uninstall(empty: Plane) -> None:
     )
 
     a_hook_of_an_older_version_goes(empty)
+    objects_of_an_older_version_go(empty)
 
     kinds = ("crd", "deployments", "clusterroles", "mutatingwebhookconfigurations", "configmaps")
     before = versions(empty, *kinds)
@@ -141,8 +144,10 @@ def test_install_again_and_uninstall(empty: Plane) -> None:
     assert gone.exit_code == 0, gone.stderr
     assert "left for you to delete: kubectl delete namespace liqo-tenant-milan" in gone.stderr
     assert versions(empty, "crd") == {}
-    ours = ("-A", "-l", "app.kubernetes.io/part-of=liqo")
-    assert kubectl.items("clusterroles,clusterrolebindings,namespaces", *ours) == []
+    kubectl.run("delete", "namespace", "liqo-tenant-milan")
+    api.wait_until(  # an API server takes back its own APIServices of kinds that are gone
+        lambda: everything(empty, kinds_before) <= there_before, "end of it all", timeout_s=60
+    )
     assert "nothing to do" in liqoctl(empty, "uninstall", "--skip-confirm").stderr
 
 
@@ -165,6 +170,37 @@ def a_hook_of_an_older_version_goes(empty: Plane) -> None:
     assert done.exit_code == 0, done.stderr
     names = [hook["name"] for hook in kubectl.get(kind, keys.WEBHOOK_CONFIGURATION)["webhooks"]]
     assert names == [hook["name"] for hook in ours]
+
+
+def objects_of_an_older_version_go(empty: Plane) -> None:
+    """What was applied by this program, that is; of others nothing goes, whatever its labels."""
+    kubectl = Kubectl(empty.kubeconfig)
+    labels = {"labels": {"app.kubernetes.io/part-of": "liqo"}}
+    role = Key("", "liqo-old")
+    old = [
+        objects.named(keys.CLUSTER_ROLE, role, metadata=labels, rules=[]),
+        objects.named(keys.SERVICE_ACCOUNT, Key(keys.LIQO_NAMESPACE, "liqo-old"), metadata=labels),
+        objects.named(keys.NAMESPACE, Key("", "liqo-old"), metadata=labels),
+    ]
+    theirs = objects.named(keys.CLUSTER_ROLE, Key("", "of-helm"), metadata=labels, rules=[])
+    for manager, objs in (("liqoctl", old), ("helm", [theirs])):
+        for obj in objs:
+            kubectl.run(
+                "apply", "--server-side", f"--field-manager={manager}", "-f", "-",
+                stdin=json.dumps(obj),
+            )  # fmt: skip
+
+    said = [liqoctl(empty, "install").stderr for _ in range(2)]
+
+    for line in (
+        "clusterrole liqo-old of an older version removed",
+        "serviceaccount liqo/liqo-old of an older version removed",
+    ):
+        assert [line in one for one in said] == [True, False], said
+    assert "namespace liqo-old is of an older version: delete it" in said[1]
+    left = kubectl.items("clusterroles", "-l", "app.kubernetes.io/part-of=liqo")
+    assert {"of-helm", "liqo-old"} & {one["metadata"]["name"] for one in left} == {"of-helm"}
+    kubectl.run("delete", "clusterrole", "of-helm")
 
 
 def refused_while_in_use(empty: Plane) -> None:
