@@ -20,6 +20,8 @@ from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.events import Recorder
+from kubelet.forge.node import Health, Identity
+from kubelet.node import NodeReconciler
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
 from tests import factories
@@ -89,9 +91,26 @@ async def answered(server: ClusterClient) -> None:
     await server.patch(keys.VIRTUAL_NODE, Key(HOME, "mypool"), node)
 
 
+async def joined(server: ClusterClient, version: str) -> None:
+    """Let the virtual kubelet make its Node of the virtual node."""
+    where = Key(HOME, "mypool")
+    virtual = await server.get(keys.VIRTUAL_NODE, where)
+    assert virtual
+    node = NodeReconciler(
+        server,
+        Identity("mypool", PROVIDER, "10.0.0.9", 10250, version),
+        virtual_nodes=lambda: {where: virtual},
+        health=Health,
+        clock=lambda: LATER,
+    )
+    await node.reconcile(Key("", "mypool"))
+
+
 async def test_the_listings_of_the_document(server: ClusterClient, plane: Plane) -> None:
     await granted(server)
     await answered(server)
+    version = str((await server.version())["gitVersion"])
+    await joined(server, version)
 
     assert shown(plane.kubeconfig, "resourceslices.authentication.liqo.io", "-n", HOME) == [
         "NAME AUTHENTICATION RESOURCES AGE",
@@ -105,10 +124,14 @@ async def test_the_listings_of_the_document(server: ClusterClient, plane: Plane)
         "NAME CLUSTERID CREATE NODE AGE",
         "mypool cool-firefly true AGE",
     ]
+    assert shown(plane.kubeconfig, "nodes", "mypool") == [
+        "NAME STATUS ROLES AGE VERSION",
+        f"mypool Ready agent AGE {version}",
+    ]
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "20Gi"}
+    node = await server.get(keys.NODE, Key("", "mypool"))
+    assert node
+    assert node["status"]["capacity"] == node["status"]["allocatable"] == amounts
     granted_ = (await server.get(keys.RESOURCE_SLICE, Key(AWAY, "mypool")) or {})["status"]
-    assert granted_["resources"] == {
-        "cpu": "4",
-        "memory": "8Gi",
-        "pods": "110",
-        "ephemeral-storage": "20Gi",
-    }
+    assert granted_["resources"] == amounts
+    await server.delete(keys.NODE, Key("", "mypool"), uid=node["metadata"]["uid"])

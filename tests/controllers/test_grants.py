@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -416,7 +416,6 @@ async def test_thirty_slices_race_and_no_revision_shows_more_than_the_policy(
             for loop in loops:
                 tasks.create_task(rounds(loop, cluster, tick))
         await provider.settle()
-    await settle(provider.loop, ALL, provider.cluster)
 
     assert most() <= resources.parse({"cpu": "70"})["cpu"].nanos
     shared = [
@@ -425,6 +424,8 @@ async def test_thirty_slices_race_and_no_revision_shows_more_than_the_policy(
         if provider.unique in one["metadata"]["namespace"]
     ]
     assert len(shared) == 30
+    answers = [conditions.find(one["status"]["conditions"], "Resources") for one in shared]
+    assert all(answers), "a slice has no answer, and nothing is left to do"
     for kind in (keys.RESOURCE_SLICE, keys.QUOTA, keys.PROVIDER_POLICY, keys.TENANT):
         for key, obj in (await cluster.list(Selection(kind, dict))).items.items():
             await cluster.delete(kind, key, uid=obj["metadata"]["uid"])
@@ -479,9 +480,22 @@ async def watched_sums(cluster: Cluster, unique: str) -> AsyncIterator[Callable[
         for informer in informers:
             await informer.synced.wait()
         yield lambda: max(sums.values())
-        await asyncio.sleep(0.2)
+        await asyncio.gather(*(seen_to_the_end(cluster, informer) for informer in informers))
         for task in running:
             task.cancel()
+
+
+async def seen_to_the_end(cluster: Cluster, informer: Informer[Object]) -> None:
+    """Wait until ``informer`` has been told everything; nothing is written any more meanwhile."""
+
+    def versions(found: Mapping[Key, Object]) -> dict[Key, str]:
+        return {key: obj["metadata"]["resourceVersion"] for key, obj in found.items()}
+
+    last = versions((await cluster.list(informer.selection)).items)
+    async with asyncio.timeout(60):
+        while versions(informer.items()) != last:  # noqa: ASYNC110  # it tells of changes, not of ends
+            await asyncio.sleep(0.01)
+    assert versions((await cluster.list(informer.selection)).items) == last
 
 
 async def test_what_a_process_before_may_still_write_counts_for_a_while(
@@ -550,6 +564,12 @@ async def test_classes_and_labels_are_those_of_the_policy_else_those_there_are(
                 provisioner="example.com/none",
             ),
         )
+    ours = factories.made(
+        keys.STORAGE_CLASS,
+        Key("", f"m-{provider.unique}"),
+        provisioner=keys.STORAGE_PROVISIONER,
+    )
+    await provider.cluster.create(keys.STORAGE_CLASS, ours)
     provider.loop = provider.elected(Standard(cluster_labels={"region": "lombardy"}))
     key = await provider.ask()
     await provider.settle()
@@ -576,7 +596,7 @@ async def test_classes_and_labels_are_those_of_the_policy_else_those_there_are(
     assert status["loadBalancerClasses"] == [{"loadBalancerClassName": "metal"}]
     assert status["nodeLabels"] == {"region": "sicily"}
     assert (await provider.quota(key) or {})["spec"]["limitsEnforcement"] == "Hard"
-    for name in (f"z-{provider.unique}", f"a-{provider.unique}"):
+    for name in (f"z-{provider.unique}", f"a-{provider.unique}", f"m-{provider.unique}"):
         obj = await there(provider.cluster, keys.STORAGE_CLASS, Key("", name))
         await provider.cluster.delete(keys.STORAGE_CLASS, Key("", name), uid=obj["metadata"]["uid"])
 

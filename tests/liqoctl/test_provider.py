@@ -4,11 +4,14 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from apis import keys, resources
 from apis.objects import Key, Object, named
 from kube.client import ClusterClient
 from liqoctl.forge import peering, sharing
+from sandbox.controlplane import Plane
+from sandbox.kubectl import Kubectl
 from tests import factories
 from tests.controllers.test_grants import AUTHENTICATED, replica
 from tests.liqoctl.test_on_servers import Server
@@ -182,6 +185,27 @@ def test_tenants_and_slices_are_cordoned_drained_and_taken_back(server: Server) 
     shown = json.loads(server.liqoctl("get", "rs", "vault", "-n", space, "-o", "json").stdout)
     assert resources.parse(shown["spec"]["resources"]) == resources.parse({"cpu": "1"})
     assert server.liqoctl("get", "rs", "nothing").exit_code == 1
+
+
+@pytest.mark.cluster
+def test_what_has_no_flag_is_asked_for_by_yaml(server: Server, plane: Plane) -> None:
+    """As the documents say it: print it, add ephemeral storage and GPUs, apply it."""
+    space = "liqo-tenant-lodi"
+    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "lodi"}
+    server.do(lambda cluster: cluster.create(keys.NAMESPACE, factories.namespace(space, **labels)))
+    flags = ("--remote-cluster-id", "lodi", "--cpu", "2", "--output", "yaml")
+    printed = server.liqoctl("create", "resourceslice", "torch", *flags)
+    assert printed.exit_code == 0, printed.stderr
+    (made,) = [found for found in yaml.safe_load_all(printed.stdout) if found]
+    more = {"ephemeral-storage": "40Gi", "nvidia.com/gpu": "2"}
+    made["spec"]["resources"] |= more
+
+    Kubectl(plane.kubeconfig).apply([made])
+
+    stored = server.get(keys.RESOURCE_SLICE, Key(space, "torch"))
+    assert stored
+    assert stored["spec"]["resources"] == {"cpu": "2", **more}
+    assert stored["metadata"]["annotations"] == {keys.CREATE_VIRTUAL_NODE: "true"}
 
 
 @pytest.mark.cluster

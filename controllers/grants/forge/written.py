@@ -90,7 +90,10 @@ def _or(said: Offered, otherwise: Sequence[OfferedClass] | None) -> Offered:
 
 
 def storage_classes(found: Iterable[Object]) -> list[OfferedClass]:
-    """Return the StorageClasses of this cluster by name, its default marked."""
+    """Return the StorageClasses of this cluster by name, its default marked.
+
+    Not the virtual one: a consumer has one of its own, whose claims become claims of these.
+    """
     return sorted(
         (
             OfferedClass(
@@ -98,6 +101,7 @@ def storage_classes(found: Iterable[Object]) -> list[OfferedClass]:
                 objects.annotations(one).get(keys.DEFAULT_STORAGE_CLASS) == "true",
             )
             for one in found
+            if one.get("provisioner") != keys.STORAGE_PROVISIONER
         ),
         key=lambda one: one.name,
     )

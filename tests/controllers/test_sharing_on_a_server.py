@@ -1,0 +1,138 @@
+"""Class ``shared`` on a real API server of its own: pods and nodes come, and the slice follows."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import pytest
+
+from apis import conditions, keys, naming
+from apis.objects import Key, Object, named
+from controllers.grants import loop
+from controllers.grants.forge.applications import Standard
+from controllers.manager import Informers, Limits, Manager
+from kube import client, clock, waiting
+from kube.cache import CachedCluster
+from kube.client import ClusterClient
+from kube.events import Recorder
+from sandbox import controlplane
+from tests import factories
+from tests.conftest import install_crds
+from tests.controllers.support import ensure_namespace, make
+from tests.controllers.test_grants import AUTHENTICATED, replica
+from tests.kube.running import running
+
+pytestmark = pytest.mark.cluster
+
+ROME: Final = "rome"
+SPACE: Final = naming.tenant_namespace(ROME)
+POOL: Final = Key(SPACE, "pool")
+QUOTA: Final = Key(SPACE, naming.quota_name("pool", ROME))
+READY: Final = [{"type": "Ready", "status": "True"}]
+GPU, FPGA = "nvidia.com/gpu", "example.com/fpga"
+
+
+@pytest.fixture
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ClusterClient]:
+    """Yield a provider that has no nodes but those of the test."""
+    with controlplane.start(tmp_path_factory.mktemp("shared")) as plane:
+        await install_crds(plane.kubeconfig)
+        async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as real:
+            yield real
+
+
+@contextlib.asynccontextmanager
+async def granting(server: ClusterClient) -> AsyncIterator[None]:
+    """Run the controller that grants, as the controller manager does."""
+    cached = CachedCluster(server)
+    unused: Any = None
+    manager = Manager(
+        live=server,
+        cached=cached,
+        informers=Informers(cached),
+        cluster_id="milan",
+        namespace=keys.LIQO_NAMESPACE,
+        events=Recorder(server, "tests", "tests"),
+        clock=clock.now,
+        user_agent="tests",
+        limits=Limits(),
+        standard=Standard(),
+        may_write=lambda: True,
+        issuer=unused,
+        private_key=b"",
+    )
+    term = loop.controller(manager)
+    async with running(*(informer.run(server) for informer in manager.informers.all())):
+        await manager.informers.wait()
+        async with running(*(one.run() for one in term())):
+            yield
+
+
+async def add_node(server: ClusterClient, name: str, **allocatable: str) -> None:
+    amounts = {"memory": "100Gi", "pods": "110", **allocatable}
+    status = {"allocatable": amounts, "capacity": amounts, "conditions": READY}
+    await make(server, keys.NODE, named(keys.NODE, Key("", name), spec={}), status=status)
+
+
+async def granted(server: ClusterClient, **wanted: str) -> Object:
+    """Return the slice once it is granted ``wanted``, and its Quota says the same."""
+
+    def is_so(obj: Object | None) -> bool:
+        return wanted.items() <= (((obj or {}).get("status") or {}).get("resources") or {}).items()
+
+    async with asyncio.timeout(60):
+        found = await waiting.until(server, keys.RESOURCE_SLICE, POOL, is_so)
+        await waiting.until(
+            server,
+            keys.QUOTA,
+            QUOTA,
+            lambda obj: obj is not None and wanted.items() <= obj["spec"]["resources"].items(),
+        )
+    assert found
+    return found
+
+
+def told(obj: Object) -> str:
+    found = conditions.find(obj["status"]["conditions"], "Resources")
+    assert found
+    return str(found["message"])
+
+
+async def test_90_of_100_then_45_beside_local_pods_then_180_of_a_grown_cluster(
+    server: ClusterClient,
+) -> None:
+    await ensure_namespace(server, SPACE)
+    tenant = named(keys.TENANT, Key(SPACE, ROME), spec={"clusterID": ROME})
+    await server.create(keys.TENANT, tenant)
+    await make(server, keys.RESOURCE_SLICE, replica(POOL, ROME, "shared", {}), status=AUTHENTICATED)
+    async with granting(server):
+        await add_node(server, "a", cpu="100", **{GPU: "10", FPGA: "1"})
+        first = await granted(server, cpu="90", memory="90Gi", pods="99", **{GPU: "9", FPGA: "1"})
+        rounded = f"{FPGA}: 90% of 1 free is 0.9, granted 1 (rounding AtLeastOne)"
+        assert told(first) == rounded
+
+        local = await server.create(keys.POD, taking("a", cpu="50", **{GPU: "5"}))
+        beside = await granted(server, cpu="45", pods="98", **{GPU: "4", FPGA: "1"})
+        assert f"{GPU}: 90% of 5 free is 4.5, granted 4 (rounding AtLeastOne)" in told(beside)
+
+        await server.delete(keys.POD, Key(SPACE, "local"), uid=local["metadata"]["uid"], grace_s=0)
+        await granted(server, cpu="90", **{GPU: "9"})
+        await add_node(server, "b", cpu="100", **{FPGA: "1"})
+        grown = await granted(
+            server, cpu="180", memory="180Gi", pods="198", **{GPU: "9", FPGA: "1"}
+        )
+        assert f"{FPGA}: 90% of 2 free is 1.8, granted 1" in told(grown)
+
+        down = {"sharing": {"resources": {FPGA: 40}, "rounding": "Down"}}
+        policy = named(keys.PROVIDER_POLICY, Key("", ROME), spec=down)
+        await server.create(keys.PROVIDER_POLICY, policy)
+        lost = await granted(server, cpu="180", **{FPGA: "0"})
+        assert f"{FPGA}: 40% of 2 free is 0.8, granted 0 (rounding Down)" in told(lost)
+
+
+def taking(node: str, **requests: str) -> Object:
+    """Return a pod of the provider's own that is on ``node`` already."""
+    spec = factories.pod_spec(nodeName=node)
+    spec["containers"][0]["resources"] = {"requests": requests, "limits": requests}
+    return factories.pod(namespace=SPACE, name="local", spec=spec)
