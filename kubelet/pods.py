@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, Protocol, TypeAlias
 
-from apis import conditions, keys, objects
+from apis import conditions, keys, objects, podfields
 from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 from kube import errors
@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 SUCCESSFUL_REFLECTION: Final = "SuccessfulReflection"
 FAILED_UPDATE: Final = "FailedUpdate"
+UNKNOWN_FIELD: Final = "UnknownField"
+_NEWER: Final = "it is newer than this virtual kubelet, which wants an upgrade"
 LINGER_S: Final = 1.0
 CONFIRM_S: Final = 2.0
 TAKEN_S: Final = 0.1
@@ -200,7 +202,7 @@ class PodReconciler:
         return LOOK_AGAIN_S
 
     async def _offload(self, local: Object, observed: Observed) -> float | None:
-        if message := self._node.forbids(local):
+        if message := self._node.forbids(local) or podfields.refusal(local["spec"]):
             return await self._refuse(local, message)
         pair = observed.pair
         shadow = shadowpod.shadow(local, pair, self._node.options())
@@ -214,6 +216,9 @@ class PodReconciler:
         logger.info("Created shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
         self._refused_s.pop(key, None)
         self._begun[key] = self._clock()
+        if unknown := podfields.unknown(local["spec"]):
+            message = f"spec.{', spec.'.join(unknown)} did not go to {pair.destination}: {_NEWER}"
+            self._recorder.event(keys.POD, local, "Warning", UNKNOWN_FIELD, message)
         await self._tokens.begin(local, made, pair)
         if status.is_held_up(local):
             twin = objects.key_of(shadow)

@@ -11,36 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, objects, podfields
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.pairs import Pair
 from kubelet.forge import accounts
 from kubelet.forge.accounts import NO_API_SERVER, ApiServer
 
-_COPIED: Final = (
-    "activeDeadlineSeconds",
-    "dnsConfig",
-    "dnsPolicy",
-    "enableServiceLinks",
-    "hostAliases",
-    "hostname",
-    "imagePullSecrets",
-    "restartPolicy",
-    "securityContext",
-    "setHostnameAsFQDN",
-    "shareProcessNamespace",
-    "subdomain",
-    "terminationGracePeriodSeconds",
-    "topologySpreadConstraints",
-    "containers",
-    "initContainers",
-    "volumes",
-)
-"""Everything else is dropped, or made below: it refers to the consumer's cluster.
-
-Readiness gates are judged at home: behaviour.md 5.6.
-"""
 _UNSTABLE_LABELS: Final = frozenset(
     {"controller-revision-hash", "pod-template-hash", "statefulset.kubernetes.io/pod-name"}
 )
@@ -127,7 +104,7 @@ def is_for(remote: Object, local: Object) -> bool:
 
 def spec(local: Object, pair: Pair, options: Options) -> Object:
     """Return the PodSpec that runs on the provider."""
-    copied = {name: local["spec"][name] for name in _COPIED if name in local["spec"]}
+    copied = {name: local["spec"][name] for name in podfields.COPIED if name in local["spec"]}
     made = copy.deepcopy(copied)
     made |= {"hostNetwork": False, "hostPID": False, "hostIPC": False}
     for mutate in _MUTATORS:

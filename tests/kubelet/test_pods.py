@@ -514,6 +514,31 @@ async def test_a_finished_pod_is_never_offloaded_again(world: World) -> None:
     assert await world.shadow() is None
 
 
+async def test_a_pod_that_cannot_work_there_is_refused_and_told_what_to_do(world: World) -> None:
+    await world.bound(spec={"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]})
+
+    assert await world.reconcile(2)
+
+    assert await world.shadow() is None
+    status = await world.status()
+    assert status["phase"] == "Pending"
+    told = worlds.named_condition(status, "pyliqo.io/Offloaded")["message"]
+    assert told.startswith("spec.resourceClaims does not work on virtual nodes: ")
+    assert world.recorder.told == [("Warning", "FailedReflection")]
+    assert world.writes() == (1, 0)
+
+
+async def test_a_field_that_nobody_knows_yet_is_named() -> None:
+    world = World(FakeCluster(), FakeCluster())  # of a server that is newer than any
+    await world.bound(spec={"fromTheFuture": {"a": 1}})
+
+    await world.reconcile(2)
+
+    assert await world.shadow()
+    assert world.recorder.told == [("Warning", "UnknownField")]
+    assert world.recorder.messages[0].startswith("spec.fromTheFuture did not go to milan: ")
+
+
 # Whose it is -------------------------------------------------------------------------------------
 
 

@@ -149,3 +149,25 @@ def test_where_nodes_of_this_cluster_count_too_nothing_is_said() -> None:
     here = known(podOffloadingStrategy="LocalAndRemote")
 
     assert "warnings" not in response(here, "/mutate/pod", wanted())
+
+
+@pytest.mark.parametrize(
+    ("strategy", "spec", "is_told"),
+    [
+        ("Remote", {}, True),
+        ("LocalAndRemote", {}, True),
+        ("Local", {}, False),
+        ("Local", {"runtimeClassName": "liqo"}, True),
+        ("Remote", {"nodeName": "milan"}, False),
+    ],
+)
+def test_what_virtual_nodes_refuse_is_told_where_it_may_go_to_one(
+    strategy: str, spec: Object, *, is_told: bool
+) -> None:
+    here = known(virtual(), podOffloadingStrategy=strategy)
+
+    found = response(here, "/mutate/pod", wanted(hostUsers=False, **spec))
+
+    assert found["allowed"] is True
+    told = "".join(found.get("warnings") or [])
+    assert ("spec.hostUsers does not work on virtual nodes" in told) is is_told

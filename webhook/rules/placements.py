@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from apis import nodeselector, objects, placement
+from apis import nodeselector, objects, placement, podfields
 from apis.objects import Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
@@ -45,14 +45,18 @@ def warned(
     *,
     runtime_class: str,
 ) -> Admitted:
-    """Return ``admitted``, of a new ``pod``, with a warning if it has nowhere to go now."""
+    """Return ``admitted``, of a new ``pod``, with what it is told: where it goes it would not run.
+
+    That it has nowhere to go is only known where no node of this cluster may take it.
+    """
     is_forced = pod["spec"].get("runtimeClassName") == runtime_class
-    if offloading.strategy is not Strategy.REMOTE and not is_forced:
-        return admitted  # a node of this cluster may take it, which is not judged here
-    warning = (
-        "" if pods.placed_otherwise(pod) else _nowhere(patch.applied(pod, admitted.patch), nodes)
-    )
-    return replace(admitted, warnings=[warning]) if warning else admitted
+    is_local = offloading.strategy is Strategy.LOCAL and not is_forced
+    if is_local or pods.placed_otherwise(pod):
+        return admitted
+    is_remote = offloading.strategy is Strategy.REMOTE or is_forced
+    nowhere = _nowhere(patch.applied(pod, admitted.patch), nodes) if is_remote else ""
+    told = [warning for warning in (podfields.refusal(pod["spec"]), nowhere) if warning]
+    return replace(admitted, warnings=told) if told else admitted
 
 
 def check_node(

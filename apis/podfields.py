@@ -1,0 +1,159 @@
+"""What becomes of each field of a PodSpec on a virtual node: one row a field.
+
+A row is wanted for whatever the API version has: a test compares the table with the OpenAPI
+document of an API server. Source: behaviour.md 5.5.2, 5.5.3; Kubernetes API reference, PodSpec.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from apis.objects import Object
+
+
+class Fate(Enum):
+    """What is done with a field; the value is how the docs say it."""
+
+    SENT = "sent as it is"
+    CHANGED = "sent, changed"
+    MADE = "made for the provider"
+    HERE = "counts here only"
+    REFUSED = "refused"
+
+
+class Field(NamedTuple):
+    """One field: what is done, a word on it, and which values are refused."""
+
+    fate: Fate
+    note: str = ""
+    """For a field that may be refused: what to do instead."""
+    is_refused: Callable[[Any], bool] = lambda _value: False
+
+
+def _is_set(value: Any) -> bool:
+    return bool(value)
+
+
+_SENT: Final = Field(Fate.SENT)
+_NEVER: Final = Field(Fate.MADE, "false: a pod never shares what a node of the provider has")
+_SCHEDULER: Final = Field(Fate.HERE, "it speaks of the scheduler and the nodes of this cluster")
+
+FIELDS: Final[Mapping[str, Field]] = {
+    "activeDeadlineSeconds": Field(Fate.SENT, "followed while it runs"),
+    "affinity": Field(Fate.MADE, "by `offloadingPatch` and `liqo.io/anti-affinity-preset`"),
+    "automountServiceAccountToken": Field(
+        Fate.MADE, "false, unless `liqo.io/api-server-support: remote`"
+    ),
+    "containers": Field(Fate.CHANGED, "see below; images and resources are followed"),
+    "dnsConfig": Field(Fate.CHANGED, "a search domain of the namespace becomes that of its twin"),
+    "dnsPolicy": _SENT,
+    "enableServiceLinks": _SENT,
+    "ephemeralContainers": Field(Fate.SENT, "followed while it runs"),
+    "hostAliases": _SENT,
+    "hostIPC": _NEVER,
+    "hostNetwork": _NEVER,
+    "hostPID": _NEVER,
+    "hostUsers": Field(
+        Fate.REFUSED,
+        "no provider is asked for a user namespace: leave it out, or set it to true",
+        lambda value: value is False,
+    ),
+    "hostname": _SENT,
+    "hostnameOverride": Field(Fate.REFUSED, "set hostname and subdomain instead", _is_set),
+    "imagePullSecrets": _SENT,
+    "initContainers": Field(Fate.CHANGED, "as containers; sidecars are sidecars there"),
+    "nodeName": _SCHEDULER,
+    "nodeSelector": Field(Fate.MADE, "that of `offloadingPatch`"),
+    "os": Field(Fate.HERE, "the nodes that `offloadingPatch` selects decide"),
+    "overhead": Field(Fate.HERE, "that of the provider's RuntimeClass counts there"),
+    "preemptionPolicy": _SCHEDULER,
+    "priority": _SCHEDULER,
+    "priorityClassName": _SCHEDULER,
+    "readinessGates": Field(Fate.HERE, "judged here: Ready is the provider's word and each gate"),
+    "resourceClaims": Field(
+        Fate.REFUSED,
+        "the devices that are claimed are those of this cluster; ask for an extended resource"
+        " in resources.limits of the containers instead",
+        _is_set,
+    ),
+    "resources": Field(Fate.REFUSED, "set resources of each container instead", _is_set),
+    "restartPolicy": _SENT,
+    "runtimeClassName": Field(
+        Fate.MADE, "the annotation's, else the pod's, else that of `offloadingPatch`; never `liqo`"
+    ),
+    "schedulerName": _SCHEDULER,
+    "schedulingGates": Field(Fate.HERE, "none is left once it is bound"),
+    "securityContext": _SENT,
+    "serviceAccount": Field(Fate.MADE, "as serviceAccountName"),
+    "serviceAccountName": Field(Fate.MADE, "none, unless `liqo.io/api-server-support: remote`"),
+    "setHostnameAsFQDN": _SENT,
+    "shareProcessNamespace": _SENT,
+    "subdomain": _SENT,
+    "terminationGracePeriodSeconds": _SENT,
+    "tolerations": Field(
+        Fate.MADE, "its own but that of virtual nodes, and those of `offloadingPatch`; followed"
+    ),
+    "topologySpreadConstraints": _SENT,
+    "volumes": Field(Fate.CHANGED, "tokens and root certificates: see the tokens below"),
+    "workloadRef": _SCHEDULER,
+}
+"""Every field of a PodSpec."""
+
+_ENVIRONMENT: Final = "with API-server support: how this cluster's API server is reached is added"
+
+CONTAINER_FIELDS: Final[Mapping[str, Field]] = {
+    **dict.fromkeys(
+        (
+            "args",
+            "command",
+            "envFrom",
+            "image",
+            "imagePullPolicy",
+            "lifecycle",
+            "livenessProbe",
+            "name",
+            "ports",
+            "readinessProbe",
+            "resizePolicy",
+            "resources",
+            "restartPolicy",
+            "restartPolicyRules",
+            "securityContext",
+            "startupProbe",
+            "stdin",
+            "stdinOnce",
+            "targetContainerName",
+            "terminationMessagePath",
+            "terminationMessagePolicy",
+            "tty",
+            "volumeDevices",
+            "volumeMounts",
+            "workingDir",
+        ),
+        _SENT,
+    ),
+    "env": Field(Fate.CHANGED, _ENVIRONMENT),
+}
+"""Every field of a Container and of an EphemeralContainer; the provider judges their values."""
+
+_COPIED: Final = frozenset({Fate.SENT, Fate.CHANGED})
+_LATER: Final = frozenset({"ephemeralContainers"})
+"""What a pod cannot be created with."""
+COPIED: Final = tuple(
+    name for name, field in FIELDS.items() if field.fate in _COPIED and name not in _LATER
+)
+"""What a forged PodSpec begins with; everything else is made, or stays here."""
+
+
+def refusal(spec: Object) -> str:
+    """Return why a pod of the PodSpec ``spec`` does not run on virtual nodes, "" if it does."""
+    return "; ".join(
+        f"spec.{name} does not work on virtual nodes: {field.note}"
+        for name, value in spec.items()
+        if (field := FIELDS.get(name)) is not None and field.is_refused(value)
+    )
+
+
+def unknown(spec: Object) -> list[str]:
+    """Return the fields of ``spec`` that nobody has judged: those of a newer Kubernetes."""
+    return sorted(name for name, value in spec.items() if name not in FIELDS and _is_set(value))

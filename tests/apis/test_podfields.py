@@ -1,0 +1,82 @@
+"""Every field of a PodSpec has its row, in the code and in the docs."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apis import podfields
+from apis.podfields import CONTAINER_FIELDS, FIELDS, Fate, Field
+from kube import client
+from sandbox.controlplane import Plane
+from webhook.rules import podspecs
+
+CHAPTER = Path(__file__).parents[2] / "docs" / "pod-fields.md"
+
+
+def rows(fields: Mapping[str, Field]) -> Iterator[str]:
+    """Yield the rows of the table in the docs."""
+    for name, field in sorted(fields.items()):
+        yield f"| `{name}` | {field.fate.value} | {field.note} |"
+
+
+def test_the_docs_have_the_tables_of_the_code() -> None:
+    written = [line for line in CHAPTER.read_text().splitlines() if line.startswith("| `")]
+
+    assert written == [*rows(FIELDS), *rows(CONTAINER_FIELDS)]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("judged", "types"),
+    [(FIELDS, ("PodSpec",)), (CONTAINER_FIELDS, ("Container", "EphemeralContainer"))],
+)
+async def test_every_field_of_the_api_server_has_a_row(
+    plane: Plane, judged: Mapping[str, Field], types: tuple[str, ...]
+) -> None:
+    async with client.connect(plane.kubeconfig) as real:
+        published = json.loads(await real.get_text("/openapi/v3/api/v1"))["components"]["schemas"]
+
+    names = {
+        name for type_ in types for name in published[f"io.k8s.api.core.v1.{type_}"]["properties"]
+    }
+    assert names == set(judged)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hostUsers", False),
+        ("hostnameOverride", "web"),
+        ("resourceClaims", [{"name": "gpu", "resourceClaimName": "gpu"}]),
+        ("resources", {"limits": {"cpu": "1"}}),
+    ],
+)
+def test_what_is_refused_says_what_to_do(name: str, value: Any) -> None:
+    assert FIELDS[name].fate is Fate.REFUSED
+    said = podfields.refusal({"containers": [], name: value})
+    assert said == f"spec.{name} does not work on virtual nodes: {FIELDS[name].note}"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"hostUsers": True, "resources": {}, "resourceClaims": [], "hostnameOverride": ""},
+        {"hostNetwork": True, "priority": 1000, "fromTheFuture": True},
+    ],
+)
+def test_the_rest_is_not_refused(spec: dict[str, Any]) -> None:
+    assert podfields.refusal(spec) == ""
+
+
+def test_only_what_says_something_is_news() -> None:
+    spec = {"containers": [], "later": {"a": 1}, "empty": {}, "off": False, "none": None}
+    assert podfields.unknown(spec) == ["later"]
+
+
+def test_what_is_sent_is_not_refused_over_there() -> None:
+    for name, field in FIELDS.items():
+        if field.fate in {Fate.SENT, Fate.CHANGED, Fate.MADE} and name != "serviceAccount":
+            assert podspecs.FIELDS[name].verdict != "refused", name
