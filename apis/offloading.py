@@ -191,6 +191,8 @@ class VirtualNode:
     ingress_classes: tuple[OfferedClass, ...] = ()
     load_balancer_classes: tuple[OfferedClass, ...] = ()
     offloading_patch: OffloadingPatch = OffloadingPatch()
+    largest_pod: dict[str, str] = field(default_factory=dict)
+    """The most of each resource that one node of the provider has free; empty: it does not say."""
     vk_options_template_ref: Key | None = None
     """None: the default template. Without a namespace it is in ours, where administrators write."""
 
@@ -214,6 +216,7 @@ class VirtualNode:
             ingress_classes=_classes(spec, "ingressClasses", "ingressClassName"),
             load_balancer_classes=_classes(spec, "loadBalancerClasses", "loadBalancerClassName"),
             offloading_patch=OffloadingPatch.parse(spec.get("offloadingPatch") or {}),
+            largest_pod=_amounts((obj.get("status") or {}).get("largestPod")),
             vk_options_template_ref=_reference(spec.get("vkOptionsTemplateRef")),
         )
 

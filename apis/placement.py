@@ -229,7 +229,10 @@ def _requirement(item: Object) -> str:
 
 
 def _too_small(node: Object, spec: Object) -> Iterator[Obstacle]:
-    """Yield what the whole node, empty, would be too small for."""
+    """Yield what the whole node, empty, would be too small for.
+
+    A virtual node is a sum: of it, what no single node of its cluster has room for now, too.
+    """
     allocatable = (node.get("status") or {}).get("allocatable")
     if not allocatable:
         return
@@ -243,3 +246,7 @@ def _too_small(node: Object, spec: Object) -> Iterator[Obstacle]:
         have = there.get(name, "none")
         text = f"has {have} of {name} in all, the pod requests {wanted[name]}"
         yield Obstacle(Rule.RESOURCES, text)
+    single = resources.of_line(objects.annotations(node).get(keys.LARGEST_POD, ""))
+    for name in resources.lacking({name: asked[name] for name in asked if name in single}, single):
+        text = f"no node behind it has more than {single[name]} of {name} free"
+        yield Obstacle(Rule.RESOURCES, f"{text}, the pod requests {wanted[name]}")

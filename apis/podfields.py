@@ -17,7 +17,7 @@ class Fate(Enum):
     SENT = "sent as it is"
     CHANGED = "sent, changed"
     MADE = "made for the provider"
-    HERE = "counts here only"
+    HERE = "not sent"
     REFUSED = "refused"
 
 
@@ -36,7 +36,7 @@ def _is_set(value: Any) -> bool:
 
 _SENT: Final = Field(Fate.SENT)
 _NEVER: Final = Field(Fate.MADE, "false: a pod never shares what a node of the provider has")
-_SCHEDULER: Final = Field(Fate.HERE, "it speaks of the scheduler and the nodes of this cluster")
+_SCHEDULER: Final = Field(Fate.HERE, "it refers to the scheduler and the nodes of the consumer")
 
 FIELDS: Final[Mapping[str, Field]] = {
     "activeDeadlineSeconds": Field(Fate.SENT, "followed while it runs"),
@@ -69,10 +69,12 @@ FIELDS: Final[Mapping[str, Field]] = {
     "preemptionPolicy": _SCHEDULER,
     "priority": _SCHEDULER,
     "priorityClassName": _SCHEDULER,
-    "readinessGates": Field(Fate.HERE, "judged here: Ready is the provider's word and each gate"),
+    "readinessGates": Field(
+        Fate.HERE, "evaluated by the consumer: Ready needs the remote Ready and each gate"
+    ),
     "resourceClaims": Field(
         Fate.REFUSED,
-        "the devices that are claimed are those of this cluster; ask for an extended resource"
+        "the devices that are claimed are the consumer's; ask for an extended resource"
         " in resources.limits of the containers instead",
         _is_set,
     ),
@@ -94,12 +96,12 @@ FIELDS: Final[Mapping[str, Field]] = {
         Fate.MADE, "its own but that of virtual nodes, and those of `offloadingPatch`; followed"
     ),
     "topologySpreadConstraints": _SENT,
-    "volumes": Field(Fate.CHANGED, "tokens and root certificates: see the tokens below"),
+    "volumes": Field(Fate.CHANGED, "projected tokens and root certificates are replaced"),
     "workloadRef": _SCHEDULER,
 }
 """Every field of a PodSpec."""
 
-_ENVIRONMENT: Final = "with API-server support: how this cluster's API server is reached is added"
+_ENVIRONMENT: Final = "with API-server support: the address of the consumer's API server is added"
 
 CONTAINER_FIELDS: Final[Mapping[str, Field]] = {
     **dict.fromkeys(

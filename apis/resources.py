@@ -3,6 +3,7 @@
 Source: behaviour.md 3.8.1.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -33,6 +34,21 @@ def parse(amounts: Mapping[str, Any] | None) -> dict[str, Quantity]:
 def to_json(amounts: Resources) -> dict[str, str]:
     """Return ``amounts`` as a ResourceList, in canonical form."""
     return {name: str(amount) for name, amount in amounts.items()}
+
+
+def line(amounts: Mapping[str, str]) -> str:
+    """Return ``amounts`` in one line, as an annotation has them: "cpu=2,memory=4Gi"."""
+    return ",".join(f"{name}={amount}" for name, amount in sorted(amounts.items()))
+
+
+def of_line(text: str) -> dict[str, Quantity]:
+    """Return the amounts of such a line; what cannot be read in it is left out."""
+    found: dict[str, Quantity] = {}
+    for part in filter(None, text.split(",")):
+        name, _, amount = part.partition("=")
+        with contextlib.suppress(ValueError):
+            found[name] = quantity.parse(amount)
+    return found
 
 
 def total(parts: Iterable[Resources]) -> dict[str, Quantity]:

@@ -52,6 +52,15 @@ def free(allocatable: Iterable[Resources], used: Resources) -> dict[str, Quantit
     return {name: max(amount, Quantity()) for name, amount in left.items()}
 
 
+def most(parts: Iterable[Resources]) -> dict[str, Quantity]:
+    """Return the most that one of ``parts`` has, by resource: not all of it need be in one."""
+    found: dict[str, Quantity] = {}
+    for part in parts:
+        for name, amount in part.items():
+            found[name] = max(found.get(name, Quantity()), amount)
+    return found
+
+
 def pool(available: Resources, sharing: Sharing) -> Pool:
     """Return the part of ``available`` that ``sharing`` gives away."""
     amounts: dict[str, Quantity] = {}

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -128,20 +128,39 @@ class Capacity:
 
     def free(self, but_of: Container[str]) -> dict[str, Quantity] | None:
         """Return what is free, the pods of the users ``but_of`` not counted; None: unknown yet."""
-        self._asked.set()
-        if not (self._nodes.synced.is_set() and self._pods.synced.is_set()):
+        if not self._is_known():
             return None
-        usable = {
-            key.name: amounts
-            for key, node in self._nodes.items().items()
-            if (amounts := node.allocatable()) is not None
-        }
+        usable = self._usable({})
         used = resources.total(
             amounts
             for (node, user), amounts in self._sums.items()
             if node in usable and user not in but_of
         )
         return sharing.free(usable.values(), used)
+
+    def largest(self, selector: Mapping[str, str]) -> dict[str, Quantity] | None:
+        """Return the most that one node of those ``selector`` has free now; None: unknown yet."""
+        if not self._is_known():
+            return None
+        taken: dict[str, list[Resources]] = {}
+        for (node, _), amounts in self._sums.items():
+            taken.setdefault(node, []).append(amounts)
+        return sharing.most(
+            resources.less(amounts, resources.total(taken.get(name, ())))
+            for name, amounts in self._usable(selector).items()
+        )
+
+    def _is_known(self) -> bool:
+        self._asked.set()
+        return self._nodes.synced.is_set() and self._pods.synced.is_set()
+
+    def _usable(self, selector: Mapping[str, str]) -> dict[str, Resources]:
+        return {
+            key.name: amounts
+            for key, node in self._nodes.items().items()
+            if selector.items() <= (node.metadata.labels or {}).items()
+            and (amounts := node.allocatable()) is not None
+        }
 
     def _on_pod(self, change: Change[SlimPod]) -> None:
         gone = self._taken.pop(change.key, None)

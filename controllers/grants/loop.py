@@ -10,11 +10,13 @@ from apis.objects import Key, Object
 from controllers import selections, views
 from controllers.grants.capacity import Capacity
 from controllers.grants.reconciler import ALL, GrantsReconciler, Observed
+from controllers.grants.room import ROOM_S, RoomReconciler
 from controllers.manager import Manager, Term
 from kube.informer import Change
 from kube.process import Loop
 from kube.runner import Runner, Source
 
+_VERSIONS: Final = frozenset({"resourceVersion", "managedFields"})
 SETTLE_S: Final = 0.5
 """Changes of local pods are looked at together: each look reads all slices and Quotas."""
 
@@ -32,8 +34,11 @@ def controller(manager: Manager) -> Term:
         )
     )
     sources = [
-        Source(informer, _everything)
-        for informer in (slices, quotas, tenants, policies, storage_classes)
+        Source(slices, _of_slice),
+        *(
+            Source(informer, _everything)
+            for informer in (quotas, tenants, policies, storage_classes)
+        ),
     ]
 
     def loops() -> list[Loop]:
@@ -53,8 +58,17 @@ def controller(manager: Manager) -> Term:
             tick=time.monotonic,
         )
         runner = Runner("grants", reconciler, sources)
-        capacity.subscribe(lambda: runner.enqueue(ALL, SETTLE_S))
-        return [runner, capacity]
+        told = RoomReconciler(manager.cached, capacity.largest)
+        room = Runner("room", told, [Source(slices)])
+
+        def on_change() -> None:
+            if reconciler.is_shared:
+                runner.enqueue(ALL, SETTLE_S)
+            for key in slices.items():
+                room.enqueue(key, ROOM_S)
+
+        capacity.subscribe(on_change)
+        return [runner, room, capacity]
 
     return loops
 
@@ -64,3 +78,16 @@ def _everything(change: Change[Object]) -> Iterable[Key]:
     if is_quota and change.old and change.new and change.old["spec"] == change.new["spec"]:
         return []  # what is booked in it is nothing to us
     return [ALL]
+
+
+def _of_slice(change: Change[Object]) -> Iterable[Key]:
+    """Return nothing for what only tells of the room on nodes, which is told every few seconds."""
+    if change.old is change.new or change.old is None or change.new is None:
+        return [ALL]
+    return [] if _what_counts(change.old) == _what_counts(change.new) else [ALL]
+
+
+def _what_counts(obj: Object) -> Object:
+    metadata = {name: value for name, value in obj["metadata"].items() if name not in _VERSIONS}
+    status = {**(obj.get("status") or {}), "largestPod": None}
+    return {**obj, "metadata": metadata, "status": status}

@@ -87,6 +87,8 @@ class GrantsReconciler:
         self._standard, self._term = standard, term
         self._events, self._clock, self._tick = events, clock, tick
         self._doubts = _Doubts(tick)
+        self.is_shared = False
+        """Whether what is free counts: some slice is a part of it."""
 
     async def reconcile(self, key: Key) -> float | None:
         if key != ALL:
@@ -116,6 +118,7 @@ class GrantsReconciler:
             for claim in claims.values()
             if claim.is_shared
         )
+        self.is_shared = bool(users)
         free = self._observed.free(users) if users else {}
         if free is None:
             return None

@@ -82,9 +82,17 @@ class LocalSliceReconciler:
             message = f"virtualnode {objects.key_of(made)} is made of it"
             self.events.event(KIND, obj, "Normal", "VirtualNodeCreated", message)
             return
-        changes = objects.merge_patch(existing["spec"], wanted["spec"])
-        if changes and not objects.is_terminating(existing):
+        if objects.is_terminating(existing):
+            return
+        if changes := objects.merge_patch(existing["spec"], wanted["spec"]):
             await self.cluster.patch(keys.VIRTUAL_NODE, key, {"spec": changes})
+        await self._tell_room(existing, forge.largest_pod(obj))
+
+    async def _tell_room(self, node: Object, largest: Object) -> None:
+        status = node.get("status") or {}
+        others = {name: value for name, value in status.items() if name != "largestPod"}
+        wanted = {**others, **({"largestPod": largest} if largest else {})}
+        await upkeep.write_status(self.cluster, keys.VIRTUAL_NODE, node, wanted)
 
     async def _vacate(self, obj: Object) -> None:
         """Delete the virtual node that was made of the slice: that evicts its pods first."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import keys, quantity
+from apis import keys, quantity, resources
 from apis.objects import Key, Object, merge_patch, named
 from apis.offloading import VirtualNode
 
@@ -127,9 +127,14 @@ def wanted(identity: Identity, virtual: VirtualNode) -> Wanted:
     others = [dict(taint) for taint in virtual.taints if _mark(taint) != _mark(_TAINT)]
     return Wanted(
         labels={**own, **identity.labels, **virtual.labels, **protected},
-        annotations={**identity.annotations, **virtual.annotations},
+        annotations={**identity.annotations, **virtual.annotations, **_room(virtual)},
         taints=[_TAINT, *others],
     )
+
+
+def _room(virtual: VirtualNode) -> dict[str, str]:
+    """Return what one pod can have there: capacity is a sum over nodes, and says nothing of it."""
+    return {keys.LARGEST_POD: resources.line(virtual.largest_pod)} if virtual.largest_pod else {}
 
 
 def fresh(identity: Identity, want: Wanted) -> Object:

@@ -193,10 +193,20 @@ def _starting(facts: Facts, pod: Object) -> Finding | None:
     if facts.nodes is not None and _node(facts, pod) is None:
         message = f"waits because its node {name} does not exist (any more)"
         return Finding(Outcome.WAITS, message, (_ANEW,))
+    if said := _scheduler_says(pod):
+        clause = f"waits{_on(facts, pod)} because no node there takes it: {said}"
+        return Finding(Outcome.WAITS, clause, (_to_fit(_node(facts, pod)),))
     halted = _halted(pod, {})
     if halted:
         return Finding(Outcome.WAITS, f"waits{_on(facts, pod)} because {halted}")
     return Finding(Outcome.STARTS, f"starts{_on(facts, pod)}")
+
+
+def _to_fit(node: Object | None) -> str:
+    """Return what to do about a pod that fits the sum and no node of its provider."""
+    largest = objects.annotations(node or {"metadata": {}}).get(keys.LARGEST_POD)
+    told = f" (no node behind it has more free than {largest})" if largest else ""
+    return f"request less{told}, or ask the administrator of {_cluster(node) or 'the provider'}"
 
 
 def _gated(_facts: Facts, pod: Object) -> Finding | None:

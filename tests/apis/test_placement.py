@@ -14,14 +14,21 @@ TOLERATES = {"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists", "effect": "No
 
 
 def node(
-    *taints: Object, labels: Object | None = None, ready: str = "True", **spec: object
+    *taints: Object,
+    labels: Object | None = None,
+    ready: str = "True",
+    largest: str = "",
+    **spec: object,
 ) -> Object:
     condition = {"type": "Ready", "status": ready, "reason": "KubeletNotReady"}
     allocatable = {"cpu": "2", "memory": "4Gi"}
     return named(
         keys.NODE,
         Key("", "milan"),
-        metadata={"labels": {"region": "eu", **(labels or {})}},
+        metadata={
+            "labels": {"region": "eu", **(labels or {})},
+            "annotations": {keys.LARGEST_POD: largest} if largest else {},
+        },
         spec={"taints": list(taints), **spec},
         status={"conditions": [condition], "allocatable": allocatable},
     )
@@ -124,6 +131,11 @@ def test_obstacles(asks: Object, there: Object, rules: list[Rule]) -> None:
         (requiring(), node(), "affinity is not met: it has no terms, and so matches nothing"),
         (asking(cpu="3"), node(), "has 2 of cpu in all, the pod requests 3"),
         (asking(gpu="1"), node(), "has none of gpu in all, the pod requests 1"),
+        (
+            asking(cpu="2"),
+            node(largest="broken,cpu=1500m"),
+            "no node behind it has more than 1500m of cpu free, the pod requests 2",
+        ),
     ],
 )
 def test_the_text_names_what_fails_and_what_the_node_has(

@@ -106,6 +106,21 @@ async def test_a_consumers_own_pods_do_not_count(milan: Milan) -> None:
     await milan.free("other", cpu="4")
 
 
+async def test_the_most_that_one_node_has_free(milan: Milan) -> None:
+    await milan.add_node("a", cpu="10", memory="2Gi")
+    await milan.add_node("b", cpu="4", memory="8Gi")
+    await milan.cluster.patch(keys.NODE, Key("", "b"), {"metadata": {"labels": {"pool": "b"}}})
+    await milan.add_pod("one", "a", "pool-1", cpu="7")
+    await milan.free(cpu="7", memory="10Gi")
+
+    assert milan.capacity.largest({}) == resources.parse({"cpu": "4", "memory": "8Gi"})
+    assert milan.capacity.largest({"pool": "c"}) == {}
+    await milan.end(keys.POD, Key("default", "one"))
+    await milan.free(cpu="14", memory="10Gi")
+    assert milan.capacity.largest({}) == resources.parse({"cpu": "10", "memory": "8Gi"})
+    assert milan.capacity.largest({"pool": "b"}) == resources.parse({"cpu": "4", "memory": "8Gi"})
+
+
 async def test_heartbeats_ask_for_nothing(milan: Milan) -> None:
     await milan.add_node("a", cpu="10")
     await milan.free(cpu="10")

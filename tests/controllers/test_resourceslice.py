@@ -174,6 +174,27 @@ async def test_a_virtual_node_is_made_of_what_was_granted_and_follows_it(
     assert (node.labels["team"], node.create_node) == ("blue", False)
 
 
+async def test_the_largest_pod_goes_to_the_virtual_node_and_is_never_more_than_was_granted(
+    consumer: Consumer,
+) -> None:
+    await consumer.ask(annotations={keys.CREATE_VIRTUAL_NODE: "true"})
+    await consumer.settle()
+    await consumer.sign_in()
+    await consumer.answer(resources={"cpu": "4", "memory": "8Gi"})
+    await consumer.settle()
+    assert VirtualNode.parse(await consumer.node() or {}).largest_pod == {}
+
+    said = {"cpu": "1500m", "memory": "1Ti", "gpu": "7", "pods": "many"}
+    await consumer.answer(resources={"cpu": "4", "memory": "8Gi"}, largestPod=said)
+    await consumer.settle()
+    shown = VirtualNode.parse(await consumer.node() or {}).largest_pod
+    assert shown == {"cpu": "1500m", "memory": "8Gi"}
+
+    await consumer.answer(resources={"cpu": "4", "memory": "8Gi"}, largestPod=None)
+    await consumer.settle()
+    assert VirtualNode.parse(await consumer.node() or {}).largest_pod == {}
+
+
 async def test_a_virtual_node_of_somebody_else_is_left_alone(consumer: Consumer) -> None:
     theirs = named(keys.VIRTUAL_NODE, consumer.where, spec={"clusterID": consumer.milan})
     await consumer.cluster.create(keys.VIRTUAL_NODE, theirs)

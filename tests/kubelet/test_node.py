@@ -96,6 +96,16 @@ async def test_a_node_as_documented(keeper: Keeper) -> None:
     }
 
 
+async def test_the_largest_pod_is_on_the_node_while_the_provider_tells_it(keeper: Keeper) -> None:
+    assert keeper.virtual
+    keeper.virtual["status"] = {"largestPod": {"memory": "2Gi", "cpu": "1500m"}}
+    node = await keeper.reconcile()
+    assert objects.annotations(node)[keys.LARGEST_POD] == "cpu=1500m,memory=2Gi"
+
+    keeper.offer()
+    assert keys.LARGEST_POD not in objects.annotations(await keeper.reconcile())
+
+
 async def test_twice_is_once_on_a_server_too(cluster: Cluster) -> None:
     keeper = Keeper(cluster, f"node-{secrets.token_hex(4)}")
     images = [{"names": ["nginx"], "sizeBytes": 5}]

@@ -528,8 +528,8 @@ async def test_a_pod_that_cannot_work_there_is_refused_and_told_what_to_do(world
     assert world.writes() == (1, 0)
 
 
-async def test_a_field_that_nobody_knows_yet_is_named() -> None:
-    world = World(FakeCluster(), FakeCluster())  # of a server that is newer than any
+async def test_a_field_that_nobody_knows_yet_is_named(fake_world: World) -> None:
+    world = fake_world
     await world.bound(spec={"fromTheFuture": {"a": 1}})
 
     await world.reconcile(2)

@@ -193,6 +193,14 @@ AWAY = {"labels": {keys.REMOTE_UNAVAILABLE: "true"}}
             "waits because none of the 3 nodes takes it: 2 outside its nodeSelector, 1 not Ready",
         ),
         (
+            pod(on="milan", conditions=[UNSCHEDULABLE]),
+            "Waits",
+            (
+                "waits on milan (virtual node of cluster milan-id) because no node there takes it: "
+                "0/3 nodes: too many pods"
+            ),
+        ),
+        (
             pod(conditions=[UNSCHEDULABLE]),
             "Waits",
             "waits because the scheduler says: 0/3 nodes: too many pods",

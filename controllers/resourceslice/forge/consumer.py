@@ -6,7 +6,7 @@ Source: behaviour.md 4.4, 4.7; security.md B3.
 from collections.abc import Mapping
 from typing import Final
 
-from apis import authentication, keys, naming, objects, quantity, slices
+from apis import authentication, keys, naming, objects, quantity, resources, slices
 from apis.objects import Object
 from apis.quantity import Quantity
 from certs import csr, identity, pki
@@ -103,6 +103,13 @@ def virtual_node(obj: Object, provider: str, secret: str, existing: Object | Non
         "ownerReferences": [objects.owner_reference(keys.RESOURCE_SLICE, obj)],
     }
     return objects.named(keys.VIRTUAL_NODE, key, metadata=metadata, spec=spec)
+
+
+def largest_pod(obj: Object) -> dict[str, str]:
+    """Return what one pod can have, as the provider says, and never more than was granted."""
+    said = _readable((obj.get("status") or {}).get("largestPod") or {})
+    bounds = resources.parse(granted(obj))
+    return {name: str(min(amount, bounds[name])) for name, amount in said.items() if name in bounds}
 
 
 def granted(obj: Object) -> dict[str, str]:
