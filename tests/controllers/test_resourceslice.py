@@ -184,7 +184,7 @@ async def test_the_largest_pod_goes_to_the_virtual_node_and_is_never_more_than_w
     await consumer.settle()
     assert VirtualNode.parse(await consumer.node() or {}).largest_pod == {}
 
-    said = {"cpu": "1500m", "memory": "1Ti", "gpu": "7", "pods": "many"}
+    said = {"cpu": "1500m", "memory": "1Ti", "gpu": "7"}
     await consumer.answer(resources={"cpu": "4", "memory": "8Gi"}, largestPod=said)
     await consumer.settle()
     shown = VirtualNode.parse(await consumer.node() or {}).largest_pod
