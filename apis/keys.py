@@ -104,6 +104,9 @@ TOKEN_REVIEW: Final = Kind(
 RUNTIME_CLASSES: Final = Kind(
     "node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False
 )
+IP: Final = Kind("ipam.liqo.io", "v1alpha1", "IP", "ips")
+"""As the next one of an IP fabric, which pyliqo does not bring: an address as peers reach it."""
+CONFIGURATION: Final = Kind("networking.liqo.io", "v1beta1", "Configuration", "configurations")
 ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 INGRESS: Final = Kind("networking.k8s.io", "v1", "Ingress", "ingresses")
 PERSISTENT_VOLUME_CLAIM: Final = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
@@ -266,6 +269,8 @@ FOR_POD_NAME: Final = "offloading.liqo.io/service-account-for-pod-name"
 FOR_POD_UID: Final = "offloading.liqo.io/service-account-for-pod-uid"
 TOKEN_EXPIRATION: Final = "offloading.liqo.io/service-account-expiration"  # noqa: S105  # a name
 """On the Secret with a pod's tokens: when the first of them expires."""
+TOKEN_RENEWAL: Final = "pyliqo.io/tokens-renewed-from"  # noqa: S105  # a name
+"""On the same: from when on they are asked for anew."""
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 ANNOTATIONS_OF_CONTROLLERS: Final = (
     "cloud.google.com/neg",

@@ -105,6 +105,7 @@ ENDPOINT_SLICE: Final = Reflected(
     policies=(Policy.CUSTOM,),
     like=SERVICE.name,
     workers=10,
+    also_here={(keys.IP.group, keys.IP.plural): READ},
     copied="addresses, ports, hostnames, zones and readiness of endpoints that are not on the "
     "provider itself; the provider makes an EndpointSlice of it",
     left_out="endpoints on the provider, `serving`, `terminating`; the node is the consumer's ID",

@@ -35,6 +35,8 @@ class Limits:
     is_enforced: bool = False
     real_storage_class: str = ""
     """Of the claims behind those of the virtual class; empty for the cluster's default."""
+    has_fabric: bool = False
+    """Whether addresses of consumers are those that their Configurations say."""
 
 
 class Informers:

@@ -94,6 +94,13 @@ def _add_loops(parser: argparse.ArgumentParser) -> None:
         default="",
         help="of claims of the class liqo on this cluster's nodes (default: the default class)",
     )
+    parser.add_argument(
+        "--ip-fabric",
+        dest="has_fabric",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="consumers' endpoints are reached as the Configurations of networking.liqo.io say",
+    )
 
 
 def _add_entrance(parser: argparse.ArgumentParser) -> None:

@@ -49,6 +49,12 @@ def add_virtual_node(parser: argparse.ArgumentParser, *, health_port: int) -> No
         help="of the consumer; default: $KUBECONFIG, else the service account of this pod",
     )
     add("--health-port", type=int, default=health_port, help="port of /healthz, /readyz, /metrics")
+    add(
+        "--disable-ip-reflection",
+        **SWITCH,
+        default=False,
+        help="no addresses go from one cluster to the other: no EndpointSlices, no podIP",
+    )
     several: dict[str, Any] = {"action": "extend", "type": names, "default": []}
     add("--labels-not-reflected", **several, metavar="KEY,...", help="labels that stay here")
     add("--annotations-not-reflected", **several, metavar="KEY,...", help="what else stays here")

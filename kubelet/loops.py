@@ -150,6 +150,8 @@ class Loops:
             self._options,
             lambda: not self._provider_health.health.is_reachable,
             self._forbids,
+            settings.remap,
+            settings.hides_ips,
         )
         self._reconciler = PodReconciler(
             self._local,

@@ -6,13 +6,14 @@ Source: behaviour.md 5.5; measures.md row 5; security.md B9, D3, I3.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, Protocol, TypeAlias
 
 from apis import conditions, keys, objects, podfields
 from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
+from apis.remap import Remap
 from kube import errors
 from kube.cache import CachedCluster
 from kube.written import Written
@@ -93,6 +94,8 @@ class Node:
     is_provider_silent: Callable[[], bool] = lambda: False
     forbids: Callable[[Object], str] = lambda _local: ""
     """Why a pod's namespace does not let it run here, "" if it does."""
+    remap: Remap = field(default_factory=Remap)
+    hides_ips: bool = False
 
 
 class PodReconciler:
@@ -243,7 +246,7 @@ class PodReconciler:
         if refusal := refusal_of(shadow):
             await self._refuse(local, refusal)
             return None  # the provider tells when it changes its mind
-        again_s = await self._tokens.keep(local, shadow, observed.pair)
+        again_s = await self._tokens.keep(local, shadow, observed.remote, observed.pair)
         await self._write(local, self._status(local, shadow, observed.remote))
         return again_s if is_labelled(local) else min(again_s or QUIET_S, QUIET_S)
 
@@ -326,7 +329,8 @@ class PodReconciler:
         return life.restarts
 
     def _home(self, restarts: int = 0) -> LocalContext:
-        return LocalContext(self._node.host_ip, self._clock(), restarts)
+        node = self._node
+        return LocalContext(node.host_ip, self._clock(), restarts, node.remap, node.hides_ips)
 
     # Refusals --------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from apis import keys
+from apis import keys, remap
+from apis.remap import Remap
 from kube import flags
 from kubelet.forge.accounts import ApiServer
 
@@ -42,6 +43,8 @@ class Settings:
     hidden_labels: tuple[str, ...]
     hidden_annotations: tuple[str, ...]
     api_server: ApiServer
+    remap: Remap
+    hides_ips: bool
     workers: int
     health_port: int
     kubeconfig: Path | None
@@ -49,7 +52,8 @@ class Settings:
 
 def parse(argv: Sequence[str] | None) -> Settings:
     """Return the settings that ``argv`` gives; it ends the process with 2 if they make no sense."""
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
     return Settings(
         node_name=options.nodename,
         tenant_namespace=options.tenant_namespace,
@@ -73,10 +77,27 @@ def parse(argv: Sequence[str] | None) -> Settings:
             options.home_api_server_host,
             options.home_api_server_port,
         ),
+        remap=_remap(parser, options),
+        hides_ips=options.disable_ip_reflection,
         workers=options.pod_reflection_workers,
         health_port=options.health_port,
         kubeconfig=options.kubeconfig,
     )
+
+
+def _remap(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Remap:
+    """Return by which addresses pods there are reached: pod networks first, then external ones."""
+    try:
+        return Remap(
+            (
+                *remap.paired(options.remote_pod_cidr, options.remote_pod_cidr_remap).pairs,
+                *remap.paired(
+                    options.remote_external_cidr, options.remote_external_cidr_remap
+                ).pairs,
+            )
+        )
+    except ValueError as error:
+        parser.error(f"--remote-*-cidr and --remote-*-cidr-remap: {error}")
 
 
 def duration(text: str) -> float:
@@ -111,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     flags.add_virtual_node(parser, health_port=8081)
     _add_node(parser)
     _add_api_server(parser)
+    _add_addresses(parser)
     parser.add_argument(
         "--pod-reflection-workers", type=int, default=10, help="pods looked at together"
     )
@@ -127,6 +149,18 @@ def _add_api_server(parser: argparse.ArgumentParser) -> None:
     )
     add("--home-api-server-host", default="", help="where those pods reach our API server")
     add("--home-api-server-port", type=int, default=443, help="its port there")
+
+
+def _add_addresses(parser: argparse.ArgumentParser) -> None:
+    for kind in ("pod", "external"):
+        for what, text in (("", "as the provider calls it"), ("-remap", "as it is reached here")):
+            parser.add_argument(
+                f"--remote-{kind}-cidr{what}",
+                action="append",
+                default=[],
+                metavar="CIDR",
+                help=f"{kind} network of the provider, {text}; several, in the same order",
+            )
 
 
 def _add_node(parser: argparse.ArgumentParser) -> None:

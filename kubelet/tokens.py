@@ -6,7 +6,7 @@ Source: behaviour.md 5.5.3, 6.8; security.md C1.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal, Protocol
 
@@ -20,8 +20,11 @@ from kubelet.forge.accounts import ApiServer, Token
 
 logger = logging.getLogger(__name__)
 
-RETRY_S: Final = 10.0
+RETRY_S: Final = 2.0
+MAX_RETRY_S: Final = 60.0
 FAILED: Final = "FailedSATokensReflection"
+SUCCESSFUL: Final = "SuccessfulSATokensReflection"
+"""After a failure: that all went well is no news, and an Event is a write."""
 
 
 class Recorder(Protocol):
@@ -45,6 +48,9 @@ class _Due:
 
     uid: str
     at: datetime
+    remote_uid: str = ""
+    """Of the Pod on the provider: one that is made anew mounts them anew."""
+    failures: int = 0
 
 
 class Tokens:
@@ -68,16 +74,20 @@ class Tokens:
         if wanted := accounts.tokens(local, self._server):
             await self._keep(local, shadow, pair, wanted, is_new=True)
 
-    async def keep(self, local: Object, shadow: Object, pair: Pair) -> float | None:
+    async def keep(
+        self, local: Object, shadow: Object, remote: Object | None, pair: Pair
+    ) -> float | None:
         """Provide what is missing or grows old; return when to come back, None for no tokens."""
         wanted = accounts.tokens(local, self._server)
         if not wanted:
             return None
-        due = self._due.get(objects.key_of(local))
-        if due is None or due.uid != objects.uid(local) or due.at <= self._clock():
-            await self._keep(local, shadow, pair, wanted)
-        at = self._due[objects.key_of(local)].at
-        return max(1.0, (at - self._clock()).total_seconds())
+        key, now = objects.key_of(local), self._clock()
+        due = self._due.get(key)
+        if due is None or due.uid != objects.uid(local) or due.at <= now or _anew(due, remote):
+            due = await self._keep(local, shadow, pair, wanted)
+        if remote is not None:
+            due = self._due[key] = replace(due, remote_uid=objects.uid(remote))
+        return max(1.0, (due.at - now).total_seconds())
 
     def forget(self, key: Key) -> None:
         """Forget the local pod; its Secret goes with its ShadowPod."""
@@ -91,15 +101,25 @@ class Tokens:
         wanted: list[Token],
         *,
         is_new: bool = False,
-    ) -> None:
+    ) -> _Due:
+        key, uid = objects.key_of(local), objects.uid(local)
+        last = self._due.get(key)
+        failures = last.failures if last and last.uid == uid else 0
+        account = accounts.account(local).name
         try:
             in_s = await self._ensured(local, shadow, pair, wanted, is_new=is_new)
         except errors.KubeError as error:
-            message = f"tokens of service account {accounts.account(local).name}: {error}"
+            message = f"tokens of service account {account}: {error}"
             self._recorder.event(keys.POD, local, "Warning", FAILED, message)
-            in_s = RETRY_S
-        at = self._clock() + timedelta(seconds=max(in_s, 1.0))
-        self._due[objects.key_of(local)] = _Due(objects.uid(local), at)
+            in_s, failures = min(RETRY_S * 2.0**failures, MAX_RETRY_S), min(failures + 1, 16)
+        else:
+            if failures:
+                message = f"tokens of service account {account} are provided"
+                self._recorder.event(keys.POD, local, "Normal", SUCCESSFUL, message)
+            failures = 0
+        at = self._clock() + timedelta(seconds=max(in_s, RETRY_S))
+        due = self._due[key] = _Due(uid, at, failures=failures)
+        return due
 
     async def _ensured(
         self, local: Object, shadow: Object, pair: Pair, wanted: list[Token], *, is_new: bool
@@ -107,12 +127,13 @@ class Tokens:
         key = accounts.secret_key(objects.key_of(shadow))
         found = None if is_new else await self._remote.get_live(keys.SECRET, key)
         if found is not None and accounts.is_of(found, local):
-            in_s = accounts.refresh_in_s(found, wanted, self._clock())
+            in_s = accounts.refresh_in_s(found, self._clock())
             if in_s > 0:
                 return in_s
-        made = await self._write(key, found, await self._forged(local, shadow, pair, wanted))
+        secret = await self._forged(local, shadow, pair, wanted)
+        await self._write(key, found, secret)
         logger.info("Provided tokens", extra={"secret": str(key)})
-        return accounts.refresh_in_s(made, wanted, self._clock())
+        return accounts.refresh_in_s(secret, self._clock())
 
     async def _forged(
         self, local: Object, shadow: Object, pair: Pair, wanted: list[Token]
@@ -128,16 +149,27 @@ class Tokens:
         issued = {
             token.key: answer["status"] for token, answer in zip(wanted, answers, strict=True)
         }
-        return accounts.secret(local, shadow, pair, issued)
+        return accounts.secret(local, shadow, pair, issued, self._clock())
 
-    async def _write(self, key: Key, found: Object | None, secret: Object) -> Object:
+    async def _write(self, key: Key, found: Object | None, secret: Object) -> None:
+        found = found or await self._create(key, secret)
         if found is None:
-            try:
-                return await self._remote.create(keys.SECRET, secret)
-            except errors.AlreadyExistsError:
-                found = await self._remote.get_live(keys.SECRET, key)
-        if found is None or not accounts.is_token_secret(found):
+            return
+        if not accounts.is_token_secret(found):
             raise errors.ConflictError(f"secret {key} is there and not ours: remove or rename it")
         changes = {name: secret[name] for name in ("metadata", "stringData")}
         changes["metadata"] = {**changes["metadata"], "uid": objects.uid(found)}
-        return await self._remote.patch(keys.SECRET, key, changes)
+        await self._remote.patch(keys.SECRET, key, changes)
+
+    async def _create(self, key: Key, secret: Object) -> Object | None:
+        """Create ``secret``; return what is in its way."""
+        try:
+            await self._remote.create(keys.SECRET, secret)
+        except errors.AlreadyExistsError:
+            return await self._remote.get_live(keys.SECRET, key)
+        return None
+
+
+def _anew(due: _Due, remote: Object | None) -> bool:
+    """Whether another Pod runs on the provider than when it was looked last."""
+    return bool(due.remote_uid and remote and due.remote_uid != objects.uid(remote))

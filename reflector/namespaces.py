@@ -116,7 +116,7 @@ class Reflected:
         self._inputs.originals(reflection, loop.runner)
         self._inputs.twins(reflection, loop.runner)
         for input_ in forge.inputs:
-            if policy in input_.policies:
+            if policy in input_.policies and input_.is_needed(rules.settings):
                 self._inputs.look(input_, scene, loop.runner)
         return reflection
 

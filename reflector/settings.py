@@ -5,6 +5,7 @@ Source: behaviour.md 5.1, those that concern this process.
 
 import argparse
 import functools
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,7 @@ def parse(argv: Sequence[str] | None, *, instance: str) -> Settings:
             enable_storage=given.enable_storage,
             storage_class=given.remote_real_storage_class_name,
             virtual_storage_class=given.virtual_storage_class_name,
+            local_pods=tuple(given.local_podcidr),
         ),
         custom=tuple(given.custom_resource),
     )
@@ -125,7 +127,15 @@ def _add_twins(parser: argparse.ArgumentParser) -> None:
         metavar="PLURAL.GROUP/VERSION/KIND[/TYPE]",
         help="reflect these too, their status back; rights for them are granted separately",
     )
-    add("--disable-ip-reflection", **switch, help="reflect no EndpointSlices")
+    add(
+        "--local-podcidr",
+        action="append",
+        default=[],
+        type=ipaddress.ip_network,
+        metavar="CIDR",
+        help="network of pods here, several: an IP fabric joins the clusters, and other "
+        "addresses are reached as the IP objects of ipam.liqo.io say",
+    )
 
 
 def _policy(row: Reflected, text: str) -> Policy:

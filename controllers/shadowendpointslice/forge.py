@@ -2,15 +2,14 @@
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import msgspec
 
-from apis import conditions, keys, objects
+from apis import conditions, keys, objects, remap
 from apis.objects import Object
-
-Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+from apis.remap import Network, Remap
 
 _NEEDED: Final = ("NetworkConnectionStatus", "APIServerStatus")
 _WELL: Final = frozenset({"Established", "Ready", "None", "Disabled", ""})
@@ -57,11 +56,28 @@ class Own:
 
     def has(self, address: str) -> bool:
         """Whether ``address`` is of this cluster; what is no address (FQDN) is not."""
-        try:
-            one = ipaddress.ip_address(address)
-        except ValueError:
-            return False
-        return any(one in network for network in self.networks)
+        return remap.contains(self.networks, address)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """By which addresses a consumer's endpoints are reached, and which it may not name."""
+
+    own: Own = field(default_factory=Own)
+    fabric: Remap | None = None
+    """What the Configuration of the consumer says; None where no IP fabric joins the clusters."""
+
+    def of(self, address: str) -> str:
+        """Return how ``address`` is reached, "" if the consumer may not name it.
+
+        It may not name this cluster's own, nor, with a fabric, what is in none of the networks
+        that were agreed on (security.md A16).
+        """
+        reached = self.fabric.of(address) if self.fabric else address
+        if self.own.has(reached) or _is_special(reached):
+            return ""
+        is_agreed = self.fabric is None or self.fabric.reaches(reached)
+        return reached if is_agreed else ""
 
 
 def own(nodes: Iterable[Addressed], api_servers: Iterable[Object]) -> Own:
@@ -76,7 +92,23 @@ def own(nodes: Iterable[Addressed], api_servers: Iterable[Object]) -> Own:
     return Own(tuple(network for text in texts if (network := _network(text))))
 
 
-def endpoint_slice(shadow: Object, own_: Own, *, is_reachable: bool) -> Object:
+def fabric(configurations: Iterable[Object], consumer: str) -> Remap:
+    """Return how ``consumer`` is reached; nothing of it is where no Configuration says it.
+
+    Raises:
+        ValueError: its Configuration cannot be read; the message names it.
+    """
+    for each in configurations:
+        if objects.labels(each).get(keys.REMOTE_CLUSTER_ID) == consumer:
+            try:
+                return remap.configured(each)
+            except ValueError as error:
+                message = f"configuration {objects.key_of(each)}: {error}: correct it"
+                raise ValueError(message) from error
+    return Remap()
+
+
+def endpoint_slice(shadow: Object, reach: Reach, *, is_reachable: bool) -> Object:
     """Return the EndpointSlice of ``shadow``, owned by it.
 
     Endpoints at addresses of this cluster are left out: a consumer could draw requests to nodes,
@@ -97,10 +129,12 @@ def endpoint_slice(shadow: Object, own_: Own, *, is_reachable: bool) -> Object:
         "ownerReferences": [objects.owner_reference(keys.SHADOW_ENDPOINT_SLICE, shadow)],
         **({"annotations": annotations} if annotations else {}),
     }
-    endpoints = [
-        _endpoint(each, is_reachable=is_reachable)
+    reached = (
+        {**each, "addresses": [reach.of(address) for address in each["addresses"]]}
         for each in template.get("endpoints") or []
-        if not any(own_.has(address) for address in each["addresses"])
+    )
+    endpoints = [
+        _endpoint(each, is_reachable=is_reachable) for each in reached if all(each["addresses"])
     ]
     return objects.named(
         keys.ENDPOINT_SLICE,
@@ -112,13 +146,13 @@ def endpoint_slice(shadow: Object, own_: Own, *, is_reachable: bool) -> Object:
     )
 
 
-def refused(shadow: Object, own_: Own) -> list[str]:
-    """Return the addresses of ``shadow`` that are of this cluster."""
+def refused(shadow: Object, reach: Reach) -> list[str]:
+    """Return the addresses of ``shadow`` that its consumer may not name."""
     template = (shadow.get("spec") or {}).get("template") or {}
     addresses = (
         address for each in template.get("endpoints") or [] for address in each["addresses"]
     )
-    return [address for address in addresses if own_.has(address)]
+    return [address for address in addresses if not reach.of(address)]
 
 
 def is_reachable(foreign_cluster: Object | None) -> bool:
@@ -146,6 +180,15 @@ def _endpoint(endpoint: Mapping[str, Any], *, is_reachable: bool) -> Object:
     conditions_ = endpoint.get("conditions") or {}
     ready = conditions_.get("ready") is not False and is_reachable
     return {**endpoint, "conditions": {**conditions_, "ready": ready}}
+
+
+def _is_special(address: str) -> bool:
+    """Whether no API server takes ``address`` for an endpoint: one such would stop its slice."""
+    try:
+        one = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return one.is_loopback or one.is_link_local or one.is_multicast or one.is_unspecified
 
 
 def _network(text: str) -> Network | None:

@@ -8,7 +8,7 @@ from apis.objects import Key
 from controllers import selections
 from controllers.manager import Manager, Term
 from controllers.shadowendpointslice import forge
-from controllers.shadowendpointslice.forge import Addressed, Own
+from controllers.shadowendpointslice.forge import Addressed, Reach
 from controllers.shadowendpointslice.reconciler import ShadowEndpointSliceReconciler
 from kube.cluster import Selection
 from kube.informer import Change
@@ -24,6 +24,7 @@ API_SERVERS: Final = selections.every(
 )
 NODES: Final = Selection(keys.NODE, Addressed, labels=f"{keys.NODE_TYPE}!={keys.VIRTUAL_NODE_TYPE}")
 PEERS: Final = selections.every(keys.FOREIGN_CLUSTER)
+CONFIGURATIONS: Final = selections.every(keys.CONFIGURATION)
 
 
 def controller(manager: Manager) -> Term:
@@ -32,8 +33,12 @@ def controller(manager: Manager) -> Term:
     api_servers, nodes = manager.informer(API_SERVERS), manager.informer(NODES)
     peers = manager.informer(PEERS)
 
-    def own() -> Own:
-        return forge.own(nodes.items().values(), api_servers.items().values())
+    fabric = manager.informer(CONFIGURATIONS) if manager.limits.has_fabric else None
+
+    def reach(consumer: str) -> Reach:
+        known = fabric.items().values() if fabric else None
+        own = forge.own(nodes.items().values(), api_servers.items().values())
+        return Reach(own, None if known is None else forge.fabric(known, consumer))
 
     def all_of_them(_: Change[Any]) -> Iterable[Key]:
         return list(shadows.items())
@@ -52,11 +57,12 @@ def controller(manager: Manager) -> Term:
         Source(api_servers, all_of_them),
         Source(nodes, by_node),
         Source(peers, by_peer),
+        *([Source(fabric, all_of_them)] if fabric else []),
     ]
 
     def runner() -> Runner:
         reconciler = ShadowEndpointSliceReconciler(
-            manager.cached, own=own, peers=peers.items, events=manager.events
+            manager.cached, reach=reach, peers=peers.items, events=manager.events
         )
         return Runner("shadowendpointslice", reconciler, sources, workers=WORKERS)
 

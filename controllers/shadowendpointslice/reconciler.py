@@ -7,7 +7,7 @@ from typing import Final
 from apis import drift, keys, objects
 from apis.objects import Key, Object
 from controllers.shadowendpointslice import forge
-from controllers.shadowendpointslice.forge import Own
+from controllers.shadowendpointslice.forge import Reach
 from kube.cluster import Cluster
 from kube.events import Recorder
 from kube.reconcile import TerminalError
@@ -24,11 +24,11 @@ class ShadowEndpointSliceReconciler:
         self,
         cluster: Cluster,
         *,
-        own: Callable[[], Own],
+        reach: Callable[[str], Reach],
         peers: Callable[[], Mapping[Key, Object]],
         events: Recorder,
     ) -> None:
-        self._cluster, self._own, self._peers, self._events = cluster, own, peers, events
+        self._cluster, self._reach, self._peers, self._events = cluster, reach, peers, events
 
     async def reconcile(self, key: Key) -> float | None:
         shadow = await self._cluster.get(KIND, key)
@@ -38,12 +38,14 @@ class ShadowEndpointSliceReconciler:
         if not origin:
             message = f"{KIND} {key} has no label {keys.ORIGIN}: who made it has to say for whom"
             raise TerminalError("NoOrigin", message)
-        own = self._own()
-        if refused := forge.refused(shadow, own):
-            message = f"addresses of this cluster are left out: {', '.join(refused[:5])}"
+        reach = self._reach(origin)
+        if refused := forge.refused(shadow, reach):
+            message = (
+                f"addresses of this cluster, or of no peer, are left out: {', '.join(refused[:5])}"
+            )
             self._events.event(KIND, shadow, "Warning", "AddressRefused", message)
         wanted = drift.stamped(
-            forge.endpoint_slice(shadow, own, is_reachable=forge.is_reachable(self._peer(origin)))
+            forge.endpoint_slice(shadow, reach, is_reachable=forge.is_reachable(self._peer(origin)))
         )
         found = await self._cluster.get(keys.ENDPOINT_SLICE, key)
         if found is not None and not objects.is_controlled_by(found, shadow):
@@ -55,6 +57,12 @@ class ShadowEndpointSliceReconciler:
             await self._cluster.apply(keys.ENDPOINT_SLICE, wanted, manager=manager)
             logger.info("Wrote an EndpointSlice", extra={"endpointslice": str(key)})
         return None
+
+    def _known(self, origin: str) -> Reach:
+        try:
+            return self._reach(origin)
+        except ValueError as error:
+            raise TerminalError("InvalidConfiguration", str(error)) from error
 
     def _peer(self, cluster_id: str) -> Object | None:
         found = self._peers().values()

@@ -6,9 +6,10 @@ asked for here, and lie on the provider in a Secret of that pod, from which they
 Source: behaviour.md 5.5.3, 6.8.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -21,6 +22,8 @@ MIN_EXPIRATION_S: Final = 600
 """The shortest that an API server grants."""
 REFRESHED_AT: Final = 0.8
 """The share of its life after which a token is asked for anew, as kubelets do."""
+JITTER_S: Final = 30
+"""So much sooner or later, or the tokens of pods that were made together come together."""
 NAMESPACE_KEY: Final = "namespace"
 _REMOTE, _DISABLED = "remote", "disabled"
 
@@ -93,11 +96,13 @@ def secret_key(pod: Key) -> Key:
     return Key(pod.namespace, naming.token_secret(pod.name))
 
 
-def secret(local: Object, shadow: Object, pair: Pair, issued: Mapping[str, Object]) -> Object:
-    """Return the Secret with the tokens that were issued, by key; it goes with its ShadowPod.
+def secret(
+    local: Object, shadow: Object, pair: Pair, issued: Mapping[str, Object], now: datetime
+) -> Object:
+    """Return the Secret with the tokens that were issued ``now``; it goes with its ShadowPod.
 
-    Shape: ``shadow`` is the ShadowPod as its server has it; what is issued is the status of a
-    TokenRequest: {"token": str, "expirationTimestamp": str}.
+    Shape: ``shadow`` is the ShadowPod as its server has it; what is issued is, by key, the status
+    of a TokenRequest: {"token": str, "expirationTimestamp": str}.
     """
     key = objects.key_of(local)
     labels = {
@@ -105,10 +110,12 @@ def secret(local: Object, shadow: Object, pair: Pair, issued: Mapping[str, Objec
         keys.NODE_NAME: objects.labels(shadow).get(keys.NODE_NAME, ""),
         keys.SERVICE_ACCOUNT_NAME: naming.shorten(account(local).name),
     }
+    expires = min(str(one["expirationTimestamp"]) for one in issued.values())
     notes = {
         keys.FOR_POD_NAME: key.name,
         keys.FOR_POD_UID: objects.uid(local),
-        keys.TOKEN_EXPIRATION: min(str(one["expirationTimestamp"]) for one in issued.values()),
+        keys.TOKEN_EXPIRATION: expires,
+        keys.TOKEN_RENEWAL: renewed_from(local, datetime.fromisoformat(expires), now).isoformat(),
     }
     values = {key: str(one["token"]) for key, one in issued.items()}
     owner = objects.owner_reference(keys.SHADOW_POD, shadow, block=False)
@@ -121,14 +128,24 @@ def secret(local: Object, shadow: Object, pair: Pair, issued: Mapping[str, Objec
     )
 
 
-def refresh_in_s(found: Object, wanted: Iterable[Token], now: datetime) -> float:
+def renewed_from(local: Object, expires: datetime, now: datetime) -> datetime:
+    """Return when the tokens of ``local`` are asked for anew, granted ``now`` until ``expires``.
+
+    What was granted counts: an API server may grant less than was asked for.
+    """
+    life_s = (expires - now).total_seconds()
+    share = zlib.crc32(objects.uid(local).encode()) / 2**31 - 1
+    jitter_s = share * min(JITTER_S, life_s * (1 - REFRESHED_AT) / 2)
+    return now + timedelta(seconds=life_s * REFRESHED_AT + jitter_s)
+
+
+def refresh_in_s(found: Object, now: datetime) -> float:
     """Return the seconds until the tokens in the Secret ``found`` are asked for anew."""
-    text = objects.annotations(found).get(keys.TOKEN_EXPIRATION, "")
+    text = objects.annotations(found).get(keys.TOKEN_RENEWAL, "")
     try:
-        left_s = (datetime.fromisoformat(text) - now).total_seconds()
+        return (datetime.fromisoformat(text) - now).total_seconds()
     except (ValueError, TypeError):
         return 0.0
-    return left_s - (1 - REFRESHED_AT) * min(one.expiration_s for one in wanted)
 
 
 def is_token_secret(found: Object) -> bool:

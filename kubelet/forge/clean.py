@@ -6,12 +6,13 @@ Source: behaviour.md 5.5.5; security.md B1, B2.
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from apis import naming, quantity
 from apis.objects import Object
+from apis.remap import Remap
 
 _TRUTHS: Final = frozenset({"True", "False", "Unknown"})
 _MESSAGE_LIMIT: Final = 1024
@@ -32,6 +33,10 @@ class LocalContext:
     host_ip: str
     now: datetime
     restarts: int = 0
+    remap: Remap = field(default_factory=Remap)
+    """By which addresses the provider's pods are reached from here."""
+    hides_ips: bool = False
+    """Whether nobody here is told the addresses of pods there."""
 
 
 def stamp(now: datetime) -> str:

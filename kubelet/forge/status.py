@@ -296,7 +296,10 @@ def _phase(before: Object, theirs: Object) -> str:
 
 
 def _addresses(theirs: Object, home: LocalContext) -> Object:
-    address = pod_address(theirs.get("podIP"))
+    """Return the one address of the pod, as it is reached from here, and that of its host."""
+    if home.hides_ips:
+        return {"podIP": None, "podIPs": None, **_host(home)}
+    address = pod_address(home.remap.of(pod_address(theirs.get("podIP"))))
     own: Object = {"podIP": address, "podIPs": [{"ip": address}]} if address else {}
     return {**own, **_host(home)}
 

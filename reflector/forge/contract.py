@@ -10,6 +10,7 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
 from apis.reflection import Reflected
+from apis.remap import Network
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Settings:
     """On the provider; empty for its default class."""
     virtual_storage_class: str = keys.VIRTUAL_STORAGE_CLASS
     """Of the claims at home that may be fulfilled there."""
+    local_pods: tuple[Network, ...] = ()
+    """Networks of pods here, if an IP fabric joins the clusters; empty without one."""
 
 
 class Look(Protocol):
@@ -60,6 +63,10 @@ class Scene:
     look: Look = field(default_factory=Nothing)
 
 
+def _always(_settings: Settings) -> bool:
+    return True
+
+
 Touched = Callable[[Any, Any, Scene], Iterable[Key]]
 """From an input before and after its change (None: not there) to the keys of originals."""
 
@@ -76,6 +83,7 @@ class Input:
     labels: str = ""
     policies: frozenset[Policy] = frozenset(Policy)
     """Under which it is looked at."""
+    is_needed: Callable[[Settings], bool] = _always
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,18 @@
 """The twin of an EndpointSlice: what the provider needs to reach pods that do not run there.
 
 Pods on the provider are found there by the provider's own controller, by the selector of the
-Service. Addresses are the same everywhere: pods of both clusters reach each other.
+Service. Addresses are the same everywhere, unless an IP fabric joins the clusters: then pods go by
+their own, which the provider maps, and what is elsewhere by that of its IP object.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys, leaving, objects, reflection
+from apis import keys, leaving, objects, reflection, remap
 from apis.leaving import Stay
 from apis.objects import Key, Object
 from reflector.forge import shapes, twins
-from reflector.forge.contract import Forge, Input, Scene
+from reflector.forge.contract import Forge, Input, Scene, Settings
 
 COPIED: Final = ("addresses", "hostname", "zone", "hints")
 
@@ -20,10 +21,13 @@ def twin(local: Object, scene: Scene) -> Object:
     """Return the ShadowEndpointSlice of the EndpointSlice ``local``.
 
     Source: behaviour.md 6.6.
+
+    Raises:
+        NotYetError: an address has no IP object, or one without a remapped address.
     """
     template = {
         "addressType": local["addressType"],
-        "endpoints": [_endpoint(each, scene.pair.origin) for each in _elsewhere(local, scene)],
+        "endpoints": [_endpoint(each, scene) for each in _elsewhere(local, scene)],
         "ports": local.get("ports") or [],
     }
     made = twins.of(keys.SHADOW_ENDPOINT_SLICE, local, scene, spec={"template": template})
@@ -68,15 +72,45 @@ def _elsewhere(local: Object, scene: Scene) -> Iterable[Object]:
             yield endpoint
 
 
-def _endpoint(endpoint: Object, origin: str) -> Object:
+def _endpoint(endpoint: Object, scene: Scene) -> Object:
     made = {name: endpoint[name] for name in COPIED if endpoint.get(name)}
-    made["nodeName"] = origin
+    made["addresses"] = [_reached(address, scene) for address in endpoint["addresses"]]
+    made["nodeName"] = scene.pair.origin
     ready = (endpoint.get("conditions") or {}).get("ready")
     if ready is not None:
         made["conditions"] = {"ready": ready}
     if target := endpoint.get("targetRef"):
         made["targetRef"] = {**target, "kind": f"Remote{target.get('kind', '')}"}
     return made
+
+
+def _reached(address: str, scene: Scene) -> str:
+    """Return ``address`` as the provider is told it."""
+    pods = scene.settings.local_pods
+    if not pods or remap.contains(pods, address):
+        return address
+    known: Iterable[Object] = scene.look.each(keys.IP)
+    for one in known:
+        given = (one.get("status") or {}).get("ip")
+        if given and (one.get("spec") or {}).get("ip") == address:
+            return str(given)
+    raise leaving.NotYetError(
+        f"address {address} is of no pod here, and no IP of ipam.liqo.io in namespace "
+        f"{scene.pair.local_namespace} says how it is reached: create one with spec.ip {address}"
+    )
+
+
+def _is_fabric(settings: Settings) -> bool:
+    return bool(settings.local_pods)
+
+
+def _of_ip(old: Object | None, new: Object | None, scene: Scene) -> Iterable[Key]:
+    addresses = {(each.get("spec") or {}).get("ip") for each in (old, new) if each}
+    return [
+        objects.key_of(each)
+        for each in scene.look.each(keys.ENDPOINT_SLICE)
+        if any(not addresses.isdisjoint(one["addresses"]) for one in each.get("endpoints") or [])
+    ]
 
 
 def _of_service(old: Object | None, new: Object | None, scene: Scene) -> Iterable[Key]:
@@ -113,5 +147,6 @@ FORGE: Final = Forge(
     inputs=(
         Input(keys.SERVICE, _of_service),
         Input(keys.NODE, _of_node, shape=shapes.Labelled),
+        Input(keys.IP, _of_ip, is_needed=_is_fabric),
     ),
 )

@@ -8,7 +8,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, named
 from controllers.shadowendpointslice import forge
-from controllers.shadowendpointslice.forge import Addressed, Own
+from controllers.shadowendpointslice.forge import Addressed, Reach
 from controllers.shadowendpointslice.reconciler import ShadowEndpointSliceReconciler
 from kube.cluster import Cluster
 from kube.reconcile import TerminalError
@@ -20,7 +20,7 @@ NODE = {
     "status": {"addresses": [{"type": "InternalIP", "address": "10.89.4.2"}]},
 }
 API_SERVER: Object = {"endpoints": [{"addresses": ["10.89.4.9"]}]}
-OWN = forge.own([msgspec.convert(NODE, Addressed)], [API_SERVER])
+REACH = Reach(forge.own([msgspec.convert(NODE, Addressed)], [API_SERVER]))
 
 
 def shadow(namespace: str, *addresses: str, **rest: Any) -> Object:
@@ -35,10 +35,10 @@ def shadow(namespace: str, *addresses: str, **rest: Any) -> Object:
     return named(keys.SHADOW_ENDPOINT_SLICE, Key(namespace, "web-1"), **body)
 
 
-def reconciler(cluster: Cluster, peers: dict[Key, Object] | None = None, own: Own = OWN) -> Any:
+def reconciler(cluster: Cluster, peers: dict[Key, Object] | None = None) -> Any:
     return ShadowEndpointSliceReconciler(
         cluster,
-        own=lambda: own,
+        reach=lambda _consumer: REACH,
         peers=lambda: peers or {},
         events=Told(cluster).recorder,
     )
@@ -80,17 +80,58 @@ async def test_a_slice_is_made_kept_and_owned(cluster: Cluster, namespace: str) 
         ("10.203.1.1", False),
         ("10.89.4.2", False),
         ("10.89.4.9", False),
+        ("127.0.0.1", False),
+        ("169.254.169.254", False),
+        ("fe80::1", False),
+        ("224.0.0.1", False),
     ],
-    ids=["their pod", "outside", "a pod of ours", "a node", "the API server"],
+    ids=[
+        "their pod",
+        "outside",
+        "a pod of ours",
+        "a node",
+        "the API server",
+        "loopback",
+        "metadata",
+        "link-local",
+        "multicast",
+    ],
 )
 def test_nobody_stands_in_for_addresses_of_this_cluster(*, address: str, is_kept: bool) -> None:
     asked = shadow("foo", address)
     asked["metadata"]["uid"] = "1"
 
-    made = forge.endpoint_slice(asked, OWN, is_reachable=True)
+    made = forge.endpoint_slice(asked, REACH, is_reachable=True)
 
     assert bool(made["endpoints"]) is is_kept
-    assert forge.refused(asked, OWN) == ([] if is_kept else [address])
+    assert forge.refused(asked, REACH) == ([] if is_kept else [address])
+
+
+def configuration(consumer: str) -> Object:
+    pods = {
+        "spec": {"remote": {"cidr": {"pod": ["10.202.0.0/16"]}}},
+        "status": {"remote": {"cidr": {"pod": ["10.71.0.0/16"]}}},
+    }
+    labels = {keys.REMOTE_CLUSTER_ID: consumer}
+    return named(keys.CONFIGURATION, Key("tenant", consumer), metadata={"labels": labels}, **pods)
+
+
+def test_with_an_ip_fabric_only_agreed_networks_are_reached_and_by_their_remap() -> None:
+    asked = shadow("foo", "10.202.0.7", "192.0.2.1", "10.203.1.1")
+    asked["metadata"]["uid"] = "1"
+    own = REACH.own
+    known = Reach(own, forge.fabric([configuration("turin"), configuration("rome")], "rome"))
+
+    made = forge.endpoint_slice(asked, known, is_reachable=True)
+
+    assert [one["addresses"] for one in made["endpoints"]] == [["10.71.0.7"]]
+    assert forge.refused(asked, known) == ["192.0.2.1", "10.203.1.1"]
+    unknown = Reach(own, forge.fabric([configuration("turin")], "rome"))
+    assert forge.endpoint_slice(asked, unknown, is_reachable=True)["endpoints"] == []
+    broken = configuration("rome")
+    broken["spec"]["remote"]["cidr"]["pod"] = []
+    with pytest.raises(ValueError, match="configuration tenant/rome"):
+        forge.fabric([broken], "rome")
 
 
 def peer(**statuses: str) -> Object:
@@ -120,7 +161,7 @@ def test_an_endpoint_is_ready_when_it_says_so_and_can_be_reached(
     )
     reachable = forge.is_reachable(foreign_cluster)
 
-    (made,) = forge.endpoint_slice(asked, OWN, is_reachable=reachable)["endpoints"]
+    (made,) = forge.endpoint_slice(asked, REACH, is_reachable=reachable)["endpoints"]
 
     assert made["conditions"]["ready"] is expected
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apis import remap
 from apis.objects import Object
 from kubelet.forge import status
 from kubelet.forge.clean import LocalContext
@@ -27,6 +28,20 @@ def local(status_: Object | None = None, **spec: Any) -> Object:
 
 def remote(status_: Any) -> Object:
     return {"metadata": {"name": "web"}, "spec": {}, "status": status_}
+
+
+def test_addresses_are_those_by_which_pods_are_reached_from_here() -> None:
+    known = remap.paired(["10.1.0.0/16"], ["10.71.0.0/16"])
+
+    through_fabric = LocalContext("10.0.0.9", NOW, remap=known)
+    hidden = LocalContext("10.0.0.9", NOW, hides_ips=True)
+
+    made = status.mirrored(local(), remote(running()), through_fabric)
+    assert (made["podIP"], made["podIPs"]) == ("10.71.0.7", [{"ip": "10.71.0.7"}])
+    assert made["hostIP"] == "10.0.0.9"
+    was = status.mirrored(local(), remote(running()), HOME)
+    assert was["podIP"] == "10.1.0.7"
+    assert "podIP" not in status.mirrored(local(was), remote(running()), hidden)
 
 
 # Every value of every field may be anything ------------------------------------------------------

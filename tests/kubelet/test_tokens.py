@@ -1,15 +1,19 @@
 """Offloaded pods reach the API server of their own cluster with tokens of their own account."""
 
+import asyncio
 import base64
 import datetime as dt
 from typing import Any, Final
 
 import pytest
 
-from apis import keys, objects
+from apis import keys, naming, objects
 from apis.objects import Key, Object
-from kube import errors
+from kube import clock, errors
+from kube.cluster import Cluster
+from kubelet.forge import accounts
 from kubelet.forge.accounts import ApiServer
+from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet.worlds import World, named_condition, running
 
@@ -134,6 +138,33 @@ async def test_without_a_token_the_pod_runs_all_the_same_and_says_so(served: Wor
     served.now += dt.timedelta(seconds=60)
     await served.reconcile()
     assert await secret(served)
+    assert served.recorder.told.count(("Normal", "SuccessfulSATokensReflection")) == 1
+
+
+@pytest.mark.parametrize("granted_s", [600, 3600, 86400])
+def test_what_was_granted_says_when_and_pods_do_not_come_together(granted_s: int) -> None:
+    now = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
+    expires = now + dt.timedelta(seconds=granted_s)
+    pods = [factories.pod("shop", f"web-{n}", metadata={"uid": f"{n}"}) for n in range(50)]
+
+    shares = [(accounts.renewed_from(pod, expires, now) - now).total_seconds() for pod in pods]
+
+    assert all(abs(share - 0.8 * granted_s) <= 30 for share in shares)
+    assert len(set(shares)) > len(pods) / 2
+
+
+async def test_a_secret_that_went_is_made_anew_with_the_pod_on_the_provider(served: World) -> None:
+    served.now = dt.datetime.now(dt.UTC)  # noqa: TID251  # as the fake, which dates tokens
+    await served.offloaded(running(), spec=spec())
+    await served.reconcile()
+    found, pod = await secret(served), await served.remote_pod()
+    assert pod
+    await served.remote.delete(keys.SECRET, SECRET, uid=objects.uid(found))
+    await served.remote.delete(keys.POD, served.twin, uid=objects.uid(pod), grace_s=0)
+    await served.run_remotely(running())
+    await served.reconcile()
+
+    assert objects.uid(await secret(served)) != objects.uid(found)
 
 
 @pytest.mark.parametrize("mode", ["disabled", "remote"])
@@ -153,3 +184,61 @@ async def test_a_secret_of_somebody_else_is_left_alone(served: World) -> None:
 
     assert await secret(served) == made
     assert ("Warning", "FailedSATokensReflection") in served.recorder.told
+
+
+async def whose(cluster: Cluster, token: str, *audiences: str) -> Object:
+    """Return what the API server says of ``token``."""
+    asked = {"token": token, "audiences": list(audiences)}
+    review = objects.named(keys.TOKEN_REVIEW, Key("", ""), spec=asked)
+    made = await cluster.create(keys.TOKEN_REVIEW, review)
+    status: Object = made["status"]
+    return status
+
+
+def decoded(found: Object) -> dict[str, str]:
+    return {name: base64.b64decode(text).decode() for name, text in found["data"].items()}
+
+
+@pytest.mark.parametrize(
+    "cluster", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True
+)
+async def test_a_real_api_server_knows_its_tokens_and_they_end_with_the_pod(world: World) -> None:
+    world.api_server, world.now = ApiServer(is_supported=True), clock.now()
+    world.restart()
+    account = Key(world.web.namespace, "robot")
+    both = {"name": "api", "projected": {"sources": [TOKEN, OTHER]}}
+    await world.offloaded(running(), spec=spec(volumes=[both]))
+    where = Key(world.twin.namespace, "web-token")
+    assert await world.remote.get_live(keys.SECRET, where) is None
+    told = [one for one in world.recorder.messages if "service account robot" in one]
+    assert told, "an account that is not there is told"
+
+    await world.local.create(keys.SERVICE_ACCOUNT, objects.named(keys.SERVICE_ACCOUNT, account))
+    world.now += dt.timedelta(seconds=60)
+    again_s = await world.reconcile()
+    first = await world.remote.get_live(keys.SECRET, where)
+    assert first
+    assert again_s
+    world.now += dt.timedelta(hours=1)
+    await world.reconcile()
+    second = await world.remote.get_live(keys.SECRET, where)
+    assert second
+
+    old, new = decoded(first), decoded(second)
+    assert objects.uid(first) == objects.uid(second)
+    assert old.keys() == new.keys()
+    assert {name for name in old if old[name] == new[name]} == {"namespace"}
+    ours, vault = (naming.token_key("api", path) for path in ("token", "vault"))
+    for token, audience in ((new[ours], []), (new[vault], ["vault"])):
+        said = await whose(world.local, token, *audience)
+        assert said["authenticated"], said
+        user = f"system:serviceaccount:{account.namespace}:robot"
+        assert said["user"]["username"] == user
+        assert said["user"]["extra"]["authentication.kubernetes.io/pod-name"] == ["web"]
+    assert not (await whose(world.local, new[vault])).get("authenticated"), "of another audience"
+    pod = await world.pod()
+    assert pod
+    await world.local.delete(keys.POD, world.web, uid=objects.uid(pod), grace_s=0)
+    async with asyncio.timeout(60):  # not at once: the API server looks into a cache
+        while (await whose(world.local, old[ours])).get("authenticated"):  # noqa: ASYNC110
+            await asyncio.sleep(0.2)

@@ -288,6 +288,40 @@ def test_a_virtual_kubelet_changes_its_node_only(policed: Kubectl) -> None:
         _patch(policed, "node", "worker", {"spec": {"unschedulable": True}}, *KUBELET)
 
 
+def test_a_virtual_kubelet_gets_tokens_of_pods_on_its_node_only(policed: Kubectl) -> None:
+    accounts = [
+        objects.named(keys.SERVICE_ACCOUNT, Key("offloaded", name)) for name in ("robot", "default")
+    ]
+    spec = {"serviceAccountName": "robot", "automountServiceAccountToken": False}
+    pods = [
+        objects.named(keys.POD, Key("offloaded", name), spec={**pod(name, on)["spec"], **spec})
+        for name, on in (("mine", NODE), ("other", "worker"))
+    ]
+    policed.apply([*accounts, *pods])
+    uids = {
+        name: policed.get("pod", name, "-n", "offloaded")["metadata"]["uid"]
+        for name in ("mine", "other")
+    }
+
+    def token(*bound: str) -> str:
+        return policed.run("create", "token", "robot", "-n", "offloaded", *bound, *KUBELET)
+
+    def of(name: str) -> list[str]:
+        return [
+            "--bound-object-kind=Pod",
+            f"--bound-object-name={name}",
+            f"--bound-object-uid={uids[name]}",
+        ]
+
+    asyncio.run(_until_refused(lambda: token(*of("other"))))
+    assert token(*of("mine"))
+    with pytest.raises(KubectlError, match="pod offloaded/other is not on it"):
+        token(*of("other"))
+    with pytest.raises(KubectlError, match="may ask for tokens of pods only"):
+        token()
+    assert policed.run("create", "token", "robot", "-n", "offloaded"), "others are left alone"
+
+
 def test_who_is_no_virtual_kubelet_is_left_alone(policed: Kubectl) -> None:
     _patch(policed, "pod", "other", {"status": {"reason": "Test"}}, "--subresource=status")
     everything = "--clusterrole=cluster-admin"

@@ -1,5 +1,6 @@
 """Which endpoints the provider is told of, and how."""
 
+import ipaddress
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from apis.objects import Key, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
 from reflector.forge import endpointslice
-from reflector.forge.contract import Scene
+from reflector.forge.contract import Scene, Settings
 from tests import factories
 from tests.reflector.looks import Seen, node
 
@@ -147,7 +148,7 @@ def test_slices_that_tell_the_provider_nothing_stay(local: Object) -> None:
 def test_slices_are_looked_at_when_their_service_or_a_node_changes() -> None:
     local = slice_of(endpoint("10.0.0.1", "rome-1"))
     look = Seen(endpointslices=[local], nodes=NODES)
-    by_service, by_node = (each.touched for each in endpointslice.FORGE.inputs)
+    by_service, by_node, _ = (each.touched for each in endpointslice.FORGE.inputs)
     here = Scene(PAIR, look=look)
     service = factories.service("foo", "web")
     skipped = {**service, "metadata": {**service["metadata"], "annotations": SKIP}}
@@ -157,3 +158,38 @@ def test_slices_are_looked_at_when_their_service_or_a_node_changes() -> None:
     assert list(by_node(None, node("rome-1"), here)) == [Key("foo", "web-1")]
     assert list(by_node(node("rome-1"), node("rome-1"), here)) == []
     assert list(by_node(None, node("other"), here)) == []
+
+
+def fabric(*ips: Object) -> Scene:
+    pods = (ipaddress.ip_network("10.0.0.0/16"),)
+    look = Seen(nodes=NODES, services=[], ips=ips, endpointslices=[slice_of(endpoint("192.0.2.1"))])
+    return Scene(PAIR, settings=Settings(local_pods=pods), look=look)
+
+
+def ip(address: str, **status: str) -> Object:
+    return named(keys.IP, Key("foo", "db"), spec={"ip": address}, status=status)
+
+
+def test_with_an_ip_fabric_what_is_no_pod_here_goes_by_its_ip_object() -> None:
+    local = slice_of(endpoint("10.0.0.1", "rome-1"), endpoint("192.0.2.1"))
+
+    twin = endpointslice.twin(local, fabric(ip("192.0.2.1", ip="10.70.0.4")))
+
+    told = [one["addresses"] for one in twin["spec"]["template"]["endpoints"]]
+    assert told == [["10.0.0.1"], ["10.70.0.4"]]
+
+
+@pytest.mark.parametrize("known", [[], [ip("192.0.2.1")], [ip("192.0.2.2", ip="10.70.0.4")]])
+def test_an_address_that_nothing_remaps_is_told_and_waited_for(known: list[Object]) -> None:
+    with pytest.raises(leaving.NotYetError, match=r"create one with spec.ip 192.0.2.1"):
+        endpointslice.twin(slice_of(endpoint("192.0.2.1")), fabric(*known))
+
+
+def test_a_change_of_an_ip_object_lets_its_slices_be_looked_at() -> None:
+    (input_,) = (one for one in endpointslice.FORGE.inputs if one.kind == keys.IP)
+    was, is_ = ip("192.0.2.1"), ip("192.0.2.1", ip="10.70.0.4")
+
+    assert list(input_.touched(was, is_, fabric())) == [Key("foo", "web-1")]
+    assert list(input_.touched(None, ip("192.0.2.9"), fabric())) == []
+    assert input_.is_needed(fabric().settings)
+    assert not input_.is_needed(Settings())

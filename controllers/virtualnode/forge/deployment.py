@@ -24,6 +24,7 @@ _USER: Final = 65532
 EXTRA_OF: Final[dict[str, frozenset[str]]] = {
     KUBELET: frozenset(
         {
+            "disable-ip-reflection",
             "enable-apiserver-support",
             "home-api-server-host",
             "home-api-server-port",
@@ -33,11 +34,16 @@ EXTRA_OF: Final[dict[str, frozenset[str]]] = {
             "node-ping-successes",
             "node-ping-timeout",
             "pod-reflection-workers",
+            "remote-external-cidr",
+            "remote-external-cidr-remap",
+            "remote-pod-cidr",
+            "remote-pod-cidr-remap",
         }
     ),
     REFLECTOR: frozenset(
         {
             "disable-ip-reflection",
+            "local-podcidr",
             "virtual-storage-class-name",
             *(f"{row.name}-reflection-workers" for row in reflection.KINDS),
             *(f"{row.name}-reflection-type" for row in reflection.KINDS if row.is_configurable),
