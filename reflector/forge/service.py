@@ -4,6 +4,7 @@ from typing import Final
 
 from apis import keys, objects, reflection
 from apis.objects import Object
+from apis.pairs import Pair
 from reflector.forge import twins
 from reflector.forge.contract import Forge, Scene, Settings
 
@@ -35,8 +36,17 @@ def twin(local: Object, scene: Scene) -> Object:
         spec["ports"] = [_port(port, force_node_port=force) for port in have["ports"]]
     if have.get("clusterIP") == HEADLESS:
         spec["clusterIP"] = HEADLESS
+    if have.get("externalName"):
+        spec["externalName"] = _external_name(have["externalName"], scene.pair)
     spec |= _load_balancer_class(have, scene.settings)
     return twins.of(keys.SERVICE, local, scene, spec=spec)
+
+
+def _external_name(name: str, pair: Pair) -> str:
+    """Return ``name`` as it is, a Service of the own namespace as that of the twin."""
+    service, dot, rest = name.partition(f".{pair.local_namespace}.svc")
+    is_own = dot and (not rest or rest.startswith("."))
+    return f"{service}.{pair.remote_namespace}.svc{rest}" if is_own else name
 
 
 def _port(port: Object, *, force_node_port: bool) -> Object:

@@ -115,6 +115,12 @@ def served(**spec: Any) -> Object:
         ({"type": "ClusterIP"}, {"type": "ClusterIP"}),
         ({"selector": {"app": "web"}}, {"selector": {"app": "web"}}),
         ({"externalName": "example.com"}, {"externalName": "example.com"}),
+        (
+            {"externalName": "db.foo.svc.cluster.local"},
+            {"externalName": "db.foo-rome.svc.cluster.local"},
+        ),
+        ({"externalName": "db.foo.svc"}, {"externalName": "db.foo-rome.svc"}),
+        ({"externalName": "db.bar.svc"}, {"externalName": "db.bar.svc"}),
         ({"allocateLoadBalancerNodePorts": False}, {"allocateLoadBalancerNodePorts": False}),
         ({"externalTrafficPolicy": "Local"}, {"externalTrafficPolicy": "Local"}),
         ({"internalTrafficPolicy": "Local"}, {"internalTrafficPolicy": "Local"}),
