@@ -39,6 +39,8 @@ class Reflected:
     is_outward: bool = True
     """Whether originals are in the consumer's cluster."""
     workers: int = WORKERS
+    most: int = 0
+    """So many originals of a namespace are known at a time, the newest; 0 for all."""
     also_here: Rights = field(default_factory=dict)
     """Rights in offloaded namespaces, besides reading originals."""
     also_cluster_wide: Rights = field(default_factory=dict)
@@ -136,6 +138,7 @@ EVENT: Final = Reflected(
     keys.EVENT,
     keys.EVENT,
     is_outward=False,
+    most=500,
     also_here={
         ("", "events"): ("get", "create", "patch"),
     },

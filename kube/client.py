@@ -273,7 +273,7 @@ class ClusterClient:
             page, token_before = shaped.page(raw), token
             items.update(page.items)
             token = page.token
-            if not token:
+            if not token or (of.most and len(items) >= of.most):
                 return Listing(items, page.version)
             if size > MAX_LISTING or token == token_before:
                 raise errors.NotReachableError(f"the list of {of.kind.resource} has no end")

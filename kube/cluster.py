@@ -18,6 +18,8 @@ class Selection(Generic[T]):
     namespace: str = ""
     labels: str = ""
     fields: str = ""
+    most: int = 0
+    """So many are listed, and the newest kept; 0 for all. For what others may make without end."""
 
 
 class Listing(NamedTuple, Generic[T]):

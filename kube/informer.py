@@ -203,6 +203,7 @@ class Informer(Generic[T]):
         if old is None:
             metrics.CACHED.labels(self._resource).inc()
             self._items[key] = item
+            self._make_room()
             yield Change(key, None, item)
             return
         (old_uid, old_version), (uid, version) = _identity(old), _identity(item)
@@ -212,6 +213,12 @@ class Informer(Generic[T]):
             yield Change(key, None, item)
         elif old_version != version:
             yield Change(key, old, item)
+
+    def _make_room(self) -> None:
+        """Forget the oldest of too many; nobody is told, since they did not go."""
+        if self.selection.most and len(self._items) > self.selection.most:
+            del self._items[next(iter(self._items))]
+            metrics.CACHED.labels(self._resource).dec()
 
     def _drop(self, key: Key, last: T, *, was_seen: bool = True) -> Iterator[Change[T]]:
         if self._items.pop(key, None) is not None:

@@ -73,7 +73,7 @@ class Inputs:
     def originals(self, reflection: Reflection, runner: Runner) -> None:
         """Let changes of the originals of ``reflection`` feed ``runner``."""
         row = reflection.forge.row
-        of = Selection(row.kind, Packed, reflection.namespace)
+        of = Selection(row.kind, Packed, reflection.namespace, most=row.most)
         if row.is_outward:
             self._looked[row.kind] = self._add(self._here, of, runner, reflection.saw)
         else:

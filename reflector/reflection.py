@@ -93,6 +93,8 @@ class Reflection:
             return NOT_YET_RETRY_S
 
     async def _keep(self, key: Key, original: Object) -> float | None:
+        if not self._may_look(original):
+            return None
         where = self.twin_of(key)
         found = await self._twins.get(self._twin_kind, where)  # a foreign one is not seen
         if found and not self._is_twin(found) and not self._is_on_record(found):
@@ -100,8 +102,6 @@ class Reflection:
         wanted = self.forge.twin(original, self._scene)
         wanted = drift.stamped(self.forge.settled(wanted, found) if found else wanted)
         if found is None or not self._is_current(wanted, found):
-            if not self._may_write(original):
-                return None
             found, again_s = await self._apply(original, wanted, found)
             if again_s is not None:
                 return again_s
@@ -109,7 +109,8 @@ class Reflection:
         await self._write_back(key, original, found)
         return None
 
-    def _may_write(self, original: Object) -> bool:
+    def _may_look(self, original: Object) -> bool:
+        """Whether its share allows what comes next: a look costs a request, too."""
         pace = self.forge.pace
         return pace is None or self._pace.allows(pace(original))
 

@@ -507,3 +507,16 @@ def _replayed(told: Iterable[Change[Object]]) -> dict[Key, Object]:
             assert change.old is None or uid(change.old) == uid(change.new)
             seen[change.key] = change.new
     return seen
+
+
+async def test_of_what_has_no_end_the_newest_are_kept_and_each_is_told() -> None:
+    cluster, told = FakeCluster(), []
+    informer = Informer(Selection(keys.CONFIG_MAP, Object, most=3))
+    informer.subscribe(told.append)
+    async with running(informer.run(cluster)):
+        await informer.synced.wait()
+        for number in range(20):
+            await cluster.create(keys.CONFIG_MAP, config(f"c{number}"))
+        await until(lambda: len(told) == 20)
+
+    assert [key.name for key in informer.items()] == ["c17", "c18", "c19"]

@@ -3,18 +3,25 @@
 import asyncio
 import base64
 import json
+import os
 import random
+import secrets as random_
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from apis import keys
+from apis import keys, leaving
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
+from kube import client
+from kube.cluster import Cluster, Selection
+from kube.slim import Partial
 from reflector.kinds import FORGES
 from reflector.namespaces import KindLoop, Namespaces, Rules
+from sandbox.controlplane import Plane
 from tests import factories
 from tests.fakes import FakeCluster
+from tests.reflector import recorder
 from tests.reflector.test_namespaces import (
     IDENTITY,
     MAP,
@@ -32,6 +39,7 @@ PROTECTED = (
     "helm.sh/release.v1",
 )
 CHURN = 1000
+CHURN_ON_SERVERS = int(os.environ.get("PYLIQO_TEST_CHURN", "100"))
 
 
 class Wire(FakeCluster):
@@ -93,8 +101,8 @@ async def home() -> FakeCluster:
     return cluster
 
 
-async def offload(cluster: FakeCluster, names: list[str]) -> None:
-    twins = {name: f"{name}-rome" for name in names}
+async def offload(cluster: FakeCluster, names: list[str], run: str) -> None:
+    twins = {name: f"{name}-{run}" for name in names}
     current = {
         local: {"remoteNamespace": remote, "phase": "Accepted"} for local, remote in twins.items()
     }
@@ -105,14 +113,16 @@ async def offload(cluster: FakeCluster, names: list[str]) -> None:
     await cluster.patch_status(keys.NAMESPACE_MAP, MAP, {"currentMapping": {**old, **current}})
 
 
-async def churn(cluster: FakeCluster, dice: random.Random) -> None:
-    """Change Secrets everywhere; protected ones change their annotations only."""
-    for version in range(1, CHURN + 1):
+async def churn(cluster: FakeCluster, run: str, times: int) -> None:
+    """Change Secrets everywhere, and which namespaces are offloaded; the same ones each time."""
+    dice = random.Random(7)  # noqa: S311  # any will do
+    for version in range(1, times + 1):
         namespace, number = dice.choice(NAMESPACES), dice.randrange(SECRETS)
         changes = {"data": {"value": canary(namespace, number, version)}}
         await cluster.patch(keys.SECRET, Key(namespace, f"secret-{number}"), changes)
-        if version % 250 == 0:
-            await offload(cluster, OFFLOADED[: 9 + version // 250 % 2])
+        if version % (times // 4) == 0:
+            await offload(cluster, OFFLOADED[: 9 + version * 4 // times % 2], run)
+            await asyncio.sleep(0)
 
 
 def entitled(policy: Policy) -> set[tuple[str, int]]:
@@ -121,12 +131,49 @@ def entitled(policy: Policy) -> set[tuple[str, int]]:
     return {(namespace, number) for namespace in OFFLOADED for number in free}
 
 
-def reached(wire: Wire, wanted: set[tuple[str, int]]) -> Callable[[], Awaitable[bool]]:
+def reached(
+    provider: Cluster, wanted: set[tuple[str, int]], run: str
+) -> Callable[[], Awaitable[bool]]:
+    expected = {Key(f"{name}-{run}", f"secret-{number}") for name, number in wanted}
+
     async def are_there() -> bool:
-        there = {key for kind, key in wire.everything() if kind == keys.SECRET}
-        return there == {Key(f"{name}-rome", f"secret-{number}") for name, number in wanted}
+        there: set[Key] = set()
+        for name in OFFLOADED:
+            of = Selection(keys.SECRET, Partial, f"{name}-{run}")
+            there |= (await provider.list(of)).items.keys()
+        return there == expected
 
     return are_there
+
+
+async def play(rome: FakeCluster, provider: Cluster, policy: Policy, run: str, times: int) -> None:
+    """Offload some namespaces to ``provider``, change much, and return once all is as it should."""
+    loops = [
+        KindLoop(forge, Rules(policy if policy in row.policies else row.default), tell, 3)
+        for row, forge in FORGES.items()
+    ]
+    narrowed = (await rome.list(Selection(keys.NAMESPACE, Object))).items.values()
+    entitled_by = Policy.REFERENCED if any(map(leaving.is_by_reference, narrowed)) else policy
+    reflecting = Namespaces(IDENTITY, loops, rome, provider)
+    running = asyncio.create_task(reflecting.run())
+    try:
+        await offload(rome, OFFLOADED, run)
+        await eventually(reached(provider, entitled(entitled_by), run))
+        await churn(rome, run, times)
+        await offload(rome, OFFLOADED, run)
+        await eventually(reached(provider, entitled(entitled_by), run))
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+def check(sent: str, policy: Policy) -> None:
+    """Assert that of all canaries exactly the entitled ones were sent."""
+    assert "last-ns" not in sent
+    for namespace in NAMESPACES:
+        for number in range(SECRETS):
+            is_sent = _mark(namespace, number) in sent
+            assert is_sent is ((namespace, number) in entitled(policy)), (namespace, number)
 
 
 @pytest.mark.parametrize("policy", [Policy.DENY_LIST, Policy.REFERENCED])
@@ -138,26 +185,28 @@ async def test_only_entitled_canaries_are_sent(policy: Policy, said_by: str) -> 
         for namespace in NAMESPACES:
             asked = {"metadata": {"annotations": {keys.REFLECTION_POLICY: policy.value}}}
             await rome.patch(keys.NAMESPACE, Key("", namespace), asked)
-    loops = [
-        KindLoop(forge, Rules(chosen if chosen in row.policies else row.default), tell, 3)
-        for row, forge in FORGES.items()
-    ]
-    reflecting = Namespaces(IDENTITY, loops, rome, wire)
-    running = asyncio.create_task(reflecting.run())
-    try:
-        await offload(rome, OFFLOADED)
-        await eventually(reached(wire, entitled(policy)))
-        await churn(rome, random.Random(7))  # noqa: S311  # the same churn each time
-        await offload(rome, OFFLOADED)
-        await eventually(reached(wire, entitled(policy)))
-    finally:
-        running.cancel()
-        await asyncio.wait([running])
 
-    sent = "".join(wire.sent)
+    await play(rome, wire, chosen, "rome", CHURN)
+
     assert len(wire.sent) > len(entitled(policy))
-    assert "last-" not in sent
-    for namespace in NAMESPACES:
-        for number in range(SECRETS):
-            is_sent = _mark(namespace, number) in sent
-            assert is_sent is ((namespace, number) in entitled(policy)), (namespace, number)
+    check("".join(wire.sent), policy)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("policy", [Policy.DENY_LIST, Policy.REFERENCED])
+async def test_only_entitled_canaries_are_on_the_wire(plane: Plane, policy: Policy) -> None:
+    """All bytes that go to a real API server: requests, headers, addresses."""
+    run = f"canaries-{random_.token_hex(4)}"
+    async with client.connect(plane.kubeconfig, user_agent="tests") as admin:
+        for name in OFFLOADED:
+            made = named(keys.NAMESPACE, Key("", f"{name}-{run}"))
+            await admin.create(keys.NAMESPACE, made)
+    async with (
+        recorder.recording(plane.kubeconfig) as (through, sent),
+        client.connect(through, user_agent="pyliqo-canaries") as provider,
+    ):
+        await play(await home(), provider, policy, run, CHURN_ON_SERVERS)
+
+    text = sent.decode(errors="replace")
+    assert text.count("PATCH ") >= len(entitled(policy)), "the wire is recorded"
+    check(text, policy)

@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -28,6 +29,9 @@ from tests.journeys import world
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 60
+DRIFTS = 5
+KILLS = bool(os.environ.get("PYLIQO_TEST_KILLS"))
+"""Whether a leader is killed, too: the next one comes when its lease has run out."""
 
 
 @contextlib.contextmanager
@@ -92,6 +96,30 @@ async def names(server: ClusterClient, plane: Plane) -> tuple[str, str, str]:
     return tenant, local, remote
 
 
+async def drift(server: ClusterClient, twin: Key) -> float:
+    """Change a twin behind the reflector's back; return the seconds until it is as it was."""
+    of = Selection(keys.CONFIG_MAP, Object, twin.namespace)
+    listing = await server.list(of)
+    was = listing.items[twin]["data"]
+    await server.patch(keys.CONFIG_MAP, twin, {"data": {"a": "theirs"}})
+    began, has_drifted = time.monotonic(), False
+    async with asyncio.timeout(WITHIN_S):
+        async for event in server.watch(of, listing.version):
+            if event.key == twin:
+                has_drifted = has_drifted or event.object["data"] != was
+                if has_drifted and event.object["data"] == was:
+                    return time.monotonic() - began
+    raise AssertionError("the watch ended")
+
+
+async def takeover(server: ClusterClient, local: str, remote: str, name: str) -> float:
+    """Return the seconds until somebody reflects again."""
+    began = time.monotonic()
+    await server.create(keys.CONFIG_MAP, factories.config_map(local, name, a="1"))
+    await appears(server, Selection(keys.CONFIG_MAP, Object, remote), Key(remote, name))
+    return time.monotonic() - began
+
+
 @pytest.mark.cluster
 async def test_it_reflects_costs_nothing_when_idle_and_hands_over(
     server: ClusterClient, plane: Plane, names: tuple[str, str, str]
@@ -115,13 +143,25 @@ async def test_it_reflects_costs_nothing_when_idle_and_hands_over(
         assert written.count(("patch", "configmaps")) == 1
         assert {resource for _, resource in written} <= {"configmaps", "events", "leases"}
 
+        repaired_s = [await drift(server, Key(remote, "second")) for _ in range(DRIFTS)]
+
         found = await server.get_live(keys.LEASE, lease)
         assert found
         leader, other = (one, two) if found["spec"]["holderIdentity"] == "one" else (two, one)
         leader.send_signal(signal.SIGTERM)
+        released_s = await takeover(server, local, remote, "third")
         assert leader.wait(WITHIN_S) == 0
-        await server.create(keys.CONFIG_MAP, factories.config_map(local, "third", a="1"))
-        await appears(server, twins, Key(remote, "third"))
+        told = f"drift repaired in {max(repaired_s):.3f} s at most, released: {released_s:.1f} s"
+        if KILLS:
+            with process(plane, tenant, "three") as three:
+                await server.create(keys.CONFIG_MAP, factories.config_map(local, "fourth", a="1"))
+                await appears(server, twins, Key(remote, "fourth"))
+                other.kill()
+                told += f", killed: {await takeover(server, local, remote, 'fifth'):.1f} s"
+                other = three
+                other.send_signal(signal.SIGTERM)
+                assert other.wait(WITHIN_S) == 0
+        print(told)  # noqa: T201
         other.send_signal(signal.SIGTERM)
         assert other.wait(WITHIN_S) == 0
 

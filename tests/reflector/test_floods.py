@@ -1,0 +1,117 @@
+"""What a provider makes without end costs a bounded number of requests at home. Source: B7."""
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object, named
+from kube import client
+from kube.client import ClusterClient
+from kube.cluster import Selection
+from reflector.forge import event
+from reflector.namespaces import Identity, KindLoop, Namespaces, Rules
+from reflector.pace import BURST, PER_SECOND
+from sandbox import audit
+from sandbox.controlplane import Plane
+from tests import factories
+
+pytestmark = pytest.mark.cluster
+
+EVENTS: Final = int(os.environ.get("PYLIQO_TEST_EVENTS", "300"))
+AT_ONCE: Final = 20
+WITHIN_S: Final = 300
+HOME: Final = "pyliqo-flooded-home"
+
+
+def told(namespace: str, about: str, name: str) -> Object:
+    involved = {"apiVersion": "v1", "kind": "ConfigMap", "name": about, "namespace": namespace}
+    body = {
+        "involvedObject": involved,
+        "type": "Warning",
+        "reason": "Flood",
+        "message": "x" * 900,
+    }
+    return named(keys.EVENT, Key(namespace, name), **body)
+
+
+async def offloaded(server: ClusterClient, stem: str) -> Identity:
+    """Let ``<stem>`` be offloaded to ``<stem>-remote``, with two ConfigMaps."""
+    tenant, remote = f"{stem}-tenant", f"{stem}-remote"
+    for name in (stem, tenant, remote):
+        await server.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
+    for name in ("loud", "quiet"):
+        await server.create(keys.CONFIG_MAP, factories.config_map(stem, name))
+    labels = {keys.REMOTE_CLUSTER_ID: "milan", "liqo.io/replication": "true"}
+    where, desired = Key(tenant, "milan"), {"desiredMapping": {stem: remote}}
+    made = named(keys.NAMESPACE_MAP, where, metadata={"labels": labels}, spec=desired)
+    await server.create(keys.NAMESPACE_MAP, made)
+    current = {stem: {"remoteNamespace": remote, "phase": "Accepted"}}
+    await server.patch_status(keys.NAMESPACE_MAP, where, {"currentMapping": current})
+    return Identity("rome", "milan", tenant)
+
+
+def flood(namespace: str) -> Iterator[Object]:
+    for number in range(EVENTS):
+        yield told(namespace, "loud", f"loud.{number}")
+
+
+async def test_a_flood_of_events_costs_home_its_share_and_drowns_no_other(
+    plane: Plane, crds: None
+) -> None:
+    stem = f"test-{secrets.token_hex(4)}"
+    remote = f"{stem}-remote"
+    async with (
+        client.connect(plane.kubeconfig, user_agent="tests") as server,
+        client.connect(plane.kubeconfig, user_agent=HOME) as home,
+        client.connect(plane.kubeconfig, user_agent="pyliqo-flooded-provider") as foreign,
+    ):
+        identity = await offloaded(server, stem)
+        loop = KindLoop(event.FORGE, Rules(), lambda *_: None, 3)
+        reflecting = Namespaces(identity, [loop], home, foreign)
+        running = asyncio.create_task(reflecting.run())
+        log, began = audit.Log(plane.audit_log), time.monotonic()
+        try:
+            waiting = asyncio.Semaphore(AT_ONCE)
+
+            async def make(one: Object) -> None:
+                async with waiting:
+                    await server.create(keys.EVENT, one)
+
+            await asyncio.gather(*map(make, flood(remote)))
+            await server.create(keys.EVENT, told(remote, "quiet", "quiet.0"))
+            await _comes(server, stem, "quiet")
+            lasted_s = time.monotonic() - began
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+        calls = [
+            call
+            for call in log.settled(plane.api)
+            if call.agent == HOME and call.resource == "events" and call.verb != "watch"
+        ]
+        found = (await server.list(Selection(keys.EVENT, Object, stem))).items.values()
+
+    allowed = BURST + lasted_s * PER_SECOND
+    about = [one["involvedObject"]["name"] for one in found]
+    print(f"{EVENTS} Events in {lasted_s:.1f} s: {len(found)} came, {len(calls)} requests at home")  # noqa: T201
+    assert about.count("quiet") == 1
+    assert 0 < about.count("loud") <= allowed
+    assert len(calls) <= 2 * (allowed + 1), "a look and a write each"
+
+
+async def _comes(server: ClusterClient, namespace: str, about: str) -> None:
+    """Wait until an Event about ``about`` is there, by a watch."""
+    of = Selection(keys.EVENT, Object, namespace)
+    async with asyncio.timeout(WITHIN_S):
+        listing = await server.list(of)
+        if any(one["involvedObject"]["name"] == about for one in listing.items.values()):
+            return
+        async for change in server.watch(of, listing.version):
+            if change.object and change.object["involvedObject"]["name"] == about:
+                return
