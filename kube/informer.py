@@ -29,6 +29,9 @@ STABLE_S: Final = 120.0
 """A watch that lasted so long was good: the next failure starts from the shortest back-off."""
 SHORT_S: Final = 5.0
 """A watch that a server ends sooner counts as a failure, or a broken one would keep us busy."""
+AWAKE_S: Final = 10.0
+"""For the list of a resting informer; who waits for it goes on without, and will fail itself."""
+_NEEDED: Final = "needed"
 _AHEAD: Final = 504
 
 
@@ -128,16 +131,23 @@ class Informer(Generic[T]):
             try:
                 if cause:
                     await self._list(cluster, cause)
-                    cause, began = "", self._clock()
-                await self._watch(cluster)
+                    cause, began = await self._rested(), self._clock()
+                if not cause:
+                    await self._watch(cluster)
             except errors.KubeError as raised:
                 error, cause = raised, cause or _cause_to_list(raised)
+            if error is None and cause == _NEEDED:
+                continue
             lasted_s = self._clock() - began
             if lasted_s >= STABLE_S:
                 failures = 0
             if error or lasted_s < SHORT_S:
                 failures += 1
                 await self._back_off(failures, error)
+
+    async def _rested(self) -> str:
+        """Return why to list again after a rest; empty to follow at once."""
+        return ""
 
     async def _back_off(self, failures: int, error: errors.KubeError | None) -> None:
         asked_s = error.retry_after_s if isinstance(error, errors.BusyError) else 0.0
@@ -232,6 +242,41 @@ class Informer(Generic[T]):
     def _heard(self) -> None:
         self._seen = self._clock()
         metrics.WATCH_SEEN.labels(self._resource).set_to_current_time()
+
+
+class RestingInformer(Informer[T]):
+    """An informer without a watch for as long as nothing is there and nobody announces anything.
+
+    For objects that one process makes itself: most of a thousand namespaces have none of a kind.
+    """
+
+    def __init__(self, selection: Selection[T], **chance: Any) -> None:
+        super().__init__(selection, **chance)
+        self._needed, self._follows = asyncio.Event(), asyncio.Event()
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it has listed, found nothing, and opened no watch."""
+        return self.synced.is_set() and not self._follows.is_set()
+
+    async def awake(self) -> None:
+        """Let it follow from now on; return once it has listed anew, or does not come to that.
+
+        Who makes such an object calls this before.
+        """
+        if self._follows.is_set():
+            return
+        self._needed.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AWAKE_S):
+                await self._follows.wait()
+
+    async def _rested(self) -> str:
+        if self._items or self._needed.is_set():
+            self._follows.set()
+            return ""
+        await self._needed.wait()
+        return _NEEDED
 
 
 def _cause_to_list(error: errors.KubeError) -> str:

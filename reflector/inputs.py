@@ -10,7 +10,7 @@ from apis.objects import Key, Kind
 from apis.pairs import Pair
 from kube.cache import CachedCluster
 from kube.cluster import Selection
-from kube.informer import Change, Informer
+from kube.informer import Change, Informer, RestingInformer
 from kube.runner import Runner
 from kube.scope import Followed, Keys
 from kube.slim import Packed
@@ -82,12 +82,15 @@ class Inputs:
     def twins(self, reflection: Reflection, runner: Runner) -> None:
         """Let changes of its twins do so too: each asks for a look at the original.
 
-        What comes home is never looked at: the Events of a namespace are its own.
+        Where there are none nothing is followed, until the first is made. What comes home is
+        never looked at: the Events of a namespace are its own.
         """
         forge = reflection.forge
         if forge.row.is_outward:
             labels = ",".join([self._pair.selector(), *forge.selector])
             of = Selection(forge.row.twin, Packed, self._pair.remote_namespace, labels=labels)
+            resting = self._there[of] = RestingInformer(of)
+            reflection.before_first = resting.awake
             self._add(self._there, of, runner, functools.partial(_originals, reflection))
 
     def look(self, input_: Input, scene: Scene, runner: Runner) -> None:

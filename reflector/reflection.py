@@ -63,6 +63,8 @@ class Reflection:
         self._kind, self._twin_kind = forge.row.kind, forge.row.twin
         self._originals, self._twins, self._tell = ends.originals, ends.twins, ends.tell
         self._pace = Pace(time.monotonic)
+        self.before_first: Callable[[], Awaitable[None]] = _nothing
+        """Awaited before a twin is looked for that may be made; then twins are followed."""
         self._gone: set[Key] = set()
         """Originals whose deletion was seen: of those nobody has to be asked whether they are."""
         self._told: dict[Key, tuple[str, str]] = {}
@@ -95,6 +97,7 @@ class Reflection:
     async def _keep(self, key: Key, original: Object) -> float | None:
         if not self._may_look(original):
             return None
+        await self.before_first()
         where = self.twin_of(key)
         found = await self._twins.get(self._twin_kind, where)  # a foreign one is not seen
         if found and not self._is_twin(found) and not self._is_on_record(found):
@@ -240,6 +243,10 @@ class Reflection:
 
     def _name(self, original: Object) -> str:
         return f"{self._kind} {objects.key_of(original)}"
+
+
+async def _nothing() -> None:
+    pass
 
 
 async def _create(cluster: CachedCluster, write: Write) -> None:

@@ -210,6 +210,36 @@ async def test_idle_it_neither_lists_nor_writes() -> None:
     }
 
 
+async def test_kinds_without_twins_are_not_followed_on_the_provider_until_there_is_one() -> None:
+    home, foreign = await world()
+    await offload(home, {"foo": "foo-rome"})
+
+    async def one_is_there() -> bool:
+        return await there(foreign, "foo-rome")
+
+    async with reflecting(home, foreign):
+        await eventually(one_is_there)
+        begun = watched(foreign)
+        await home.create(keys.SECRET, factories.secret("foo", "mine"))
+        twin = Key("foo-rome", "mine")
+
+        async def secret_is_there() -> bool:
+            return await foreign.get(keys.SECRET, twin) is not None
+
+        await eventually(secret_is_there)
+        found = await foreign.get(keys.SECRET, twin)
+        assert found
+        await foreign.delete(keys.SECRET, twin, uid=found["metadata"]["uid"])
+        await eventually(secret_is_there)
+
+    assert begun == {"configmaps", "events"}
+    assert watched(foreign) == {"configmaps", "events", "secrets"}
+
+
+def watched(cluster: FakeCluster) -> set[str]:
+    return {plural for verb, plural in cluster.requests if verb == "watch"}
+
+
 async def test_only_what_rests_on_absence_is_read_live() -> None:
     home, foreign = await world()
     await offload(home, {"foo": "foo-rome"})
