@@ -510,8 +510,8 @@ def _replayed(told: Iterable[Change[Object]]) -> dict[Key, Object]:
 
 
 async def test_of_what_has_no_end_the_newest_are_kept_and_each_is_told() -> None:
-    cluster, told = FakeCluster(), []
-    informer = Informer(Selection(keys.CONFIG_MAP, Object, most=3))
+    told: list[Change[Object]] = []
+    cluster, informer = FakeCluster(), Informer(Selection(keys.CONFIG_MAP, Object, most=3))
     informer.subscribe(told.append)
     async with running(informer.run(cluster)):
         await informer.synced.wait()
