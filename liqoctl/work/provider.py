@@ -202,8 +202,8 @@ def get_sharing(who: Session, output: str | None) -> None:
 
 
 async def _seen(cluster: Cluster) -> forge.Seen:
-    async def every(kind: Any, **rest: str) -> list[Object]:
-        return list((await cluster.list(Selection(kind, Object, **rest))).items.values())
+    async def every(kind: Any, fields: str = "") -> list[Object]:
+        return list((await cluster.list(Selection(kind, Object, fields=fields))).items.values())
 
     return forge.Seen(
         nodes=await every(keys.NODE),
