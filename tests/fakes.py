@@ -5,7 +5,6 @@ A namespace goes at once with all that is in it, as with a controller-manager.
 """
 
 import asyncio
-import copy
 import datetime as dt
 import fnmatch
 import itertools
@@ -24,7 +23,7 @@ from kube import errors
 from kube.cluster import Event, Listing, Selection
 from kube.slim import Packed
 from tests import ownership
-from tests.frozen import freeze
+from tests.frozen import freeze, thaw
 
 T = TypeVar("T")
 
@@ -125,13 +124,13 @@ class FakeCluster:
 
     def everything(self) -> dict[tuple[Kind, Key], Object]:
         """Return a copy of all there is."""
-        return copy.deepcopy(self._store)
+        return {where: thaw(obj) for where, obj in self._store.items()}
 
     # Cluster ----------------------------------------------------------------------------------
 
     async def get(self, kind: Kind, key: Key) -> Object | None:
         await self._begin("get", kind)
-        return copy.deepcopy(self._store.get((kind, key)))
+        return thaw(self._store.get((kind, key)))
 
     async def get_live(self, kind: Kind, key: Key) -> Object | None:
         return await self.get(kind, key)
@@ -168,13 +167,13 @@ class FakeCluster:
         await self._begin("create", kind)
         made = self._create(kind, _clean(obj))
         self._end("create", kind)
-        return copy.deepcopy(made)
+        return thaw(made)
 
     async def apply(self, kind: Kind, obj: Object, *, manager: str) -> Object:
         await self._begin("apply", kind)
         made = self._apply(kind, _clean(obj), manager)
         self._end("apply", kind)
-        return copy.deepcopy(made)
+        return thaw(made)
 
     async def patch(
         self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
@@ -182,7 +181,7 @@ class FakeCluster:
         await self._begin("patch_status" if subresource == "status" else "patch", kind)
         made = self._patch(kind, key, changes, subresource)
         self._end("patch_status" if subresource == "status" else "patch", kind)
-        return copy.deepcopy(made)
+        return thaw(made)
 
     async def patch_status(
         self, kind: Kind, key: Key, status: Object, *, metadata: Object | None = None
@@ -205,12 +204,12 @@ class FakeCluster:
             until = self._now() + dt.timedelta(seconds=seconds)
             token = f"token-of-{key.namespace}-{key.name}-{next(self._names)}"
             status = {"token": token, "expirationTimestamp": clock_.seconds(until)}
-            return {**copy.deepcopy(body), "status": status}
+            return {**thaw(body), "status": status}
         if subresource == "eviction":
             self._delete(kind, key, (body.get("deleteOptions") or {}).get("gracePeriodSeconds"))
             return {"kind": "Status", "status": "Success"}
         if subresource == "binding":
-            changed = copy.deepcopy(stored)
+            changed = thaw(stored)
             changed["spec"]["nodeName"] = body["target"]["name"]
             self._write(kind, key, stored, changed, _UPDATE)
             return {"kind": "Status", "status": "Success"}
@@ -283,10 +282,10 @@ class FakeCluster:
         others = set[ownership.Path]().union(
             *(owned for other, owned in owners.items() if other != manager)
         )
-        changed = copy.deepcopy(stored)
+        changed = thaw(stored)
         ownership.drop(changed, owners.get(manager, set()) - sent.keys() - others)
         for path, value in sent.items():
-            ownership.put(changed, path, copy.deepcopy(value))
+            ownership.put(changed, path, thaw(value))
         self._check_immutable(kind, stored, changed)
         is_new_owner = owners.get(manager) != sent.keys()
         made = self._write(kind, key, stored, changed, manager, is_write=is_new_owner)
@@ -339,7 +338,7 @@ class FakeCluster:
 
     def _delete(self, kind: Kind, key: Key, grace_s: int | None) -> None:
         stored = self._store[kind, key]
-        changed = copy.deepcopy(stored)
+        changed = thaw(stored)
         metadata = changed["metadata"]
         if kind == keys.POD:
             grace_s = _grace_s(stored, grace_s)
@@ -406,7 +405,7 @@ class FakeCluster:
         if finalizers(stored) or any(k.namespaced and n == name for k, (n, _) in self._store):
             return
         self._version += 1
-        last = copy.deepcopy(stored)
+        last = thaw(stored)
         last["metadata"]["resourceVersion"] = str(self._version)
         self._remove(*where, _Entry(*where, stored, None, self._version), last)
         self._notify()
@@ -452,7 +451,7 @@ def _without_nulls(value: Any) -> Any:
 
 def _merged(old: Any, changes: Any) -> Any:
     if not isinstance(changes, dict):
-        return copy.deepcopy(changes)
+        return thaw(changes)
     merged = dict(old) if isinstance(old, dict) else {}
     for name, value in changes.items():
         if value is None:
@@ -479,7 +478,7 @@ def _shared(old: Object, changes: Object) -> Object:
 
 def _by_field(have: list[Object], items: list[Object], field: str) -> list[Object]:
     if {"$patch": "replace"} in items:
-        return [copy.deepcopy(item) for item in items if "$patch" not in item]
+        return [thaw(item) for item in items if "$patch" not in item]
     made = {item[field]: item for item in have}
     for item in items:
         if item.get("$patch") == "delete":
