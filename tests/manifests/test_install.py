@@ -45,28 +45,24 @@ def versions(admin: Kubectl) -> dict[str, str]:
 
 
 @HOW
-def test_applying_again_writes_nothing(admin: Kubectl, how: tuple[str, ...]) -> None:
-    admin.run(*how, "-k", str(documents.ROOT))
-    before = versions(admin)
-
-    admin.run(*how, "-k", str(documents.ROOT))
-
-    assert versions(admin) == before
-    assert len(before) == len(documents.everything())
-
-
-@HOW
-def test_one_file_is_built_of_everything(
+def test_applying_again_writes_nothing_and_leaves_what_another_manager_injected(
     admin: Kubectl, tmp_path: Path, how: tuple[str, ...]
 ) -> None:
+    """By the folder and by one file that is built of it."""
     admin.run(*how, "-k", str(documents.ROOT))
+    asyncio.run(inject(admin))
     install = tmp_path / "install.yaml"
     install.write_text(admin.run("kustomize", str(documents.ROOT)))
     before = versions(admin)
 
-    admin.run(*how, "-f", str(install))
+    for source in (("-k", str(documents.ROOT)), ("-f", str(install))):
+        admin.run(*how, *source)
+        assert versions(admin) == before, source
 
-    assert versions(admin) == before
+    assert len(before) == len(documents.everything())
+    for kind in (keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS):
+        hooks = admin.get(kind.plural, keys.WEBHOOK_CONFIGURATION)["webhooks"]
+        assert {hook["clientConfig"]["caBundle"] for hook in hooks} == {"LS0tCg=="}
 
 
 def test_an_overlay_names_the_image_once(tmp_path: Path) -> None:
@@ -85,20 +81,6 @@ def test_an_overlay_names_the_image_once(tmp_path: Path) -> None:
     images = [line.strip() for line in built.splitlines() if line.strip().endswith("pyliqo:1.2.3")]
     assert len(images) == 4
     assert "image: pyliqo\n" not in built
-
-
-@HOW
-def test_what_another_manager_injected_stays(admin: Kubectl, how: tuple[str, ...]) -> None:
-    admin.run(*how, "-k", str(documents.ROOT))
-    asyncio.run(inject(admin))
-    before = versions(admin)
-
-    admin.run(*how, "-k", str(documents.ROOT))
-
-    assert versions(admin) == before
-    for kind in (keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS):
-        hooks = admin.get(kind.plural, keys.WEBHOOK_CONFIGURATION)["webhooks"]
-        assert {hook["clientConfig"]["caBundle"] for hook in hooks} == {"LS0tCg=="}
 
 
 async def inject(admin: Kubectl) -> None:
