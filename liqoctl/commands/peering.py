@@ -16,7 +16,23 @@ _PROXY = click.option(
 _WAIT = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait for the end.")
 
 
+def _refuse(_: click.Context, option: click.Parameter, is_given: bool) -> None:  # noqa: FBT001  # click's
+    if is_given:
+        message = "needs Liqo's network between the clusters, and pyliqo has none: say"
+        raise click.BadParameter(f"{message} --proxy-url instead, or leave it out", param=option)
+
+
+_IN_BAND = click.option(
+    "--in-band",
+    is_flag=True,
+    expose_value=False,
+    callback=_refuse,
+    help="Of Liqo's network, which pyliqo has not: refused.",
+)
+
+
 @click.command(epilog=options.examples(f"liqoctl authenticate {_BOTH}"))
+@_IN_BAND
 @_PROXY
 @options.timeout("2m")
 @options.global_flags
@@ -72,6 +88,7 @@ def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: b
     is_flag=True,
     help="For command lines of Liqo: the network between the clusters is not pyliqo's.",
 )
+@_IN_BAND
 @_PROXY
 @options.timeout("10m")
 @options.global_flags
@@ -98,6 +115,7 @@ def peer(session: Session, remote: Session, timeout: float, proxy_url: str, **gi
 @click.command(
     epilog=options.examples(
         f"liqoctl unpeer {_BOTH}",
+        f"liqoctl unpeer {_BOTH} --skip-confirm",
         "liqoctl unpeer --force --remote-cluster-id milan",
     )
 )
@@ -112,7 +130,7 @@ def peer(session: Session, remote: Session, timeout: float, proxy_url: str, **gi
 def unpeer(session: Session, timeout: float, **given: Any) -> None:
     """End what peer began: slices, virtual nodes and their pods, identity and tenant.
 
-    With --force the provider is not asked: it is given up, and what it keeps is listed.
+    Asks first. With --force the provider is not asked: it is given up, and what it keeps is listed.
     """
     from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
 
@@ -122,6 +140,7 @@ def unpeer(session: Session, timeout: float, **given: Any) -> None:
         _give_up(session, given["remote_cluster_id"], timeout)
         return
     remote = options.remote(session, given["remote_kubeconfig"], given["remote_context"])
+    options.confirm(session, "End the peering? Pods on the provider end, and so do its twins.")
     end = peercli.End(waits=given["wait"], deletes_namespaces=given["delete_namespaces"])
     peercli.unpeer(session, remote, end, timeout_s=timeout)
 

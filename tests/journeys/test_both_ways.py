@@ -32,7 +32,7 @@ async def backwards(kubeconfigs: Mapping[str, Path]) -> AsyncIterator[None]:
 
 def _unpeer(kubeconfigs: Mapping[str, Path]) -> str:
     remote = f"--remote-kubeconfig={kubeconfigs['rome']}"
-    return install.run(kubeconfigs["milan"], "unpeer", remote, "--timeout=4m")
+    return install.run(kubeconfigs["milan"], "unpeer", remote, "--skip-confirm", "--timeout=4m")
 
 
 async def _run(cluster: ClusterClient, namespace: str, name: str, image: str) -> None:

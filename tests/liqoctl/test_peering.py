@@ -169,3 +169,18 @@ def test_what_is_missing_is_said(args: tuple[str, ...]) -> None:
 
     assert done.exit_code == 2
     assert "Usage:" in done.output
+
+
+def test_the_end_of_a_peering_is_asked_for_twice() -> None:
+    done = CliRunner().invoke(cli, ["unpeer", "--remote-kubeconfig", "milan"], input="n\n")
+
+    assert done.exit_code == 1
+    assert "End the peering? Pods on the provider end" in done.output
+
+
+@pytest.mark.parametrize("command", ["peer", "authenticate"])
+def test_a_way_through_the_network_of_liqo_is_refused_with_the_cure(command: str) -> None:
+    done = CliRunner().invoke(cli, [command, "--remote-kubeconfig", "milan", "--in-band"])
+
+    assert done.exit_code == 2
+    assert "say --proxy-url instead" in " ".join(done.output.split())
