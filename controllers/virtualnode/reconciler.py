@@ -39,6 +39,15 @@ class Observed:
     """Whether a cluster is gone for good: its pods are lost, and nobody waits for them."""
 
 
+@dataclass(frozen=True)
+class Drain:
+    """How far the pods of a node have left."""
+
+    left: int = 0
+    given_up: datetime | None = None
+    """When those left are given up, as no virtual kubelet runs; None while one may."""
+
+
 class VirtualNodeReconciler:
     """One VirtualNode; a drain comes back every few seconds and holds no worker meanwhile."""
 
@@ -144,7 +153,7 @@ class VirtualNodeReconciler:
     ) -> float | None:
         draining = (lifecycle.DRAINING, "NodeDraining", "pods are leaving the node")
         obj = await self._report(obj, {**states, lifecycle.NODE: draining})
-        if await self._drain(virtual_node):
+        if (await self._drain(obj, virtual_node)).left:
             return DRAIN_POLL_S
         if not await self._node_gone(virtual_node):
             return STOP_POLL_S
@@ -154,9 +163,10 @@ class VirtualNodeReconciler:
     async def _take_down(self, obj: Object, virtual_node: VirtualNode) -> float | None:
         if FINALIZER not in objects.finalizers(obj):
             return None
-        left = await self._drain(virtual_node)
-        if left:
-            await self._report(obj, {lifecycle.NODE: lifecycle.draining(virtual_node, left)})
+        drain = await self._drain(obj, virtual_node)
+        if drain.left:
+            draining = lifecycle.draining(virtual_node, drain.left, drain.given_up)
+            await self._report(obj, {lifecycle.NODE: draining})
             return DRAIN_POLL_S
         deleting = (lifecycle.DELETING, "VirtualNodeDeleted", "the virtual node is being deleted")
         obj = await self._report(obj, {lifecycle.VIRTUAL_KUBELET: deleting})
@@ -185,33 +195,51 @@ class VirtualNodeReconciler:
         await self._let_go(obj, virtual_node)
         return None
 
-    async def _drain(self, virtual_node: VirtualNode) -> int:
-        """Cordon the node and ask its pods to leave; return how many are left."""
+    async def _drain(self, obj: Object, virtual_node: VirtualNode) -> Drain:
+        """Cordon the node and ask its pods to leave."""
         key = Key("", virtual_node.name)
         node = await self._cluster.get_live(keys.NODE, key)
         if node is None or not lifecycle.is_node_of(virtual_node, node):
-            return 0
+            return Drain()
         if not node.get("spec", {}).get("unschedulable"):
             logger.info("Cordoning node", extra={"node": virtual_node.name})
             await self._cluster.patch(keys.NODE, key, {"spec": {"unschedulable": True}})
         leaving = [pod for pod in await self._pods_on(virtual_node) if lifecycle.has_to_leave(pod)]
+        given_up = await self._given_up(virtual_node, node)
+        if given_up is not None and given_up <= self._clock():
+            return await self._abandon(obj, virtual_node, leaving)
         if self._observed.is_gone(virtual_node.cluster_id):
             for pod in leaving:
                 await self._lose(pod)
-            return 0
+            return Drain()
         for pod in leaving:
             if not objects.is_terminating(pod):
                 await upkeep.evict(self._cluster, pod)
-        return len(leaving)
+        return Drain(len(leaving), given_up)
+
+    async def _given_up(self, virtual_node: VirtualNode, node: Object) -> datetime | None:
+        """Return when nobody waits for the pods any more, should no virtual kubelet come."""
+        key = Key(virtual_node.namespace, naming.vk_deployment(virtual_node.name))
+        running = await self._cluster.get_live(keys.DEPLOYMENT, key)
+        return lifecycle.given_up(running, node)
+
+    async def _abandon(self, obj: Object, virtual_node: VirtualNode, pods: list[Object]) -> Drain:
+        """Let pods go whose end nobody confirms, and say which cluster may run them still."""
+        for pod in pods:
+            await self._lose(pod)
+        if pods:
+            message = lifecycle.abandoned(virtual_node, map(objects.key_of, pods))
+            self._events.event(KIND, obj, "Warning", "PodsAbandoned", message)
+        return Drain()
 
     async def _pods_on(self, virtual_node: VirtualNode) -> list[Object]:
         on_node = Selection(keys.POD, Object, fields=f"spec.nodeName={virtual_node.name}")
         return list((await self._cluster.list(on_node)).items.values())
 
     async def _lose(self, pod: Object) -> None:
-        """Delete a pod at once: where it ran is gone for good."""
+        """Delete a pod at once: nobody will say that it has ended."""
         key = objects.key_of(pod)
-        logger.warning("Pod is lost with its cluster", extra={"pod": str(key)})
+        logger.warning("Pod is lost with its node", extra={"pod": str(key)})
         await self._cluster.delete(keys.POD, key, uid=objects.uid(pod), grace_s=0)
 
     async def _kubelet_gone(self, obj: Object, virtual_node: VirtualNode) -> bool:

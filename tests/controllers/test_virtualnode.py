@@ -1,6 +1,7 @@
 """A VirtualNode gets its virtual kubelet, and loses it only after its pods have left."""
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import pytest
 
@@ -8,7 +9,7 @@ from apis import keys, objects
 from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from controllers import selections, views
-from controllers.virtualnode.forge import rights
+from controllers.virtualnode.forge import lifecycle, rights
 from controllers.virtualnode.forge.deployment import LocalCluster
 from controllers.virtualnode.reconciler import Observed, VirtualNodeReconciler
 from kube.cluster import Cluster, Selection
@@ -363,6 +364,54 @@ async def test_where_the_peer_is_gone_for_good_nobody_waits_for_its_pods(
 
     assert not await rome.is_there(keys.POD, pod)
     assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
+
+
+@pytest.mark.parametrize(
+    ("ready", "minutes", "is_up", "is_given_up"),
+    [
+        ("Unknown", 11, False, True),
+        ("False", 11, False, True),
+        ("Unknown", 9, False, False),
+        ("True", 11, False, False),
+        ("Unknown", 11, True, False),
+    ],
+)
+async def test_where_no_virtual_kubelet_runs_any_more_its_pods_are_given_up_after_a_while(
+    drained: tuple[Rome, FakeCluster, Key],
+    ready: str,
+    minutes: int,
+    *,
+    is_up: bool,
+    is_given_up: bool,
+) -> None:
+    """The cluster answers, and nobody is left to tell it: bounded, told, and listed."""
+    rome, fake, pod = drained
+    fake.fail("post", BusyError("disruption budget"), kind=keys.POD, times=100)
+    since = (NOW - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": since}
+    status = {"conditions": [condition]}
+    await fake.patch_status(keys.NODE, Key("", rome.name), status)
+    if is_up:
+        await rome.up()
+
+    await rome.reconciler.reconcile(rome.key)
+    shown = await fake.get_live(keys.VIRTUAL_NODE, rome.key)
+    if is_given_up:
+        await rome.settle()
+
+    assert await rome.is_there(keys.POD, pod) is not is_given_up
+    assert await rome.is_there(keys.VIRTUAL_NODE, rome.key) is not is_given_up
+    assert ("PodsAbandoned" in rome.told.reasons) is is_given_up
+    if minutes < 10:
+        assert "given up at 2025-01-31T12:01:00Z" in str(shown)
+
+
+def test_of_pods_that_were_given_up_as_many_are_named_as_can_be_read() -> None:
+    node = VirtualNode.parse(virtual_node("liqo-tenant-milan", "milan", "milan"))
+    said = lifecycle.abandoned(node, [Key("shop", f"web-{number}") for number in range(13)])
+
+    assert "cluster milan may still run shop/web-0, " in said
+    assert said.endswith(" and 3 more, in their twins")
 
 
 async def test_pods_that_end_at_a_peer_that_is_gone_end_at_once() -> None:

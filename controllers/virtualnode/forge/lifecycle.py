@@ -1,7 +1,7 @@
 """The conditions of a VirtualNode, its NamespaceMap, and who has to leave its Node."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from apis import conditions, keys, objects, placement
@@ -17,6 +17,13 @@ NONE, RUNNING, CREATING, DRAINING, DELETING = (
     "Draining",
     "Deleting",
 )
+GIVEN_UP_AFTER: Final = timedelta(minutes=10)
+"""So long a node waits, as it goes, for a virtual kubelet that does not run.
+
+Twice what Kubernetes gives a pod of a node that is lost until it runs on another.
+"""
+TOLD: Final = 10
+"""So many pods are named in one message."""
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _IGNORED: Final = frozenset({(NONE, DRAINING), (NONE, DELETING), (DELETING, DRAINING)})
 
@@ -83,13 +90,45 @@ def node_state(virtual_node_creates: bool, node: Object | None) -> tuple[str, st
     return CREATING, "NodeNotReady", ready.get("message") or "the node is not ready"
 
 
-def draining(virtual_node: VirtualNode, left: int) -> tuple[str, str, str]:
-    """Return status, reason and message of the condition ``Node`` while ``left`` pods are there."""
-    message = (
-        f"{left} pods are leaving the node, as disruption budgets and {virtual_node.cluster_id}"
-    )
+def draining(
+    virtual_node: VirtualNode, left: int, given_up: datetime | None
+) -> tuple[str, str, str]:
+    """Return status, reason and message of the condition ``Node`` while ``left`` pods are there.
+
+    ``given_up`` is when nobody waits for them any more, as no virtual kubelet runs.
+    """
+    message = f"{left} pods are leaving the node"
+    if given_up is not None:
+        until = given_up.strftime(_TIME)
+        why = "no virtual kubelet runs that could end them"
+        return DRAINING, "VirtualKubeletMissing", f"{message}, but {why}: given up at {until}"
+    allow = f"as disruption budgets and {virtual_node.cluster_id} allow"
     cure = f"if that does not come back: liqoctl force unpeer {virtual_node.cluster_id}"
-    return DRAINING, "NodeDraining", f"{message} allow; {cure}"
+    return DRAINING, "NodeDraining", f"{message}, {allow}; {cure}"
+
+
+def given_up(running: Object | None, node: Object) -> datetime | None:
+    """Return when the pods of ``node`` are given up; None while a virtual kubelet may end them.
+
+    ``running`` is its Deployment. That none runs is the word of two: no pod of the Deployment is
+    available, and the node is not ready, since when its own record tells.
+    """
+    if ((running or {}).get("status") or {}).get("availableReplicas", 0) > 0:
+        return None
+    ready = conditions.find((node.get("status") or {}).get("conditions"), "Ready") or {}
+    since = ready.get("lastTransitionTime")
+    if ready.get("status") == "True" or not since:
+        return None
+    return datetime.fromisoformat(since) + GIVEN_UP_AFTER
+
+
+def abandoned(virtual_node: VirtualNode, pods: Iterable[Key]) -> str:
+    """Return who was given up, for whoever looks after the cluster that may run them still."""
+    names = sorted(map(str, pods))
+    more = f" and {len(names) - TOLD} more" if len(names) > TOLD else ""
+    listed = ", ".join(names[:TOLD]) + more
+    why = f"no virtual kubelet ran for {GIVEN_UP_AFTER.seconds // 60} minutes"
+    return f"{why}: cluster {virtual_node.cluster_id} may still run {listed}, in their twins"
 
 
 def status(
