@@ -1,12 +1,14 @@
 """Controllers that die at any of their writes: peering and its end come out the same.
 
-Both sides run on clusters in a dict, in turns; the garbage collector and the signer are played.
+Both sides run on clusters in a dict, in turns; the garbage collector, the signer and the virtual
+kubelet are played. ``PYLIQO_CRASH_STRIDE=1`` dies at each write of a whole peering, by default at
+some of them.
 """
 
 import asyncio
 import contextlib
 import copy
-from collections import Counter
+import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,13 +20,27 @@ from apis import keys, naming, objects
 from apis.objects import Key, Kind, Object, named
 from certs import identity, pki
 from controllers import keypair, views
-from controllers.identity.reconciler import IdentityReconciler
+from controllers.grants import reconciler as grants
+from controllers.grants.forge.applications import Standard
+from controllers.grants.reconciler import ALL, GrantsReconciler
+from controllers.identity.reconciler import IdentityReconciler, SliceIdentityReconciler
 from controllers.issuing.issuer import Entrance, Issuer
+from controllers.namespacemap import reconciler as namespacemap
+from controllers.namespacemap.reconciler import NamespaceMapReconciler
+from controllers.namespaceoffloading import reconciler as namespaceoffloading
+from controllers.namespaceoffloading.reconciler import NamespaceOffloadingReconciler
 from controllers.nonce.reconciler import NonceReconciler
 from controllers.renewal.reconciler import LocalRenewReconciler, RemoteRenewReconciler
 from controllers.replication.forge import Peering
+from controllers.replication.peers import KINDS
 from controllers.replication.reconciler import ReplicationReconciler
+from controllers.resourceslice import provider
+from controllers.resourceslice.consumer import LocalSliceReconciler
+from controllers.resourceslice.provider import ReplicaReconciler
 from controllers.tenant.reconciler import Observed, TenantReconciler
+from controllers.virtualnode import reconciler as virtualnode
+from controllers.virtualnode.forge.deployment import LocalCluster
+from controllers.virtualnode.reconciler import VirtualNodeReconciler
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError
@@ -35,6 +51,7 @@ from liqoctl.work import handshake, peering
 from liqoctl.work.peering import End
 from liqoctl.work.session import Side
 from tests import signers
+from tests.controllers.support import ensure_namespace, offloading
 from tests.fakes import FakeCluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -42,8 +59,12 @@ CA = pki.new_ca("ca", now=NOW, lifetime=timedelta(days=10))
 KEYS: Final = {name: identity.new_key() for name in ("rome", "milan")}
 WRITES: Final = ("create", "apply", "patch", "patch_status", "delete")
 VOLATILE: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation")
+OF_UIDS: Final = (keys.SCHEDULING_ENABLED_BY, keys.APPLIED)
+"""Annotations made of UIDs, which differ from run to run, too."""
 PASSING: Final = (keys.CERTIFICATE_SIGNING_REQUEST, keys.EVENT)
 """What the cluster itself forgets after a while."""
+STRIDE: Final = int(os.environ.get("PYLIQO_CRASH_STRIDE", "24"))
+MOST_OF_ALL: Final = 400
 MOST: Final = 40
 """More writes than the controllers of either side make in all."""
 
@@ -52,12 +73,26 @@ class CrashError(Exception):
     """The process ends here."""
 
 
-class Dying:
-    """A cluster that ends the process of whoever makes the n-th write to it, once."""
+@dataclass
+class Fuse:
+    """Ends the process of one side's controllers at their n-th write, once."""
 
-    def __init__(self, cluster: Cluster, at: int, *, is_done: bool) -> None:
-        self._cluster, self._at, self._is_done = cluster, at, is_done
-        self.writes: Counter[str] = Counter()
+    at: int
+    is_done: bool
+    """Whether the write has happened by then."""
+    writes: int = 0
+
+    def is_burnt(self) -> bool:
+        """Count one write; whether it is the last of the process."""
+        self.writes += 1
+        return self.writes == self.at
+
+
+class Dying:
+    """A cluster as the controllers of one side write to it."""
+
+    def __init__(self, cluster: Cluster, fuse: Fuse) -> None:
+        self._cluster, self._fuse = cluster, fuse
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._cluster, name)
@@ -65,9 +100,8 @@ class Dying:
 
     def _counted(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         async def write(*args: Any, **rest: Any) -> Any:
-            self.writes[name] += 1
-            dies = sum(self.writes.values()) == self._at
-            if dies and not self._is_done:
+            dies = self._fuse.is_burnt()
+            if dies and not self._fuse.is_done:
                 raise CrashError(name)
             answer = await method(*args, **rest)
             if dies:
@@ -84,7 +118,11 @@ class Half:
     name: str
     peer: str
     fake: FakeCluster = field(default_factory=lambda: FakeCluster(strict=True))
-    dying: Cluster = field(init=False)
+    fuse: Fuse = field(init=False)
+
+    def as_written(self, fake: FakeCluster) -> Cluster:
+        """Return a cluster as the controllers of this side write to it."""
+        return cast("Cluster", Dying(fake, self.fuse))
 
     async def prepare(self) -> None:
         await self.fake.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", "liqo")))
@@ -92,6 +130,15 @@ class Half:
         found = named(keys.CONFIG_MAP, key, data={keys.CLUSTER_ID_KEY: self.name})
         await self.fake.create(keys.CONFIG_MAP, found)
         await keypair.ensure(self.fake)
+        spec = {
+            "containerImage": "pyliqo:1",
+            "createNode": True,
+            "disableNetworkCheck": False,
+            "metricsEnabled": False,
+        }
+        kind, default = keys.VK_OPTIONS_TEMPLATE, keys.DEFAULT_VK_OPTIONS_TEMPLATE
+        await self.fake.create(kind, named(kind, Key("liqo", default), spec=spec))
+        await ensure_namespace(self.fake, keys.NODE_LEASE_NAMESPACE)
 
     def view(self, kind: Kind) -> views.View:
         return views.live(self.fake, Selection(kind, Object))
@@ -110,7 +157,7 @@ class World:
         self.rome, self.milan = Half("rome", "milan"), Half("milan", "rome")
         for side in (self.rome, self.milan):
             when = at if side.name == dies else 0
-            side.dying = cast("Cluster", Dying(side.fake, when, is_done=is_done))
+            side.fuse = Fuse(when, is_done)
         self.crashes = 0
 
     @contextlib.asynccontextmanager
@@ -120,14 +167,14 @@ class World:
         async with (
             signers.signing(self.rome.fake, CA, lambda: NOW),
             signers.signing(self.milan.fake, CA, lambda: NOW),
+            asyncio.TaskGroup() as tasks,
         ):
-            task = asyncio.create_task(self._work())
+            task = tasks.create_task(self._work())
             try:
                 yield
                 await self._settled()
             finally:
                 task.cancel()
-                await asyncio.wait([task])
 
     async def _work(self) -> None:
         while True:
@@ -151,17 +198,22 @@ class World:
                 for key in side.cached(kind):
                     await self._reconcile(reconciler, key)
             await _collect(side.fake)
+            await _play_kubelet(side.fake)
 
     async def _reconcile(self, reconciler: Reconciler, key: Key) -> None:
         try:
             await reconciler.reconcile(key)
         except CrashError:
             self.crashes += 1
+        except ExceptionGroup as group:  # of writes that are made side by side
+            self.crashes += group.subgroup(CrashError) is not None
+            if group.split((CrashError, KubeError, TerminalError))[1]:
+                raise
         except (KubeError, TerminalError):
             return
 
     async def _reconcilers(self, side: Half) -> list[tuple[Kind, Reconciler]]:
-        cluster, key = side.dying, await side.private()
+        cluster, key = side.as_written(side.fake), await side.private()
         events = Recorder(side.fake, "tests", "tests")
         observed = Observed(list, side.view(keys.ROLE_BINDING), side.view(keys.SECRET))
         issuer = Issuer(cluster, Entrance(b"", f"{side.name}:6443"), lambda: NOW)
@@ -183,7 +235,83 @@ class World:
             (keys.SECRET, gone),
             (keys.IDENTITY, LocalRenewReconciler(cluster, side.name, events)),
             (keys.RENEW, RemoteRenewReconciler(cluster, lambda: side.cached(keys.TENANT))),
-            (keys.RENEW, ReplicationReconciler(keys.RENEW, between, cluster, other.fake)),
+            *(
+                (kind, ReplicationReconciler(kind, between, cluster, side.as_written(other.fake)))
+                for kind in KINDS
+            ),
+            *self._of_slices(side, cluster, key, issuer, events),
+            *self._of_namespaces(side, cluster, events),
+        ]
+
+    def _of_slices(
+        self, side: Half, cluster: Cluster, key: bytes, issuer: Issuer, events: Recorder
+    ) -> list[tuple[Kind, Reconciler]]:
+        replicas = ReplicaReconciler(
+            cluster,
+            provider.Observed(side.view(keys.TENANT), side.view(keys.SECRET)),
+            issuer,
+            events,
+            lambda: NOW,
+        )
+        granting = GrantsReconciler(
+            cluster,
+            grants.Observed(
+                tenants=side.view(keys.TENANT),
+                policies=side.view(keys.PROVIDER_POLICY),
+                storage_classes=side.view(keys.STORAGE_CLASS),
+                free=lambda _: {},
+            ),
+            standard=Standard(),
+            term="t",
+            events=events,
+            clock=lambda: NOW,
+            tick=lambda: 0.0,
+        )
+        return [
+            (keys.RESOURCE_SLICE, LocalSliceReconciler(cluster, side.name, key, events)),
+            (keys.RESOURCE_SLICE, SliceIdentityReconciler(cluster, events)),
+            (keys.RESOURCE_SLICE, replicas),
+            (keys.SECRET, _Certificates(replicas)),
+            (keys.CONFIG_MAP, _Whole(granting)),
+        ]
+
+    def _of_namespaces(
+        self, side: Half, cluster: Cluster, events: Recorder
+    ) -> list[tuple[Kind, Reconciler]]:
+        bindings = side.view(keys.ROLE_BINDING)
+        nodes = VirtualNodeReconciler(
+            cluster,
+            virtualnode.Observed(side.view(keys.VIRTUAL_NODE), bindings, lambda _: False),
+            local=LocalCluster(side.name, "liqo"),
+            events=events,
+            clock=lambda: NOW,
+        )
+        offloadings = NamespaceOffloadingReconciler(
+            cluster,
+            namespaceoffloading.Observed(
+                namespace_maps=side.view(keys.NAMESPACE_MAP),
+                virtual_nodes=side.view(keys.VIRTUAL_NODE),
+                nodes=side.view(keys.NODE),
+                bindings=bindings,
+            ),
+            cluster_id=side.name,
+            events=events,
+            clock=lambda: NOW,
+        )
+        maps = NamespaceMapReconciler(
+            cluster,
+            namespacemap.Observed(
+                side.view(keys.NAMESPACE),
+                bindings,
+                side.view(keys.PROVIDER_POLICY),
+                side.view(keys.TENANT),
+            ),
+            events=events,
+        )
+        return [
+            (keys.VIRTUAL_NODE, nodes),
+            (keys.NAMESPACE_OFFLOADING, offloadings),
+            (keys.NAMESPACE_MAP, maps),
         ]
 
     def state(self) -> Object:
@@ -216,6 +344,45 @@ class _Gone:
         return await self.identities.reconcile(Key(key.namespace, key.name.removeprefix(prefix)))
 
 
+@dataclass(frozen=True)
+class _Certificates:
+    """Secrets with certificates lead to their slice, be it gone or not."""
+
+    replicas: ReplicaReconciler
+
+    async def reconcile(self, key: Key) -> float | None:
+        prefix = f"{naming.remote_certificate()}-"
+        if not key.name.startswith(prefix):
+            return None
+        return await self.replicas.reconcile(Key(key.namespace, key.name.removeprefix(prefix)))
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """Grants look at everything, whatever the key."""
+
+    grants: GrantsReconciler
+
+    async def reconcile(self, _: Key) -> float | None:
+        return await self.grants.reconcile(ALL)
+
+
+async def _play_kubelet(fake: FakeCluster) -> None:
+    """Have a ready Node for each virtual kubelet that is deployed, and see that it is available."""
+    everything = fake.everything()
+    for kind, key in everything:
+        if kind == keys.DEPLOYMENT and (kind, key) in everything:
+            name = key.name.removeprefix("vk-")
+            if (keys.NODE, Key("", name)) not in everything:
+                labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: name}
+                made = named(keys.NODE, Key("", name), metadata={"labels": labels}, spec={})
+                await fake.create(keys.NODE, made)
+                ready = {"type": "Ready", "status": "True", "reason": "x", "message": "y"}
+                await fake.patch_status(keys.NODE, Key("", name), {"conditions": [ready]})
+                up = {"availableReplicas": 1, "observedGeneration": 1}
+                await fake.patch_status(kind, key, up)
+
+
 async def _collect(fake: FakeCluster) -> None:
     """Delete what has lost its owner, as the garbage collector does."""
     everything = fake.everything()
@@ -231,6 +398,10 @@ def _lasting(obj: Object) -> Object:
     metadata = {name: kept["metadata"][name] for name in kept["metadata"] if name not in VOLATILE}
     for owner in metadata.get("ownerReferences") or []:
         owner.pop("uid")
+    if finalizers := metadata.get("finalizers"):
+        metadata["finalizers"] = sorted(finalizers)
+    if marks := metadata.get("annotations"):
+        metadata["annotations"] = {name: name in OF_UIDS or value for name, value in marks.items()}
     kept["metadata"] = metadata
     kept["data"] = sorted(kept.get("data") or {})  # keys, nonces and certificates are new each time
     for part in ("spec", "status"):
@@ -251,6 +422,67 @@ async def lived(world: World) -> tuple[Object, Object]:
     return during, world.state()
 
 
+def differing(one: Object, other: Object) -> Object:
+    """Return what is not the same in both: {line: (in one, in the other)}."""
+    return {
+        line: (one.get(line), other.get(line))
+        for line in one.keys() | other.keys()
+        if one.get(line) != other.get(line)
+    }
+
+
+async def lived_whole(world: World) -> tuple[Object, Object]:
+    """Return what there is while rome uses milan for a namespace, and after all of that."""
+    async with asyncio.timeout(120), world.working():
+        peers = await handshake.meet(*world.sides(), "", {})
+        await ensure_namespace(world.rome.fake, "shop")
+        await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
+        await peering.peer(peers, peering.Slice(resources={"cpu": "1"}))
+        await world._settled()  # noqa: SLF001  # a part of this test
+        during = world.state()
+        await peering.unpeer(peers, End())
+    return during, world.state()
+
+
+async def test_undisturbed_a_whole_peering_makes_a_node_and_a_twin_and_leaves_neither() -> None:
+    during, after = await lived_whole(World())
+
+    assert {
+        "rome node milan",
+        "rome virtualnode liqo-tenant-milan/milan",
+        "milan namespace shop-rome",
+        "milan rolebinding shop-rome/liqo-tenant-rome",
+    } <= during.keys()
+    assert any(line.startswith("milan quota ") for line in during)
+    left = {line for line in after if " namespace " not in line and " vkoptions" not in line}
+    assert left == {
+        "rome namespaceoffloading shop/offloading",
+        *(
+            f"{name} {what}"
+            for name in ("rome", "milan")
+            for what in ("configmap liqo/clusterid-configmap", "secret liqo/authentication-keys")
+        ),
+    }
+    assert "milan namespace shop-rome" not in after
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("dies", ["rome", "milan"])
+async def test_wherever_they_die_of_a_whole_peering_it_comes_out_the_same(
+    dies: str, *, is_done: bool
+) -> None:
+    undisturbed = await lived_whole(World())
+    swept = 0
+    for at in range(STRIDE // 2 + 1, MOST_OF_ALL, STRIDE):
+        world = World(at, dies=dies, is_done=is_done)
+        for found, expected in zip(await lived_whole(world), undisturbed, strict=True):
+            assert differing(found, expected) == {}, f"dies at write {at} of {dies}"
+        if not world.crashes:
+            break
+        swept += 1
+    assert 20 < swept * STRIDE < MOST_OF_ALL - STRIDE
+
+
 async def test_undisturbed_it_leaves_what_was_there_before() -> None:
     world = World()
 
@@ -258,7 +490,7 @@ async def test_undisturbed_it_leaves_what_was_there_before() -> None:
 
     kinds = {line.split()[1] for line in during}
     assert {"tenant", "identity", "renew", "secret", "rolebinding", "clusterrolebinding"} <= kinds
-    left = {line for line in after if " namespace " not in line}
+    left = {line for line in after if " namespace " not in line and " vkoptions" not in line}
     assert left == {
         f"{name} {what}"
         for name in ("rome", "milan")
@@ -275,8 +507,8 @@ async def test_wherever_the_controllers_die_it_comes_out_the_same(
     swept = 0
     for at in range(1, MOST):
         world = World(at, dies=dies, is_done=is_done)
-        outcome = await lived(world)
-        assert outcome == undisturbed, f"dies at write {at} of {dies}"
+        for found, expected in zip(await lived(world), undisturbed, strict=True):
+            assert differing(found, expected) == {}, f"dies at write {at} of {dies}"
         if not world.crashes:
             break
         swept += 1
