@@ -97,6 +97,13 @@ def refusal(status: int, answer: Object, *, retry_after_s: float | None = None) 
     return error
 
 
+def is_withheld(error: BaseException) -> bool:
+    """Whether ``error``, or each one of a group, says that a right or a kind is missing."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_withheld, error.exceptions))
+    return isinstance(error, (ForbiddenError, NotFoundError))
+
+
 def is_away(error: BaseException) -> bool:
     """Whether ``error``, or each one of a group, only says that a server does not answer now."""
     if isinstance(error, BaseExceptionGroup):

@@ -22,6 +22,10 @@ AWAY_BASE_S: Final = 0.2
 AWAY_MAX_S: Final = 5.0
 """While a server is away keys wait no longer: it may be back at any moment (faults.md F4)."""
 
+WITHHELD_MAX_S: Final = 20.0
+"""So long at most a key waits for a right or a kind that was taken away: nothing tells when it is
+back, and all goes on within 30 s of that (faults.md F34)."""
+
 
 class QueueClosedError(Exception):
     """The queue was shut down and is empty: the worker ends."""
@@ -72,11 +76,16 @@ class Schedule(Generic[K]):
         self._due[key] = (when, next(self._order))
         heapq.heappush(self._heap, (*self._due[key], key))
 
-    def retry(self, key: K, now: float, *, at_least_s: float = 0.0) -> float:
-        """Add ``key`` after its back-off and return that: doubled each time, and rationed."""
+    def retry(
+        self, key: K, now: float, *, at_least_s: float = 0.0, at_most_s: float = MAX_S
+    ) -> float:
+        """Add ``key`` after its back-off and return that: doubled each time, and rationed.
+
+        ``at_most_s`` bounds what is doubled, not the ration.
+        """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        own_s = min(self._base_s * 2.0 ** min(failures, 64), self._max_s)
+        own_s = min(self._base_s * 2.0 ** min(failures, 64), self._max_s, at_most_s)
         delay_s = max(own_s, self._bucket.reserve(now), at_least_s)
         self.add_at(key, now + delay_s)
         return delay_s
@@ -181,11 +190,12 @@ class Queue(Generic[K]):
             self._schedule.add_at(key, self._clock() + seconds)
             self._wake()
 
-    def retry(self, key: K, *, at_least_s: float = 0.0) -> float:
+    def retry(self, key: K, *, at_least_s: float = 0.0, at_most_s: float = MAX_S) -> float:
         """Make ``key`` ready after its back-off, and return that in seconds."""
         if self._is_closed:
             return 0.0
-        delay_s = self._schedule.retry(key, self._clock(), at_least_s=at_least_s)
+        now = self._clock()
+        delay_s = self._schedule.retry(key, now, at_least_s=at_least_s, at_most_s=at_most_s)
         self._wake()
         return delay_s
 

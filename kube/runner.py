@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from apis.objects import Key
 from kube import errors, logs, metrics
 from kube.informer import Change, Informer
-from kube.queue import Queue, QueueClosedError
+from kube.queue import MAX_S, WITHHELD_MAX_S, Queue, QueueClosedError
 from kube.reconcile import Reconciler, TerminalError
 
 T = TypeVar("T")
@@ -200,7 +200,8 @@ class Runner:
         if errors.is_away(error):
             retry_s = self._queue.await_server(key)
         else:
-            retry_s = self._queue.retry(key, at_least_s=_asked_s(error))
+            most_s = _most_s(error)
+            retry_s = self._queue.retry(key, at_least_s=_asked_s(error), at_most_s=most_s)
         self._outcomes[_outcome(error)].inc()
         fields = {"error": str(error) or repr(error), "retry_in_s": round(retry_s, 3)}
         if isinstance(error, errors.ConflictError):
@@ -245,6 +246,10 @@ class _Attachment:
 
 def _asked_s(error: Exception) -> float:
     return error.retry_after_s if isinstance(error, errors.BusyError) else 0.0
+
+
+def _most_s(error: Exception) -> float:
+    return WITHHELD_MAX_S if errors.is_withheld(error) else MAX_S
 
 
 def _outcome(error: Exception) -> str:

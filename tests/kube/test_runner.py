@@ -191,6 +191,33 @@ async def test_a_server_that_is_away_costs_a_key_neither_ration_nor_back_off(
     assert not any(record.exc_info for record in logged)
 
 
+@pytest.mark.parametrize(
+    ("error", "most_s"),
+    [
+        (errors.ForbiddenError("no right"), 20),
+        (errors.NotFoundError("no such kind"), 20),
+        (ExceptionGroup("both", [errors.ForbiddenError("a"), errors.NotFoundError("b")]), 20),
+        (errors.InvalidError("wrong"), 1000),
+    ],
+)
+async def test_what_was_taken_away_is_tried_soon_enough_to_go_on_by_itself(
+    error: Exception, most_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """F34: the log says which right or kind is missing, and nothing runs hot meanwhile."""
+    queue: Queue[Key] = Queue()
+    for _ in range(30):
+        queue.retry(A)
+    recording = Recording([error])
+    with caplog.at_level(logging.WARNING):
+        async with running(Runner("withheld", recording, [], queue=queue).run()):
+            queue.add(A)
+            await until(lambda: recording.seen and caplog.records)
+
+    logged, *_ = [record for record in caplog.records if record.name == "kube.runner"]
+    assert vars(logged)["retry_in_s"] == most_s
+    assert vars(logged)["error"] == str(error)
+
+
 async def test_a_conflict_is_retried_silently(caplog: pytest.LogCaptureFixture) -> None:
     recording = Recording([errors.ConflictError("faster")])
     runner = Runner("conflict", recording, [])
