@@ -1,5 +1,6 @@
 """A namespace is offloaded entry by entry, and taken back the same way."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -11,7 +12,7 @@ from apis.objects import Key, Object
 from controllers import views
 from controllers.namespaceoffloading.reconciler import NamespaceOffloadingReconciler, Observed
 from kube.cluster import Cluster, Selection
-from kube.errors import NotReachableError
+from kube.errors import BusyError, KubeError, NotReachableError
 from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.support import (
@@ -330,3 +331,32 @@ async def test_system_namespaces_stay_at_home(cluster: Cluster) -> None:
 
     with pytest.raises(TerminalError, match="belongs to the system"):
         await rome.reconciler.reconcile(rome.key)
+
+
+@pytest.mark.parametrize("verb", ["get", "list", "patch*", "create", "apply"])
+@pytest.mark.parametrize("after", [False, True], ids=["refused", "answer lost"])
+@pytest.mark.parametrize("error", [BusyError("500"), NotReachableError("timeout")])
+async def test_an_error_on_the_way_takes_no_entry_and_no_right_back(
+    error: KubeError, verb: str, *, after: bool
+) -> None:
+    """F22: of what was offloaded nothing is touched, and the next look goes on."""
+    fake = FakeCluster(strict=True)
+    for name in ("shop", "liqo-tenant-shop"):
+        await ensure_namespace(fake, name)
+    rome = Rome(Ledger(fake), "shop", "liqo-tenant-shop", Told(fake))
+    await rome.peer("milan")
+    await rome.offload()
+    await rome.answer("milan", "Accepted")
+    await rome.settle()
+    before = await rome.desired("milan"), await rome.bound(), await rome.label()
+    await rome.peer("turin")
+    fake.fail(verb, error, after=after)
+
+    with contextlib.suppress(KubeError, ExceptionGroup):
+        await rome.reconciler.reconcile(rome.key)
+    fake.heal()
+
+    assert (await rome.desired("milan"), (await rome.bound())[: len(before[1])]) == before[:2]
+    assert await rome.label() == before[2]
+    await rome.settle()
+    assert await rome.desired("turin") == {"shop": "shop-rome"}
