@@ -243,7 +243,8 @@ def leftovers(namespace_map: Object, owned: Iterable[Object]) -> dict[str, str]:
     """Return what has to go, the local namespace by the twin's name.
 
     That is every entry shown and every namespace recorded as ours that nobody asks for any more,
-    or that is asked for under another name; all of them when the map itself goes.
+    or that is asked for under another name; all of them when the map itself goes. What is no name
+    has no twin, and is not asked for: to ask for a/b is to ask for something else.
     """
     parsed = NamespaceMap.parse(namespace_map)
     wanted = {} if objects.is_terminating(namespace_map) else parsed.desired
@@ -254,4 +255,8 @@ def leftovers(namespace_map: Object, owned: Iterable[Object]) -> dict[str, str]:
         if owner_of(each) == objects.key_of(namespace_map)
     }
     known = {**shown, **recorded}
-    return {name: local for name, local in known.items() if name and wanted.get(local) != name}
+    return {
+        name: local
+        for name, local in known.items()
+        if naming.is_dns_label(name) and wanted.get(local) != name
+    }

@@ -126,11 +126,19 @@ async def test_reserved_names_are_refused_and_the_others_served(milan: Milan, na
     assert not await milan.is_bound(name)
 
 
-@pytest.mark.parametrize("name", ["UPPER", "a/b", "x" * 64, "-a"])
-async def test_what_is_no_name_is_refused(milan: Milan, name: str) -> None:
+@pytest.mark.parametrize("name", ["UPPER", "a/b", "x" * 64, "-a", ".."])
+async def test_what_is_no_name_is_refused_and_never_asked_for(milan: Milan, name: str) -> None:
+    """The right to ask for a/b would be another one, whose lack must not keep a map from going."""
     await milan.ask(foo=name)
+    refused = (await milan.entry("foo"))["reason"]
+    found = await there(milan.cluster, keys.NAMESPACE_MAP, milan.key)
 
-    assert (await milan.entry("foo"))["reason"] == "InvalidName"
+    await milan.ask(foo=None)
+
+    assert refused == "InvalidName"
+    assert forge.leftovers({**found, "spec": {}}, []) == {}
+    left = await there(milan.cluster, keys.NAMESPACE_MAP, milan.key)
+    assert not (left.get("status") or {}).get("currentMapping")
 
 
 async def test_a_namespace_that_exists_is_never_adopted(milan: Milan) -> None:
