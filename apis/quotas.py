@@ -85,10 +85,26 @@ class Demand:
         Raises:
             ValueError: an amount is none or below zero, or the spec is not of the right shape.
         """
-        _check(spec)
+        check(spec)
         usage = {**resources.usage(spec), PODS: quantity.parse(1)}
         soft = next(_unsaid(spec), "")
         return cls(usage, soft, soft or next(_unequal(spec), ""))
+
+
+_CLAIM: Final = ("volumes", "*", "ephemeral", "volumeClaimTemplate", "spec", "resources")
+_DIVISOR: Final = ("resourceFieldRef", "divisor")
+_ELSEWHERE: Final = (
+    ("volumes", "*", "emptyDir", "sizeLimit"),
+    (*_CLAIM, "requests", "*"),
+    (*_CLAIM, "limits", "*"),
+    ("volumes", "*", "downwardAPI", "items", "*", *_DIVISOR),
+    ("volumes", "*", "projected", "sources", "*", "downwardAPI", "items", "*", *_DIVISOR),
+    *(
+        (kind, "*", "env", "*", "valueFrom", *_DIVISOR)
+        for kind in ("containers", "initContainers", "ephemeralContainers")
+    ),
+)
+"""Where a PodSpec has amounts besides requests, limits and overhead."""
 
 
 def label(user: str) -> str:
@@ -162,12 +178,37 @@ def _counted(grant: Grant, usage: Resources) -> dict[str, Quantity]:
     }
 
 
-def _check(spec: Object) -> None:
+def check(spec: Object) -> None:
+    """Refuse amounts in the PodSpec ``spec`` that are none, or below zero.
+
+    An API server that is sent 1e999999999 computes it, for minutes and in gigabytes.
+
+    Raises:
+        ValueError: the message names the field.
+    Source: security.md A13.
+    """
     for path, declared in (("", _mapping(spec.get("resources"), "resources")), *_declared(spec)):
         for part in ("requests", "limits"):
             where = f"spec.pod.{path}resources.{part}"
             _check_amounts(_mapping(declared.get(part), where), where)
     _check_amounts(_mapping(spec.get("overhead"), "spec.pod.overhead"), "spec.pod.overhead")
+    for elsewhere in _ELSEWHERE:
+        for amount in _at(spec, elsewhere):
+            _check_amounts({elsewhere[-1]: amount}, f"spec.pod.{'.'.join(elsewhere[:-1])}")
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Iterator[Any]:
+    """Yield what is under ``path``, of which * stands for each item."""
+    if not path:
+        yield value
+        return
+    step, rest = path[0], path[1:]
+    if step == "*":
+        items = value.values() if isinstance(value, dict) else value
+        for item in items if isinstance(value, (dict, list)) else ():
+            yield from _at(item, rest)
+    elif isinstance(value, dict) and value.get(step) is not None:
+        yield from _at(value[step], rest)
 
 
 def _check_amounts(amounts: Mapping[str, Any], path: str) -> None:

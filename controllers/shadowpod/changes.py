@@ -117,6 +117,18 @@ def _ephemeral(wanted: Object, found: Object) -> Object:
     return {"ephemeralContainers": [*have, *more]} if more else {}
 
 
+def unreadable(shadow: Object) -> Refusal | None:
+    """Return which amount is none; who sends that to an API server keeps it busy for long.
+
+    Source: security.md A13.
+    """
+    try:
+        quotas.check(shadow["spec"]["pod"])
+    except ValueError as error:
+        return Refusal(quotas.UNREADABLE, str(error))
+    return None
+
+
 def outgrown(shadow: Object, pod: Object) -> Refusal | None:
     """Return why the Pod may not have the resources that it is to have now."""
     try:

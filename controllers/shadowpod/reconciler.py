@@ -162,7 +162,7 @@ class ShadowPodReconciler:
     def _growth(self, shadow: Object, existing: Object) -> Refusal | None:
         """Return why the Pod may not take more than it has."""
         if self._ledger is None:
-            return None
+            return changes.unreadable(shadow)
         return changes.outgrown(shadow, existing)
 
     async def _change(self, shadow: Object, existing: Object) -> Refusal | None:
@@ -212,6 +212,8 @@ class ShadowPodReconciler:
 
     async def _made(self, shadow: Object) -> Object | None:
         key = objects.key_of(shadow)
+        if refusal := changes.unreadable(shadow):
+            raise InvalidError(refusal.message)
         logger.info("Creating pod", extra={"pod": str(key)})
         try:
             created = await self._cluster.create(keys.POD, forge.pod(shadow))

@@ -434,3 +434,19 @@ async def test_caches_without_specs_suffice(cluster: Cluster, web: Key) -> None:
 
     assert [verb for verb, *_ in ledger.writes] == ["create", "patch_status"]
     assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == "Running"
+
+
+async def test_an_amount_that_is_none_is_never_sent_to_the_api_server() -> None:
+    """A13, with the webhook away: it would compute 1e999999999 for minutes."""
+    fake = FakeCluster()
+    huge = {"cpu": "1e999999999"}
+    spec = {"containers": [{"name": "a", "image": "a", "resources": {"requests": huge}}]}
+    key = Key("shop", "web")
+    await fake.create(keys.SHADOW_POD, named(keys.SHADOW_POD, key, spec={"pod": spec}))
+
+    again = await reconciler(fake).reconcile(key)
+
+    assert again is not None
+    assert fake.requests["create", "pods"] == 0
+    (condition,) = (await there(fake, keys.SHADOW_POD, key))["status"]["conditions"]
+    assert "resources.requests.cpu is no amount" in condition["message"]

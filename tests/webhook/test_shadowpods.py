@@ -527,3 +527,30 @@ def test_who_is_refused_by_the_cache_is_judged_by_what_is_true_now() -> None:
             return super().all(kind)
 
     assert validated(Behind(twin(), quota()), shadow(sized(), OWNED), is_enforced=True) == ""
+
+
+HUGE = "1e999999999"
+CONTAINER: Object = SPEC["containers"][0]
+DIVIDED: Object = {
+    "name": "A",
+    "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": HUGE}},
+}
+
+
+@pytest.mark.parametrize(
+    ("part", "field"),
+    [
+        ({"containers": [{**CONTAINER, "resources": {"requests": {"cpu": HUGE}}}]}, "requests.cpu"),
+        ({"containers": [{**CONTAINER, "resources": {"limits": {"a.b/c": HUGE}}}]}, "limits.a.b/c"),
+        ({"containers": [{**CONTAINER, "resources": {"requests": {"cpu": "-1"}}}]}, "below zero"),
+        ({"volumes": [{"name": "v", "emptyDir": {"sizeLimit": HUGE}}]}, "emptyDir.sizeLimit"),
+        ({"containers": [{**CONTAINER, "env": [DIVIDED]}]}, "resourceFieldRef.divisor"),
+    ],
+)
+def test_an_amount_that_is_none_is_refused_before_an_api_server_computes_it(
+    part: Object, field: str
+) -> None:
+    """A13: whether a quota counts it or not."""
+    found = validated(Known(twin()), shadow({**SPEC, **part}))
+
+    assert field in found

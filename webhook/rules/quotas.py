@@ -41,21 +41,31 @@ def of(found: Iterable[Object], label: str) -> Object:
     return quota
 
 
+def demand(spec: Object) -> Demand:
+    """Return what a pod of the PodSpec ``spec`` takes, whether anybody counts it or not.
+
+    Raises:
+        DeniedError: an amount is none; the message names the field.
+    Source: security.md A13.
+    """
+    try:
+        return Demand.of(spec)
+    except ValueError as error:
+        raise DeniedError(str(error), code=shape.INVALID) from error
+
+
 def judge(spec: Object, quota: Object) -> None:
     """Refuse the PodSpec ``spec`` where it would not fit ``quota`` if nothing else ran.
 
     Raises:
         DeniedError: the message names resource, what is asked for, and what there is.
     """
-    try:
-        demand = Demand.of(spec)
-    except ValueError as error:
-        raise DeniedError(str(error), code=shape.INVALID) from error
+    wanted = demand(spec)
     try:
         grant = Grant.parse(quota)
     except ValueError as error:
         message = f"{error}: the provider has to correct it"
         raise DeniedError(message, code=UNREADABLE) from error
-    refused = quotas.never(grant, demand)
+    refused = quotas.never(grant, wanted)
     if refused is not None:
         raise DeniedError(refused.message)

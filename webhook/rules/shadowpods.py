@@ -84,6 +84,7 @@ def _judge(obj: Object, policy: Policy) -> None:
         for complaint in podsecurity.app_armor(annotations(obj)):
             raise DeniedError(f"{complaint}: {podspecs.cure(complaint)}")
     podspecs.judge(pod_spec(obj), policy)
+    quotas.demand(pod_spec(obj))
 
 
 def policy_of(origin: str, policies: Mapping[Key, Object]) -> Policy:
