@@ -1,5 +1,6 @@
 """A ForeignCluster tells the truth about the other cluster, from nothing to gone."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -8,21 +9,25 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Object, named
 from controllers import selections, views
-from controllers.foreigncluster import forge
+from controllers.foreigncluster import forge, loop
 from controllers.foreigncluster.forge import Facts, Reach
 from controllers.foreigncluster.reconciler import ForeignClusterReconciler, Observed
 from controllers.foreigncluster.stamp import StampReconciler
+from kube import waiting
 from kube.cluster import Cluster
 from tests.controllers.support import (
     LATER,
     NOW,
     Ledger,
     end,
+    ensure_namespace,
     make,
     settle,
     there,
     virtual_node,
 )
+from tests.controllers.whole import controlling
+from tests.fakes import FakeCluster
 
 KIND = keys.FOREIGN_CLUSTER
 HERE = "liqo-tenant-{}"
@@ -82,6 +87,52 @@ async def peer(cluster: Cluster, namespace: str) -> Peer:
     where = Key("", made.namespace)
     await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, where, metadata={"labels": labels}))
     return made
+
+
+async def test_each_module_is_told_by_the_changes_of_what_it_is_made_of() -> None:
+    """Nothing is looked at again after a while: an event that nobody heard would end this test."""
+    cluster = FakeCluster(strict=True)
+    peer = Peer(cluster, "rome")
+    tenant, node = Key(peer.namespace, peer.name), Key("", peer.name)
+    identity = Key(peer.namespace, f"controlplane-{peer.name}")
+
+    async def says(module: str, **wanted: str) -> None:
+        def is_so(obj: Object | None) -> bool:
+            status = (obj or {}).get("status")
+            shown = found(status, module) if status else {}
+            return {type_: one[0] for type_, one in shown.items()} == wanted
+
+        async with asyncio.timeout(60):
+            await waiting.until(cluster, KIND, peer.key, is_so)
+
+    await ensure_namespace(cluster, peer.namespace)
+    async with controlling(cluster, loop.controller):
+        await peer.tenant()
+        await says("authentication", AuthTenantStatus="NotReady")
+        params = {"apiServer": "https://rome:6443", "signedCRT": "eA=="}
+        signed = {"tenantNamespace": peer.namespace, "authParams": params}
+        await cluster.patch_status(keys.TENANT, tenant, signed)
+        await says("authentication", AuthTenantStatus="Ready")
+        await peer.identity()
+        both = {"AuthTenantStatus": "Ready", "AuthIdentityControlPlaneStatus": "NotReady"}
+        await says("authentication", **both)
+        secret = {"kubeconfigSecretRef": {"name": "none"}}
+        await cluster.patch_status(keys.IDENTITY, identity, secret)
+        await says("authentication", **{**both, "AuthIdentityControlPlaneStatus": "Ready"})
+
+        virtual = virtual_node(peer.namespace, peer.name, peer.name)
+        await make(cluster, keys.VIRTUAL_NODE, virtual)
+        silent = {"OffloadingVirtualNodeStatus": "NotReady", "OffloadingNodeStatus": "NotReady"}
+        await says("offloading", **silent)
+        await run(peer)
+        await says("offloading", OffloadingVirtualNodeStatus="Ready", OffloadingNodeStatus="Ready")
+        lost = {"conditions": [{"type": "Ready", "status": "False", "reason": "r", "message": "m"}]}
+        await cluster.patch_status(keys.NODE, node, lost)
+        await says("offloading", **{**silent, "OffloadingVirtualNodeStatus": "Ready"})
+        await end(cluster, keys.DEPLOYMENT, Key(peer.namespace, f"vk-{peer.name}"))
+        await says("offloading", **silent)
+        await end(cluster, keys.TENANT, tenant)
+        await says("authentication", AuthIdentityControlPlaneStatus="Ready")
 
 
 def found(status: Object, module: str) -> dict[str, tuple[str, str]]:

@@ -1,27 +1,22 @@
 """Class ``shared`` on a real API server of its own: pods and nodes come, and the slice follows."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from apis import conditions, keys, naming
 from apis.objects import Key, Object, named
 from controllers.grants import loop
-from controllers.grants.forge.applications import Standard
-from controllers.manager import Informers, Limits, Manager
-from kube import client, clock, waiting
-from kube.cache import CachedCluster
+from kube import client, waiting
 from kube.client import ClusterClient
-from kube.events import Recorder
 from sandbox import controlplane
 from tests import factories
 from tests.conftest import install_crds
 from tests.controllers.support import ensure_namespace, make
 from tests.controllers.test_grants import AUTHENTICATED, replica
-from tests.kube.running import running
+from tests.controllers.whole import controlling
 
 pytestmark = pytest.mark.cluster
 
@@ -40,33 +35,6 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clus
         await install_crds(plane.kubeconfig)
         async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as real:
             yield real
-
-
-@contextlib.asynccontextmanager
-async def granting(server: ClusterClient) -> AsyncIterator[None]:
-    """Run the controller that grants, as the controller manager does."""
-    cached = CachedCluster(server)
-    unused: Any = None
-    manager = Manager(
-        live=server,
-        cached=cached,
-        informers=Informers(cached),
-        cluster_id="milan",
-        namespace=keys.LIQO_NAMESPACE,
-        events=Recorder(server, "tests", "tests"),
-        clock=clock.now,
-        user_agent="tests",
-        limits=Limits(),
-        standard=Standard(),
-        may_write=lambda: True,
-        issuer=unused,
-        private_key=b"",
-    )
-    term = loop.controller(manager)
-    async with running(*(informer.run(server) for informer in manager.informers.all())):
-        await manager.informers.wait()
-        async with running(*(one.run() for one in term())):
-            yield
 
 
 async def add_node(server: ClusterClient, name: str, **allocatable: str) -> None:
@@ -106,7 +74,7 @@ async def test_90_of_100_then_45_beside_local_pods_then_180_of_a_grown_cluster(
     tenant = named(keys.TENANT, Key(SPACE, ROME), spec={"clusterID": ROME})
     await server.create(keys.TENANT, tenant)
     await make(server, keys.RESOURCE_SLICE, replica(POOL, ROME, "shared", {}), status=AUTHENTICATED)
-    async with granting(server):
+    async with controlling(server, loop.controller):
         await add_node(server, "a", cpu="100", **{GPU: "10", FPGA: "1"})
         first = await granted(server, cpu="90", memory="90Gi", pods="99", **{GPU: "9", FPGA: "1"})
         rounded = f"{FPGA}: 90% of 1 free is 0.9, granted 1 (rounding AtLeastOne)"

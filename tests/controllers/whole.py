@@ -1,0 +1,41 @@
+"""One controller as the controller manager runs it: its informers, its queue, its loops."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from apis import keys
+from controllers.grants.forge.applications import Standard
+from controllers.manager import Controller, Informers, Limits, Manager
+from kube import clock
+from kube.cache import CachedCluster
+from kube.cluster import Cluster
+from kube.events import Recorder
+from tests.kube.running import running
+
+
+@contextlib.asynccontextmanager
+async def controlling(cluster: Cluster, controller: Controller) -> AsyncIterator[None]:
+    """Run ``controller`` on ``cluster``, which is called milan, as the one leader."""
+    cached = CachedCluster(cluster)
+    unused: Any = None
+    manager = Manager(
+        live=cluster,
+        cached=cached,
+        informers=Informers(cached),
+        cluster_id="milan",
+        namespace=keys.LIQO_NAMESPACE,
+        events=Recorder(cluster, "tests", "tests"),
+        clock=clock.now,
+        user_agent="tests",
+        limits=Limits(),
+        standard=Standard(),
+        may_write=lambda: True,
+        issuer=unused,
+        private_key=b"",
+    )
+    term = controller(manager)
+    async with running(*(informer.run(cluster) for informer in manager.informers.all())):
+        await manager.informers.wait()
+        async with running(*(one.run() for one in term())):
+            yield
