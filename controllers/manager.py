@@ -33,6 +33,8 @@ class Limits:
     shadow_pod_workers: int = 10
     workers: int = 2
     is_enforced: bool = False
+    is_node_failure_handled: bool = False
+    """Whether Pods of consumers that end on a node that is not Ready are deleted by force."""
     real_storage_class: str = ""
     """Of the claims behind those of the virtual class; empty for the cluster's default."""
     has_fabric: bool = False

@@ -89,6 +89,13 @@ def _add_loops(parser: argparse.ArgumentParser) -> None:
         help="create Pods only for what the Quota of a ShadowPod's user has booked (%(default)s)",
     )
     parser.add_argument(
+        "--enable-node-failure-controller",
+        dest="is_node_failure_handled",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="delete Pods by force that end on a node that is not Ready (%(default)s)",
+    )
+    parser.add_argument(
         "--real-storage-class-name",
         dest="real_storage_class",
         default="",

@@ -9,6 +9,7 @@ from controllers.identity import loop as identity
 from controllers.manager import Controller
 from controllers.namespacemap import loop as namespacemap
 from controllers.namespaceoffloading import loop as namespaceoffloading
+from controllers.nodefailure import loop as nodefailure
 from controllers.nonce import loop as nonce
 from controllers.placement import loop as placement
 from controllers.renewal import loop as renewal
@@ -26,6 +27,7 @@ CONTROLLERS: Final[tuple[Controller, ...]] = (
     namespacemap.controller,
     virtualnode.controller,
     shadowpod.controller,
+    nodefailure.controller,
     shadowendpointslice.controller,
     storage.controller,
     csrapproval.controller,

@@ -1,0 +1,102 @@
+"""Pods that end on a node that failed. Source: behaviour.md 4.13; faults.md F24."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from controllers.grants.capacity import NODES
+from controllers.nodefailure import loop
+from controllers.nodefailure.reconciler import NodeFailureReconciler
+from kube import clock
+from kube.informer import Informer
+from kube.runner import Runner
+from tests import factories
+from tests.controllers.support import Ledger, Told
+from tests.fakes import FakeCluster
+from tests.kube.running import running, until
+
+WEB = Key("shop-rome", "web")
+OURS = {keys.MANAGED_BY: keys.MANAGED_BY_SHADOW_POD}
+
+
+class Milan:
+    """A provider with a node and a Pod on it; its clock is an hour ahead once grace is over."""
+
+    def __init__(self) -> None:
+        self.fake = FakeCluster()
+        self.cluster, self.told = Ledger(self.fake), Told(self.fake)
+        self.ahead = timedelta(hours=1)
+        self.loop = NodeFailureReconciler(
+            self.cluster, self.told.recorder, lambda: clock.now() + self.ahead
+        )
+
+    async def prepare(self, ready: str, *, is_ending: bool = True, **metadata: Any) -> Object:
+        await self.node(ready)
+        metadata = {"labels": OURS, **metadata}
+        spec = factories.pod_spec(nodeName="worker")
+        pod = await self.fake.create(keys.POD, factories.pod(*WEB, spec=spec, metadata=metadata))
+        if is_ending:
+            await self.fake.delete(keys.POD, WEB, uid=objects.uid(pod), grace_s=30)
+        return pod
+
+    async def node(self, ready: str, **labels: str) -> None:
+        made = factories.node("worker", metadata={"labels": labels})
+        await self.fake.create(keys.NODE, made)
+        await self.ready(ready)
+
+    async def ready(self, status: str) -> None:
+        said = {"conditions": [{"type": "Ready", "status": status}]}
+        await self.fake.patch_status(keys.NODE, Key("", "worker"), said)
+
+    async def is_gone(self) -> bool:
+        await self.loop.reconcile(WEB)
+        return await self.fake.get(keys.POD, WEB) is None
+
+
+@pytest.mark.parametrize("ready", ["False", "Unknown"])
+async def test_what_ends_on_a_node_that_failed_is_removed_once_its_grace_is_over(
+    ready: str,
+) -> None:
+    milan = Milan()
+    await milan.prepare(ready)
+    milan.ahead = timedelta()
+
+    left_s = await milan.loop.reconcile(WEB)
+    assert left_s is not None
+    assert 0 < left_s <= 30
+    assert milan.cluster.writes == []
+
+    milan.ahead = timedelta(hours=1)
+    assert await milan.is_gone()
+    assert milan.told.reasons == ["ForcedDeletion"]
+
+
+@pytest.mark.parametrize(
+    ("ready", "rest"),
+    [
+        ("True", {}),
+        ("False", {"is_ending": False}),
+        ("False", {"labels": {}}),
+    ],
+)
+async def test_everything_else_is_left_alone(ready: str, rest: Any) -> None:
+    milan = Milan()
+    await milan.prepare(ready, **rest)
+
+    assert not await milan.is_gone()
+    assert milan.cluster.writes == []
+
+
+async def test_a_node_that_fails_later_brings_its_pods_back() -> None:
+    milan = Milan()
+    await milan.prepare("True")
+    pods, nodes = Informer(loop.PODS), Informer(NODES)
+    runner = Runner("nodefailure", milan.loop, loop.sources(pods, nodes))
+    async with running(pods.run(milan.fake), nodes.run(milan.fake), runner.run()):
+        await until(lambda: pods.synced.is_set() and nodes.synced.is_set())
+        assert milan.cluster.writes == []
+        await milan.ready("Unknown")
+        await until(lambda: ("delete", str(keys.POD), WEB) in milan.cluster.writes)
