@@ -46,6 +46,11 @@ WATCH_SEEN: Final = Gauge(
     ["resource"],
     registry=REGISTRY,
 )
+UNANSWERED: Final = Gauge(
+    "kubelet_unanswered_pods",
+    "Pods whose ShadowPod the provider took a minute ago, and made no Pod of",
+    registry=REGISTRY,
+)
 QUEUE_DEPTH: Final = Gauge(
     "kube_queue_depth", "Keys that wait for a worker", ["controller"], registry=REGISTRY
 )

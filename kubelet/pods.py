@@ -14,7 +14,7 @@ from apis import conditions, keys, objects, podfields
 from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 from apis.remap import Remap
-from kube import errors
+from kube import errors, metrics
 from kube.cache import CachedCluster
 from kube.written import Written
 from kubelet.breaker import Breaker
@@ -46,6 +46,8 @@ TAKEN_S: Final = 0.1
 QUIET_S: Final = 10.0
 """A pod that starts has its first status then at the latest: what comes before it says little."""
 _NOTHING: Final[Object] = {"metadata": {}}
+ANSWER_S: Final = 60.0
+"""A provider that takes a ShadowPod makes its Pod sooner: else the user is told."""
 LOOK_AGAIN_S: Final = 5.0
 """For what no event will tell, such as an object that is not selected by our watches."""
 REFUSED_S: Final = 1.0
@@ -135,6 +137,7 @@ class PodReconciler:
         self._lives: dict[Key, _Life] = {}
         self._written = Written()
         self._refused_s: dict[Key, float] = {}
+        self._unanswered: set[Key] = set()
 
     async def reconcile(self, key: Key) -> float | None:
         local = self._written.newest(key, self._mine(await self._local.seen(keys.POD, key)))
@@ -247,8 +250,33 @@ class PodReconciler:
             await self._refuse(local, refusal)
             return None  # the provider tells when it changes its mind
         again_s = await self._tokens.keep(local, shadow, observed.remote, observed.pair)
+        if _is_awaited(local, shadow, observed.remote):
+            left_s = await self._await_answer(local, observed.pair)
+            if left_s <= 0:
+                return again_s  # the Pod, or what is said of the ShadowPod, brings us back
+            again_s = min(again_s or left_s, left_s)
+        self._count_unanswered(self._unanswered - {objects.key_of(local)})
         await self._write(local, self._status(local, shadow, observed.remote))
         return again_s if is_labelled(local) else min(again_s or QUIET_S, QUIET_S)
+
+    async def _await_answer(self, local: Object, pair: Pair) -> float:
+        """Tell that the provider makes no Pod, once it had a minute; return what is left of it."""
+        key = objects.key_of(local)
+        since = self._begun.setdefault(key, self._clock())
+        left_s = ANSWER_S - (self._clock() - since).total_seconds()
+        if left_s > 0:
+            return left_s
+        message = f"cluster {pair.destination} took the pod and has made no Pod of it in a minute"
+        wanted = status.unanswered(local, f"{message}: ask its administrator", self._home())
+        if not status.is_same(status.status_of(local), wanted):
+            await self._patch(local, wanted, {})
+            self._recorder.event(keys.POD, local, "Warning", keys.NO_REMOTE_POD, message)
+        self._count_unanswered({*self._unanswered, key})
+        return left_s
+
+    def _count_unanswered(self, now: set[Key]) -> None:
+        self._unanswered = now
+        metrics.UNANSWERED.set(len(now))
 
     async def _update(self, local: Object, shadow: Object, pair: Pair) -> None:
         if changes := shadowpod.changes(shadow, local, pair, self._node.options()):
@@ -456,6 +484,7 @@ class PodReconciler:
         self._deleted.pop(key, None)
         self._tokens.forget(key)
         self._written.forget(key)
+        self._count_unanswered(self._unanswered - {key})
 
 
 @dataclass(frozen=True)
@@ -475,6 +504,12 @@ def _is_replaced_remotely(remote: Object, shadow_phase: str) -> bool:
     """
     ended = objects.is_terminating(remote) and status.is_finished(remote)
     return ended and shadow_phase not in status.FINISHED
+
+
+def _is_awaited(local: Object, shadow: Object, remote: Object | None) -> bool:
+    """Whether nothing came of the ShadowPod yet: neither a Pod nor an end."""
+    is_over = status.is_finished(shadow)
+    return remote is None and not status.has_started(local) and not is_over
 
 
 def _is_counted(local: Object) -> bool:

@@ -120,6 +120,19 @@ def refused(local: Object, message: str, home: LocalContext) -> Object:
     )
 
 
+def unanswered(local: Object, message: str, home: LocalContext) -> Object:
+    """Return the status of a pod whose ShadowPod was taken, and of which nothing came since."""
+    made = accepted(local, home)
+    condition = {
+        "type": OFFLOADED,
+        "status": "Unknown",
+        "reason": keys.NO_REMOTE_POD,
+        "message": message,
+        "lastTransitionTime": conditions.since(local, OFFLOADED, "Unknown") or stamp(home.now),
+    }
+    return {**made, "conditions": [*(made.get("conditions") or []), condition]}
+
+
 def backed_off(local: Object) -> Object:
     """Return the status of a pod that cannot start, since its namespace is not offloaded."""
     return _whole(

@@ -193,6 +193,10 @@ def _starting(facts: Facts, pod: Object) -> Finding | None:
     if facts.nodes is not None and _node(facts, pod) is None:
         message = f"waits because its node {name} does not exist (any more)"
         return Finding(Outcome.WAITS, message, (_ANEW,))
+    silence = conditions.find(_status(pod).get("conditions"), OFFLOADED) or {}
+    if silence.get("status") == "Unknown":
+        clause = f"waits{_on(facts, pod)} because {silence.get('message')}"
+        return Finding(Outcome.WAITS, clause, ("look at the ShadowPod of its name there",))
     if said := _scheduler_says(pod):
         clause = f"waits{_on(facts, pod)} because no node there takes it: {said}"
         return Finding(Outcome.WAITS, clause, (_to_fit(_node(facts, pod)),))

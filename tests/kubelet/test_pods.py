@@ -7,7 +7,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, named
-from kube import errors
+from kube import errors, metrics
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from tests import factories
 from tests.fakes import FakeCluster
@@ -537,6 +537,30 @@ async def test_a_field_that_nobody_knows_yet_is_named(fake_world: World) -> None
     assert await world.shadow()
     assert world.recorder.told == [("Warning", "UnknownField")]
     assert world.recorder.messages[0].startswith("spec.fromTheFuture did not go to milan: ")
+
+
+async def test_a_provider_that_takes_a_pod_and_makes_none_of_it_is_told_of(world: World) -> None:
+    await world.bound()
+    await world.reconcile(2)
+    world.now += dt.timedelta(seconds=15)
+    assert await world.reconcile(2)
+    assert world.recorder.told == []
+
+    world.now += dt.timedelta(seconds=50)
+    assert await world.reconcile(3) is None
+
+    told = worlds.named_condition(await world.status(), "pyliqo.io/Offloaded")
+    assert (told["status"], told["reason"]) == ("Unknown", "NoRemotePod")
+    assert "has made no Pod of it in a minute" in told["message"]
+    assert world.recorder.told == [("Warning", "NoRemotePod")]
+    assert metrics.UNANSWERED._value.get() == 1  # noqa: SLF001  # as it is scraped
+
+    await world.run_remotely(running())
+    await world.reconcile(2)
+    status = await world.status()
+    assert status["phase"] == "Running"
+    assert worlds.named_condition(status, "pyliqo.io/Offloaded") == {}
+    assert metrics.UNANSWERED._value.get() == 0  # noqa: SLF001
 
 
 # Whose it is -------------------------------------------------------------------------------------

@@ -123,6 +123,7 @@ def told(found: Object | None) -> str:
 
 QUOTA = "quota exceeded: cpu"
 REFUSED_THERE = condition("pyliqo.io/Offloaded", "False", "FailedReflection", QUOTA)
+UNANSWERED = condition("pyliqo.io/Offloaded", "Unknown", "NoRemotePod", "no Pod in a minute")
 UNSCHEDULABLE = condition("PodScheduled", "False", "Unschedulable", "0/3 nodes: too many pods")
 PULLS = {"name": "app", "state": {"waiting": {"reason": "ErrImagePull", "message": "no x"}}}
 CREATING = {"name": "app", "state": {"waiting": {"reason": "ContainerCreating"}}}
@@ -191,6 +192,11 @@ AWAY = {"labels": {keys.REMOTE_UNAVAILABLE: "true"}}
             pod(selector={"gpu": "yes"}),
             "Waits",
             "waits because none of the 3 nodes takes it: 2 outside its nodeSelector, 1 not Ready",
+        ),
+        (
+            pod(on="milan", conditions=[UNANSWERED]),
+            "Waits",
+            "waits on milan (virtual node of cluster milan-id) because no Pod in a minute",
         ),
         (
             pod(on="milan", conditions=[UNSCHEDULABLE]),
