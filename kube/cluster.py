@@ -2,11 +2,14 @@
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from apis.objects import Key, Kind, Object
 
 T = TypeVar("T")
+
+NO_VERSION: Final = "1"
+"""A resourceVersion that no object has, etcd's before its first write: an apply with it creates."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ class Cluster(Watched, Protocol):
         """Server-side apply, forced.
 
         ``manager`` owns exactly the fields it sent last: a field it stops sending is
-        removed, so one manager always sends the same set of fields.
+        removed, so one manager always sends the same set of fields. With NO_VERSION as
+        metadata.resourceVersion what is there already is left alone: a ConflictError.
         """
         ...
 

@@ -14,6 +14,7 @@ from apis.leaving import Stay
 from apis.objects import Key, Object
 from kube import errors
 from kube.cache import CachedCluster
+from kube.cluster import NO_VERSION
 from kube.informer import Change
 from kube.reconcile import TerminalError
 from reflector.forge.contract import Forge, Scene, Write
@@ -174,9 +175,9 @@ class Reflection:
         self, original: Object, wanted: Object, found: Object | None
     ) -> tuple[Object | None, float | None]:
         """Return the twin as the server has it now, or when to try again."""
-        if found:  # the very object that was looked at, or a conflict
-            metadata = {**wanted["metadata"], "uid": objects.uid(found)}
-            wanted = {**wanted, "metadata": metadata}
+        # The very object that was looked at; where there was none, a new one; or a conflict.
+        only = {"uid": objects.uid(found)} if found else {"resourceVersion": NO_VERSION}
+        wanted = {**wanted, "metadata": {**wanted["metadata"], **only}}
         try:
             made = await self._twins.apply(self._twin_kind, wanted, manager=keys.REFLECTION_MANAGER)
         except errors.InvalidError as error:

@@ -83,7 +83,7 @@ class FakeCluster:
         self._store: dict[tuple[Kind, Key], Object] = {}
         self._owners: dict[tuple[Kind, Key], dict[str, set[ownership.Path]]] = {}
         self._history: list[_Entry] = []
-        self._version = 0
+        self._version = 1  # as etcd's, before anything is written
         self._oldest = 0
         self._news = asyncio.Event()
         self._cuts: list[errors.KubeError | None] = []
@@ -153,7 +153,7 @@ class FakeCluster:
             raise _error(504, "Timeout", f"Too large resource version: {since}")
         while True:
             while at < self._version:
-                event = _event(of, self._history[at])
+                event = _event(of, self._history[at - 1])  # the first write has version 2
                 at += 1
                 if event is not None:
                     yield event

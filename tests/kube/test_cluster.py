@@ -10,7 +10,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, finalizers, is_terminating, labels, named, uid
 from kube import errors
-from kube.cluster import Cluster, Event, Selection
+from kube.cluster import NO_VERSION, Cluster, Event, Selection
 from kube.slim import Packed, Slim
 from tests.factories import config_map, node, pod
 
@@ -103,6 +103,25 @@ async def test_the_fields_of_another_survive_a_hundred_applies(
 
     assert left["data"] == {"a": "99", "b": "theirs"}
     assert labels(left) == {"theirs": "yes"}
+
+
+async def test_an_apply_with_the_version_of_nothing_only_creates(
+    cluster: Cluster, namespace: str
+) -> None:
+    sent = config(namespace, a="1")
+    sent = {**sent, "metadata": {**sent["metadata"], "resourceVersion": NO_VERSION}}
+    made = await cluster.apply(keys.CONFIG_MAP, sent, manager="one")
+
+    with pytest.raises(errors.ConflictError):
+        await cluster.apply(keys.CONFIG_MAP, sent, manager="one")
+    await cluster.patch(keys.CONFIG_MAP, where(namespace), {"data": {"a": "theirs"}})
+    with pytest.raises(errors.ConflictError):
+        await cluster.apply(keys.CONFIG_MAP, sent, manager="two")
+
+    assert made["data"] == {"a": "1"}
+    left = await cluster.get_live(keys.CONFIG_MAP, where(namespace))
+    assert left
+    assert left["data"] == {"a": "theirs"}
 
 
 async def test_a_field_that_another_took_over_stays(cluster: Cluster, namespace: str) -> None:

@@ -1,5 +1,6 @@
 """Whatever the admins of a provider do to twins: local objects stay, and all ends as told."""
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
@@ -7,8 +8,12 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Kind, Object, named
+from kube import errors
+from kube.cache import CachedCluster
+from reflector.forge.contract import Scene
+from reflector.reflection import Ends, Reflection
 from tests.fakes import FakeCluster
-from tests.reflector.test_reflection import HERE, SIMPLE, THERE, World, original
+from tests.reflector.test_reflection import HERE, PAIR, SIMPLE, THERE, World, forge_of, original
 
 Deed = Callable[[FakeCluster, Kind, Object], Awaitable[object]]
 
@@ -124,3 +129,27 @@ def content(obj: Object | None) -> Object:
     kept = {name: metadata.get(name) for name in ("name", "namespace", "labels", "annotations")}
     body = {name: value for name, value in (obj or {}).items() if name != "metadata"}
     return {**body, "metadata": kept}
+
+
+class Late(CachedCluster):
+    """A provider where somebody makes a namesake after we looked and before we write."""
+
+    async def apply(self, kind: Kind, obj: Object, *, manager: str) -> Object:
+        with contextlib.suppress(errors.AlreadyExistsError):
+            await self.create(kind, named(kind, THERE, data={"a": "dGhlaXJz"}))
+        return await super().apply(kind, obj, manager=manager)
+
+
+async def test_a_namesake_made_in_the_same_moment_is_not_overwritten() -> None:
+    world, kind = World(), keys.CONFIG_MAP
+    await world.home.create(kind, original(kind))
+    ends = Ends(CachedCluster(world.home), Late(world.foreign), lambda *_: None)
+    reflection = Reflection(forge_of(kind), Scene(PAIR), ends)
+
+    with pytest.raises(errors.ConflictError):
+        await reflection.reconcile(HERE)
+    assert await reflection.reconcile(HERE) is not None
+
+    found = await world.foreign.get(kind, THERE)
+    assert found
+    assert found["data"] == {"a": "dGhlaXJz"}
