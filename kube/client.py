@@ -7,7 +7,7 @@ import functools
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -20,11 +20,12 @@ from prometheus_client import Counter, Histogram
 from apis import keys
 from apis.objects import Key, Kind, Object, key_of
 from kube import access as access_
-from kube import errors, metrics
+from kube import errors, metrics, remotecommand
 from kube.access import Access
 from kube.cluster import Event, Listing, Selection
 from kube.connection import Connection, in_words
 from kube.reach import Reach
+from kube.remotecommand import Command
 from kube.slim import Packed
 
 T = TypeVar("T")
@@ -252,6 +253,28 @@ class ClusterClient:
             "stream", "", method, path, query=dict(query or {}), timeout=within, is_lasting=True
         ) as answer:
             yield answer
+
+    @contextlib.asynccontextmanager
+    async def execute(
+        self, pod: Key, container: str, command: Sequence[str], *, has_input: bool = False
+    ) -> AsyncIterator[Command]:
+        """Run ``command`` in a container of ``pod``; whoever leaves early ends the connection.
+
+        Raises:
+            KubeError: the server refused, or the connection was lost.
+        """
+        path = _path(keys.POD, pod, "exec")
+        flags = {"container": container, "stdout": "1", "stderr": "1"}
+        flags |= {"stdin": "1"} if has_input else {}
+        query = [*flags.items(), *(("command", part) for part in command)]
+        url = yarl.URL(self.access.server + path, encoded=True).with_query(query)
+        connection = await self._current()
+        with _translated(f"exec in {pod}", self.reach):
+            try:
+                async with connection.websocket(url, remotecommand.PROTOCOLS) as socket:
+                    yield Command(socket)
+            except aiohttp.WSServerHandshakeError as error:
+                raise errors.refusal(error.status, {"message": f"exec in {pod}"}) from error
 
     async def get_text(self, path: str) -> str:
         """Return what the server says at ``path``, such as ``/livez``."""

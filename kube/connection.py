@@ -5,7 +5,7 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
 import aiohttp
@@ -85,6 +85,17 @@ class Connection:
             ) as answer:
                 with self._watching(answer) if is_watch else contextlib.nullcontext():
                     yield answer
+
+    @contextlib.asynccontextmanager
+    async def websocket(
+        self, url: yarl.URL, protocols: Sequence[str]
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Open a WebSocket that speaks one of ``protocols``; messages may be of any size."""
+        with self._counted():
+            async with self._lasting.ws_connect(
+                url, protocols=protocols, max_msg_size=0, **self._identity({})
+            ) as opened:
+                yield opened
 
     def _identity(self, rest: dict[str, Any]) -> dict[str, Any]:
         headers = dict(rest.get("headers") or {})

@@ -11,6 +11,7 @@ from liqoctl.commands import identities, reflections, slices, virtualnode
 from liqoctl.commands.groups import create, delete, force, generate, get
 from liqoctl.commands.info import info
 from liqoctl.commands.install import install, uninstall
+from liqoctl.commands.move import move
 from liqoctl.commands.offload import offload, unoffload
 from liqoctl.commands.peering import authenticate, peer, unauthenticate, unpeer
 from liqoctl.commands.provider import activate, cordon, drain, set_, uncordon
@@ -39,7 +40,7 @@ def cli(session: Session) -> None:
 
 COMMANDS = (
     activate, authenticate, cordon, create, delete, drain, force, generate, get, info, install,
-    offload, peer, set_, unauthenticate, uncordon, uninstall, unoffload, unpeer, version, why,
+    move, offload, peer, set_, unauthenticate, uncordon, uninstall, unoffload, unpeer, version, why,
 )  # fmt: skip
 KINDS = (identities, reflections, slices, virtualnode)
 """Modules whose commands belong to the groups create, delete, generate and get."""

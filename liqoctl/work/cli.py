@@ -13,15 +13,26 @@ from kube.client import ClusterClient
 from liqoctl import output as output_
 from liqoctl.forge import info as info_forge
 from liqoctl.forge import installation as installation_forge
+from liqoctl.forge import moving as moving_forge
 from liqoctl.forge import offloading as offloading_forge
 from liqoctl.forge import virtualnode as virtualnode_forge
 from liqoctl.options import Session
 from liqoctl.output import Progress
 from liqoctl.work import info as info_
-from liqoctl.work import installation, offloading, removal, session, versions, virtualnodes, why
+from liqoctl.work import (
+    installation,
+    moving,
+    offloading,
+    removal,
+    session,
+    versions,
+    virtualnodes,
+    why,
+)
 from liqoctl.work import reflections as reflections_
 from liqoctl.work.offloading import Chosen, Removal
 from liqoctl.work.removal import Removal as Uninstallation
+from liqoctl.work.session import Side
 from liqoctl.work.virtualnodes import Deletion
 
 __all__ = ["Chosen", "Deletion", "Removal", "Uninstallation"]
@@ -128,6 +139,17 @@ def unoffload(who: Session, chosen: Chosen, removal: Removal) -> None:
     async def work(cluster: ClusterClient, progress: Progress) -> None:
         names = await offloading.namespaces(cluster, chosen)
         await offloading.unoffload(cluster, progress, names, removal)
+
+    session.run(who, work)
+
+
+def move_volume(who: Session, wanted: moving_forge.Wanted, *, timeout_s: float) -> None:
+    """Move the data of a claim; without a namespace, of that of the kubeconfig."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        namespace = wanted.claim.namespace or cluster.access.namespace or "default"
+        asked = replace(wanted, claim=Key(namespace, wanted.claim.name))
+        await moving.move(Side(cluster, progress), asked, timeout_s=timeout_s)
 
     session.run(who, work)
 

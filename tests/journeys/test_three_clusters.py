@@ -18,7 +18,8 @@ from kube import access, client
 from kube.client import ClusterClient
 from sandbox import images, install, pair
 from sandbox.clusters import Sandbox
-from tests.journeys import world
+from sandbox.kubectl import Kubectl
+from tests.journeys import two_providers, world
 
 pytestmark = pytest.mark.journey
 
@@ -34,6 +35,7 @@ def all_three(kubeconfigs: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
     was_up = THIRD in {site.slot.cluster for site in sandbox.sites()}
     found = {**kubeconfigs, **sandbox.up([THIRD])}
     install.install({THIRD: found[THIRD]})
+    Kubectl(found[THIRD]).apply([pair.storage_class()])
     for consumer, provider in PEERINGS:
         pair.peer(consumer, provider, found)
     yield found
@@ -59,11 +61,14 @@ class Three:
         found = await self[here].get_live(keys.FOREIGN_CLUSTER, Key("", of))
         return str(((found or {}).get("status") or {}).get("role"))
 
-    async def offload(self, consumer: str, namespace: str, *providers: str) -> None:
+    async def offload(
+        self, consumer: str, namespace: str, *providers: str, strategy: str = "Remote"
+    ) -> None:
         """Offload a namespace to the providers and to no other."""
         term = {"key": keys.REMOTE_CLUSTER_ID, "operator": "In", "values": list(providers)}
         selector = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
-        made = world.offloading(namespace, clusterSelector=selector)
+        spec = {"clusterSelector": selector, "podOffloadingStrategy": strategy}
+        made = world.offloading(namespace, **spec)
         await self[consumer].create(keys.NAMESPACE_OFFLOADING, made)
         key = Key(namespace, keys.OFFLOADING_NAME)
         await world.until_one(self[consumer], keys.NAMESPACE_OFFLOADING, key, is_offloaded)
@@ -170,6 +175,33 @@ async def test_pods_of_one_name_live_side_by_side(three: Three) -> None:
         await world.remove(three[consumer], keys.NAMESPACE_OFFLOADING, key)
         await world.until_gone(three[consumer], keys.NAMESPACE_OFFLOADING, key)
         await world.remove(three[consumer], keys.NAMESPACE, Key("", name))
+
+
+async def test_three_tiers_over_two_providers(three: Three) -> None:
+    """Names, scaling, a rolling update, volumes that stay and volumes that move, and the end."""
+    name = f"journey-{secrets.token_hex(3)}"
+    await three["rome"].create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
+    await three.offload("rome", name, *two_providers.PROVIDERS, strategy="LocalAndRemote")
+    shop = await two_providers.begin(three.clients, three.kubeconfigs, name)
+    await shop.ask("first", two_providers.HOME_NODE, *two_providers.PROVIDERS)
+    await two_providers.scaling_moves_endpoints(shop)
+    await two_providers.a_rolling_update_loses_no_request(shop)
+
+    await two_providers.ended(shop, "store-0")
+    await two_providers.pods_follow_their_data(shop, "store-1", "milan", ["store-0", "store-1"])
+    await two_providers.ended(shop, "store-1")
+    await two_providers.cut_off(shop, THIRD)
+    await two_providers.moved(shop, THIRD)
+    visitors = ["store-0", "store-1", "store-2"]
+    await two_providers.pods_follow_their_data(shop, "store-2", THIRD, visitors)
+    await two_providers.ended(shop, "store-2")
+    await two_providers.moved(shop, two_providers.HOME_NODE)
+    await two_providers.pods_follow_their_data(
+        shop, "store-3", two_providers.HOME_NODE, [*visitors, "store-3"]
+    )
+
+    await two_providers.all_comes_home(shop)
+    await world.remove(three["rome"], keys.NAMESPACE, Key("", name))
 
 
 async def test_the_end_of_one_peering_leaves_the_others(three: Three) -> None:

@@ -1,0 +1,68 @@
+"""A command in a container, over one WebSocket: what goes in, what comes out, how it ended.
+
+Each message begins with the number of its channel. Source: Kubernetes, ``pods/exec``,
+subprotocol ``v5.channel.k8s.io``.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from kube import errors
+
+PROTOCOLS: Final = ("v5.channel.k8s.io",)
+_INPUT, _OUTPUT, _ERRORS, _STATUS, _CLOSE = 0, 1, 2, 3, 255
+_MOST_ERRORS: Final = 4096
+
+
+class CommandError(errors.KubeError):
+    """A command ended otherwise than with exit status 0; the message is its own last words."""
+
+
+class Command:
+    """A command that runs; it goes on while its output is read."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._status: dict[str, Any] | None = None
+        self._errors = b""
+
+    async def output(self) -> AsyncIterator[bytes]:
+        """Yield what it writes to stdout until it ends, which must be well.
+
+        Raises:
+            CommandError: it did not end well.
+            NotReachableError: the connection ended before it did.
+        """
+        async for message in self._socket:
+            if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
+                continue
+            channel, data = message.data[0], message.data[1:]
+            if channel == _OUTPUT and data:
+                yield data
+            elif channel == _ERRORS:
+                self._errors = (self._errors + data)[-_MOST_ERRORS:]
+            elif channel == _STATUS:
+                self._status = msgspec.json.decode(data)
+        self._check()
+
+    async def text(self) -> str:
+        """Return all that it writes to stdout; as ``output``."""
+        return b"".join([part async for part in self.output()]).decode("utf-8", "replace")
+
+    async def write(self, data: bytes) -> None:
+        """Pass ``data`` to its stdin; waits while it does not read."""
+        await self._socket.send_bytes(bytes([_INPUT]) + data)
+
+    async def end_input(self) -> None:
+        """Say that its stdin ends here."""
+        await self._socket.send_bytes(bytes([_CLOSE, _INPUT]))
+
+    def _check(self) -> None:
+        if self._status is None:
+            raise errors.NotReachableError("the connection ended before the command did")
+        if self._status.get("status") != "Success":
+            words = self._errors.decode("utf-8", "replace").strip()
+            raise CommandError(words or str(self._status.get("message")))

@@ -1,0 +1,84 @@
+"""``liqoctl move``."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from apis import quantity
+from apis.objects import Key
+from liqoctl import options
+from liqoctl.forge import moving
+from liqoctl.options import Session
+
+
+@options.verb("liqoctl move volume data -n shop --target-node milan")
+def move() -> None:
+    """Bring data to another cluster."""
+
+
+class Amount(click.ParamType[str]):
+    """A quantity of Kubernetes, such as ``500m`` or ``128Mi``."""
+
+    name = "quantity"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the quantity as it is written, or fail with what is expected."""
+        try:
+            quantity.parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+def _amount(flag: str, default: str | None, what: str) -> Callable[..., Any]:
+    return click.option(
+        f"--containers-{flag}",
+        type=Amount(),
+        default=default,
+        show_default=default is not None,
+        help=f"{what} of the pods that copy.",
+    )
+
+
+EXAMPLES = options.examples(
+    "liqoctl move volume data -n shop --target-node milan",
+    "liqoctl move volume data-store-0 -n shop --target-node turin --containers-ram-limits 256Mi",
+)
+
+
+@move.command("volume", epilog=EXAMPLES)
+@click.argument("name", metavar="PVC")
+@click.option(
+    "--target-node", required=True, help="Node that the data is to be at, or its cluster."
+)
+@click.option(
+    "--image",
+    default="",
+    help="Image of the pods that copy, with sh, tar, find and sha256sum.  [default: pyliqo's own]",
+)
+@_amount("cpu-requests", "50m", "Requested CPU")
+@_amount("cpu-limits", None, "Greatest CPU")
+@_amount("ram-requests", "64Mi", "Requested memory")
+@_amount("ram-limits", None, "Greatest memory")
+@options.timeout("5m")
+@options.global_flags
+def move_volume(
+    name: str, target_node: str, image: str, timeout: float, session: Session, **amounts: str | None
+) -> None:
+    """Move the data of a claim of class liqo to another cluster, while no pod uses it.
+
+    The data is copied and compared before the claim is deleted, and the claim is made anew on the
+    target; meanwhile the target holds it twice. Interrupted, the same command goes on from where it
+    was. --timeout bounds each wait for a pod or a volume, and not the copying.
+    """
+    resources = {kind: given for kind in ("requests", "limits") if (given := _given(amounts, kind))}
+    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
+
+    wanted = moving.Wanted(Key(session.namespace, name), target_node, image, resources)
+    cli.move_volume(session, wanted, timeout_s=timeout)
+
+
+def _given(amounts: dict[str, str | None], kind: str) -> dict[str, str]:
+    names = {"cpu": f"containers_cpu_{kind}", "memory": f"containers_ram_{kind}"}
+    return {name: value for name, flag in names.items() if (value := amounts[flag])}

@@ -1,0 +1,284 @@
+"""An application of three tiers over two providers, from its first request to its last.
+
+rome is the consumer, milan and turin are its providers; each has a volume or two of its own.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from apis import keys, naming
+from apis.objects import Key, Object, named
+from kube.client import ClusterClient
+from sandbox import images, install, pair
+from tests.journeys import test_three_tiers as tiers
+from tests.journeys import world
+
+PROVIDERS = ("milan", "turin")
+HOME_NODE = "rome-1"
+GRACE_S = 8
+"""How long a pod goes on serving after it was told to end: until no endpoint leads to it."""
+SERVE = (
+    f"mkdir -p www; echo served > www/index.html; busybox httpd -f -p {tiers.PORT} -h www & "
+    f"trap 'sleep {GRACE_S}; exit 0' TERM; while :; do sleep 1; done"
+)
+KEEP = (
+    "test -e /data/index.html || echo stored > /data/index.html; "
+    f"echo $HOSTNAME >> /data/visitors; exec busybox httpd -f -p {tiers.PORT} -h /data"
+)
+LOAD = """python3 -u -c '
+import os, time, urllib.request as u
+done = lost = 0
+while not os.path.exists("/tmp/stop"):
+    try:
+        u.urlopen("http://api/", timeout=10).read()
+        done += 1
+    except OSError as error:
+        lost += 1
+        print("lost", error)
+    open("/tmp/done", "w").write(str(done))
+    time.sleep(0.02)
+print("done", done)
+raise SystemExit(1 if lost or not done else 0)
+'"""
+
+
+@dataclass(frozen=True)
+class Shop:
+    """The application's namespace, and the clusters it is in."""
+
+    clusters: Mapping[str, ClusterClient]
+    kubeconfigs: Mapping[str, Path]
+    namespace: str
+    image: str
+
+    @property
+    def rome(self) -> ClusterClient:
+        return self.clusters["rome"]
+
+    @property
+    def twin(self) -> str:
+        return naming.default_remote_namespace(self.namespace, "rome")
+
+    def key(self, name: str) -> Key:
+        return Key(self.namespace, name)
+
+    async def over(self, *names: str) -> None:
+        """Wait until pods have ended well."""
+        for name in names:
+            pod = await world.until_one(self.rome, keys.POD, self.key(name), has_ended)
+            assert world.phase(pod) == "Succeeded", await log(self.rome, self.key(name))
+
+    async def running(self, name: str) -> Object:
+        return await world.until_one(self.rome, keys.POD, self.key(name), is_ready)
+
+    async def ask(self, when: str, *places: str) -> None:
+        """Ask for all tiers by name, from each of ``places``."""
+        names = [f"asks-{when}-{place}" for place in places]
+        for name, place in zip(names, places, strict=True):
+            made = tiers.asking(self.namespace, name, self.image, {}, "web", "api", "store")
+            made["spec"] |= {"affinity": None, "nodeSelector": at(place)}
+            await self.rome.create(keys.POD, made)
+        await self.over(*names)
+
+
+def at(place: str) -> dict[str, str]:
+    """Return the node selector for a provider, or for home."""
+    return {keys.HOSTNAME: place}
+
+
+async def begin(
+    clusters: Mapping[str, ClusterClient], kubeconfigs: Mapping[str, Path], namespace: str
+) -> Shop:
+    """Set up the shop in an offloaded namespace: web at home, api on both, store on milan."""
+    shop = Shop(clusters, kubeconfigs, namespace, images.workload_name())
+    for cluster, class_ in (
+        ("milan", pair.STORAGE_CLASS),
+        ("turin", pair.STORAGE_CLASS),
+        ("rome", ""),
+    ):
+        for number in range(2):
+            made = volume(f"{namespace}-{cluster}-{number}", class_)
+            await clusters[cluster].create(keys.PERSISTENT_VOLUME, made)
+    for name in ("web", "api", "store"):
+        await shop.rome.create(keys.SERVICE, tiers.service(namespace, name))
+    await shop.rome.create(keys.PERSISTENT_VOLUME_CLAIM, tiers.claim(namespace))
+    for name, place in (("web", HOME_NODE), ("api", "milan"), ("api", "turin")):
+        made = deployment(shop, name, place)
+        await shop.rome.create(keys.DEPLOYMENT, made)
+    await shop.rome.create(keys.POD, store(shop, "store-0", nodeSelector=at("milan")))
+    return shop
+
+
+def volume(name: str, class_: str) -> Object:
+    spec = {
+        "storageClassName": class_,
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "hostPath": {"path": f"/srv/{name}", "type": "DirectoryOrCreate"},
+        "persistentVolumeReclaimPolicy": "Retain",
+    }
+    return named(keys.PERSISTENT_VOLUME, Key("", name), spec=spec)
+
+
+def deployment(shop: Shop, name: str, place: str) -> Object:
+    labels = {"app": name, "place": place}
+    made = tiers.tier(shop.namespace, name, shop.image, SERVE, nodeSelector=at(place))
+    made["spec"]["terminationGracePeriodSeconds"] = 2 * GRACE_S
+    template = {"metadata": {"labels": labels}, "spec": made["spec"]}
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": labels},
+        "template": template,
+        "strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+    }
+    return named(keys.DEPLOYMENT, shop.key(f"{name}-{place}"), spec=spec)
+
+
+def store(shop: Shop, name: str, **spec: object) -> Object:
+    made = tiers.tier(shop.namespace, name, shop.image, KEEP, volumes=[tiers.CLAIM], **spec)
+    made["metadata"]["labels"] = {"app": "store"}
+    made["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    return made
+
+
+async def scaling_moves_endpoints(shop: Shop) -> None:
+    """The pod of turin is an endpoint on milan, and is none any more once it is scaled away."""
+    key = shop.key("api-turin")
+    for replicas in (0, 1):
+        await shop.rome.patch(keys.DEPLOYMENT, key, {"spec": {"replicas": replicas}})
+        await world.until(
+            shop.clusters["milan"],
+            keys.ENDPOINT_SLICE,
+            shop.twin,
+            lambda seen, replicas=replicas: elsewhere(seen, "api") == replicas,  # type: ignore[misc]
+        )
+
+
+async def a_rolling_update_loses_no_request(shop: Shop) -> None:
+    """From home and from milan requests go on while both Deployments are replaced."""
+    loads = {place: f"load-{place}" for place in (HOME_NODE, "milan")}
+    for place, name in loads.items():
+        made = world.pod(shop.namespace, name, shop.image, LOAD, restartPolicy="Never")
+        made["spec"]["nodeSelector"] = at(place)
+        await shop.rome.create(keys.POD, made)
+    for name in loads.values():
+        await shop.running(name)
+        await sh(shop, name, "until test -s /tmp/done; do sleep 1; done")
+    for place in PROVIDERS:
+        change = {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
+        await shop.rome.patch(keys.DEPLOYMENT, shop.key(f"api-{place}"), change)
+    await world.until(shop.rome, keys.DEPLOYMENT, shop.namespace, are_updated)
+    await world.until(shop.rome, keys.POD, shop.namespace, lambda seen: not old_ones(seen))
+    for name in loads.values():
+        await sh(shop, name, "touch /tmp/stop")
+    await shop.over(*loads.values())
+
+
+async def pods_follow_their_data(shop: Shop, name: str, node: str, visitors: list[str]) -> None:
+    """A pod that says nothing of where it wants to be goes where the claim's data is."""
+    await shop.rome.create(keys.POD, store(shop, name))
+    pod = await shop.running(name)
+    assert pod["spec"]["nodeName"] == node
+    assert (await sh(shop, name, "cat /data/visitors")).split() == visitors
+
+
+async def ended(shop: Shop, name: str) -> None:
+    await world.remove(shop.rome, keys.POD, shop.key(name))
+    await world.until_gone(shop.rome, keys.POD, shop.key(name))
+
+
+async def moved(shop: Shop, node: str) -> None:
+    """Move the data with the command of an administrator."""
+    args = ("move", "volume", "data", "-n", shop.namespace, "--target-node", node)
+    await asyncio.to_thread(install.run, shop.kubeconfigs["rome"], *args)
+
+
+async def cut_off(shop: Shop, node: str) -> None:
+    """Begin to move the data, and kill the command once the copy's claim is there."""
+    args = ("move", "volume", "data", "-n", shop.namespace, "--target-node", node)
+    command = install.liqoctl(shop.kubeconfigs["rome"], *args)
+    process = await asyncio.create_subprocess_exec(*command)
+    try:
+        await world.until(
+            shop.rome,
+            keys.PERSISTENT_VOLUME_CLAIM,
+            shop.namespace,
+            lambda seen: shop.key("data-moving") in seen,
+        )
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def all_comes_home(shop: Shop) -> None:
+    """Unoffloaded, and no longer told where to be, all pods run here with their data."""
+    key = shop.key(keys.OFFLOADING_NAME)
+    await world.remove(shop.rome, keys.NAMESPACE_OFFLOADING, key)
+    for place in PROVIDERS:
+        change = {"spec": {"template": {"spec": {"nodeSelector": None}}}}
+        await shop.rome.patch(keys.DEPLOYMENT, shop.key(f"api-{place}"), change)
+    await world.until_gone(shop.rome, keys.NAMESPACE_OFFLOADING, key)
+    for place in PROVIDERS:
+        await world.until_gone(shop.clusters[place], keys.NAMESPACE, Key("", shop.twin))
+    await world.until(shop.rome, keys.DEPLOYMENT, shop.namespace, are_updated)
+    await world.until(shop.rome, keys.POD, shop.namespace, are_at_home)
+    await shop.ask("at-last", HOME_NODE)
+
+
+async def sh(shop: Shop, pod: str, script: str) -> str:
+    command = ("sh", "-c", script)
+    async with shop.rome.execute(shop.key(pod), "main", command) as running_:
+        return await running_.text()
+
+
+async def log(cluster: ClusterClient, key: Key) -> str:
+    return await cluster.get_text(f"/api/v1/namespaces/{key.namespace}/pods/{key.name}/log")
+
+
+def has_ended(pod: Object) -> bool:
+    return world.phase(pod) in {"Succeeded", "Failed"}
+
+
+def is_ready(pod: Object) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or []
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def elsewhere(slices: world.World, service: str) -> int:
+    """Return how many ready endpoints of a Service a provider has from other clusters."""
+    return sum(
+        bool((endpoint.get("conditions") or {}).get("ready"))
+        for found in slices.values()
+        if found["metadata"]["labels"].get(keys.SERVICE_NAME) == service
+        and found["metadata"]["labels"].get(keys.ENDPOINT_SLICE_MANAGED_BY)
+        == keys.ENDPOINT_SLICE_MANAGER
+        for endpoint in found.get("endpoints") or []
+    )
+
+
+def are_updated(deployments: world.World) -> bool:
+    return all(
+        one.get("status", {}).get("observedGeneration") == one["metadata"]["generation"]
+        and one["status"].get("updatedReplicas") == 1
+        and one["status"].get("readyReplicas") == 1
+        and one["status"].get("replicas") == 1
+        for one in deployments.values()
+    )
+
+
+def old_ones(pods: world.World) -> list[Key]:
+    """Return the pods of the API that are of its first version."""
+    return [
+        key
+        for key, pod in pods.items()
+        if pod["metadata"].get("labels", {}).get("app") == "api"
+        and "version" not in pod["metadata"].get("annotations", {})
+    ]
+
+
+def are_at_home(pods: world.World) -> bool:
+    """Whether all that have not ended are on the node of this cluster."""
+    living = [pod for pod in pods.values() if not has_ended(pod)]
+    return all(pod["spec"].get("nodeName") == HOME_NODE for pod in living)

@@ -1,0 +1,316 @@
+"""A volume moves whole, or not at all, wherever the command is interrupted."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import click
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key, Kind, Object, named
+from kube import errors
+from liqoctl.forge import moving as forge
+from liqoctl.forge.moving import Wanted
+from liqoctl.output import Progress
+from liqoctl.work.moving import Move
+from liqoctl.work.session import Side
+from tests import factories
+from tests.fakes import FakeCluster
+
+CLAIM = keys.PERSISTENT_VOLUME_CLAIM
+HERE = Key("shop", "data")
+WANTED = Wanted(HERE, "turin", "image")
+CALLS = 19
+"""Writes and scripts of a whole move: it may be interrupted at each."""
+DATA = "what the store wrote"
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+
+class Cut(errors.NotReachableError):
+    """Where a test interrupts."""
+
+
+class World(FakeCluster):
+    """A cluster whose claims are bound and whose pods run at once; disks are by UIDs of claims."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disks: dict[str, str] = {}
+        self.left: int | None = None
+        """Calls until the connection is cut; None for never."""
+        self.calls = 0
+        self.is_playing = False
+        self.refused: Key | None = None
+        """A claim that cannot be made, as the connection is cut."""
+
+    def count(self) -> None:
+        if self.is_playing:
+            return
+        self.calls += 1
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise Cut("cut")
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        self.count()
+        if objects.key_of(obj) == self.refused:
+            raise Cut("cut")
+        made = await super().create(kind, obj)
+        self.is_playing = True
+        await self._play(kind, objects.key_of(made), made)
+        self.is_playing = False
+        return made
+
+    async def _play(self, kind: Kind, key: Key, made: Object) -> None:
+        """Do what controllers and kubelets do, which nobody cuts."""
+        uid = objects.uid(made)
+        if kind == keys.POD:
+            status = {"phase": "Running", "containerStatuses": [{"name": "main", "ready": True}]}
+            await super().patch_status(kind, key, status)
+        if kind == CLAIM:
+            self.disks[uid] = ""
+            name = objects.annotations(made)[keys.SELECTED_NODE]
+            await super().create(keys.PERSISTENT_VOLUME, volume(f"pvc-{uid}", name))
+            await super().patch(kind, key, {"spec": {"volumeName": f"pvc-{uid}"}})
+            await super().patch_status(kind, key, {"phase": "Bound"})
+
+    async def patch(self, kind: Kind, key: Key, changes: Object, **rest: Any) -> Object:
+        self.count()
+        return await super().patch(kind, key, changes, **rest)
+
+    async def delete(self, kind: Kind, key: Key, *, uid: str, grace_s: int | None = None) -> None:
+        self.count()
+        if kind == CLAIM:
+            self.disks.pop(uid)
+            assert DATA in self.disks.values(), "the last whole copy went"
+        await super().delete(kind, key, uid=uid, grace_s=grace_s)
+
+    async def disk(self, pod: Key, path: str) -> str:
+        """Return the UID of the claim that ``pod`` has at ``path``."""
+        found = await self.get(keys.POD, pod)
+        assert found
+        (name,) = (
+            mount["name"]
+            for mount in found["spec"]["containers"][0]["volumeMounts"]
+            if mount["mountPath"] == path
+        )
+        (claim,) = (
+            each["persistentVolumeClaim"]["claimName"]
+            for each in found["spec"]["volumes"]
+            if each["name"] == name
+        )
+        behind = await self.get(CLAIM, Key(pod.namespace, claim))
+        return objects.uid(behind or {"metadata": {}})
+
+
+class Disks:
+    """Fulfils Hands on the disks of a world."""
+
+    def __init__(self, world: World, *, spoils: bool = False) -> None:
+        self.world, self.spoils = world, spoils
+
+    async def run(self, pod: Key, script: str) -> str:
+        self.world.count()
+        disks = self.world.disks
+        if script == forge.COPY_HERE:
+            disks[await self.world.disk(pod, forge.TO)] = disks[
+                await self.world.disk(pod, forge.FROM)
+            ]
+            return ""
+        folder = forge.TO if script == forge.digest_of(forge.TO) else forge.FROM
+        return f"{disks[await self.world.disk(pod, folder)]!r}  -"
+
+    @contextlib.asynccontextmanager
+    async def pipe(
+        self, source: tuple[Key, str], target: tuple[Key, str]
+    ) -> AsyncIterator[AsyncIterator[int]]:
+        from_, to = [
+            await self.world.disk(pod, path)
+            for (pod, _), path in ((source, forge.FROM), (target, forge.TO))
+        ]
+
+        async def passed() -> AsyncIterator[int]:
+            self.world.disks[to] = self.world.disks[from_][:3]
+            self.world.count()
+            yield 3
+            self.world.disks[to] = "" if self.spoils else self.world.disks[from_]
+            yield len(DATA)
+
+        yield passed()
+
+
+def volume(name: str, node: str) -> Object:
+    expression = {"key": keys.REMOTE_CLUSTER_ID, "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    spec = {"nodeAffinity": {"required": terms}}
+    return named(keys.PERSISTENT_VOLUME, Key("", name), spec=spec)
+
+
+def node(name: str, *, storage: str = "true") -> Object:
+    labels = {
+        keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE,
+        keys.REMOTE_CLUSTER_ID: name,
+        keys.STORAGE_AVAILABLE: storage,
+    }
+    return named(keys.NODE, Key("", name), metadata={"labels": labels}, status=READY)
+
+
+def claim(key: Key = HERE, **spec: Any) -> Object:
+    annotations = {keys.SELECTED_NODE: "milan", "note": "1"}
+    metadata = {"labels": {"app": "store"}, "annotations": annotations}
+    body = {
+        "storageClassName": keys.VIRTUAL_STORAGE_CLASS,
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        **spec,
+    }
+    return named(CLAIM, key, metadata=metadata, spec=body)
+
+
+async def world(made: Object | None = None, strategy: str = "LocalAndRemote") -> World:
+    cluster = World()
+    for one in (node("milan"), node("turin"), node("naples", storage="false")):
+        await cluster.create(keys.NODE, one)
+    home = {"labels": {"kubernetes.io/hostname": "rome-1"}}
+    await cluster.create(
+        keys.NODE, named(keys.NODE, Key("", "rome-1"), metadata=home, status=READY)
+    )
+    spec = {"podOffloadingStrategy": strategy}
+    offloading = named(keys.NAMESPACE_OFFLOADING, Key("shop", keys.OFFLOADING_NAME), spec=spec)
+    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading)
+    data = await cluster.create(CLAIM, made or claim())
+    cluster.disks[objects.uid(data)] = DATA
+    return cluster
+
+
+def move(cluster: World, wanted: Wanted = WANTED, **rest: Any) -> Move:
+    return Move(Side(cluster, Progress()), wanted, Disks(cluster, **rest), timeout_s=5)  # type: ignore[arg-type]  # the fake is a Cluster
+
+
+async def is_moved(cluster: World) -> bool:
+    found = await cluster.get(CLAIM, HERE)
+    assert found
+    annotations = objects.annotations(found)
+    assert annotations == {keys.SELECTED_NODE: "turin", "note": "1"}
+    assert objects.labels(found) == {"app": "store"}
+    assert await cluster.get(CLAIM, WANTED.copy) is None
+    assert not [key for kind, key in cluster.everything() if kind == keys.POD]
+    return cluster.disks == {objects.uid(found): DATA}
+
+
+async def test_the_data_is_where_it_was_asked_to_be() -> None:
+    cluster = await world()
+    cluster.calls = 0
+
+    await move(cluster).go()
+
+    assert await is_moved(cluster)
+    assert cluster.calls == CALLS
+
+
+@pytest.mark.parametrize("calls", range(CALLS))
+async def test_interrupted_anywhere_the_same_command_goes_on(calls: int) -> None:
+    cluster = await world()
+    cluster.left = calls
+
+    with pytest.raises(Cut):
+        await move(cluster).go()
+    assert DATA in cluster.disks.values()
+    cluster.left = None
+    await move(cluster).go()
+
+    assert await is_moved(cluster)
+
+
+async def test_a_copy_that_differs_replaces_nothing() -> None:
+    cluster = await world()
+
+    with pytest.raises(click.ClickException, match="differs"):
+        await move(cluster, spoils=True).go()
+    assert DATA in cluster.disks.values()
+    await move(cluster).go()
+
+    assert await is_moved(cluster)
+
+
+def pod(namespace: str = "shop") -> Object:
+    made = factories.pod(namespace, "store")
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    return {**made, "spec": {**made["spec"], "volumes": volumes}}
+
+
+Change = Callable[[World], Any]
+
+REFUSED: dict[str, tuple[Object | None, Wanted, Change | None, str]] = {
+    "no claim": (None, Wanted(Key("shop", "other"), "turin"), None, "does not exist"),
+    "no node": (None, Wanted(HERE, "nowhere"), None, "node nowhere does not exist"),
+    "the same place": (None, Wanted(HERE, "milan"), None, "where node milan is already"),
+    "no storage": (None, Wanted(HERE, "naples"), None, "naples offers no storage"),
+    "in use": (None, WANTED, lambda world: world.create(keys.POD, pod()), "pods use it: store"),
+    "another class": (claim(storageClassName="fast"), WANTED, None, "its class is fast"),
+    "a device": (claim(volumeMode="Block"), WANTED, None, "volumeMode is Block"),
+    "a namesake of the copy": (
+        None,
+        WANTED,
+        lambda world: world.create(CLAIM, claim(WANTED.copy)),
+        "is in the way",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "wanted", "change", "says"), REFUSED.values(), ids=REFUSED)
+async def test_what_cannot_be_moved_is_left_as_it_is(
+    made: Object | None, wanted: Wanted, change: Change | None, says: str
+) -> None:
+    cluster = await world(made)
+    if change:
+        await change(cluster)
+    before = cluster.everything()
+
+    with pytest.raises(click.ClickException, match=says):
+        await move(cluster, wanted).go()
+
+    assert cluster.everything() == before
+
+
+@pytest.mark.parametrize(
+    ("strategy", "target", "says"),
+    [("Local", "turin", "strategy Local"), ("Remote", "rome-1", "strategy Remote")],
+)
+async def test_a_strategy_that_keeps_pods_off_the_target_is_named(
+    strategy: str, target: str, says: str
+) -> None:
+    cluster = await world(strategy=strategy)
+
+    with pytest.raises(click.ClickException, match=says):
+        await move(cluster, Wanted(HERE, target)).go()
+
+
+async def test_another_target_half_way_is_refused() -> None:
+    cluster = await world()
+    cluster.left = 3
+    with pytest.raises(Cut):
+        await move(cluster).go()
+    cluster.left = None
+
+    with pytest.raises(click.ClickException, match="move to node turin has begun"):
+        await move(cluster, Wanted(HERE, "rome-1")).go()
+
+
+async def test_a_claim_that_somebody_made_anew_meanwhile_is_not_filled() -> None:
+    cluster = await world()
+    cluster.refused = HERE
+    with pytest.raises(Cut):
+        await move(cluster).go()
+    cluster.refused = None
+    copied = await cluster.get(CLAIM, WANTED.copy)
+    assert copied
+    theirs = await cluster.create(CLAIM, claim())
+    cluster.disks[objects.uid(theirs)] = "theirs"
+
+    with pytest.raises(click.ClickException, match="somebody else made it anew"):
+        await move(cluster).go()
+
+    assert cluster.disks == {objects.uid(theirs): "theirs", objects.uid(copied): DATA}
