@@ -3,12 +3,12 @@
 Source: behaviour.md 1.1, 7.2, 7.3.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from apis import keys, labelselector
+from apis import keys, labelselector, objects
 from apis.objects import Key, Object
 from liqoctl.forge import manifests
 
@@ -127,6 +127,25 @@ def twins(offloading: Object) -> list[tuple[str, str]]:
     found = status.get("remoteNamespacesConditions") or {}
     name = str(status.get("remoteNamespaceName") or "")
     return [(cluster, name) for cluster in sorted(found) if _exists(found[cluster] or [])]
+
+
+def lost_claims(
+    offloading: Object, claims: Iterable[Object], volumes: Mapping[str, Object]
+) -> list[tuple[str, str]]:
+    """Return the (claim, cluster) pairs whose data goes with ``offloading``.
+
+    Shape: ``volumes`` are the PersistentVolumes by name.
+    """
+    clusters = {cluster for cluster, _ in twins(offloading)}
+    found = (
+        (objects.key_of(claim).name, _cluster(volumes.get(claim["spec"].get("volumeName") or "")))
+        for claim in claims
+    )
+    return sorted((name, cluster) for name, cluster in found if cluster in clusters)
+
+
+def _cluster(volume: Object | None) -> str:
+    return objects.labels(volume or {"metadata": {}}).get(keys.REMOTE_CLUSTER_ID, "")
 
 
 def _exists(cluster: list[Object]) -> bool:

@@ -170,9 +170,24 @@ async def _announce(cluster: Cluster, progress: Progress, offloading: Object) ->
         progress.warning(f"namespace {remote} on {cluster_id} goes, with everything in it")
     if not twins:
         progress.info(f"namespace {namespace}: no namespace on another cluster")
+    for claim, cluster_id in await _lost_claims(cluster, offloading):
+        kept = f"liqoctl move volume {claim} -n {namespace} --target-node NODE keeps it"
+        progress.warning(f"claim {claim}: its data on {cluster_id} goes: {kept}")
     pods = await _offloaded_pods(cluster, namespace)
     if pods:
         progress.warning(f"namespace {namespace}: {pods} offloaded pods end; owners replace them")
+
+
+async def _lost_claims(cluster: Cluster, offloading: Object) -> list[tuple[str, str]]:
+    namespace = objects.key_of(offloading).namespace
+    claims = Selection(keys.PERSISTENT_VOLUME_CLAIM, Object, namespace)
+    volumes = Selection(keys.PERSISTENT_VOLUME, Object, labels=keys.REMOTE_CLUSTER_ID)
+    try:
+        found = (await cluster.list(claims)).items.values()
+        behind = (await cluster.list(volumes)).items if found else {}
+    except errors.ForbiddenError:  # as with pods
+        return []
+    return forge.lost_claims(offloading, found, {key.name: one for key, one in behind.items()})
 
 
 async def _offloaded_pods(cluster: Cluster, namespace: str) -> int:

@@ -240,6 +240,36 @@ async def test_unoffload_says_what_goes_and_removes_it(
     ]
 
 
+async def test_unoffload_says_whose_data_goes(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await offload(cluster, namespace, status("Ready", milan=ready("True", "NamespaceCreated")))
+    for name, labels in (("away", {keys.REMOTE_CLUSTER_ID: "milan"}), ("here", {})):
+        volume = f"{namespace}-{name}"
+        spec = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/srv/nothing"},
+        }
+        made = named(
+            keys.PERSISTENT_VOLUME, Key("", volume), metadata={"labels": labels}, spec=spec
+        )
+        await cluster.create(keys.PERSISTENT_VOLUME, made)
+        asked = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "volumeName": volume,
+        }
+        claim = named(keys.PERSISTENT_VOLUME_CLAIM, Key(namespace, name), spec=asked)
+        await cluster.create(keys.PERSISTENT_VOLUME_CLAIM, claim)
+    capsys.readouterr()
+
+    await offloading.unoffload(cluster, Progress(), [namespace], removal(dry_run=True))
+
+    (told,) = (line for line in capsys.readouterr().err.splitlines() if "claim" in line)
+    assert told.startswith("WARN  claim away: its data on milan goes: liqoctl move volume away")
+
+
 @pytest.mark.parametrize("how", ["dry run", "no"])
 async def test_unoffload_removes_nothing_unless_told(
     cluster: Cluster, namespace: str, how: str
