@@ -124,13 +124,16 @@ CLAIM: Final = Reflected(
     keys.PERSISTENT_VOLUME_CLAIM,
     keys.PERSISTENT_VOLUME_CLAIM,
     policies=(Policy.CUSTOM,),
-    also_here={("", "persistentvolumeclaims"): ("patch",)},
+    also_here={
+        ("", "persistentvolumeclaims"): ("patch",),
+        ("", "persistentvolumeclaims/status"): ("patch",),
+    },
     also_cluster_wide={
-        ("", "persistentvolumes"): (*READ, "create", "delete"),
+        ("", "persistentvolumes"): (*READ, "create", "patch", "delete"),
         ("storage.k8s.io", "storageclasses"): READ,
     },
     copied="of claims of the class `liqo` whose first pod goes there: access modes, volume "
-    "mode, requests; a PersistentVolume at home binds the claim to the provider",
+    "mode, requests, which may grow; a PersistentVolume at home binds the claim to the provider",
     left_out="the local class, data sources, selectors, bindings",
 )
 EVENT: Final = Reflected(

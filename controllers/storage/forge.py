@@ -6,7 +6,7 @@ Source: behaviour.md 4.15.
 import copy
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, objects, volumes
 from apis.objects import Key, Object, named
 
 _NOT_SHARED: Final = frozenset(
@@ -50,6 +50,15 @@ def real_claim(claim: Object, storage_class: str) -> Object:
         "annotations": {keys.SELECTED_NODE: selected_node(claim)},
     }
     return named(keys.PERSISTENT_VOLUME_CLAIM, real_key(claim), metadata=metadata, spec=spec)
+
+
+def larger(claim: Object, real: Object) -> Object:
+    """Return the changes that let ``real`` ask for as much as ``claim`` does; {} for none."""
+    asked, have = ((one["spec"].get("resources") or {}).get("requests") for one in (claim, real))
+    if not volumes.grown(asked, {"capacity": have}):
+        return {}
+    metadata = {"uid": objects.uid(real)}
+    return {"metadata": metadata, "spec": {"resources": {"requests": asked}}}
 
 
 def volume_key(claim: Object) -> Key:

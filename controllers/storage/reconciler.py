@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, objects, volumes
 from apis.objects import Key, Object
 from controllers import upkeep
 from controllers.storage import forge
@@ -23,7 +23,10 @@ class StorageReconciler:
 
     async def reconcile(self, key: Key) -> float | None:
         claim = await self._cluster.get(KIND, key)
-        if claim is None or not forge.is_ours(claim) or claim["spec"].get("volumeName"):
+        if claim is None or not forge.is_ours(claim):
+            return None
+        if claim["spec"].get("volumeName"):
+            await self._grow(key, claim)
             return None
         name = forge.selected_node(claim)
         node = await self._cluster.get(keys.NODE, Key("", name)) if name else None
@@ -49,6 +52,23 @@ class StorageReconciler:
             await self._cluster.create(keys.PERSISTENT_VOLUME, forge.volume(claim, behind))
             message = f"provided by claim {forge.real_key(claim)}"
             self._events.event(KIND, claim, "Normal", "ProvisioningSucceeded", message)
+
+    async def _grow(self, key: Key, claim: Object) -> None:
+        """Let the real claim ask for as much, and tell what its volume has by now."""
+        where = forge.volume_key(claim)
+        real = await self._cluster.get(KIND, forge.real_key(claim))
+        volume = await self._cluster.get(keys.PERSISTENT_VOLUME, where)
+        if real is None or volume is None:
+            return
+        if changes := forge.larger(claim, real):
+            await self._cluster.patch(KIND, objects.key_of(real), changes)
+        capacity = (real.get("status") or {}).get("capacity")
+        if volumes.grown(capacity, volume["spec"]):
+            grown = {"metadata": {"uid": objects.uid(volume)}, "spec": {"capacity": capacity}}
+            await self._cluster.patch(keys.PERSISTENT_VOLUME, where, grown)
+        if volumes.grown(capacity, claim.get("status") or {}):
+            only = {"uid": objects.uid(claim)}
+            await self._cluster.patch_status(KIND, key, {"capacity": capacity}, metadata=only)
 
 
 class LeftVolumeReconciler:

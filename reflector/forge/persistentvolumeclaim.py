@@ -6,7 +6,7 @@ Source: behaviour.md 6.9. The data is where the twin is, and pods follow it.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from apis import keys, leaving, objects, reflection
+from apis import keys, leaving, objects, reflection, volumes
 from apis.leaving import Stay
 from apis.objects import Key, Object, named
 from reflector.forge import shapes, twins
@@ -76,6 +76,8 @@ def back(key: Key, original: Object | None, twin_: Object | None, scene: Scene) 
         volume = volume_of(original, scene)
         if scene.look.get(keys.PERSISTENT_VOLUME, objects.key_of(volume)) is None:
             yield Write("create", keys.PERSISTENT_VOLUME, objects.key_of(volume), volume)
+    elif twin_ is not None:
+        yield from _grown(key, original, twin_, scene)
     elif _is_refused(original, scene):
         metadata = {"uid": objects.uid(original), "annotations": {keys.SELECTED_NODE: None}}
         yield Write("patch", keys.PERSISTENT_VOLUME_CLAIM, key, {"metadata": metadata})
@@ -169,6 +171,21 @@ def _released(key: Key, scene: Scene) -> Iterable[Write]:
         if is_released and is_to_go and _claim(volume) == key and _is_on(volume, scene):
             where = objects.key_of(volume)
             yield Write("delete", keys.PERSISTENT_VOLUME, where, volume)
+
+
+def _grown(key: Key, original: Object, twin_: Object, scene: Scene) -> Iterable[Write]:
+    """Yield what tells volume and claim at home that the one on the provider has grown."""
+    where = Key("", original["spec"]["volumeName"])
+    volume = scene.look.get(keys.PERSISTENT_VOLUME, where)
+    capacity = (twin_.get("status") or {}).get("capacity")
+    if volume is None or not _is_on(volume, scene):
+        return
+    if volumes.grown(capacity, volume["spec"]):
+        changes = {"metadata": {"uid": objects.uid(volume)}, "spec": {"capacity": capacity}}
+        yield Write("patch", keys.PERSISTENT_VOLUME, where, changes)
+    if volumes.grown(capacity, original.get("status") or {}):
+        told = {"metadata": {"uid": objects.uid(original)}, "status": {"capacity": capacity}}
+        yield Write("status", keys.PERSISTENT_VOLUME_CLAIM, key, told)
 
 
 def _claim(volume: Object) -> Key:

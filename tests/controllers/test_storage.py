@@ -10,6 +10,7 @@ from tests.controllers.support import Ledger, Told
 from tests.fakes import FakeCluster
 
 HERE = Key("foo", "data")
+MORE = {"storage": "2Gi"}
 ASKED = {keys.STORAGE_PROVISIONERS[0]: keys.STORAGE_PROVISIONER, keys.SELECTED_NODE: "rome-1"}
 
 
@@ -112,3 +113,31 @@ async def test_the_real_claim_and_the_volume_go_after_the_claim() -> None:
     assert await cluster.get(keys.PERSISTENT_VOLUME_CLAIM, real) is None
     assert await cluster.get(keys.PERSISTENT_VOLUME, volume) is None
     assert await cluster.get(keys.PERSISTENT_VOLUME, Key("", "real"))
+
+
+async def test_a_claim_that_asks_for_more_gets_more_and_is_told() -> None:
+    cluster, made = await world(claim())
+    ledger = Ledger(cluster)
+    loop = reconciler(ledger)
+    real, kind = Key("liqo-storage", made["metadata"]["uid"]), keys.PERSISTENT_VOLUME_CLAIM
+    await loop.reconcile(HERE)
+    await bind(cluster, real)
+    await loop.reconcile(HERE)
+    asked = {"volumeName": forge.volume_key(made).name, "resources": {"requests": MORE}}
+    await cluster.patch(kind, HERE, {"spec": asked})
+
+    await loop.reconcile(HERE)
+    found = await cluster.get(kind, real)
+    assert found
+    assert found["spec"]["resources"]["requests"] == MORE
+
+    await cluster.patch_status(kind, real, {"capacity": MORE})
+    await loop.reconcile(HERE)
+    volume = await cluster.get(keys.PERSISTENT_VOLUME, forge.volume_key(made))
+    told = await cluster.get(kind, HERE)
+    assert volume
+    assert told
+    assert volume["spec"]["capacity"] == told["status"]["capacity"] == MORE
+    writes = len(ledger.writes)
+    await loop.reconcile(HERE)
+    assert len(ledger.writes) == writes

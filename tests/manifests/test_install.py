@@ -361,6 +361,15 @@ def test_a_virtual_kubelet_makes_placeholders_only(
         create(volume("other", **changes))
 
 
+def test_a_virtual_kubelet_changes_placeholders_only(policed: Kubectl) -> None:
+    policed.apply([volume("enlarged"), volume("not-ours", hostPath={"path": "/srv"})])
+    change = ("-p", '{"spec":{"capacity":{"storage":"2Gi"}}}', "--dry-run=server", *KUBELET)
+
+    policed.run("patch", "persistentvolume", "enlarged", *change)
+    with pytest.raises(KubectlError, match="persistentvolume not-ours is none"):
+        policed.run("patch", "persistentvolume", "not-ours", *change)
+
+
 def test_a_virtual_kubelet_removes_placeholders_only(policed: Kubectl) -> None:
     policed.apply([volume("kept", hostPath={"path": "/srv"})])
 

@@ -125,6 +125,24 @@ def test_a_bound_claim_is_where_its_volume_is() -> None:
         claims.stays(bound, scene())
 
 
+def test_what_grew_on_the_provider_is_told_at_home() -> None:
+    volume = claims.volume_of(claim(), scene())
+    bound = {**claim({}, volumeName="pvc-7"), "status": {"capacity": {"storage": "1Gi"}}}
+    grown = {"status": {"capacity": {"storage": "2Gi"}}}
+
+    of_volume, of_claim = claims.back(HERE, bound, grown, scene(OFFERED, volume))
+
+    assert (of_volume.verb, of_volume.key) == ("patch", Key("", "pvc-7"))
+    assert of_volume.body["spec"] == {"capacity": {"storage": "2Gi"}}
+    assert (of_claim.verb, of_claim.key) == ("status", HERE)
+    assert of_claim.body["status"] == {"capacity": {"storage": "2Gi"}}
+    unchanged: list[Object] = [{}, {"status": {}}, {"status": bound["status"]}]
+    for same in unchanged:
+        assert list(claims.back(HERE, bound, same, scene(OFFERED, volume))) == []
+    elsewhere = claims.volume_of(claim(), Scene(Pair("rome", "turin", "foo", "foo-rome")))
+    assert list(claims.back(HERE, bound, grown, scene(OFFERED, elsewhere))) == []
+
+
 def test_the_volume_goes_after_its_claim_unless_it_is_kept() -> None:
     volume = claims.volume_of(claim(), scene())
     kept = {**volume, "status": {"phase": "Released"}}
