@@ -8,7 +8,9 @@ from controllers.manager import Manager, Term
 from controllers.namespaceoffloading.forge import is_same_choice
 from controllers.placement import forge
 from controllers.placement.reconciler import Observed, PlacementReconciler
+from controllers.placement.waiting import Waiting
 from kube.informer import Change
+from kube.process import Loop
 from kube.runner import Runner, Source
 
 
@@ -22,14 +24,17 @@ def controller(manager: Manager) -> Term:
 
     sources = [Source(offloadings, _by_offloading), Source(nodes, by_node)]
 
-    def runner() -> Runner:
-        observed = Observed(nodes=views.cached(nodes))
+    def loops() -> list[Loop]:
+        waiting = Waiting(manager.live)
+        observed = Observed(nodes=views.cached(nodes), are_shown=waiting.are_shown)
         reconciler = PlacementReconciler(
             manager.cached, observed, events=manager.events, clock=manager.clock
         )
-        return Runner("placement", reconciler, sources, workers=manager.limits.workers)
+        runner = Runner("placement", reconciler, sources, workers=manager.limits.workers)
+        waiting.subscribe(runner.enqueue)
+        return [runner, waiting]
 
-    return lambda: [runner()]
+    return loops
 
 
 def _by_offloading(change: Change[Object]) -> Iterable[Key]:

@@ -1,6 +1,6 @@
 """Looks at the pods of a namespace when its rules change, and until none is out of place."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -17,8 +17,7 @@ from kube.events import Recorder
 from kube.slim import PlacedPod
 
 LOOK_S: Final = 10.0
-"""Until the next look, while a pod is out of place or has no node yet."""
-MAX_LOOK_S: Final = 300.0
+"""Until the next look, while a pod is out of place or may get a node that nobody tells of."""
 KIND: Final = keys.NAMESPACE_OFFLOADING
 
 
@@ -27,6 +26,8 @@ class Observed:
     """What the process knows of whole kinds: the virtual nodes, read only."""
 
     nodes: View
+    are_shown: Callable[[Key, Iterable[Key]], bool]
+    """Whether we are told when one of the pods that wait is bound (``waiting.Waiting``)."""
 
 
 class PlacementReconciler:
@@ -45,21 +46,22 @@ class PlacementReconciler:
         self._events = events
         self._clock = clock
         self._looked: dict[Key, int] = {}
-        self._waited_s: dict[Key, float] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         obj = await self._cluster.get(KIND, key)
         offloading = None if obj is None else _understood(obj)
         if obj is None or offloading is None:
             self._looked.pop(key, None)
-            self._waited_s.pop(key, None)
+            self._observed.are_shown(key, ())
             return await self._release(obj) if obj and objects.is_terminating(obj) else None
         pods = await self._pods(key.namespace) if forge.can_misplace(offloading) else []
         out = forge.misplaced(offloading, pods, await self._observed.nodes())
         rule = f"podOffloadingStrategy {offloading.strategy.value} does not place there"
         await self._evict(obj, await self._leaving(obj, offloading, pods, out), rule)
         await self._report(obj, offloading, out)
-        return self._next(key, offloading, out, is_waiting=any(map(forge.is_unbound, pods)))
+        waiting = map(objects.key_of, filter(forge.is_unbound, pods))
+        is_told = self._observed.are_shown(key, waiting)
+        return self._next(key, offloading, is_still=is_told and not out)
 
     async def _pods(self, namespace: str) -> list[Object]:
         living = Selection(keys.POD, PlacedPod, namespace, fields=LIVING)
@@ -110,24 +112,12 @@ class PlacementReconciler:
         status = {**(obj.get("status") or {}), **told}
         await upkeep.write_status(self._cluster, KIND, obj, status)
 
-    def _next(
-        self, key: Key, offloading: NamespaceOffloading, out: Sequence[Object], *, is_waiting: bool
-    ) -> float | None:
-        """Look once more after each change: pods may be on their way that the old rules let in.
-
-        For one that finds no node we look less and less often: it may find none for ever.
-        """
+    def _next(self, key: Key, offloading: NamespaceOffloading, *, is_still: bool) -> float | None:
+        """Look once more after each change: pods may be on their way that the old rules let in."""
         is_known = self._looked.get(key) == offloading.generation
         self._looked[key] = offloading.generation
-        if out or (forge.can_misplace(offloading) and not is_known):
-            self._waited_s.pop(key, None)
-            return LOOK_S
-        if not is_waiting:
-            self._waited_s.pop(key, None)
-            return None
-        wait_s = self._waited_s.get(key, LOOK_S)
-        self._waited_s[key] = min(2 * wait_s, MAX_LOOK_S)
-        return wait_s
+        is_new = forge.can_misplace(offloading) and not is_known
+        return None if is_still and not is_new else LOOK_S
 
 
 def _understood(obj: Object) -> NamespaceOffloading | None:

@@ -1,5 +1,6 @@
 """Pods out of place are counted, and leave only if somebody asks. Source: behaviour.md 9 #1."""
 
+import asyncio
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,6 +12,7 @@ from apis.objects import Key, Kind, Object, named, owner_reference
 from controllers import views
 from controllers.placement import forge
 from controllers.placement.reconciler import LOOK_S, Observed, PlacementReconciler
+from controllers.placement.waiting import Waiting
 from kube import client
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError
@@ -18,6 +20,7 @@ from sandbox.controlplane import Plane
 from tests import factories
 from tests.controllers.support import Ledger, Told, offloading, settle, there
 from tests.fakes import FakeCluster
+from tests.kube.running import running, turns, until
 
 EVICT = "pyliqo.io/evict-misplaced-pods"
 
@@ -32,10 +35,11 @@ class Rome:
     now: datetime
 
     def __post_init__(self) -> None:
+        self.waiting = Waiting(self.cluster)
         virtual = Selection(keys.NODE, Object, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}")
         self.reconciler = PlacementReconciler(
             self.cluster,
-            Observed(nodes=views.live(self.cluster, virtual)),
+            Observed(views.live(self.cluster, virtual), self.waiting.are_shown),
             events=self.told.recorder,
             clock=lambda: self.now,
         )
@@ -343,15 +347,41 @@ def test_who_would_be_sent_away_again_by_the_runtime_class_stays() -> None:
     assert forge.stranded([forced, free]) == [free]
 
 
-async def test_a_pod_that_finds_no_node_is_looked_at_less_and_less_often() -> None:
-    fake = FakeCluster(strict=True)
-    await fake.create(keys.NAMESPACE, factories.namespace("shop"))
-    rome = Rome(Ledger(fake), "shop", Told(fake), datetime.fromisoformat("2026-01-01T00:00:00Z"))
+async def test_who_asks_is_told_when_a_pod_that_waited_is_bound(rome: Rome) -> None:
+    """And until then nobody asks again, however long it waits."""
     await rome.offload("Remote")
     await rome.run("stuck", "")
+    await rome.run("other", "")
+    woken = asyncio.Queue[Key]()
+    rome.waiting.subscribe(woken.put_nowait)
+    async with running(rome.waiting.run()):
+        assert await rome.reconciler.reconcile(rome.key) == LOOK_S
+        pods = [Key(rome.namespace, name) for name in ("stuck", "other")]
+        await until(lambda: rome.waiting.are_shown(rome.key, pods))
+        assert await rome.reconciler.reconcile(rome.key) is None
+        assert woken.empty()
 
-    waits = [await rome.reconciler.reconcile(rome.key) for _ in range(9)]
+        node = {"apiVersion": "v1", "kind": "Node", "name": rome.milan}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "stuck"}}
+        stuck = Key(rome.namespace, "stuck")
+        await rome.cluster.post(keys.POD, stuck, "binding", {**binding, "target": node})
 
-    assert waits == [10, 10, 20, 40, 80, 160, 300, 300, 300]
-    await rome.change("Local")
-    assert await rome.reconciler.reconcile(rome.key) == LOOK_S
+        assert await asyncio.wait_for(woken.get(), 30) == rome.key
+        assert await rome.reconciler.reconcile(rome.key) is None
+
+
+async def test_nothing_is_watched_while_no_pod_waits() -> None:
+    fake = FakeCluster(strict=True)
+    await fake.create(keys.NAMESPACE, factories.namespace("shop"))
+    await fake.create(keys.POD, factories.pod("shop", "stuck"))
+    waiting = Waiting(fake)
+    asker, pod = Key("shop", "offloading"), Key("shop", "stuck")
+    async with running(waiting.run()):
+        await turns()
+        assert fake.requests["list", "pods"] == 0
+        assert not waiting.are_shown(asker, [pod])
+        await until(lambda: waiting.are_shown(asker, [pod]))
+        assert fake.requests["list", "pods"] == 1
+        waiting.are_shown(asker, [])
+        await turns()
+        assert not waiting.are_shown(Key("other", "offloading"), [pod])
