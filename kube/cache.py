@@ -1,28 +1,25 @@
-"""A cluster whose reads come from informers: reconcilers may read and apply without counting.
+"""A cluster whose reads come from informers: reconcilers may read without counting.
 
 How certain an answer is: ``seen`` is the caches' word for presence and absence, and may be behind;
 ``get`` may be behind in what an object says, but that there is none is the server's own word;
-``get_live`` is the server's word now. Whether an object still is what was applied is kept here
-and nowhere else, by what was sent and the version that came of it.
+``get_live`` is the server's word now. Whether an object still is what was applied it says itself
+(``apis.drift``), and nobody remembers it.
 """
 
-import hashlib
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from typing import Any, TypeVar
 
-import msgspec
-
-from apis.objects import Key, Kind, Object, key_of
+from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster, Listing, Selection
 from kube.cluster import Event as _Event
-from kube.informer import Change, Informer
+from kube.informer import Informer
 from kube.slim import Packed
 
 T = TypeVar("T")
 
 
 class CachedCluster:
-    """Fulfils Cluster: hits come from informers, a miss asks the server, no apply is sent twice.
+    """Fulfils Cluster: hits come from informers, a miss asks the server.
 
     What ``get`` returns may be shared: read only. The informers have whole objects: dicts, or
     ``Packed``.
@@ -31,28 +28,18 @@ class CachedCluster:
     def __init__(self, live: Cluster, informers: Iterable[Informer[Any]] = ()) -> None:
         self._live = live
         self._informers: dict[Kind, list[Informer[Any]]] = {}
-        self._applied: dict[tuple[Kind, Key], dict[str, tuple[bytes, str]]] = {}
-        self._subscriptions: dict[int, Callable[[], None]] = {}
         for informer in informers:
             self.add(informer)
 
     def add(self, informer: Informer[Any]) -> None:
         """Let hits come from ``informer`` too."""
-        kind = informer.selection.kind
-        self._informers.setdefault(kind, []).append(informer)
-
-        def forget(change: Change[Any]) -> None:
-            if change.new is None:
-                self._applied.pop((kind, change.key), None)
-
-        self._subscriptions[id(informer)] = informer.subscribe(forget)
+        self._informers.setdefault(informer.selection.kind, []).append(informer)
 
     def remove(self, informer: Informer[Any]) -> None:
         """Do without ``informer`` from now on."""
         informers = self._informers.get(informer.selection.kind, [])
         if informer in informers:
             informers.remove(informer)
-            self._subscriptions.pop(id(informer))()
 
     async def get(self, kind: Kind, key: Key) -> Object | None:
         cached = self._cached(kind, key)
@@ -79,17 +66,7 @@ class CachedCluster:
         return await self._live.create(kind, obj)
 
     async def apply(self, kind: Kind, obj: Object, *, manager: str) -> Object:
-        key = key_of(obj)
-        sent = hashlib.sha256(msgspec.json.encode(obj, order="sorted")).digest()
-        cached = self._cached(kind, key)
-        before = self._applied.get((kind, key), {}).get(manager)
-        if cached is not None and before == (sent, cached["metadata"]["resourceVersion"]):
-            return cached  # the same was sent before, and nobody touched the object since
-        made = await self._live.apply(kind, obj, manager=manager)
-        if self._follows(kind, key):
-            applied = self._applied.setdefault((kind, key), {})
-            applied[manager] = (sent, made["metadata"]["resourceVersion"])
-        return made
+        return await self._live.apply(kind, obj, manager=manager)
 
     async def patch(
         self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
@@ -102,7 +79,6 @@ class CachedCluster:
         return await self._live.patch_status(kind, key, status, metadata=metadata)
 
     async def delete(self, kind: Kind, key: Key, *, uid: str, grace_s: int | None = None) -> None:
-        self._applied.pop((kind, key), None)
         await self._live.delete(kind, key, uid=uid, grace_s=grace_s)
 
     async def post(self, kind: Kind, key: Key, subresource: str, body: Object) -> Object:

@@ -1,4 +1,4 @@
-"""Hits come from informers, a miss asks the server, and nothing is applied twice."""
+"""Hits come from informers, and a miss asks the server."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -28,11 +28,6 @@ async def caching(live: FakeCluster) -> AsyncIterator[tuple[CachedCluster, Infor
     async with running(informer.run(live)):
         await until(informer.synced.is_set)
         yield CachedCluster(live, [informer]), informer
-
-
-async def caught_up(live: FakeCluster, informer: Informer[Object]) -> None:
-    there = await live.get(keys.CONFIG_MAP, A)
-    await until(lambda: informer.get(A) == there)
 
 
 async def test_a_hit_costs_no_request_and_a_miss_asks_the_server() -> None:
@@ -83,44 +78,6 @@ async def test_a_live_read_is_never_answered_by_a_cache() -> None:
         await live.delete(keys.CONFIG_MAP, A, uid=uid(made))
         assert informer.get(A)
         assert await cluster.get_live(keys.CONFIG_MAP, A) is None
-
-
-async def test_the_same_is_applied_once_until_somebody_touches_it() -> None:
-    live = FakeCluster()
-    async with caching(live) as (cluster, informer):
-
-        async def applied() -> int:
-            await cluster.apply(keys.CONFIG_MAP, config(x="1"), manager="one")
-            await caught_up(live, informer)
-            return live.requests["apply", "configmaps"]
-
-        assert [await applied() for _ in range(3)] == [1, 1, 1]
-        await live.patch(keys.CONFIG_MAP, A, {"data": {"x": "theirs"}})
-        await until(lambda: (informer.get(A) or {})["data"]["x"] == "theirs")
-        assert [await applied() for _ in range(3)] == [2, 2, 2]
-        assert (informer.get(A) or {})["data"]["x"] == "1"
-
-
-async def test_two_managers_do_not_disturb_each_other() -> None:
-    live = FakeCluster()
-    async with caching(live) as (cluster, informer):
-        for _ in range(5):
-            for manager, data in {"one": {"x": "1"}, "two": {"y": "2"}}.items():
-                await cluster.apply(keys.CONFIG_MAP, config(**data), manager=manager)
-                await caught_up(live, informer)
-
-        assert live.requests["apply", "configmaps"] <= 4
-
-
-async def test_an_object_made_anew_is_applied_anew() -> None:
-    live = FakeCluster()
-    async with caching(live) as (cluster, informer):
-        made = await cluster.apply(keys.CONFIG_MAP, config(x="1"), manager="one")
-        await until(lambda: informer.get(A))
-        await cluster.delete(keys.CONFIG_MAP, A, uid=uid(made))
-        await cluster.apply(keys.CONFIG_MAP, config(x="1"), manager="one")
-
-        assert await live.get(keys.CONFIG_MAP, A)
 
 
 async def test_informers_come_and_go() -> None:
