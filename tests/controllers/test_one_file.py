@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -25,7 +26,7 @@ import pytest
 
 from apis import keys
 from apis.judgement import Judgement
-from apis.objects import Key, Object, is_terminating, named, uid
+from apis.objects import Key, Object, annotations, is_terminating, named, uid
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -72,7 +73,7 @@ def documents(space: str, run: str) -> list[Object]:
 
 
 @contextlib.contextmanager
-def managing(plane: Plane, directory: Path) -> Iterator[None]:
+def managing(plane: Plane, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
     port = controlplane.free_ports(1)[0]
     command = [sys.executable, "-m", "controllers", "--no-leader-elect", f"--health-port={port}"]
     with (directory / "controllers.log").open("wb") as log:
@@ -80,7 +81,7 @@ def managing(plane: Plane, directory: Path) -> Iterator[None]:
             [*command, f"--kubeconfig={plane.kubeconfig}"], stdout=log, stderr=log
         )
     try:
-        yield
+        yield process
     finally:
         process.kill()
         process.wait()
@@ -88,10 +89,11 @@ def managing(plane: Plane, directory: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Whole:
-    """Two API servers of one etcd, and the two replicas of the webhook."""
+    """Two API servers of one etcd, the controllers, and the two replicas of the webhook."""
 
     plane: Plane
     second: Plane
+    controllers: subprocess.Popen[bytes]
     hooked: Sequence[Hooked]
 
     def run(self, number: int) -> str:
@@ -116,9 +118,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
         second = stack.enter_context(controlplane.beside(plane, folders[4]))
         for server in (plane, second):
             policies.wait_until_in_force(Kubectl(server.kubeconfig))
-        stack.enter_context(managing(plane, folders[1]))
+        controllers = stack.enter_context(managing(plane, folders[1]))
         hooked = [stack.enter_context(running(plane, folder, LAG)) for folder in folders[2:4]]
-        yield Whole(plane, second, hooked)
+        yield Whole(plane, second, controllers, hooked)
 
 
 @pytest.fixture
@@ -137,13 +139,14 @@ class Asked:
     """The API server that pods are created at, and what its watches told."""
 
     cluster: ClusterClient
-    told: Informer[Object] | None = None
-    """Of one that did not take the NamespaceOffloading itself."""
+    told: Informer[Object]
 
     async def hears(self, space: str, generation: int) -> None:
-        """Wait until it can know of the NamespaceOffloading: another server took it."""
-        if self.told is None:
-            return
+        """Wait until it can know of the NamespaceOffloading.
+
+        Its own policies learn of that by a watch like ours, milliseconds after it was written. A
+        pod that comes within those is as one from before.
+        """
         key, informer = Key(space, keys.OFFLOADING_NAME), self.told
 
         def is_told() -> bool:
@@ -154,17 +157,12 @@ class Asked:
 
 
 @pytest.fixture(params=["one", "two"])
-async def asked(
-    request: pytest.FixtureRequest, whole: Whole, cluster: ClusterClient
-) -> AsyncIterator[Asked]:
+async def asked(request: pytest.FixtureRequest, whole: Whole) -> AsyncIterator[Asked]:
     """Yield the API server that takes the NamespaceOffloadings, then a second one."""
-    if request.param == "one":
-        yield Asked(cluster)
-        return
-    async with client.connect(whole.second.kubeconfig) as real:
-        told = Informer(Selection(keys.NAMESPACE_OFFLOADING, Object))
-        async with loops(told.run(real)):
-            yield Asked(real, told)
+    server = whole.plane if request.param == "one" else whole.second
+    told = Informer(Selection(keys.NAMESPACE_OFFLOADING, Object))
+    async with client.connect(server.kubeconfig) as real, loops(told.run(real)):
+        yield Asked(real, told)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -297,3 +295,43 @@ async def test_no_pod_is_judged_by_the_strategy_of_before(
 
     logger.info("Changes of strategy: %s", told)
     assert told.unjudged == []
+
+
+# Last, since it takes our kinds away --------------------------------------------------------------
+
+
+async def test_whatever_of_ours_is_gone_or_stopped_pods_of_others_are_created_as_before(
+    cluster: ClusterClient, whole: Whole
+) -> None:
+    """Uninstalling in any order: every set of what may be gone already."""
+    kubectl, space = Kubectl(whole.plane.kubeconfig), f"other-{secrets.token_hex(4)}"
+    await cluster.create(keys.NAMESPACE, namespace(space, judged=whole.run(0)))
+    processes = [whole.controllers, *(hooked.process for hooked in whole.hooked)]
+
+    def toggle_policies(*, gone: bool) -> None:
+        if gone:
+            kubectl.run("delete", "-f", "-", stdin=policies.manifest())
+        else:
+            kubectl.run("apply", "-f", "-", stdin=policies.manifest())
+
+    def toggle_processes(*, gone: bool) -> None:
+        for process in processes:
+            process.send_signal(signal.SIGSTOP if gone else signal.SIGCONT)
+
+    def toggle_kinds(*, gone: bool) -> None:
+        assert gone
+        kubectl.run("delete", "crd", keys.NAMESPACE_OFFLOADING.resource)
+
+    steps = [
+        (toggle_processes, True), (toggle_policies, True), (toggle_processes, False),
+        (toggle_policies, False), (toggle_kinds, True), (toggle_processes, True),
+        (toggle_policies, True), (toggle_processes, False),
+    ]  # fmt: skip
+    try:
+        for toggle, gone in steps:
+            await asyncio.to_thread(toggle, gone=gone)
+            for _ in range(3):
+                made = await cluster.create(keys.POD, pod(space, f"p-{secrets.token_hex(4)}"))
+                assert keys.PLACEMENT not in annotations(made)
+    finally:
+        toggle_processes(gone=False)
