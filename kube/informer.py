@@ -25,6 +25,9 @@ SILENT_S: Final = 90.0
 """A watch that told nothing for so long is opened anew: servers send a bookmark every minute."""
 MUTE_S: Final = 300.0
 """The same where no bookmark ever came: a server sends none of what has never changed."""
+AWAY_S: Final = 2.0
+"""The longest pause while a server is away: it may be back at any moment, and the client, which
+looks for that, lets no request through before (``kube.reach``)."""
 STABLE_S: Final = 120.0
 """A watch that lasted so long was good: the next failure starts from the shortest back-off."""
 SHORT_S: Final = 5.0
@@ -151,7 +154,8 @@ class Informer(Generic[T]):
 
     async def _back_off(self, failures: int, error: errors.KubeError | None) -> None:
         asked_s = error.retry_after_s if isinstance(error, errors.BusyError) else 0.0
-        limit_s = min(BACKOFF_S * 2.0 ** min(failures - 1, 16), MAX_BACKOFF_S)
+        most_s = AWAY_S if error and errors.is_away(error) else MAX_BACKOFF_S
+        limit_s = min(BACKOFF_S * 2.0 ** min(failures - 1, 16), most_s)
         pause_s = max(asked_s, self._dice() * limit_s)
         metrics.WATCH_FAILURES.labels(self._resource).inc()
         said = "the watch ended at once" if error is None else str(error)

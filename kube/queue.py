@@ -101,6 +101,12 @@ class Schedule(Generic[K]):
         self.add_at(key, now + delay_s)
         return delay_s
 
+    def server_is_back(self, now: float) -> None:
+        """Let no key wait any more for a server that did not answer."""
+        for key in self._away:
+            self.add_at(key, now)
+        self._away.clear()
+
     def failures(self, key: K) -> int:
         """Return how often ``key`` has been retried since it was forgotten."""
         return self._failures.get(key, 0)
@@ -206,6 +212,12 @@ class Queue(Generic[K]):
         delay_s = self._schedule.await_server(key, self._clock())
         self._wake()
         return delay_s
+
+    def server_is_back(self) -> None:
+        """Make those keys ready that wait for a server that did not answer."""
+        if not self._is_closed:
+            self._schedule.server_is_back(self._clock())
+            self._wake()
 
     def failures(self, key: K) -> int:
         """Return how often ``key`` has been retried since it was forgotten."""

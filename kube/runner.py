@@ -82,6 +82,10 @@ class Runner:
         """Ask for a look at ``key``, now or in ``after_s``."""
         self._queue.add_after(key, after_s)
 
+    def server_is_back(self) -> None:
+        """Try those keys now that a server did not answer; subscribe it to a ``Reach``."""
+        self._queue.server_is_back()
+
     def is_synced(self) -> bool:
         """Whether every informer that a reconcile may look into has its first list."""
         return all(informer.synced.is_set() for informer in self._needed())

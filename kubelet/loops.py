@@ -4,6 +4,7 @@ The loops do not wait for each other: a lease is renewed whatever pods or the pr
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -105,10 +106,18 @@ class Loops:
         """Run all loops for ever."""
         runners = await self._runners()
         running.health.ready_when("synced", self._pods.is_synced)
+        stops = [
+            reach.subscribe(runner.server_is_back)
+            for reach, runner in itertools.product(
+                (self._home.reach, self._provider.reach), runners
+            )
+        ]
         try:
             with running.works(runners):
                 await self._run(running, runners)
         finally:
+            for stop in stops:
+                stop()
             running.health.forget("synced")
             await self._apart.run(self._shut())
             await self._apart.close()

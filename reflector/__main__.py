@@ -2,6 +2,7 @@
 
 import functools
 import importlib.metadata
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from kube.events import Recorder
 from kube.fence import FencedCluster
 from kube.lease import Election
 from kube.process import Process
+from kube.reach import Reach
 from reflector import settings
 from reflector.forge import custom
 from reflector.kinds import FORGES
@@ -47,18 +49,31 @@ async def _main(given: Settings, process_: Process) -> None:
         owner = functools.partial(home.get_live, keys.VIRTUAL_NODE, virtual)
         election = Election(home, lease, given.instance, owner=owner)
         fenced = [FencedCluster(each, lambda: election.is_leader) for each in (home, foreign)]
-        await election.lead(functools.partial(_reflect, given, process_, *fenced))
+        reaches = (home.reach, foreign.reach)
+        await election.lead(functools.partial(_reflect, given, process_, reaches, *fenced))
 
 
-async def _reflect(given: Settings, process_: Process, home: Cluster, foreign: Cluster) -> None:
+async def _reflect(
+    given: Settings,
+    process_: Process,
+    reaches: Sequence[Reach],
+    home: Cluster,
+    foreign: Cluster,
+) -> None:
     """Reflect while we lead: nobody else does for this provider."""
     loops, recorders = _loops(given, home)
     namespaces = Namespaces(given.identity, loops, home, foreign)
     process_.health.ready_when("namespaces", namespaces.maps.synced.is_set)
     process_.health.alive_when("workers", namespaces.is_alive)
+    stops = [
+        reach.subscribe(loop.runner.server_is_back)
+        for reach, loop in itertools.product(reaches, loops)
+    ]
     try:
         await namespaces.run(*(recorder.run() for recorder in recorders))
     finally:
+        for stop in stops:
+            stop()
         process_.health.ready_when("namespaces", lambda: True)  # who stands by is ready too
         process_.health.alive_when("workers", lambda: True)
 

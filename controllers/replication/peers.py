@@ -170,6 +170,7 @@ async def _replicate(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer
                 remote.reach.subscribe(informer.resync)
                 tasks.create_task(informer.run(remote))
                 runner = _runner(origin, peering, kind, cached, informer)
+                remote.reach.subscribe(runner.server_is_back)
                 tasks.create_task(_run(origin, runner))
 
 

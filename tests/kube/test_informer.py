@@ -11,7 +11,7 @@ from apis import keys
 from apis.objects import Key, Object, uid
 from kube import errors, metrics
 from kube.cluster import Cluster, Event, Listing, Selection
-from kube.informer import Change, Informer
+from kube.informer import AWAY_S, Change, Informer
 from kube.slim import Partial, Slim
 from tests.factories import config_map, pod
 from tests.fakes import FakeCluster
@@ -180,18 +180,27 @@ async def test_retry_after_is_the_least() -> None:
 
 
 async def test_back_off_doubles_up_to_half_a_minute() -> None:
+    busy = errors.refusal(500, {}, retry_after_s=0)
+
+    _, time, _, _ = await play(*[busy] * 9, end=10)
+
+    assert time.slept == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30, 30]
+
+
+async def test_back_off_is_short_while_a_server_is_away() -> None:
+    """It may be back at any moment, and what changed meanwhile is to be known within seconds."""
     lost = errors.NotReachableError("reset")
 
     _, time, _, _ = await play(*[lost] * 9, end=10)
 
-    assert time.slept == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30, 30]
+    assert time.slept == [0.8, 1.6, *[AWAY_S] * 7]
 
 
 async def test_back_off_is_full_jitter() -> None:
     time = Time()
     rolls = itertools.cycle([0.0, 0.5])
     informer, _ = followed(clock=time, dice=lambda: next(rolls), sleep=time.sleep)
-    script = Script(*[errors.NotReachableError("reset")] * 4)
+    script = Script(*[errors.refusal(500, {}, retry_after_s=0)] * 4)
     async with running(informer.run(script)):
         await until(lambda: len(script.asked) == 5)
 

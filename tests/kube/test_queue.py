@@ -170,6 +170,20 @@ def test_keys_whose_server_is_away_wait_shortly_and_take_nobodys_ration() -> Non
     assert schedule.await_server(1, 0.0) == 0.2
 
 
+def test_when_the_server_is_back_the_keys_that_wait_for_it_are_due_and_no_others() -> None:
+    schedule: Schedule[str] = Schedule()
+    for _ in range(5):
+        schedule.await_server("away", 0.0)
+    schedule.retry("own", 0.0, at_least_s=60)
+
+    schedule.server_is_back(1.0)
+
+    assert schedule.take(1.0) == "away"
+    assert schedule.take(1.0) is None
+    assert schedule.next_due() == 60
+    assert schedule.await_server("away", 1.0) == 0.2
+
+
 @pytest.mark.parametrize("waiting", [10, 50_000])
 def test_a_key_that_changes_while_it_is_worked_on_costs_the_same_among_many(waiting: int) -> None:
     schedule: Schedule[Counted] = Schedule()

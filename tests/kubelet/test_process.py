@@ -39,8 +39,11 @@ async def real(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
 class Site:
     """Namespaces and objects that an installation has, and the process."""
 
-    def __init__(self, cluster: ClusterClient, kubeconfig: Path, name: str) -> None:
+    def __init__(
+        self, cluster: ClusterClient, kubeconfig: Path, name: str, *, provider: Path | None = None
+    ) -> None:
         self.cluster, self.kubeconfig, self.name = cluster, kubeconfig, name
+        self.provider = provider or kubeconfig
         self.tenant, self.home, self.twin = f"{name}-tenant", f"{name}-shop", f"{name}-shop-rome"
         self.process: asyncio.subprocess.Process | None = None
         self.port = 0
@@ -49,7 +52,7 @@ class Site:
         """Create all that is there before the kubelet."""
         for name in (self.tenant, self.home, self.twin):
             await self.cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
-        data = {"kubeconfig": base64.b64encode(self.kubeconfig.read_bytes()).decode()}
+        data = {"kubeconfig": base64.b64encode(self.provider.read_bytes()).decode()}
         secret = named(keys.SECRET, Key(self.tenant, SECRET), data=data)
         await self.cluster.create(keys.SECRET, secret)
         spec = {"clusterID": "milan", "resourceQuota": {"hard": {"cpu": "4000m", "memory": "8Gi"}}}
@@ -66,8 +69,8 @@ class Site:
         current = {self.home: {"remoteNamespace": self.twin, "phase": "Accepted"}}
         await self.cluster.patch_status(keys.NAMESPACE_MAP, key, {"currentMapping": current})
 
-    async def start(self) -> None:
-        """Start the process."""
+    async def start(self, *more: str) -> None:
+        """Start the process, with ``more`` flags."""
         self.port = free_port()
         self.process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -82,6 +85,7 @@ class Site:
             "--node-ip=127.0.0.1",
             f"--listen-port={self.port}",
             f"--health-port={free_port()}",
+            *more,
             env={**os.environ, "POD_NAME": f"vk-{self.name}-0"},
         )
 
@@ -91,6 +95,11 @@ class Site:
         self.process.send_signal(number)
         async with asyncio.timeout(PATIENCE_S):
             return await self.process.wait()
+
+    async def end(self) -> None:
+        """End the process if it still runs."""
+        if self.process and self.process.returncode is None:
+            await self.kill(signal.SIGKILL)
 
     async def sign(self) -> pki.KeyPair | None:
         """Approve and sign what the process asks for; return the authority, None if it did not."""
@@ -140,8 +149,7 @@ async def site(real: ClusterClient, plane: Plane) -> AsyncIterator[Site]:
     made = Site(real, plane.kubeconfig, f"vk-{os.urandom(3).hex()}")
     await made.prepare()
     yield made
-    if made.process and made.process.returncode is None:
-        await made.kill(signal.SIGKILL)
+    await made.end()
 
 
 async def eventually(found: Callable[[], Awaitable[bool]]) -> None:
