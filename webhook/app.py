@@ -122,6 +122,7 @@ def create_app(
     """Build the WSGI app; everything it touches comes in as an argument."""
     app = App("webhook", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    app.url_map.merge_slashes = False  # nobody is sent elsewhere, as no host is known here
     routes: dict[str, tuple[str, Callable[[], ResponseReturnValue]]] = {
         "/healthz": ("GET", lambda: "ok"),
         "/readyz": ("GET", functools.partial(_ready, doors)),
