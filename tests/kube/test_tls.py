@@ -1,0 +1,111 @@
+"""A server that cannot prove who it is hears nothing of ours. Source: security.md B11."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import pytest
+
+from apis import keys
+from apis.objects import Key
+from certs import listener, pki
+from kube import access, client, clock, errors
+from sandbox import documents
+
+DAY: Final = dt.timedelta(days=1)
+NOW: Final = clock.now()
+CA: Final = pki.new_ca("milan", now=NOW, lifetime=30 * DAY)
+OTHER_CA: Final = pki.new_ca("milan", now=NOW, lifetime=30 * DAY)
+OLD_CA: Final = pki.new_ca("milan", now=NOW - 30 * DAY, lifetime=DAY)
+
+
+def proof(ca: pki.KeyPair = CA, *, now: dt.datetime = NOW, **names: Any) -> pki.KeyPair:
+    names = names or {"ips": ["127.0.0.1"]}
+    return pki.issue(ca, common_name="127.0.0.1", server=True, now=now, lifetime=DAY, **names)
+
+
+ROWS: Final = {
+    "another name": proof(dns=["milan.example"]),
+    "another address": proof(ips=["127.0.0.2"]),
+    "no name but the common one": proof(dns=[]),
+    "another authority of that name": proof(OTHER_CA),
+    "of itself": OTHER_CA,
+    "the authority itself": CA,
+    "expired": proof(now=NOW - 3 * DAY),
+    "not valid yet": proof(now=NOW + 3 * DAY),
+    "of a client": pki.issue(
+        CA, common_name="vk", ips=["127.0.0.1"], client=True, now=NOW, lifetime=DAY
+    ),
+}
+
+
+class Server:
+    """Answers each request with an empty object, and keeps what it heard."""
+
+    def __init__(self) -> None:
+        self.heard = b""
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            self.heard += await reader.readuntil(b"\r\n\r\n")
+            body = b'{"metadata": {"name": "web"}}'
+            head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n".encode()
+            writer.write(head + b"Content-Type: application/json\r\n\r\n" + body)
+            await writer.drain()
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def serving(pair: pki.KeyPair, *, oldest: bool = False) -> AsyncIterator[tuple[Server, int]]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    listener.load(context, pair)
+    if oldest:
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        context.minimum_version = ssl.TLSVersion.TLSv1_1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    server = Server()
+    listening = await asyncio.start_server(server.answer, "127.0.0.1", 0, ssl=context)
+    async with listening:
+        yield server, listening.sockets[0].getsockname()[1]
+
+
+async def ask(port: int, ca: pki.KeyPair = CA) -> object:
+    own = pki.issue(CA, common_name="vk", client=True, now=NOW, lifetime=DAY)
+    text = documents.kubeconfig(
+        cluster="milan", server=f"https://127.0.0.1:{port}", ca=ca.certificate, user="vk",
+        pair=(own.certificate, own.key),
+    )  # fmt: skip
+    async with client.connect(access.from_kubeconfig(text.encode()), user_agent="t") as cluster:
+        return await cluster.get_live(keys.POD, Key("shop", "web"))
+
+
+async def test_who_proves_it_is_spoken_to() -> None:
+    async with serving(proof()) as (server, port):
+        assert await ask(port)
+    assert server.heard.startswith(b"GET /api/v1/namespaces/shop/pods/web ")
+
+
+@pytest.mark.parametrize("row", ROWS)
+async def test_who_does_not_hears_nothing(row: str) -> None:
+    async with serving(ROWS[row]) as (server, port):
+        with pytest.raises(errors.NotReachableError):
+            await ask(port)
+    assert server.heard == b""
+
+
+async def test_an_authority_that_has_ended_proves_nothing() -> None:
+    async with serving(proof(OLD_CA, now=NOW - 30 * DAY)) as (server, port):
+        with pytest.raises(errors.NotReachableError):
+            await ask(port, OLD_CA)
+    assert server.heard == b""
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+async def test_nor_does_who_speaks_tls_of_old() -> None:
+    async with serving(proof(), oldest=True) as (server, port):
+        with pytest.raises(errors.NotReachableError):
+            await ask(port)
+    assert server.heard == b""
