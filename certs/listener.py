@@ -23,13 +23,23 @@ CLOSE_S: Final = 60.0
 
 
 class Server:
-    """Listens once it has a certificate and knows who signs its clients' certificates."""
+    """Listens once it has a certificate and knows who signs its clients' certificates.
 
-    def __init__(self, app: web.Application, port: int, host: str | None = None) -> None:
+    A connection that sends no request for ``silent_s`` is closed.
+    """
+
+    def __init__(
+        self,
+        app: web.Application,
+        port: int,
+        host: str | None = None,
+        *,
+        silent_s: float = SILENT_S,
+    ) -> None:
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=5
         )
-        self._host, self._port = host, port
+        self._host, self._port, self._silent_s = host, port, silent_s
         self._listener: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._context: ssl.SSLContext | None = None
@@ -93,7 +103,7 @@ class Server:
         """Close connections on which no request came; the web server would wait for ever."""
         before: set[web.RequestHandler] = set()
         while self._runner.server is not None:
-            await asyncio.sleep(SILENT_S / 2)
+            await asyncio.sleep(self._silent_s / 2)
             there = self._runner.server.connections if self._runner.server else []
             # aiohttp has no public way to ask.
             silent = {one for one in there if not one._request_count}  # noqa: SLF001

@@ -151,7 +151,7 @@ async def client_of(port: int) -> AsyncIterator[ClusterClient]:
 
 
 @contextlib.asynccontextmanager
-async def running(port: int = 0) -> AsyncIterator[Rig]:
+async def running(port: int = 0, *, silent_s: float = listener.SILENT_S) -> AsyncIterator[Rig]:
     """Yield a kubelet API that serves the pod ``web``; ``port`` is of another provider."""
     local, remote = FakeCluster(), FakeCluster()
     local.answers[keys.SUBJECT_ACCESS_REVIEW] = lambda review: {
@@ -172,7 +172,7 @@ async def running(port: int = 0) -> AsyncIterator[Rig]:
         )  # fmt: skip
         apart, likeness = Apart("kubelet-api"), Likeness(client)
         api = Api(lookups, Caller(), likeness, consumer="rome", clock=lambda: NOW, started=NOW)
-        server = Server(serving.application(api), 0, "127.0.0.1")
+        server = Server(serving.application(api), 0, "127.0.0.1", silent_s=silent_s)
         ca = pki.new_ca("home", now=now(), lifetime=DAY)
         made = pki.issue(
             ca, common_name="n", ips=["127.0.0.1"], server=True, now=now(), lifetime=DAY

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from certs import listener
+from tests.kubelet import rigs
 from tests.kubelet.rigs import Rig
 
 EXEC = "/exec/shop/web/main?command=ls&command=a%26b%3Dc+d&input=1&output=1&tty=0"
@@ -148,13 +149,8 @@ async def test_without_an_upgrade_there_is_no_stream(rig: Rig) -> None:
     assert rig.seen == []
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "SILENT_S", 1.0)
-
-
-async def test_who_says_nothing_is_shown_the_door(impatient: None, rig: Rig) -> None:
-    async with contextlib.AsyncExitStack() as stack:
+async def test_who_says_nothing_is_shown_the_door() -> None:
+    async with rigs.running(silent_s=1.0) as rig, contextlib.AsyncExitStack() as stack:
         silent = [
             await asyncio.open_connection(
                 "127.0.0.1", rig.server.port, ssl=rig.context(None), server_hostname="127.0.0.1"
