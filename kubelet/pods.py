@@ -40,7 +40,10 @@ SUCCESSFUL_REFLECTION: Final = "SuccessfulReflection"
 FAILED_UPDATE: Final = "FailedUpdate"
 UNKNOWN_FIELD: Final = "UnknownField"
 _NEWER: Final = "it is newer than this virtual kubelet, which wants an upgrade"
-LINGER_S: Final = 1.0
+LINGER_S: Final = 2.0
+"""What a pod that ends says for that long is told; a kubelet takes as long to let go of it."""
+MAX_LINGER_S: Final = 10.0
+"""After what each change is told, of a pod that takes its time."""
 CONFIRM_S: Final = 2.0
 TAKEN_S: Final = 0.1
 QUIET_S: Final = 10.0
@@ -132,6 +135,7 @@ class PodReconciler:
         }
         self._silent: set[Key] = set()
         self._ending: dict[Key, datetime] = {}
+        self._lingering: dict[Key, _Lingering] = {}
         self._begun: dict[Key, datetime] = {}
         self._deleted: dict[Key, str] = {}
         self._lives: dict[Key, _Life] = {}
@@ -304,19 +308,28 @@ class PodReconciler:
     async def _watch_end(self, local: Object, observed: Observed) -> float | None:
         """Tell how it ends: at once if that is its work, by which Jobs count; else if it lingers.
 
-        Most pods are gone before that is worth a write.
+        Most pods are gone before that is worth a write, or soon after they said so.
         """
         remote = observed.mine(observed.remote)
         if remote is None or status.is_finished(local):
             return None
         wanted = status.mirrored(local, remote, self._home(self._restarts(local, remote)))
-        if not (_is_counted(local) and status.is_finished(remote)):
-            since = self._ending.setdefault(objects.key_of(local), self._clock())
-            left_s = LINGER_S - (self._clock() - since).total_seconds()
-            if left_s > 0:
-                return left_s
+        is_told_at_once = _is_counted(local) and status.is_finished(remote)
+        left_s = 0.0 if is_told_at_once else self._lingers_s(objects.key_of(local), remote)
+        if left_s > 0:
+            return left_s
         await self._write(local, wanted)
         return None
+
+    def _lingers_s(self, key: Key, remote: Object) -> float:
+        """Return the seconds until what ``remote`` says of its end is worth a write."""
+        now, version = self._clock(), str(remote["metadata"]["resourceVersion"])
+        known = self._lingering.get(key) or _Lingering(now, now, version)
+        if known.version != version:
+            known = _Lingering(known.began, now, version)
+        self._lingering[key] = known
+        left_s = LINGER_S - (now - known.changed).total_seconds()
+        return min(left_s, MAX_LINGER_S - (now - known.began).total_seconds())
 
     async def _confirm_end(self, local: Object, observed: Observed) -> float | None:
         """Let the provider know that the pod has ended, unless it is about to see that itself."""
@@ -480,6 +493,7 @@ class PodReconciler:
         self._lives.pop(key, None)
         self._refused_s.pop(key, None)
         self._ending.pop(key, None)
+        self._lingering.pop(key, None)
         self._begun.pop(key, None)
         self._deleted.pop(key, None)
         self._tokens.forget(key)
@@ -494,6 +508,15 @@ class _Life:
     local_uid: str
     remote_uid: str
     restarts: int
+
+
+@dataclass(frozen=True)
+class _Lingering:
+    """Of a pod that ends: since when, and since when the remote one is of this version."""
+
+    began: datetime
+    changed: datetime
+    version: str
 
 
 def _is_replaced_remotely(remote: Object, shadow_phase: str) -> bool:

@@ -9,6 +9,7 @@ from apis import keys, objects
 from apis.objects import Key, named
 from kube import errors, metrics
 from kubelet.forge.mapping import MappingState, NamespaceMapping
+from kubelet.pods import LINGER_S, MAX_LINGER_S
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
@@ -438,12 +439,32 @@ async def test_a_terminating_pod_shows_its_final_phase_if_it_lingers(world: Worl
     await world.reconcile()
     assert world.writes() == before
 
+    world.now += dt.timedelta(seconds=LINGER_S / 2)
     await world.runs(ended("Succeeded", 0))
-    assert await world.reconcile(2) == 1.0
+    assert await world.reconcile(2) == LINGER_S
+    world.now += dt.timedelta(seconds=LINGER_S / 2)
+    assert await world.reconcile(2) == LINGER_S / 2
     assert world.writes() == before
-    world.now += dt.timedelta(seconds=1)
+    world.now += dt.timedelta(seconds=LINGER_S / 2)
     await world.reconcile(2)
     assert world.writes() == (before[0] + 1, before[1])
+    assert (await world.status())["phase"] == "Succeeded"
+
+
+async def test_a_terminating_pod_that_never_stops_changing_is_told(world: World) -> None:
+    await world.offloaded()
+    await delete_locally(world)
+    await world.reconcile()
+    told = world.writes()[0]
+
+    for number in range(round(MAX_LINGER_S)):
+        await world.runs(running(message=str(number)))
+        await world.reconcile()
+        assert world.writes()[0] == told
+        world.now += dt.timedelta(seconds=1)
+    await world.runs(ended("Succeeded", 0))
+    await world.reconcile()
+
     assert (await world.status())["phase"] == "Succeeded"
 
 
