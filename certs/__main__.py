@@ -8,14 +8,13 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from apis import keys
 from apis.objects import Key, Kind, Object
 from certs import injection, rotation
-from kube import client, clock, process
+from kube import client, clock, process, version
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
@@ -48,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(settings: Settings, daemon: Process) -> None:
-    agent = f"pyliqo-certs/{version('pyliqo')}"
+    agent = f"pyliqo-certs/{version.own()}"
     async with client.connect(settings.kubeconfig, user_agent=agent) as live:
         await follow(live, settings.rotation, daemon)
 

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib import metadata
 from typing import Final
 
 from apis.objects import Key
@@ -15,7 +14,7 @@ from controllers.issuing.issuer import Entrance, Issuer
 from controllers.manager import Informers, Manager, Term
 from controllers.settings import Settings
 from controllers.wiring import CONTROLLERS
-from kube import client, clock, process
+from kube import client, clock, process, version
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.events import Recorder
@@ -36,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _run(given: Settings, daemon: Process) -> None:
-    user_agent = f"pyliqo-controllers/{metadata.version('pyliqo')}"
+    user_agent = f"pyliqo-controllers/{version.own()}"
     async with client.connect(given.kubeconfig, user_agent=user_agent) as cluster:
         cluster_id = await clusterid.ensure(cluster, given.namespace)
         await vkoptions.ensure(cluster, given.namespace, given.identity)

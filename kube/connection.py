@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import aiohttp
 import yarl
+from aiohttp import connector
 
 from kube.access import Access
 
@@ -23,6 +24,10 @@ _KEEP_ALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 45_000),
 )
+
+# As it is imported, aiohttp reads all authorities of the machine for who says nothing of TLS: 1 MiB
+# of each daemon. Here everybody says whom to trust; who does not trusts nobody.
+connector._SSL_CONTEXT_VERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # noqa: SLF001
 
 
 _IN_WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (

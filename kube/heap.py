@@ -1,7 +1,11 @@
 """What the allocator keeps, given back to the system."""
 
+import asyncio
 import ctypes
 from typing import Final
+
+GIVE_BACK_S: Final = 30.0
+"""Between two times that free memory goes back to the system."""
 
 _LIBC: Final = ctypes.CDLL(None)
 
@@ -15,3 +19,10 @@ def give_back() -> None:
     """
     if (trim := getattr(_LIBC, "malloc_trim", None)) is not None:
         trim(0)
+
+
+async def give_back_for_ever() -> None:
+    """Give back again and again: there may have been a list, or many clients, since."""
+    while True:
+        await asyncio.sleep(GIVE_BACK_S)
+        give_back()

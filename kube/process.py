@@ -13,7 +13,6 @@ import time
 from asyncio import sslproto
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Coroutine,
     Iterable,
@@ -23,7 +22,9 @@ from collections.abc import (
 from types import FrameType
 from typing import Any, Final, Protocol
 
-from aiohttp import web
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response
+from aiohttp.web_server import Server
 
 from kube import heap, logs, metrics
 
@@ -31,9 +32,10 @@ logger = logging.getLogger(__name__)
 
 HEALTH_PORT: Final = 8081
 DRAIN_S: Final = 10.0
-TLS_BUFFER: Final = 2**16
+TLS_BUFFER: Final = 2**15
 """What asyncio fills with zeros for each TLS connection; its own 256 KiB make nothing faster."""
 OK, FAILED = 0, 1
+_SHUTDOWN_S: Final = 1.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 Check = Callable[[], bool]
@@ -133,25 +135,34 @@ class Process:
 
     @contextlib.asynccontextmanager
     async def serve(self, host: str = "") -> AsyncIterator[None]:
-        """Answer /healthz, /livez, /readyz and /metrics while inside."""
-        app = web.Application()
-        app.add_routes(
-            [
-                web.get("/healthz", _answer(self.health.not_alive)),
-                web.get("/livez", _answer(self.health.not_alive)),
-                web.get("/readyz", _answer(self.health.not_ready)),
-                web.get("/metrics", _metrics),
-            ]
+        """Answer /healthz, /livez, /readyz and /metrics while inside.
+
+        aiohttp's server without its framework, which would be 1 MiB more of each daemon.
+        """
+        server = Server(self._answer, access_log=None)
+        listener = await asyncio.get_running_loop().create_server(
+            server, host or None, self._health_port
         )
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-        await runner.setup()
+        self.port = listener.sockets[0].getsockname()[1]
         try:
-            site = web.TCPSite(runner, host or None, self._health_port)
-            await site.start()
-            self.port = runner.addresses[0][1]
             yield
         finally:
-            await runner.cleanup()
+            listener.close()
+            await server.shutdown(_SHUTDOWN_S)
+
+    async def _answer(self, request: BaseRequest) -> Response:
+        checks = {"/readyz": self.health.not_ready}
+        checks |= dict.fromkeys(("/healthz", "/livez"), self.health.not_alive)
+        if request.method not in {"GET", "HEAD"}:
+            return Response(status=405, headers={"Allow": "GET, HEAD"})
+        if request.path == "/metrics":
+            return Response(body=metrics.page(), headers={"Content-Type": metrics.CONTENT_TYPE})
+        if request.path not in checks:
+            return Response(status=404, text="there are /healthz, /livez, /readyz and /metrics\n")
+        names = checks[request.path]()
+        if names:
+            return Response(status=503, text="not: " + ", ".join(names) + "\n")
+        return Response(text="ok\n")
 
 
 Main = Callable[[Process], Coroutine[Any, Any, None]]
@@ -200,15 +211,16 @@ async def _until_stopped(main: Main, process: Process, stopping: asyncio.Event) 
     async with process.serve():
         working = asyncio.ensure_future(main(process))
         waiting = asyncio.ensure_future(stopping.wait())
+        beside = asyncio.ensure_future(heap.give_back_for_ever())
         try:
             await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 logger.info("stops", extra={"program": process.name})
                 await process.stop()
         finally:
-            for task in (working, waiting):
+            for task in (working, waiting, beside):
                 task.cancel()
-            await asyncio.wait({working, waiting})
+            await asyncio.wait({working, waiting, beside})
         if not working.cancelled():
             working.result()
 
@@ -242,22 +254,6 @@ def heartbeat(
         last[0] = clock()
 
     return beat, lambda: clock() - last[0] < within_s
-
-
-def _answer(
-    failing: Callable[[], list[str]],
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def answer(_: web.Request) -> web.Response:
-        names = failing()
-        if names:
-            return web.Response(status=503, text="not: " + ", ".join(names) + "\n")
-        return web.Response(text="ok\n")
-
-    return answer
-
-
-async def _metrics(_: web.Request) -> web.Response:
-    return web.Response(body=metrics.page(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
 
 def _failing(checks: Mapping[str, Check]) -> list[str]:

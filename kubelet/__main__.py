@@ -1,7 +1,6 @@
 """The process ``kubelet``: one virtual node, led by one of the pods ``vk-<virtualnode>``."""
 
 import functools
-import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from dataclasses import asdict
 
 from apis import keys
 from apis.objects import Key
-from kube import client, peer, process
+from kube import client, peer, process, version
 from kube.lease import Election
 from kube.process import Process
 from kubelet import settings
@@ -33,7 +32,7 @@ async def _run(chosen: Settings, instance: str, running: Process) -> None:
     connected: list[bool] = []
     running.health.ready_when("kubeconfig", lambda: bool(connected))
     secret = Key(chosen.tenant_namespace, chosen.kubeconfig_secret)
-    agent = f"pyliqo-kubelet/{_version()}"
+    agent = f"pyliqo-kubelet/{version.own()}"
     async with (
         client.connect(chosen.kubeconfig, user_agent=agent) as home,
         peer.follow(home, secret, user_agent=agent) as provider,
@@ -47,13 +46,6 @@ async def _run(chosen: Settings, instance: str, running: Process) -> None:
             return Loops(chosen, instance, home, provider, lambda: election.is_leader)
 
         await election.lead(lambda: loops().run(running))
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("pyliqo")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The container ``reflector`` of the pod ``vk-<virtualnode>``: flags, clusters, one leader."""
 
 import functools
-import importlib.metadata
 import itertools
 import os
 import sys
@@ -11,7 +10,7 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Key
-from kube import client, peer, process
+from kube import client, peer, process, version
 from kube.cluster import Cluster
 from kube.events import Recorder
 from kube.fence import FencedCluster
@@ -36,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _main(given: Settings, process_: Process) -> None:
-    agent = f"pyliqo-{NAME}/{importlib.metadata.version('pyliqo')}"
+    agent = f"pyliqo-{NAME}/{version.own()}"
     connected: list[Cluster] = []
     process_.health.ready_when("peer", lambda: bool(connected))
     async with (
@@ -70,12 +69,18 @@ async def _reflect(
         for reach, loop in itertools.product(reaches, loops)
     ]
     try:
-        await namespaces.run(*(recorder.run() for recorder in recorders))
+        beside = (recorder.run() for recorder in recorders)
+        await namespaces.run(_settled(namespaces, process_), *beside)
     finally:
         for stop in stops:
             stop()
         process_.health.ready_when("namespaces", lambda: True)  # who stands by is ready too
         process_.health.alive_when("workers", lambda: True)
+
+
+async def _settled(namespaces: Namespaces, process_: Process) -> None:
+    await namespaces.maps.synced.wait()
+    process_.settled()
 
 
 def _loops(given: Settings, home: Cluster) -> tuple[list[KindLoop], list[Recorder]]:

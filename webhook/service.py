@@ -3,12 +3,11 @@
 import functools
 import os
 from contextlib import AbstractAsyncContextManager
-from importlib.metadata import version
 from pathlib import Path
 
 from apis import keys
 from apis.objects import Kind, Object
-from kube import client
+from kube import client, version
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from webhook import app, serving, tls
@@ -51,7 +50,7 @@ def _cached(settings: Settings) -> list[Kind | Selection[Object]]:
 
 
 def _connect(kubeconfig: Path | None) -> AbstractAsyncContextManager[ClusterClient]:
-    return client.connect(kubeconfig, user_agent=f"pyliqo-webhook/{version('pyliqo')}")
+    return client.connect(kubeconfig, user_agent=f"pyliqo-webhook/{version.own()}")
 
 
 def _give_up(_error: Exception) -> None:

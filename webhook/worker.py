@@ -27,7 +27,7 @@ from aiohttp.http import HttpProcessingError
 from gunicorn import sock
 from gunicorn.workers import base
 
-from kube.heap import give_back
+from kube import heap
 from webhook.drain import BEGUN_S, LINGER_S, Drain
 from webhook.reviews import ARRIVED, CERTIFICATE, MAX_BODY
 from webhook.tls import CachedContext, PresentContext
@@ -43,8 +43,6 @@ told to try again. Whoever announces large ones and sends nothing so keeps no ot
 BUFFER: Final = 32 * 2**10
 """Bytes that asyncio reads at once from a TLS connection, and keeps for as long as that lasts: its
 own 256 KiB for each of 1,000 clients would be all the memory that a pod has."""
-GIVE_BACK_S: Final = 30.0
-"""Between two times that free memory goes back to the system."""
 App: TypeAlias = Callable[..., Iterable[bytes]]
 """As PEP 3333 has it."""
 _TICK_S: Final = 0.5
@@ -102,7 +100,7 @@ class Loop:
     async def _serve(self) -> None:
         config = self._worker.cfg
         beside = [
-            asyncio.create_task(one) for one in (self._service.beside(), _give_back_for_ever())
+            asyncio.create_task(one) for one in (self._service.beside(), heap.give_back_for_ever())
         ]
         clients = Clients(
             self._answer,
@@ -164,12 +162,6 @@ class Loop:
             return _call(app, environ)
         threads = self._large if is_large else self._threads
         return await asyncio.get_running_loop().run_in_executor(threads, _call, app, environ)
-
-
-async def _give_back_for_ever() -> None:
-    while True:
-        await asyncio.sleep(GIVE_BACK_S)
-        give_back()
 
 
 class Clients(web.Server):

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from importlib import metadata
 
 from apis.objects import Key, Object
 from controllers import selections, views
@@ -11,6 +10,7 @@ from controllers.foreigncluster.checker import Checker
 from controllers.foreigncluster.reconciler import ForeignClusterReconciler, Observed
 from controllers.foreigncluster.stamp import StampReconciler
 from controllers.manager import Manager, Term
+from kube import version
 from kube.informer import Change
 from kube.process import Loop
 from kube.runner import Runner, Source
@@ -44,8 +44,6 @@ def controller(manager: Manager) -> Term:
         *(Source(manager.informer(selection), _by_cluster) for selection in about_peers),
     ]
 
-    version = metadata.version("pyliqo")
-
     async def wanted() -> Mapping[str, Key]:
         return forge.secrets(identities.items().values(), virtual_nodes.items().values())
 
@@ -67,11 +65,11 @@ def controller(manager: Manager) -> Term:
             user_agent=manager.user_agent,
         )
         reconciler = ForeignClusterReconciler(
-            manager.cached, observed, reach=checks.reach, version=version, clock=manager.clock
+            manager.cached, observed, reach=checks.reach, version=version.own(), clock=manager.clock
         )
         runner = Runner("foreigncluster", reconciler, sources, workers=manager.limits.workers)
         stamps = Runner(
-            "foreigncluster-stamp", StampReconciler(manager.cached, version), [Source(slices)]
+            "foreigncluster-stamp", StampReconciler(manager.cached, version.own()), [Source(slices)]
         )
         return [runner, checks, stamps]
 

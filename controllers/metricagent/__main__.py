@@ -6,7 +6,6 @@ import ssl
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from controllers.metricagent import serving
 from controllers.metricagent.certificate import CertificateReconciler
 from controllers.metricagent.kubelets import Kubelets
 from controllers.metricagent.serving import Agent, FrontProxy
-from kube import client, clock, process
+from kube import client, clock, process, version
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Informer
@@ -45,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = _settings(argv)
 
     async def work(daemon: Process) -> None:
-        agent = f"pyliqo-metricagent/{version('pyliqo')}"
+        agent = f"pyliqo-metricagent/{version.own()}"
         async with client.connect(settings.kubeconfig, user_agent=agent) as cluster:
             await Loops(settings, cluster).run(daemon)
 

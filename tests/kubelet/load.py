@@ -8,6 +8,7 @@ import asyncio
 import json
 import ssl
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,8 @@ async def main() -> None:
     tls = ssl.create_default_context(cadata=order.ca)
     tls.load_cert_chain(order.identity)
     got = await asyncio.gather(*(consume(order, tls) for _ in range(order.streams)))
-    say({"bytes": sum(got), "silent": sum(1 for each in got if not each)})
+    silent = sum(1 for each in got if not each)
+    say({"bytes": sum(got), "silent": silent, "cpu_s": time.process_time()})
     provider.close()
 
 
