@@ -237,11 +237,12 @@ def _too_small(node: Object, spec: Object) -> Iterator[Obstacle]:
     if not allocatable:
         return
     try:
-        wanted, there = resources.usage(spec), resources.parse(allocatable)
+        wanted = resources.usage(spec)
+        asked = {name: amount for name, amount in wanted.items() if amount}
+        there = resources.parse({name: allocatable[name] for name in asked if name in allocatable})
     except ValueError as error:
         yield Obstacle(Rule.RESOURCES, f"its resources cannot be read: {error}")
         return
-    asked = {name: amount for name, amount in wanted.items() if amount}
     for name in resources.lacking(asked, there):
         have = there.get(name, "none")
         text = f"has {have} of {name} in all, the pod requests {wanted[name]}"

@@ -17,7 +17,7 @@ from kube import metrics as kube_metrics
 from webhook import admission, handlers
 from webhook.admission import Judge
 from webhook.handlers import Lookup
-from webhook.reviews import MAX_BODY, Answer, Reviews
+from webhook.reviews import Answer, Reviews
 
 METRICS: Final = "/metrics"
 
@@ -61,6 +61,16 @@ class App(flask.Flask):
         return None if request is None else self._at(request.method, request.path)
 
     def preprocess_request(self) -> None:
+        """Do nothing: there are no hooks."""
+
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``func``: no view is a coroutine."""
+        return func
+
+    def do_teardown_request(self, _error: BaseException | None = None) -> None:
+        """Do nothing: there are no hooks."""
+
+    def do_teardown_appcontext(self, _error: BaseException | None = None) -> None:
         """Do nothing: there are no hooks."""
 
     def process_response(self, response: flask.Response) -> flask.Response:
@@ -121,7 +131,6 @@ def create_app(
 ) -> flask.Flask:
     """Build the WSGI app; everything it touches comes in as an argument."""
     app = App("webhook", static_folder=None)
-    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     app.url_map.merge_slashes = False  # nobody is sent elsewhere, as no host is known here
     routes: dict[str, tuple[str, Callable[[], ResponseReturnValue]]] = {
         "/healthz": ("GET", lambda: "ok"),
