@@ -19,6 +19,7 @@ from kube.events import Recorder
 from kube.fence import FencedCluster
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
+from kube.scope import Scopes
 
 KINDS: Final[tuple[Kind, ...]] = (keys.NAMESPACE_MAP, keys.RESOURCE_SLICE, keys.RENEW)
 """What is replicated; a new kind is one more here, and an informer for it."""
@@ -71,7 +72,7 @@ class Peers:
         self.name = "replication"
         self._origin = origin
         self._changed = asyncio.Event()
-        self._tasks: dict[_Work, asyncio.Task[None]] = {}
+        self._scopes: Scopes[_Work] = Scopes(self._work)
 
     def is_alive(self) -> bool:
         """Whether no worker of any peer is stuck."""
@@ -91,23 +92,23 @@ class Peers:
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     self._changed.clear()
-                    self._adjust(tasks)
+                    await self._adjust(tasks)
                     await self._changed.wait()
         finally:
             for stop in stops:
                 stop()
 
-    def _adjust(self, tasks: asyncio.TaskGroup) -> None:
+    async def _adjust(self, tasks: asyncio.TaskGroup) -> None:
         peers = wanted_peers(list(self._origin.informers.values()))
         wanted = {_Work(peer_, self._origin.is_gone(peer_.cluster_id)) for peer_ in peers}
-        for work in self._tasks.keys() - wanted:
-            self._tasks.pop(work).cancel()
-            logger.info("Stopped replication", extra={"cluster": work.peer.cluster_id})
-        for work in wanted - self._tasks.keys():
-            serve = self._release if work.is_gone else self._serve
-            self._tasks[work] = tasks.create_task(serve(work.peer))
-            fields = {"cluster": work.peer.cluster_id, "gone": work.is_gone}
-            logger.info("Started replication", extra=fields)
+        begun, ended = await self._scopes.keep(tasks, wanted)
+        for what, several in (("Started", begun), ("Stopped", ended)):
+            for work in several:
+                fields = {"cluster": work.peer.cluster_id, "gone": work.is_gone}
+                logger.info("%s replication", what, extra=fields)
+
+    async def _work(self, work: _Work) -> None:
+        await (self._release if work.is_gone else self._serve)(work.peer)
 
     async def _release(self, key: PeerKey) -> None:
         """Let go what is to go here, as long as the peer is gone for good."""
