@@ -258,11 +258,6 @@ class RestingInformer(Informer[T]):
         super().__init__(selection, **chance)
         self._needed, self._follows = asyncio.Event(), asyncio.Event()
 
-    @property
-    def is_resting(self) -> bool:
-        """Whether it has listed, found nothing, and opened no watch."""
-        return self.synced.is_set() and not self._follows.is_set()
-
     async def awake(self) -> None:
         """Let it follow from now on; return once it has listed anew, or does not come to that.
 

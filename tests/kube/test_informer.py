@@ -11,7 +11,7 @@ from apis import keys
 from apis.objects import Key, Object, uid
 from kube import errors, metrics
 from kube.cluster import Cluster, Event, Listing, Selection
-from kube.informer import AWAY_S, Change, Informer
+from kube.informer import AWAY_S, Change, Informer, RestingInformer
 from kube.slim import Partial, Slim
 from tests.factories import config_map, pod
 from tests.fakes import FakeCluster
@@ -529,3 +529,34 @@ async def test_of_what_has_no_end_the_newest_are_kept_and_each_is_told() -> None
         await until(lambda: len(told) == 20)
 
     assert [key.name for key in informer.items()] == ["c17", "c18", "c19"]
+
+
+async def test_a_resting_informer_opens_no_watch_until_it_is_announced_even_after_a_failure() -> (
+    None
+):
+    told: list[Change[Object]] = []
+    cluster = FakeCluster()
+    informer = RestingInformer(Selection(keys.CONFIG_MAP, Object), dice=lambda: 0.0)
+    informer.subscribe(told.append)
+    async with running(informer.run(cluster)):
+        await informer.synced.wait()
+        await cluster.create(keys.CONFIG_MAP, config("before"))
+        assert cluster.requests["watch", "configmaps"] == 0
+        cluster.fail("list", refused(503))
+        await informer.awake()
+        await cluster.create(keys.CONFIG_MAP, config("after"))
+        await until(lambda: len(told) == 2)
+
+    assert cluster.requests["list", "configmaps"] == 3
+    assert cluster.requests["watch", "configmaps"] == 1
+
+
+async def test_a_resting_informer_follows_at_once_what_is_there() -> None:
+    cluster = FakeCluster()
+    await cluster.create(keys.CONFIG_MAP, config())
+    informer = RestingInformer(Selection(keys.CONFIG_MAP, Object))
+    async with running(informer.run(cluster)):
+        await until(lambda: cluster.requests["watch", "configmaps"])
+        await informer.awake()
+
+    assert cluster.requests["list", "configmaps"] == 1

@@ -15,12 +15,15 @@ class Recorder:
 
     def __init__(self, server: Access) -> None:
         self.sent = bytearray()
+        self._serving: set[asyncio.Task[None] | None] = set()
         self._server, self._address = server, urlsplit(server.server)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection to its end."""
-        host, port = self._address.hostname, self._address.port
-        there, back = await asyncio.open_connection(host, port, ssl=self._server.tls)
+        self._serving.add(task := asyncio.current_task())
+        there, back = await asyncio.open_connection(
+            self._address.hostname, self._address.port, ssl=self._server.tls
+        )
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._pass(reader, back, self.sent))
@@ -28,8 +31,18 @@ class Recorder:
         except* OSError:
             pass  # either side may end at any moment
         finally:
-            writer.close()
-            back.close()
+            self._serving.discard(task)
+            for each in (writer, back):
+                each.transport.abort()
+                with contextlib.suppress(OSError):
+                    await each.wait_closed()
+
+    async def end(self) -> None:
+        """End all connections."""
+        serving = [task for task in self._serving if task]
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
 
     @staticmethod
     async def _pass(
@@ -49,3 +62,4 @@ async def recording(kubeconfig: Path) -> AsyncIterator[tuple[Access, bytearray]]
     async with await asyncio.start_server(recorder.serve, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
         yield access.plain(f"http://127.0.0.1:{port}"), recorder.sent
+        await recorder.end()
