@@ -186,37 +186,66 @@ def check_policy(local: str, name: str, consumer: str, policy: ProviderPolicy) -
 
 
 def is_served(
-    namespace_map: Object, local: str, twin: Object | None, bound: Object | None, level: str
+    namespace_map: Object,
+    local: str,
+    twin: Object | None,
+    bound: Object | None,
+    policy: ProviderPolicy,
 ) -> bool:
     """Whether ``local`` has its ``twin``, and what lets the tenant's virtual kubelets in."""
     if twin is None or bound is None or objects.is_terminating(twin):
         return False
-    is_ours = is_twin(twin, namespace_map, local) and not is_too_lax(twin, level)
+    is_ours = is_twin(twin, namespace_map, local) and not outdated(twin, policy)
     return is_ours and owner_of(bound) == objects.key_of(namespace_map)
 
 
-def is_too_lax(twin: Object, level: str) -> bool:
-    """Whether the provider has raised the Pod Security level since; it is never lowered."""
-    return policies.is_stricter(level, objects.labels(twin).get(keys.POD_SECURITY_ENFORCE, ""))
+def outdated(twin: Object, policy: ProviderPolicy) -> Object:
+    """Return the changes of metadata that the policy asks for now, {} for none.
 
-
-def namespace(name: str, local: str, namespace_map: Object, tenant_: Tenant, level: str) -> Object:
-    """Return the twin namespace to create; ``level`` is its Pod Security level.
-
-    Source: security.md A1.
+    The Pod Security level is raised and never lowered.
     """
+    level, had = policy.pod_security_level, objects.labels(twin).get(keys.POD_SECURITY_ENFORCE, "")
+    labels = {keys.POD_SECURITY_ENFORCE: level} if policies.is_stricter(level, had) else {}
+    said = objects.annotations(twin)
+    notes = {name: text for name, text in _classes(policy).items() if said.get(name) != text}
+    changes = {"labels": labels, "annotations": notes}
+    return {name: change for name, change in changes.items() if change}
+
+
+def namespace(
+    name: str, local: str, namespace_map: Object, tenant_: Tenant, policy: ProviderPolicy
+) -> Object:
+    """Return the twin namespace to create.
+
+    Source: security.md A1, A17.
+    """
+    classes = {name: text for name, text in _classes(policy).items() if text is not None}
     metadata = {
         "labels": {
             keys.REMOTE_CLUSTER_ID: tenant_.cluster_id,
             keys.LIQO_MANAGED: "true",
-            keys.POD_SECURITY_ENFORCE: level,
+            keys.POD_SECURITY_ENFORCE: policy.pod_security_level,
         },
         "annotations": {
             keys.MANAGED_BY_NAMESPACE_MAP: owner_mark(namespace_map),
             keys.ORIGINAL_NAME: local,
+            **classes,
         },
     }
     return objects.named(keys.NAMESPACE, Key("", name), metadata=metadata)
+
+
+def _classes(policy: ProviderPolicy) -> dict[str, str | None]:
+    """Return the classes that may be named there; None where the policy says nothing of them."""
+    offered = {
+        keys.OFFERED_STORAGE_CLASSES: policy.storage_classes,
+        keys.OFFERED_INGRESS_CLASSES: policy.ingress_classes,
+        keys.OFFERED_LOAD_BALANCER_CLASSES: policy.load_balancer_classes,
+    }
+    return {
+        name: None if classes is None else ",".join(one.name for one in classes)
+        for name, classes in offered.items()
+    }
 
 
 def binding(name: str, namespace_map: Object, tenant_: Tenant) -> Object:

@@ -106,7 +106,7 @@ class NamespaceMapReconciler:
         for local, name in parsed.desired.items():
             bound = bindings.get(Key(name, look.obj["metadata"]["namespace"]))
             twin = namespaces.get(Key("", name))
-            if forge.is_served(look.obj, local, twin, bound, look.twins.level):
+            if forge.is_served(look.obj, local, twin, bound, look.twins.policy):
                 look.entries[local] = Entry(name, forge.ACCEPTED)
             else:
                 missing[local] = name

@@ -33,7 +33,7 @@ class Twins:
         found: Mapping[Key, Object],
     ) -> None:
         self._cluster, self._map, self._found = cluster, namespace_map, found
-        self._tenant, self._policy = tenant, policy
+        self._tenant, self.policy = tenant, policy
         self._answered = NamespaceMap.parse(namespace_map).current
         self._room = Room(found.values(), tenant, policy)
 
@@ -48,21 +48,15 @@ class Twins:
             if objects.is_terminating(twin):
                 return Entry(name, forge.TERMINATING, "Terminating", "it is still being deleted")
             await self._bind(local, twin)
-            await self._raise_level(twin)
+            await self._update(twin)
         except RefusedError as error:
             return Entry(name, forge.FAILED, error.reason, str(error))
         return Entry(name, forge.ACCEPTED)
 
-    @property
-    def level(self) -> str:
-        """Return the Pod Security level that twins have to enforce at least."""
-        return self._policy.pod_security_level
-
-    async def _raise_level(self, twin: Object) -> None:
-        if forge.is_too_lax(twin, self.level):
-            logger.info("Raising level", extra={"namespace": twin["metadata"]["name"]})
-            labels = {keys.POD_SECURITY_ENFORCE: self.level}
-            metadata = {"uid": objects.uid(twin), "labels": labels}
+    async def _update(self, twin: Object) -> None:
+        if changes := forge.outdated(twin, self.policy):
+            logger.info("Updating namespace", extra={"namespace": twin["metadata"]["name"]})
+            metadata = {"uid": objects.uid(twin), **changes}
             await self._cluster.patch(keys.NAMESPACE, objects.key_of(twin), {"metadata": metadata})
 
     async def is_gone(self, local: str, name: str) -> bool:
@@ -90,7 +84,7 @@ class Twins:
 
     async def _create(self, local: str, name: str) -> Object:
         self._room.take(local, name)
-        wanted = forge.namespace(name, local, self._map, self._tenant, self.level)
+        wanted = forge.namespace(name, local, self._map, self._tenant, self.policy)
         logger.info("Creating namespace", extra={"namespace": name})
         try:
             return await self._cluster.create(keys.NAMESPACE, wanted)

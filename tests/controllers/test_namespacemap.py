@@ -306,6 +306,31 @@ async def test_the_pod_security_level_is_the_policys_and_is_raised_but_never_low
     assert await level() == "restricted"
 
 
+async def test_twins_say_which_classes_the_policy_offers_as_it_changes(
+    cluster: Cluster, namespace: str
+) -> None:
+    milan = await tenant_of(cluster, namespace)
+    name = f"a-{namespace}"
+
+    async def classes() -> dict[str, str]:
+        found = await there(cluster, keys.NAMESPACE, Key("", name))
+        notes = objects.annotations(found)
+        names = (keys.OFFERED_STORAGE_CLASSES, keys.OFFERED_INGRESS_CLASSES)
+        return {key: notes[key] for key in names if key in notes}
+
+    await milan.policy(storageClasses=[{"storageClassName": name} for name in ("silver", "bronze")])
+    await milan.ask(a=name)
+    assert await classes() == {keys.OFFERED_STORAGE_CLASSES: "silver,bronze"}
+
+    await milan.policy(ingressClasses=[{"ingressClassName": "outer"}])
+    await milan.settle()
+    assert await classes() == {keys.OFFERED_INGRESS_CLASSES: "outer"}
+
+    writes = len(milan.cluster.writes)
+    await milan.settle()
+    assert len(milan.cluster.writes) == writes
+
+
 async def test_many_entries_are_served_side_by_side_and_told_in_batches() -> None:
     fake = Parallel(strict=True)
     milan = await tenant_of(fake, "rome")

@@ -122,6 +122,14 @@ ROWS: Final[dict[str, Row]] = {
     "selector": Row(CLAIM, {"spec": {"selector": {"matchLabels": {"a": "b"}}}}, "spec.selector"),
     "snapshot": Row(CLAIM, {"spec": {"dataSource": SNAPSHOT}}, "spec.dataSource"),
     "clone": Row(CLAIM, {"spec": {"dataSourceRef": OTHERS}}, "spec.dataSourceRef"),
+    "storage-class": Row(CLAIM, {"spec": {"storageClassName": "gold"}}, "class gold is not"),
+    "ingress-class": Row(
+        keys.INGRESS, {"spec": {"ingressClassName": "inner"}}, "class inner is not offered"
+    ),
+    "load-balancer-class": Row(
+        keys.SERVICE, {"spec": {"type": "LoadBalancer", "loadBalancerClass": "a.io/b"}},
+        "name one of none",
+    ),
     "bind-completed": annotated(CLAIM, "pv.kubernetes.io/bind-completed"),
     "selected-node": annotated(CLAIM, "volume.kubernetes.io/selected-node"),
     "provisioner": annotated(CLAIM, "volume.kubernetes.io/storage-provisioner"),
@@ -160,7 +168,12 @@ def create(kubectl: Kubectl, items: list[Object], *who: str) -> str:
 @pytest.fixture(scope="module")
 def provider(admin: Kubectl) -> Kubectl:
     """Return kubectl towards milan with a twin of rome, once the policy is in force."""
-    labels = {keys.REMOTE_CLUSTER_ID: "rome"}
+    classes = {
+        keys.OFFERED_STORAGE_CLASSES: "silver,bronze",
+        keys.OFFERED_INGRESS_CLASSES: "outer",
+        keys.OFFERED_LOAD_BALANCER_CLASSES: "",
+    }
+    metadata = {"labels": {keys.REMOTE_CLUSTER_ID: "rome"}, "annotations": classes}
     subject = {"kind": "Group", "apiGroup": keys.RBAC_GROUP, "name": "rome"}
     role = {
         "apiGroup": keys.RBAC_GROUP,
@@ -168,7 +181,7 @@ def provider(admin: Kubectl) -> Kubectl:
         "name": keys.VIRTUAL_KUBELET_REMOTE_ROLE,
     }
     binding = named(keys.ROLE_BINDING, Key(TWIN, "rome"), subjects=[subject], roleRef=role)
-    admin.apply([named(keys.NAMESPACE, Key("", TWIN), metadata={"labels": labels}), binding])
+    admin.apply([named(keys.NAMESPACE, Key("", TWIN), metadata=metadata), binding])
     asyncio.run(_until_in_force(admin))
     return admin
 
@@ -213,6 +226,26 @@ def test_what_a_virtual_kubelet_makes_of_it_is_taken(provider: Kubectl) -> None:
     twins.append(forged(service.FORGE, changed(factories.service("shop", "outside"), outside)))
 
     assert create(provider, twins, *ROME) == ""
+
+
+def test_classes_that_are_offered_may_be_named_and_others_where_nothing_is_said(
+    provider: Kubectl,
+) -> None:
+    silver = changed(claim(TWIN, "silver"), {"spec": {"storageClassName": "silver"}})
+    outer = changed(factories.ingress(TWIN, "outer"), {"spec": {"ingressClassName": "outer"}})
+
+    assert create(provider, [silver, outer], *ROME) == ""
+    provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_STORAGE_CLASSES}-")
+    gold = changed(claim(TWIN, "gold"), {"spec": {"storageClassName": "gold"}})
+    asyncio.run(_until_taken(provider, gold))
+    provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_STORAGE_CLASSES}=silver,bronze")
+
+
+async def _until_taken(provider: Kubectl, obj: Object) -> None:
+    until = time.monotonic() + PATIENCE_S  # the API server learns of the change a moment later
+    while said := create(provider, [obj], *ROME):
+        assert time.monotonic() < until, said
+        await asyncio.sleep(0.2)
 
 
 def test_secrets_that_give_rights_are_not_even_sent() -> None:
