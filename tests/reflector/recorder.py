@@ -15,15 +15,15 @@ class Recorder:
 
     def __init__(self, server: Access) -> None:
         self.sent = bytearray()
-        self._serving: set[asyncio.Task[None] | None] = set()
+        self._open: dict[asyncio.StreamWriter, asyncio.Event] = {}
         self._server, self._address = server, urlsplit(server.server)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection to its end."""
-        self._serving.add(task := asyncio.current_task())
         there, back = await asyncio.open_connection(
             self._address.hostname, self._address.port, ssl=self._server.tls
         )
+        self._open[writer] = done = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._pass(reader, back, self.sent))
@@ -31,18 +31,18 @@ class Recorder:
         except* OSError:
             pass  # either side may end at any moment
         finally:
-            self._serving.discard(task)
             for each in (writer, back):
                 each.transport.abort()
                 with contextlib.suppress(OSError):
                     await each.wait_closed()
+            del self._open[writer]
+            done.set()
 
     async def end(self) -> None:
         """End all connections."""
-        serving = [task for task in self._serving if task]
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
+        for writer, done in list(self._open.items()):
+            writer.transport.abort()
+            await done.wait()
 
     @staticmethod
     async def _pass(

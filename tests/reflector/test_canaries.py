@@ -194,7 +194,9 @@ async def test_only_entitled_canaries_are_sent(policy: Policy, said_by: str) -> 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("policy", [Policy.DENY_LIST, Policy.REFERENCED])
-async def test_only_entitled_canaries_are_on_the_wire(plane: Plane, policy: Policy) -> None:
+async def test_only_entitled_canaries_are_on_the_wire(
+    plane: Plane, crds: None, policy: Policy
+) -> None:
     """All bytes that go to a real API server: requests, headers, addresses."""
     run = f"canaries-{random_.token_hex(4)}"
     async with client.connect(plane.kubeconfig, user_agent="tests") as admin:
