@@ -1,8 +1,10 @@
 """The queue, held to a reference that is too simple to be wrong."""
 
 import asyncio
+import os
 import random
 from dataclasses import dataclass, field
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 
 from kube.queue import BURST, MAX_S, RETRIES_PER_S, Queue, QueueClosedError, Schedule
 from tests.kube.running import Time, dice, running, turns, until
+
+SCHEDULES: Final = int(os.environ.get("PYLIQO_SCHEDULES", "2000"))
 
 
 @dataclass
@@ -104,11 +108,11 @@ def play(schedule: Schedule[int], dice: random.Random, steps: int) -> None:
 
 def test_thousands_of_random_schedules_agree_with_the_reference() -> None:
     chance = dice(20)
-    for _ in range(10_000):
+    for _ in range(SCHEDULES):
         play(Schedule(), chance, 40)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=SCHEDULES // 20, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 300))
 def test_any_schedule_agrees_with_the_reference(dice: random.Random, steps: int) -> None:
     play(Schedule(), dice, steps)
