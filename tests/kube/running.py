@@ -22,7 +22,7 @@ async def running(*coroutines: Coroutine[Any, Any, Any]) -> AsyncIterator[list[a
             raise result
 
 
-async def until(holds: Callable[[], object], within_s: float = 20) -> None:
+async def until(holds: Callable[[], object], within_s: float = 60) -> None:
     """Wait until ``holds``."""
     async with asyncio.timeout(within_s):
         while not holds():  # noqa: ASYNC110  # a test looks at states that announce nothing
