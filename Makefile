@@ -20,7 +20,8 @@ check: .venv/ready  ## What a commit must pass: format, lint, types, layers, fas
 
 test: .venv/ready  ## All tests, those on real clusters included
 	$(PY) -m sandbox prepare
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not journey"
+	$(BIN)/pytest -m journey
 
 demo: .venv/ready  ## The main job, told step by step on two real clusters (KEEP=1 leaves them running)
 	$(PY) -m sandbox demo $(if $(KEEP),--keep) $(if $(PICTURE),--picture=$(PICTURE))
