@@ -1,0 +1,98 @@
+"""A command in a container, over a WebSocket as an API server speaks it."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+import pytest
+from aiohttp import test_utils, web
+
+from kube import errors
+from kube.remotecommand import PROTOCOLS, Command, CommandError
+
+SUCCESS = b"\x03" + json.dumps({"status": "Success"}).encode()
+FAILURE = b"\x03" + json.dumps({"status": "Failure", "message": "exit code 2"}).encode()
+END_OF_INPUT = b"\xff\x00"
+
+
+@dataclass
+class Server:
+    """Hears what it is given until stdin ends, and then says its frames."""
+
+    frames: Sequence[bytes] = ()
+    heard: list[bytes] = field(default_factory=list)
+
+    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(protocols=PROTOCOLS)
+        await socket.prepare(request)
+        async for message in socket:
+            self.heard.append(message.data)
+            if message.data == END_OF_INPUT:
+                break
+        for frame in self.frames:
+            await socket.send_bytes(frame)
+        await socket.close()
+        return socket
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[tuple[Server, test_utils.BaseTestServer]]:
+    app, served = web.Application(), Server()
+    app.router.add_get("/exec", served.serve)
+    async with test_utils.TestServer(app) as listening:
+        yield served, listening
+
+
+async def said(server: tuple[Server, test_utils.BaseTestServer], *frames: bytes) -> str:
+    """Return what a command that answers ``frames`` writes to stdout."""
+    served, listening = server
+    served.frames = frames
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(listening.make_url("/exec"), protocols=PROTOCOLS) as socket,
+    ):
+        command = Command(socket)
+        await command.write(b"some ")
+        await command.write(b"bytes")
+        await command.end_input()
+        return await command.text()
+
+
+async def test_stdout_is_returned_and_stdin_sent(
+    server: tuple[Server, test_utils.BaseTestServer],
+) -> None:
+    found = await said(server, b"\x01", b"\x01one ", b"\x02noise", b"\x01two", SUCCESS)
+
+    assert found == "one two"
+    assert server[0].heard == [b"\x00some ", b"\x00bytes", END_OF_INPUT]
+
+
+@pytest.mark.parametrize(
+    ("frames", "error", "says"),
+    [
+        ([b"\x02no space left", FAILURE], CommandError, "no space left"),
+        ([b"\x01part", FAILURE], CommandError, "exit code 2"),
+        ([b"\x01part"], errors.NotReachableError, "ended before the command did"),
+        ([], errors.NotReachableError, "ended before the command did"),
+    ],
+    ids=["its own words", "its status", "cut off", "cut off at once"],
+)
+async def test_a_command_that_does_not_end_well_is_an_error(
+    server: tuple[Server, test_utils.BaseTestServer],
+    frames: list[bytes],
+    error: type[errors.KubeError],
+    says: str,
+) -> None:
+    with pytest.raises(error, match=says):
+        await said(server, *frames)
+
+
+async def test_a_flood_of_errors_is_cut_to_its_end(
+    server: tuple[Server, test_utils.BaseTestServer],
+) -> None:
+    with pytest.raises(CommandError) as raised:
+        await said(server, b"\x02" + b"x" * 3000, b"\x02" + b"y" * 3000, FAILURE)
+
+    assert len(str(raised.value)) == 4096
+    assert str(raised.value).endswith("y" * 3000)
