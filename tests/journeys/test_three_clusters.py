@@ -200,6 +200,7 @@ async def test_three_tiers_over_two_providers(three: Three) -> None:
         shop, "store-3", two_providers.HOME_NODE, [*visitors, "store-3"]
     )
 
+    await two_providers.nothing_is_left_elsewhere(shop)
     await two_providers.all_comes_home(shop)
     await world.remove(three["rome"], keys.NAMESPACE, Key("", name))
 

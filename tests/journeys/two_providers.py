@@ -195,6 +195,28 @@ async def moved(shop: Shop, node: str) -> None:
     await asyncio.to_thread(install.run, shop.kubeconfigs["rome"], *args)
 
 
+async def nothing_is_left_elsewhere(shop: Shop) -> None:
+    """Once the data is home, claims on providers and what stood for them here are gone."""
+    for place in PROVIDERS:
+        kind = keys.PERSISTENT_VOLUME_CLAIM
+        await world.until(shop.clusters[place], kind, shop.twin, lambda seen: not seen)
+    await world.until(
+        shop.rome,
+        keys.PERSISTENT_VOLUME,
+        "",
+        lambda seen: not any(is_placeholder(each, shop.namespace) for each in seen.values()),
+    )
+
+
+def is_placeholder(volume_: Object, namespace: str) -> bool:
+    """Whether a volume stands for one on a provider, for a claim of that namespace."""
+    claim = volume_["spec"].get("claimRef") or {}
+    return (
+        keys.REMOTE_CLUSTER_ID in volume_["metadata"].get("labels", {})
+        and claim.get("namespace") == namespace
+    )
+
+
 async def cut_off(shop: Shop, node: str) -> None:
     """Begin to move the data, and kill the command once the copy's claim is there."""
     args = ("move", "volume", "data", "-n", shop.namespace, "--target-node", node)

@@ -1,5 +1,6 @@
 """A volume moves whole, or not at all, wherever the command is interrupted."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -221,6 +222,41 @@ async def test_interrupted_anywhere_the_same_command_goes_on(calls: int) -> None
     cluster.left = None
     await move(cluster).go()
 
+    assert await is_moved(cluster)
+
+
+class Endless(Disks):
+    """A copy that is under way until somebody ends the command."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.is_under_way = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def pipe(
+        self, source: tuple[Key, str], target: tuple[Key, str]
+    ) -> AsyncIterator[AsyncIterator[int]]:
+        async def passed() -> AsyncIterator[int]:
+            yield 1
+            self.is_under_way.set()
+            await asyncio.Event().wait()
+
+        yield passed()
+
+
+async def test_ctrl_c_ends_the_pods_that_copy_and_loses_nothing() -> None:
+    cluster = await world()
+    hands = Endless(cluster)
+    begun = Move(Side(cluster, Progress()), WANTED, hands, timeout_s=5)  # type: ignore[arg-type]  # the fake is a Cluster
+    running = asyncio.create_task(begun.go())
+    await hands.is_under_way.wait()
+
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    assert not [key for kind, key in cluster.everything() if kind == keys.POD]
+    await move(cluster).go()
     assert await is_moved(cluster)
 
 
