@@ -270,6 +270,14 @@ def test_a_virtual_kubelet_changes_its_node_only(policed: Kubectl) -> None:
         _patch(policed, "node", "worker", {"spec": {"unschedulable": True}}, *KUBELET)
 
 
+def test_tokens_are_given_where_there_are_no_pods(policed: Kubectl) -> None:
+    """As controllers of Kubernetes want them in kube-system, whose pods may be elsewhere."""
+    policed.run("create", "namespace", "podless")
+    policed.run("create", "serviceaccount", "robot", "-n", "podless")
+
+    assert policed.run("create", "token", "robot", "-n", "podless")
+
+
 def test_a_virtual_kubelet_gets_tokens_of_pods_on_its_node_only(policed: Kubectl) -> None:
     accounts = [
         objects.named(keys.SERVICE_ACCOUNT, Key("offloaded", name)) for name in ("robot", "default")
