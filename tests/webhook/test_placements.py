@@ -70,6 +70,18 @@ def test_a_mutation_that_was_undone_is_refused(lost: str) -> None:
     assert "another webhook undid" in found["status"]["message"]
 
 
+@pytest.mark.parametrize(("before", "after"), [("Local", "Remote"), ("Remote", "Local")])
+def test_a_pod_is_made_again_when_the_strategy_changed_on_its_way(before: str, after: str) -> None:
+    lets_in = [{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}] if after == "Local" else []
+    made = mutated(known(virtual(), podOffloadingStrategy=before), wanted(tolerations=lets_in))
+    here = known(virtual(), podOffloadingStrategy=after)
+
+    found = response(here, "/validate/pod", made)
+
+    assert found["allowed"] is False
+    assert "create the pod again in a moment" in found["status"]["message"]
+
+
 def test_where_nothing_is_offloaded_nothing_is_refused() -> None:
     assert response(Known(), "/validate/pod", wanted(nodeName="milan"))["allowed"]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from apis import nodeselector, objects, placement, podfields
+from apis.judgement import Judgement
 from apis.objects import Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
@@ -24,7 +25,8 @@ def check(
     """Admit a pod that has what the mutating webhook gave it; ``nodes`` are the virtual ones.
 
     Raises:
-        DeniedError: another webhook took some of it away, or it names a node it may not go to.
+        DeniedError: another webhook took some of it away, the NamespaceOffloading was changed
+            between the two webhooks, or the pod names a node it may not go to.
     """
     pods.check_shape(pod)
     if name := pod["spec"].get("nodeName"):
@@ -32,9 +34,21 @@ def check(
         return check_node(pod, offloading, node, runtime_class=runtime_class)
     if changes := pods.offload(pod, offloading, runtime_class=runtime_class):
         field = changes[0]["path"].lstrip("/").removesuffix("/-").replace("/", ".")
-        message = f"{field}: another webhook undid what the NamespaceOffloading asks for"
-        raise DeniedError(f"{message}: let it leave that alone")
+        raise DeniedError(f"{field}: {_lack(pod, offloading)}")
     return Admitted(verdict="allowed: as it was judged")
+
+
+def _lack(pod: Object, offloading: NamespaceOffloading) -> str:
+    """Return why ``pod`` is not as ``offloading`` asks, and what to do about it."""
+    judged = Judgement.of(pod)
+    if judged is not None and judged.is_of(offloading):
+        return (
+            "another webhook undid what the NamespaceOffloading asks for: let it leave that alone"
+        )
+    return (
+        "the pod is not as the NamespaceOffloading asks, which was changed while the pod was being "
+        "created: create the pod again in a moment"
+    )
 
 
 def warned(
