@@ -5,6 +5,7 @@ import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -18,6 +19,7 @@ from sandbox import controlplane, pair
 from sandbox.clusters import Sandbox
 from sandbox.controlplane import Plane
 from tests.fakes import FakeCluster
+from tests.kube.running import Gate
 
 CRDS = Path(__file__).parent.parent / "manifests" / "10-crds"
 CRD = Kind(
@@ -34,6 +36,15 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """Yield an API server for the whole run; a test that stops it starts it again."""
     with controlplane.start(tmp_path_factory.mktemp("plane")) as plane:
         yield plane
+
+
+@pytest.fixture
+async def gate(plane: Plane) -> AsyncIterator[Gate]:
+    """Yield an open way to the API server, which a test can break."""
+    gate = Gate(urlsplit(plane.server).port or 443)
+    await gate.open()
+    yield gate
+    await gate.shut()
 
 
 @pytest.fixture(scope="module")

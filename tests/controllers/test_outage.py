@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -80,14 +79,6 @@ class Pair:
 def _phase(obj: Object) -> str:
     entries: Any = (obj.get("status") or {}).get("currentMapping") or {}
     return str(entries.get("now", {}).get("reason", ""))
-
-
-@pytest.fixture
-async def gate(plane: Plane) -> AsyncIterator[Gate]:
-    gate = Gate(urlsplit(plane.server).port or 443)
-    await gate.open()
-    yield gate
-    await gate.shut()
 
 
 @pytest.mark.parametrize("way", ["reject", "drop"])

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -29,14 +28,6 @@ def lists(cause: str) -> float:
 def failures() -> float:
     labels = {"resource": "configmaps"}
     return metrics.REGISTRY.get_sample_value("kube_informer_failures_total", labels) or 0
-
-
-@pytest.fixture
-async def gate(plane: Plane) -> AsyncIterator[Gate]:
-    gate = Gate(urlsplit(plane.server).port or 443)
-    await gate.open()
-    yield gate
-    await gate.shut()
 
 
 @contextlib.asynccontextmanager

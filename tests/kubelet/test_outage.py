@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -81,14 +80,6 @@ def behind(plane: Plane, gate: Gate, directory: Path) -> Path:
     assert plane.server in text
     path.write_text(text.replace(plane.server, f"https://127.0.0.1:{gate.port}"))
     return path
-
-
-@pytest.fixture
-async def gate(plane: Plane) -> AsyncIterator[Gate]:
-    gate = Gate(urlsplit(plane.server).port or 443)
-    await gate.open()
-    yield gate
-    await gate.shut()
 
 
 @pytest.fixture
