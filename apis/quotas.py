@@ -133,7 +133,7 @@ def never(grant: Grant, demand: Demand) -> Refusal | None:
     """Return why a pod of ``demand`` would not fit an empty quota; None if it would."""
     if refusal := _unwanted(grant, demand):
         return refusal
-    wanted = _counted(grant, demand.usage)
+    wanted = counted(grant, demand.usage)
     for name in resources.lacking(wanted, grant.total):
         asked = f"the pod asks for {wanted[name]} of {name}"
         if name not in grant.total:
@@ -147,7 +147,7 @@ def refusal(grant: Grant, demand: Demand, free: Resources) -> Refusal | None:
     """Return why a pod of ``demand`` does not fit what is ``free`` now; None if it does."""
     if refused := never(grant, demand):
         return refused
-    wanted = _counted(grant, demand.usage)
+    wanted = counted(grant, demand.usage)
     for name in resources.lacking(wanted, free):
         asked = f"the pod asks for {wanted[name]} of {name}"
         left = max(free[name], Quantity())
@@ -169,7 +169,7 @@ def _unwanted(grant: Grant, demand: Demand) -> Refusal | None:
     return None
 
 
-def _counted(grant: Grant, usage: Resources) -> dict[str, Quantity]:
+def counted(grant: Grant, usage: Resources) -> dict[str, Quantity]:
     """Return what counts of ``usage``: no nothing, and pods only where the quota limits them."""
     return {
         name: amount

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from apis import keys, objects, quantity, quotas
@@ -70,6 +70,7 @@ class Accounts:
         self._granted: dict[str, dict[Key, Object]] = {}
         self._booked: dict[Key, frozenset[str]] = {}
         self._creating: set[str] = set()
+        self._drawn: set[str] = set()
         quotas_.subscribe(self._on_quota)
         shadows.subscribe(self._on_shadow)
         pods.subscribe(self._on_pod)
@@ -95,6 +96,10 @@ class Accounts:
         self._booked[key] = frozenset(after)
         return [where for uid, where in after.items() if uid not in before]
 
+    def draw(self, uids: Iterable[str]) -> None:
+        """Let those ShadowPods have their Pods out of the reserve; without any, none has."""
+        self._drawn = set(uids)
+
     def waiting(self, user: str) -> list[Key]:
         """Return the ShadowPods of ``user`` that have no Pod."""
         account = self.of(user)
@@ -109,9 +114,9 @@ class Accounts:
     # For those who create ----------------------------------------------------------------------
 
     def is_booked(self, shadow: Object) -> bool:
-        """Whether the user's Quota has booked the Pod of ``shadow``."""
-        quota = self.quota_of(user_of(shadow))
-        return quota is not None and objects.uid(shadow) in self._booked.get(quota, ())
+        """Whether the user's Quota has booked the Pod of ``shadow``, by name or ahead."""
+        quota, uid = self.quota_of(user_of(shadow)), objects.uid(shadow)
+        return quota is not None and (uid in self._booked.get(quota, ()) or uid in self._drawn)
 
     def refusal(self, shadow: Object) -> Refusal | None:
         """Return why ``shadow`` has to wait; None while nobody has judged it."""

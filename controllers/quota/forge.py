@@ -9,6 +9,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from apis import quotas, resources
@@ -19,6 +20,7 @@ from apis.resources import Resources
 
 MOST: Final = 500
 """Bookings without a Pod in one Quota: they are written anew each time, and bound an object."""
+NOTHING: Final[Resources] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,24 @@ class Booking:
         """Return it as in the status."""
         requests = resources.to_json(self.requests)
         return {**self.key._asdict(), "uid": self.uid, "requests": requests}
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """Room that is booked ahead: out of it ``keeper`` creates Pods with no write before."""
+
+    keeper: str = ""
+    requests: Resources = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, quota: Object) -> "Reserve":
+        """Return that of ``quota``; ValueError where it is not one of ours."""
+        entry = (quota.get("status") or {}).get("reserve") or {}
+        return cls(str(entry.get("keeper") or ""), resources.parse(entry.get("requests")))
+
+    def to_json(self) -> Object:
+        """Return it as in the status."""
+        return {"keeper": self.keeper, "requests": resources.to_json(self.requests)}
 
 
 @dataclass(frozen=True)
@@ -107,7 +127,11 @@ class Plan(NamedTuple):
     """The Quota's next status, and who is told that he has to wait, by UID."""
 
     status: Object
+    made: Sequence[Booking]
+    """What of its bookings is new."""
     refused: Mapping[str, Refusal]
+    ahead: Resources
+    """What may be booked ahead, if nobody else has a reserve."""
 
 
 def bookings(quota: Object) -> list[Booking]:
@@ -121,17 +145,24 @@ def orphans(held: Iterable[Booking], account: Account) -> list[Booking]:
     return [booking for booking in held if booking.uid not in known]
 
 
-def plan(grant: Grant, held: Sequence[Booking], account: Account, gone: AbstractSet[str]) -> Plan:
+def plan(
+    grant: Grant,
+    held: Sequence[Booking],
+    account: Account,
+    gone: AbstractSet[str],
+    others: Resources = NOTHING,
+) -> Plan:
     """Return what is booked next: what is there, then those who wait, by turns, if they fit.
 
-    ``gone`` are the UIDs of orphans that will have no Pod any more.
+    ``gone`` are the UIDs of orphans that will have no Pod any more; ``others`` is what somebody
+    else may be about to use.
     """
     owners = account.owners()
     kept = [one for one in held if one.uid not in owners and one.uid not in gone]
     taken = resources.total([account.used, *(one.requests for one in kept)])
     has_place = owners | {one.uid for one in kept}
     waiting = [one for one in account.claims.values() if one.uid not in has_place]
-    free = resources.less(grant.total, taken)
+    free = resources.less(resources.less(grant.total, taken), others)
     made, refused = _served(grant, waiting, free, MOST - len(kept))
     booked = resources.total([taken, *(one.requests for one in made)])
     return Plan(
@@ -140,8 +171,31 @@ def plan(grant: Grant, held: Sequence[Booking], account: Account, gone: Abstract
             "booked": _shown(grant, booked),
             "bookings": [one.to_json() for one in (*kept, *made)],
         },
+        made,
         refused,
+        _half(resources.less(grant.total, booked)),
     )
+
+
+def drawn(
+    grant: Grant, made: Iterable[Booking], left: Resources
+) -> tuple[list[Booking], Resources]:
+    """Return which of the bookings fit what is ``left`` of the reserve, and what is left then."""
+    found = []
+    for one in made:
+        if resources.fits(quotas.counted(grant, one.requests), left):
+            found.append(one)
+            left = resources.less(left, one.requests)
+    return found, left
+
+
+def _half(amounts: Resources) -> Resources:
+    """Return half of what is free: the other half is there for a successor at once."""
+    return {
+        name: Quantity(amount.nanos // 2, amount.form)
+        for name, amount in amounts.items()
+        if amount > Quantity()
+    }
 
 
 def _served(
@@ -175,7 +229,10 @@ def _shown(grant: Grant, amounts: Resources) -> dict[str, str]:
     return resources.to_json(dict(sorted(named.items())))
 
 
-def is_urgent(before: Object, after: Object) -> bool:
-    """Whether more changes than that booked Pods are there: somebody waits for it."""
+def is_urgent(before: Object, after: Object, drawn: AbstractSet[str] = frozenset()) -> bool:
+    """Whether somebody waits for the write; not for what was ``drawn`` from the reserve, by UID.
+
+    That booked Pods are there, too, is told with what else comes.
+    """
     old, new = ({one["uid"] for one in side.get("bookings") or []} for side in (before, after))
-    return before.get("booked") != after["booked"] or not new <= old
+    return not new <= old | drawn or (before.get("booked") != after["booked"] and not drawn)

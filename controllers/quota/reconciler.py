@@ -6,14 +6,15 @@ Source: behaviour.md 4.10; security.md A12; faults.md F1.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Any, Final
 
 from apis import keys, objects, quotas
 from apis.objects import Key, Object
 from apis.quotas import Grant, Refusal
+from apis.resources import Resources
 from controllers.quota import forge
 from controllers.quota.accounts import Accounts, granted_to
-from controllers.quota.forge import Booking
+from controllers.quota.forge import Booking, Plan, Reserve
 from controllers.shadowpod.slim import SlimPod
 from kube.cluster import Cluster, Selection
 from kube.errors import ConflictError
@@ -24,6 +25,8 @@ SETTLE_S: Final = 1.0
 """What only tells that booked Pods are there is written together with what else comes."""
 ORPHAN_S: Final = 2.0
 """A create of a process that was killed is over by then: its ShadowPod's booking may go."""
+HELD_S: Final = 15.0
+"""A lease lasts as long: who kept the ledger before creates nothing any more out of its reserve."""
 BEHIND_S: Final = 0.1
 
 logger = logging.getLogger(__name__)
@@ -36,7 +39,8 @@ class QuotaReconciler:
     one is refused, and then it is read live.
 
     ``term`` names this leadership: whoever else kept the ledger before knew Pods that our caches
-    may lack, so nothing is booked before these have shown all that exists.
+    may lack, so nothing is booked before these have shown all that exists. The reserve of whoever
+    kept it counts as taken for a while after that.
     """
 
     def __init__(
@@ -57,6 +61,10 @@ class QuotaReconciler:
         self._unsettled: dict[Key, float] = {}
         self._orphans: dict[Key, dict[str, float]] = {}
         self._seen: dict[Key, set[str]] = {}
+        self._since: dict[Key, float] = {}
+        self._left: dict[Key, Resources] = {}
+        self._drawn: dict[Key, dict[str, Booking]] = {}
+        accounts.draw(())
 
     async def reconcile(self, key: Key) -> float | None:
         quota = await self._newest(key)
@@ -64,13 +72,17 @@ class QuotaReconciler:
             self._forget(key)
             return None  # none, or not the one that counts for its user
         try:
-            grant, held = Grant.parse(quota), forge.bookings(quota)
+            grant, held, reserve = Grant.parse(quota), forge.bookings(quota), Reserve.parse(quota)
         except ValueError as error:
             raise TerminalError(quotas.UNREADABLE, str(error)) from error
+        held, others = self._and_drawn(key, held), self._of_others(key, reserve)
         gone, again_s = await self._gone(grant, held)
-        plan = forge.plan(grant, held, self._accounts.of(grant.user), gone)
+        account = self._accounts.of(grant.user)
+        plan = forge.plan(grant, held, account, gone, others.requests)
         self._answer(grant, plan.refused)
-        kept_s = await self._keep(quota, grant, plan.status)
+        self._draw(quota, grant, plan, gone)
+        ahead = others if others.requests else Reserve(self._term, plan.ahead)
+        kept_s = await self._keep(quota, grant, plan, ahead)
         return again_s if kept_s is None else kept_s
 
     async def _newest(self, key: Key) -> Object | None:
@@ -86,17 +98,26 @@ class QuotaReconciler:
         self._taken_over.discard(key)
         self._refused.discard(key)
         self._written.forget(key)
-        for kept in (self._unknown, self._unsettled, self._orphans, self._seen):
-            kept.pop(key, None)
+        kept: tuple[dict[Key, Any], ...] = (
+            *(self._unknown, self._unsettled, self._orphans, self._seen),
+            *(self._since, self._left, self._drawn),
+        )
+        for one in kept:
+            one.pop(key, None)
 
-    async def _keep(self, quota: Object, grant: Grant, wanted: Object) -> float | None:
-        """Write what is planned, unless it can wait; return when to look again."""
+    async def _keep(self, quota: Object, grant: Grant, plan: Plan, ahead: Reserve) -> float | None:
+        """Write what is planned, unless it can wait; return when to look again.
+
+        A reserve is written with what else is: alone it is worth no write.
+        """
         before: Object = quota.get("status") or {}
-        wanted = {**wanted, "keeper": self._term}
-        if {**before, "keeper": self._term} == wanted:
+        ours = {"keeper": self._term, "reserve": ahead.to_json()}
+        wanted: Object = {**plan.status, **ours}
+        if {**before, **ours} == wanted:
             self._unsettled.pop(grant.key, None)
-            return None
-        if not forge.is_urgent(before, wanted):
+            is_kept_waiting = bool(plan.refused) and ahead.keeper != self._term
+            return await self._outlast(quota, grant) if is_kept_waiting else None
+        if not forge.is_urgent(before, wanted, self._drawn.get(grant.key, {}).keys()):
             since = self._unsettled.setdefault(grant.key, self._tick())
             if (left_s := since + SETTLE_S - self._tick()) > 0:
                 return left_s
@@ -104,7 +125,50 @@ class QuotaReconciler:
             return await self._take_over(quota, grant)
         await self._write(quota, wanted)
         self._unsettled.pop(grant.key, None)
+        self._left[grant.key] = ahead.requests if ahead.keeper == self._term else {}
+        self._drawn.pop(grant.key, None)
+        self._accounts.draw(self._all_drawn())
         return None
+
+    # The reserve -------------------------------------------------------------------------------
+
+    def _and_drawn(self, key: Key, held: Sequence[Booking]) -> list[Booking]:
+        """Return what is booked by name, and what was drawn and is to be named yet."""
+        by_name = {one.uid for one in held}
+        drawn = self._drawn.get(key, {}).items()
+        return [*held, *(one for uid, one in drawn if uid not in by_name)]
+
+    def _of_others(self, key: Key, reserve: Reserve) -> Reserve:
+        """Return the reserve of a predecessor, as long as Pods may be created out of it."""
+        since = self._since.get(key)
+        is_over = since is not None and self._tick() - since >= HELD_S
+        return Reserve() if is_over or reserve.keeper == self._term else reserve
+
+    def _draw(self, quota: Object, grant: Grant, plan: Plan, gone: AbstractSet[str]) -> None:
+        """Let Pods be created out of our reserve, before the write that books them by name.
+
+        What is drawn was free at this look, too: a Pod that grew meanwhile comes first.
+        """
+        mine = {uid: one for uid, one in self._drawn.get(grant.key, {}).items() if uid not in gone}
+        found: list[Booking] = []
+        if (quota.get("status") or {}).get("keeper") == self._term:
+            left = self._left.get(grant.key, {})
+            found, self._left[grant.key] = forge.drawn(grant, plan.made, left)
+        self._drawn[grant.key] = mine | {one.uid: one for one in found}
+        self._accounts.draw(self._all_drawn())
+        for one in found:
+            self._tell(one.key)
+
+    def _all_drawn(self) -> list[str]:
+        return [uid for drawn in self._drawn.values() for uid in drawn]
+
+    async def _outlast(self, quota: Object, grant: Grant) -> float:
+        """Take over, so that a predecessor's reserve comes to its end; return when it does."""
+        if grant.key not in self._taken_over:
+            return await self._take_over(quota, grant)
+        return max(BEHIND_S, self._since[grant.key] + HELD_S - self._tick())
+
+    # Taking over -------------------------------------------------------------------------------
 
     async def _take_over(self, quota: Object, grant: Grant) -> float:
         """Make the ledger ours, and wait until we know what was known to whom kept it before.
@@ -116,6 +180,8 @@ class QuotaReconciler:
         if (quota.get("status") or {}).get("keeper") != self._term:
             self._unknown.pop(grant.key, None)
             await self._write(quota, {**(quota.get("status") or {}), "keeper": self._term})
+            self._since[grant.key] = self._tick()
+        self._since.setdefault(grant.key, self._tick())
         if grant.key not in self._unknown:
             found = await self._pods_of(grant.user)
         else:

@@ -11,7 +11,7 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Object, named
 from controllers.quota.accounts import Accounts, Additions
-from controllers.quota.reconciler import ORPHAN_S, SETTLE_S, QuotaReconciler
+from controllers.quota.reconciler import HELD_S, ORPHAN_S, SETTLE_S, QuotaReconciler
 from controllers.shadowpod import slim
 from controllers.shadowpod.reconciler import ShadowPodReconciler
 from controllers.shadowpod.slim import SlimPod, SlimShadow
@@ -247,6 +247,105 @@ async def test_no_pod_is_created_before_it_is_booked(world: World) -> None:
 
     assert await world.running() == []
     assert world.ledger.writes == []
+
+
+async def reserving(world: World) -> None:
+    """Let the Quota have a reserve: one of 8 runs, and half of what is free is booked ahead."""
+    await world.grant("8")
+    await world.ask("first")
+    await world.settle()
+    world.now += SETTLE_S
+    await world.settle()
+    assert (await world.status())["reserve"]["requests"] == {"cpu": "3500m"}
+
+
+async def test_out_of_the_reserve_pods_are_created_with_no_write_before(world: World) -> None:
+    await reserving(world)
+    before = len(world.ledger.writes)
+    names = ("a", "b", "c")
+    for name in names:
+        await world.ask(name)
+    await world.caught_up()
+
+    assert await world.quota.reconcile(world.key) == SETTLE_S
+    for name in names:
+        await world.loop.reconcile(Key(world.namespace, name))
+
+    assert [kind for _, kind, *_ in world.ledger.writes[before:]] == ["pod"] * 3
+    assert [key.name for key in world.told[-3:]] == list(names)
+    world.now += SETTLE_S
+    await world.settle()
+    status = await world.status()
+    assert (status["used"]["cpu"], status["bookings"]) == ("4", [])
+    assert status["reserve"]["requests"] == {"cpu": "2"}
+
+
+async def test_what_the_reserve_has_no_room_for_is_booked_by_name(world: World) -> None:
+    await reserving(world)
+    for number in range(9):
+        await world.ask(f"pod-{number}")
+
+    await world.settle()
+
+    assert len(await world.running()) == 8
+    status = await world.status()
+    assert (status["booked"]["cpu"], status["reserve"]["requests"]) == ("8", {})
+
+
+async def test_a_pod_that_grew_comes_before_the_reserve(world: World) -> None:
+    await reserving(world)
+    await world.resize("first", "8")
+    await world.ask("a")
+
+    await world.settle()
+
+    assert await world.running() == ["first"]
+    assert "has 0 free of 8" in (await world.why("a"))["message"]
+
+
+async def test_what_was_drawn_and_goes_is_given_back(world: World) -> None:
+    await reserving(world)
+    await world.ask("a", "3")
+    await world.caught_up()
+    await world.quota.reconcile(world.key)
+    await world.remove("a")
+    await world.caught_up()
+    await world.quota.reconcile(world.key)
+    world.now += ORPHAN_S
+    for number in range(7):
+        await world.ask(f"pod-{number}")
+
+    await world.settle()
+
+    assert len(await world.running()) == 8
+
+
+async def test_a_successor_uses_the_reserve_when_its_predecessor_can_no_more(world: World) -> None:
+    await reserving(world)
+    for number in range(7):
+        await world.ask(f"pod-{number}")
+
+    async with following(World(world.cluster, world.namespace, term="second")) as successor:
+        await successor.settle()
+        at_once = await successor.running()
+        held = await successor.status()
+        successor.now += HELD_S
+        await successor.settle()
+
+        assert len(at_once) == 4
+        assert held["reserve"] == {"keeper": "first", "requests": {"cpu": "3500m"}}
+        assert len(await successor.running()) == 8
+
+
+async def test_a_reserve_that_nobody_needs_makes_nobody_take_over(world: World) -> None:
+    await reserving(world)
+    async with following(World(world.cluster, world.namespace, term="second")) as successor:
+        await successor.settle()
+        assert successor.ledger.writes == []
+
+        await successor.ask("huge", "9")
+        await successor.settle()
+        assert (await successor.why("huge"))["reason"] == "QuotaExceeded"
 
 
 async def test_who_waits_starts_when_another_goes(world: World) -> None:

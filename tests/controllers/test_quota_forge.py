@@ -214,3 +214,16 @@ def test_what_is_used_is_what_the_pods_take_in_any_order(steps: list[Any]) -> No
 
     there = [pod.usage for pod in found.pods.values() if not pod.is_over]
     assert found.used == resources.total(there)
+
+
+def test_half_of_what_is_free_is_booked_ahead_and_what_another_has_is_taken() -> None:
+    others = resources.parse({"cpu": "1"})
+
+    made = forge.plan(grant("4"), [], account(claim("a", "2"), claim("b", "2")), set(), others)
+
+    assert booked(made) == ["a"]
+    assert resources.to_json(made.ahead) == {"cpu": "1"}
+    found, left = forge.drawn(grant("4"), made.made, resources.parse({"cpu": "2500m"}))
+    assert [one.uid for one in found] == [one.uid for one in made.made]
+    assert resources.to_json(left) == {"cpu": "500m"}
+    assert forge.drawn(grant("4"), made.made, made.ahead) == ([], made.ahead)
