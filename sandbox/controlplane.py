@@ -23,6 +23,11 @@ READY_S: Final = 240.0
 """A limit, which only a machine with much else to do comes near."""
 _STOP_S: Final = 15.0
 _LOOPBACK: Final = "127.0.0.1"
+_SIGNER: Final = (
+    "certificatesigningrequest-signing-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+)
 _SERVICES: Final = "10.255.0.0/24"
 _ALONE: Final = (
     "--endpoint-reconciler-type=none",  # an endpoint may not be on loopback
@@ -88,9 +93,23 @@ class Plane:
         """Start of kube-controller-manager what empties namespaces that are deleted."""
         self._start_loops("namespace-controller")
 
-    def _start_loops(self, *names: str) -> None:
+    def start_signer(self, lifetime: str = "") -> None:
+        """Start of kube-controller-manager what signs, collects garbage and ends namespaces.
+
+        ``lifetime`` is that of certificates at most, such as 30s.
+        """
+        pki = self.files.pki
+        signs = [
+            f"--cluster-signing-cert-file={pki / 'ca.crt'}",
+            f"--cluster-signing-key-file={pki / 'ca.key'}",
+        ]
+        signs += [f"--cluster-signing-duration={lifetime}"] if lifetime else []
+        self._start_loops(*_SIGNER, more=signs)
+
+    def _start_loops(self, *names: str, more: Sequence[str] = ()) -> None:
         own = flags.alone(self.kubeconfig, *free_ports(1))
-        self._start("kube-controller-manager", [*own, f"--controllers={','.join(names)}"])
+        controllers = f"--controllers={','.join(names)}"
+        self._start("kube-controller-manager", [*own, controllers, *more])
 
     def stop_apiserver(self) -> None:
         """Ask the API server to end, and wait until it did."""

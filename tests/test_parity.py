@@ -18,11 +18,11 @@ PROMISES = [
     *(f"S4-{number}" for number in range(1, 26)),
     *(f"C-{number}" for number in range(1, 39)),
     *(f"A-{number}" for number in range(1, 39)),
-    *(f"SEC-A{number}" for number in (1, 2, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 20, 21, 22, 23)),
-    *(f"SEC-B{number}" for number in (2, 4, 5, 6, 7, 9, 11, 12)),
+    *(f"SEC-A{number}" for number in (*range(1, 18), *range(19, 24))),
+    *(f"SEC-B{number}" for number in (*range(2, 8), 9, 11, 12)),
     *(f"SEC-C{number}" for number in range(1, 6)),
     *(f"SEC-D{number}" for number in range(1, 11)),
-    *(f"F-{number}" for number in (1, 4, 7, 17, 18, *range(20, 32), 36)),
+    *(f"F-{number}" for number in (1, 4, 7, 17, 18, *range(20, 32), 34, 36)),
 ]
 
 

@@ -1,0 +1,1 @@
+"""Two API servers with our controllers, who peer and part; no pod runs."""

@@ -1,0 +1,15 @@
+"""The two clusters that the tests of this package share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.peering import world
+from tests.peering.world import World
+
+
+@pytest.fixture(scope="package")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Yield rome and milan; whoever peers them ends the peering."""
+    with world.running(tmp_path_factory.mktemp("peering")) as running:
+        yield running

@@ -1,0 +1,572 @@
+"""A consumer without our controllers, who uses the kubeconfigs that milan gave it as it likes.
+
+Source: security.md A3-A7, A13, A15, A19; principle 1: what protects a provider is enforced there.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import random
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from apis import authentication, keys, naming, objects, quantity
+from apis.objects import Key, Kind, Object, named
+from apis.quantity import Quantity
+from certs import pki
+from kube import client, errors
+from kube.client import ClusterClient
+from kube.cluster import Selection
+from tests import factories
+from tests.conftest import CRD as DEFINITION
+from tests.kube.running import dice, running
+from tests.peering import world
+from tests.peering.world import SPACE, TWIN, World
+from tests.webhook.installed import installed
+
+pytestmark = pytest.mark.cluster
+
+SLICE: Final = keys.RESOURCE_SLICE
+MAP: Final = keys.NAMESPACE_MAP
+MALFORMED: Final = int(os.environ.get("PYLIQO_MALFORMED", "60"))
+"""How many objects without sense are sent; 20000 is the full size."""
+RACED: Final = int(os.environ.get("PYLIQO_RACED_NAMESPACES", "20"))
+"""How many namespaces two sides want at once; 200 is the full size."""
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """Rome's two identities, and milan, which they were given by."""
+
+    both: World
+    control: Path
+    kubelet: Path
+
+    @property
+    def milan(self) -> Path:
+        return self.both["milan"].plane.kubeconfig
+
+
+@pytest.fixture(scope="module")
+def hostile(both: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
+    """Peer, make a twin, install milan's webhook, and end what rome runs of ours."""
+    both.peer("rome", "milan")
+    both.make_twin(TWIN)
+    kubelet = both.identity("rome", "milan", naming.resourceslice_identity("milan"))
+    control = both.identity("rome", "milan")
+    milan = both["milan"]
+    with installed(milan.plane, tmp_path_factory.mktemp("webhook")) as webhook:
+        for name in (SPACE, TWIN):
+            milan.kubectl.run("label", "namespace", name, f"judged={webhook.run}")
+        both["rome"].kill()
+        yield Hostile(both, control.kubeconfig, kubelet.kubeconfig)
+        for name in (SPACE, TWIN):
+            milan.kubectl.run("label", "namespace", name, "judged-")
+    both["rome"].start()
+    both.unpeer("rome", "milan")
+
+
+@pytest.fixture
+async def control(hostile: Hostile) -> AsyncIterator[ClusterClient]:
+    async with client.connect(hostile.control, user_agent="hostile") as found:
+        yield found
+
+
+@pytest.fixture
+async def kubelet(hostile: Hostile) -> AsyncIterator[ClusterClient]:
+    async with client.connect(hostile.kubelet, user_agent="hostile") as found:
+        yield found
+
+
+@pytest.fixture
+async def milan(hostile: Hostile) -> AsyncIterator[ClusterClient]:
+    """Yield milan as its administrator sees it."""
+    async with client.connect(hostile.milan, user_agent="tests") as found:
+        yield found
+
+
+async def refusal(who: ClusterClient, kind: Kind, obj: Object) -> str:
+    """Return why ``obj`` was not created; empty where it was."""
+    try:
+        await who.create(kind, obj)
+    except errors.KubeError as error:
+        return str(error)
+    return ""
+
+
+async def until_one(milan: ClusterClient, kind: Kind, key: Key, holds: Any) -> Object:
+    """Return the object once it ``holds``."""
+    async with asyncio.timeout(world.PATIENCE_S):
+        while True:
+            found = await milan.get_live(kind, key)
+            if found is not None and holds(found):
+                return found
+            await asyncio.sleep(0.1)
+
+
+# One request each ---------------------------------------------------------------------------------
+
+
+def shadow(
+    name: str = "x", space: str = TWIN, *, metadata: Object | None = None, **spec: Any
+) -> Object:
+    pod = {"containers": [{"name": "app", "image": "app"}], **spec}
+    labels = {"labels": {keys.ORIGIN: "rome"}}
+    body = {"spec": {"pod": pod}, "metadata": {**labels, **(metadata or {})}}
+    return named(keys.SHADOW_POD, Key(space, name), **body)
+
+
+def amounts(name: str, **requests: str) -> Object:
+    container = {"name": "app", "image": "app", "resources": {"requests": requests}}
+    return shadow(name, containers=[container])
+
+
+def token(**source: Any) -> list[Object]:
+    projected = {"sources": [{"serviceAccountToken": {"path": "token", **source}}]}
+    return [{"name": "token", "projected": projected}]
+
+
+REFUSED: Final[dict[str, tuple[Kind, Object, str]]] = {
+    # A3: accounts of the provider
+    "an account": (keys.SHADOW_POD, shadow(serviceAccountName="admin"), "serviceAccountName"),
+    "its old name": (keys.SHADOW_POD, shadow(serviceAccount="admin"), "serviceAccount"),
+    "a token": (keys.SHADOW_POD, shadow(volumes=token()), "a token goes with"),
+    "another audience": (
+        keys.SHADOW_POD,
+        shadow(automountServiceAccountToken=True, volumes=token(audience="vault")),
+        "another audience",
+    ),
+    "an account of no text": (keys.SHADOW_POD, shadow(serviceAccountName=7), "serviceAccountName"),
+    "a mount that is none": (
+        keys.SHADOW_POD,
+        shadow(automountServiceAccountToken="yes"),
+        "automountServiceAccountToken",
+    ),
+    # A7: whose it is
+    "the origin of another": (
+        keys.SHADOW_POD,
+        shadow(metadata={"labels": {keys.ORIGIN: "turin"}}),
+        keys.ORIGIN,
+    ),
+    "a pod of its own": (keys.POD, factories.pod(TWIN, "x"), "forbidden"),
+    # A7: outside of its namespaces, whatever it says of itself
+    "a pod next door": (keys.SHADOW_POD, shadow(space="default"), "forbidden"),
+    "a setting next door": (keys.CONFIG_MAP, factories.config_map("liqo", "x"), "forbidden"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", REFUSED)
+async def test_what_a_consumer_may_not_ask_for(
+    kubelet: ClusterClient, milan: ClusterClient, row: str
+) -> None:
+    kind, obj, says = REFUSED[row]
+
+    said = await refusal(kubelet, kind, obj)
+
+    assert says in said
+    assert await milan.get_live(kind, objects.key_of(obj)) is None
+
+
+NO_AMOUNTS: Final = (
+    "-1", "NaN", "1e999999999", "Infinity", "0x10", "1 ", "1,5", "9" * 40 + "k7", "-0.0000000001",
+)  # fmt: skip
+
+
+async def test_a_pod_of_no_amount_never_runs_and_holds_up_no_other(
+    kubelet: ClusterClient, milan: ClusterClient
+) -> None:
+    """A13: refused as it is sent, or never made a Pod of."""
+    odd = [
+        amounts(f"odd-{name}-{number}", **{resource: amount})
+        for number, amount in enumerate(NO_AMOUNTS)
+        for name, resource in (("cpu", "cpu"), ("memory", "memory"), ("gpu", "nvidia.com/gpu"))
+    ]
+    for one in odd:
+        await refusal(kubelet, keys.SHADOW_POD, one)
+    good = amounts("good", cpu="100m")
+    assert not await refusal(kubelet, keys.SHADOW_POD, good)
+
+    await until_one(milan, keys.POD, objects.key_of(good), lambda _: True)
+
+    pods = (await milan.list(Selection(keys.POD, Object, TWIN))).items
+    assert [key.name for key in pods] == ["good"]
+    for one in (*odd, good):
+        await remove(kubelet, keys.SHADOW_POD, objects.key_of(one))
+
+
+async def test_a_slice_of_no_amount_is_refused_or_denied(
+    hostile: Hostile, control: ClusterClient, milan: ClusterClient
+) -> None:
+    """A13: by the schema, or by the controller, which tells so and goes on."""
+    for number, amount in enumerate(NO_AMOUNTS):
+        name = f"odd-{number}"
+        asked = world.replica(SLICE, name, spec=wanted(hostile, name, cpu=amount))
+        if await refusal(control, SLICE, asked):
+            continue
+        key = objects.key_of(asked)
+        await until_one(milan, SLICE, key, lambda found: "Denied" in answers(found).values())
+        await remove(control, SLICE, key)
+        quota = Key(SPACE, naming.quota_name(name, "rome"))
+        assert await milan.get_live(keys.QUOTA, quota) is None
+
+
+def answers(slice_: Object) -> dict[str, str]:
+    told = (slice_.get("status") or {}).get("conditions") or []
+    return {one["type"]: one["status"] for one in told}
+
+
+async def remove(who: ClusterClient, kind: Kind, key: Key) -> None:
+    found = await who.get_live(kind, key)
+    if found is not None:
+        await who.delete(kind, key, uid=objects.uid(found))
+
+
+# Whose namespaces ---------------------------------------------------------------------------------
+
+OTHERS: Final = (
+    "kube-system",
+    "kube-public",
+    "default",
+    "liqo",
+    SPACE,
+    "liqo-tenant-turin",
+    "shop-turin",
+)
+
+
+async def ask(control: ClusterClient, milan: ClusterClient, **names: str | None) -> Object:
+    """Map names, and return the answers once each has one; None takes one back."""
+    key = Key(SPACE, "milan")
+    await control.patch(MAP, key, {"spec": {"desiredMapping": names}})
+    wanted = {name for name, value in names.items() if value}
+
+    def is_answered(found: Object) -> bool:
+        return wanted <= current(found).keys() and not current(found).keys() & (
+            names.keys() - wanted
+        )
+
+    return current(await until_one(milan, MAP, key, is_answered))
+
+
+def current(namespace_map: Object) -> Object:
+    return dict((namespace_map.get("status") or {}).get("currentMapping") or {})
+
+
+async def bound(milan: ClusterClient) -> set[str]:
+    """Return the namespaces in which anything of rome is bound."""
+    found = (await milan.list(Selection(keys.ROLE_BINDING, Object))).items
+    return {
+        key.namespace
+        for key, binding in found.items()
+        if any(one["name"] == "rome" for one in binding.get("subjects") or [])
+    }
+
+
+async def test_no_namespace_of_anybody_else_becomes_a_twin(
+    control: ClusterClient, milan: ClusterClient
+) -> None:
+    """A4, A5: what is there is never adopted, and the other entries are served."""
+    for name in ("liqo-tenant-turin", "shop-turin"):
+        await milan.create(keys.NAMESPACE, factories.namespace(name))
+    names = {f"n{number}": name for number, name in enumerate(OTHERS)}
+
+    found = await ask(control, milan, **names, good="good-rome")
+
+    assert {found[local]["phase"] for local in names} == {"CreationLoopBackOff"}
+    assert all(found[local]["reason"] for local in names)
+    assert found["good"]["phase"] == "Accepted"
+    assert await bound(milan) == {SPACE, TWIN, "good-rome"}
+    await ask(control, milan, **dict.fromkeys(names), good=None)
+    assert await milan.get_live(keys.NAMESPACE, Key("", "shop-turin"))
+
+
+SQUATTED: Final = (
+    "kube-evil", "openshift-evil", "liqo-tenant-evil", "UPPER", "a.b", "-a", "a-", "x" * 64, "a/b",
+)  # fmt: skip
+
+
+async def test_names_that_nobody_gets_and_more_than_anybody_gets(
+    control: ClusterClient, milan: ClusterClient
+) -> None:
+    """A5: refused one by one, with the reason."""
+    spec = {"remoteNamespaces": {"pattern": "[a-z.-]+[0-9]*-rome|shop-rome", "max": 4}}
+    policy = named(keys.PROVIDER_POLICY, Key("", "rome"), spec=spec)
+    squatted = {f"n{number}": name for number, name in enumerate(SQUATTED)}
+    many = {f"m{number}": f"m{number}-rome" for number in range(6)}
+    asked = {**squatted, **many, "odd": "turin-7"}
+    async with existing(milan, keys.PROVIDER_POLICY, policy):
+        found = await ask(control, milan, **asked)
+
+        assert {found[local]["phase"] for local in squatted} == {"CreationLoopBackOff"}
+        assert found["odd"]["reason"] == "NameNotAllowed"
+        served = [local for local in many if found[local]["phase"] == "Accepted"]
+        assert len(served) == 3, "with shop-rome they are four"
+        refused = {found[local]["reason"] for local in many.keys() - set(served)}
+        assert refused == {"TooManyNamespaces"}
+        await ask(control, milan, **dict.fromkeys(asked))
+    assert await bound(milan) == {SPACE, TWIN}
+
+
+@contextlib.asynccontextmanager
+async def existing(milan: ClusterClient, kind: Kind, obj: Object) -> AsyncIterator[None]:
+    """Have an object there for a while."""
+    await milan.create(kind, obj)
+    try:
+        yield
+    finally:
+        await remove(milan, kind, objects.key_of(obj))
+
+
+async def test_who_makes_a_namespace_first_has_it(
+    control: ClusterClient, milan: ClusterClient
+) -> None:
+    """A6: rome asks for names while milan's administrator makes namespaces of them."""
+    names = [f"raced{number}-rome" for number in range(RACED)]
+
+    async def ours(name: str) -> bool:
+        return not await refusal(milan, keys.NAMESPACE, factories.namespace(name))
+
+    asked = {f"r{number}": name for number, name in enumerate(names)}
+    made, found = await asyncio.gather(
+        asyncio.gather(*(ours(name) for name in names)), ask(control, milan, **asked)
+    )
+
+    is_ours = dict(zip(names, made, strict=True))
+    for entry in found.values():
+        name = entry["remoteNamespace"]
+        if is_ours.get(name):
+            assert entry["phase"] == "CreationLoopBackOff"
+            assert entry["reason"] == "Conflict"
+    twins = {name for name in names if not is_ours[name]}
+    assert await bound(milan) == {SPACE, TWIN, *twins}
+    await ask(control, milan, **dict.fromkeys(asked))
+
+
+# What is only claimed -----------------------------------------------------------------------------
+
+FORGED: Final = {
+    keys.ORIGIN: "turin",
+    keys.ORIGIN_ID: "turin",
+    keys.REMOTE_CLUSTER_ID: "turin",
+    keys.CREATOR_USER: "system-admin",
+    keys.APP_MANAGED_BY: "liqo",
+    keys.MANAGED_BY: keys.MANAGED_BY_SHADOW_POD,
+    keys.TENANT_NAMESPACE: "true",
+    "liqo.io/webhook-skip": "true",
+}
+REFLECTED: Final[dict[str, tuple[Kind, Object]]] = {
+    "configmap": (keys.CONFIG_MAP, {"data": {}}),
+    "secret": (keys.SECRET, {"data": {}}),
+    "service": (keys.SERVICE, {"spec": {"ports": [{"port": 80}]}}),
+    "ingress": (keys.INGRESS, factories.ingress(TWIN)),
+    "shadowendpointslice": (
+        keys.SHADOW_ENDPOINT_SLICE,
+        {"spec": {"template": {"addressType": "IPv4", "endpoints": []}}},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFLECTED)
+async def test_what_an_object_says_of_itself_moves_nobody(
+    kubelet: ClusterClient, milan: ClusterClient, kind: str
+) -> None:
+    """A7: by create, patch and apply; it stays what the consumer sent, and nothing comes of it."""
+    of, body = REFLECTED[kind]
+    body = {part: body[part] for part in ("data", "spec") if part in body}
+    before = await bound(milan), await names_of(milan)
+    for number, (mark, value) in enumerate(FORGED.items()):
+        labels = {"labels": {mark: value}}
+        key = Key(TWIN, f"forged-{number}")
+        forged = named(of, key, metadata=labels, **body)
+        if said := await refusal(kubelet, of, forged):
+            assert mark in said
+            await kubelet.create(of, named(of, key, **body))
+        for change in (_patch, _apply):
+            with contextlib.suppress(errors.ForbiddenError, errors.InvalidError):
+                await change(kubelet, of, key, labels)
+        found = await until_one(milan, of, key, lambda _: True)
+        managers = {one["manager"] for one in found["metadata"]["managedFields"]}
+        assert managers <= {"hostile", "pyliqo-liqo-shadowendpointslice"}, (mark, managers)
+    await remove_all(kubelet, of)
+    assert (await bound(milan), await names_of(milan)) == before
+
+
+async def _patch(who: ClusterClient, kind: Kind, key: Key, metadata: Object) -> None:
+    await who.patch(kind, key, {"metadata": metadata})
+
+
+async def _apply(who: ClusterClient, kind: Kind, key: Key, metadata: Object) -> None:
+    await who.apply(kind, named(kind, key, metadata=metadata), manager="hostile")
+
+
+async def names_of(milan: ClusterClient) -> set[Key]:
+    """Return what may come of something: Pods, namespaces, Quotas, Tenants."""
+    kinds = (keys.POD, keys.NAMESPACE, keys.QUOTA, keys.TENANT)
+    return {key for kind in kinds for key in (await milan.list(Selection(kind, Object))).items}
+
+
+async def remove_all(who: ClusterClient, kind: Kind) -> None:
+    for key in (await who.list(Selection(kind, Object, TWIN))).items:
+        if key.name.startswith("forged-"):
+            await remove(who, kind, key)
+
+
+async def test_a_map_and_a_slice_that_claim_another_origin_are_not_served(
+    hostile: Hostile, control: ClusterClient, milan: ClusterClient
+) -> None:
+    """A7, for what controllers act on: the namespace says whose it is."""
+    before = await bound(milan)
+    spec = wanted(hostile, "forged", user="turin-x")
+    for number, (mark, value) in enumerate(FORGED.items()):
+        name = f"forged-{number}"
+        map_ = world.replica(MAP, name, spec={"desiredMapping": {"a": "kube-system"}})
+        for obj, kind in ((map_, MAP), (world.replica(SLICE, name, spec=spec), SLICE)):
+            obj["metadata"]["labels"][mark] = value
+            assert not await refusal(control, kind, obj)
+    # what is served after them shows that they were looked at
+    await ask(control, milan, after="after-rome")
+    await ask(control, milan, after=None)
+
+    assert await bound(milan) == before
+    for number in range(len(FORGED)):
+        key = Key(SPACE, f"forged-{number}")
+        found = await milan.get_live(SLICE, key)
+        assert found
+        assert answers(found).get("Authentication") != "Accepted"
+        for kind in (MAP, SLICE):
+            await remove(milan, kind, key)
+
+
+def wanted(hostile: Hostile, name: str, *, user: str = "", **resources: str) -> Object:
+    """Return the spec of a slice with a request that is right, unless ``user`` says otherwise."""
+    key = hostile.both["rome"].secret("liqo", "authentication-keys", "privateKey")
+    user = user or naming.quota_name(name, "rome")
+    request = pki.new_csr(key, common_name=user, organizations=["rome"])
+    return {
+        "consumerClusterID": "rome",
+        "providerClusterID": "milan",
+        "class": "default",
+        "csr": authentication.encoded(request),
+        "resources": resources,
+    }
+
+
+# Too much, and without sense ----------------------------------------------------------------------
+
+
+async def test_all_slices_together_get_no_more_than_the_policy_allows(
+    hostile: Hostile, control: ClusterClient, milan: ClusterClient
+) -> None:
+    """A15: 30 at once, each for 10^9 CPUs; looked at with every revision."""
+    policy = named(keys.PROVIDER_POLICY, Key("", "rome"), spec={"limits": {"cpu": "10"}})
+    sums: list[Quantity] = []
+    slices = [
+        world.replica(
+            SLICE, f"greedy-{number}", spec=wanted(hostile, f"greedy-{number}", cpu="1e9")
+        )
+        for number in range(30)
+    ]
+    async with existing(milan, keys.PROVIDER_POLICY, policy), running(_watch(milan, sums)):
+        assert set(await asyncio.gather(*(refusal(control, SLICE, one) for one in slices))) == {""}
+        for one in slices:
+            await until_one(
+                milan, SLICE, objects.key_of(one), lambda it: "Resources" in answers(it)
+            )
+        for one in slices:
+            await remove(control, SLICE, objects.key_of(one))
+
+    assert sums
+    assert max(sums) <= quantity.parse("10")
+
+
+async def _watch(milan: ClusterClient, sums: list[Quantity]) -> None:
+    """Note what all slices of that test were granted, at each change of one of them."""
+    of = Selection(SLICE, Object, SPACE)
+    granted: dict[str, Quantity] = {}
+    listing = await milan.list(of)
+    async for event in milan.watch(of, listing.version):
+        name = event.object["metadata"]["name"]
+        cpu = ((event.object.get("status") or {}).get("resources") or {}).get("cpu", "0")
+        if name.startswith("greedy"):
+            granted[name] = quantity.parse(cpu)
+            sums.append(sum(granted.values(), Quantity()))
+
+
+ODD: Final = (
+    "", "\u202ex", "a" * 300, "-----BEGIN CERTIFICATE REQUEST-----", "eA==", "{{.}}", "../..", "0",
+)  # fmt: skip
+
+
+def odd(chance: random.Random, schema: Object) -> Any:
+    """Return a value that the schema takes, and that makes no sense."""
+    type_ = schema.get("type")
+    if type_ == "object" and "properties" in schema:
+        parts = schema["properties"].items()
+        needed = schema.get("required", ())
+        return {
+            name: odd(chance, part)
+            for name, part in parts
+            if name in needed or chance.random() < 0.6
+        }
+    if type_ == "object":
+        inner = schema.get("additionalProperties") or {"type": "string"}
+        return {f"k{number}": odd(chance, inner) for number in range(chance.randrange(3))}
+    if type_ == "array":
+        return [odd(chance, schema["items"]) for _ in range(chance.randrange(3))]
+    if "enum" in schema:
+        return chance.choice(schema["enum"])
+    plain = {"integer": -1, "number": 0.5, "boolean": True}
+    return plain.get(str(type_), chance.choice(ODD))
+
+
+async def test_objects_without_sense_end_no_controller_and_hold_up_nobody(
+    hostile: Hostile, control: ClusterClient, kubelet: ClusterClient, milan: ClusterClient
+) -> None:
+    """A19: generated from the schemas; then a good slice is answered as ever."""
+    chance, stored = dice(12), []
+    for number, (kind, who, where) in zip(
+        range(MALFORMED),
+        itertools.cycle(
+            [
+                (SLICE, control, SPACE),
+                (MAP, control, SPACE),
+                (keys.RENEW, control, SPACE),
+                (keys.SHADOW_POD, kubelet, TWIN),
+                (keys.SHADOW_ENDPOINT_SLICE, kubelet, TWIN),
+            ]
+        ),
+        strict=False,
+    ):
+        name = f"senseless-{number}"
+        obj = world.replica(kind, name, spec=odd(chance, await schema_of(milan, kind)))
+        obj["metadata"]["namespace"] = where
+        if where == TWIN:
+            obj["metadata"]["labels"][keys.ORIGIN] = "rome"
+        if not await refusal(who, kind, obj):
+            stored.append((kind, objects.key_of(obj), who))
+
+    good = world.replica(SLICE, "good", spec=wanted(hostile, "good", cpu="1"))
+    assert not await refusal(control, SLICE, good)
+    found = await until_one(milan, SLICE, objects.key_of(good), lambda it: len(answers(it)) > 1)
+
+    assert set(answers(found).values()) == {"Accepted"}
+    assert len(stored) > MALFORMED / 10, "otherwise nothing was tried"
+    process = hostile.both["milan"].process
+    assert process
+    assert process.poll() is None
+    for kind, key, who in [*stored, (SLICE, objects.key_of(good), control)]:
+        await remove(who, kind, key)
+
+
+async def schema_of(milan: ClusterClient, kind: Kind) -> Object:
+    name = Key("", f"{kind.plural}.{kind.group}")
+    found = await milan.get_live(DEFINITION, name)
+    assert found
+    (version,) = [one for one in found["spec"]["versions"] if one["name"] == kind.version]
+    schema: Object = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return schema

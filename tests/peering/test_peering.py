@@ -1,0 +1,370 @@
+"""Peering both ways between two clusters, what each may do meanwhile, and what is left after.
+
+Source: security.md A8, A9, A14, A20, A22, I8; behaviour.md 7.4, 7.5, 8.1.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from apis import authentication, keys, naming
+from certs import identity, pki
+from sandbox.kubectl import Kubectl
+from tests.peering import rights, world
+from tests.peering.rights import Somebody
+from tests.peering.world import World
+
+pytestmark = pytest.mark.cluster
+
+GOLDEN = Path(__file__).with_name("rights-of-a-consumer.txt")
+SPACE, TWIN = world.SPACE, world.TWIN
+PLACES = (SPACE, TWIN)
+"""What is allowed in the cluster is allowed in these; elsewhere nothing is bound to rome."""
+ROME = (
+    Somebody("the control plane", "rome", ("liqo.io",)),
+    Somebody("a virtual kubelet", naming.quota_name("milan", "rome"), ("rome",)),
+)
+MILAN = (
+    Somebody("the control plane", "milan", ("liqo.io",)),
+    Somebody("a virtual kubelet", naming.quota_name("rome", "milan"), ("milan",)),
+)
+OURS = "tenants,identities,renews,resourceslices.authentication.liqo.io,namespacemaps"
+
+
+def of_rome(both: World, *places: str) -> list[str]:
+    return rights.sweep(both["milan"].plane.kubeconfig, ROME, places)
+
+
+def bound(both: World) -> list[str]:
+    """Return in which namespaces of milan anything is bound to rome; empty is the cluster."""
+    found = both["milan"].get("rolebindings,clusterrolebindings", "-A")
+    return sorted(
+        one["metadata"].get("namespace", "")
+        for one in found
+        if "rome" in {subject["name"] for subject in one.get("subjects") or []}
+    )
+
+
+def may(both: World, who: Somebody, *what: str) -> bool:
+    """Whether milan lets ``who`` do it, by kubectl's word."""
+    groups = [f"--as-group={group}" for group in who.groups]
+    question = ("auth", "can-i", *what, "-q", f"--as={who.user}", *groups)
+    return not world.refusal(both["milan"].kubectl, *question)
+
+
+def test_both_ways_and_then_one_and_then_none(both: World) -> None:
+    """Each direction stands for itself; the rights are those of the golden file, no more."""
+    assert of_rome(both, SPACE) == []
+    both.peer("rome", "milan", "--cpu=1")
+    both.peer("milan", "rome")
+    both.peer("rome", "milan")  # again, which changes nothing
+    both.make_twin(TWIN)
+
+    assert bound(both) == sorted(["", *PLACES])
+    found = of_rome(both, *PLACES)
+    if os.environ.get("PYLIQO_WRITE_GOLDEN"):
+        GOLDEN.write_text("\n".join(found) + "\n", encoding="utf-8")
+    assert found == GOLDEN.read_text(encoding="utf-8").splitlines()
+    for here in ("rome", "milan"):
+        (slice_,) = both[here].get(
+            "resourceslices.authentication.liqo.io", "-A", "-l", "liqo.io/replication=true"
+        )
+        assert {one["status"] for one in slice_["status"]["conditions"]} == {"Accepted"}
+
+    both.unpeer("milan", "rome")
+
+    assert rights.sweep(both["rome"].plane.kubeconfig, MILAN, ["liqo-tenant-milan"]) == []
+    assert may(both, ROME[0], "get", "renews", "-n", SPACE)
+    both.between("peer", "rome", "milan", "--cpu=2", "--no-create-virtual-node")
+    (quota,) = both["milan"].get("quotas.offloading.liqo.io", "-A")
+    assert quota["spec"]["resources"]["cpu"] == "2"
+    assert quota["spec"]["user"] == naming.quota_name("milan", "rome")
+
+    stolen = both.identity("rome", "milan")
+    both.unpeer("rome", "milan")
+
+    assert of_rome(both, SPACE) == []
+    assert bound(both) == []
+    assert "orbidden" in world.refusal(stolen, "get", "renews", "-n", SPACE)
+    for member in both.members.values():
+        assert member.get(OURS, "-A") == []
+        left = member.get("secrets", "-A")
+        assert {one["metadata"]["name"] for one in left} == {"authentication-keys"}
+    assert not world.refusal(both["milan"].kubectl, "get", "namespace", SPACE)
+
+
+STATUS = {
+    "resourceslices.authentication.liqo.io": {"resources": {"cpu": "1000"}},
+    "renews.authentication.liqo.io": {"authParams": {"apiServer": "https://evil"}},
+    "namespacemaps.offloading.liqo.io": {"currentMapping": {}},
+}
+
+
+def test_a_hostile_consumer_gets_no_further_than_its_three_kinds(both: World) -> None:
+    both.peer("rome", "milan")
+    both.make_twin(TWIN)
+    control, kubelet = (
+        both.identity("rome", "milan"),
+        both.identity("rome", "milan", naming.resourceslice_identity("milan")),
+    )
+
+    names = {"renews.authentication.liqo.io": "controlplane-milan"}
+    for (kind, status), who in itertools.product(STATUS.items(), (control, kubelet)):
+        body = json.dumps({"status": status})
+        for form in ("merge", "json"):
+            patch = body if form == "merge" else json.dumps(
+                [{"op": "add", "path": "/status", "value": status}]
+            )  # fmt: skip
+            said = world.refusal(
+                who, "patch", kind, names.get(kind, "milan"), "-n", SPACE, "--subresource=status",
+                f"--type={form}", "-p", patch,
+            )  # fmt: skip
+            assert "orbidden" in said, (kind, form)
+    for what in (
+        ("create", "namespace", "mine"),
+        ("create", "quota", "x", "-n", SPACE),
+        ("create", "secret", "generic", "liqo-nonce", "-n", SPACE),
+        ("create", "serviceaccount", "x", "-n", SPACE),
+        ("create", "rolebinding", "x", "-n", SPACE, "--clusterrole=cluster-admin", "--user=rome"),
+        ("create", "configmap", "x", "-n", "kube-system"),
+        ("run", "x", "--image=x", "-n", TWIN),
+        ("run", "x", "--image=x", "-n", SPACE),
+        ("get", "tenants", "-A"),
+        ("get", "secrets", "-n", SPACE),
+        ("get", "secrets", "-n", "liqo"),
+        ("get", "nodes"),
+        ("get", "namespaces"),
+    ):
+        assert "orbidden" in world.refusal(control, *what), what
+    both.unpeer("rome", "milan")
+
+
+def test_look_alikes_of_our_secrets_mislead_nobody(both: World) -> None:
+    """A11: the controllers read Secrets by name, in tenant namespaces only."""
+    both.peer("rome", "milan")
+    both.make_twin(TWIN)
+    kubelet = both.identity("rome", "milan", naming.resourceslice_identity("milan"))
+    labels = {
+        "liqo-nonce": {keys.NONCE_LABEL: "true"},
+        "liqo-signed-nonce": {keys.SIGNED_NONCE_LABEL: "true"},
+        "kubeconfig-controlplane-turin": {keys.IDENTITY_TYPE: "ControlPlane"},
+        "liqo-remote-certificate": {keys.REMOTE_CLUSTER_ID: "rome"},
+        "liqo-webhook-certs": {keys.WEBHOOK_LABEL: "true"},
+    }
+    for name, own in labels.items():
+        metadata = {
+            "name": name,
+            "namespace": TWIN,
+            "labels": {keys.REMOTE_CLUSTER_ID: "rome", **own},
+        }
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata,
+            "data": {"nonce": "eA=="},
+        }
+        kubelet.run("create", "-f", "-", stdin=json.dumps(secret))
+    both.peer("rome", "milan", "--cpu=3")  # while all of this works on
+
+    found = both["milan"].get("secrets", "-n", TWIN)
+
+    assert {one["metadata"]["name"]: one["data"] for one in found} == {
+        name: {"nonce": "eA=="} for name in labels
+    }
+    assert f"{TWIN}/" not in "".join(
+        line for line in both["milan"].log().splitlines() if "nonce" in line
+    )
+    both.unpeer("rome", "milan")
+
+
+def test_what_a_consumer_poisoned_holds_up_no_end(both: World) -> None:
+    """A20: 50 objects with finalizers that nobody removes, and owners that do not exist."""
+    both.peer("rome", "milan")
+    control = both.identity("rome", "milan")
+    owner = {"apiVersion": "v1", "kind": "Namespace", "name": "liqo", "uid": "1"}
+    poisoned = []
+    for number in range(50):
+        kind = (keys.RESOURCE_SLICE, keys.RENEW)[number % 2]
+        made = world.replica(kind, f"poisoned-{number}", spec={})
+        made["metadata"] |= {"finalizers": ["rome.example/never"]}
+        poisoned.append(made)
+    poisoned[0]["metadata"] |= {"ownerReferences": [owner]}
+    control.run(
+        "create",
+        "-f",
+        "-",
+        stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": poisoned}),
+    )
+
+    both.unpeer("rome", "milan")
+
+    assert both["milan"].get(OURS, "-A") == []
+    assert not may(both, ROME[0], "get", "renews", "-n", SPACE)
+
+
+@pytest.mark.parametrize("kind", ["user", "group"])
+def test_a_cluster_id_that_somebody_has_is_refused_and_nothing_signed(
+    both: World, kind: str
+) -> None:
+    """A9, with the webhook away."""
+    milan = both["milan"].kubectl
+    before = len(both["milan"].get("csr"))
+    milan.run("create", "rolebinding", "theirs", "--clusterrole=view", f"--{kind}=rome")
+
+    refused = both.between("authenticate", "rome", "milan")
+
+    assert refused.exit_code == 1
+    assert "rolebinding default/theirs gives rights to a user or group 'rome'" in refused.output
+    assert len(both["milan"].get("csr")) == before
+    milan.run("delete", "rolebinding", "theirs")
+    both.peer("rome", "milan")
+    milan.run("create", "rolebinding", "theirs", "--clusterrole=view", f"--{kind}=rome")
+    own = ("get", "renews", "-n", SPACE)
+    world.until(lambda: not may(both, ROME[0], *own), "the rights to go")
+    milan.run("delete", "rolebinding", "theirs")
+    world.until(lambda: may(both, ROME[0], *own), "the rights to come back")
+    both.unpeer("rome", "milan")
+
+
+def test_a_request_for_more_than_ones_name_is_not_signed(both: World) -> None:
+    """A8: every slice of this table asks for what is somebody else's."""
+    both.peer("rome", "milan")
+    control = both.identity("rome", "milan")
+    key = both["rome"].secret("liqo", "authentication-keys", "privateKey")
+    user = naming.quota_name("hostile", "rome")
+    requests = {
+        "masters": pki.new_csr(key, common_name=user, organizations=["rome", "system:masters"]),
+        "another tenant": pki.new_csr(key, common_name=user, organizations=["turin"]),
+        "no group": pki.new_csr(key, common_name=user),
+        "another user": pki.new_csr(key, common_name="admin", organizations=["rome"]),
+        "a server": pki.new_csr(key, common_name=user, organizations=["rome"], dns=["x"]),
+        "another key": pki.new_csr(identity.new_key(), common_name=user, organizations=["rome"]),
+        "nonsense": b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n",
+    }
+    before = len(both["milan"].get("csr"))
+    both["rome"].kill()  # its replicator would sweep what has no original
+    for name, request in requests.items():
+        spec = {
+            "consumerClusterID": "rome",
+            "providerClusterID": "milan",
+            "csr": authentication.encoded(request),
+        }
+        made = world.replica(keys.RESOURCE_SLICE, "hostile", spec=spec)
+        control.run("create", "-f", "-", stdin=json.dumps(made))
+        world.until(lambda: answer(both["milan"].kubectl) == "Denied", f"a denial of {name}")
+        control.run("delete", "resourceslices.authentication.liqo.io", "hostile", "-n", SPACE)
+
+    assert len(both["milan"].get("csr")) == before
+    both["rome"].start()
+    both.unpeer("rome", "milan")
+
+
+def answer(kubectl: Kubectl) -> str:
+    found = kubectl.get("resourceslices.authentication.liqo.io", "hostile", "-n", SPACE)
+    conditions = found.get("status", {}).get("conditions") or []
+    return next((one["status"] for one in conditions if one["type"] == "Authentication"), "")
+
+
+KILLS = 4
+
+
+@contextlib.contextmanager
+def dying(both: World) -> Iterator[None]:
+    """Kill the controllers of either side a few times meanwhile, each time once they are ready."""
+    is_over = threading.Event()
+
+    def kill() -> None:
+        for _, name in zip(range(KILLS), itertools.cycle(both.members), strict=False):
+            world.until(lambda name=name: is_over.is_set() or both[name].is_ready(), name)
+            both[name].kill()
+            both[name].start()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+    for member in both.members.values():
+        world.until(member.is_ready, f"the controllers of {member.name}")
+
+
+def left(both: World) -> set[str]:
+    """Return what there is of a peering, on both sides."""
+    kinds = f"{OURS},quotas.offloading.liqo.io,secrets,rolebindings"
+    found = {name: member.get(kinds, "-A") for name, member in both.members.items()}
+    return {
+        f"{name} {one['kind']} {one['metadata']['namespace']}/{one['metadata']['name']}"
+        for name, objects in found.items()
+        for one in objects
+    }
+
+
+def test_controllers_that_are_killed_on_the_way_leave_what_the_others_leave(both: World) -> None:
+    """A sample of the points of death on real API servers; each one: test_peering_crashes.py."""
+    before = left(both)
+    both.peer("rome", "milan")
+    undisturbed = left(both)
+    both.unpeer("rome", "milan")
+
+    with dying(both):
+        both.peer("rome", "milan")
+    world.until(lambda: left(both) == undisturbed, "the same peering")
+    with dying(both):
+        both.unpeer("rome", "milan")
+
+    world.until(lambda: left(both) == before, "nothing to be left")
+
+
+def test_a_twin_that_does_not_go_is_told_and_holds_nobody_up(both: World) -> None:
+    """F34: somebody holds what is in it; who maps another namespace is served."""
+    both.peer("rome", "milan")
+    both.make_twin(TWIN)
+    milan = both["milan"].kubectl
+    held = ("configmap", "held", "-n", TWIN)
+    milan.run("create", *held)
+    finalizers = '{"metadata": {"finalizers": ["tests.example/held"]}}'
+    milan.run("patch", *held, "-p", finalizers)
+    rome, where = both["rome"].kubectl, ("namespacemap", "milan", "-n", "liqo-tenant-milan")
+    changes = '{"spec": {"desiredMapping": {"shop": null, "other": "other-rome"}}}'
+    rome.run("patch", *where, "--type=merge", "-p", changes)
+
+    def phases() -> dict[str, str]:
+        current = (rome.get(*where).get("status") or {}).get("currentMapping") or {}
+        return {name: entry["phase"] for name, entry in current.items()}
+
+    world.until(lambda: phases() == {"shop": "Terminating", "other": "Accepted"}, "both answers")
+    milan.run("patch", *held, "-p", '{"metadata": {"finalizers": null}}')
+    world.until(lambda: phases() == {"other": "Accepted"}, "the twin to go")
+    both.unpeer("rome", "milan")
+
+
+def test_a_provider_that_is_gone_for_good_is_given_up_and_may_come_back(both: World) -> None:
+    """K7, on real API servers: nothing is asked of it, what it keeps is listed."""
+    both.peer("rome", "milan")
+    both.make_twin(TWIN)
+    milan = both["milan"]
+    milan.plane.kill_apiserver()
+
+    given_up = both.liqoctl(
+        "rome", "unpeer", "--force", "--remote-cluster-id=milan", "--skip-confirm", "--timeout=90s"
+    )
+
+    assert given_up.exit_code == 0, given_up.output
+    assert f"namespaces {TWIN}" in " ".join(given_up.output.split())
+    assert both["rome"].get(OURS, "-A") == []
+    assert world.refusal(both["rome"].kubectl, "get", "namespace", "liqo-tenant-milan")
+    milan.plane.start_apiserver()
+    removed = both.liqoctl("milan", "delete", "tenant", "rome", "--skip-confirm")
+    assert removed.exit_code == 0, removed.output
+    assert bound(both) == []
+    world.until(lambda: world.refusal(milan.kubectl, "get", "namespace", TWIN), "the orphan to go")
+    both.peer("rome", "milan")
+    both.unpeer("rome", "milan")
