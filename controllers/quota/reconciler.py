@@ -28,6 +28,9 @@ ORPHAN_S: Final = 2.0
 HELD_S: Final = 15.0
 """A lease lasts as long: who kept the ledger before creates nothing any more out of its reserve."""
 BEHIND_S: Final = 0.1
+SHARE: Final = 8
+"""Each event asks for a look, which takes longer the more there is: then as many times as long
+nothing is looked at."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +64,15 @@ class QuotaReconciler:
         self._unsettled: dict[Key, float] = {}
         self._orphans: dict[Key, dict[str, float]] = {}
         self._seen: dict[Key, set[str]] = {}
+        self._free_at: dict[Key, float] = {}
         self._since: dict[Key, float] = {}
         self._left: dict[Key, Resources] = {}
         self._drawn: dict[Key, dict[str, Booking]] = {}
         accounts.draw(())
 
     async def reconcile(self, key: Key) -> float | None:
+        if (left_s := self._free_at.get(key, 0.0) - self._tick()) > 0:
+            return left_s
         quota = await self._newest(key)
         if quota is None or self._accounts.quota_of(granted_to(quota)) != key:
             self._forget(key)
@@ -78,9 +84,11 @@ class QuotaReconciler:
         held, others = self._and_drawn(key, held), self._of_others(key, reserve)
         gone, again_s = await self._gone(grant, held)
         account = self._accounts.of(grant.user)
+        began = self._tick()
         plan = forge.plan(grant, held, account, gone, others.requests)
         self._answer(grant, plan.refused)
         self._draw(quota, grant, plan, gone)
+        self._free_at[key] = self._tick() + SHARE * (self._tick() - began)
         ahead = others if others.requests else Reserve(self._term, plan.ahead)
         kept_s = await self._keep(quota, grant, plan, ahead)
         return again_s if kept_s is None else kept_s
@@ -100,7 +108,7 @@ class QuotaReconciler:
         self._written.forget(key)
         kept: tuple[dict[Key, Any], ...] = (
             *(self._unknown, self._unsettled, self._orphans, self._seen),
-            *(self._since, self._left, self._drawn),
+            *(self._free_at, self._since, self._left, self._drawn),
         )
         for one in kept:
             one.pop(key, None)

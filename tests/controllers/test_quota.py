@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -11,7 +12,7 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Object, named
 from controllers.quota.accounts import Accounts, Additions
-from controllers.quota.reconciler import HELD_S, ORPHAN_S, SETTLE_S, QuotaReconciler
+from controllers.quota.reconciler import HELD_S, ORPHAN_S, SETTLE_S, SHARE, QuotaReconciler
 from controllers.shadowpod import slim
 from controllers.shadowpod.reconciler import ShadowPodReconciler
 from controllers.shadowpod.slim import SlimPod, SlimShadow
@@ -700,3 +701,23 @@ def kept(world: World) -> list[int]:
         for held in vars(part).values()
         if isinstance(held, dict | set)
     ]
+
+
+async def test_after_a_look_that_took_long_the_next_one_waits() -> None:
+    world = World(FakeCluster(), "pool")
+    ticks = itertools.count()
+    world.quota = QuotaReconciler(
+        world.ledger, world.accounts, term="slow", tell=world.told.append, tick=lambda: next(ticks)
+    )
+    async with following(world):
+        await world.grant("2")
+        await world.ask("a")
+        await world.caught_up()
+        await world.quota.reconcile(world.key)
+        before = len(world.ledger.writes)
+
+        left_s = await world.quota.reconcile(world.key)
+
+    assert left_s
+    assert SHARE / 2 < left_s < SHARE * 2
+    assert len(world.ledger.writes) == before
