@@ -8,14 +8,30 @@ from pathlib import Path
 
 import pytest
 
+from tests.manifests import documents
+
 ROOT = Path(__file__).parents[1]
 PARITY = ROOT / "docs" / "parity.md"
+
+
+def fields_of_policies() -> Iterator[str]:
+    """Yield the fields of a ProviderPolicy's spec, and of the objects in it, by its schema."""
+    crd = documents.named("CustomResourceDefinition", "providerpolicies.pyliqo.io")
+    (version,) = crd["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    for name, field in spec["properties"].items():
+        yield from (f"{name}.{inner}" for inner in field.get("properties", ()))
+        if "properties" not in field:
+            yield name
+
+
 PROMISES = [
     *(f"S0-{number}" for number in range(1, 41)),
     *(f"S1-{number}" for number in range(1, 10)),
     "S2-1…n",
     *(f"S3-{number}" for number in range(1, 28)),
     *(f"S4-{number}" for number in range(1, 26)),
+    *(f"PP-{field}" for field in fields_of_policies()),
     *(f"C-{number}" for number in range(1, 39)),
     *(f"A-{number}" for number in range(1, 39)),
     *(f"SEC-A{number}" for number in (*range(1, 18), *range(19, 24))),
@@ -29,7 +45,7 @@ PROMISES = [
 def rows() -> Iterator[list[str]]:
     for line in PARITY.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if re.match(r"\| (S\d|C|A|SEC|F)-", line):
+        if re.match(r"\| (S\d|PP|C|A|SEC|F)-", line):
             yield cells
 
 

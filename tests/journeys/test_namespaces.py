@@ -41,6 +41,37 @@ async def test_a_namespace_that_is_not_ours_is_never_adopted_and_the_user_is_tol
     )
 
 
+async def test_a_strategy_that_the_provider_does_not_accept_is_told_until_it_does(
+    both: world.Pair, namespace: str
+) -> None:
+    """Its ProviderPolicy refuses the entry alone; what it says of Pod Security holds for twins."""
+    key, policy = Key(namespace, keys.OFFLOADING_NAME), Key("", "rome")
+    spec = {"namespaceMappingStrategies": ["DefaultName"], "podSecurityLevel": "restricted"}
+    await both.milan.create(keys.PROVIDER_POLICY, named(keys.PROVIDER_POLICY, policy, spec=spec))
+    try:
+        wanted = world.offloading(namespace, namespaceMappingStrategy="EnforceSameName")
+        await both.rome.create(keys.NAMESPACE_OFFLOADING, wanted)
+        told = await world.until_one(both.rome, keys.NAMESPACE_OFFLOADING, key, is_refused)
+        assert (
+            "providerpolicy rome accepts no namespaceMappingStrategy EnforceSameName,"
+            " only: DefaultName"
+        ) in str(told["status"]["remoteNamespacesConditions"]["milan"])
+
+        accepted = {"spec": {"namespaceMappingStrategies": None}}
+        await both.milan.patch(keys.PROVIDER_POLICY, policy, accepted)
+        await world.until_one(
+            both.rome,
+            keys.NAMESPACE_OFFLOADING,
+            key,
+            lambda found: found["status"]["offloadingPhase"] == "Ready",
+        )
+        twin = await both.milan.get_live(keys.NAMESPACE, Key("", namespace))
+        assert twin
+        assert objects.labels(twin)[keys.POD_SECURITY_ENFORCE] == "restricted"
+    finally:
+        await world.remove(both.milan, keys.PROVIDER_POLICY, policy)
+
+
 async def test_unoffload_brings_the_pods_home_and_leaves_nothing(
     both: world.Pair, namespace: str
 ) -> None:

@@ -343,7 +343,11 @@ def test_a_policy_widens_and_narrows() -> None:
     allowed = {"priorityClassNames": ["high"], "tolerations": [{"operator": "Exists"}]}
     wide = policy(podSecurityLevel="privileged", allowedPodFields=allowed)
     narrow = policy(
-        allowedPodFields={"runtimeClassNames": ["gvisor"], "serviceAccountNames": ["robot"]}
+        allowedPodFields={
+            "runtimeClassNames": ["gvisor"],
+            "serviceAccountNames": ["robot"],
+            "maxTerminationGracePeriodSeconds": 60,
+        }
     )
 
     assert validated(Known(twin(), wide), shadow(widened)) == ""
@@ -355,6 +359,8 @@ def test_a_policy_widens_and_narrows() -> None:
     for spec, is_allowed in (
         ({**SPEC, "runtimeClassName": "kata"}, False),
         ({**SPEC, "runtimeClassName": "gvisor"}, True),
+        ({**SPEC, "terminationGracePeriodSeconds": 60}, True),
+        ({**SPEC, "terminationGracePeriodSeconds": 61}, False),
         (remote, False),
         ({**remote, "serviceAccountName": "robot"}, True),
         ({**remote, "serviceAccountName": "admin"}, False),
