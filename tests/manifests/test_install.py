@@ -99,8 +99,13 @@ async def inject(admin: Kubectl) -> None:
 def virtual_node(admin: Kubectl) -> VirtualNode:
     """Make the tenant namespace, the offloaded namespace and the rights of a virtual node."""
     node = VirtualNode(NODE, TENANT, "milan", kubeconfig_secret="to-milan")  # noqa: S106  # a name
-    for namespace in (TENANT, "offloaded"):
-        admin.apply([objects.named(keys.NAMESPACE, Key("", namespace))])
+    tenant = {"labels": {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "milan"}}
+    admin.apply(
+        [
+            objects.named(keys.NAMESPACE, Key("", TENANT), metadata=tenant),
+            objects.named(keys.NAMESPACE, Key("", "offloaded")),
+        ]
+    )
     grants = [grant.wanted for grant in rights.at_home(node)]
     grants.append(rights.offloaded_namespace(node, "offloaded"))
     granted = json.dumps({"apiVersion": "v1", "kind": "List", "items": grants})

@@ -1,0 +1,201 @@
+"""Where the controller manager may write: the API server holds it to that. Source: R3, R5."""
+
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Kind, Object, named
+from sandbox.kubectl import Kubectl
+from tests import factories
+from tests.manifests.users import refusal
+
+pytestmark = pytest.mark.cluster
+
+MANAGER: Final = "system:serviceaccount:liqo:liqo-controller-manager"
+PATIENCE_S: Final = 30
+_APP: Final = {"app": "x"}
+_CONTAINED: Final[Object] = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_POD: Final[Object] = {
+    "containers": [{"name": "c", "image": "none", "securityContext": _CONTAINED}]
+}
+"""Pod Security refuses it nowhere."""
+_TEMPLATE: Final[Object] = {"metadata": {"labels": _APP}, "spec": _POD}
+
+
+class Spaces(NamedTuple):
+    """Three namespaces, one of a kind each."""
+
+    tenant: str
+    twin: str
+    users: str
+
+
+@pytest.fixture(scope="module")
+def spaces(admin: Kubectl) -> Iterator[Spaces]:
+    """Yield them once the policy is in force."""
+    end = secrets.token_hex(3)
+    made = Spaces(*(f"{name}-{end}" for name in Spaces._fields))
+    peer = {keys.REMOTE_CLUSTER_ID: "rome"}
+    admin.apply(
+        [
+            factories.namespace(made.tenant, **{keys.TENANT_NAMESPACE: "true"}, **peer),
+            factories.namespace(made.twin, **peer),
+            factories.namespace(made.users),
+        ]
+    )
+    until = time.monotonic() + PATIENCE_S
+    while "label liqo.io/tenant-namespace=true only" not in create(admin, secret(made.users)):
+        assert time.monotonic() < until, "the policy is not in force"
+    yield made
+    admin.run("delete", "namespace", *made, "--wait=false")
+
+
+def create(admin: Kubectl, obj: Object) -> str:
+    """Return why the controller manager may not create ``obj``, or an empty string."""
+    return refusal(admin, "create", "-f", "-", f"--as={MANAGER}", stdin=json.dumps(obj))
+
+
+def delete(admin: Kubectl, *what: str) -> str:
+    return refusal(admin, "delete", "--wait=false", *what, f"--as={MANAGER}")
+
+
+def made(kind: Kind, namespace: str, **rest: Any) -> Object:
+    return named(kind, Key(namespace, "x"), **rest)
+
+
+def secret(namespace: str) -> Object:
+    return made(keys.SECRET, namespace)
+
+
+def deployment(namespace: str) -> Object:
+    spec = {"selector": {"matchLabels": _APP}, "template": _TEMPLATE}
+    return made(keys.DEPLOYMENT, namespace, spec=spec)
+
+
+def account(namespace: str) -> Object:
+    return made(keys.SERVICE_ACCOUNT, namespace)
+
+
+def role(namespace: str) -> Object:
+    return made(keys.ROLE, namespace, rules=[])
+
+
+def pod(namespace: str) -> Object:
+    return made(keys.POD, namespace, spec=_POD)
+
+
+def endpoints(namespace: str) -> Object:
+    return made(keys.ENDPOINT_SLICE, namespace, addressType="IPv4", endpoints=[])
+
+
+def claim(namespace: str) -> Object:
+    size = {"requests": {"storage": "1Gi"}}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": size}
+    return made(keys.PERSISTENT_VOLUME_CLAIM, namespace, spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("forge", "where"),
+    [
+        (secret, {"tenant", "liqo"}),
+        (deployment, {"tenant"}),
+        (account, {"tenant"}),
+        (role, {"tenant", "kube-node-lease"}),
+        (pod, {"twin"}),
+        (endpoints, {"twin"}),
+        (claim, {"liqo-storage"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_it_creates_where_its_work_is(
+    admin: Kubectl, spaces: Spaces, forge: Any, where: set[str]
+) -> None:
+    everywhere = {**spaces._asdict(), **{name: name for name in OTHERS}}
+    answers = {name: create(admin, forge(space)) for name, space in everywhere.items()}
+
+    assert {name for name, said in answers.items() if not said} == where, answers
+
+
+OTHERS: Final = ("liqo", "kube-system", "kube-node-lease", "default", "liqo-storage")
+
+
+def test_of_pods_elsewhere_it_deletes_those_of_virtual_nodes(
+    admin: Kubectl, spaces: Spaces
+) -> None:
+    key = {"serviceAccountName": "default"}
+    remote = {
+        **_POD,
+        **key,
+        "tolerations": [{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}],
+    }
+    admin.apply([named(keys.SERVICE_ACCOUNT, Key(spaces.users, "default"))])
+    admin.apply(
+        [
+            named(keys.POD, Key(spaces.users, "local"), spec={**_POD, **key}),
+            named(keys.POD, Key(spaces.users, "remote"), spec=remote),
+        ]
+    )
+
+    assert "deletes pods of virtual nodes" in delete(admin, "pod", "local", "-n", spaces.users)
+    assert delete(admin, "pod", "remote", "-n", spaces.users) == ""
+
+
+def test_secrets_of_others_are_neither_changed_nor_deleted(admin: Kubectl, spaces: Spaces) -> None:
+    for space in (spaces.users, spaces.tenant):
+        admin.apply([secret(space)])
+    patch = ("patch", "secret", "x", "-p", '{"data":{"a":"Yg=="}}', f"--as={MANAGER}", "-n")
+
+    for said in (
+        refusal(admin, *patch, spaces.users),
+        delete(admin, "secret", "x", "-n", spaces.users),
+    ):
+        assert f"secrets {spaces.users}/x: the controller manager writes these in" in said
+    assert refusal(admin, *patch, spaces.tenant) == ""
+    assert delete(admin, "secret", "x", "-n", spaces.tenant) == ""
+
+
+def test_it_makes_no_tenant_and_no_twin_of_a_namespace_of_users(
+    admin: Kubectl, spaces: Spaces
+) -> None:
+    def labelled(label: str) -> str:
+        return refusal(admin, "label", "namespace", spaces.users, label, f"--as={MANAGER}")
+
+    assert "makes no tenant namespace of it" in labelled(f"{keys.TENANT_NAMESPACE}=true")
+    assert "makes no tenant namespace of it" in labelled(f"{keys.REMOTE_CLUSTER_ID}=rome")
+    assert labelled(f"{keys.SCHEDULING_ENABLED}=true") == ""
+
+
+def test_it_creates_and_deletes_twins_and_no_other_namespace(
+    admin: Kubectl, spaces: Spaces
+) -> None:
+    twin = factories.namespace("another-twin", **{keys.REMOTE_CLUSTER_ID: "rome"})
+    tenant = factories.namespace("another-tenant", **{keys.TENANT_NAMESPACE: "true"})
+
+    assert create(admin, twin) == ""
+    assert "makes no tenant namespace of it" in create(admin, tenant)
+    assert delete(admin, "namespace", spaces.twin) == ""
+    assert "deletes twins only" in delete(admin, "namespace", spaces.users)
+
+
+def test_of_nodes_it_changes_and_deletes_virtual_ones(admin: Kubectl) -> None:
+    virtual = {"labels": {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}}
+    admin.apply([named(keys.NODE, Key("", "real"))])
+    admin.apply([named(keys.NODE, Key("", "virtual"), metadata=virtual)])
+    try:
+        for name, is_allowed in (("real", False), ("virtual", True)):
+            cordon = ("-p", '{"spec":{"unschedulable":true}}', f"--as={MANAGER}")
+            cordoned = refusal(admin, "patch", "node", name, *cordon)
+            for said in (cordoned, delete(admin, "node", name)):
+                assert ("is not a virtual node" not in said) is is_allowed, said
+    finally:
+        admin.run("delete", "node", "real", "virtual", "--wait=false")
