@@ -75,6 +75,14 @@ def web(**spec: Any) -> Object:
     return pod("shop", "web", spec=pod_spec(**spec))
 
 
+def judged(strategy: str) -> Object:
+    """Return a pod that was judged by ``strategy``, and to which nothing was added."""
+    made = web()
+    line = f"strategy={strategy} generation=0 added=nothing"
+    made["metadata"]["annotations"] = {keys.PLACEMENT: line}
+    return made
+
+
 def virtual(name: str = "milan") -> tuple[Kind, Object]:
     labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}
     return keys.NODE, node(name, metadata={"labels": labels})
@@ -212,7 +220,15 @@ ROWS = [
         "let it leave",
         "/validate/pod",
         keys.POD,
-        web(),
+        judged("Remote"),
+        [offloaded(podOffloadingStrategy="Remote")],
+    ),
+    Row(
+        "spec.tolerations",
+        "create the pod again",
+        "/validate/pod",
+        keys.POD,
+        judged("Local"),
         [offloaded(podOffloadingStrategy="Remote")],
     ),
     Row(
