@@ -26,7 +26,7 @@ from kube.informer import Informer
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.kube.running import Gate, running, until
-from tests.kubelet.test_process import SECRET, Site
+from tests.kubelet.sites import Site
 from tests.kubelet.worlds import named_condition
 from tests.reflector.test_process import process
 
@@ -166,7 +166,7 @@ async def test_everything_is_true_again_soon_after_an_outage(
     plane: Plane, site: Site, gate: Gate, way: str
 ) -> None:
     seen = Observed(site)
-    flag = f"--foreign-kubeconfig-secret-name={SECRET}"
+    flag = f"--foreign-kubeconfig-secret-name={site.secret}"
     await site.start("--node-ping-interval=1s")
     with process(plane, site.tenant, f"{site.name}-0", flag, f"--nodename={site.name}"):
         async with seen.running():

@@ -1,0 +1,150 @@
+"""The process ``kubelet`` between namespaces of a real API server, which is both its clusters."""
+
+import asyncio
+import base64
+import datetime as dt
+import os
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+
+from apis import keys
+from apis.objects import Key, Object, named
+from certs import pki
+from kube import clock
+from kube.client import ClusterClient
+from kube.cluster import Selection
+from tests import factories
+
+PATIENCE_S = 180
+
+
+class Site:
+    """Namespaces and objects that an installation has, and the process."""
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        kubeconfig: Path,
+        name: str,
+        *,
+        provider: Path | None = None,
+        replica: int = 0,
+    ) -> None:
+        self.cluster, self.kubeconfig, self.name = cluster, kubeconfig, name
+        self.provider = provider
+        self.tenant, self.home, self.twin = f"{name}-tenant", f"{name}-shop", f"{name}-shop-rome"
+        self.pod_name, self.secret = f"vk-{name}-{replica}", f"kubeconfig-of-milan-{replica}"
+        self.process: asyncio.subprocess.Process | None = None
+        self.port = 0
+
+    async def prepare(self) -> None:
+        """Create all that is there before the kubelet."""
+        for name in (self.tenant, self.home, self.twin):
+            await self.cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
+        await self.lead_to_provider()
+        spec = {"clusterID": "milan", "resourceQuota": {"hard": {"cpu": "4000m", "memory": "8Gi"}}}
+        virtual = named(keys.VIRTUAL_NODE, Key(self.tenant, self.name), spec=spec)
+        await self.cluster.create(keys.VIRTUAL_NODE, virtual)
+        key = Key(self.tenant, "milan")
+        found = named(
+            keys.NAMESPACE_MAP,
+            key,
+            metadata={"labels": {keys.REMOTE_CLUSTER_ID: "milan", keys.REPLICATION: "true"}},
+            spec={"desiredMapping": {self.home: self.twin}},
+        )
+        await self.cluster.create(keys.NAMESPACE_MAP, found)
+        current = {self.home: {"remoteNamespace": self.twin, "phase": "Accepted"}}
+        await self.cluster.patch_status(keys.NAMESPACE_MAP, key, {"currentMapping": current})
+
+    async def lead_to_provider(self) -> None:
+        """Create the Secret by which the process finds its provider."""
+        kubeconfig = (self.provider or self.kubeconfig).read_bytes()
+        data = {"kubeconfig": base64.b64encode(kubeconfig).decode()}
+        secret = named(keys.SECRET, Key(self.tenant, self.secret), data=data)
+        await self.cluster.create(keys.SECRET, secret)
+
+    async def start(self, *flags: str) -> None:
+        """Start the process."""
+        self.port = free_port()
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "kubelet",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--nodename={self.name}",
+            f"--tenant-namespace={self.tenant}",
+            "--home-cluster-id=rome",
+            "--foreign-cluster-id=milan",
+            f"--foreign-kubeconfig-secret-name={self.secret}",
+            "--node-ip=127.0.0.1",
+            f"--listen-port={self.port}",
+            f"--health-port={free_port()}",
+            *flags,
+            env={**os.environ, "POD_NAME": self.pod_name},
+        )
+
+    async def kill(self, number: signal.Signals) -> int:
+        """End the process by a signal; return its exit code."""
+        assert self.process
+        self.process.send_signal(number)
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.process.wait()
+
+    async def end(self) -> None:
+        """End the process if it still runs."""
+        if self.process and self.process.returncode is None:
+            await self.kill(signal.SIGKILL)
+
+    async def sign(self) -> pki.KeyPair | None:
+        """Approve and sign what the process asks for; return the authority, None if it did not."""
+        kind = keys.CERTIFICATE_SIGNING_REQUEST
+        labels = f"{keys.VIRTUAL_NODE_LABEL}={self.name}"
+        found = (await self.cluster.list(Selection(kind, Object, labels=labels))).items
+        for key, request in found.items():
+            now = clock.now()
+            ca = pki.new_ca("test", now=now, lifetime=dt.timedelta(days=1))
+            csr = base64.b64decode(request["spec"]["request"])
+            signed = pki.sign(ca, csr, server=True, now=now, lifetime=dt.timedelta(hours=1))
+            approved = {"type": "Approved", "status": "True", "reason": "Test", "message": ""}
+            status = {"conditions": [approved]}
+            await self.cluster.patch(kind, key, {"status": status}, subresource="approval")
+            certificate = base64.b64encode(signed).decode()
+            await self.cluster.patch_status(kind, key, {"certificate": certificate})
+            return ca
+        return None
+
+    async def health(self, ca: pki.KeyPair) -> tuple[int, int]:
+        """Return what /healthz and /pods answer to nobody in particular; (0, 0) for nothing."""
+        context = ssl.create_default_context(cadata=ca.certificate.decode())
+        root = f"https://127.0.0.1:{self.port}"
+        try:
+            async with aiohttp.ClientSession() as session:
+                async with session.get(f"{root}/healthz", ssl=context) as health:
+                    pass
+                async with session.get(f"{root}/pods", ssl=context) as pods:
+                    return health.status, pods.status
+        except aiohttp.ClientConnectionError:
+            return 0, 0
+
+    async def bind(self, name: str) -> Object:
+        """Create a pod bound to our node."""
+        spec = {**factories.pod_spec(), "nodeName": self.name}
+        return await self.cluster.create(keys.POD, factories.pod(self.home, name, spec=spec))
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+async def eventually(found: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not await found():  # noqa: ASYNC110  # another process is waited for
+            await asyncio.sleep(0.05)
