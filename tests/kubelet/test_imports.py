@@ -22,7 +22,7 @@ from certs import pki
 from kube import client
 from kube.client import ClusterClient
 from sandbox.controlplane import Plane
-from tests.kubelet.test_process import PATIENCE_S, SECRET, Site, eventually, free_port
+from tests.kubelet.sites import PATIENCE_S, Site, eventually, free_port
 
 pytestmark = pytest.mark.cluster
 
@@ -70,7 +70,7 @@ class Pod:
             f"--tenant-namespace={self.site.tenant}",
             "--home-cluster-id=rome",
             "--foreign-cluster-id=milan",
-            f"--foreign-kubeconfig-secret-name={SECRET}",
+            f"--foreign-kubeconfig-secret-name={self.site.secret}",
             f"--health-port={free_port()}",
             *more,
         ]
