@@ -18,6 +18,7 @@ from apis import keys, naming, objects
 from apis.objects import Key, Object, named
 from kube import client, peer
 from kube.client import ClusterClient
+from sandbox.kubectl import Kubectl
 from tests.kube.running import running
 from tests.kube.test_kubeconfig import REFUSED as ODD_KUBECONFIGS
 from tests.peering import world
@@ -102,6 +103,16 @@ def test_a_provider_names_no_role_of_its_node_and_gives_no_more_than_was_asked(
     hard = spec["resourceQuota"]["hard"]
     assert hard["cpu"] == "8"
     assert "memory" not in hard, "less than nothing was granted"
+    many = {f"l{number}": "x" for number in range(5_000)}
+    say(hostile, SLICE, "milan", nodeLabels=many, resources={"cpu": "4"})
+    world.until(lambda: _cpu(rome, where) == "4", "the virtual node to follow")
+    assert len(rome.get(*where)["spec"]["labels"]) < 100
+    rome.run("annotate", SLICE, "milan", "-n", HOME, f"{keys.CREATE_VIRTUAL_NODE}-")
+    rome.run("delete", *where)
+
+
+def _cpu(rome: Kubectl, where: tuple[str, ...]) -> str:
+    return str(rome.get(*where)["spec"]["resourceQuota"]["hard"].get("cpu"))
 
 
 # B4: where it would have rome go ------------------------------------------------------------------

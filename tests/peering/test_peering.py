@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -321,6 +322,24 @@ def test_controllers_that_are_killed_on_the_way_leave_what_the_others_leave(both
         both.unpeer("rome", "milan")
 
     world.until(lambda: left(both) == before, "nothing to be left")
+
+
+def test_a_right_that_is_taken_away_is_named_and_all_goes_on_with_it(both: World) -> None:
+    """F34: milan's controllers cannot make what rome asks for, until they may again."""
+    milan = both["milan"]
+    before = len(milan.log())
+
+    def refusals() -> int:
+        return len(re.findall(r"cannot \w+ resource \W+quotas", milan.log()[before:]))
+
+    with milan.without("quotas"):
+        both.between("peer", "rome", "milan", "--no-create-virtual-node", "--timeout=20s")
+        world.until(refusals, "the right to be named")
+        assert refusals() < 200, "it runs hot"
+
+    world.until(lambda: milan.get("quotas.offloading.liqo.io", "-A"), "the quota")
+    both.peer("rome", "milan")
+    both.unpeer("rome", "milan")
 
 
 def test_a_twin_that_does_not_go_is_told_and_holds_nobody_up(both: World) -> None:
