@@ -4,6 +4,7 @@ Two API servers; of each row an original at home and a twin there. Source: fault
 """
 
 import base64
+import contextlib
 import copy
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -16,7 +17,7 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from apis.pairs import Pair
-from kube import client
+from kube import client, errors
 from kube.client import ClusterClient
 from sandbox import controlplane
 from sandbox.controlplane import Plane
@@ -101,12 +102,18 @@ class There:
         await self._label(origin="naples")
 
     async def replace(self) -> None:
-        await self.delete()
+        """Put one of theirs in the twin's place: again, while the reflector is there first."""
         body = {name: value for name, value in self.twin.items() if name != "metadata"}
         body.pop("status", None)
         if self.kind == keys.SERVICE:
             body["spec"] = {"ports": [{"port": 80}]}
-        await self.cluster.create(self.kind, {**body, **named(self.kind, self.key)})
+        theirs = {**body, **named(self.kind, self.key)}
+        while True:
+            found = await self.cluster.get_live(self.kind, self.key) or self.twin
+            await There(self.cluster, self.kind, found).delete()
+            with contextlib.suppress(errors.AlreadyExistsError):
+                await self.cluster.create(self.kind, theirs)
+                return
 
     async def add_label(self) -> None:
         await self.patch({"metadata": {"labels": {"theirs": "1"}}})
