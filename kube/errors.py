@@ -7,7 +7,7 @@ KubeError
   AlreadyExistsError     somebody created it first: read it, adopt it only if it is ours by record
   ConflictError          somebody else was faster: retry from a fresh read, silently
   ExpiredError           410: list again
-  ForbiddenError         our rights are wrong: retry slowly, say which verb and resource
+  ForbiddenError         our rights are wrong, or the kind goes: retry slowly, say which
   InvalidError           the server refuses the object: terminal, our bug or the user's input
 """
 
@@ -69,6 +69,7 @@ _BY_STATUS: dict[int, type[KubeError]] = {
     401: UnauthorizedError,
     403: ForbiddenError,
     404: NotFoundError,
+    405: ForbiddenError,  # of a kind whose CRD is about to go: nothing is created any more
     409: ConflictError,
     410: ExpiredError,
     413: InvalidError,

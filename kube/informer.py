@@ -60,10 +60,12 @@ Handler = Callable[[Change[T]], None]
 class Informer(Generic[T]):
     """The objects of one selection. They are shared: read only.
 
-    ``shape`` is ``Object`` or a struct with a ``metadata`` as in ``kube.slim``.
+    ``shape`` is ``Object`` or a struct with a ``metadata`` as in ``kube.slim``. Of a kind that the
+    server may not know, or a right that may be missing, nothing is there: where the list is refused
+    twice by an error of ``may_lack``, it counts as synced, and goes on trying.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what tests choose, by name
         self,
         selection: Selection[T],
         *,
@@ -71,9 +73,13 @@ class Informer(Generic[T]):
         dice: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         silent_s: tuple[float, float] = (SILENT_S, MUTE_S),
+        may_lack: tuple[type[errors.KubeError], ...] = (),
     ) -> None:
         self.selection = selection
         self.synced = asyncio.Event()
+        self.is_lacking = False
+        """Whether the list is refused for a reason that counts as nothing there."""
+        self._may_lack = may_lack
         self._items: dict[Key, T] = {}
         self._handlers: list[Handler[T]] = []
         self._clock, self._dice, self._sleep = clock, dice, sleep
@@ -139,6 +145,7 @@ class Informer(Generic[T]):
                     await self._watch(cluster)
             except errors.KubeError as raised:
                 error, cause = raised, cause or _cause_to_list(raised)
+                self._go_without(error, failures)
             if error is None and cause == _NEEDED:
                 continue
             lasted_s = self._clock() - began
@@ -151,6 +158,19 @@ class Informer(Generic[T]):
     async def _rested(self) -> str:
         """Return why to list again after a rest; empty to follow at once."""
         return ""
+
+    def _go_without(self, error: errors.KubeError, failures: int) -> None:
+        """Take a kind that is unknown, twice in a row, for one of which there is nothing.
+
+        A right that is missing tells nothing about what there is.
+        """
+        if not failures or not isinstance(error, self._may_lack):
+            return
+        gone = list(self._gone({})) if isinstance(error, errors.NotFoundError) else []
+        self.is_lacking = True
+        self.synced.set()
+        for change in gone:
+            self._tell(change)
 
     async def _back_off(self, failures: int, error: errors.KubeError | None) -> None:
         asked_s = error.retry_after_s if isinstance(error, errors.BusyError) else 0.0
@@ -167,7 +187,7 @@ class Informer(Generic[T]):
         metrics.RELISTS.labels(self._resource, cause).inc()
         listing = await cluster.list(self.selection)
         self._heard()
-        self._version = listing.version
+        self._version, self.is_lacking = listing.version, False
         changes = [*self._gone(listing.items), *self._there(listing.items)]
         # First the whole store, then the news: a handler that looks around sees one state.
         self.synced.set()
@@ -258,17 +278,18 @@ class RestingInformer(Informer[T]):
         super().__init__(selection, **chance)
         self._needed, self._follows = asyncio.Event(), asyncio.Event()
 
-    async def awake(self) -> None:
+    async def awake(self) -> bool:
         """Let it follow from now on; return once it has listed anew, or does not come to that.
 
-        Who makes such an object calls this before.
+        Who makes such an object calls this before, and looks again if the answer is False: until
+        then nobody is told what becomes of it.
         """
-        if self._follows.is_set():
-            return
         self._needed.set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(AWAKE_S):
-                await self._follows.wait()
+        if not self._follows.is_set() and not self.is_lacking:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AWAKE_S):
+                    await self._follows.wait()
+        return self._follows.is_set() and not self.is_lacking
 
     async def _rested(self) -> str:
         if self._items or self._needed.is_set():
@@ -282,6 +303,8 @@ def _cause_to_list(error: errors.KubeError) -> str:
     """Return why the version is of no use any more; empty when the watch can go on from it."""
     if isinstance(error, errors.ExpiredError):
         return "expired" if error.status else "unreadable"
+    if isinstance(error, errors.NotFoundError):  # its CRD went, and all objects with it
+        return "unknown"
     if error.status == _AHEAD:  # the server is behind us: restored, or another replica
         return "ahead"
     return "refused" if isinstance(error, errors.InvalidError) else ""

@@ -8,6 +8,8 @@ from typing import Any
 
 from apis.objects import Key, Kind
 from apis.pairs import Pair
+from apis.reflection import KINDS, Reflected
+from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Selection
 from kube.informer import Change, Informer, RestingInformer
@@ -89,7 +91,7 @@ class Inputs:
         if forge.row.is_outward:
             labels = ",".join([self._pair.selector(), *forge.selector])
             of = Selection(forge.row.twin, Packed, self._pair.remote_namespace, labels=labels)
-            resting = self._there[of] = RestingInformer(of)
+            resting = self._there[of] = RestingInformer(of, may_lack=_may_lack(forge.row))
             reflection.before_first = resting.awake
             self._add(self._there, of, runner, functools.partial(_originals, reflection))
 
@@ -101,6 +103,8 @@ class Inputs:
         def touched(change: Change[Any]) -> Iterable[Key]:
             return input_.touched(_whole(change.old), _whole(change.new), scene)
 
+        if input_.may_be_unknown:
+            self._here.setdefault(of, Informer(of, may_lack=(errors.NotFoundError,)))
         self._looked[input_.kind] = self._add(self._here, of, runner, touched)
 
     def followed(self) -> list[Followed]:
@@ -128,6 +132,16 @@ class Inputs:
             side[of] = Informer(of) if of.kind.namespaced else self._shared.informer(of)
         self._feeds.setdefault(side[of], []).append((runner, keys_))
         return side[of]
+
+
+def _may_lack(row: Reflected) -> tuple[type[errors.KubeError], ...]:
+    """Return why a provider's list of twins may be refused: what is written then tells why.
+
+    It may not have installed a CRD, nor granted the rights for a kind that was opted in here.
+    """
+    if row in KINDS:
+        return (errors.NotFoundError,)
+    return (errors.NotFoundError, errors.ForbiddenError)
 
 
 def _whole(item: Any) -> Any:

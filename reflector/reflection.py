@@ -31,7 +31,10 @@ FOREIGN_RETRY_S: Final = 15.0
 STALE_RETRY_S: Final = 1.0
 NOT_YET_RETRY_S: Final = 15.0
 TERMINATING_RETRY_S: Final = 5.0
+UNFOLLOWED_RETRY_S: Final = 5.0
+"""Of a twin that no watch shows nobody tells when it changes or goes."""
 _TERMINATING: Final = "being terminated"
+_NO_NAMESPACE: Final = 'namespaces "'
 _ANOTHER: Final = "metadata.uid"
 """What the server finds invalid when a namesake has taken the place of the object we meant."""
 
@@ -64,8 +67,8 @@ class Reflection:
         self._kind, self._twin_kind = forge.row.kind, forge.row.twin
         self._originals, self._twins, self._tell = ends.originals, ends.twins, ends.tell
         self._pace = Pace(time.monotonic)
-        self.before_first: Callable[[], Awaitable[None]] = _nothing
-        """Awaited before a twin is looked for that may be made; then twins are followed."""
+        self.before_first: Callable[[], Awaitable[bool]] = _always
+        """Awaited before a twin is looked for that may be made; whether twins are followed then."""
         self._gone: set[Key] = set()
         """Originals whose deletion was seen: of those nobody has to be asked whether they are."""
         self._told: dict[Key, tuple[str, str]] = {}
@@ -98,7 +101,7 @@ class Reflection:
     async def _keep(self, key: Key, original: Object) -> float | None:
         if not self._may_look(original):
             return None
-        await self.before_first()
+        are_followed = await self.before_first()
         where = self.twin_of(key)
         found = await self._twins.get(self._twin_kind, where)  # a foreign one is not seen
         if found and not self._is_twin(found) and not self._is_on_record(found):
@@ -111,7 +114,7 @@ class Reflection:
                 return again_s
         self._heal(original)
         await self._write_back(key, original, found)
-        return None
+        return None if are_followed else UNFOLLOWED_RETRY_S
 
     def _may_look(self, original: Object) -> bool:
         """Whether its share allows what comes next: a look costs a request, too."""
@@ -185,14 +188,22 @@ class Reflection:
                 raise errors.ConflictError(str(error)) from error
             self._warn(original, str(error))
             raise TerminalError(FAILED, f"{self._name(original)}: {error}") from error
-        except errors.ForbiddenError as error:
-            if _TERMINATING in str(error):  # its mapping is about to leave, or to come anew
+        except (errors.ForbiddenError, errors.NotFoundError) as error:
+            if _is_leaving(error):  # its mapping is about to leave, or to come anew
                 return None, TERMINATING_RETRY_S
-            self._warn(original, str(error))
+            self._warn(original, self._withheld(error))
             raise
         extra = {"kind": str(self._kind), "key": objects.key_of(original)}
         logger.info("Reflected an object", extra=extra)
         return made, None
+
+    def _withheld(self, error: errors.KubeError) -> str:
+        if isinstance(error, errors.ForbiddenError):
+            return str(error)
+        return (
+            f"{self._twin_kind} is unknown on {self._pair.destination}: "
+            f"its administrator has to install the CRD {self._twin_kind.resource}"
+        )
 
     def _warn(self, original: Object, message: str) -> None:
         self._told[objects.key_of(original)] = (objects.uid(original), message)
@@ -246,8 +257,13 @@ class Reflection:
         return f"{self._kind} {objects.key_of(original)}"
 
 
-async def _nothing() -> None:
-    pass
+def _is_leaving(error: errors.KubeError) -> bool:
+    """Whether the twin namespace is going, or gone."""
+    return _TERMINATING in str(error) or error.said.startswith(_NO_NAMESPACE)
+
+
+async def _always() -> bool:
+    return True
 
 
 async def _create(cluster: CachedCluster, write: Write) -> None:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from apis import keys
-from apis.objects import Key, Kind, named
+from apis.objects import Key, Kind, Object, named
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Cluster
@@ -111,6 +111,22 @@ async def install_crds(kubeconfig: Path) -> None:
                 if crd and crd["kind"] == CRD.kind:
                     await real.apply(CRD, crd, manager="tests")
                     await established(real, Key("", crd["metadata"]["name"]))
+
+
+def definition(kind: Kind) -> Object:
+    """Return a CRD of ``kind`` with a status, its schema being nobody's matter here."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": anything},
+        "subresources": {"status": {}},
+    }
+    names = {"kind": kind.kind, "plural": kind.plural, "singular": kind.kind.lower()}
+    spec = {"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]}
+    approved = {"api-approved.kubernetes.io": "unapproved, for a test"}
+    return named(CRD, Key("", kind.resource), metadata={"annotations": approved}, spec=spec)
 
 
 async def established(cluster: Cluster, key: Key) -> None:

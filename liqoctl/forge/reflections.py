@@ -16,6 +16,8 @@ SHOWN: Final = tuple(
 """Kinds whose objects go as policies and annotations say; the others follow Services and pods."""
 HEAD: Final = ("CLUSTER", "REMOTE NAMESPACE", "KIND", "NAME", "STATE", "REASON")
 REFLECTED, STAYS, FAILED, OFF = "reflected", "stays", "failed", "off"
+UNKNOWN: Final = "unknown"
+"""Of a kind that was opted in and has no CRD in this cluster."""
 
 
 class Line(NamedTuple):
@@ -46,6 +48,7 @@ class Contents:
 
     namespace: Object
     by_kind: Mapping[Kind, Iterable[Object]]
+    """Without those that this cluster does not know."""
     pods: Sequence[Object] = ()
     failures: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """By kind and name: what the reflector said last that it could not do."""
@@ -53,7 +56,16 @@ class Contents:
 
 def lines(contents: Contents, peers: Iterable[Peer]) -> list[Line]:
     """Return a line for each object and each of ``peers``."""
-    return [line for peer in peers for row in SHOWN for line in _lines(contents, peer, row)]
+    return [line for peer in peers for row in rows(peer) for line in _lines(contents, peer, row)]
+
+
+def rows(peer: Peer) -> Iterable[Reflected]:
+    """Return the kinds that are shown of ``peer``, those that were opted in last."""
+    opted_in = (
+        reflection.custom(Kind(one.group, one.version, one.kind, one.resource), one.policy)
+        for one in peer.options.custom_resources
+    )
+    return [*SHOWN, *opted_in]
 
 
 def peers_of(namespace: str, maps: Iterable[Object]) -> Iterator[tuple[str, str]]:
@@ -90,6 +102,9 @@ def _lines(contents: Contents, peer: Peer, row: Reflected) -> Iterator[Line]:
     policy = (config and config.policy) or row.default
     by_reference = leaving.is_by_reference(contents.namespace)
     policy = leaving.in_namespace(row, policy, by_reference=by_reference)
+    if row.kind not in contents.by_kind:
+        reason = f"this cluster has no such kind: install the CRD {row.kind.resource}"
+        yield Line(peer.cluster, peer.remote_namespace, row.kind.kind, "", UNKNOWN, reason)
     for obj in contents.by_kind.get(row.kind, ()):
         name = objects.key_of(obj).name
         line = Line(peer.cluster, peer.remote_namespace, row.kind.kind, name, REFLECTED)

@@ -8,6 +8,7 @@ import click
 from apis import keys, nodeselector, objects, placement
 from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceOffloading, VirtualNode, VkOptionsTemplate
+from kube import errors
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import reflections as forge
 from liqoctl.forge.reflections import Contents, Line, Peer
@@ -19,22 +20,22 @@ async def reflected(cluster: Cluster, namespace: str) -> list[Line]:
     Raises:
         click.ClickException: it does not exist, or is not offloaded to any cluster.
     """
-    contents, maps = await asyncio.gather(
-        _contents(cluster, namespace), _list(cluster, keys.NAMESPACE_MAP)
+    found, maps = await asyncio.gather(
+        _namespace(cluster, namespace), _list(cluster, keys.NAMESPACE_MAP)
     )
     twins = list(forge.peers_of(namespace, maps))
     if not twins:
         raise click.ClickException(
             f"namespace {namespace} is nowhere else: see liqoctl why namespace {namespace}"
         )
-    return forge.lines(contents, await _peers(cluster, twins))
+    return await _lines(cluster, found, twins)
 
 
 async def would_be(cluster: Cluster, wanted: Object) -> list[Line]:
     """Return what would be reflected where, were the NamespaceOffloading ``wanted`` there."""
     namespace = objects.key_of(wanted).namespace
-    contents, nodes, own = await asyncio.gather(
-        _contents(cluster, namespace), _list(cluster, keys.NODE), _cluster_id(cluster)
+    found, nodes, own = await asyncio.gather(
+        _namespace(cluster, namespace), _list(cluster, keys.NODE), _cluster_id(cluster)
     )
     offloading = NamespaceOffloading.parse(wanted)
     clusters = {
@@ -43,7 +44,7 @@ async def would_be(cluster: Cluster, wanted: Object) -> list[Line]:
         if placement.is_virtual(node) and _is_selected(offloading, node)
     }
     twins = [(one, offloading.remote_name(namespace, own)) for one in sorted(clusters) if one]
-    return forge.lines(contents, await _peers(cluster, twins))
+    return await _lines(cluster, found, twins)
 
 
 def show(lines: Sequence[Line]) -> None:
@@ -61,18 +62,29 @@ def _is_selected(offloading: NamespaceOffloading, node: Object) -> bool:
     return not terms or nodeselector.matches(terms, objects.labels(node), name)
 
 
-async def _contents(cluster: Cluster, namespace: str) -> Contents:
-    found = await cluster.get_live(keys.NAMESPACE, Key("", namespace))
+async def _namespace(cluster: Cluster, name: str) -> Object:
+    found = await cluster.get_live(keys.NAMESPACE, Key("", name))
     if found is None:
-        raise click.ClickException(f"namespace {namespace} does not exist")
-    kinds = [row.kind for row in forge.SHOWN]
-    pods, events, *several = await asyncio.gather(
-        _list(cluster, keys.POD, namespace),
-        _list(cluster, keys.EVENT, namespace),
-        *(_list(cluster, kind, namespace) for kind in kinds),
+        raise click.ClickException(f"namespace {name} does not exist")
+    return found
+
+
+async def _lines(
+    cluster: Cluster, namespace: Object, twins: Iterable[tuple[str, str]]
+) -> list[Line]:
+    peers = await _peers(cluster, twins)
+    return forge.lines(await _contents(cluster, namespace, peers), peers)
+
+
+async def _contents(cluster: Cluster, namespace: Object, peers: Iterable[Peer]) -> Contents:
+    name = objects.key_of(namespace).name
+    kinds = list({row.kind for peer in peers for row in forge.rows(peer)})
+    (pods, events), several = await asyncio.gather(
+        asyncio.gather(_list(cluster, keys.POD, name), _list(cluster, keys.EVENT, name)),
+        asyncio.gather(*(_known(cluster, kind, name) for kind in kinds)),
     )
-    by_kind = dict(zip(kinds, several, strict=True))
-    return Contents(found, by_kind, pods, forge.failures(events))
+    by_kind = {kind: found for kind, found in zip(kinds, several, strict=True) if found is not None}
+    return Contents(namespace, by_kind, pods, forge.failures(events))
 
 
 async def _peers(cluster: Cluster, twins: Iterable[tuple[str, str]]) -> list[Peer]:
@@ -107,6 +119,14 @@ async def _cluster_id(cluster: Cluster) -> str:
     for each in found.items.values():
         return str((each.get("data") or {}).get(keys.CLUSTER_ID_KEY, ""))
     raise click.ClickException("pyliqo is not installed: no ConfigMap says the cluster ID")
+
+
+async def _known(cluster: Cluster, kind: Kind, namespace: str) -> list[Object] | None:
+    """Return the objects of ``kind``, None where the cluster knows no such kind."""
+    try:
+        return await _list(cluster, kind, namespace)
+    except errors.NotFoundError:
+        return None
 
 
 async def _list(cluster: Cluster, kind: Kind, namespace: str = "") -> list[Object]:

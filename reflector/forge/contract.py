@@ -84,6 +84,8 @@ class Input:
     policies: frozenset[Policy] = frozenset(Policy)
     """Under which it is looked at."""
     is_needed: Callable[[Settings], bool] = _always
+    may_be_unknown: bool = False
+    """Whether there are none of them where the cluster does not know the kind."""
 
 
 @dataclass(frozen=True)

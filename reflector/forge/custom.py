@@ -17,7 +17,7 @@ def forge(row: Reflected) -> Forge:
     """Return how objects of the kind of ``row`` are reflected."""
 
     def twin(local: Object, scene: Scene) -> Object:
-        return twins.of(row.kind, local, scene, keep=[name for name in local if name not in _OWN])
+        return twins.of(row.twin, local, scene, keep=[name for name in local if name not in _OWN])
 
     def back(
         key: Key, original: Object | None, twin_: Object | None, _scene: Scene

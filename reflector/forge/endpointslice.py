@@ -147,6 +147,6 @@ FORGE: Final = Forge(
     inputs=(
         Input(keys.SERVICE, _of_service),
         Input(keys.NODE, _of_node, shape=shapes.Labelled),
-        Input(keys.IP, _of_ip, is_needed=_is_fabric),
+        Input(keys.IP, _of_ip, is_needed=_is_fabric, may_be_unknown=True),
     ),
 )

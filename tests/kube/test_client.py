@@ -162,6 +162,7 @@ async def test_names_are_quoted(stub: Stub, cluster: ClusterClient) -> None:
         (401, "Unauthorized", errors.UnauthorizedError),
         (403, "Forbidden", errors.ForbiddenError),
         (404, "NotFound", errors.NotFoundError),
+        (405, "MethodNotAllowed", errors.ForbiddenError),
         (409, "Conflict", errors.ConflictError),
         (409, "AlreadyExists", errors.AlreadyExistsError),
         (410, "Expired", errors.ExpiredError),

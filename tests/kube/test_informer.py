@@ -560,3 +560,60 @@ async def test_a_resting_informer_follows_at_once_what_is_there() -> None:
         await informer.awake()
 
     assert cluster.requests["list", "configmaps"] == 1
+
+
+@pytest.mark.parametrize("code", [403, 404])
+async def test_what_may_be_lacking_holds_up_nobody_and_is_followed_once_it_is_there(
+    code: int,
+) -> None:
+    cluster, time = FakeCluster(), Time()
+    lacking = (errors.NotFoundError, errors.ForbiddenError)
+    cluster.fail("list", refused(code), times=10**6)
+    informer = RestingInformer(
+        Selection(keys.CONFIG_MAP, Object), clock=time, sleep=time.sleep, may_lack=lacking
+    )
+    told: list[Change[Object]] = []
+    informer.subscribe(told.append)
+    async with running(informer.run(cluster)):
+        await informer.synced.wait()
+        assert not await informer.awake()
+        assert cluster.requests["watch", "configmaps"] == 0
+        cluster.heal()
+        await cluster.create(keys.CONFIG_MAP, config())
+        await until(lambda: len(told) == 1)
+
+        assert await informer.awake()
+
+    assert informer.get(A)
+
+
+async def test_another_error_than_may_be_lacking_leaves_it_unsynced() -> None:
+    cluster, time = FakeCluster(), Time()
+    cluster.fail("list", refused(403), times=10**6)
+    informer = Informer(
+        Selection(keys.CONFIG_MAP, Object),
+        clock=time,
+        sleep=time.sleep,
+        may_lack=(errors.NotFoundError,),
+    )
+    async with running(informer.run(cluster)):
+        await until(lambda: cluster.requests["list", "configmaps"] >= 4)
+        assert not informer.synced.is_set()
+        cluster.heal()
+        await informer.synced.wait()
+
+
+async def test_of_a_kind_that_goes_nothing_is_left_and_what_comes_with_it_again_is_told() -> None:
+    time, unknown = Time(), refused(404)
+    informer, told = followed(
+        clock=time, sleep=time.sleep, dice=lambda: 1.0, may_lack=(errors.NotFoundError,)
+    )
+    script = Script(
+        listed("5", at("3")), [unknown], unknown, unknown, listed("9", at("8", uid_="v"))
+    )
+    async with running(informer.run(script)):
+        await until(lambda: len(told) == 3)
+
+    assert kinds(told) == ["add", "delete", "add"]
+    assert [change.was_seen for change in told] == [True, False, True]
+    assert script.asked[:5] == ["list", "watch from 5", "list", "list", "list"]

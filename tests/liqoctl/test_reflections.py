@@ -4,18 +4,25 @@ import pytest
 from click import ClickException
 
 from apis import keys
-from apis.objects import Key, Object, named
+from apis.objects import Key, Kind, Object, named
+from kube import errors
 from liqoctl.forge import offloading as forge
 from liqoctl.work import reflections
 from tests import factories
 from tests.fakes import FakeCluster
 
 SKIP = {"annotations": {keys.SKIP_REFLECTION: "true"}}
+ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
 
 
-async def world(policy: str = "DenyList", **annotations: str) -> FakeCluster:
+async def world(
+    policy: str = "DenyList",
+    *,
+    opted_in: tuple[Kind, ...] = (),
+    annotations: dict[str, str] | None = None,
+) -> FakeCluster:
     cluster = FakeCluster()
-    namespace = named(keys.NAMESPACE, Key("", "shop"), metadata={"annotations": annotations})
+    namespace = named(keys.NAMESPACE, Key("", "shop"), metadata={"annotations": annotations or {}})
     await cluster.create(keys.NAMESPACE, namespace)
     labels = {keys.APP_NAME: keys.CLUSTER_ID_CONFIG_MAP}
     own = named(
@@ -29,7 +36,19 @@ async def world(policy: str = "DenyList", **annotations: str) -> FakeCluster:
     template = named(
         keys.VK_OPTIONS_TEMPLATE,
         Key("liqo", "virtual-kubelet-default"),
-        spec={"containerImage": "x", "reflectorsConfig": {**config, "ingress": {"workers": 0}}},
+        spec={
+            "containerImage": "x",
+            "reflectorsConfig": {**config, "ingress": {"workers": 0}},
+            "customResources": [
+                {
+                    "group": kind.group,
+                    "version": kind.version,
+                    "kind": kind.kind,
+                    "resource": kind.plural,
+                }
+                for kind in opted_in
+            ],
+        },
     )
     await cluster.create(keys.VK_OPTIONS_TEMPLATE, template)
     for name in ("milan", "turin"):
@@ -103,7 +122,7 @@ async def test_each_object_says_where_it_is_and_why_not() -> None:
 @pytest.mark.parametrize("said_by", ["template", "namespace"])
 async def test_what_no_offloaded_pod_mentions_stays_when_so_asked(said_by: str) -> None:
     asked = {keys.REFLECTION_POLICY: "Referenced"} if said_by == "namespace" else {}
-    cluster = await world("DenyList" if asked else "Referenced", **asked)
+    cluster = await world("DenyList" if asked else "Referenced", annotations=asked)
     await offload(cluster)
 
     lines = await reflections.reflected(cluster, "shop")
@@ -141,3 +160,18 @@ async def test_the_table_has_a_line_an_object(capsys: pytest.CaptureFixture[str]
     assert head.split()[:3] == ["CLUSTER", "REMOTE", "NAMESPACE"]
     assert len(rows) == 6
     assert any(row.split()[2:5] == ["Secret", "plain", "reflected"] for row in rows)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_kinds_that_were_opted_in_are_shown_and_said_to_be_unknown(*, is_known: bool) -> None:
+    cluster = await world(opted_in=(ROUTE,))
+    await offload(cluster)
+    await cluster.create(ROUTE, named(ROUTE, Key("shop", "main")))
+    if not is_known:
+        cluster.fail("list", errors.NotFoundError("404 page not found"), kind=ROUTE)
+
+    lines = await reflections.reflected(cluster, "shop")
+
+    shown = [(line.name, line.state) for line in lines if line.kind == "HTTPRoute"]
+    assert shown == [("main", "reflected") if is_known else ("", "unknown")]
+    assert len({line.kind for line in lines}) == 5

@@ -24,7 +24,7 @@ from reflector import __main__, settings
 from sandbox import audit
 from sandbox.controlplane import Plane
 from tests import factories
-from tests.conftest import CRD, established
+from tests.conftest import CRD, definition, established
 from tests.journeys import world
 
 ROOT = Path(__file__).parents[2]
@@ -129,9 +129,10 @@ async def test_it_reflects_costs_nothing_when_idle_and_hands_over(
     twins = Selection(keys.CONFIG_MAP, Object, remote)
     await server.create(keys.CONFIG_MAP, factories.config_map(local, "first", a="1"))
 
+    log = audit.Log(plane.audit_log)
     with process(plane, tenant, "one") as one, process(plane, tenant, "two") as two:
         await appears(server, twins, Key(remote, "first"))
-        log = audit.Log(plane.audit_log)
+        await both_know_their_provider(log, tenant)
         log.settled(plane.api)
         await server.create(keys.CONFIG_MAP, factories.config_map(local, "second", a="1"))
         await appears(server, twins, Key(remote, "second"))
@@ -170,6 +171,17 @@ async def test_it_reflects_costs_nothing_when_idle_and_hands_over(
     assert not released["spec"].get("holderIdentity")
 
 
+async def both_know_their_provider(log: audit.Log, tenant: str) -> None:
+    """Wait until who stands by has begun, too: each lists the Secret that leads there, and once."""
+    lists = 0
+    async with asyncio.timeout(WITHIN_S):
+        while lists < 2:
+            await asyncio.sleep(0.05)
+            calls = [call for call in log.read() if call.agent.startswith("pyliqo-reflector")]
+            secrets_ = (call for call in calls if call.resource == "secrets")
+            lists += sum((call.verb, call.namespace) == ("list", tenant) for call in secrets_)
+
+
 HTTP_ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
 SERVICE_EXPORT = Kind("multicluster.x-k8s.io", "v1alpha1", "ServiceExport", "serviceexports")
 OPTED_IN = (
@@ -177,22 +189,6 @@ OPTED_IN = (
     "--custom-resource=serviceexports.multicluster.x-k8s.io/v1alpha1/ServiceExport/AllowList",
     "--custom-resource=unknowns.nowhere.example/v1/Unknown",
 )
-
-
-def definition(kind: Kind) -> Object:
-    """Return a CRD of ``kind`` with a status, its schema being nobody's matter here."""
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": kind.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": anything},
-        "subresources": {"status": {}},
-    }
-    names = {"kind": kind.kind, "plural": kind.plural, "singular": kind.kind.lower()}
-    spec = {"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]}
-    approved = {"api-approved.kubernetes.io": "unapproved, for a test"}
-    return named(CRD, Key("", kind.resource), metadata={"annotations": approved}, spec=spec)
 
 
 @pytest.mark.cluster

@@ -1,0 +1,126 @@
+"""Kinds that a cluster does not know, yet or any more, hold up no others. Source: faults.md F34.
+
+One real API server is both clusters: the twins of a test's kind are of another kind, whose CRD
+comes and goes there as on a provider.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+import pytest
+
+from apis import keys, reflection
+from apis.objects import Key, Kind, Object, named
+from kube import client
+from kube.client import ClusterClient
+from reflector.forge import custom
+from reflector.kinds import FORGES
+from reflector.namespaces import KindLoop, Namespaces, Rules
+from reflector.reflection import FAILED, SUCCESSFUL
+from sandbox.controlplane import Plane
+from tests import factories
+from tests.conftest import CRD, definition, established
+from tests.journeys import world
+from tests.reflector.test_floods import offloaded
+
+pytestmark = pytest.mark.cluster
+
+Told = list[tuple[str, str]]
+WITHIN_S = 120
+
+
+def kind(name: str, stem: str) -> Kind:
+    """Return a kind of a group that no other test has."""
+    return Kind(f"{stem}.example.com", "v1", name.title(), f"{name}s")
+
+
+async def installed(server: ClusterClient, kind: Kind) -> None:
+    await server.apply(CRD, definition(kind), manager="tests")
+    await established(server, Key("", kind.resource))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for what the reflector, which runs in this process, says."""
+    async with asyncio.timeout(WITHIN_S):
+        while not holds():  # noqa: ASYNC110  # what is told comes by a call
+            await asyncio.sleep(0.05)
+
+
+async def appears(server: ClusterClient, kind: Kind, key: Key) -> None:
+    """Wait for an object of a kind that the server may not know yet."""
+    async with asyncio.timeout(WITHIN_S):
+        while await server.get_live(kind, key) is None:  # noqa: ASYNC110  # a watch would end
+            await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def reflecting(
+    server: ClusterClient, stem: str, rows: list[reflection.Reflected]
+) -> AsyncIterator[Told]:
+    """Reflect ConfigMaps and ``rows`` from ``stem``; yield what authors are told: reason, text."""
+    told: Told = []
+
+    def tell(_obj: Object, _type: str, reason: str, message: str) -> None:
+        told.append((reason, message))
+
+    identity = await offloaded(server, stem)
+    forges = [FORGES[reflection.CONFIG_MAP], *map(custom.forge, rows)]
+    loops = [KindLoop(forge, Rules(), tell, 2) for forge in forges]
+    running = asyncio.create_task(Namespaces(identity, loops, server, server).run())
+    try:
+        yield told
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+@pytest.fixture
+async def server(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
+    async with client.connect(plane.kubeconfig, user_agent="tests") as server:
+        yield server
+
+
+async def test_a_kind_that_comes_goes_and_comes_there_is_told_and_heals_by_itself(
+    server: ClusterClient,
+) -> None:
+    stem = f"test-{secrets.token_hex(4)}"
+    here, there = kind("widget", stem), kind("gadget", stem)
+    remote, shop = f"{stem}-remote", Key(stem, "shop")
+    await installed(server, here)
+
+    async with reflecting(server, stem, [replace(reflection.custom(here), twin=there)]) as told:
+        await server.create(here, named(here, shop, spec={"a": 1}))
+        await until(lambda: any(reason == FAILED for reason, _ in told))
+        assert f"install the CRD {there.resource}" in told[0][1]
+        await appears(server, keys.CONFIG_MAP, Key(remote, "loud"))
+
+        await installed(server, there)
+        await appears(server, there, Key(remote, "shop"))
+        await until(lambda: told[-1][0] == SUCCESSFUL)
+
+        await world.remove(server, CRD, Key("", there.resource))
+        await world.until_gone(server, CRD, Key("", there.resource))
+        await until(lambda: told[-1][0] == FAILED)
+        await server.create(keys.CONFIG_MAP, factories.config_map(stem, "meanwhile"))
+        await appears(server, keys.CONFIG_MAP, Key(remote, "meanwhile"))
+
+        await installed(server, there)
+        await appears(server, there, Key(remote, "shop"))
+        await until(lambda: told[-1][0] == SUCCESSFUL)
+
+    assert await server.get_live(here, shop)
+
+
+async def test_a_kind_that_is_unknown_here_goes_once_it_is_known(server: ClusterClient) -> None:
+    stem = f"test-{secrets.token_hex(4)}"
+    late = kind("widget", stem)
+    remote = f"{stem}-remote"
+
+    async with reflecting(server, stem, [reflection.custom(late)]):
+        await appears(server, keys.CONFIG_MAP, Key(remote, "loud"))
+        await installed(server, late)
+        await server.create(late, named(late, Key(stem, "shop"), spec={"a": 1}))
+        await appears(server, late, Key(remote, "shop"))
