@@ -105,7 +105,8 @@ RUNTIME_CLASSES: Final = Kind(
     "node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False
 )
 IP: Final = Kind("ipam.liqo.io", "v1alpha1", "IP", "ips")
-"""As the next one of an IP fabric, which pyliqo does not bring: an address as peers reach it."""
+"""As the next two of an IP fabric, which pyliqo does not bring: an address as peers reach it."""
+NETWORK: Final = Kind("ipam.liqo.io", "v1alpha1", "Network", "networks")
 CONFIGURATION: Final = Kind("networking.liqo.io", "v1beta1", "Configuration", "configurations")
 ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 INGRESS: Final = Kind("networking.k8s.io", "v1", "Ingress", "ingresses")
@@ -138,6 +139,8 @@ STORAGE_NAMESPACE: Final = "liqo-storage"
 VIRTUAL_STORAGE_CLASS: Final = "liqo"
 STORAGE_PROVISIONER: Final = "liqo.io/storage"
 KUBECONFIG_KEY: Final = "kubeconfig"
+API_SERVER_HOST: Final = "kubernetes.default"
+"""The name under which pods find the consumer's API server through an IP fabric."""
 ROOT_CA_CONFIG_MAP: Final = "kube-root-ca.crt"
 VIRTUAL_KUBELET_REMOTE_ROLE: Final = "liqo-virtual-kubelet-remote"
 VIRTUAL_KUBELET_LOCAL_ROLE: Final = "liqo-virtual-kubelet-local"
@@ -164,6 +167,10 @@ VIRTUAL_NODE_TAINT_EFFECT: Final = "NoExecute"
 
 # Labels: peers and replication --------------------------------------------------------------------
 
+IP_TYPE: Final = "ipam.liqo.io/ip-type"
+API_SERVER_IP: Final = "api-server"
+NETWORK_TYPE: Final = "ipam.liqo.io/network-type"
+POD_CIDR: Final = "pod-cidr"
 REMOTE_CLUSTER_ID: Final = "liqo.io/remote-cluster-id"
 REPLICATION: Final = "liqo.io/replication"
 REMOTE_ID: Final = "liqo.io/remoteID"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from apis import keys, objects
 from apis.objects import Object
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -67,6 +68,22 @@ def configured(configuration: Object) -> Remap:
         for pair in paired(_listed(there.get(kind)), _listed(here.get(kind))).pairs
     ]
     return Remap(tuple(pairs))
+
+
+def of_peer(configurations: Iterable[Object], peer: str) -> Remap:
+    """Return how the cluster ``peer`` is reached; no pairs where no Configuration says it yet.
+
+    Raises:
+        ValueError: its Configuration cannot be read; the message names it.
+    """
+    for each in configurations:
+        if objects.labels(each).get(keys.REMOTE_CLUSTER_ID) == peer:
+            try:
+                return configured(each)
+            except ValueError as error:
+                message = f"configuration {objects.key_of(each)}: {error}: correct it"
+                raise ValueError(message) from error
+    return Remap()
 
 
 def contains(networks: Iterable[Network], address: str) -> bool:

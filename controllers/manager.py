@@ -10,6 +10,7 @@ from apis.objects import Key, Object
 from controllers import selections, tenants
 from controllers.grants.forge.applications import Standard
 from controllers.issuing.issuer import Issuer
+from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
@@ -48,11 +49,13 @@ class Informers:
         self._cached = cached
         self._made: dict[Selection[Any], Informer[Any]] = {}
 
-    def of(self, selection: Selection[T]) -> Informer[T]:
+    def of(
+        self, selection: Selection[T], *, may_lack: tuple[type[errors.KubeError], ...] = ()
+    ) -> Informer[T]:
         """Return the informer of ``selection``; whole objects answer reads of the cache, too."""
         found: Informer[T] | None = self._made.get(selection)
         if found is None:
-            found = self._made[selection] = Informer(selection)
+            found = self._made[selection] = Informer(selection, may_lack=may_lack)
             if selection.shape is Object:
                 self._cached.add(found)
         return found
@@ -109,12 +112,15 @@ class Manager:
     private_key: bytes = field(repr=False)
     """The cluster's own, PEM."""
 
-    def informer(self, selection: Selection[T]) -> Informer[T]:
+    def informer(
+        self, selection: Selection[T], *, may_lack: tuple[type[errors.KubeError], ...] = ()
+    ) -> Informer[T]:
         """Return the informer of ``selection``, shared by all controllers.
 
         Ask when the controller is made, not when its loops are: it is filled before they start.
+        ``may_lack`` is as for ``Informer``.
         """
-        return self.informers.of(selection)
+        return self.informers.of(selection, may_lack=may_lack)
 
     def tenant_secrets(self) -> Informer[Object]:
         """Return the informer of the Secrets in tenant namespaces, and no others.

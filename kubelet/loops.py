@@ -29,6 +29,7 @@ from kube.process import Process
 from kube.runner import Runner, Source
 from kube.slim import Packed
 from kubelet import mappings, serving
+from kubelet.addresses import Addresses
 from kubelet.breaker import Breaker
 from kubelet.certificate import CertificateReconciler
 from kubelet.departures import Departures
@@ -72,6 +73,7 @@ class Loops:
             keys.NAMESPACE_OFFLOADING, fields=f"metadata.name={keys.OFFLOADING_NAME}"
         )
         self._client_ca = _named(keys.CONFIG_MAP, CLIENT_CA)
+        self._addresses = Addresses(settings)
         self._clusters = ClusterPair(settings.home_cluster_id, settings.foreign_cluster_id)
         self._maps = mappings.informer(settings.tenant_namespace, self._clusters)
         self._local = CachedCluster(FencedCluster(home, may_write), [self._pods_here, self._node])
@@ -141,7 +143,12 @@ class Loops:
         own = [self._virtual_nodes, self._offloadings]
         always: list[Informer[Any]] = [self._pods_here, self._maps, *own]
         node = [self._node] if self._settings.create_node else []
-        return [*always, *node, *([self._client_ca] if self._settings.node_ip else [])]
+        return [
+            *always,
+            *self._addresses.informers,
+            *node,
+            *([self._client_ca] if self._settings.node_ip else []),
+        ]
 
     async def _runners(self) -> list[Runner]:
         pinged = [self._ping_runner()] if self._settings.ping_interval_s else []
@@ -159,8 +166,7 @@ class Loops:
             self._options,
             lambda: not self._provider_health.health.is_reachable,
             self._forbids,
-            settings.remap,
-            settings.hides_ips,
+            self._addresses.remap,
         )
         self._reconciler = PodReconciler(
             self._local,
@@ -175,7 +181,14 @@ class Loops:
         return Runner(
             "pods",
             self._reconciler,
-            [Source(self._pods_here), Source(self._offloadings, self._of_namespace)],
+            [
+                Source(self._pods_here),
+                Source(self._offloadings, self._of_namespace),
+                *(
+                    Source(each, lambda _: self._local_keys(""))
+                    for each in self._addresses.informers
+                ),
+            ],
             workers=settings.workers,
             wait_for=[self._maps, self._virtual_nodes],
         )

@@ -6,7 +6,7 @@ Source: behaviour.md 5.5; measures.md row 5; security.md B9, D3, I3.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -99,8 +99,8 @@ class Node:
     is_provider_silent: Callable[[], bool] = lambda: False
     forbids: Callable[[Object], str] = lambda _local: ""
     """Why a pod's namespace does not let it run here, "" if it does."""
-    remap: Remap = field(default_factory=Remap)
-    hides_ips: bool = False
+    remap: Callable[[], Remap | None] = Remap
+    """By which addresses its pods are reached now; None: nobody is told any."""
 
 
 class PodReconciler:
@@ -371,7 +371,7 @@ class PodReconciler:
 
     def _home(self, restarts: int = 0) -> LocalContext:
         node = self._node
-        return LocalContext(node.host_ip, self._clock(), restarts, node.remap, node.hides_ips)
+        return LocalContext(node.host_ip, self._clock(), restarts, node.remap())
 
     # Refusals --------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ class Settings:
     hidden_annotations: tuple[str, ...]
     api_server: ApiServer
     remap: Remap
+    has_fabric: bool
     hides_ips: bool
     workers: int
     health_port: int
@@ -76,8 +77,10 @@ def parse(argv: Sequence[str] | None) -> Settings:
             options.enable_apiserver_support,
             options.home_api_server_host,
             options.home_api_server_port,
+            tuple(options.home_api_server_ip),
         ),
         remap=_remap(parser, options),
+        has_fabric=options.ip_fabric,
         hides_ips=options.disable_ip_reflection,
         workers=options.pod_reflection_workers,
         health_port=options.health_port,
@@ -149,9 +152,24 @@ def _add_api_server(parser: argparse.ArgumentParser) -> None:
     )
     add("--home-api-server-host", default="", help="where those pods reach our API server")
     add("--home-api-server-port", type=int, default=443, help="its port there")
+    add(
+        "--home-api-server-ip",
+        action="append",
+        default=[],
+        type=address,
+        metavar="IP",
+        help="where an IP fabric shows it, several; used without --home-api-server-host",
+    )
 
 
 def _add_addresses(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ip-fabric",
+        **flags.SWITCH,
+        default=False,
+        help="pods are reached as the Configuration of networking.liqo.io in the tenant namespace "
+        "says; while there is none, as the flags below say, and without them nobody is told",
+    )
     for kind in ("pod", "external"):
         for what, text in (("", "as the provider calls it"), ("-remap", "as it is reached here")):
             parser.add_argument(

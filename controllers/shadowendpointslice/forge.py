@@ -92,22 +92,6 @@ def own(nodes: Iterable[Addressed], api_servers: Iterable[Object]) -> Own:
     return Own(tuple(network for text in texts if (network := _network(text))))
 
 
-def fabric(configurations: Iterable[Object], consumer: str) -> Remap:
-    """Return how ``consumer`` is reached; nothing of it is where no Configuration says it.
-
-    Raises:
-        ValueError: its Configuration cannot be read; the message names it.
-    """
-    for each in configurations:
-        if objects.labels(each).get(keys.REMOTE_CLUSTER_ID) == consumer:
-            try:
-                return remap.configured(each)
-            except ValueError as error:
-                message = f"configuration {objects.key_of(each)}: {error}: correct it"
-                raise ValueError(message) from error
-    return Remap()
-
-
 def endpoint_slice(shadow: Object, reach: Reach, *, is_reachable: bool) -> Object:
     """Return the EndpointSlice of ``shadow``, owned by it.
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from apis import keys
+from apis import keys, remap
 from apis.objects import Key
-from controllers import selections
+from controllers import fabric, selections
 from controllers.manager import Manager, Term
 from controllers.shadowendpointslice import forge
 from controllers.shadowendpointslice.forge import Addressed, Reach
@@ -24,7 +24,6 @@ API_SERVERS: Final = selections.every(
 )
 NODES: Final = Selection(keys.NODE, Addressed, labels=f"{keys.NODE_TYPE}!={keys.VIRTUAL_NODE_TYPE}")
 PEERS: Final = selections.every(keys.FOREIGN_CLUSTER)
-CONFIGURATIONS: Final = selections.every(keys.CONFIGURATION)
 
 
 def controller(manager: Manager) -> Term:
@@ -33,12 +32,12 @@ def controller(manager: Manager) -> Term:
     api_servers, nodes = manager.informer(API_SERVERS), manager.informer(NODES)
     peers = manager.informer(PEERS)
 
-    fabric = manager.informer(CONFIGURATIONS) if manager.limits.has_fabric else None
+    configurations = fabric.configurations(manager)
 
     def reach(consumer: str) -> Reach:
-        known = fabric.items().values() if fabric else None
+        known = configurations.items().values() if configurations else None
         own = forge.own(nodes.items().values(), api_servers.items().values())
-        return Reach(own, None if known is None else forge.fabric(known, consumer))
+        return Reach(own, None if known is None else remap.of_peer(known, consumer))
 
     def all_of_them(_: Change[Any]) -> Iterable[Key]:
         return list(shadows.items())
@@ -57,7 +56,7 @@ def controller(manager: Manager) -> Term:
         Source(api_servers, all_of_them),
         Source(nodes, by_node),
         Source(peers, by_peer),
-        *([Source(fabric, all_of_them)] if fabric else []),
+        *([Source(configurations, all_of_them)] if configurations else []),
     ]
 
     def runner() -> Runner:

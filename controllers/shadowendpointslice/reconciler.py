@@ -38,7 +38,7 @@ class ShadowEndpointSliceReconciler:
         if not origin:
             message = f"{KIND} {key} has no label {keys.ORIGIN}: who made it has to say for whom"
             raise TerminalError("NoOrigin", message)
-        reach = self._reach(origin)
+        reach = self._known(shadow, origin)
         if refused := forge.refused(shadow, reach):
             message = (
                 f"addresses of this cluster, or of no peer, are left out: {', '.join(refused[:5])}"
@@ -58,10 +58,11 @@ class ShadowEndpointSliceReconciler:
             logger.info("Wrote an EndpointSlice", extra={"endpointslice": str(key)})
         return None
 
-    def _known(self, origin: str) -> Reach:
+    def _known(self, shadow: Object, origin: str) -> Reach:
         try:
             return self._reach(origin)
         except ValueError as error:
+            self._events.event(KIND, shadow, "Warning", "InvalidConfiguration", str(error))
             raise TerminalError("InvalidConfiguration", str(error)) from error
 
     def _peer(self, cluster_id: str) -> Object | None:

@@ -6,6 +6,7 @@ from typing import Final
 from apis import conditions, keys, objects
 from apis.objects import Object
 from apis.quotas import Refusal
+from apis.remap import Remap
 from controllers.shadowpod import changes
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
@@ -15,12 +16,25 @@ FAILED_CREATE: Final = "FailedCreatePod"
 FAILED_UPDATE: Final = "FailedUpdatePod"
 
 
-def pod(shadow: Object) -> Object:
-    """Return the Pod to create: ``spec.pod``, owned by the ShadowPod."""
+def pod(shadow: Object, reached: Remap | None = None) -> Object:
+    """Return the Pod to create: ``spec.pod``, owned by the ShadowPod.
+
+    It finds the consumer's API server where ``reached`` says that this is.
+    Source: behaviour.md 4.10.
+    """
     wanted = metadata(shadow)
     owner = objects.owner_reference(keys.SHADOW_POD, shadow)
     wanted["metadata"]["ownerReferences"] = [owner]
-    return {**wanted, "spec": changes.created(shadow["spec"]["pod"])}
+    spec = changes.created(shadow["spec"]["pod"])
+    if reached is not None and spec.get("hostAliases"):
+        aliases = [_alias(alias, reached) for alias in spec["hostAliases"]]
+        spec = {**spec, "hostAliases": aliases}
+    return {**wanted, "spec": spec}
+
+
+def _alias(alias: Object, reached: Remap) -> Object:
+    is_of_api_server = keys.API_SERVER_HOST in (alias.get("hostnames") or [])
+    return {**alias, "ip": reached.of(alias["ip"])} if is_of_api_server else alias
 
 
 def metadata(shadow: Object) -> Object:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from apis import keys
 from apis.objects import Key, Object
-from controllers import selections
+from controllers import fabric, selections
 from controllers.manager import Keys, Manager, Term
 from controllers.quota import accounts
 from controllers.quota import loop as quota
@@ -26,6 +26,7 @@ def controller(manager: Manager) -> Term:
     shadow_pods, pods = manager.informer(SHADOW_PODS), manager.informer(PODS)
     sources: list[Source[Any]] = [Source(shadow_pods), Source(pods)]
     ends = slim.Ends(pods)
+    reached = fabric.reached(manager)
     ledger: Accounts | None = None
     if manager.limits.is_enforced:
         ledger = quota.accounts_of(manager, shadow_pods, pods)
@@ -39,6 +40,7 @@ def controller(manager: Manager) -> Term:
             find=slim.seen(shadow_pods, pods),
             ledger=ledger,
             ends=ends,
+            reached=reached,
         )
         workers = manager.limits.shadow_pod_workers
         return Runner("shadowpod", reconciler, sources, workers=workers)

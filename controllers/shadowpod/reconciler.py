@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from apis import drift, keys, objects
 from apis.objects import Key, Object
 from apis.quotas import Refusal
+from apis.remap import Remap
 from controllers import upkeep
 from controllers.shadowpod import changes, forge
 from controllers.shadowpod.slim import Find
@@ -80,7 +81,9 @@ class ShadowPodReconciler:
         find: Find | None = None,
         ledger: Ledger | None = None,
         ends: Ends | None = None,
+        reached: Callable[[str], Remap] = lambda _consumer: Remap(),
     ) -> None:
+        self._reached = reached
         self._seen_ends = ends or _NoEnds()
         self._cluster = cluster
         self._find = find or cluster.get
@@ -216,7 +219,7 @@ class ShadowPodReconciler:
             raise InvalidError(refusal.message)
         logger.info("Creating pod", extra={"pod": str(key)})
         try:
-            created = await self._cluster.create(keys.POD, forge.pod(shadow))
+            created = await self._cluster.create(keys.POD, self._pod(shadow))
         except (ForbiddenError, InvalidError) as error:
             if await self._ends(key.namespace):
                 return None  # it goes with its namespace
@@ -228,6 +231,12 @@ class ShadowPodReconciler:
             message = f"created pod {key} again"
             self._events.event(keys.SHADOW_POD, shadow, "Normal", "CreatedPod", message)
         return created
+
+    def _pod(self, shadow: Object) -> Object:
+        try:
+            return forge.pod(shadow, self._reached(objects.labels(shadow).get(keys.ORIGIN, "")))
+        except ValueError as error:
+            raise InvalidError(str(error)) from error
 
     async def _both(self, key: Key) -> tuple[Object | None, Object | None]:
         return await asyncio.gather(

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 from apis import foreignclusters, keys, objects
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
-from controllers import selections, views
+from controllers import fabric, selections, views
 from controllers.manager import Keys, Manager, Term
-from controllers.virtualnode.forge import rights
-from controllers.virtualnode.forge.deployment import LocalCluster
+from controllers.virtualnode.forge import deployment, rights
+from controllers.virtualnode.forge.deployment import Fabric, LocalCluster
 from controllers.virtualnode.reconciler import Observed, VirtualNodeReconciler
 from kube.informer import Change
 from kube.runner import Runner, Source
@@ -33,8 +33,18 @@ def controller(manager: Manager) -> Term:
     bindings = manager.informer(selections.ROLE_BINDINGS)
     foreign_clusters = manager.informer(selections.FOREIGN_CLUSTERS)
 
+    networks, servers = fabric.networks(manager), fabric.api_servers(manager)
+
+    def known_fabric() -> Fabric | None:
+        if networks is None or servers is None:
+            return None
+        return deployment.fabric(networks.items().values(), servers.items().values())
+
     def is_gone(cluster_id: str) -> bool:
         return foreignclusters.is_gone(foreign_clusters.get(Key("", cluster_id)))
+
+    def all_of_them(_: Change[Object]) -> Iterable[Key]:
+        return those(lambda _key, _node: True)
 
     def those(holds: Callable[[Key, Object], bool]) -> list[Key]:
         return [key for key, obj in virtual_nodes.items().items() if holds(key, obj)]
@@ -46,9 +56,10 @@ def controller(manager: Manager) -> Term:
     sources = [
         Source(virtual_nodes, by_name),
         Source(nodes, by_name),
-        Source(manager.informer(templates), lambda _: those(lambda _key, _node: True)),
+        Source(manager.informer(templates), all_of_them),
         Source(namespace_maps, _by_map(those)),
         Source(foreign_clusters, _by_cluster(those)),
+        *(Source(each, all_of_them) for each in (networks, servers) if each),
         *(Source(manager.informer(selection), by_label) for selection in _MADE),
     ]
 
@@ -56,7 +67,7 @@ def controller(manager: Manager) -> Term:
         reconciler = VirtualNodeReconciler(
             manager.cached,
             Observed(views.cached(virtual_nodes), views.cached(bindings), is_gone),
-            local=LocalCluster(manager.cluster_id, manager.namespace),
+            local=LocalCluster(manager.cluster_id, manager.namespace, known_fabric),
             events=manager.events,
             clock=manager.clock,
         )

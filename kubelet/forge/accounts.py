@@ -8,7 +8,7 @@ Source: behaviour.md 5.5.3, 6.8.
 
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Final, NamedTuple
@@ -38,11 +38,15 @@ class Mode(Enum):
 
 @dataclass(frozen=True)
 class ApiServer:
-    """Where pods find the consumer's API server; without a host they are told nothing of it."""
+    """Where pods find the consumer's API server; else they are told nothing of it.
+
+    Without a host that all know, ``addresses`` are those by which an IP fabric shows it.
+    """
 
     is_supported: bool = False
     host: str = ""
     port: int = 443
+    addresses: tuple[str, ...] = ()
 
 
 NO_API_SERVER: Final = ApiServer()
@@ -238,7 +242,15 @@ def _with_root_ca(source: Object, pair: Pair) -> Object:
 
 
 def _tell(made: Object, local: Object, server: ApiServer) -> None:
-    """Tell each container where the API server is; what it says itself of that stays."""
+    """Tell each container where the API server is; what it says itself of that stays.
+
+    The provider turns the addresses of aliases into those by which it reaches them.
+    """
+    if server.addresses and not server.host:
+        hostnames = [keys.API_SERVER_HOST, f"{keys.API_SERVER_HOST}.svc"]
+        aliases = [{"ip": address, "hostnames": hostnames} for address in server.addresses]
+        made["hostAliases"] = [*(made.get("hostAliases") or []), *aliases]
+        server = replace(server, host=keys.API_SERVER_HOST)
     told = _environment(server)
     for field in ("containers", "initContainers"):
         for container in made.get(field) or []:

@@ -33,10 +33,8 @@ class LocalContext:
     host_ip: str
     now: datetime
     restarts: int = 0
-    remap: Remap = field(default_factory=Remap)
-    """By which addresses the provider's pods are reached from here."""
-    hides_ips: bool = False
-    """Whether nobody here is told the addresses of pods there."""
+    remap: Remap | None = field(default_factory=Remap)
+    """By which addresses the provider's pods are reached from here; None: nobody is told any."""
 
 
 def stamp(now: datetime) -> str:

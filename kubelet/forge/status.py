@@ -310,7 +310,7 @@ def _phase(before: Object, theirs: Object) -> str:
 
 def _addresses(theirs: Object, home: LocalContext) -> Object:
     """Return the one address of the pod, as it is reached from here, and that of its host."""
-    if home.hides_ips:
+    if home.remap is None:
         return {"podIP": None, "podIPs": None, **_host(home)}
     address = pod_address(home.remap.of(pod_address(theirs.get("podIP"))))
     own: Object = {"podIP": address, "podIPs": [{"ip": address}]} if address else {}

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from apis import keys
+from apis import keys, remap
 from apis.objects import Key, Object, named
 from controllers.shadowendpointslice import forge
 from controllers.shadowendpointslice.forge import Addressed, Reach
@@ -120,18 +120,18 @@ def test_with_an_ip_fabric_only_agreed_networks_are_reached_and_by_their_remap()
     asked = shadow("foo", "10.202.0.7", "192.0.2.1", "10.203.1.1")
     asked["metadata"]["uid"] = "1"
     own = REACH.own
-    known = Reach(own, forge.fabric([configuration("turin"), configuration("rome")], "rome"))
+    known = Reach(own, remap.of_peer([configuration("turin"), configuration("rome")], "rome"))
 
     made = forge.endpoint_slice(asked, known, is_reachable=True)
 
     assert [one["addresses"] for one in made["endpoints"]] == [["10.71.0.7"]]
     assert forge.refused(asked, known) == ["192.0.2.1", "10.203.1.1"]
-    unknown = Reach(own, forge.fabric([configuration("turin")], "rome"))
+    unknown = Reach(own, remap.of_peer([configuration("turin")], "rome"))
     assert forge.endpoint_slice(asked, unknown, is_reachable=True)["endpoints"] == []
     broken = configuration("rome")
     broken["spec"]["remote"]["cidr"]["pod"] = []
     with pytest.raises(ValueError, match="configuration tenant/rome"):
-        forge.fabric([broken], "rome")
+        remap.of_peer([broken], "rome")
 
 
 def peer(**statuses: str) -> Object:

@@ -5,8 +5,9 @@ from typing import Final
 
 import pytest
 
-from apis import conditions, drift, keys
+from apis import conditions, drift, keys, remap
 from apis.objects import Key, Kind, Object, named
+from apis.remap import Remap
 from controllers.shadowpod import forge, slim
 from controllers.shadowpod.reconciler import ShadowPodReconciler
 from kube.cluster import Cluster, Selection
@@ -47,6 +48,44 @@ def without_pods(cluster: Cluster) -> slim.Find:
         return None if kind == keys.POD else await cluster.get_live(kind, key)
 
     return found
+
+
+async def test_the_consumers_api_server_is_found_where_the_fabric_says(
+    cluster: Cluster, namespace: str, web: Key
+) -> None:
+    known = remap.paired(["10.70.0.0/16"], ["10.72.0.0/16"])
+    api_server = {"ip": "10.70.0.1", "hostnames": ["kubernetes.default", "kubernetes.default.svc"]}
+    own = {"ip": "10.70.0.9", "hostnames": ["shop.example"]}
+    asked = shadow(namespace, "far")
+    asked["spec"]["pod"]["hostAliases"] = [own, api_server]
+    await cluster.create(keys.SHADOW_POD, asked)
+    told = Told(cluster).recorder
+    loop = ShadowPodReconciler(
+        cluster, events=told, clock=lambda: NOW, reached={"rome": known}.__getitem__
+    )
+
+    await loop.reconcile(Key(namespace, "far"))
+    await loop.reconcile(web)
+
+    pod = await there(cluster, keys.POD, Key(namespace, "far"))
+    assert pod["spec"]["hostAliases"] == [own, {**api_server, "ip": "10.72.0.1"}]
+    assert "hostAliases" not in (await there(cluster, keys.POD, web))["spec"]
+
+
+async def test_a_configuration_that_makes_no_sense_holds_the_pod_back_and_is_named(
+    cluster: Cluster, web: Key
+) -> None:
+    def broken(_consumer: str) -> Remap:
+        raise ValueError("configuration liqo-tenant-rome/rome: no networks: correct it")
+
+    told = Told(cluster).recorder
+    loop = ShadowPodReconciler(cluster, events=told, clock=lambda: NOW, reached=broken)
+
+    assert await loop.reconcile(web)
+
+    found = await there(cluster, keys.SHADOW_POD, web)
+    assert "configuration liqo-tenant-rome/rome" in found["status"]["conditions"][0]["message"]
+    assert await cluster.get_live(keys.POD, web) is None
 
 
 async def run(cluster: Cluster, key: Key, phase: str) -> None:

@@ -1,5 +1,6 @@
 """The Deployment, rights and conditions of a virtual node, computed."""
 
+import asyncio
 import copy
 from typing import Any
 
@@ -8,12 +9,17 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode, VkOptionsTemplate
+from controllers.manager import Limits
+from controllers.virtualnode import loop
 from controllers.virtualnode.forge import deployment, lifecycle, rights
 from controllers.virtualnode.forge.deployment import LocalCluster
+from kube import errors
 from kubelet import settings as kubelet_settings
 from reflector import settings as reflector_settings
 from tests import factories
+from tests.controllers import whole
 from tests.controllers.support import LATER, NOW, virtual_node
+from tests.fakes import FakeCluster
 
 LOCAL = LocalCluster("rome")
 
@@ -285,3 +291,59 @@ def test_who_has_to_leave(changes: Object, *, expected: bool) -> None:
     metadata = {"labels": {keys.SHADOW_POD_LABEL: "true"}, **changes}
 
     assert lifecycle.has_to_leave(factories.pod(metadata=metadata)) is expected
+
+
+def test_of_an_ip_fabric_both_containers_are_told_what_it_says_of_this_cluster() -> None:
+    networks = [
+        named(keys.NETWORK, Key("liqo", "pods"), spec={"cidr": "10.244.0.0/16"}),
+        named(keys.NETWORK, Key("liqo", "empty"), spec={}),
+    ]
+    servers = [
+        named(keys.IP, Key("liqo", "api"), spec={"ip": "10.96.0.1"}, status={"ip": "10.70.0.1"}),
+        named(keys.IP, Key("liqo", "new"), spec={"ip": "10.96.0.2"}),
+    ]
+    known = deployment.fabric(networks, servers)
+    local = LocalCluster("rome", fabric=lambda: known)
+
+    made = deployment.deployment(node(), template(), local)
+
+    arguments = {
+        each["name"]: [one.replace("$(POD_IP)", "10.0.0.1") for one in each["args"]]
+        for each in made["spec"]["template"]["spec"]["containers"]
+    }
+    kubelet = kubelet_settings.parse(arguments["kubelet"])
+    reflector = reflector_settings.parse(arguments["reflector"], instance="")
+    assert kubelet.has_fabric
+    assert kubelet.api_server.addresses == ("10.70.0.1",)
+    assert [str(each) for each in reflector.twins.local_pods] == ["10.244.0.0/16"]
+    assert not any("fabric" in one for each in forged().values() for one in each["args"])
+
+
+async def test_networks_that_appear_reach_the_deployment_also_where_nobody_knew_the_kind() -> None:
+    cluster = FakeCluster()
+    cluster.fail("list", errors.NotFoundError("404 page not found"), kind=keys.NETWORK, times=3)
+    spec = {"containerImage": "pyliqo:1", "createNode": True}
+    where = Key("liqo", keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    await cluster.create(
+        keys.VK_OPTIONS_TEMPLATE, named(keys.VK_OPTIONS_TEMPLATE, where, spec=spec)
+    )
+    await cluster.create(keys.VIRTUAL_NODE, virtual_node("liqo-tenant-milan", "milan", "milan"))
+
+    async def is_told(argument: str) -> None:
+        async with asyncio.timeout(60):
+            while True:  # a cluster in a dict has no event to await
+                key = Key("liqo-tenant-milan", "vk-milan")
+                found = await cluster.get(keys.DEPLOYMENT, key)
+                containers = found["spec"]["template"]["spec"]["containers"] if found else []
+                if any(argument in each["args"] for each in containers):
+                    return
+                await asyncio.sleep(0.005)
+
+    async with whole.controlling(cluster, loop.controller, Limits(has_fabric=True)):
+        await is_told("--ip-fabric=true")
+        labels = {keys.NETWORK_TYPE: keys.POD_CIDR}
+        metadata, network = {"labels": labels}, {"cidr": "10.244.0.0/16"}
+        await cluster.create(
+            keys.NETWORK, named(keys.NETWORK, Key("liqo", "pods"), metadata=metadata, spec=network)
+        )
+        await is_told("--local-podcidr=10.244.0.0/16")

@@ -15,7 +15,9 @@ from tests.kube.running import running
 
 
 @contextlib.asynccontextmanager
-async def controlling(cluster: Cluster, controller: Controller) -> AsyncIterator[None]:
+async def controlling(
+    cluster: Cluster, controller: Controller, limits: Limits | None = None
+) -> AsyncIterator[None]:
     """Run ``controller`` on ``cluster``, which is called milan, as the one leader."""
     cached = CachedCluster(cluster)
     unused: Any = None
@@ -28,7 +30,7 @@ async def controlling(cluster: Cluster, controller: Controller) -> AsyncIterator
         events=Recorder(cluster, "tests", "tests"),
         clock=clock.now,
         user_agent="tests",
-        limits=Limits(),
+        limits=limits or Limits(),
         standard=Standard(),
         may_write=lambda: True,
         issuer=unused,

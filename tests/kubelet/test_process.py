@@ -7,13 +7,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from apis import keys, objects
-from apis.objects import Key
+from apis.objects import Key, Object, named
 from certs import pki
-from kube import client
+from controllers.shadowpod.reconciler import ShadowPodReconciler
+from kube import client, clock
 from kube.client import ClusterClient
+from kube.events import Recorder
 from sandbox.controlplane import Plane
+from tests.conftest import CRD, definition, established
 from tests.kubelet.sites import Site, eventually
-from tests.kubelet.worlds import named_condition
+from tests.kubelet.worlds import named_condition, running
 
 pytestmark = pytest.mark.cluster
 
@@ -91,3 +94,44 @@ async def test_one_pod_outlives_the_kill_of_its_kubelet(site: Site) -> None:
 
     await eventually(is_gone)
     assert await site.kill(signal.SIGTERM) == 0
+
+
+async def test_a_pod_is_told_by_the_address_of_a_configuration_that_comes_later(site: Site) -> None:
+    """No restart; until then, nobody here knows the kind, and nobody is told an address."""
+    cluster, there = site.cluster, Key(site.twin, "web")
+    await site.start("--ip-fabric")
+    await site.bind("web")
+
+    async def is_offloaded() -> bool:
+        return bool(await cluster.get(keys.SHADOW_POD, there))
+
+    async def status() -> Object:
+        found = await cluster.get(keys.POD, Key(site.home, "web"))
+        return (found or {}).get("status") or {}
+
+    async def is_running() -> bool:
+        return (await status()).get("phase") == "Running"
+
+    async def is_reached() -> bool:
+        return (await status()).get("podIP") == "10.71.0.7"
+
+    await eventually(is_offloaded)
+    recorder = Recorder(cluster, "tests", "milan")
+    await ShadowPodReconciler(cluster, events=recorder, clock=clock.now).reconcile(there)
+    await cluster.patch_status(keys.POD, there, running())
+    await eventually(is_running)
+    assert "podIP" not in await status()
+
+    await cluster.apply(CRD, definition(keys.CONFIGURATION), manager="tests")
+    await established(cluster, Key("", keys.CONFIGURATION.resource))
+    networks = {
+        "spec": {"remote": {"cidr": {"pod": ["10.1.0.0/16"]}}},
+        "status": {"remote": {"cidr": {"pod": ["10.71.0.0/16"]}}},
+    }
+    where, metadata = Key(site.tenant, "milan"), {"labels": {keys.REMOTE_CLUSTER_ID: "milan"}}
+    made = named(keys.CONFIGURATION, where, metadata=metadata, spec=networks["spec"])
+    await cluster.create(keys.CONFIGURATION, made)
+    await cluster.patch_status(keys.CONFIGURATION, where, networks["status"])
+    await eventually(is_reached)
+    assert site.process
+    assert site.process.returncode is None

@@ -34,7 +34,7 @@ def test_addresses_are_those_by_which_pods_are_reached_from_here() -> None:
     known = remap.paired(["10.1.0.0/16"], ["10.71.0.0/16"])
 
     through_fabric = LocalContext("10.0.0.9", NOW, remap=known)
-    hidden = LocalContext("10.0.0.9", NOW, hides_ips=True)
+    hidden = LocalContext("10.0.0.9", NOW, remap=None)
 
     made = status.mirrored(local(), remote(running()), through_fabric)
     assert (made["podIP"], made["podIPs"]) == ("10.71.0.7", [{"ip": "10.71.0.7"}])

@@ -85,6 +85,24 @@ async def test_a_container_says_itself_where_its_api_server_is(served: World) ->
     assert [one["name"] for one in env].count("KUBERNETES_SERVICE_HOST") == 1
 
 
+async def test_without_a_host_that_all_know_the_api_server_is_found_through_the_fabric(
+    served: World,
+) -> None:
+    served.api_server = ApiServer(is_supported=True, addresses=("10.70.0.1",))
+    own = {"ip": "10.1.2.3", "hostnames": ["mine"]}
+    await served.bound(spec=spec(hostAliases=[own]))
+    await served.reconcile()
+
+    shadow = await served.shadow()
+    assert shadow
+    names = ["kubernetes.default", "kubernetes.default.svc"]
+    made = shadow["spec"]["pod"]
+    assert made["hostAliases"] == [own, {"ip": "10.70.0.1", "hostnames": names}]
+    env = {one["name"]: one["value"] for one in made["containers"][0]["env"]}
+    assert env["KUBERNETES_SERVICE_HOST"] == "kubernetes.default"
+    assert env["KUBERNETES_PORT_443_TCP"] == "tcp://kubernetes.default:443"
+
+
 async def test_each_token_is_asked_for_with_its_audience_and_bound_to_the_pod(
     served: World,
 ) -> None:

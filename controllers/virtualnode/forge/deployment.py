@@ -6,7 +6,7 @@ Source: behaviour.md 3.4.1, 5.1; security.md C4.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +27,9 @@ EXTRA_OF: Final[dict[str, frozenset[str]]] = {
             "disable-ip-reflection",
             "enable-apiserver-support",
             "home-api-server-host",
+            "home-api-server-ip",
             "home-api-server-port",
+            "ip-fabric",
             "node-lease-duration",
             "node-ping-failures",
             "node-ping-interval",
@@ -54,11 +56,32 @@ EXTRA_OF: Final[dict[str, frozenset[str]]] = {
 
 
 @dataclass(frozen=True)
+class Fabric:
+    """What an IP fabric says of this cluster."""
+
+    pod_networks: tuple[str, ...] = ()
+    api_servers: tuple[str, ...] = ()
+    """By which addresses peers reach its API server."""
+
+
+@dataclass(frozen=True)
 class LocalCluster:
     """What every virtual kubelet of this cluster is told."""
 
     cluster_id: str
     liqo_namespace: str = keys.LIQO_NAMESPACE
+    fabric: Callable[[], Fabric | None] = lambda: None
+    """None where no IP fabric joins the clusters."""
+
+
+def fabric(networks: Iterable[Object], ips: Iterable[Object]) -> Fabric:
+    """Return what ``networks`` of pods and ``ips`` of API servers say.
+
+    Shape: Network and IP of ``ipam.liqo.io``; those that say nothing yet are left out.
+    """
+    pods = {str((each.get("spec") or {}).get("cidr") or "") for each in networks}
+    servers = {str((each.get("status") or {}).get("ip") or "") for each in ips}
+    return Fabric(*(tuple(sorted(filter(None, found))) for found in (pods, servers)))
 
 
 def deployment(obj: Object, options: VkOptionsTemplate, cluster: LocalCluster) -> Object:
@@ -233,6 +256,9 @@ def _kubelet_arguments(
     ):
         if pairs:
             arguments.append(f"--{flag}={_pairs(pairs)}")
+    if (found := cluster.fabric()) is not None:
+        arguments += ["--ip-fabric=true"]
+        arguments += [f"--home-api-server-ip={address}" for address in found.api_servers]
     arguments += _workers(options, ["pod"])
     return _with_extra(arguments, options, KUBELET)
 
@@ -252,6 +278,8 @@ def _reflector_arguments(
                 f"--enable-{what}=true",
                 f"--remote-real-{what}-class-name={preferred.name}",
             ]
+    if (found := cluster.fabric()) is not None:
+        arguments += [f"--local-podcidr={network}" for network in found.pod_networks]
     arguments += _workers(options, reflection.BY_NAME)
     arguments += [
         f"--{name}-reflection-type={policy.value}"

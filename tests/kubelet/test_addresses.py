@@ -1,0 +1,84 @@
+"""Pods are reached as a Configuration says, else as flags say, else by nobody."""
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object, named
+from apis.remap import Remap
+from kube import errors
+from kubelet import settings
+from kubelet.addresses import Addresses
+from tests.fakes import FakeCluster
+from tests.kube.running import running, until
+
+PLAIN = (
+    "--tenant-namespace=liqo-tenant-milan",
+    "--home-cluster-id=rome",
+    "--foreign-cluster-id=milan",
+    "--foreign-kubeconfig-secret-name=key",
+)
+PAIRED = ("--remote-pod-cidr=10.1.0.0/16", "--remote-pod-cidr-remap=10.66.0.0/16")
+WHERE = Key("liqo-tenant-milan", "milan")
+
+
+def addresses(*flags: str) -> Addresses:
+    return Addresses(settings.parse([*PLAIN, *flags]))
+
+
+def reached(known: Remap | None) -> str:
+    return known.of("10.1.0.7") if known else "nobody is told"
+
+
+async def configure(cluster: FakeCluster, peer: str, *pods: str) -> None:
+    made = named(
+        keys.CONFIGURATION,
+        Key(WHERE.namespace, peer),
+        metadata={"labels": {keys.REMOTE_CLUSTER_ID: peer}},
+        spec={"remote": {"cidr": {"pod": ["10.1.0.0/16"]}}},
+    )
+    await cluster.create(keys.CONFIGURATION, made)
+    await cluster.patch_status(keys.CONFIGURATION, Key(WHERE.namespace, peer), agreed(*pods))
+
+
+def agreed(*pods: str) -> Object:
+    return {"remote": {"cidr": {"pod": list(pods)}}}
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), "10.1.0.7"),
+        (PAIRED, "10.66.0.7"),
+        (("--ip-fabric", *PAIRED), "10.66.0.7"),
+        (("--ip-fabric",), "nobody is told"),
+        (("--disable-ip-reflection", *PAIRED), "nobody is told"),
+    ],
+    ids=["as they are", "flags", "flags in a fabric", "fabric alone", "switched off"],
+)
+def test_without_a_configuration_flags_say_it(flags: tuple[str, ...], expected: str) -> None:
+    assert reached(addresses(*flags).remap()) == expected
+
+
+async def test_a_configuration_holds_at_once_and_one_without_sense_changes_nothing() -> None:
+    cluster, known = FakeCluster(), addresses("--ip-fabric", *PAIRED)
+    cluster.fail("list", errors.NotFoundError("404 page not found"), times=2)
+    (informer,) = known.informers
+    async with running(informer.run(cluster)):
+        await informer.synced.wait()
+        assert reached(known.remap()) == "10.66.0.7"
+        await configure(cluster, "turin", "10.99.0.0/16")
+        await configure(cluster, "milan", "10.71.0.0/16")
+        await until(lambda: reached(known.remap()) == "10.71.0.7")
+        broken = agreed("10.71.0.0/24")
+        await cluster.patch_status(keys.CONFIGURATION, WHERE, broken)
+        await until(lambda: (informer.get(WHERE) or {}).get("status") == broken)
+        assert reached(known.remap()) == "10.71.0.7"
+        found = await cluster.get(keys.CONFIGURATION, WHERE)
+        assert found
+        await cluster.delete(keys.CONFIGURATION, WHERE, uid=found["metadata"]["uid"])
+        await until(lambda: reached(known.remap()) == "10.66.0.7")
+
+
+def test_without_a_fabric_nothing_of_it_is_followed() -> None:
+    assert addresses().informers == []
+    assert addresses("--ip-fabric", "--disable-ip-reflection").informers == []
