@@ -3,6 +3,7 @@
 import json
 import re
 import secrets
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
@@ -10,8 +11,24 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Kind
 from sandbox.kubectl import Kubectl, KubectlError
+from tests.manifests import documents
 
 pytestmark = pytest.mark.cluster
+
+
+MADE_HERE: Final = {"made-by": f"schemas-{secrets.token_hex(4)}"}
+OURS: Final = ",".join(
+    crd["metadata"]["name"] for crd in documents.of_kind("CustomResourceDefinition")
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def leaves_nothing(kinds: Kubectl) -> Iterator[None]:
+    """Delete at the end what was created here: controllers of other tests would act on it."""
+    yield
+    chosen = ",".join(f"{name}={value}" for name, value in MADE_HERE.items())
+    kinds.run("delete", OURS, "--all-namespaces", "-l", chosen, "--wait=false")
+    assert not kinds.run("get", OURS, "--all-namespaces", "-l", chosen, "-o", "name")
 
 
 @pytest.fixture
@@ -32,6 +49,8 @@ def offloading(namespace: str, **spec: Any) -> dict[str, Any]:
 
 
 def create(kinds: Kubectl, obj: dict[str, Any]) -> dict[str, Any]:
+    """Return what ``obj`` became; it goes with this module."""
+    obj["metadata"]["labels"] = {**obj["metadata"].get("labels", {}), **MADE_HERE}
     made = kinds.run("create", "-o", "json", "-f", "-", stdin=json.dumps(obj))
     return json.loads(made)  # type: ignore[no-any-return]  # JSON
 
