@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
+from apis import keys
 from apis.objects import Key
 from controllers import clusterid, keypair, settings, vkoptions
 from controllers.issuing.issuer import Entrance, Issuer
@@ -22,7 +23,6 @@ from kube.fence import FencedCluster
 from kube.lease import Election
 from kube.process import Process
 
-NAME: Final = "liqo-controller-manager"
 LEASE: Final = "66cf253f.ctrlmgr.liqo.io"
 
 
@@ -31,7 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = settings.parse(argv, os.environ)
     shown = {name: str(value) for name, value in asdict(given).items()}
     work = functools.partial(_run, given)
-    return process.run(work, name=NAME, health_port=given.health_port, settings=shown)
+    return process.run(
+        work, name=keys.CONTROLLER_MANAGER, health_port=given.health_port, settings=shown
+    )
 
 
 async def _run(given: Settings, daemon: Process) -> None:
@@ -42,7 +44,7 @@ async def _run(given: Settings, daemon: Process) -> None:
         election = _election(given, cluster)
         live = FencedCluster(cluster, lambda: election is None or election.is_leader)
         cached = CachedCluster(live)
-        events = Recorder(cluster, NAME, given.identity)
+        events = Recorder(cluster, keys.CONTROLLER_MANAGER, given.identity)
         manager = Manager(
             live=live,
             cached=cached,

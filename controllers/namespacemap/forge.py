@@ -189,14 +189,15 @@ def is_served(
     namespace_map: Object,
     local: str,
     twin: Object | None,
-    bound: Object | None,
+    bound: Iterable[Object | None],
     policy: ProviderPolicy,
 ) -> bool:
-    """Whether ``local`` has its ``twin``, and what lets the tenant's virtual kubelets in."""
-    if twin is None or bound is None or objects.is_terminating(twin):
+    """Whether ``local`` has its ``twin``, and all that lets this cluster and the tenant in."""
+    if twin is None or objects.is_terminating(twin):
         return False
+    owner = objects.key_of(namespace_map)
     is_ours = is_twin(twin, namespace_map, local) and not outdated(twin, policy)
-    return is_ours and owner_of(bound) == objects.key_of(namespace_map)
+    return is_ours and all(each is not None and owner_of(each) == owner for each in bound)
 
 
 def outdated(twin: Object, policy: ProviderPolicy) -> Object:
@@ -248,8 +249,17 @@ def _classes(policy: ProviderPolicy) -> dict[str, str | None]:
     }
 
 
-def binding(name: str, namespace_map: Object, tenant_: Tenant) -> Object:
-    """Return what lets the tenant's virtual kubelets into the twin ``name``."""
+def bindings(name: str, namespace_map: Object, tenant_: Tenant, account: Key) -> list[Object]:
+    """Return what lets this cluster's controllers, then the tenant's kubelets, into twin ``name``.
+
+    In this order: who asks for a Pod there can be given one. ``account`` is the controllers' own.
+    """
+    group = {"kind": "Group", "apiGroup": keys.RBAC_GROUP, "name": tenant_.cluster_id}
+    own = {"kind": "ServiceAccount", "namespace": account.namespace, "name": account.name}
+    given = [
+        (account.name, keys.CONTROLLER_MANAGER_TWIN_ROLE, own),
+        (tenant_.namespace, keys.VIRTUAL_KUBELET_REMOTE_ROLE, group),
+    ]
     metadata = {
         "labels": {
             keys.APP_MANAGED_BY: "liqo",
@@ -258,14 +268,20 @@ def binding(name: str, namespace_map: Object, tenant_: Tenant) -> Object:
         },
         "annotations": {keys.MANAGED_BY_NAMESPACE_MAP: owner_mark(namespace_map)},
     }
-    group = {"kind": "Group", "apiGroup": keys.RBAC_GROUP, "name": tenant_.cluster_id}
-    role = {
-        "apiGroup": keys.RBAC_GROUP,
-        "kind": keys.CLUSTER_ROLE.kind,
-        "name": keys.VIRTUAL_KUBELET_REMOTE_ROLE,
-    }
-    key = Key(name, tenant_.namespace)
-    return objects.named(keys.ROLE_BINDING, key, metadata=metadata, subjects=[group], roleRef=role)
+    return [
+        objects.named(
+            keys.ROLE_BINDING,
+            Key(name, called),
+            metadata=metadata,
+            subjects=[subject],
+            roleRef={
+                "apiGroup": keys.RBAC_GROUP,
+                "kind": keys.CLUSTER_ROLE.kind,
+                "name": role,
+            },
+        )
+        for called, role, subject in given
+    ]
 
 
 def leftovers(namespace_map: Object, owned: Iterable[Object]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from apis import keys
 from apis.objects import Key, Object
 from controllers import selections, views
 from controllers.manager import Keys, Manager, Term
@@ -40,6 +41,7 @@ def controller(manager: Manager) -> Term:
                 views.cached(policies),
                 views.cached(tenants),
             ),
+            account=Key(manager.namespace, keys.CONTROLLER_MANAGER),
             events=manager.events,
         )
         return Runner("namespacemap", reconciler, sources, workers=manager.limits.workers)

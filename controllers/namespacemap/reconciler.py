@@ -53,9 +53,12 @@ class _Look:
 class NamespaceMapReconciler:
     """One replica: an entry that is refused, or that fails, does not hold up the others."""
 
-    def __init__(self, cluster: Cluster, observed: Observed, *, events: Recorder) -> None:
+    def __init__(
+        self, cluster: Cluster, observed: Observed, *, account: Key, events: Recorder
+    ) -> None:
         self._cluster = cluster
         self._observed = observed
+        self._account = account
         self._events = events
         self._written = Written()
 
@@ -96,7 +99,8 @@ class NamespaceMapReconciler:
 
     async def _look(self, obj: Object, tenant: Tenant, policy: ProviderPolicy) -> _Look:
         found = await self._observed.namespaces()
-        return _Look(obj, Twins(self._cluster, obj, tenant, policy, found), {}, [])
+        twins = Twins(self._cluster, obj, tenant, policy, found, account=self._account)
+        return _Look(obj, twins, {}, [])
 
     async def _serve(self, look: _Look) -> bool:
         """Serve who is not served yet, who was never answered first; whether there are more."""
@@ -104,7 +108,8 @@ class NamespaceMapReconciler:
         namespaces = await self._observed.namespaces()
         bindings = await self._observed.bindings()
         for local, name in parsed.desired.items():
-            bound = bindings.get(Key(name, look.obj["metadata"]["namespace"]))
+            names = (look.obj["metadata"]["namespace"], self._account.name)
+            bound = [bindings.get(Key(name, each)) for each in names]
             twin = namespaces.get(Key("", name))
             if forge.is_served(look.obj, local, twin, bound, look.twins.policy):
                 look.entries[local] = Entry(name, forge.ACCEPTED)

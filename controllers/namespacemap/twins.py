@@ -24,16 +24,18 @@ logger = logging.getLogger(__name__)
 class Twins:
     """Those of one map of one tenant, as one look at them finds them; ``found`` is from a cache."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # one look, all of it
         self,
         cluster: Cluster,
         namespace_map: Object,
         tenant: Tenant,
         policy: ProviderPolicy,
         found: Mapping[Key, Object],
+        *,
+        account: Key,
     ) -> None:
         self._cluster, self._map, self._found = cluster, namespace_map, found
-        self._tenant, self.policy = tenant, policy
+        self._tenant, self.policy, self._account = tenant, policy, account
         self._answered = NamespaceMap.parse(namespace_map).current
         self._room = Room(found.values(), tenant, policy)
 
@@ -100,22 +102,31 @@ class Twins:
             raise
 
     async def _bind(self, local: str, twin: Object) -> None:
-        wanted = forge.binding(twin["metadata"]["name"], self._map, self._tenant)
-        key = objects.key_of(wanted)
+        name = twin["metadata"]["name"]
         await self._check_same(local, twin)
+        made: list[Object] = []
         try:
-            made = await self._cluster.create(keys.ROLE_BINDING, wanted)
+            for wanted in forge.bindings(name, self._map, self._tenant, self._account):
+                made += await self._bound(wanted)
+            if made:
+                await self._check_same(local, twin)
+        except (ConflictError, RefusedError):
+            for each in made:
+                key = objects.key_of(each)
+                await self._cluster.delete(keys.ROLE_BINDING, key, uid=objects.uid(each))
+            raise
+
+    async def _bound(self, wanted: Object) -> list[Object]:
+        """Return the binding if it is new; whom an older one binds is the provider's to say."""
+        key = objects.key_of(wanted)
+        try:
+            return [await self._cluster.create(keys.ROLE_BINDING, wanted)]
         except AlreadyExistsError:
             found = await self._cluster.get_live(keys.ROLE_BINDING, key)
             if found and forge.owner_of(found) != objects.key_of(self._map):
                 message = f"rolebinding {key} exists and is not ours"
                 raise RefusedError("Conflict", message) from None
-            return  # whom it binds is the provider's to change
-        try:
-            await self._check_same(local, twin)
-        except (ConflictError, RefusedError):
-            await self._cluster.delete(keys.ROLE_BINDING, key, uid=objects.uid(made))
-            raise
+            return []
 
     async def _check_same(self, local: str, twin: Object) -> None:
         name = twin["metadata"]["name"]

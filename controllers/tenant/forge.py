@@ -118,11 +118,13 @@ def _grant(
 
 
 def is_of(cluster_id: str, binding: Object) -> bool:
-    """Whether ``binding`` was made by us for the consumer ``cluster_id``."""
+    """Whether ``binding`` was made by us for the consumer ``cluster_id``, and not for ourselves."""
     labels = objects.labels(binding)
+    role = (binding.get("roleRef") or {}).get("name")
     return (
         labels.get(keys.APP_MANAGED_BY) == "liqo"
         and labels.get(keys.REMOTE_CLUSTER_ID) == cluster_id
+        and role != keys.CONTROLLER_MANAGER_TWIN_ROLE
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
+from controllers.namespacemap import forge
 from kube.cluster import Cluster, Event, Listing, Selection
 from kube.errors import AlreadyExistsError, ConflictError
 from kube.events import Recorder
@@ -63,6 +64,14 @@ class Ledger:
     async def post(self, kind: Kind, key: Key, subresource: str, body: Object) -> Object:
         self.writes.append((subresource, str(kind), key))
         return await self._cluster.post(kind, key, subresource, body)
+
+
+def own_binding(twin: str) -> Object:
+    """Return what the controller manager gives to itself in a twin."""
+    owner = named(keys.NAMESPACE_MAP, Key("liqo-tenant-rome", "milan"))
+    tenant = forge.Tenant("liqo-tenant-rome", "rome")
+    account = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
+    return forge.bindings(twin, owner, tenant, account)[0]
 
 
 class Told:

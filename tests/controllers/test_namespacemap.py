@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,9 @@ from tests.controllers.support import Ledger, Told, end, make, replica_map, sett
 from tests.fakes import FakeCluster
 
 
+ACCOUNT: Final = Key("liqo", keys.CONTROLLER_MANAGER)
+
+
 @dataclass
 class Milan:
     """A provider with one tenant, the cluster ``rome``."""
@@ -31,7 +35,7 @@ class Milan:
     def __post_init__(self) -> None:
         self.told = Told(self.cluster)
         self.reconciler = NamespaceMapReconciler(
-            self.cluster, self.observed(), events=self.told.recorder
+            self.cluster, self.observed(), account=ACCOUNT, events=self.told.recorder
         )
 
     def observed(self) -> Observed:
@@ -74,7 +78,12 @@ class Milan:
         return entry
 
     async def is_bound(self, name: str) -> bool:
-        return await self.cluster.get_live(keys.ROLE_BINDING, Key(name, self.tenant)) is not None
+        return bool(await self.bound(name))
+
+    async def bound(self, name: str) -> set[str]:
+        """Return the bindings there: the tenant's, and that of our own controllers."""
+        found = await self.cluster.list(Selection(keys.ROLE_BINDING, Object, name))
+        return {key.name for key in found.items}
 
     async def namespace(self, name: str) -> Object | None:
         return await self.cluster.get_live(keys.NAMESPACE, Key("", name))
@@ -113,6 +122,11 @@ async def test_a_twin_is_made_with_record_and_rights(milan: Milan) -> None:
     binding = await there(milan.cluster, keys.ROLE_BINDING, Key(name, milan.tenant))
     assert binding["roleRef"]["name"] == "liqo-virtual-kubelet-remote"
     assert [each["name"] for each in binding["subjects"]] == [milan.unique]
+    own = await there(milan.cluster, keys.ROLE_BINDING, Key(name, ACCOUNT.name))
+    assert own["roleRef"]["name"] == "liqo-controller-manager-twin"
+    assert own["subjects"] == [
+        {"kind": "ServiceAccount", "namespace": "liqo", "name": ACCOUNT.name}
+    ]
     assert await milan.entry("foo") == {"remoteNamespace": name, "phase": "Accepted"}
 
 
@@ -349,7 +363,7 @@ async def test_many_entries_are_served_side_by_side_and_told_in_batches() -> Non
     await milan.ask(new="new-rome")
     assert (await milan.entry("new"))["phase"] == "Accepted"
     asked = fake.requests - before
-    assert asked["create", "namespaces"] == asked["create", "rolebindings"] == 1
+    assert (asked["create", "namespaces"], asked["create", "rolebindings"]) == (1, 2)
     assert asked["get", "namespaces"] < 10  # the others cost none
 
     before = fake.requests.copy()
@@ -478,9 +492,9 @@ async def test_a_tenant_that_is_refused_gets_no_right_back(fake: FakeCluster) ->
 
     with pytest.raises(TerminalError, match="NameCollision"):
         await milan.reconciler.reconcile(milan.key)
-    is_bound_meanwhile = await milan.is_bound("foo-rome")
+    bound_meanwhile = await milan.bound("foo-rome")
     await fake.patch_status(keys.TENANT, where, {"conditions": [{**refused, "status": "True"}]})
     await milan.settle()
 
-    assert not is_bound_meanwhile
-    assert await milan.is_bound("foo-rome")
+    assert bound_meanwhile == {ACCOUNT.name}
+    assert await milan.bound("foo-rome") == {ACCOUNT.name, milan.tenant}

@@ -306,6 +306,7 @@ class World:
                 side.view(keys.PROVIDER_POLICY),
                 side.view(keys.TENANT),
             ),
+            account=Key("liqo", keys.CONTROLLER_MANAGER),
             events=events,
         )
         return [
@@ -451,6 +452,7 @@ async def test_undisturbed_a_whole_peering_makes_a_node_and_a_twin_and_leaves_ne
         "rome node milan",
         "rome virtualnode liqo-tenant-milan/milan",
         "milan namespace shop-rome",
+        "milan rolebinding shop-rome/liqo-controller-manager",
         "milan rolebinding shop-rome/liqo-tenant-rome",
     } <= during.keys()
     assert any(line.startswith("milan quota ") for line in during)

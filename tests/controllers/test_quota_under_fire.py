@@ -28,7 +28,7 @@ from kube.cluster import Cluster, Selection
 from kube.errors import KubeError
 from sandbox.controlplane import Plane
 from tests import factories
-from tests.controllers.support import there
+from tests.controllers.support import own_binding, there
 from tests.controllers.test_process import cluster, kubeconfig_of_its_account, rights
 from tests.manifests import documents
 from tests.webhook.test_serving import CA, leaf, store
@@ -263,6 +263,7 @@ async def field_(cluster: Cluster, rights: None) -> AsyncIterator[Field]:
     labels = {"judged": run, keys.REMOTE_CLUSTER_ID: "rome"}
     await cluster.create(keys.NAMESPACE, factories.namespace(run, **labels))
     await cluster.create(keys.SERVICE_ACCOUNT, named(keys.SERVICE_ACCOUNT, Key(run, "default")))
+    await cluster.create(keys.ROLE_BINDING, own_binding(run))
     where = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
     identity = named(keys.CONFIG_MAP, where, data={"CLUSTER_ID": run})
     made = await cluster.create(keys.CONFIG_MAP, identity)

@@ -12,6 +12,7 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from sandbox.kubectl import Kubectl
 from tests import factories
+from tests.controllers.support import own_binding
 from tests.manifests.users import refusal
 
 pytestmark = pytest.mark.cluster
@@ -56,6 +57,10 @@ def spaces(admin: Kubectl) -> Iterator[Spaces]:
     until = time.monotonic() + PATIENCE_S
     while "label liqo.io/tenant-namespace=true only" not in create(admin, secret(made.users)):
         assert time.monotonic() < until, "the policy is not in force"
+    lets_in = json.dumps(own_binding(made.twin))
+    admin.run("create", "-f", "-", f"--as={MANAGER}", stdin=lets_in)
+    while "pods is forbidden" in create(admin, pod(made.twin)):
+        assert time.monotonic() < until, "the binding is not in force"
     yield made
     admin.run("delete", "namespace", *made, "--wait=false")
 
@@ -105,7 +110,7 @@ def claim(namespace: str) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("forge", "where"),
+    ("forged", "where"),
     [
         (secret, {"tenant", "liqo"}),
         (deployment, {"tenant"}),
@@ -118,12 +123,88 @@ def claim(namespace: str) -> Object:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_it_creates_where_its_work_is(
-    admin: Kubectl, spaces: Spaces, forge: Any, where: set[str]
+    admin: Kubectl, spaces: Spaces, forged: Any, where: set[str]
 ) -> None:
     everywhere = {**spaces._asdict(), **{name: name for name in OTHERS}}
-    answers = {name: create(admin, forge(space)) for name, space in everywhere.items()}
+    answers = {name: create(admin, forged(space)) for name, space in everywhere.items()}
 
     assert {name for name, said in answers.items() if not said} == where, answers
+
+
+_TWIN = {"twin"}
+_TENANT = {"tenant"}
+_READER: Final = "extension-apiserver-authentication-reader"
+
+
+@pytest.mark.parametrize(
+    ("kind", "role", "where"),
+    [
+        ("ClusterRole", keys.CONTROLLER_MANAGER_TWIN_ROLE, _TWIN),
+        ("ClusterRole", keys.VIRTUAL_KUBELET_REMOTE_ROLE, _TWIN),
+        ("ClusterRole", keys.REMOTE_CONTROLPLANE_ROLE, _TENANT),
+        ("ClusterRole", keys.VIRTUAL_KUBELET_TENANT_ROLE, _TENANT),
+        ("ClusterRole", keys.VIRTUAL_KUBELET_NAMESPACED_ROLE, {"twin", "users", "default"}),
+        ("ClusterRole", keys.VIRTUAL_KUBELET_LOCAL_ROLE, set()),
+        ("ClusterRole", "liqo-controller-manager", set()),
+        ("Role", _READER, {"kube-system"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_it_binds_each_role_where_that_belongs(
+    admin: Kubectl, spaces: Spaces, kind: str, role: str, where: set[str]
+) -> None:
+    """So a right that it may hand out reaches nothing of others."""
+    reference = {"apiGroup": keys.RBAC_GROUP, "kind": kind, "name": role}
+    someone = {"apiGroup": keys.RBAC_GROUP, "kind": "User", "name": "rome"}
+    everywhere = {**spaces._asdict(), **{name: name for name in OTHERS}}
+    if kind == "Role":
+        del everywhere["tenant"], everywhere["kube-node-lease"]  # its own Roles are there
+    answers = {
+        name: create(admin, made(keys.ROLE_BINDING, space, roleRef=reference, subjects=[someone]))
+        for name, space in everywhere.items()
+    }
+
+    assert {name for name, said in answers.items() if not said} == where, answers
+
+
+def test_it_gives_nobody_what_it_has_in_twins_in_the_whole_cluster(
+    admin: Kubectl, spaces: Spaces
+) -> None:
+    for role in (keys.CONTROLLER_MANAGER_TWIN_ROLE, keys.VIRTUAL_KUBELET_NAMESPACED_ROLE):
+        reference = {"apiGroup": keys.RBAC_GROUP, "kind": "ClusterRole", "name": role}
+        someone = {"apiGroup": keys.RBAC_GROUP, "kind": "User", "name": "rome"}
+        whole = made(keys.CLUSTER_ROLE_BINDING, "", roleRef=reference, subjects=[someone])
+        assert f"binds ClusterRole {role} in no whole cluster" in create(admin, whole)
+
+
+def test_bindings_of_others_it_does_not_delete(admin: Kubectl, spaces: Spaces) -> None:
+    theirs = own_binding(spaces.users)
+    del theirs["metadata"]["labels"]
+    admin.apply([theirs])
+    what = ("rolebinding", theirs["metadata"]["name"], "-n")
+
+    assert "with the label liqo.io/remote-cluster-id only" in delete(admin, *what, spaces.users)
+    assert delete(admin, *what, spaces.twin) == ""
+
+
+def test_who_makes_and_changes_pods_meets_no_policy_of_ours(admin: Kubectl, spaces: Spaces) -> None:
+    """The API server counts what it asks of whom; a deletion, of which it asks, is the control."""
+    admin.apply([named(keys.SERVICE_ACCOUNT, Key(spaces.users, "default"))])
+    before = asked(admin)
+    admin.apply([named(keys.POD, Key(spaces.users, "plain"), spec={**_POD})])
+    admin.run("label", "pod", "plain", "a=b", "-n", spaces.users)
+    made_and_changed = asked(admin)
+    admin.run("delete", "pod", "plain", "--wait=false", "-n", spaces.users)
+
+    assert made_and_changed == before
+    assert asked(admin) != before
+
+
+def asked(admin: Kubectl) -> list[str]:
+    """Return how often the API server asked each policy of ours, by its own metrics."""
+    lines = admin.run("get", "--raw", "/metrics").splitlines()
+    counts = (line for line in lines if line.startswith("apiserver_admission_match_condition"))
+    return sorted(line for line in counts if 'name="liqo-' in line and "_count" in line)
 
 
 OTHERS: Final = ("liqo", "kube-system", "kube-node-lease", "default", "liqo-storage")
@@ -146,7 +227,7 @@ def test_of_pods_elsewhere_it_deletes_those_of_virtual_nodes(
         ]
     )
 
-    assert "deletes pods of virtual nodes" in delete(admin, "pod", "local", "-n", spaces.users)
+    assert "those of virtual nodes only" in delete(admin, "pod", "local", "-n", spaces.users)
     assert delete(admin, "pod", "remote", "-n", spaces.users) == ""
 
 
@@ -173,6 +254,7 @@ def test_it_makes_no_tenant_and_no_twin_of_a_namespace_of_users(
     assert "makes no tenant namespace of it" in labelled(f"{keys.TENANT_NAMESPACE}=true")
     assert "makes no tenant namespace of it" in labelled(f"{keys.REMOTE_CLUSTER_ID}=rome")
     assert labelled(f"{keys.SCHEDULING_ENABLED}=true") == ""
+    assert "of twins only" in labelled(f"{keys.POD_SECURITY_ENFORCE}=privileged")
 
 
 def test_it_creates_and_deletes_twins_and_no_other_namespace(

@@ -8,6 +8,7 @@ import pytest
 from apis import keys, reflection
 from apis.reflection import Rights
 from tests.manifests import documents
+from tests.manifests.policies import NAMES as POD_POLICIES
 
 WRITES: Final = {"create", "update", "patch", "delete", "deletecollection", "escalate"}
 OF_KUBERNETES: Final = "extension-apiserver-authentication-reader"
@@ -39,6 +40,7 @@ def test_roles_that_others_bind_have_the_names_of_the_code() -> None:
     names = {role["metadata"]["name"] for role in documents.of_kind("ClusterRole")}
 
     assert {
+        keys.CONTROLLER_MANAGER_TWIN_ROLE,
         keys.REMOTE_CONTROLPLANE_ROLE,
         keys.VIRTUAL_KUBELET_REMOTE_ROLE,
         keys.VIRTUAL_KUBELET_LOCAL_ROLE,
@@ -150,6 +152,34 @@ def granted_by(role: str) -> dict[tuple[str, str], set[str]]:
             for resource in rule["resources"]:
                 granted.setdefault((group, resource), set()).update(rule["verbs"])
     return granted
+
+
+def test_no_policy_is_evaluated_for_pods_of_who_does_not_use_us() -> None:
+    """Without a NamespaceOffloading there is no parameter, and without one nothing to evaluate."""
+    asked = {
+        policy["metadata"]["name"]: policy["spec"].get("paramKind", {}).get("kind")
+        for policy in documents.of_kind("ValidatingAdmissionPolicy")
+        for rule in policy["spec"]["matchConstraints"]["resourceRules"]
+        if "pods" in rule["resources"] and {"CREATE", "UPDATE", "*"} & set(rule["operations"])
+    }
+
+    assert asked == dict.fromkeys(POD_POLICIES, keys.NAMESPACE_OFFLOADING.kind)
+
+
+def test_who_may_make_pods_has_that_right_in_twins_alone() -> None:
+    """Who creates a Pod anywhere is whom he likes: security.md R3."""
+    makers = {
+        name
+        for name, rule in rules()
+        if "pods" in rule["resources"] and {"create", "update", "patch"} & set(rule["verbs"])
+    }
+    bound = {
+        binding["roleRef"]["name"]
+        for binding in documents.of_kind("RoleBinding", "ClusterRoleBinding")
+    }
+
+    assert makers == {keys.CONTROLLER_MANAGER_TWIN_ROLE}
+    assert makers.isdisjoint(bound)
 
 
 def test_every_binding_grants_a_role_to_a_process_of_ours() -> None:
