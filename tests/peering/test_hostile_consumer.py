@@ -60,6 +60,11 @@ def hostile(both: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[H
     kubelet = both.identity("rome", "milan", naming.resourceslice_identity("milan"))
     control = both.identity("rome", "milan")
     milan = both["milan"]
+    tried = ("create", "service", "externalname", "x", "--external-name=10.0.0.1", "-n", TWIN)
+    world.until(
+        lambda: "spec.externalName" in world.refusal(kubelet, *tried, "--dry-run=server"),
+        "the policies to be in force",
+    )
     with installed(milan.plane, tmp_path_factory.mktemp("webhook")) as webhook:
         for name in (SPACE, TWIN):
             milan.kubectl.run("label", "namespace", name, f"judged={webhook.run}")
@@ -154,6 +159,27 @@ REFUSED: Final[dict[str, tuple[Kind, Object, str]]] = {
         keys.ORIGIN,
     ),
     "a pod of its own": (keys.POD, factories.pod(TWIN, "x"), "forbidden"),
+    # A16, A17: what the policies of milan judge
+    "a token that never ends": (
+        keys.SECRET,
+        named(
+            keys.SECRET,
+            Key(TWIN, "x"),
+            metadata={"annotations": {"kubernetes.io/service-account.name": "default"}},
+            type="kubernetes.io/service-account-token",
+        ),
+        "gives rights in this cluster",
+    ),
+    "an address of others": (
+        keys.SERVICE,
+        named(
+            keys.SERVICE,
+            Key(TWIN, "x"),
+            spec={"ports": [{"port": 80}], "externalIPs": ["192.0.2.1"]},
+        ),
+        "spec.externalIPs",
+    ),
+    "all hosts": (keys.INGRESS, factories.ingress(TWIN, "x", "*.example"), "all hosts"),
     # A7: outside of its namespaces, whatever it says of itself
     "a pod next door": (keys.SHADOW_POD, shadow(space="default"), "forbidden"),
     "a setting next door": (keys.CONFIG_MAP, factories.config_map("liqo", "x"), "forbidden"),
@@ -258,12 +284,13 @@ def current(namespace_map: Object) -> Object:
 
 
 async def bound(milan: ClusterClient) -> set[str]:
-    """Return the namespaces in which anything of rome is bound."""
+    """Return the namespaces in which rome may do anything, or milan's controllers make Pods."""
     found = (await milan.list(Selection(keys.ROLE_BINDING, Object))).items
     return {
         key.namespace
         for key, binding in found.items()
         if any(one["name"] == "rome" for one in binding.get("subjects") or [])
+        or binding["roleRef"]["name"] == keys.CONTROLLER_MANAGER_TWIN_ROLE
     }
 
 
@@ -493,7 +520,8 @@ async def _watch(milan: ClusterClient, sums: list[Quantity]) -> None:
         name = event.object["metadata"]["name"]
         cpu = ((event.object.get("status") or {}).get("resources") or {}).get("cpu", "0")
         if name.startswith("greedy"):
-            granted[name] = quantity.parse(cpu)
+            # What a slice had that is gone may be another's by the next event.
+            granted[name] = quantity.parse("0" if event.type == "DELETED" else cpu)
             sums.append(sum(granted.values(), Quantity()))
 
 

@@ -50,14 +50,14 @@ class Member:
         return list(json.loads(self.kubectl.run("get", *args, "-o", "json"))["items"])
 
     def prepare(self) -> None:
-        """Install the kinds and the rights, without what needs a pod."""
+        """Install the kinds, the rights and the policies, without what needs a pod."""
         kubectl = self.kubectl
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "liqo"}}
         lease = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}}
         kubectl.apply([space, lease])
         kubectl.run("apply", "--server-side", "-k", str(MANIFESTS / "10-crds"))
-        for path in sorted((MANIFESTS / "20-rbac").glob("*.yaml")):
-            kubectl.run("apply", "--server-side", "-f", str(path))
+        for folder in ("20-rbac", "70-policies"):
+            kubectl.run("apply", "--server-side", "-f", str(MANIFESTS / folder))
         identity = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
