@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from apis.objects import Key, Object
 from controllers import selections, views
@@ -15,34 +16,54 @@ from kube.informer import Change
 from kube.process import Loop
 from kube.runner import Runner, Source
 
+_TELLING: Final = {
+    "namespaces": selections.PEER_NAMESPACES,
+    "tenants": selections.TENANTS,
+    "identities": selections.IDENTITIES,
+    "slices": selections.RESOURCE_SLICES,
+    "virtual_nodes": selections.VIRTUAL_NODES,
+    "deployments": selections.DEPLOYMENTS,
+    "nodes": selections.NODES,
+}
+"""What tells of peers, by the field of ``Observed``."""
+
 
 def controller(manager: Manager) -> Term:
     """Return the term of this controller."""
+    informers = {name: manager.informer(selection) for name, selection in _TELLING.items()}
+    observed = Observed(**{name: views.cached(each) for name, each in informers.items()})
+    slices = Source(informers["slices"])
+    asked = _asked(manager)
+    sources = [
+        Source(manager.informer(selections.FOREIGN_CLUSTERS)),
+        *(Source(informer, _by_cluster) for informer in informers.values()),
+    ]
+
+    def loops() -> list[Loop]:
+        checks = Checker(
+            manager.live,
+            asked,
+            tell=lambda cluster_id: runner.enqueue(Key("", cluster_id)),
+            clock=manager.clock,
+            user_agent=manager.user_agent,
+        )
+        reconciler = ForeignClusterReconciler(
+            manager.cached, observed, reach=checks.reach, version=version.own(), clock=manager.clock
+        )
+        runner = Runner("foreigncluster", reconciler, sources, workers=manager.limits.workers)
+        stamps = Runner(
+            "foreigncluster-stamp", StampReconciler(manager.cached, version.own()), [slices]
+        )
+        return [runner, checks, stamps]
+
+    return loops
+
+
+def _asked(manager: Manager) -> checker.Source:
+    """Return which API servers are asked, and by whose kubeconfig."""
     identities = manager.informer(selections.IDENTITIES)
     virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
     slices = manager.informer(selections.RESOURCE_SLICES)
-    observed = Observed(
-        namespaces=views.cached(manager.informer(selections.PEER_NAMESPACES)),
-        tenants=views.cached(manager.informer(selections.TENANTS)),
-        identities=views.cached(identities),
-        slices=views.cached(slices),
-        virtual_nodes=views.cached(virtual_nodes),
-        deployments=views.cached(manager.informer(selections.DEPLOYMENTS)),
-        nodes=views.cached(manager.informer(selections.NODES)),
-    )
-    about_peers = (
-        selections.PEER_NAMESPACES,
-        selections.TENANTS,
-        selections.IDENTITIES,
-        selections.RESOURCE_SLICES,
-        selections.VIRTUAL_NODES,
-        selections.DEPLOYMENTS,
-        selections.NODES,
-    )
-    sources = [
-        Source(manager.informer(selections.FOREIGN_CLUSTERS)),
-        *(Source(manager.informer(selection), _by_cluster) for selection in about_peers),
-    ]
 
     async def wanted() -> Mapping[str, Key]:
         return forge.secrets(identities.items().values(), virtual_nodes.items().values())
@@ -56,24 +77,7 @@ def controller(manager: Manager) -> Term:
             stack.callback(informer.subscribe(lambda _: changed()))
         return stack.close
 
-    def loops() -> list[Loop]:
-        checks = Checker(
-            manager.live,
-            checker.Source(wanted, slice_of, subscribe),
-            tell=lambda cluster_id: runner.enqueue(Key("", cluster_id)),
-            clock=manager.clock,
-            user_agent=manager.user_agent,
-        )
-        reconciler = ForeignClusterReconciler(
-            manager.cached, observed, reach=checks.reach, version=version.own(), clock=manager.clock
-        )
-        runner = Runner("foreigncluster", reconciler, sources, workers=manager.limits.workers)
-        stamps = Runner(
-            "foreigncluster-stamp", StampReconciler(manager.cached, version.own()), [Source(slices)]
-        )
-        return [runner, checks, stamps]
-
-    return loops
+    return checker.Source(wanted, slice_of, subscribe)
 
 
 def _by_cluster(change: Change[Object]) -> Iterable[Key]:
