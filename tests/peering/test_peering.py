@@ -16,6 +16,7 @@ import pytest
 
 from apis import authentication, keys, naming
 from certs import identity, pki
+from sandbox import audit
 from sandbox.kubectl import Kubectl
 from tests.peering import rights, world
 from tests.peering.rights import Somebody
@@ -23,6 +24,7 @@ from tests.peering.world import World
 
 pytestmark = pytest.mark.cluster
 
+MANAGER = f"system:serviceaccount:liqo:{keys.CONTROLLER_MANAGER}"
 GOLDEN = Path(__file__).with_name("rights-of-a-consumer.txt")
 SPACE, TWIN = world.SPACE, world.TWIN
 PLACES = (SPACE, TWIN)
@@ -148,6 +150,7 @@ def test_a_hostile_consumer_gets_no_further_than_its_three_kinds(both: World) ->
 
 def test_look_alikes_of_our_secrets_mislead_nobody(both: World) -> None:
     """A11: the controllers read Secrets by name, in tenant namespaces only."""
+    log = audit.Log(both["milan"].plane.audit_log)
     both.peer("rome", "milan")
     both.make_twin(TWIN)
     kubelet = both.identity("rome", "milan", naming.resourceslice_identity("milan"))
@@ -182,6 +185,13 @@ def test_look_alikes_of_our_secrets_mislead_nobody(both: World) -> None:
         line for line in both["milan"].log().splitlines() if "nonce" in line
     )
     both.unpeer("rome", "milan")
+    asked = [
+        call
+        for call in log.settled(both["milan"].plane.api)
+        if call.user == MANAGER and call.resource == "secrets"
+    ]
+    places = {call.namespace: (call.verb, call.name) for call in asked}
+    assert places.keys() - {"liqo"} == {SPACE}, places  # its own key pair is in liqo
 
 
 def test_what_a_consumer_poisoned_holds_up_no_end(both: World) -> None:
