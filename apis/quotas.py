@@ -190,11 +190,26 @@ def check(spec: Object) -> None:
     for path, declared in (("", _mapping(spec.get("resources"), "resources")), *_declared(spec)):
         for part in ("requests", "limits"):
             where = f"spec.pod.{path}resources.{part}"
-            _check_amounts(_mapping(declared.get(part), where), where)
-    _check_amounts(_mapping(spec.get("overhead"), "spec.pod.overhead"), "spec.pod.overhead")
+            check_amounts(_mapping(declared.get(part), where), where)
+    check_amounts(_mapping(spec.get("overhead"), "spec.pod.overhead"), "spec.pod.overhead")
     for elsewhere in _ELSEWHERE:
         for amount in _at(spec, elsewhere):
-            _check_amounts({elsewhere[-1]: amount}, f"spec.pod.{'.'.join(elsewhere[:-1])}")
+            check_amounts({elsewhere[-1]: amount}, f"spec.pod.{'.'.join(elsewhere[:-1])}")
+
+
+def check_amounts(amounts: Mapping[str, Any], path: str) -> None:
+    """Refuse amounts that are none, or below zero.
+
+    Raises:
+        ValueError: the message names the field below ``path``.
+    """
+    for name, amount in amounts.items():
+        try:
+            found = quantity.parse(amount)
+        except ValueError as error:
+            raise ValueError(f"{path}.{name} is no amount ({error}): correct it") from error
+        if found < Quantity():
+            raise ValueError(f"{path}.{name} is below zero: correct it")
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Iterator[Any]:
@@ -209,16 +224,6 @@ def _at(value: Any, path: tuple[str, ...]) -> Iterator[Any]:
             yield from _at(item, rest)
     elif isinstance(value, dict) and value.get(step) is not None:
         yield from _at(value[step], rest)
-
-
-def _check_amounts(amounts: Mapping[str, Any], path: str) -> None:
-    for name, amount in amounts.items():
-        try:
-            found = quantity.parse(amount)
-        except ValueError as error:
-            raise ValueError(f"{path}.{name} is no amount ({error}): correct it") from error
-        if found < Quantity():
-            raise ValueError(f"{path}.{name} is below zero: correct it")
 
 
 def _declared(spec: Object) -> Iterator[tuple[str, Object]]:

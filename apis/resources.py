@@ -31,6 +31,20 @@ def parse(amounts: Mapping[str, Any] | None) -> dict[str, Quantity]:
     return {name: _amount(name, amount) for name, amount in (amounts or {}).items()}
 
 
+def readable(amounts: Mapping[str, Any]) -> dict[str, Quantity]:
+    """Return the amounts of a ResourceList that are some, and not below zero; no others.
+
+    For what another cluster says, or nobody has judged.
+    """
+    found: dict[str, Quantity] = {}
+    for name, amount in amounts.items():
+        with contextlib.suppress(ValueError):
+            parsed = quantity.parse(amount)
+            if parsed >= Quantity():
+                found[name] = parsed
+    return found
+
+
 def to_json(amounts: Resources) -> dict[str, str]:
     """Return ``amounts`` as a ResourceList, in canonical form."""
     return {name: str(amount) for name, amount in amounts.items()}

@@ -1,18 +1,22 @@
 """Volumes that stand for others elsewhere: how the growth of one is told of the other."""
 
-from apis import quantity
+from apis import resources
 from apis.objects import Object
+from apis.quantity import Quantity
 
 
 def grown(capacity: Object | None, *told: Object) -> bool:
     """Whether one of those ``told`` of a volume says less storage than its ``capacity``.
 
+    A capacity that is no amount tells nothing: another cluster may say anything.
+
     Shape: ``capacity`` is {"storage": quantity}; ``told`` are specs of volumes and statuses of
     claims, each with such a field ``capacity``.
     """
-    now = (capacity or {}).get("storage")
-    return now is not None and any(_storage(each) < quantity.parse(now) for each in told)
+    now = storage(capacity)
+    return any(storage(each.get("capacity")) < now for each in told)
 
 
-def _storage(told: Object) -> quantity.Quantity:
-    return quantity.parse((told.get("capacity") or {}).get("storage", "0"))
+def storage(amounts: Object | None) -> Quantity:
+    """Return how much storage a ResourceList says; nothing for what is no amount."""
+    return resources.readable(amounts or {}).get("storage", Quantity())

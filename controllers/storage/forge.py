@@ -52,6 +52,18 @@ def real_claim(claim: Object, storage_class: str) -> Object:
     return named(keys.PERSISTENT_VOLUME_CLAIM, real_key(claim), metadata=metadata, spec=spec)
 
 
+def no_amount(claim: Object) -> str:
+    """Return why nothing comes of the amount that ``claim`` asks for; empty if it is one.
+
+    API servers store more than a volume can have. Source: security.md A13.
+    """
+    asked = (claim["spec"].get("resources") or {}).get("requests") or {}
+    if volumes.storage(asked):
+        return ""
+    said = str(asked.get("storage", ""))
+    return f"spec.resources.requests.storage {said:.80} is no amount: ask for another"
+
+
 def larger(claim: Object, real: Object) -> Object:
     """Return the changes that let ``real`` ask for as much as ``claim`` does; {} for none."""
     asked, have = ((one["spec"].get("resources") or {}).get("requests") for one in (claim, real))

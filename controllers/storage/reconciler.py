@@ -60,6 +60,8 @@ class StorageReconciler:
         volume = await self._cluster.get(keys.PERSISTENT_VOLUME, where)
         if real is None or volume is None:
             return
+        if refused := forge.no_amount(claim):
+            self._events.event(KIND, claim, "Warning", "InvalidAmount", refused)
         if changes := forge.larger(claim, real):
             await self._cluster.patch(KIND, objects.key_of(real), changes)
         capacity = (real.get("status") or {}).get("capacity")

@@ -171,10 +171,11 @@ def status(
 ) -> Object:
     """Return the whole status of ``node``, its heartbeats as they were."""
     before: Object = node.get("status") or {}
+    offered = _offered(virtual)
     return {
         **before,
-        "capacity": _resources(before.get("capacity") or {}, virtual.hard),
-        "allocatable": _resources(before.get("allocatable") or {}, virtual.hard),
+        "capacity": _resources(before.get("capacity") or {}, offered),
+        "allocatable": _resources(before.get("allocatable") or {}, offered),
         "conditions": _conditions(before.get("conditions") or [], virtual, health, now),
         "addresses": _addresses(identity),
         "daemonEndpoints": {"kubeletEndpoint": {"Port": identity.port}},
@@ -269,8 +270,7 @@ def _condition(have: Object | None, want: tuple[str, str, str, str], now: dateti
 
 
 def _has(virtual: VirtualNode, resource: str) -> bool:
-    amount = virtual.hard.get(resource)
-    return amount is not None and quantity.parse(amount).nanos > 0
+    return bool(resources.readable(virtual.hard).get(resource))
 
 
 def _is_old(conditions: Sequence[Object], now: datetime) -> bool:
@@ -299,6 +299,15 @@ def _info(identity: Identity) -> Object:
         "systemUUID": "",
         "bootID": "",
     }
+
+
+def _offered(virtual: VirtualNode) -> dict[str, str]:
+    """Return the amounts of ``virtual`` that are some: an API server computes 1e999999999 for ever.
+
+    Source: security.md A13.
+    """
+    known = resources.readable(virtual.hard)
+    return {name: amount for name, amount in virtual.hard.items() if name in known}
 
 
 def _resources(have: Mapping[str, str], hard: Mapping[str, str]) -> dict[str, str]:

@@ -109,8 +109,10 @@ def test_the_form_is_that_of_the_first_amount_there_is() -> None:
     "text",
     [
         "", ".", "-", "+-1", "1.2.3", "NaN", "nan", "Infinity", "inf", "-inf", "1K", "1ki", "1 ",
-        " 1", "1 Gi", "1e", "1e+", "1e31", "1e9999", "1e99999999999", "1e1.5", "0x10", "1_000",
-        "\u0661", "1mm", "Gi", "1" * 65, "9" * 5000, 0.5, float("nan"), True, None, 10**80, [], {},
+        " 1", "1 Gi", "1e", "1e+", "1e31", "1e9999", "1e99999999999", "1e1.5", "1e999999999",
+        "1e308", "1e-308", "1e2147483648", "-1e999999999", "9" * 10_240, "0." + "0" * 10_240 + "1",
+        "0x10", "1_000", "\u0661", "1mm", "Gi", "1" * 65, "9" * 5000, 0.5,
+        float("nan"), True, None, 10**80, [], {},
     ],
 )  # fmt: skip
 def test_what_is_no_quantity_is_refused(text: object) -> None:

@@ -20,7 +20,6 @@ from tests import factories
 from tests.controllers.support import Ledger, Told, end, make, replica_map, settle, there
 from tests.fakes import FakeCluster
 
-
 ACCOUNT: Final = Key("liqo", keys.CONTROLLER_MANAGER)
 
 

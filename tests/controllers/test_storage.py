@@ -141,3 +141,23 @@ async def test_a_claim_that_asks_for_more_gets_more_and_is_told() -> None:
     writes = len(ledger.writes)
     await loop.reconcile(HERE)
     assert len(ledger.writes) == writes
+
+
+async def test_a_claim_that_asks_for_what_is_no_amount_is_told_and_grows_no_more() -> None:
+    """API servers store more than a volume can have. Source: security.md A13."""
+    cluster, made = await world(claim())
+    told, real = Told(cluster), Key("liqo-storage", made["metadata"]["uid"])
+    loop = StorageReconciler(cluster, events=told.recorder, real_class="fast")
+    await loop.reconcile(HERE)
+    await bind(cluster, real)
+    await loop.reconcile(HERE)
+    odd = {"requests": {"storage": "1e400"}}
+    asked = {"volumeName": forge.volume_key(made).name, "resources": odd}
+    await cluster.patch(keys.PERSISTENT_VOLUME_CLAIM, HERE, {"spec": asked})
+
+    await loop.reconcile(HERE)
+
+    found = await cluster.get(keys.PERSISTENT_VOLUME_CLAIM, real)
+    assert found
+    assert found["spec"]["resources"]["requests"] == {"storage": "1Gi"}
+    assert told.reasons[-1] == "InvalidAmount"

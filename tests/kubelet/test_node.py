@@ -149,6 +149,18 @@ async def test_what_the_virtual_node_drops_goes_and_what_others_added_stays(keep
     assert node["status"]["capacity"] == {"cpu": "4", "memory": "8Gi"}
 
 
+@pytest.mark.parametrize("amount", ["-1", "NaN", "1e308", "1e999999999", "9" * 10_240])
+async def test_what_is_no_amount_is_not_offered(keeper: Keeper, amount: str) -> None:
+    """An API server that is sent some of these computes them for minutes. Source: A13."""
+    keeper.offer(hard={"x/y": amount})
+    assert (await keeper.reconcile())["status"]["capacity"] == {"cpu": "4", "memory": "8Gi"}
+
+    keeper.offer(cpu=amount)
+    status = (await keeper.reconcile())["status"]
+    assert status["capacity"] == status["allocatable"] == {"memory": "8Gi"}
+    assert named_condition(status, "Ready")["status"] == "False"
+
+
 @pytest.mark.parametrize("label", ["liqo.io/type", "liqo.io/remote-cluster-id"])
 async def test_labels_that_decide_placement_cannot_be_overridden(
     keeper: Keeper, label: str

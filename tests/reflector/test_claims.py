@@ -143,6 +143,15 @@ def test_what_grew_on_the_provider_is_told_at_home() -> None:
     assert list(claims.back(HERE, bound, grown, scene(OFFERED, elsewhere))) == []
 
 
+@pytest.mark.parametrize("amount", ["-1", "NaN", "1e999999999", "9" * 10_240, 7.5, {}])
+def test_a_capacity_that_is_no_amount_is_not_brought_home(amount: object) -> None:
+    bound = {**claim({}, volumeName="pvc-7"), "status": {"capacity": {"storage": "1Gi"}}}
+    odd = {"status": {"capacity": {"storage": amount}}}
+    volume = claims.volume_of(bound, scene())
+
+    assert list(claims.back(HERE, bound, odd, scene(OFFERED, volume))) == []
+
+
 def test_the_volume_goes_after_its_claim_unless_it_is_kept() -> None:
     volume = claims.volume_of(claim(), scene())
     kept = {**volume, "status": {"phase": "Released"}}

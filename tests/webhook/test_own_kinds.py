@@ -126,8 +126,34 @@ def test_a_virtual_node_does_not_say_what_runs(operation: str) -> None:
     assert "VkOptionsTemplate" in message
 
 
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+@pytest.mark.parametrize(
+    ("amount", "why"),
+    [
+        ("-1", "is below zero"),
+        ("NaN", "is no amount"),
+        ("1e308", "the exponent 308 is beyond 30"),
+        ("1e999999999", "is no amount"),
+        ("9" * 10_240, "is too long"),
+    ],
+)
+def test_a_virtual_node_offers_amounts(operation: str, amount: str, why: str) -> None:
+    """A Node that says 1e999999999 keeps the API server busy for minutes. Source: A13."""
+    wanted = virtual_node(resourceQuota={"hard": {"cpu": "1", "nvidia.com/gpu": amount}})
+    how = update(virtual_node()) if operation == "UPDATE" else {}
+
+    message = refusal(Known(HOME), VALIDATE, keys.VIRTUAL_NODE, wanted, **how)
+
+    assert "spec.resourceQuota.hard.nvidia.com/gpu " in message
+    assert why in message
+    assert len(message) < 256
+
+
 def test_what_is_stored_is_not_judged_again() -> None:
-    stored = virtual_node(template={"spec": {}}, vkOptionsTemplateRef={"namespace": "old"})
+    odd = {"hard": {"cpu": "NaN"}}
+    stored = virtual_node(
+        template={"spec": {}}, vkOptionsTemplateRef={"namespace": "old"}, resourceQuota=odd
+    )
     for changed in (stored, virtual_node(**{**stored["spec"], "createNode": True}), virtual_node()):
         assert response(Known(), VALIDATE, keys.VIRTUAL_NODE, changed, **update(stored))["allowed"]
 

@@ -6,7 +6,7 @@ Source: behaviour.md 3.4, 9 #9; security.md C4; decision 0006.
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys, resources
+from apis import keys, quotas, resources
 from apis.objects import Key, Object, key_of, labels
 from webhook import patch
 from webhook.admission import Admitted, DeniedError
@@ -88,11 +88,12 @@ def check_create(
     """Admit a new VirtualNode; ``shared`` is its ResourceSlice, ``others`` are all there are.
 
     Raises:
-        DeniedError: it is outside tenant namespaces, a Node or another one has its name, or it says
-            itself what is to run.
+        DeniedError: it is outside tenant namespaces, a Node or another one has its name, it says
+            itself what is to run, or an amount is none.
     """
     template_key(obj)
     _check_template({}, obj)
+    _check_amounts({}, obj)
     if namespace is None or labels(namespace).get(keys.TENANT_NAMESPACE) != "true":
         message = f"metadata.namespace: it lacks the label {keys.TENANT_NAMESPACE}=true"
         raise DeniedError(f"{message}: create the VirtualNode in the tenant namespace of its peer")
@@ -111,12 +112,14 @@ def check_update(old: Object, new: Object) -> Admitted:
     """Admit a change; what did not change is not judged, so that no old one is stuck.
 
     Raises:
-        DeniedError: it says itself what is to run, or refers to a template elsewhere.
+        DeniedError: it says itself what is to run, refers to a template elsewhere, or offers what
+            is no amount.
     """
     shape.check(old, "VirtualNode")
     shape.check(new, "VirtualNode")
     before, after = old.get("spec") or {}, new.get("spec") or {}
     _check_template(before, new)
+    _check_amounts(before, new)
     if before.get("vkOptionsTemplateRef") != after.get("vkOptionsTemplateRef"):
         template_key(new)
     return Admitted()
@@ -128,6 +131,18 @@ def _check_template(before: Object, obj: Object) -> None:
         return
     message = "spec.template is not taken: the Deployment of a virtual kubelet is derived from the"
     raise DeniedError(f"{message} VkOptionsTemplate: leave it out and choose one of those")
+
+
+def _check_amounts(before: Object, obj: Object) -> None:
+    quota = (obj.get("spec") or {}).get("resourceQuota")
+    if quota == before.get("resourceQuota"):
+        return
+    path = "spec.resourceQuota.hard"
+    hard = shape.struct(shape.struct(quota, "spec.resourceQuota").get("hard"), path)
+    try:
+        quotas.check_amounts(hard, path)
+    except ValueError as error:
+        raise DeniedError(str(error), code=shape.INVALID) from error
 
 
 def slice_key(obj: Object) -> Key | None:

@@ -6,9 +6,8 @@ Source: behaviour.md 4.4, 4.7; security.md B3.
 from collections.abc import Mapping
 from typing import Final
 
-from apis import authentication, keys, naming, objects, quantity, resources, slices
+from apis import authentication, keys, naming, objects, resources, slices
 from apis.objects import Object
-from apis.quantity import Quantity
 from certs import csr, identity, pki
 
 MOST_LABELS: Final = 64
@@ -107,7 +106,7 @@ def virtual_node(obj: Object, provider: str, secret: str, existing: Object | Non
 
 def largest_pod(obj: Object) -> dict[str, str]:
     """Return what one pod can have, as the provider says, and never more than was granted."""
-    said = _readable((obj.get("status") or {}).get("largestPod") or {})
+    said = resources.readable((obj.get("status") or {}).get("largestPod") or {})
     bounds = resources.parse(granted(obj))
     return {name: str(min(amount, bounds[name])) for name, amount in said.items() if name in bounds}
 
@@ -117,22 +116,10 @@ def granted(obj: Object) -> dict[str, str]:
 
     Source: security.md B3.
     """
-    asked = _readable((obj.get("spec") or {}).get("resources") or {})
-    given = _readable((obj.get("status") or {}).get("resources") or {})
+    asked = resources.readable((obj.get("spec") or {}).get("resources") or {})
+    given = resources.readable((obj.get("status") or {}).get("resources") or {})
     bounded = {name: min(amount, asked.get(name, amount)) for name, amount in given.items()}
     return {name: str(amount) for name, amount in sorted(bounded.items())}
-
-
-def _readable(amounts: Mapping[str, str | int]) -> dict[str, Quantity]:
-    found: dict[str, Quantity] = {}
-    for name, amount in amounts.items():
-        try:
-            parsed = quantity.parse(amount)
-        except ValueError:
-            continue
-        if parsed >= Quantity():
-            found[name] = parsed
-    return found
 
 
 def suggested(labels: Mapping[str, str]) -> dict[str, str]:
