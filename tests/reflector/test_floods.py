@@ -14,7 +14,7 @@ from apis.objects import Key, Object, named
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
-from reflector.forge import event
+from reflector.forge import configmap, event
 from reflector.namespaces import Identity, KindLoop, Namespaces, Rules
 from reflector.pace import BURST, PER_SECOND
 from sandbox import audit
@@ -24,6 +24,7 @@ from tests import factories
 pytestmark = pytest.mark.cluster
 
 EVENTS: Final = int(os.environ.get("PYLIQO_TEST_EVENTS", "300"))
+ORDINARY: Final = EVENTS // 30
 AT_ONCE: Final = 20
 WITHIN_S: Final = 300
 HOME: Final = "pyliqo-flooded-home"
@@ -61,6 +62,26 @@ def flood(namespace: str) -> Iterator[Object]:
         yield told(namespace, "loud", f"loud.{number}")
 
 
+async def ordinary(server: ClusterClient, stem: str, run: str, count: int) -> list[float]:
+    """Create ConfigMaps one after the other; return the seconds until each is on the provider."""
+    of, took = Selection(keys.CONFIG_MAP, Object, f"{stem}-remote"), list[float]()
+    for number in range(count):
+        name = f"{run}-{number}"
+        listing, began = await server.list(of), time.monotonic()
+        await server.create(keys.CONFIG_MAP, factories.config_map(stem, name))
+        async with asyncio.timeout(WITHIN_S):
+            async for change in server.watch(of, listing.version):
+                if change.key.name == name:
+                    break
+        took.append(time.monotonic() - began)
+    return sorted(took)
+
+
+def quantiles(took: list[float]) -> str:
+    p50, p99 = (took[min(len(took) - 1, len(took) * part // 100)] * 1000 for part in (50, 99))
+    return f"P50 {p50:.0f} ms, P99 {p99:.0f} ms of {len(took)}"
+
+
 async def test_a_flood_of_events_costs_home_its_share_and_drowns_no_other(
     plane: Plane, crds: None
 ) -> None:
@@ -72,18 +93,23 @@ async def test_a_flood_of_events_costs_home_its_share_and_drowns_no_other(
         client.connect(plane.kubeconfig, user_agent="pyliqo-flooded-provider") as foreign,
     ):
         identity = await offloaded(server, stem)
-        loop = KindLoop(event.FORGE, Rules(), lambda *_: None, 3)
-        reflecting = Namespaces(identity, [loop], home, foreign)
+        forges = (event.FORGE, configmap.FORGE)
+        loops = [KindLoop(forge, Rules(), lambda *_: None, 3) for forge in forges]
+        reflecting = Namespaces(identity, loops, home, foreign)
         running = asyncio.create_task(reflecting.run())
         log, began = audit.Log(plane.audit_log), time.monotonic()
         try:
+            calm = await ordinary(server, stem, "calm", ORDINARY)
             waiting = asyncio.Semaphore(AT_ONCE)
 
             async def make(one: Object) -> None:
                 async with waiting:
                     await server.create(keys.EVENT, one)
 
-            await asyncio.gather(*map(make, flood(remote)))
+            beside, _ = await asyncio.gather(
+                ordinary(server, stem, "beside", ORDINARY),
+                asyncio.gather(*map(make, flood(remote))),
+            )
             await server.create(keys.EVENT, told(remote, "quiet", "quiet.0"))
             await _comes(server, stem, "quiet")
             lasted_s = time.monotonic() - began
@@ -100,6 +126,7 @@ async def test_a_flood_of_events_costs_home_its_share_and_drowns_no_other(
     allowed = BURST + lasted_s * PER_SECOND
     about = [one["involvedObject"]["name"] for one in found]
     print(f"{EVENTS} Events in {lasted_s:.1f} s: {len(found)} came, {len(calls)} requests at home")  # noqa: T201
+    print(f"ConfigMaps: calm {quantiles(calm)}; beside the flood {quantiles(beside)}")  # noqa: T201
     assert about.count("quiet") == 1
     assert 0 < about.count("loud") <= allowed
     assert len(calls) <= 2 * (allowed + 1), "a look and a write each"

@@ -197,3 +197,49 @@ def test_load_balancer_class(
     spec = service.twin(served(type=type_), Scene(PAIR, settings=settings))["spec"]
 
     assert spec.get("loadBalancerClass") == expected
+
+
+@pytest.mark.parametrize(
+    ("enabled", "class_", "expected"),
+    [(True, "theirs", "theirs"), (False, "theirs", None), (True, "", None)],
+)
+def test_an_ingress_is_served_by_a_class_of_the_provider(
+    *, enabled: bool, class_: str, expected: str | None
+) -> None:
+    rules: list[Object] = [{"host": "shop.example"}]
+    tls: list[Object] = [{"secretName": "shop"}]
+    fields = {"rules": rules, "tls": tls, "defaultBackend": {"service": {"name": "web"}}}
+    status = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
+    original = local(keys.INGRESS, spec={**fields, "ingressClassName": "mine"}, status=status)
+    original["metadata"]["annotations"] = {keys.INGRESS_CLASS: "mine", "note": "1"}
+    settings = Settings(enable_ingress=enabled, ingress_class=class_)
+
+    twin = FORGES[INGRESS].twin(original, Scene(PAIR, settings=settings))
+
+    assert twin["spec"] == {**fields, **({"ingressClassName": expected} if expected else {})}
+    assert twin["metadata"]["annotations"] == {"note": "1"}
+    assert "status" not in twin
+
+
+def test_each_kind_goes_as_the_reference_has_it() -> None:
+    """Source: behaviour.md 6.3. Pods and tokens of ServiceAccounts are the kubelet's."""
+    expected = {
+        "configmap": ("out", "DenyList", 3, True, "ConfigMap"),
+        "secret": ("out", "DenyList", 3, True, "Secret"),
+        "service": ("out", "DenyList", 3, True, "Service"),
+        "endpointslice": ("out", "CustomLiqo", 10, False, "ShadowEndpointSlice"),
+        "ingress": ("out", "DenyList", 3, True, "Ingress"),
+        "persistentvolumeclaim": ("out", "CustomLiqo", 3, False, "PersistentVolumeClaim"),
+        "event": ("home", "DenyList", 3, True, "Event"),
+    }
+
+    assert expected == {
+        row.name: (
+            "out" if row.is_outward else "home",
+            row.default.value,
+            row.workers,
+            row.is_configurable,
+            row.twin.kind,
+        )
+        for row in FORGES
+    }

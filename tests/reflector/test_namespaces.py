@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, cast
 
 from apis import keys
-from apis.objects import Key, Object, named
+from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
 from reflector.kinds import FORGES
@@ -18,6 +20,7 @@ MAP = Key(TENANT, "milan")
 IDENTITY = Identity("rome", "milan", TENANT)
 WRITES = ("create", "apply", "patch", "patch_status", "delete", "post")
 WITHIN_S = 60.0
+WORKERS = 2
 
 
 def namespace_map(name: str = "milan", **replication: str) -> Object:
@@ -56,7 +59,7 @@ def tell(*_: object) -> None:
 
 @contextlib.asynccontextmanager
 async def reflecting(home: FakeCluster, foreign: FakeCluster) -> AsyncIterator[Namespaces]:
-    loops = [KindLoop(forge, Rules(Policy.DENY_LIST), tell, 2) for forge in FORGES.values()]
+    loops = [KindLoop(forge, Rules(Policy.DENY_LIST), tell, WORKERS) for forge in FORGES.values()]
     namespaces = Namespaces(IDENTITY, loops, home, foreign)
     running = asyncio.create_task(namespaces.run())
     try:
@@ -234,6 +237,54 @@ async def test_kinds_without_twins_are_not_followed_on_the_provider_until_there_
 
     assert begun == {"configmaps", "events"}
     assert watched(foreign) == {"configmaps", "events", "secrets"}
+
+
+class Stuck:
+    """A cluster that never answers what it is asked about Events."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self.held = 0
+
+    def __getattr__(self, name: str) -> Any:
+        known = getattr(self._cluster, name)
+        return functools.partial(self._call, known) if name in {"get", "apply", "create"} else known
+
+    async def _call(self, known: Any, kind: Kind, *args: Any, **rest: Any) -> Any:
+        if kind == keys.EVENT:
+            self.held += 1
+            await asyncio.Event().wait()
+        return await known(kind, *args, **rest)
+
+
+async def test_what_is_ordinary_passes_by_while_a_flood_of_events_waits() -> None:
+    home, foreign = await world()
+    await offload(home, {"foo": "foo-rome"})
+    stuck = Stuck(home)
+    for number in range(200):
+        involved = {"apiVersion": "v1", "kind": "ConfigMap", "name": "settings"}
+        body = {"involvedObject": {**involved, "namespace": "foo-rome"}, "type": "Warning"}
+        flood = named(keys.EVENT, Key("foo-rome", f"flood.{number}"), reason="Flood", **body)
+        await foreign.create(keys.EVENT, flood)
+
+    async def every_worker_is_held() -> bool:
+        return stuck.held == WORKERS
+
+    async def all_are_there() -> bool:
+        twins = {kind for kind, key in foreign.everything() if key == Key("foo-rome", "later")}
+        return twins == {keys.CONFIG_MAP, keys.SECRET, keys.SERVICE}
+
+    async with reflecting(cast("FakeCluster", stuck), foreign):
+        await eventually(every_worker_is_held)
+        for make, kind in (
+            (factories.config_map, keys.CONFIG_MAP),
+            (factories.secret, keys.SECRET),
+            (factories.service, keys.SERVICE),
+        ):
+            await home.create(kind, make("foo", "later"))
+        await eventually(all_are_there)
+
+    assert stuck.held == WORKERS
 
 
 def watched(cluster: FakeCluster) -> set[str]:
