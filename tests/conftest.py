@@ -12,9 +12,10 @@ import yaml
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from kube import client
+from kube import client, errors
 from kube.client import ClusterClient
-from kube.cluster import Cluster
+from kube.cluster import Cluster, Selection
+from kube.slim import Partial
 from sandbox import controlplane, pair
 from sandbox.clusters import Sandbox
 from sandbox.controlplane import Plane
@@ -130,11 +131,25 @@ def definition(kind: Kind) -> Object:
 
 
 async def established(cluster: Cluster, key: Key) -> None:
-    """Wait until a CRD is served."""
+    """Wait until a CRD is served: its condition says so a moment before."""
     async with asyncio.timeout(30):
         while True:
-            crd = await cluster.get_live(CRD, key)
-            conditions = ((crd or {}).get("status") or {}).get("conditions") or []
-            if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
+            crd = await cluster.get_live(CRD, key) or {}
+            if _is_established(crd) and await _is_served(cluster, crd["spec"]):
                 return
             await asyncio.sleep(0.05)
+
+
+def _is_established(crd: Object) -> bool:
+    conditions = (crd.get("status") or {}).get("conditions") or []
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+
+async def _is_served(cluster: Cluster, spec: Object) -> bool:
+    version = next(each["name"] for each in spec["versions"] if each["served"])
+    kind = Kind(spec["group"], version, spec["names"]["kind"], spec["names"]["plural"])
+    try:
+        await cluster.list(Selection(kind, Partial))
+    except errors.NotFoundError:
+        return False
+    return True

@@ -49,6 +49,13 @@ async def test_each_direction_stands_for_itself(
     await both.milan.create(
         keys.NAMESPACE_OFFLOADING, world.offloading(theirs, clusterSelector=TO_ROME)
     )
+    key = Key(theirs, keys.OFFLOADING_NAME)
+    await world.until_one(
+        both.milan,
+        keys.NAMESPACE_OFFLOADING,
+        key,
+        lambda found: found.get("status", {}).get("offloadingPhase") == "Ready",
+    )
 
     await _run(both.rome, namespace, "there", both.image)
     await _run(both.milan, theirs, "here", both.image)
@@ -56,7 +63,6 @@ async def test_each_direction_stands_for_itself(
     assert await both.milan.get_live(keys.POD, Key(both.twin(namespace), "there"))
     assert await both.rome.get_live(keys.POD, Key(f"{theirs}-milan", "here"))
 
-    key = Key(theirs, keys.OFFLOADING_NAME)
     await world.remove(both.milan, keys.NAMESPACE_OFFLOADING, key)
     await world.remove(both.milan, keys.POD, Key(theirs, "here"))
     await world.until_gone(both.milan, keys.NAMESPACE_OFFLOADING, key)

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.journey
 
 PODS = 20
 WRITES_A_POD = 5
+CALM = 2
 HEARTBEATS = 3
 """Renewals of the virtual node's lease, ten seconds apart, that a calm time is made of."""
 
@@ -88,10 +89,13 @@ async def test_a_pod_up_to_running_costs_at_most_five_writes(
 
 
 async def quiet(logs: Logs) -> None:
-    """Return once what others left has come to rest: a renewal with nothing else beside it."""
+    """Return once what others left has come to rest: two renewals with nothing else beside them.
+
+    An Event that is told again may wait for as long as one lasts.
+    """
     while True:
         logs.calls.clear()
-        calls = await logs.until(lambda calls: renewals(calls) >= 1)
+        calls = await logs.until(lambda calls: renewals(calls) >= CALM)
         if not changes(calls):
             logs.calls.clear()
             return

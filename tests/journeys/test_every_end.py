@@ -88,10 +88,11 @@ async def test_every_end(both: world.Pair, namespace: str) -> None:
     await asyncio.gather(*(delete(both, case, namespace) for case in CASES))
 
     here = await world.until(both.rome, keys.POD, namespace, as_expected, patience_s=300)
-    await world.until(
+    there = await world.until(
         both.milan, keys.POD, twin, lambda seen: come_back(seen, before), patience_s=300
     )
     await world.until(both.rome, keys.POD, namespace, as_expected)
+    await births.has_all(there)
     recorder.cancel()
 
     assert {key.name: pod["metadata"]["uid"] for key, pod in here.items()} == {

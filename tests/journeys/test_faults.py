@@ -34,7 +34,8 @@ async def test_kill_of_the_kubelet_in_mid_life_deletes_and_doubles_no_pod(
     victims = [Key(namespace, f"web-{number}") for number in (1, 2)]
     await asyncio.gather(*(world.remove(both.rome, keys.POD, victim) for victim in victims))
     await world.until(both.rome, keys.POD, namespace, lambda seen: len(seen) == PODS - 2)
-    await world.until(both.milan, keys.POD, twin, lambda seen: len(seen) == PODS - 2)
+    there = await world.until(both.milan, keys.POD, twin, lambda seen: len(seen) == PODS - 2)
+    await births.has_all(there)
     after = await world.until(both.rome, keys.POD, namespace, lambda seen: True)
     recorder.cancel()
 

@@ -116,9 +116,9 @@ async def test_a_rich_pod_runs_changes_and_ends(both: world.Pair, namespace: str
         "sidecar",
         "prepare",
     ]
-    log = await both.rome.get_text(f"/api/v1/namespaces/{namespace}/pods/rich/log?container=main")
-    for expected in ('app="rich"', "alias.example.org", both.twin(namespace) + ".svc"):
-        assert expected in log
+    path = f"/api/v1/namespaces/{namespace}/pods/rich/log?container=main"
+    space = f"{both.twin(namespace)}.svc"
+    await world.until_logged(both.rome, path, 'app="rich"', "alias.example.org", space)
 
     await set_gate(both, key, "True")
     ready = await world.until_one(both.rome, keys.POD, key, is_ready)

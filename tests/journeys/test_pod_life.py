@@ -60,11 +60,11 @@ LIVES = {
     "onfailure-runs": Life(ON_FAILURE, ENDLESS, "Running"),
     "onfailure-restarts": Life(ON_FAILURE, ONCE, "Running", restarted=True),
     "onfailure-succeeds": Life(ON_FAILURE, "exit 0", "Succeeded", exit_code=0),
-    "onfailure-waits": Life(ON_FAILURE, ENDLESS, "Pending", waiting="Err", image=NO_IMAGE),
+    "onfailure-waits": Life(ON_FAILURE, ENDLESS, "Pending", waiting="Image", image=NO_IMAGE),
     "never-runs": Life(NEVER, ENDLESS, "Running"),
     "never-succeeds": Life(NEVER, "exit 0", "Succeeded", exit_code=0),
     "never-fails": Life(NEVER, "exit 7", "Failed", exit_code=7),
-    "never-waits": Life(NEVER, ENDLESS, "Pending", waiting="Err", image=NO_IMAGE),
+    "never-waits": Life(NEVER, ENDLESS, "Pending", waiting="Image", image=NO_IMAGE),
 }
 
 
@@ -146,7 +146,7 @@ async def test_logs_come_through_the_virtual_node(both: world.Pair, namespace: s
 
     path = f"/api/v1/namespaces/{namespace}/pods/{key.name}/log"
 
-    assert await both.rome.get_text(path) == "first\nsecond\n"
+    assert await world.until_logged(both.rome, path, "second\n") == "first\nsecond\n"
     async with both.rome.stream("GET", path, {"tailLines": "1"}) as answer:
         assert await answer.text() == "second\n"
 

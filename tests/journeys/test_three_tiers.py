@@ -114,11 +114,13 @@ async def test_three_tiers_find_each_other_and_keep_their_data(
     assert volume
     (term,) = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
     assert term["matchExpressions"][0]["values"] == ["milan"]
-    there = await both.milan.get_live(keys.PERSISTENT_VOLUME_CLAIM, Key(twin, "data"))
-    assert there
-    assert there["status"]["phase"] == "Bound"
-
-    assert await both.milan.get_live(keys.INGRESS, Key(twin, "web"))
+    await world.until_one(
+        both.milan,
+        keys.PERSISTENT_VOLUME_CLAIM,
+        Key(twin, "data"),
+        lambda found: world.phase(found) == "Bound",
+    )
+    await world.until_one(both.milan, keys.INGRESS, Key(twin, "web"), lambda found: True)
     events = await world.until(both.rome, keys.EVENT, namespace, has_come_home)
     assert has_come_home(events)
 
@@ -132,16 +134,23 @@ async def test_three_tiers_find_each_other_and_keep_their_data(
 async def test_services_of_pods_that_stay_are_reached_from_the_provider(
     both: world.Pair, namespace: str
 ) -> None:
-    """All pods are local; who asks is a pod that the provider itself put into the twin."""
-    twin, image = both.twin(namespace), both.image
-    await both.offload(namespace, podOffloadingStrategy="Local")
+    """All pods are local; who asks is a pod that the provider itself put into the twin.
+
+    The twin has the same name, so that whole names mean the same in both clusters.
+    """
+    image = both.image
+    same = {"namespaceMappingStrategy": "EnforceSameName", "podOffloadingStrategy": "Local"}
+    await both.offload(namespace, **same)
     await both.rome.create(keys.SERVICE, service(namespace, "web"))
     await both.rome.create(keys.POD, tier(namespace, "web", image, SERVE))
-    await world.until(both.milan, keys.ENDPOINT_SLICE, twin, lambda seen: bool(from_home(seen)))
+    await world.until(
+        both.milan, keys.ENDPOINT_SLICE, namespace, lambda seen: bool(from_home(seen))
+    )
 
-    await both.milan.create(keys.POD, asking(twin, "theirs", image, HOME, "web"))
+    whole = f"web.{namespace}.svc.cluster.local"
+    await both.milan.create(keys.POD, asking(namespace, "theirs", image, HOME, "web", whole))
 
-    await world.until_one(both.milan, keys.POD, Key(twin, "theirs"), is_over)
+    await world.until_one(both.milan, keys.POD, Key(namespace, "theirs"), is_over)
 
 
 def has_come_home(events: world.World) -> bool:

@@ -88,6 +88,16 @@ def phase(obj: Object) -> str:
     return str(obj.get("status", {}).get("phase"))
 
 
+async def until_logged(cluster: ClusterClient, path: str, *texts: str) -> str:
+    """Return the log at ``path`` once it has all ``texts``: a container runs before it speaks."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            said = await cluster.get_text(path)
+            if all(text in said for text in texts):
+                return said
+            await asyncio.sleep(0.1)
+
+
 async def remove(cluster: ClusterClient, kind: Kind, key: Key) -> None:
     """Delete what is there under ``key``, if anything."""
     found = await cluster.get_live(kind, key)
