@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from apis import podfields
 from apis.objects import Object
 from webhook.admission import DeniedError
 from webhook.rules import podsecurity, shape
@@ -246,35 +247,8 @@ def _source(source: Object, spec: Object, where: str) -> Iterator[str]:
         yield f"{where}: a token for another audience is not allowed"
 
 
-CONTAINER: Final = frozenset(
-    [
-        "args",
-        "command",
-        "env",
-        "envFrom",
-        "image",
-        "imagePullPolicy",
-        "lifecycle",
-        "livenessProbe",
-        "name",
-        "ports",
-        "readinessProbe",
-        "resizePolicy",
-        "resources",
-        "restartPolicy",
-        "restartPolicyRules",
-        "securityContext",
-        "startupProbe",
-        "stdin",
-        "stdinOnce",
-        "terminationMessagePath",
-        "terminationMessagePolicy",
-        "tty",
-        "volumeDevices",
-        "volumeMounts",
-        "workingDir",
-    ]
-)
+EPHEMERAL: Final = frozenset(podfields.CONTAINER_FIELDS)
+CONTAINER: Final = EPHEMERAL - {"targetContainerName"}
 _COMMON_CONTEXT: Final = frozenset(
     [
         "appArmorProfile",
@@ -349,7 +323,7 @@ FIELDS: Final[dict[str, Field]] = {
     "enableServiceLinks": _COPIED,
     "ephemeralContainers": Field(
         "only added to one that runs, within the Pod Security level",
-        _containers("ephemeralContainers", CONTAINER | {"targetContainerName"}),
+        _containers("ephemeralContainers", EPHEMERAL),
     ),
     "hostAliases": _COPIED,
     "hostIPC": Field(_HOST, _boolean("hostIPC")),
