@@ -142,6 +142,8 @@ class PodReconciler:
         self._written = Written()
         self._refused_s: dict[Key, float] = {}
         self._unanswered: set[Key] = set()
+        self._creator = ""
+        """What the provider labelled the last ShadowPod with; a wrong guess it corrects."""
 
     async def reconcile(self, key: Key) -> float | None:
         local = self._written.newest(key, self._mine(await self._local.seen(keys.POD, key)))
@@ -215,7 +217,7 @@ class PodReconciler:
         if message := self._node.forbids(local) or podfields.refusal(local["spec"]):
             return await self._refuse(local, message)
         pair = observed.pair
-        shadow = shadowpod.shadow(local, pair, self._node.options())
+        shadow = shadowpod.shadow(local, pair, self._node.options(), self._creator)
         key = objects.key_of(local)
         try:
             made = await self._remote.create(keys.SHADOW_POD, shadow)
@@ -223,6 +225,7 @@ class PodReconciler:
             return await self._judge_taken(local, pair)
         except (errors.ForbiddenError, errors.InvalidError) as error:
             return await self._refuse(local, str(error))
+        self._creator = objects.labels(made).get(keys.CREATOR_USER, "")
         logger.info("Created shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
         self._refused_s.pop(key, None)
         self._begun[key] = self._clock()

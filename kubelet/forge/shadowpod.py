@@ -34,13 +34,20 @@ class Options:
     api_server: ApiServer = NO_API_SERVER
 
 
-def shadow(local: Object, pair: Pair, options: Options) -> Object:
-    """Return the ShadowPod to create for the Pod ``local``; Shape: ``spec.pod`` is a PodSpec."""
+def shadow(local: Object, pair: Pair, options: Options, creator: str = "") -> Object:
+    """Return the ShadowPod to create for the Pod ``local``; Shape: ``spec.pod`` is a PodSpec.
+
+    ``creator`` is the label by which the provider knows whoever creates it, if that is known: then
+    its mutating webhook has nothing to complete, and is not called.
+    """
     key = pair.twin_of(objects.key_of(local))
+    made = metadata(local, pair, options)
+    if creator:
+        made["labels"][keys.CREATOR_USER] = creator
     return objects.named(
         keys.SHADOW_POD,
         key,
-        metadata=metadata(local, pair, options),
+        metadata=made,
         spec={"pod": spec(local, pair, options)},
     )
 

@@ -198,6 +198,20 @@ async def test_how_a_remote_pod_ends_while_it_is_deleted_there_is_no_end(
     assert (await world.status())["phase"] == "Running"
 
 
+async def test_the_label_of_its_creator_goes_with_the_next_shadow_pod(fake_world: World) -> None:
+    world = fake_world
+    label = {keys.CREATOR_USER: "rome"}
+    await world.offloaded(metadata={"labels": label})  # so the provider answers
+    spec = {**factories.pod_spec(), "nodeName": worlds.NODE}
+    await world.local.create(keys.POD, factories.pod(world.web.namespace, "next", spec=spec))
+
+    await world.reconciler.reconcile(Key(world.web.namespace, "next"))
+
+    shadow = await world.remote.get(keys.SHADOW_POD, Key(world.twin.namespace, "next"))
+    assert shadow
+    assert objects.labels(shadow)[keys.CREATOR_USER] == "rome"
+
+
 async def test_labels_and_annotations_follow_and_the_spec_stays(world: World) -> None:
     await world.offloaded(metadata={"labels": {"app": "web", "old": "1"}})
     by_provider = {"labels": {keys.CREATOR_USER: "milan"}}

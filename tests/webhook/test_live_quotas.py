@@ -3,6 +3,7 @@
 Source: behaviour.md 3.8, 3.8.2; security.md A7, A12.
 """
 
+import json
 import secrets
 from collections.abc import Iterator
 from typing import Any, Final
@@ -11,6 +12,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, labels, named
+from sandbox.api import wait_until
 from sandbox.controlplane import Plane
 from tests.factories import pod_spec
 from tests.webhook.installed import CONSUMER, Answer, Installed, User, installed, path_of
@@ -36,11 +38,19 @@ def user() -> User:
     return User(f"{CONSUMER}-{secrets.token_hex(4)}", [CONSUMER, "system:authenticated"])
 
 
-def asks(live: Installed, twin: str, user: User, resources: Object, **marks: str) -> Answer:
+def asks(
+    live: Installed,
+    twin: str,
+    user: User,
+    resources: Object,
+    *,
+    more: Object | None = None,
+    **marks: str,
+) -> Answer:
     """Return the answer to a ShadowPod whose container has ``resources``."""
     container = {"name": "main", "image": "nginx", "resources": resources}
     metadata = {"labels": {keys.ORIGIN: CONSUMER, **marks}}
-    spec = {"pod": pod_spec(containers=[container])}
+    spec = {"pod": pod_spec(containers=[container], **(more or {}))}
     key = Key(twin, f"s-{secrets.token_hex(4)}")
     return live.create(
         keys.SHADOW_POD, named(keys.SHADOW_POD, key, metadata=metadata, spec=spec), user=user
@@ -91,13 +101,55 @@ def test_who_created_it_is_who_asked(enforcing: Installed, user: User) -> None:
     twin = enforcing.twin()
     grant(enforcing, user)
 
-    made = asks(enforcing, twin, user, cores("1"), **{keys.CREATOR_USER: "somebody-else"})
+    claim: dict[str, Any] = {keys.CREATOR_USER: "somebody-else"}
+    made = asks(enforcing, twin, user, cores("1"), **claim)
 
     assert labels(made.body)[keys.CREATOR_USER] == user.name
-    stolen = {"metadata": {"labels": {keys.CREATOR_USER: "somebody-else"}}}
+    stolen = {"metadata": {"labels": claim}}
     path = path_of(keys.SHADOW_POD, made.body)
     changed = enforcing.send("PATCH", path, stolen, form="merge-patch+json", user=user)
     assert "cannot be changed" in changed.message
+
+
+def test_what_lacks_nothing_is_not_sent_to_be_completed(enforcing: Installed, user: User) -> None:
+    twin = enforcing.twin()
+    grant(enforcing, user)
+    field = "automountServiceAccountToken"
+    complete, not_said = Object({field: False}), Object({field: None})
+    who: dict[str, Any] = {keys.CREATOR_USER: user.name}
+    rows: list[tuple[Object, dict[str, Any]]] = [
+        (complete, {}),
+        (complete, {keys.CREATOR_USER: "milan"}),
+        (not_said, who),
+    ]
+
+    asked = [asks(enforcing, twin, user, EVEN, more=more, **marks) for more, marks in rows]
+    last = asks(enforcing, twin, user, EVEN, more=complete, **who)
+
+    made = [found.body for found in (*asked, last)]
+    assert {labels(one)[keys.CREATOR_USER] for one in made} == {user.name}
+    assert {one["spec"]["pod"][field] for one in made} == {False}
+    *names, without = [one["metadata"]["name"] for one in made]
+    sent = completed(enforcing, twin, len(made))
+    assert sent == {**dict.fromkeys(names, True), without: False}
+
+
+def completed(live: Installed, twin: str, count: int) -> dict[str, bool]:
+    """Return which of the ``count`` ShadowPods of ``twin`` met the mutating webhook, by name."""
+    hook = "shadowpod.mutate.liqo.io/verdict"
+
+    def told() -> dict[str, bool]:
+        lines = live.plane.audit_log.read_text().splitlines()
+        events = [json.loads(line) for line in lines if f'"{twin}"' in line]
+        return {
+            event["objectRef"]["name"]: hook in (event.get("annotations") or {})
+            for event in events
+            if (event["objectRef"]["resource"], event["verb"]) == ("shadowpods", "create")
+            and event["stage"] == "ResponseComplete"
+        }
+
+    wait_until(lambda: len(told()) == count, "the audit log has all", timeout_s=30)
+    return told()
 
 
 @pytest.mark.parametrize(
