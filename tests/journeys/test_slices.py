@@ -256,6 +256,12 @@ async def test_a_provider_cordons_and_drains_a_slice_and_takes_it_back(peering: 
     twin = f"{DRAINED}-milan"
     await offload(peering)
     first = await running(peering, "first")
+    await world.until_one(
+        peering.rome,
+        keys.QUOTA,
+        Key(THERE, USER),
+        lambda quota: quota["status"].get("used", {}).get("pods") == "1",
+    )
     wide = ("quotas.offloading.liqo.io", "-n", THERE, "-o", "wide")
     used = await peering.kubectl("rome", "get", *wide)
     assert f"{USER} 5m 1 8Mi 1Gi 1 110" in " ".join(used.split())
