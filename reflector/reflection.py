@@ -3,6 +3,7 @@
 Source: behaviour.md 6.1, 6.11; security.md B6, B9.
 """
 
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -102,8 +103,21 @@ class Reflection:
         if not self._may_look(original):
             return None
         are_followed = await self.before_first()
+        again_s = await self._bring(key, original)
+        return again_s if again_s is not None or are_followed else UNFOLLOWED_RETRY_S
+
+    async def _bring(self, key: Key, original: Object) -> float | None:
+        """Let the twin be as the original says; where none is seen, look only if there is one."""
         where = self.twin_of(key)
-        found = await self._twins.get(self._twin_kind, where)  # a foreign one is not seen
+        found = await self._twins.seen(self._twin_kind, where)
+        if found is None:
+            with contextlib.suppress(errors.ConflictError):
+                return await self._settle(key, original, None)
+            found = await self._twins.get_live(self._twin_kind, where)
+        return await self._settle(key, original, found)
+
+    async def _settle(self, key: Key, original: Object, found: Object | None) -> float | None:
+        where = self.twin_of(key)
         if found and not self._is_twin(found) and not self._is_on_record(found):
             return self._refuse(original, where)
         wanted = self.forge.twin(original, self._scene)
@@ -114,7 +128,7 @@ class Reflection:
                 return again_s
         self._heal(original)
         await self._write_back(key, original, found)
-        return None if are_followed else UNFOLLOWED_RETRY_S
+        return None
 
     def _may_look(self, original: Object) -> bool:
         """Whether its share allows what comes next: a look costs a request, too."""
