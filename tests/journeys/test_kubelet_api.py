@@ -10,16 +10,20 @@ import pty
 import re
 import secrets
 import struct
+import sys
 import termios
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from time import monotonic
 
 import aiohttp
 import pytest
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Object
+from controllers.virtualnode.forge import deployment
 from kube.client import ClusterClient
+from kube.cluster import Selection
 from sandbox import pair
 from tests.journeys import world
 from tests.journeys.kubectl import SPDY, Kubectl
@@ -28,12 +32,15 @@ pytestmark = pytest.mark.journey
 
 MAIN = ("-c", "main")
 KEPT = "echo open; exec sleep 1000"
+KEPT_OPEN = 3
 FEW = 4
 """Connections to the provider that are kept for the next request."""
 # The full size: PYLIQO_TEST_EXIT_STEP=1 PYLIQO_TEST_EXECS=200 PYLIQO_TEST_IDLE_S=600
 STEP = int(os.environ.get("PYLIQO_TEST_EXIT_STEP", "51"))
 AT_ONCE = int(os.environ.get("PYLIQO_TEST_EXECS", "10"))
 IDLE_S = float(os.environ.get("PYLIQO_TEST_IDLE_S", "3"))
+PROCESSES = 8
+"""So many of kubectl at once, each of which takes memory and CPU of its own."""
 WEBSOCKET: Mapping[str, str] = {}
 SCRIPT = (
     "echo first; echo second; echo hello > /tmp/index.html; "
@@ -81,47 +88,103 @@ async def test_kubectl_reaches_into_an_offloaded_pod(kubectl: Kubectl, tmp_path:
 
 
 async def test_many_streams_end_and_leave_nothing_behind(
-    both: world.Pair, kubectl: Kubectl
+    both: world.Pair, kubectl: Kubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await kubectl.out("exec", "web", *MAIN, "--", "true")
     before = pair.files_open("kubelet")
 
-    codes = range(0, 256, STEP)
-    gate = asyncio.Semaphore(AT_ONCE)
+    await every_exit_code_arrives(kubectl)
+    await until_as_before(both, before)
+
+    told = await many_execs_cost_what_they_cost_there(both, kubectl.namespace)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{AT_ONCE} commands at once: {told}\n")
+    await until_as_before(both, before)
+
+    for protocol in (WEBSOCKET, SPDY):
+        one = over(kubectl, protocol)
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(KEPT_OPEN):
+                await kept_open(stack, one, "exec", "web", *MAIN, "--", "sh", "-c", KEPT)
+                await kept_open(stack, one, "logs", "-f", "web", *MAIN)
+                await kept_open(stack, one, "port-forward", "pod/web", ":8080")
+            assert await streams_open(both) == 2 * KEPT_OPEN, "all but the logs"
+        await until_as_before(both, before)
+
+    await a_silent_log_is_followed(kubectl)
+    await until_as_before(both, before)
+
+    async with contextlib.AsyncExitStack() as stack:
+        ends = [
+            await kept_open(
+                stack, over(kubectl, protocol), "exec", "web", *MAIN, "--", "sh", "-c", KEPT
+            )
+            for protocol in (WEBSOCKET, SPDY)
+        ]
+        await world.remove(both.milan, keys.POD, Key(both.twin(kubectl.namespace), "web"))
+        async with asyncio.timeout(60):
+            assert 0 not in [await process.wait() for process in ends]
+    await until_as_before(both, before)
+
+
+async def every_exit_code_arrives(kubectl: Kubectl) -> None:
+    """Ask for every ``STEP``-th exit code, by both protocols in turn."""
+    gate = asyncio.Semaphore(PROCESSES)
 
     async def ended(code: int) -> int:
         async with gate:
-            return (await kubectl.run("exec", "web", *MAIN, "--", "sh", "-c", f"exit {code}")).code
+            one = over(kubectl, SPDY if code % 2 else WEBSOCKET)
+            return (await one.run("exec", "web", *MAIN, "--", "sh", "-c", f"exit {code}")).code
 
+    codes = range(0, 256, STEP)
     assert await asyncio.gather(*map(ended, codes)) == list(codes)
 
-    together = [
-        code_of(both.rome, kubectl.namespace, f"sleep 2; exit {code}") for code in range(AT_ONCE)
-    ]
-    assert await asyncio.gather(*together) == list(range(AT_ONCE))
 
-    async with contextlib.AsyncExitStack() as stack:
-        for _ in range(5):
-            await kept_open(stack, kubectl, "exec", "web", *MAIN, "--", "sh", "-c", KEPT)
-            await kept_open(stack, kubectl, "logs", "-f", "web", *MAIN)
-            await kept_open(stack, kubectl, "port-forward", "pod/web", ":8080")
-    await until_fewer_files(before)
+async def many_execs_cost_what_they_cost_there(both: world.Pair, namespace: str) -> str:
+    """Run so many commands at once through us, and straight at the provider: each in a new pod.
 
-    await a_silent_log_is_followed(kubectl)
-    await until_fewer_files(before)
+    How long it took is told and not judged: a node starts a few commands a second.
+    """
+    ends = {
+        "through": (both.rome, Key(namespace, "through")),
+        "straight": (both.milan, Key(both.twin(namespace), "straight")),
+    }
+    for name in ends:
+        await both.rome.create(keys.POD, world.pod(namespace, name, both.image))
+    told = []
+    for name, (cluster, key) in ends.items():
+        await world.until_one(both.rome, keys.POD, Key(namespace, name), is_ready)
+        began = monotonic()
+        async with asyncio.timeout(world.PATIENCE_S + 2 * AT_ONCE):
+            open_s = await all_at_once(cluster, key) - began
+        told.append(f"{name} open after {open_s:.1f} s, over after {monotonic() - began:.1f} s")
+    return "; ".join(told)
 
-    async with contextlib.AsyncExitStack() as stack:
-        process = await kept_open(stack, kubectl, "exec", "web", *MAIN, "--", "sh", "-c", KEPT)
-        await world.remove(both.milan, keys.POD, Key(both.twin(kubectl.namespace), "web"))
-        async with asyncio.timeout(60):
-            assert await process.wait() != 0
-    await until_fewer_files(before)
+
+async def all_at_once(cluster: ClusterClient, pod: Key) -> float:
+    """Run ``AT_ONCE`` commands, of which none ends before all run; return when all did."""
+    runs = asyncio.Semaphore(0)
+    script = "echo; while ! test -e /tmp/go; do sleep 1; done; exit"
+    async with asyncio.TaskGroup() as tasks:
+        commands = [
+            tasks.create_task(code_of(cluster, pod, f"{script} {code}", runs))
+            for code in range(AT_ONCE)
+        ]
+        for _ in commands:
+            await runs.acquire()
+        open_at = monotonic()
+        assert await code_of(cluster, pod, "echo > /tmp/go", runs) == 0
+    assert [command.result() for command in commands] == list(range(AT_ONCE))
+    return open_at
 
 
-async def code_of(rome: ClusterClient, namespace: str, script: str) -> int:
-    """Return the exit code of ``script``, asked for by WebSocket as clients of old do: a GET."""
-    access = rome.access
-    url = f"{access.server}/api/v1/namespaces/{namespace}/pods/web/exec"
+async def code_of(cluster: ClusterClient, pod: Key, script: str, runs: asyncio.Semaphore) -> int:
+    """Return the exit code of ``script``; tells ``runs`` at its first output.
+
+    It is asked for by WebSocket as clients of old do: a GET.
+    """
+    access = cluster.access
+    url = f"{access.server}/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/exec"
     words = ("sh", "-c", script)
     query = [("container", "main"), ("stdout", "true"), *(("command", word) for word in words)]
     async with (
@@ -131,8 +194,11 @@ async def code_of(rome: ClusterClient, namespace: str, script: str) -> int:
         ) as stream,
     ):
         async for message in stream:
-            if message.data[:1] == b"\x03":
-                status = json.loads(message.data[1:])
+            channel, said = message.data[:1], message.data[1:]
+            if channel == b"\x01" and said:
+                runs.release()
+            if channel == b"\x03":
+                status = json.loads(said)
                 causes = (status.get("details") or {}).get("causes") or [{"message": "0"}]
                 return int(causes[0]["message"])
     raise AssertionError("the stream ended without a status")
@@ -149,13 +215,32 @@ async def kept_open(
     return process
 
 
-async def until_fewer_files(than: int) -> None:
-    """Wait until the virtual kubelet has no more files open than before, but a few it keeps."""
-    async with asyncio.timeout(60):
+async def until_as_before(both: world.Pair, files: int) -> None:
+    """Wait until no stream is open, and the virtual kubelet has no more files open than before.
+
+    But for a few connections that it keeps for the next request.
+    """
+    async with asyncio.timeout(90):
         while True:
-            if pair.files_open("kubelet") <= than + FEW:
+            if pair.files_open("kubelet") <= files + FEW and not await streams_open(both):
                 return
             await asyncio.sleep(0.5)
+
+
+async def streams_open(both: world.Pair) -> int:
+    """Return how many streams the virtual kubelet says that it carries."""
+    labels = f"{keys.COMPONENT}={keys.VIRTUAL_KUBELET},{keys.VIRTUAL_NODE_LABEL}={both.node}"
+    found = await both.rome.list(Selection(keys.POD, dict, labels=labels))
+    (key,) = (key for key, pod in found.items.items() if not objects.is_terminating(pod))
+    where = f"http:{key.name}:{deployment.HEALTH_PORTS[deployment.KUBELET]}"
+    told = await both.rome.get_text(
+        f"/api/v1/namespaces/{key.namespace}/pods/{where}/proxy/metrics"
+    )
+    return sum(
+        int(float(line.split()[-1]))
+        for line in told.splitlines()
+        if line.startswith("kubelet_streams{")
+    )
 
 
 async def a_silent_log_is_followed(kubectl: Kubectl) -> None:
