@@ -1,10 +1,20 @@
 """Where pods go: strategies, cluster selectors, the RuntimeClass, with the real scheduler."""
 
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
 
-from apis import keys
+from apis import conditions, keys, objects, placement, resources
 from apis.objects import Key, Object
+from kube.client import ClusterClient
+from sandbox import install
 from tests.journeys import world
+from tests.journeys.kubectl import Kubectl
 
 pytestmark = pytest.mark.journey
 
@@ -63,6 +73,91 @@ async def test_a_selector_that_fits_no_cluster_says_so(both: world.Pair, namespa
     )
     twin = Key("", both.twin(namespace))
     assert await both.milan.get_live(keys.NAMESPACE, twin) is None
+
+
+async def test_a_pod_that_fits_the_sum_and_no_node_is_told_so_and_runs_when_one_has_room(
+    both: world.Pair,
+    namespace: str,
+    kubeconfigs: Mapping[str, Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The provider grants more than it has, and a pod of its own takes most of that."""
+    await both.offload(namespace)
+    whole = await memory_of_the_node(both.milan)
+    filler, large = Key(both.twin(namespace), "filler"), Key(namespace, "large")
+    await both.milan.create(keys.POD, asking(filler, both.image, whole * 6 // 10))
+    node = await world.until_one(
+        both.rome, keys.NODE, Key("", both.node), lambda node: room(node) <= whole * 4 // 10
+    )
+    assert memory(node) > whole, "the sum is not what is missing"
+
+    pod = asking(large, both.image, whole // 2)
+    await warned(Kubectl(kubeconfigs["rome"], namespace), pod)
+    begun = time.monotonic()
+    await both.rome.create(keys.POD, pod)
+    await world.until_one(both.rome, keys.POD, large, lambda pod: "Insufficient" in why_not(pod))
+    took = time.monotonic() - begun
+    with capsys.disabled():
+        sys.stdout.write(f"\nnowhere to run, told at home after {took:.2f} s\n")
+    await world.until(
+        both.rome,
+        keys.EVENT,
+        namespace,
+        lambda seen: any(
+            (event["reason"], event["involvedObject"]["name"]) == ("FailedScheduling", large.name)
+            for event in seen.values()
+        ),
+    )
+    why = ("why", "pod", large.name, "-n", namespace)
+    said = " ".join((await asyncio.to_thread(install.run, kubeconfigs["rome"], *why)).split())
+    assert "because no node there takes it" in said
+    assert "no node behind it has more free than" in said
+
+    await world.remove(both.milan, keys.POD, filler)
+    await world.until_one(both.rome, keys.POD, large, lambda pod: world.phase(pod) == "Running")
+
+
+def asking(key: Key, image: str, memory: int) -> Object:
+    """Return a pod that requests so many bytes, and uses few."""
+    made = world.pod(key.namespace, key.name, image)
+    requests = {"cpu": "5m", "memory": str(memory)}
+    made["spec"]["containers"][0]["resources"] = {"requests": requests}
+    return made
+
+
+async def memory_of_the_node(milan: ClusterClient) -> int:
+    """Return how many bytes milan's only node has."""
+    nodes = await world.until(milan, keys.NODE, "", bool)
+    (node,) = (node for node in nodes.values() if not placement.is_virtual(node))
+    return memory(node)
+
+
+def memory(node: Object) -> int:
+    """Return how many bytes ``node`` has for pods."""
+    return int(resources.parse(node["status"]["allocatable"])["memory"].value)
+
+
+def room(node: Object) -> int:
+    """Return the memory of the largest pod that fits, in bytes."""
+    told = resources.of_line(objects.annotations(node).get(keys.LARGEST_POD, ""))
+    return int(told["memory"].value) if "memory" in told else sys.maxsize
+
+
+def why_not(pod: Object) -> str:
+    found = conditions.find(pod.get("status", {}).get("conditions"), "PodScheduled") or {}
+    return str(found.get("message", "")) if found.get("status") == "False" else ""
+
+
+async def warned(kubectl: Kubectl, pod: Object) -> None:
+    """Ask to create ``pod``, and create nothing, until a webhook knows what there is room for."""
+    async with asyncio.timeout(world.PATIENCE_S):
+        while True:
+            asked = await kubectl.run(
+                "create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod).encode()
+            )
+            assert asked.code == 0, asked.err
+            if "no node behind it has more than" in asked.err:
+                return
 
 
 async def real_node(both: world.Pair) -> str:
