@@ -114,6 +114,17 @@ def usage(pod_spec: Object) -> dict[str, Quantity]:
     return total([{**inside, **_whole(pod_spec, inside)}, overhead])
 
 
+def usage_of_stored(pod_spec: Object) -> dict[str, Quantity]:
+    """Return ``usage``; nothing where a request is no amount, as 1e308 that API servers store.
+
+    No node has room for such a Pod, so it takes nothing.
+    """
+    try:
+        return usage(pod_spec)
+    except ValueError:
+        return {}
+
+
 def _requests(container: Object) -> dict[str, Quantity]:
     """Return the requests as the API server completes them: where there are none, by the limits."""
     declared = container.get("resources") or {}

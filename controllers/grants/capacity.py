@@ -1,7 +1,6 @@
 """What this cluster has and what of it is taken, followed in caches while somebody shares it."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -73,10 +72,7 @@ class SlimPod(msgspec.Struct, gc=False):
     def __post_init__(self) -> None:
         spec = _READ.decode(self.spec)
         user = (self.metadata.labels or {}).get(keys.CREATOR_USER, "")
-        amounts: Resources = {}
-        with contextlib.suppress(ValueError):  # no API server stores what it cannot read
-            amounts = resources.usage(spec)
-        taken = resources.total([amounts, {quotas.PODS: _ONE}])
+        taken = resources.total([resources.usage_of_stored(spec), {quotas.PODS: _ONE}])
         self.taken = Taken(spec.get("nodeName") or "", user, taken)
         self.spec = _EMPTY
 

@@ -105,7 +105,7 @@ def _free(seen: Seen) -> dict[str, Quantity]:
         if _is_shared(one, seen.policies)
     }
     used = resources.total(
-        resources.total([resources.usage(pod["spec"]), {"pods": Quantity(10**9)}])
+        resources.total([resources.usage_of_stored(pod["spec"]), {"pods": Quantity(10**9)}])
         for pod in seen.pods
         if pod["spec"].get("nodeName") in usable
         and objects.labels(pod).get(keys.CREATOR_USER) not in users

@@ -11,8 +11,9 @@ from typing import Final
 
 import pytest
 
-from apis import keys, quantity
+from apis import keys, quantity, resources, volumes
 from apis.objects import Key, Object, named
+from sandbox.api import RefusedError
 from sandbox.controlplane import Plane
 
 pytestmark = pytest.mark.cluster
@@ -66,3 +67,37 @@ def test_what_an_api_server_writes_anew_it_writes_as_we_do(plane: Plane) -> None
         assert [row for row in wrong if row[1] != row[2]] == []
 
     assert changed > COUNT / 8
+
+
+STORED: Final = {
+    "1e308": "100e306",
+    "1e9999": "1e9999",
+    "9" * 10_240: "9" * 10_240,
+    "-1": "",
+    "NaN": "",
+    "0x10": "",
+}
+"""What an API server makes of an amount, "" where it refuses; 1e999999999 is not sent to any."""
+
+
+@pytest.mark.parametrize("amount", STORED, ids=lambda text: text[:8])
+def test_what_an_api_server_lets_through_and_we_do_not_is_refused_in_words(
+    plane: Plane, amount: str
+) -> None:
+    """So whatever reads a claim or a Pod has to be ready for it."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": amount}}}
+    claim = named(keys.PERSISTENT_VOLUME_CLAIM, Key("default", "measured"), spec=spec)
+    path = "/api/v1/namespaces/default/persistentvolumeclaims?dryRun=All"
+    try:
+        made = plane.api.request("POST", path, claim)
+    except RefusedError:
+        stored = ""
+    else:
+        stored = made["spec"]["resources"]["requests"]["storage"]
+
+    assert stored == STORED[amount]
+    with pytest.raises(ValueError, match=r"quantity|exponent"):
+        resources.parse({"storage": stored})
+    assert not volumes.grown({"storage": stored}, {})
+    container = {"resources": {"requests": {"storage": stored}}}
+    assert resources.usage_of_stored({"containers": [container]}) == {}

@@ -200,6 +200,7 @@ async def test_what_a_consumer_may_not_ask_for(
 
 NO_AMOUNTS: Final = (
     "-1", "NaN", "1e999999999", "Infinity", "0x10", "1 ", "1,5", "9" * 40 + "k7", "-0.0000000001",
+    "1e308", "9" * 10_240,
 )  # fmt: skip
 
 
