@@ -218,12 +218,20 @@ def policed(virtual_node: VirtualNode, admin: Kubectl) -> Kubectl:
 
 
 async def _until_refused(attempt: Callable[[], str]) -> None:
+    await _until(attempt, is_refused=True)
+
+
+async def _until(attempt: Callable[[], str], *, is_refused: bool) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
             attempt()
         except KubectlError:
-            return
+            if is_refused:
+                return
+        else:
+            if not is_refused:
+                return
         await asyncio.sleep(0.05)
     raise AssertionError("the policy is not enforced")
 
@@ -308,6 +316,10 @@ def test_a_virtual_kubelet_gets_tokens_of_pods_on_its_node_only(policed: Kubectl
             f"--bound-object-uid={uids[name]}",
         ]
 
+    with pytest.raises(KubectlError, match=f"lacks the label {keys.SCHEDULING_ENABLED}"):
+        token(*of("mine"))
+    policed.run("label", "namespace", "offloaded", f"{keys.SCHEDULING_ENABLED}=true")
+    asyncio.run(_until(lambda: token(*of("mine")), is_refused=False))
     asyncio.run(_until_refused(lambda: token(*of("other"))))
     assert token(*of("mine"))
     with pytest.raises(KubectlError, match="pod offloaded/other is not on it"):
@@ -315,6 +327,22 @@ def test_a_virtual_kubelet_gets_tokens_of_pods_on_its_node_only(policed: Kubectl
     with pytest.raises(KubectlError, match="may ask for tokens of pods only"):
         token()
     assert policed.run("create", "token", "robot", "-n", "offloaded"), "others are left alone"
+
+
+def test_tokens_of_pods_elsewhere_are_not_looked_for(policed: Kubectl) -> None:
+    """That policy is evaluated once for each pod of a namespace: by the API server's counters."""
+    policed.run("create", "serviceaccount", "robot", "-n", "default")
+    count = 'apiserver_admission_match_condition_evaluation_seconds_count{kind="policy",name="'
+
+    def asked(policy: str) -> list[str]:
+        lines = policed.run("get", "--raw", "/metrics").splitlines()
+        return [line for line in lines if line.startswith(f'{count}{policy}"')]
+
+    before = asked("liqo-tokens"), asked("liqo-virtual-kubelets")
+    policed.run("create", "token", "robot", "-n", "default")
+
+    assert asked("liqo-tokens") == before[0]
+    assert asked("liqo-virtual-kubelets") != before[1]
 
 
 def test_who_is_no_virtual_kubelet_is_left_alone(policed: Kubectl) -> None:
