@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import dataclasses
 import gzip
+import os
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -18,10 +20,14 @@ from kube import access, client, errors, metrics
 from kube.access import Access
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from kube.slim import Partial
 from tests.factories import config_map
 from tests.kube.running import Gate, until
 
 WEB = Key("ns", "web")
+LISTED: Final = int(os.environ.get("PYLIQO_LISTED", "10000"))
+PAGES_AT_ONCE: Final = 10
+"""What a page takes as text, as bytes and decoded, here and in the server, which runs here."""
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -279,6 +285,39 @@ async def test_pages_are_read_to_the_last_and_from_the_start_when_one_expires(
         "labelSelector": "x=y",
         "fieldSelector": "a.b=c",
     }
+
+
+async def test_a_long_list_takes_no_more_memory_than_what_is_kept_and_a_page(
+    stub: Stub, cluster: ClusterClient
+) -> None:
+    """Of 1 KiB each are kept the names and versions; ``PYLIQO_LISTED=50000`` for the full size."""
+
+    def page(number: int) -> Answer:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            items = [
+                {
+                    "metadata": {"namespace": "ns", "name": f"{number}-{each}", "uid": str(each)},
+                    "data": {"a": "x" * 1024},
+                }
+                for each in range(client.PAGE)
+            ]
+            token = str(number) if number * client.PAGE < LISTED else ""
+            head = {"resourceVersion": "9", "continue": token}
+            return web.json_response({"metadata": head, "items": items})
+
+        return answer
+
+    stub.answers = [page(1 + number) for number in range(LISTED // client.PAGE)]
+    tracemalloc.start()
+    try:
+        listing = await cluster.list(Selection(keys.CONFIG_MAP, Partial))
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(listing.items) == LISTED
+    assert peak - kept < PAGES_AT_ONCE * client.PAGE * 1024
+    assert kept < LISTED * 1024
 
 
 async def test_a_list_without_end_is_given_up(stub: Stub, cluster: ClusterClient) -> None:
