@@ -32,8 +32,9 @@ FOREIGN_RETRY_S: Final = 15.0
 STALE_RETRY_S: Final = 1.0
 NOT_YET_RETRY_S: Final = 15.0
 TERMINATING_RETRY_S: Final = 5.0
-UNFOLLOWED_RETRY_S: Final = 5.0
-"""Of a twin that no watch shows nobody tells when it changes or goes."""
+UNFOLLOWED_RETRY_S: Final = 20.0
+"""Of a twin that no watch shows nobody tells when it changes or goes: its kind came just now, or
+it may be written and not listed."""
 _TERMINATING: Final = "being terminated"
 _NO_NAMESPACE: Final = 'namespaces "'
 _ANOTHER: Final = "metadata.uid"
