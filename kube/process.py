@@ -27,6 +27,7 @@ from aiohttp.web_response import Response
 from aiohttp.web_server import Server
 
 from kube import heap, logs, metrics
+from kube.persist import persist
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ DRAIN_S: Final = 10.0
 TLS_BUFFER: Final = 2**15
 """What asyncio fills with zeros for each TLS connection; its own 256 KiB make nothing faster."""
 OK, FAILED = 0, 1
+BEGUN: Final = "begun"
+"""What /readyz names between two attempts."""
 _SHUTDOWN_S: Final = 1.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -179,6 +182,7 @@ def run(  # noqa: PLR0913  # what each __main__ passes on from its flags
 ) -> int:
     """Run ``main`` until it returns or a signal ends it; return the exit code.
 
+    What an API server refuses begins it anew, after a pause: ``kube.persist``.
     The first SIGTERM or SIGINT drains and cancels it, the second ends the process at once.
     ``settings`` are what was validated at the start; they are logged.
     """
@@ -209,7 +213,7 @@ async def _supervised(main: Main, process: Process) -> None:
 
 async def _until_stopped(main: Main, process: Process, stopping: asyncio.Event) -> None:
     async with process.serve():
-        working = asyncio.ensure_future(main(process))
+        working = asyncio.ensure_future(persist(lambda: _attempt(main, process), process.name))
         waiting = asyncio.ensure_future(stopping.wait())
         beside = asyncio.ensure_future(heap.give_back_for_ever())
         try:
@@ -223,6 +227,14 @@ async def _until_stopped(main: Main, process: Process, stopping: asyncio.Event) 
             await asyncio.wait({working, waiting, beside})
         if not working.cancelled():
             working.result()
+
+
+async def _attempt(main: Main, process: Process) -> None:
+    process.health.forget(BEGUN)
+    try:
+        await main(process)
+    finally:
+        process.health.ready_when(BEGUN, lambda: False)
 
 
 @contextlib.contextmanager

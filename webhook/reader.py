@@ -16,6 +16,7 @@ from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError, NotReachableError
 from kube.informer import Informer
+from kube.persist import persist
 from webhook import metrics
 from webhook.lag import Lagging
 
@@ -57,9 +58,9 @@ class CachedReader:
         self._connect = connect
 
     async def follow(self) -> None:
-        """Keep the caches, and look for whoever asks; it never ends by itself."""
+        """Keep the caches, and look for whoever asks; a refusal does not end it."""
         try:
-            await self._follow()
+            await persist(self._follow, "informers")
         except Exception as error:
             logger.exception("Informers ended")
             if not self._live.done():
@@ -131,6 +132,8 @@ class CachedReader:
             seen = Lagging(cluster, self._lag_s) if self._lag_s else cluster
             for informer in self._informers.values():
                 tasks.create_task(informer.run(seen))
+            if self._live.done():  # of a connection that is closed by now
+                self._live = Future()
             self._live.set_result(_Live(asyncio.get_running_loop(), cluster))
 
 

@@ -23,7 +23,7 @@ from tests.kube.running import Time, running
 
 PROGRAM = """
 import asyncio, sys, threading
-from kube import process
+from kube import errors, process
 
 class Loop:
     name = "loop"
@@ -99,6 +99,20 @@ def test_an_error_ends_it_with_1_and_is_logged(started: list[subprocess.Popen[st
 
     assert program.returncode == 1
     assert "ValueError: so it is" in err
+
+
+def test_what_a_server_refuses_begins_it_anew(started: list[subprocess.Popen[str]]) -> None:
+    body = """if not daemon.health.not_ready():
+                daemon.health.ready_when("second", lambda: False)
+                raise errors.KubeError("the server is not there yet")"""
+    program = start(body)
+    started.append(program)
+    out, err = program.communicate(timeout=60)
+
+    assert out.splitlines() == [*["up", "cancelled"] * 2, "threads ['MainThread']"]
+    assert program.returncode == 0
+    assert "the server is not there yet" in err
+    assert "Traceback" not in err
 
 
 def test_an_end_of_its_own_is_0(started: list[subprocess.Popen[str]]) -> None:
