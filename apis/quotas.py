@@ -157,6 +157,24 @@ def refusal(grant: Grant, demand: Demand, free: Resources) -> Refusal | None:
     return None
 
 
+def growth_refusal(grant: Grant, demand: Demand, has: Resources, free: Resources) -> Refusal | None:
+    """Return why a pod that ``has`` so much may not take ``demand`` now; None if it may.
+
+    What it takes no more of than before is not judged again.
+    """
+    more = resources.more(demand.usage, has)
+    wanted = {name: demand.usage[name] for name in more}
+    if refused := never(grant, Demand(wanted, demand.soft, demand.hard)):
+        return refused
+    for name in resources.lacking(counted(grant, more), free):
+        asked = f"the pod asks for {more[name]} more of {name}"
+        left = max(free[name], Quantity())
+        message = f"{asked}, quota {grant.key} has {left} free of {grant.total[name]}"
+        cure = "it grows as soon as it fits; delete other pods, or ask for less"
+        return Refusal(EXCEEDED, f"{message}: {cure}")
+    return None
+
+
 def _unwanted(grant: Grant, demand: Demand) -> Refusal | None:
     if grant.is_cordoned:
         message = f"quota {grant.key} is cordoned and takes no new pods: ask the provider"

@@ -78,6 +78,17 @@ def less(amounts: Resources, used: Resources) -> dict[str, Quantity]:
     return {name: amount - used.get(name, Quantity()) for name, amount in amounts.items()}
 
 
+def more(amounts: Resources, than: Resources) -> dict[str, Quantity]:
+    """Return by how much ``amounts`` are more, of each resource of which they are."""
+    left = less(amounts, than)
+    return {name: amount for name, amount in left.items() if amount > Quantity()}
+
+
+def most(one: Resources, other: Resources) -> dict[str, Quantity]:
+    """Return the greater amount of each resource."""
+    return _joined(one, other, max)
+
+
 def lacking(wanted: Resources, free: Resources) -> list[str]:
     """Return the names of which there is not enough; what ``free`` does not name is not there."""
     return [name for name, amount in wanted.items() if name not in free or free[name] < amount]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, Protocol, TypeAlias
 
-from apis import conditions, keys, objects, podfields
+from apis import conditions, keys, objects, podfields, quotas
 from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 from apis.remap import Remap
@@ -303,7 +303,8 @@ class PodReconciler:
         if remote is not None and _is_replaced_remotely(remote, phase):
             return status.ending(local, remote, self._home())
         if remote is not None:
-            return status.mirrored(local, remote, self._home(self._restarts(local, remote)))
+            home = self._home(self._restarts(local, remote))
+            return status.mirrored(local, remote, home, deferral_of(shadow))
         if phase in status.FINISHED:
             return status.vanished(local, phase, self._clock())
         return status.accepted(local, self._home())
@@ -550,3 +551,11 @@ def refusal_of(shadow: Object, type_: str = "Admitted") -> str:
     if found.get("status") != "False":
         return ""
     return str(found.get("message") or found.get("reason") or "refused")
+
+
+def deferral_of(shadow: Object) -> str:
+    """Return why the pod may not grow yet; "" if nothing of it waits for room."""
+    listed = status.status_of(shadow).get("conditions")
+    found = conditions.find(listed, keys.UPDATED_CONDITION) or {}
+    waits = found.get("status") == "False" and found.get("reason") == quotas.EXCEEDED
+    return str(found.get("message") or "") if waits else ""

@@ -2,14 +2,17 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from apis import keys, objects, quantity, quotas
+from apis import keys, objects, quantity, quotas, resources
 from apis.objects import Key, Object
 from apis.quotas import Demand, Refusal
+from apis.resources import Resources
 from controllers.quota.additions import completed
-from controllers.quota.forge import Account, Claim, Running
+from controllers.quota.forge import Account, Booking, Claim, Running
+from controllers.shadowpod import changes
 from controllers.shadowpod.slim import SlimPod, SlimShadow
 from kube.informer import Change, Informer
 
@@ -68,9 +71,13 @@ class Accounts:
         self._accounts: dict[str, Account] = {}
         self._admitted: set[str] = set()
         self._granted: dict[str, dict[Key, Object]] = {}
-        self._booked: dict[Key, frozenset[str]] = {}
+        self._booked: dict[Key, Mapping[str, Object]] = {}
+        self._withdrawn: dict[Key, AbstractSet[str]] = {}
+        self._put_off: set[str] = set()
+        self.wake: Callable[[Key], None] = lambda _: None
+        """Asks for a look at a Quota."""
         self._creating: set[str] = set()
-        self._drawn: set[str] = set()
+        self._drawn: Mapping[str, Booking] = {}
         quotas_.subscribe(self._on_quota)
         shadows.subscribe(self._on_shadow)
         pods.subscribe(self._on_pod)
@@ -91,14 +98,16 @@ class Accounts:
 
     def take(self, key: Key, quota: Object) -> list[Key]:
         """Believe what was just written; return the ShadowPods that are booked since."""
-        after = booked(quota)
-        before = self._booked.get(key, frozenset())
-        self._booked[key] = frozenset(after)
-        return [where for uid, where in after.items() if uid not in before]
+        before, self._booked[key] = self._booked.get(key, {}), booked(quota)
+        return news(before, self._booked[key])
 
-    def draw(self, uids: Iterable[str]) -> None:
-        """Let those ShadowPods have their Pods out of the reserve; without any, none has."""
-        self._drawn = set(uids)
+    def withdraw(self, key: Key, uids: AbstractSet[str]) -> None:
+        """Let nobody rest on those bookings of the Quota any more: they are about to go."""
+        self._withdrawn[key] = uids
+
+    def draw(self, drawn: Mapping[str, Booking]) -> None:
+        """Let those ShadowPods, by UID, have their Pods out of the reserve, and no others."""
+        self._drawn = drawn
 
     def waiting(self, user: str) -> list[Key]:
         """Return the ShadowPods of ``user`` that have no Pod."""
@@ -116,7 +125,41 @@ class Accounts:
     def is_booked(self, shadow: Object) -> bool:
         """Whether the user's Quota has booked the Pod of ``shadow``, by name or ahead."""
         quota, uid = self.quota_of(user_of(shadow)), objects.uid(shadow)
-        return quota is not None and (uid in self._booked.get(quota, ()) or uid in self._drawn)
+        if quota is None or uid in self._put_off or uid in self._withdrawn.get(quota, ()):
+            return False
+        if not (uid in self._booked.get(quota, ()) or uid in self._drawn):
+            return False
+        claim = self.of(user_of(shadow)).claims.get(objects.key_of(shadow))
+        growth = claim.growth if claim else None
+        return growth is None or self.covers(shadow, growth.usage)
+
+    def covers(self, shadow: Object, usage: Resources) -> bool:
+        """Whether so much is booked for the Pod of ``shadow``."""
+        quota, uid = self.quota_of(user_of(shadow)), objects.uid(shadow)
+        if quota is None or uid in self._withdrawn.get(quota, ()):
+            return False
+        if (entry := self._booked.get(quota, {}).get(uid)) is not None:
+            return not resources.more(usage, resources.parse(entry.get("requests")))
+        return uid in self._drawn and not resources.more(usage, self._drawn[uid].requests)
+
+    def put_off(self, shadow: Object) -> None:
+        """Give the booking of ``shadow`` back, since no Pod can be created for it now."""
+        self._put_off.add(objects.uid(shadow))
+        self._wake(shadow)
+
+    def ask(self, shadow: Object) -> None:
+        """Let ``shadow`` be judged again after that."""
+        if objects.uid(shadow) in self._put_off:
+            self._put_off.discard(objects.uid(shadow))
+            self._wake(shadow)
+
+    def all_put_off(self) -> AbstractSet[str]:
+        """Return the UIDs of those for whom nothing is to be booked."""
+        return self._put_off
+
+    def _wake(self, shadow: Object) -> None:
+        if (quota := self.quota_of(user_of(shadow))) is not None:
+            self.wake(quota)
 
     def refusal(self, shadow: Object) -> Refusal | None:
         """Return why ``shadow`` has to wait; None while nobody has judged it."""
@@ -142,6 +185,8 @@ class Accounts:
 
     def _on_quota(self, change: Change[Object]) -> None:
         self._booked.pop(change.key, None)
+        if change.new is None:
+            self._withdrawn.pop(change.key, None)
         if change.old is not None:
             user = granted_to(change.old)
             self._granted.get(user, {}).pop(change.key, None)
@@ -149,7 +194,7 @@ class Accounts:
                 self._granted.pop(user, None)
         if change.new is not None:
             self._granted.setdefault(granted_to(change.new), {})[change.key] = change.new
-            self._booked[change.key] = frozenset(booked(change.new))
+            self._booked[change.key] = booked(change.new)
 
     def _on_shadow(self, change: Change[SlimShadow]) -> None:
         if change.old is not None:
@@ -159,6 +204,7 @@ class Accounts:
         elif change.new is None and change.old is not None:
             self._admitted.discard(change.old.metadata.uid)
             self.refused.pop(change.old.metadata.uid, None)
+            self._put_off.discard(change.old.metadata.uid)
             self._forget(change.old)
 
     def _on_pod(self, change: Change[SlimPod]) -> None:
@@ -171,7 +217,7 @@ class Accounts:
         running = _running(change.new)
         account = self._account(change.new)
         account.put(change.key, running)
-        self._admit(account, change.key, running.owner)
+        self._admit(account, change.key, change.new)
 
     def _on_addition(self) -> None:
         for account in self._accounts.values():
@@ -179,25 +225,30 @@ class Accounts:
                 if (shadow := self._shadows.get(key)) is not None:
                     account.claims[key] = self._claim(key, shadow)
 
-    def _admit(self, account: Account, key: Key, uid: str) -> None:
+    def _admit(self, account: Account, key: Key, pod: SlimPod) -> None:
         claim = account.claims.get(key)
-        if claim is None or claim.uid != uid:
+        if claim is None or claim.uid != owner_of(pod):
             return
-        self._admitted.add(uid)
-        if not claim.was_admitted:
-            account.claims[key] = dataclasses.replace(claim, was_admitted=True)
+        self._admitted.add(claim.uid)
+        shadow = self._shadows.get(key)
+        growth = _growth(shadow, pod) if shadow is not None else None
+        if not claim.was_admitted or growth != claim.growth:
+            account.claims[key] = dataclasses.replace(claim, was_admitted=True, growth=growth)
 
     def _claim(self, key: Key, shadow: SlimShadow) -> Claim:
         uid, created = shadow.metadata.uid, shadow.metadata.creationTimestamp or ""
         pod = self._pods.get(key)
-        if pod is not None and owner_of(pod) == uid:
+        pod = pod if pod is not None and owner_of(pod) == uid else None
+        if pod is not None:
             self._admitted.add(uid)
         was_admitted = shadow.status.phase == "Running" or uid in self._admitted
         try:
             demand = self._additions.demand(key.namespace, shadow.needs())
         except ValueError as error:
             return Claim(key, uid, created, None, str(error), was_admitted)
-        return Claim(key, uid, created, demand, "", was_admitted)
+        is_as_created = shadow.metadata.generation <= 1
+        growth = _growth(shadow, pod) if pod else None if is_as_created else demand
+        return Claim(key, uid, created, demand, "", was_admitted, growth)
 
     def _forget(self, obj: SlimShadow | SlimPod) -> None:
         """Keep no account of a user who has nothing any more."""
@@ -224,10 +275,16 @@ def granted_to(quota: Object) -> str:
     return quotas.label(str((quota.get("spec") or {}).get("user") or ""))
 
 
-def booked(quota: Object) -> dict[str, Key]:
-    """Return the ShadowPods that ``quota`` has booked a Pod for, by UID."""
-    found = (quota.get("status") or {}).get("bookings") or []
-    return {one["uid"]: Key(one["namespace"], one["name"]) for one in found}
+def booked(quota: Object) -> dict[str, Object]:
+    """Return what ``quota`` has booked, by the UID of the ShadowPod."""
+    return {one["uid"]: one for one in (quota.get("status") or {}).get("bookings") or []}
+
+
+def news(before: Mapping[str, Object], after: Mapping[str, Object]) -> list[Key]:
+    """Return the ShadowPods for which another amount is booked than before, or any at all."""
+    return [
+        Key(one["namespace"], one["name"]) for uid, one in after.items() if before.get(uid) != one
+    ]
 
 
 def is_claim(shadow: SlimShadow) -> bool:
@@ -255,6 +312,15 @@ def owner_of(pod: SlimPod) -> str:
     """Return the UID of the ShadowPod that controls ``pod``."""
     owners = pod.metadata.ownerReferences or []
     return next((str(one["uid"]) for one in owners if one.get("controller")), "")
+
+
+def _growth(shadow: SlimShadow, pod: SlimPod) -> Demand | None:
+    """Return what the Pod is to take if that is more; only a specification that changed asks so."""
+    if shadow.metadata.generation <= 1:
+        return None
+    with contextlib.suppress(ValueError):  # who brings the Pod to it says so
+        return changes.grown({"spec": {"pod": shadow.needs()}}, {"spec": pod.needs()})
+    return None
 
 
 def _running(pod: SlimPod) -> Running:

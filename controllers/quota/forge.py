@@ -25,7 +25,7 @@ NOTHING: Final[Resources] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Booking:
-    """Room for the Pod of one ShadowPod."""
+    """Room for the Pod of one ShadowPod: for a new one, or for one that is to take so much."""
 
     key: Key
     uid: str
@@ -71,6 +71,8 @@ class Claim:
     demand: Demand | None
     problem: str = ""
     was_admitted: bool = False
+    growth: Demand | None = None
+    """What its Pod is to take since its specification changed, if that is more than it takes."""
 
     @property
     def order(self) -> tuple[bool, str, Key]:
@@ -103,6 +105,8 @@ class Account:
     """Read only: changed by ``put`` and ``drop``."""
     used: Resources = field(default_factory=dict)
     """What those Pods take together that have not ended."""
+    taken: dict[str, Resources] = field(default_factory=dict)
+    """What each of them takes, by the UID of its ShadowPod."""
 
     def put(self, key: Key, pod: Running) -> None:
         """Note that this Pod exists."""
@@ -110,6 +114,7 @@ class Account:
         self.pods[key] = pod
         if not pod.is_over:
             self.used = resources.total([self.used, pod.usage])
+            self.taken[pod.owner] = pod.usage
 
     def drop(self, key: Key) -> None:
         """Note that no Pod exists there."""
@@ -117,6 +122,7 @@ class Account:
         if gone is not None and not gone.is_over:
             left = resources.less(self.used, gone.usage)
             self.used = {name: amount for name, amount in left.items() if amount}
+            self.taken.pop(gone.owner, None)
 
     def owners(self) -> frozenset[str]:
         """Return the UIDs of the ShadowPods that have a Pod."""
@@ -128,7 +134,7 @@ class Plan(NamedTuple):
 
     status: Object
     made: Sequence[Booking]
-    """What of its bookings is new."""
+    """What of its bookings is new, and for a Pod that does not exist."""
     refused: Mapping[str, Refusal]
     ahead: Resources
     """What may be booked ahead, if nobody else has a reserve."""
@@ -145,6 +151,19 @@ def orphans(held: Iterable[Booking], account: Account) -> list[Booking]:
     return [booking for booking in held if booking.uid not in known]
 
 
+def idle(held: Iterable[Booking], account: Account) -> list[Booking]:
+    """Return the bookings for more than their Pod takes, and than it is to take."""
+    found = [one for one in held if _is_of_more(one, account.taken)]
+    asked = {one.uid: one.growth for one in account.claims.values()} if found else {}
+    return [one for one in found if _usage(asked.get(one.uid)) != one.requests]
+
+
+def is_fulfilled(booking: Booking, account: Account) -> bool:
+    """Whether its Pod takes what is booked."""
+    has = account.taken.get(booking.uid)
+    return has is not None and not resources.more(booking.requests, has)
+
+
 def plan(
     grant: Grant,
     held: Sequence[Booking],
@@ -152,29 +171,77 @@ def plan(
     gone: AbstractSet[str],
     others: Resources = NOTHING,
 ) -> Plan:
-    """Return what is booked next: what is there, then those who wait, by turns, if they fit.
+    """Return what is booked next: what is there, who grows, then who waits, by turns, if they fit.
 
-    ``gone`` are the UIDs of orphans that will have no Pod any more; ``others`` is what somebody
-    else may be about to use.
+    ``gone`` are the UIDs of those who will not use what is booked for them; ``others`` is what
+    somebody else may be about to use.
     """
-    owners = account.owners()
-    kept = [one for one in held if one.uid not in owners and one.uid not in gone]
-    taken = resources.total([account.used, *(one.requests for one in kept)])
-    has_place = owners | {one.uid for one in kept}
+    owners, taken = account.owners(), account.taken
+    kept = {
+        one.uid: one
+        for one in held
+        if one.uid not in gone and (one.uid not in owners or _is_of_more(one, taken))
+    }
+    limit = resources.less(grant.total, others)
+    free = resources.less(limit, _used(account, kept))
+    grown, refused = _grown(grant, account, kept, free)
+    kept |= {one.uid: one for one in grown}
+    used = _used(account, kept)
+    free = resources.less(limit, used)
+    has_place = owners | kept.keys() | gone
     waiting = [one for one in account.claims.values() if one.uid not in has_place]
-    free = resources.less(resources.less(grant.total, taken), others)
-    made, refused = _served(grant, waiting, free, MOST - len(kept))
-    booked = resources.total([taken, *(one.requests for one in made)])
+    made, told = _served(grant, waiting, free, MOST - len(kept))
+    booked = resources.total([used, *(one.requests for one in made)])
     return Plan(
         {
             "used": _shown(grant, account.used),
             "booked": _shown(grant, booked),
-            "bookings": [one.to_json() for one in (*kept, *made)],
+            "bookings": [one.to_json() for one in (*kept.values(), *made)],
         },
         made,
-        refused,
+        {**told, **refused},
         _half(resources.less(grant.total, booked)),
     )
+
+
+def _is_of_more(booking: Booking, taken: Mapping[str, Resources]) -> bool:
+    """Whether there is a Pod that takes less than is booked for it."""
+    has = taken.get(booking.uid)
+    return has is not None and bool(resources.more(booking.requests, has))
+
+
+def _usage(demand: Demand | None) -> Resources:
+    return demand.usage if demand else NOTHING
+
+
+def _used(account: Account, kept: Mapping[str, Booking]) -> Resources:
+    """Return what is taken, and what is booked beyond that."""
+    taken = account.taken
+    rests = (resources.more(one.requests, taken.get(uid, NOTHING)) for uid, one in kept.items())
+    return resources.total([account.used, *rests])
+
+
+def _grown(
+    grant: Grant, account: Account, kept: Mapping[str, Booking], free: Resources
+) -> tuple[list[Booking], dict[str, Refusal]]:
+    """Return the bookings that grow, the oldest ShadowPod first, and why others do not."""
+    found: list[Booking] = []
+    refused: dict[str, Refusal] = {}
+    growing = [one for one in account.claims.values() if one.growth is not None]
+    taken = account.taken
+    for claim in sorted(growing, key=lambda one: one.order):
+        if claim.growth is None or not (claim.uid in taken or claim.uid in kept):
+            continue
+        held = kept[claim.uid].requests if claim.uid in kept else NOTHING
+        has, wanted = resources.most(taken.get(claim.uid, NOTHING), held), claim.growth.usage
+        if not (more := resources.more(wanted, has)):
+            continue
+        if refusal := quotas.growth_refusal(grant, claim.growth, has, free):
+            refused[claim.uid] = refusal
+        elif claim.uid in kept or len(kept) + len(found) < MOST:
+            found.append(Booking(claim.key, claim.uid, wanted))
+            free = resources.less(free, more)
+    return found, refused
 
 
 def drawn(
@@ -234,5 +301,6 @@ def is_urgent(before: Object, after: Object, drawn: AbstractSet[str] = frozenset
 
     That booked Pods are there, too, is told with what else comes.
     """
-    old, new = ({one["uid"] for one in side.get("bookings") or []} for side in (before, after))
-    return not new <= old | drawn or (before.get("booked") != after["booked"] and not drawn)
+    old, new = ({one["uid"]: one for one in side.get("bookings") or []} for side in (before, after))
+    is_awaited = any(old.get(uid) != one for uid, one in new.items() if uid not in drawn)
+    return is_awaited or (before.get("booked") != after["booked"] and not drawn)

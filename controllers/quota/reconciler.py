@@ -14,7 +14,7 @@ from apis.quotas import Grant, Refusal
 from apis.resources import Resources
 from controllers.quota import forge
 from controllers.quota.accounts import Accounts, granted_to
-from controllers.quota.forge import Booking, Plan, Reserve
+from controllers.quota.forge import Account, Booking, Plan, Reserve
 from controllers.shadowpod.slim import SlimPod
 from kube.cluster import Cluster, Selection
 from kube.errors import ConflictError
@@ -64,11 +64,12 @@ class QuotaReconciler:
         self._unsettled: dict[Key, float] = {}
         self._orphans: dict[Key, dict[str, float]] = {}
         self._seen: dict[Key, set[str]] = {}
+        self._had: dict[Key, dict[str, Booking]] = {}
         self._free_at: dict[Key, float] = {}
         self._since: dict[Key, float] = {}
         self._left: dict[Key, Resources] = {}
         self._drawn: dict[Key, dict[str, Booking]] = {}
-        accounts.draw(())
+        accounts.draw({})
 
     async def reconcile(self, key: Key) -> float | None:
         if (left_s := self._free_at.get(key, 0.0) - self._tick()) > 0:
@@ -83,10 +84,13 @@ class QuotaReconciler:
             raise TerminalError(quotas.UNREADABLE, str(error)) from error
         held, others = self._and_drawn(key, held), self._of_others(key, reserve)
         gone, again_s = await self._gone(grant, held)
+        gone |= self._accounts.all_put_off()
         account = self._accounts.of(grant.user)
         began = self._tick()
         plan = forge.plan(grant, held, account, gone, others.requests)
         self._answer(grant, plan.refused)
+        booked = {one["uid"] for one in plan.status["bookings"]}
+        self._accounts.withdraw(key, gone - booked)
         self._draw(quota, grant, plan, gone)
         self._free_at[key] = self._tick() + SHARE * (self._tick() - began)
         ahead = others if others.requests else Reserve(self._term, plan.ahead)
@@ -107,7 +111,7 @@ class QuotaReconciler:
         self._refused.discard(key)
         self._written.forget(key)
         kept: tuple[dict[Key, Any], ...] = (
-            *(self._unknown, self._unsettled, self._orphans, self._seen),
+            *(self._unknown, self._unsettled, self._orphans, self._seen, self._had),
             *(self._free_at, self._since, self._left, self._drawn),
         )
         for one in kept:
@@ -167,8 +171,8 @@ class QuotaReconciler:
         for one in found:
             self._tell(one.key)
 
-    def _all_drawn(self) -> list[str]:
-        return [uid for drawn in self._drawn.values() for uid in drawn]
+    def _all_drawn(self) -> dict[str, Booking]:
+        return {uid: one for drawn in self._drawn.values() for uid, one in drawn.items()}
 
     async def _outlast(self, quota: Object, grant: Grant) -> float:
         """Take over, so that a predecessor's reserve comes to its end; return when it does."""
@@ -246,16 +250,17 @@ class QuotaReconciler:
     async def _gone(
         self, grant: Grant, held: Sequence[Booking]
     ) -> tuple[AbstractSet[str], float | None]:
-        """Return the bookings that will have no Pod any more, and when to look again.
+        """Return the bookings that nobody will use any more, and when to look again.
 
-        A Pod that was seen, and is gone, is not on its way any more.
+        A Pod that was seen, and is gone, is not on its way any more. A Pod that is to grow no
+        more may just do so.
         """
         account = self._accounts.of(grant.user)
-        orphans = forge.orphans(held, account)
+        orphans, idle = forge.orphans(held, account), forge.idle(held, account)
         seen = self._seen.get(grant.key, set()) | account.owners()
         self._seen[grant.key] = seen = seen & {one.uid for one in held}
         now, before = self._tick(), self._orphans.pop(grant.key, {})
-        since = {one.uid: before.get(one.uid, now) for one in orphans}
+        since = {one.uid: before.get(one.uid, now) for one in (*orphans, *idle)}
         if since:
             self._orphans[grant.key] = since
         gone = {
@@ -263,7 +268,26 @@ class QuotaReconciler:
             for one in orphans
             if one.uid in seen or (now - since[one.uid] >= ORPHAN_S and await self._is_gone(one))
         }
-        return gone, ORPHAN_S / 4 if len(gone) < len(orphans) else None
+        had = self._fulfilled(grant.key, held, account)
+        gone |= {
+            one.uid
+            for one in idle
+            if had.get(one.uid) == one
+            or (now - since[one.uid] >= ORPHAN_S and not self._accounts.is_creating(one.uid))
+        }
+        return gone, ORPHAN_S / 4 if len(gone) < len(since) else None
+
+    def _fulfilled(
+        self, key: Key, held: Sequence[Booking], account: Account
+    ) -> Mapping[str, Booking]:
+        """Return the bookings whose Pod was seen to take what is booked, by UID."""
+        had = self._had.get(key, {})
+        self._had[key] = {
+            one.uid: one
+            for one in held
+            if had.get(one.uid) == one or forge.is_fulfilled(one, account)
+        }
+        return self._had[key]
 
     async def _is_gone(self, booking: Booking) -> bool:
         """Whether no Pod can come of it: asked of the server, since a cache may be behind."""

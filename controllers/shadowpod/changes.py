@@ -129,14 +129,14 @@ def unreadable(shadow: Object) -> Refusal | None:
     return None
 
 
-def outgrown(shadow: Object, pod: Object) -> Refusal | None:
-    """Return why the Pod may not have the resources that it is to have now."""
-    try:
-        wanted, has = Demand.of(shadow["spec"]["pod"]).usage, Demand.of(pod["spec"]).usage
-    except ValueError as error:
-        return Refusal(quotas.UNREADABLE, str(error))
-    more = resources.lacking(wanted, has)
-    if not more:
-        return None
-    message = f"the pod would take more {more[0]}, and its quota counts what it began with"
-    return Refusal(quotas.EXCEEDED, f"{message}: make the pod anew with what it needs")
+def grown(shadow: Object, pod: Object) -> Demand | None:
+    """Return what the Pod will take once it is of the size that was asked for; None if no more.
+
+    Shape: of both the containers, with their names and resources, suffice.
+
+    Raises:
+        ValueError: as ``Demand.of``.
+    """
+    wanted, found = shadow["spec"].get("pod") or {}, pod["spec"]
+    demand = Demand.of({**found, **_resized(wanted, found)})
+    return demand if resources.more(demand.usage, Demand.of(found).usage) else None

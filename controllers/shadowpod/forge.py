@@ -124,9 +124,9 @@ def refused(shadow: Object, reason: str, message: str, now: datetime) -> Object:
     return {**before, "phase": phase(shadow) or "Unknown", "conditions": found}
 
 
-def is_told(shadow: Object, refused: Refusal) -> bool:
+def is_told(shadow: Object, refused: Refusal, type_: str = ADMITTED) -> bool:
     """Whether the ShadowPod says that already, however much was free when it was written."""
-    found = conditions.find((shadow.get("status") or {}).get("conditions"), ADMITTED) or {}
+    found = conditions.find((shadow.get("status") or {}).get("conditions"), type_) or {}
     said = Refusal(str(found.get("reason", "")), str(found.get("message", "")))
     return found.get("status") == "False" and said.without_amounts == refused.without_amounts
 

@@ -51,7 +51,9 @@ def controller(manager: Manager) -> Term:
 
     def both() -> list[Any]:
         made = runner()
-        return [made, quotas(made.enqueue)]
+        keeper = quotas(made.enqueue)
+        ledger.wake = keeper.enqueue
+        return [made, keeper]
 
     return both
 
@@ -59,7 +61,7 @@ def controller(manager: Manager) -> Term:
 def _by_quota(ledger: Accounts) -> Keys:
     def keys_of(change: Change[Object]) -> Iterable[Key]:
         before, after = (accounts.booked(obj) if obj else {} for obj in (change.old, change.new))
-        news = [key for uid, key in after.items() if uid not in before]
+        news = accounts.news(before, after)
         users = {accounts.granted_to(obj) for obj in (change.old, change.new) if obj}
         if change.old and change.new and len(users) == 1:
             return news

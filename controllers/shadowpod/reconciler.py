@@ -1,16 +1,18 @@
 """Creates the Pod of a ShadowPod, keeps its metadata, and reports its phase."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from apis import drift, keys, objects
+from apis import drift, keys, objects, quotas
 from apis.objects import Key, Object
 from apis.quotas import Refusal
 from apis.remap import Remap
+from apis.resources import Resources
 from controllers import upkeep
 from controllers.shadowpod import changes, forge
 from controllers.shadowpod.slim import Find
@@ -35,12 +37,24 @@ class Ledger(Protocol):
         """Whether there is room for the Pod of ``shadow``, set aside for it."""
         ...
 
+    def covers(self, shadow: Object, usage: Resources) -> bool:
+        """Whether so much is set aside for the Pod of ``shadow``, which exists."""
+        ...
+
+    def put_off(self, shadow: Object) -> None:
+        """Give back what is set aside for ``shadow``: there can be no Pod of it now."""
+        ...
+
+    def ask(self, shadow: Object) -> None:
+        """Let ``shadow`` be judged again after that."""
+        ...
+
     def refusal(self, shadow: Object) -> Refusal | None:
         """Return why it has to wait; None while nobody has judged it."""
         ...
 
     def creating(self, uid: str) -> AbstractContextManager[None]:
-        """Return within what the Pod is created, so that its booking stays."""
+        """Return within what the Pod is created, or grows, so that its booking stays."""
         ...
 
 
@@ -93,12 +107,12 @@ class ShadowPodReconciler:
         self._written = Written()
         self._pauses_s: dict[Key, float] = {}
         self._created: dict[Key, tuple[str, datetime]] = {}
+        self._until: dict[Key, tuple[tuple[str, int], datetime]] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         shadow = self._written.newest(key, await self._find(keys.SHADOW_POD, key))
         if shadow is None or objects.is_terminating(shadow):
-            self._pauses_s.pop(key, None)
-            self._created.pop(key, None)
+            self._forget(key)
             return None  # the owner reference takes the pod along
         if forge.is_finished(shadow):
             await self._write(shadow, forge.ended(shadow))
@@ -111,12 +125,20 @@ class ShadowPodReconciler:
             existing = await self._find(keys.POD, key)
             if existing is not None:
                 self._created.pop(key, None)
-            elif self._is_on_its_way(shadow):
-                return AWAITED_S
+            elif (left_s := self._left_s(shadow)) > 0:
+                return left_s
             existing = existing or await self._admit(key, shadow)
         except InvalidError as error:
             return await self._refuse_for_now(shadow, str(error))
         return await self._look_after(shadow, existing) if existing else None
+
+    def _forget(self, key: Key) -> None:
+        for one in (self._pauses_s, self._until, self._created):
+            one.pop(key, None)
+
+    def _left_s(self, shadow: Object) -> float:
+        """Return the seconds until a Pod that is not there may be created, 0 for now."""
+        return AWAITED_S if self._is_on_its_way(shadow) else self._put_off_s(shadow)
 
     def _is_on_its_way(self, shadow: Object) -> bool:
         """Whether its first Pod was created just now, and the cache has yet to show it."""
@@ -134,6 +156,7 @@ class ShadowPodReconciler:
                 shadow, f"pod {key} exists and is not the ShadowPod's"
             )
         self._pauses_s.pop(key, None)
+        self._until.pop(key, None)
         if not objects.is_terminating(existing):  # else another event follows when it is gone
             await self._keep(key, shadow, existing)
         return None
@@ -141,10 +164,20 @@ class ShadowPodReconciler:
     async def _refuse_for_now(self, shadow: Object, message: str) -> float:
         """Say why there is no Pod; nothing tells when the obstacle goes, so look again."""
         await self._refuse(shadow, forge.FAILED_CREATE, message)
+        if (left_s := self._put_off_s(shadow)) > 0:
+            return left_s
+        self._put_off(shadow)
         key = objects.key_of(shadow)
         pause_s = self._pauses_s.get(key, RETRY_S)
         self._pauses_s[key] = min(2 * pause_s, MAX_RETRY_S)
+        self._until[key] = _version(shadow), self._clock() + timedelta(seconds=pause_s)
         return pause_s
+
+    def _put_off_s(self, shadow: Object) -> float:
+        """Return the seconds until room is asked for again, of which nothing came the last time."""
+        version, until = self._until.get(objects.key_of(shadow), (None, self._clock()))
+        is_put_off = self._ledger is not None and version == _version(shadow)
+        return (until - self._clock()).total_seconds() if is_put_off else 0.0
 
     async def _keep(self, key: Key, shadow: Object, existing: Object) -> None:
         if changes.is_behind(shadow):
@@ -157,16 +190,36 @@ class ShadowPodReconciler:
         shadow, existing = await self._both(key)
         if shadow is None or existing is None or not objects.is_controlled_by(existing, shadow):
             return seen  # the cache was behind; what it lacks brings us back
-        refusal = self._growth(shadow, existing) or await self._change(shadow, existing)
+        is_allowed, refusal = self._may_become(shadow, existing)
+        if is_allowed:
+            with self._using_booking(shadow):
+                refusal = await self._change(shadow, existing)
+        elif refusal is None or forge.is_told(seen, refusal, keys.UPDATED_CONDITION):
+            return seen  # its booking, or what is new of it, brings us back
         if refusal is not None:
             self._events.event(keys.SHADOW_POD, shadow, "Warning", *refusal)
         return await self._write(seen, forge.updated(shadow, seen, refusal, self._clock()))
 
-    def _growth(self, shadow: Object, existing: Object) -> Refusal | None:
-        """Return why the Pod may not take more than it has."""
+    def _may_become(self, shadow: Object, existing: Object) -> tuple[bool, Refusal | None]:
+        """Return whether the Pod may be as ``shadow`` says now, or why not, once that is judged.
+
+        What it takes more has to be booked before.
+        """
+        if refusal := changes.unreadable(shadow):
+            return False, refusal
         if self._ledger is None:
-            return changes.unreadable(shadow)
-        return changes.outgrown(shadow, existing)
+            return True, None
+        try:
+            demand = changes.grown(shadow, existing)
+        except ValueError as error:
+            return False, Refusal(quotas.UNREADABLE, str(error))
+        if demand is None or self._ledger.covers(shadow, demand.usage):
+            return True, None
+        return False, self._ledger.refusal(shadow)
+
+    def _using_booking(self, shadow: Object) -> AbstractContextManager[None]:
+        ledger = self._ledger
+        return ledger.creating(objects.uid(shadow)) if ledger else contextlib.nullcontext()
 
     async def _change(self, shadow: Object, existing: Object) -> Refusal | None:
         """Make one request after the other; return why one was refused."""
@@ -188,12 +241,17 @@ class ShadowPodReconciler:
         if self._ledger is None:
             return await self._create(key, seen)
         if self._ledger.is_booked(seen):
-            with self._ledger.creating(objects.uid(seen)):
+            with self._using_booking(seen):
                 return await self._create(key, seen)
+        self._ledger.ask(seen)
         refused = self._ledger.refusal(seen)
         if refused is not None and not forge.is_told(seen, refused):
             await self._refuse(seen, *refused)
         return None
+
+    def _put_off(self, shadow: Object) -> None:
+        if self._ledger is not None:
+            self._ledger.put_off(shadow)
 
     async def _create(self, key: Key, seen: Object) -> Object | None:
         """Create the Pod of the ShadowPod that was ``seen``; return what stands there then.
@@ -209,8 +267,8 @@ class ShadowPodReconciler:
         shadow, existing = await self._both(key)
         if shadow is None or objects.is_terminating(shadow) or forge.is_finished(shadow):
             return None  # the cache was behind
-        if objects.uid(shadow) != objects.uid(seen):
-            return None  # it is another one by now, which brings us back
+        if _version(shadow) != _version(seen):
+            return None  # it is another one by now, which brings us back, and is judged first
         return existing or await self._made(shadow)
 
     async def _made(self, shadow: Object) -> Object | None:
@@ -225,6 +283,7 @@ class ShadowPodReconciler:
                 return None  # it goes with its namespace
             if not isinstance(error, InvalidError):
                 await self._refuse(shadow, forge.FAILED_CREATE, str(error))
+                self._put_off(shadow)
             raise
         self._created[key] = objects.uid(shadow), self._clock()
         if forge.phase(shadow):  # once more: of a first pod the ShadowPod itself tells enough
@@ -261,3 +320,8 @@ class ShadowPodReconciler:
         if made is not shadow:
             self._written.add(shadow, made)
         return made
+
+
+def _version(shadow: Object) -> tuple[str, int]:
+    """Return which ShadowPod it is, and which specification of it."""
+    return objects.uid(shadow), int(shadow["metadata"].get("generation") or 1)

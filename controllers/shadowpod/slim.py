@@ -26,7 +26,7 @@ _EMPTY: Final = msgspec.Raw(b"{}")
 _OF_PODS: Final = ("resources", "overhead", "runtimeClassName")
 _NO_LIST: Final = "not a list"
 """Stands for what cannot be read: whoever asks what it takes is told so."""
-_OF_CONTAINERS: Final = ("resources", "restartPolicy")
+_OF_CONTAINERS: Final = ("name", "resources", "restartPolicy")
 
 
 class Meta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):

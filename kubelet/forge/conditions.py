@@ -17,6 +17,7 @@ REMOTE_UNAVAILABLE: Final = "RemoteClusterUnavailable"
 SCHEDULED: Final = "PodScheduled"
 READY: Final = "Ready"
 DISRUPTION: Final = "DisruptionTarget"
+RESIZE_PENDING: Final = "PodResizePending"
 _CONTAINERS_READY: Final = "ContainersReady"
 _GATES: Final = "ReadinessGatesNotReady"
 _TYPES: Final = frozenset(
@@ -27,7 +28,7 @@ _TYPES: Final = frozenset(
         _CONTAINERS_READY,
         READY,
         DISRUPTION,
-        "PodResizePending",
+        RESIZE_PENDING,
         "PodResizeInProgress",
     }
 )
@@ -40,10 +41,11 @@ def of(pod: Object) -> list[Object]:
     return (pod.get("status") or {}).get("conditions") or []
 
 
-def mirrored(local: Object, theirs: Object, clean: Filter) -> list[Object]:
+def mirrored(local: Object, theirs: Object, clean: Filter, deferred: str = "") -> list[Object]:
     """Return the provider's conditions of known types, then the local ones of other types.
 
-    Readiness gates are judged here, by what anybody here said of them.
+    Readiness gates are judged here, by what anybody here said of them. ``deferred`` says why the
+    pod may not grow yet, in which its own kubelet has no part.
     """
     offered = {
         item["type"]: clean.condition(item)
@@ -53,6 +55,8 @@ def mirrored(local: Object, theirs: Object, clean: Filter) -> list[Object]:
     remote = {name: item for name, item in offered.items() if item}
     if READY in remote:
         remote[READY] = _judged(local, remote, clean.home.now)
+    if deferred:
+        remote.setdefault(RESIZE_PENDING, _deferred(local, clean.text(deferred), clean.home.now))
     others = [item for item in of(local) if _is_others(item, remote)]
     return [*remote.values(), *others]
 
@@ -113,6 +117,16 @@ def _not_ready(
         "reason": reason,
         "message": message,
         "lastTransitionTime": since(local, READY, "False") or stamp(now),
+    }
+
+
+def _deferred(local: Object, message: str, now: datetime) -> Object:
+    return {
+        "type": RESIZE_PENDING,
+        "status": "True",
+        "reason": "Deferred",
+        "message": message,
+        "lastTransitionTime": since(local, RESIZE_PENDING, "True") or stamp(now),
     }
 
 

@@ -48,8 +48,10 @@ _RANKS: Final[Mapping[str, int]] = {
 _QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
-def mirrored(local: Object, remote: Object, home: LocalContext) -> Object:
+def mirrored(local: Object, remote: Object, home: LocalContext, deferred: str = "") -> Object:
     """Return the status of ``local`` as ``remote`` has it.
+
+    ``deferred`` says why the pod may not grow yet.
 
     Shape: both are Pods; the result is a whole ``status``, what is not ours in it kept.
     """
@@ -61,7 +63,7 @@ def mirrored(local: Object, remote: Object, home: LocalContext) -> Object:
         reason=clean.word(theirs.get("reason")),
         message=clean.text(theirs.get("message")),
         startTime=clean.time(theirs.get("startTime")) or before.get("startTime"),
-        conditions=conditions.mirrored(local, theirs, clean),
+        conditions=conditions.mirrored(local, theirs, clean, deferred),
         initContainerStatuses=_containers(local, theirs, clean, "initContainers"),
         containerStatuses=_containers(local, theirs, clean, "containers"),
         ephemeralContainerStatuses=_containers(local, theirs, clean, "ephemeralContainers"),

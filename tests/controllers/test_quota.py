@@ -5,6 +5,7 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -14,7 +15,7 @@ from apis.objects import Key, Object, named
 from controllers.quota.accounts import Accounts, Additions
 from controllers.quota.reconciler import HELD_S, ORPHAN_S, SETTLE_S, SHARE, QuotaReconciler
 from controllers.shadowpod import slim
-from controllers.shadowpod.reconciler import ShadowPodReconciler
+from controllers.shadowpod.reconciler import RETRY_S, ShadowPodReconciler
 from controllers.shadowpod.slim import SlimPod, SlimShadow
 from kube.cluster import Cluster, Selection
 from kube.errors import ConflictError, InvalidError
@@ -64,7 +65,7 @@ class World:
         self.loop = ShadowPodReconciler(
             self.ledger,
             events=self.events.recorder,
-            clock=lambda: NOW,
+            clock=lambda: NOW + timedelta(seconds=self.now),
             find=slim.seen(self.shadows, self.pods),
             ledger=self.accounts,
         )
@@ -151,7 +152,8 @@ class World:
             for key in list(self.shadows.items()):
                 await self.loop.reconcile(key)
             await self.caught_up()
-            if len(self.ledger.writes) == before and await self._is_calm():
+            is_calm = await self._is_calm()
+            if len(self.ledger.writes) == before and is_calm:
                 return
         raise AssertionError(f"it goes on writing: {self.ledger.writes[-5:]}")
 
@@ -657,19 +659,26 @@ async def test_what_no_schema_has_vouched_for_neither_runs_nor_stops_the_others(
             assert (await world.why(name))["reason"] == "RequestsUnreadable"
 
 
-async def test_a_pod_that_is_refused_keeps_its_booking_until_it_goes() -> None:
+async def test_a_pod_that_is_refused_gives_its_booking_back_until_the_next_try() -> None:
     cluster = FakeCluster()
     await cluster.create(keys.NAMESPACE, factories.namespace("shop"))
     world = World(cluster, "shop")
     await world.grant("1")
     key = await world.ask("a")
-    cluster.fail("create", InvalidError("spec.x: no"), kind=keys.POD, times=99)
+    cluster.fail("create", InvalidError("spec.x: no"), kind=keys.POD, times=2)
     async with following(world):
-        await world.book()
-        await world.caught_up()
-        assert [await world.loop.reconcile(key) for _ in range(2)] == [1.0, 2.0]
-        assert [one["name"] for one in (await world.status())["bookings"]] == ["a"]
-        assert (await world.why(key.name))["reason"] == "FailedCreatePod"
+        for pause_s in (1.0, 2.0):
+            await world.loop.reconcile(key)  # what it asks for is booked
+            await world.book()
+            await world.caught_up()
+            assert [await world.loop.reconcile(key) for _ in range(2)] == [pause_s] * 2
+            assert (await world.why(key.name))["reason"] == "FailedCreatePod"
+            await world.caught_up()
+            await world.quota.reconcile(world.key)
+            assert (await world.status())["bookings"] == []
+            world.now += pause_s
+        await world.settle()
+        assert await world.running() == ["a"]
 
 
 async def test_nothing_is_kept_of_a_user_who_has_nothing_any_more() -> None:
@@ -721,3 +730,27 @@ async def test_after_a_look_that_took_long_the_next_one_waits() -> None:
     assert left_s
     assert SHARE / 2 < left_s < SHARE * 2
     assert len(world.ledger.writes) == before
+
+
+async def test_what_cannot_be_created_gives_its_booking_back_until_the_next_try(
+    world: World,
+) -> None:
+    await world.grant("1")
+    foreign = factories.pod(world.namespace, "a", spec=sized(""))
+    await world.cluster.create(keys.POD, foreign)
+    await world.ask("a")
+    await world.settle()
+    await world.ask("b")
+
+    await world.settle()
+
+    assert "exists and is not the ShadowPod's" in (await world.why("a"))["message"]
+    assert await world.running() == ["a", "b"]
+    assert (await world.status())["booked"]["cpu"] == "1"
+
+    pod = await there(world.cluster, keys.POD, Key(world.namespace, "a"))
+    await world.cluster.delete(keys.POD, objects.key_of(pod), uid=objects.uid(pod), grace_s=0)
+    await world.remove("b")
+    world.now += RETRY_S
+    await world.settle()
+    assert await world.running() == ["a"]

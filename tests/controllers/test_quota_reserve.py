@@ -14,7 +14,7 @@ from apis.quantity import Quantity
 from controllers.quota.reconciler import HELD_S
 from kube.cluster import Selection
 from kube.errors import KubeError
-from tests.controllers.test_quota import World, following
+from tests.controllers.test_quota import World, following, sized
 from tests.controllers.test_quota_under_fire import ahead
 from tests.fakes import FakeCluster
 
@@ -40,7 +40,7 @@ class Game:
 
     async def play(self) -> None:
         moves = [self.ask] * 5 + [self.remove] * 2 + [self.end] * 2 + [self.replace, self.wait]
-        moves += [self.book] * 5 + [self.create] * 2 + [self.late] * 3
+        moves += [self.grow] * 2 + [self.book] * 5 + [self.create] * 2 + [self.late] * 3
         for _ in range(STEPS):
             await self.dice.choice(moves)()
             await self.check()
@@ -49,6 +49,14 @@ class Game:
         name = f"pod-{len(self.names)}"
         self.names.append(name)
         await self.keeper.ask(name, str(self.dice.randint(1, 2)))
+
+    async def grow(self) -> None:
+        """Let one ask for another size: for more, or less, whether its Pod exists or not."""
+        for name in self.names[-FEW:]:
+            changes = {"spec": {"pod": sized(str(self.dice.randint(1, 3)))}}
+            with contextlib.suppress(KubeError):
+                key = Key(self.keeper.namespace, name)
+                await self.keeper.cluster.patch(keys.SHADOW_POD, key, changes)
 
     async def remove(self) -> None:
         if self.names:
@@ -107,8 +115,13 @@ class Game:
         assert booked.get("cpu", Quantity()) <= quantity.parse(GRANTED)
 
 
+def resizes(world: World) -> int:
+    """Return how many requests changed a Pod."""
+    return [write[:2] for write in world.ledger.writes].count(("patch", str(keys.POD)))
+
+
 async def test_nothing_is_above_the_quota_in_any_order() -> None:
-    drawn = 0
+    drawn = resized = 0
     for seed in range(SEEDS):
         async with contextlib.AsyncExitStack() as stack:
             first = World(FakeCluster(), "pool")
@@ -116,8 +129,10 @@ async def test_nothing_is_above_the_quota_in_any_order() -> None:
             game = Game(seed, stack, await stack.enter_async_context(following(first)))
             await game.play()
             drawn += game.drawn
+            resized += sum(map(resizes, game.worlds))
             for _ in range(round(HELD_S) + 1):
                 await game.wait()
             await game.keeper.settle()
             await game.check()
+    assert resized, "no Pod ever changed its size"
     assert drawn, "nothing was ever drawn from the reserve"

@@ -646,6 +646,28 @@ async def test_a_pod_of_another_node_is_none_of_ours(world: World) -> None:
 # Refused -----------------------------------------------------------------------------------------
 
 
+async def test_a_pod_that_may_not_grow_yet_says_so_and_runs_on(world: World) -> None:
+    await world.offloaded()
+    before = world.writes()[0]
+    full = {"type": keys.UPDATED_CONDITION, "status": "False", "reason": "QuotaExceeded"}
+    message = "the pod asks for 1 more of cpu, quota rome/x has 0 free of 2"
+    said = [{**full, "message": message}]
+    await world.remote.patch_status(keys.SHADOW_POD, world.twin, {"conditions": said})
+
+    await world.reconcile(times=2)
+    waits = await world.status()
+    done = [{"type": keys.UPDATED_CONDITION, "status": "True", "reason": "Updated"}]
+    await world.remote.patch_status(keys.SHADOW_POD, world.twin, {"conditions": done})
+    await world.reconcile()
+
+    pending = worlds.named_condition(waits, "PodResizePending")
+    assert (pending["status"], pending["reason"]) == ("True", "Deferred")
+    assert pending["message"] == message
+    assert worlds.named_condition(waits, "Ready")["status"] == "True"
+    assert world.writes()[0] - before == 2
+    assert worlds.named_condition(await world.status(), "PodResizePending") == {}
+
+
 async def test_a_refused_pod_stays_pending_and_says_why(fake_world: World) -> None:
     world = fake_world
     assert isinstance(world.remote, FakeCluster)
