@@ -20,10 +20,11 @@ from prometheus_client import Counter, Histogram
 from apis import keys
 from apis.objects import Key, Kind, Object, key_of
 from kube import access as access_
-from kube import errors, metrics, remotecommand
+from kube import errors, metrics, pulse, remotecommand
 from kube.access import Access
 from kube.cluster import Event, Listing, Selection
 from kube.connection import Connection, in_words
+from kube.pulse import Pulse
 from kube.reach import Reach
 from kube.remotecommand import Command
 from kube.slim import Packed
@@ -174,9 +175,9 @@ class ClusterClient:
     async def watch(self, of: Selection[T], since: str) -> AsyncGenerator[Event[T], None]:
         await self._wait_for_return(f"watch {of.kind.resource}")
         shaped = _Shaped(of)
-        seconds = 300 + secrets.randbelow(300)
-        within = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=seconds + 30)
-        query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
+        seconds = _watch_s()
+        within = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=int(seconds) + 30)
+        query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
         query |= {"resourceVersion": since, **_query(of)}
         path = _path(of.kind, Key(of.namespace, ""))
         who = self.access
@@ -275,12 +276,28 @@ class ClusterClient:
         query = [*flags.items(), *(("command", part) for part in command)]
         url = yarl.URL(self.access.server + path, encoded=True).with_query(query)
         connection = await self._current()
-        with _translated(f"exec in {pod}", self.reach):
-            try:
-                async with connection.websocket(url, remotecommand.PROTOCOLS) as socket:
-                    yield Command(socket)
-            except aiohttp.WSServerHandshakeError as error:
-                raise errors.refusal(error.status, {"message": f"exec in {pod}"}) from error
+        what, protocols = f"exec in {pod}", remotecommand.PROTOCOLS
+        with _translated(what, self.reach):
+            async with connection.websocket(what, url, protocols=protocols) as socket:
+                yield Command(socket)
+
+    @contextlib.asynccontextmanager
+    async def pulse(self, of: Selection[Any]) -> AsyncIterator[Pulse]:
+        """Watch, by a WebSocket, what is there for its pings; whoever leaves ends it.
+
+        Raises:
+            KubeError: the server refused, or the connection was lost.
+        """
+        what = f"watch {of.kind.resource} by WebSocket"
+        await self._wait_for_return(what)
+        connection = await self._current()
+        server, path = connection.access.server, _path(of.kind, Key(of.namespace, ""))
+        url = _url(server, path, {"watch": "1", "timeoutSeconds": _watch_s(), **_query(of)})
+        with _translated(what, self.reach):
+            async with connection.websocket(
+                what, url, origin=server, within_s=CONNECT_S, **pulse.OPTIONS
+            ) as socket:
+                yield Pulse(socket, lambda: connection is self._connection)
 
     async def get_text(self, path: str) -> str:
         """Return what the server says at ``path``, such as ``/livez``."""
@@ -422,6 +439,11 @@ def _path(kind: Kind, key: Key, subresource: str = "") -> str:
 
 def _url(server: str, path: str, query: Mapping[str, str] | None) -> yarl.URL:
     return yarl.URL(server + path, encoded=True).with_query(query or None)
+
+
+def _watch_s() -> str:
+    """Return after how many seconds a server shall end a watch: not all at once."""
+    return str(300 + secrets.randbelow(300))
 
 
 def _query(of: Selection[T]) -> dict[str, str]:

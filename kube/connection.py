@@ -5,13 +5,14 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 import aiohttp
 import yarl
 from aiohttp import connector
 
+from kube import errors
 from kube.access import Access
 
 CALLS_AT_ONCE: Final = 64
@@ -93,13 +94,23 @@ class Connection:
 
     @contextlib.asynccontextmanager
     async def websocket(
-        self, url: yarl.URL, protocols: Sequence[str]
+        self, what: str, url: yarl.URL, *, within_s: float | None = None, **rest: Any
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """Open a WebSocket that speaks one of ``protocols``; messages may be of any size."""
+        """Open a WebSocket, within so many seconds; messages may be of any size.
+
+        Raises:
+            KubeError: the server refused ``what``.
+        """
         with self._counted():
-            async with self._lasting.ws_connect(
-                url, protocols=protocols, max_msg_size=0, **self._identity({})
-            ) as opened:
+            async with contextlib.AsyncExitStack() as stack:
+                opening = self._lasting.ws_connect(
+                    url, max_msg_size=0, **rest, **self._identity({})
+                )
+                try:
+                    async with asyncio.timeout(within_s):
+                        opened = await stack.enter_async_context(opening)
+                except aiohttp.WSServerHandshakeError as error:
+                    raise errors.refusal(error.status, {"message": what}) from error
                 yield opened
 
     def _identity(self, rest: dict[str, Any]) -> dict[str, Any]:

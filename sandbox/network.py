@@ -1,7 +1,8 @@
 """The network of a cluster: a namespace, a cable to it from the host, and a route to its pods."""
 
+import contextlib
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +47,23 @@ def inside(slot: Slot, argv: Sequence[str]) -> list[str]:
     Why not ``ip netns exec``: it mounts a fresh /sys without control groups, and kubelets stop.
     """
     return ["nsenter", f"--net={_NAMESPACES / slot.namespace}", "--", *argv]
+
+
+@contextlib.contextmanager
+def cut(slot: Slot, sender: Slot) -> Iterator[None]:
+    """Drop what ``sender`` sends to ``slot`` while inside: no side is told that packets are lost.
+
+    The rules are in the namespace of ``slot``, and gone with it at the latest.
+    """
+    sources = (sender.address, sender.pod_cidr)
+    rules = [["INPUT", "-s", source, "-j", "DROP"] for source in sources]
+    for rule in rules:
+        _run(*inside(slot, ["iptables", "-w", "-I", *rule]))
+    try:
+        yield
+    finally:
+        for rule in rules:
+            _run(*inside(slot, ["iptables", "-w", "-D", *rule]))
 
 
 def _cable(slot: Slot) -> None:

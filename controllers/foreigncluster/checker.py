@@ -1,7 +1,9 @@
 """Asks the API server of each provider whether it answers: now and then, and when that may change.
 
 A watch that never tells anything is kept open to each. When a server dies or breaks it off, that
-is known at once and without a question; the questions in between are for those that fall silent.
+is known at once and without a question. Pings on it find those that fall silent: then a question
+is due, which is given up when no pong comes either. The questions in between are for what a pong
+does not tell, and for ways on which no WebSocket passes.
 
 Source: behaviour.md 4.14.
 """
@@ -22,6 +24,7 @@ from kube import errors, peer
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError
+from kube.pulse import SILENT_S
 
 INTERVAL_S: Final = 5.0
 TIMEOUT_S: Final = 5.0
@@ -31,6 +34,8 @@ _NOW_AND_THEN, _SELDOM = 12, 120
 _NOBODY: Final = "pyliqo-nobody"
 """No slice has this name: there is nothing to tell."""
 _AGAIN_S: Final = 1.0
+_WITHOUT_S: Final = 60.0
+"""Before a watch with pings is tried again."""
 
 logger = logging.getLogger(__name__)
 
@@ -107,39 +112,49 @@ class Checker:
             try:
                 async with (
                     peer.follow(self._live, secret, user_agent=self._user_agent) as remote,
-                    _hearing(remote) as heard,
+                    _asking(remote) as question,
                 ):
                     for count in itertools.count():
-                        heard.clear()
-                        await self._ask(cluster_id, remote, count)
-                        await self._rest(heard)
+                        question.due.clear()
+                        await self._ask(cluster_id, remote, question, count)
+                        await self._rest(question)
             except Exception:  # its own API server, or what nobody thought of: the others go on
                 logger.exception("cannot check a peer", extra={"cluster": cluster_id})
                 await asyncio.sleep(self._interval_s)
 
-    async def _rest(self, heard: asyncio.Event) -> None:
+    async def _rest(self, question: "Question") -> None:
+        again_s = min(_AGAIN_S, self._interval_s) if question.unanswered else self._interval_s
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._interval_s):
-                await heard.wait()
+            async with asyncio.timeout(again_s):
+                await question.due.wait()
 
-    async def _ask(self, cluster_id: str, remote: ClusterClient, count: int) -> None:
+    async def _ask(
+        self, cluster_id: str, remote: ClusterClient, question: "Question", count: int
+    ) -> None:
         before = self._found.get(cluster_id)
-        after = await self._answer(cluster_id, remote, before, count)
+        if before and not before.is_answering and remote.reach.is_lost:
+            return  # its client looks every second whether it is back
+        after = await self._answer(cluster_id, remote, question, before, count)
         if after != before:
             self._found[cluster_id] = after
             self._tell(cluster_id)
 
     async def _answer(
-        self, cluster_id: str, remote: ClusterClient, before: Reach | None, count: int
+        self,
+        cluster_id: str,
+        remote: ClusterClient,
+        question: "Question",
+        before: Reach | None,
+        count: int,
     ) -> Reach:
         known = before if before and before.is_answering else None
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with question.within(TIMEOUT_S):
                 ahead = await self._ping(remote)
                 version, pyliqo = await self._versions(cluster_id, remote, known, count)
         except TimeoutError:
-            remote.reach.doubt()  # it looks every second whether the server is back
-            return _silent(before, f"no answer within {TIMEOUT_S:g} s")
+            remote.reach.doubt()
+            return _silent(before, question.unanswered)
         except KubeError as error:
             return _silent(before, str(error))
         return Reach.answering(version, pyliqo, ahead, before)
@@ -162,14 +177,45 @@ class Checker:
             return clocks.ahead(answer.headers.get("Date", ""), self._clock())
 
 
+class Question:
+    """Whether it is time to ask one provider, and how long the question that is asked may take."""
+
+    def __init__(self) -> None:
+        self.due = asyncio.Event()
+        self.unanswered = ""
+        """Why the last one was given up; empty when it was answered."""
+        self._limit: asyncio.Timeout | None = None
+        self._why = ""
+
+    @contextlib.asynccontextmanager
+    async def within(self, seconds: float) -> AsyncIterator[None]:
+        """Ask inside; raises TimeoutError once that has taken too long, or is given up."""
+        self.unanswered, self._why = "", f"no answer within {seconds:g} s"
+        try:
+            async with asyncio.timeout(seconds) as self._limit:
+                yield
+        except TimeoutError:
+            self.unanswered = self._why
+            raise
+        finally:
+            self._limit = None
+
+    def give_up(self, why: str) -> None:
+        """Wait for no answer any more, if one is waited for."""
+        if self._limit is not None and not self._limit.expired():
+            self._why = why
+            self._limit.reschedule(0)
+
+
 @contextlib.asynccontextmanager
-async def _hearing(remote: ClusterClient) -> AsyncIterator[asyncio.Event]:
-    """Yield an event that is set whenever an outage of ``remote`` begins or ends."""
-    heard = asyncio.Event()
-    stops = (remote.reach.subscribe(heard.set), remote.reach.subscribe_to_loss(heard.set))
-    holding = asyncio.create_task(_hold(remote))
+async def _asking(remote: ClusterClient) -> AsyncIterator[Question]:
+    """Yield a question that is due whenever an outage of ``remote`` begins, ends or is likely."""
+    question = Question()
+    due = question.due.set
+    stops = (remote.reach.subscribe(due), remote.reach.subscribe_to_loss(due))
+    holding = asyncio.create_task(_hold(remote, question))
     try:
-        yield heard
+        yield question
     finally:
         for stop in stops:
             stop()
@@ -177,19 +223,39 @@ async def _hearing(remote: ClusterClient) -> AsyncIterator[asyncio.Event]:
         await asyncio.wait([holding])
 
 
-async def _hold(remote: ClusterClient) -> None:
+async def _hold(remote: ClusterClient, question: Question) -> None:
     """Keep a watch open for ever; the client looks whether the server answers when one breaks."""
     nothing = Selection(
         keys.RESOURCE_SLICE, Object, remote.access.namespace, fields=f"metadata.name={_NOBODY}"
     )
     while True:
         try:
-            async with contextlib.aclosing(remote.watch(nothing, "")) as events:
-                async for _ in events:
-                    pass
+            await _beat(remote, nothing, question)
             await asyncio.sleep(_AGAIN_S)
         except KubeError as error:  # perhaps this may not be watched: the questions remain
             await asyncio.sleep(_AGAIN_S if errors.is_away(error) else INTERVAL_S)
+
+
+async def _beat(remote: ClusterClient, nothing: Selection[Object], question: Question) -> None:
+    """Follow the pulse of a watch until its end; one without for a while where it has none."""
+    try:
+        async with remote.pulse(nothing) as pulse:
+            if await pulse.follow(question.due.set):
+                question.give_up(f"no sign of life for {SILENT_S:g} s")
+            elif pulse.is_current():
+                remote.reach.doubt()
+            return
+    except errors.InvalidError:
+        logger.debug("no WebSocket passes", extra={"server": remote.access.server})
+    with contextlib.suppress(TimeoutError):  # perhaps a proxy lets none through
+        async with asyncio.timeout(_WITHOUT_S):
+            await _watch(remote, nothing)
+
+
+async def _watch(remote: ClusterClient, nothing: Selection[Object]) -> None:
+    async with contextlib.aclosing(remote.watch(nothing, "")) as events:
+        async for _ in events:
+            pass
 
 
 async def _pyliqo(remote: ClusterClient, slice_: str) -> str:

@@ -3,23 +3,36 @@
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+import os
+import secrets
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import timedelta
 
 import pytest
 import yaml
+from aiohttp import web
 from yarl import URL
 
 from apis import keys
 from apis.objects import Key, named
+from certs import kubeconfig, listener, pki
+from certs.pki import KeyPair
 from controllers.foreigncluster.checker import Checker, Source
 from kube import clock
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane
 from tests.fakes import FakeCluster
-from tests.kube.running import Gate
+from tests.kube.running import Gate, until
 
 pytestmark = pytest.mark.cluster
 SECRET = Key("of-milan", "kubeconfig")
+SILENCES = int(os.environ.get("PYLIQO_TEST_SILENCES", "1"))
+"""How often the server falls silent; 20 for a P50."""
+A_DAY = timedelta(days=1)
+A_CONNECTION = 12
+"""More pieces than it takes to open a watch."""
 
 
 def source(wanted: Mapping[str, Key]) -> Source:
@@ -31,7 +44,10 @@ def source(wanted: Mapping[str, Key]) -> Source:
 
 @contextlib.asynccontextmanager
 async def checking(
-    cluster: Cluster, wanted: Mapping[str, Key], interval_s: float = 0.05
+    cluster: Cluster,
+    wanted: Mapping[str, Key],
+    interval_s: float = 0.05,
+    user_agent: str = "tests",
 ) -> AsyncIterator[tuple[Checker, asyncio.Queue[str]]]:
     told: asyncio.Queue[str] = asyncio.Queue()
     checker = Checker(
@@ -39,7 +55,7 @@ async def checking(
         source(wanted),
         tell=told.put_nowait,
         clock=clock.now,
-        user_agent="tests",
+        user_agent=user_agent,
         interval_s=interval_s,
     )
     task = asyncio.create_task(checker.run())
@@ -50,8 +66,8 @@ async def checking(
         await asyncio.wait([task])
 
 
-async def store(cluster: Cluster, key: Key, kubeconfig: bytes) -> None:
-    data = {keys.KUBECONFIG_KEY: base64.b64encode(kubeconfig).decode()}
+async def store(cluster: Cluster, key: Key, document: bytes) -> None:
+    data = {keys.KUBECONFIG_KEY: base64.b64encode(document).decode()}
     await cluster.create(keys.SECRET, named(keys.SECRET, key, data=data))
 
 
@@ -112,3 +128,113 @@ async def test_an_outage_and_its_end_are_told_when_they_happen(plane: Plane, crd
     await gate.shut()
 
     assert heard == [True, False, True, False, True]
+
+
+async def test_a_server_that_falls_silent_is_told_by_pongs_that_do_not_come(
+    plane: Plane, crds: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No question is due within this test: what asks is the silence of the watch."""
+    local, gate = FakeCluster(), Gate(URL(plane.server).port or 443)
+    await gate.open()
+    through = plane.kubeconfig.read_text().replace(plane.server, f"https://127.0.0.1:{gate.port}")
+    await store(local, SECRET, through.encode())
+    agent, silent_s, back_s = f"tests-{secrets.token_hex(4)}", [], []
+
+    async with (
+        asyncio.timeout(120 + 30 * SILENCES),
+        checking(local, {"milan": SECRET}, 3600, agent) as (checker, told),
+    ):
+        assert await told.get() == "milan"
+        await pieces(gate, A_CONNECTION)
+        asked = plane.audit_log.read_text().count(agent)
+        await pieces(gate, 10)
+        assert plane.audit_log.read_text().count(agent) == asked, "pings are requests"
+        for _ in range(SILENCES):
+            gate.hold()
+            begun = time.monotonic()
+            await says(checker, told, is_answering=False)
+            silent_s.append(time.monotonic() - begun)
+            gate.let_go()
+            begun = time.monotonic()
+            await says(checker, told, is_answering=True)
+            back_s.append(time.monotonic() - begun)
+            await pieces(gate, A_CONNECTION)
+        assert told.empty()
+    await gate.shut()
+
+    with capsys.disabled():
+        sys.stdout.write(f"\nsilence told, {shown(silent_s)}; return told, {shown(back_s)}\n")
+
+
+def shown(seconds: list[float]) -> str:
+    ordered = sorted(seconds)
+    return f"{len(ordered)} times: P50 {ordered[len(ordered) // 2]:.2f}, max {ordered[-1]:.2f} s"
+
+
+async def says(checker: Checker, told: asyncio.Queue[str], *, is_answering: bool) -> None:
+    assert await told.get() == "milan"
+    reach = checker.reach("milan")
+    assert reach is not None
+    assert reach.is_answering is is_answering
+
+
+async def pieces(gate: Gate, count: int) -> None:
+    """Wait for so many more to pass: pings and pongs, when nothing else goes on."""
+    enough = gate.passed + count
+    await until(lambda: gate.passed >= enough)
+
+
+async def test_where_no_websocket_passes_a_plain_watch_is_held() -> None:
+    """As behind a proxy that knows no upgrades: what breaks off is still told at once."""
+    local, watches = FakeCluster(), asyncio.Queue[web.Request]()
+    ca = pki.new_ca("somebody", now=clock.now(), lifetime=A_DAY)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.json_response({"gitVersion": "v1.2.3", "metadata": {}})
+        if "Upgrade" in request.headers:
+            return web.Response(status=400)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        watches.put_nowait(request)
+        await asyncio.Event().wait()
+        return response
+
+    async with serving(ca, answer) as server, asyncio.timeout(60):
+        await store(local, SECRET, identity(ca, server))
+        async with checking(local, {"milan": SECRET}, 3600) as (checker, told):
+            await says(checker, told, is_answering=True)
+            held = await watches.get()
+            assert held.query["fieldSelector"] == "metadata.name=pyliqo-nobody"
+            assert held.transport
+            held.transport.abort()
+            await watches.get()
+        assert told.empty(), "it answers, so a broken watch is no outage"
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    ca: KeyPair, answer: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> AsyncIterator[str]:
+    """Answer by TLS as ``answer`` says; yield the URL."""
+    pair = pki.issue(
+        ca, common_name="s", ips=["127.0.0.1"], server=True, now=clock.now(), lifetime=A_DAY
+    )
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=listener.tls(pair, "")).start()
+        yield f"https://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def identity(ca: KeyPair, server: str) -> bytes:
+    """Return a kubeconfig for ``server``."""
+    pair = pki.issue(ca, common_name="me", client=True, now=clock.now(), lifetime=A_DAY)
+    who = kubeconfig.Identity(
+        "me", "milan", server, ca.certificate, pair.certificate, pair.key, "tenant"
+    )
+    return kubeconfig.forge(who)

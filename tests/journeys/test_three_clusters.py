@@ -5,18 +5,21 @@ rome uses milan and turin, turin uses milan: turin is a consumer and a provider 
 
 import asyncio
 import contextlib
+import json
 import secrets
+import sys
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from apis import keys, naming, objects
+from apis import conditions, keys, naming, objects
 from apis.objects import Key, Object, named
 from kube import access, client
 from kube.client import ClusterClient
-from sandbox import images, install, pair
+from sandbox import images, install, network, pair
 from sandbox.clusters import Sandbox
 from sandbox.kubectl import Kubectl
 from tests.journeys import two_providers, world
@@ -169,6 +172,37 @@ async def test_pods_of_one_name_live_side_by_side(three: Three) -> None:
         await world.remove(three[consumer], keys.NAMESPACE_OFFLOADING, key)
         await world.until_gone(three[consumer], keys.NAMESPACE_OFFLOADING, key)
         await world.remove(three[consumer], keys.NAMESPACE, Key("", name))
+
+
+def says_its_server(foreign_cluster: Object) -> str:
+    """Return whether the API server of a provider answers, as ``rome`` tells it."""
+    found = conditions.find(foreign_cluster.get("status", {}).get("conditions"), "APIServerStatus")
+    return str((found or {}).get("status"))
+
+
+async def test_a_provider_that_falls_silent_is_told_and_is_alone_in_that(
+    three: Three, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Packets on the way to turin are lost: its server is well, and nothing breaks off."""
+    rome, key, sandbox = three["rome"], Key("", THIRD), Sandbox()
+    begun = time.monotonic()
+    with network.cut(sandbox.site(THIRD).slot, sandbox.site("rome").slot):
+        await world.until_one(
+            rome, keys.FOREIGN_CLUSTER, key, lambda found: says_its_server(found) == "Error"
+        )
+        silent_s = time.monotonic() - begun
+        info = ("info", "peer", "-o", "json")
+        told = json.loads(await asyncio.to_thread(install.run, three.kubeconfigs["rome"], *info))
+        assert told[THIRD]["authentication"]["status"] == "Unhealthy"
+        assert told[THIRD]["authentication"]["alerts"]
+        assert told["milan"]["authentication"]["status"] == "Healthy"
+    begun = time.monotonic()
+    await world.until_one(
+        rome, keys.FOREIGN_CLUSTER, key, lambda found: says_its_server(found) == "Established"
+    )
+    back_s = time.monotonic() - begun
+    with capsys.disabled():
+        sys.stdout.write(f"\nsilence told after {silent_s:.2f} s, return after {back_s:.2f} s\n")
 
 
 async def test_three_tiers_over_two_providers(three: Three) -> None:

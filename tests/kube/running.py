@@ -56,6 +56,8 @@ class Gate:
         self._passing = asyncio.Event()
         self._passing.set()
         self.port = 0
+        self.passed = 0
+        """How many pieces went through, of whatever size."""
 
     async def open(self) -> None:
         """Let connections through."""
@@ -104,6 +106,7 @@ class Gate:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
             await self._passing.wait()
+            self.passed += 1
             writer.write(data)
             await writer.drain()
         writer.close()

@@ -465,6 +465,41 @@ async def test_one_request_that_breaks_is_no_outage(stub: Stub, cluster: Cluster
     assert await cluster.get(keys.SECRET, WEB) == {}
 
 
+async def test_a_way_that_lets_no_websocket_through_is_no_outage(
+    stub: Stub, cluster: ClusterClient
+) -> None:
+    with pytest.raises(errors.KubeError) as raised:
+        async with cluster.pulse(Selection(keys.SECRET, Object, "ns")):
+            pass
+    assert not errors.is_away(raised.value)
+    assert stub.probes == 0
+
+
+async def test_a_pulse_is_a_watch_that_ends_when_another_identity_takes_over(
+    stub: Stub, cluster: ClusterClient
+) -> None:
+    async def watched(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for _ in socket:
+            pass
+        return socket
+
+    stub.answers = [watched]
+    async with (
+        asyncio.timeout(60),
+        cluster.pulse(Selection(keys.SECRET, Object, "ns", fields="metadata.name=x")) as pulse,
+    ):
+        cluster.replace(dataclasses.replace(cluster.access, authorization="Bearer another"))
+        assert not await pulse.follow(stub.asked.clear, turn_s=0.01)
+        assert not pulse.is_current()
+    (asked,) = stub.asked
+    assert asked.path == "/api/v1/namespaces/ns/secrets"
+    assert (asked.query["watch"], asked.query["fieldSelector"]) == ("1", "metadata.name=x")
+    assert int(asked.query["timeoutSeconds"]) >= 300
+    assert asked.headers["Origin"] == cluster.access.server
+
+
 async def test_a_namesake_is_not_deleted_and_a_change_meanwhile_is_a_conflict(
     stub: Stub, cluster: ClusterClient
 ) -> None:

@@ -1,0 +1,83 @@
+"""When a watch that is pinged is silent, and when it is only slow."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from kube.pulse import DOUBT_TURNS, SILENT_TURNS, Pulse
+from tests.kube.running import until
+
+TURN_S = 0.005
+
+
+class Socket:
+    """Answers each ping for which ``answers`` says so, by its number; ends when told."""
+
+    def __init__(self, answers: Callable[[int], bool]) -> None:
+        self._answers = answers
+        self._said: asyncio.Queue[str] = asyncio.Queue()
+        self.pings = 0
+
+    async def ping(self) -> None:
+        if self._answers(self.pings):
+            self._said.put_nowait("pong")
+        self.pings += 1
+
+    def end(self) -> None:
+        self._said.put_nowait("")
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        while said := await self._said.get():
+            yield said
+
+
+def pulse(socket: Socket, *, is_current: Callable[[], bool] = lambda: True) -> Pulse:
+    return Pulse(socket, is_current)  # type: ignore[arg-type]
+
+
+async def test_one_that_answers_is_never_doubted_and_ends_by_itself() -> None:
+    doubts: list[bool] = []
+    socket = Socket(lambda _: True)
+
+    async with asyncio.timeout(60):
+        ends = asyncio.create_task(pulse(socket).follow(lambda: doubts.append(True), turn_s=TURN_S))
+        await until(lambda: socket.pings > 10)
+        socket.end()
+        assert not await ends
+
+    assert doubts == []
+
+
+@pytest.mark.parametrize("answered", [0, 3])
+async def test_one_that_falls_silent_is_doubted_once_and_then_given_up(answered: int) -> None:
+    doubts: list[int] = []
+    socket = Socket(lambda number: number < answered)
+
+    async with asyncio.timeout(60):
+        silent = pulse(socket).follow(lambda: doubts.append(socket.pings), turn_s=TURN_S)
+        assert await silent
+
+    assert DOUBT_TURNS < SILENT_TURNS
+    assert len(doubts) == 1
+    assert socket.pings > doubts[0], "it is still asked while it is doubted"
+
+
+async def test_one_that_answers_late_is_doubted_and_not_given_up() -> None:
+    """Of three pings one is answered."""
+    doubts: list[bool] = []
+    socket = Socket(lambda number: number % 3 == 0)
+
+    async with asyncio.timeout(60):
+        ends = asyncio.create_task(pulse(socket).follow(lambda: doubts.append(True), turn_s=TURN_S))
+        await until(lambda: len(doubts) >= 5)
+        socket.end()
+        assert not await ends
+
+
+async def test_it_ends_with_its_connection_for_another_identity() -> None:
+    socket = Socket(lambda _: True)
+
+    async with asyncio.timeout(60):
+        over = pulse(socket, is_current=lambda: socket.pings < 2)
+        assert not await over.follow(lambda: None, turn_s=TURN_S)
