@@ -362,6 +362,13 @@ ROWS = [
     ),
     Row("spec.template", "leave it out", VNODES, keys.VIRTUAL_NODE, vnode(template={"a": 1})),
     Row(
+        "spec.resourceQuota.hard.cpu",
+        "correct it",
+        VNODES,
+        keys.VIRTUAL_NODE,
+        vnode(resourceQuota={"hard": {"cpu": "-1"}}),
+    ),
+    Row(
         "spec.vkOptionsTemplateRef.namespace must be a string",
         "correct it",
         VNODES,
