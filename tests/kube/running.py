@@ -53,8 +53,8 @@ class Gate:
         self._server: asyncio.Server | None = None
         self._through: set[asyncio.Task[None]] = set()
         self._is_open = False
-        self._passing = asyncio.Event()
-        self._passing.set()
+        self._passing, self._answering = asyncio.Event(), asyncio.Event()
+        self.let_go()
         self.port = 0
         self.passed = 0
         """How many pieces went through, of whatever size."""
@@ -78,10 +78,16 @@ class Gate:
     def hold(self) -> None:
         """Let no byte through any more, and break nothing: as if all packets were dropped."""
         self._passing.clear()
+        self._answering.clear()
+
+    def hold_answers(self) -> None:
+        """Let requests through, and nothing that comes back."""
+        self._answering.clear()
 
     def let_go(self) -> None:
         """Let bytes through again, also those that waited."""
         self._passing.set()
+        self._answering.set()
 
     def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self._is_open:  # it was accepted when the gate was shut
@@ -97,15 +103,20 @@ class Gate:
             try:
                 onward, back = await asyncio.open_connection("127.0.0.1", self._to)
                 ends.append(back)
-                await asyncio.gather(self._pump(reader, back), self._pump(onward, writer))
+                await asyncio.gather(
+                    self._pump(reader, back, self._passing),
+                    self._pump(onward, writer, self._answering),
+                )
             finally:
                 for end in ends:
                     end.transport.abort()
                 await asyncio.gather(*(end.wait_closed() for end in ends), return_exceptions=True)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passing: asyncio.Event
+    ) -> None:
         while data := await reader.read(65536):
-            await self._passing.wait()
+            await passing.wait()
             self.passed += 1
             writer.write(data)
             await writer.drain()

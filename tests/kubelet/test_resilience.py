@@ -1,19 +1,23 @@
-"""Real processes that are killed, before a real API server that keeps a log.
+"""Real processes that are killed and raced, before a real API server that keeps a log.
 
-``PYLIQO_TEST_PODS`` says how many pods; 1000 is the full size. Source: faults.md F1; I3.
+``PYLIQO_TEST_PODS`` says how many pods; 1000 is the full size. With ``PYLIQO_TEST_CRASHES=all`` the
+process dies before and after each write of a life, not only after the first of each part of it.
+Source: faults.md F1, F19; security.md I3.
 """
 
 import asyncio
+import itertools
 import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
 
 import pytest
 
 from apis import keys, objects
-from apis.objects import Object
+from apis.objects import Key, Object
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -22,11 +26,13 @@ from sandbox.audit import Call
 from sandbox.controlplane import Plane
 from tests.kubelet.milan import Milan
 from tests.kubelet.sites import Site, eventually
+from tests.kubelet.toll import Toll, identity
 from tests.kubelet.worlds import named_condition
 
 pytestmark = pytest.mark.cluster
 
 PODS = int(os.environ.get("PYLIQO_TEST_PODS", "20"))
+IS_WHOLE = os.environ.get("PYLIQO_TEST_CRASHES") == "all"
 PATIENCE_S = 300 + PODS
 
 
@@ -133,3 +139,145 @@ PARTS = frozenset({"pods", "pods/status", "shadowpods", "secrets"})
 
 async def half_there(milan: Milan) -> bool:
     return len(milan.shadows.items()) >= PODS // 2
+
+
+# Killed at each write -----------------------------------------------------------------------------
+
+
+class Life:
+    """A pod whose kubelet is killed while it lives, and started again."""
+
+    def __init__(self, site: Site, milan: Milan, toll: Toll) -> None:
+        self.site, self.milan, self.toll = site, milan, toll
+        self.key, self.twin = Key(site.home, "web"), Key(site.twin, "web")
+
+    async def until(self, phase: str, holds: Callable[[], Awaitable[bool]]) -> None:
+        """Start the process whenever it was killed, until it ``holds`` after a kill."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not (self.toll.kills[phase] and self._is_up() and await holds()):
+                if not self._is_up():
+                    await self.site.start()
+                await asyncio.sleep(0.05)
+
+    def _is_up(self) -> bool:
+        process = self.site.process
+        return process is not None and process.returncode is None
+
+    async def is_running(self) -> bool:
+        pod = await self.site.cluster.get_live(keys.POD, self.key)
+        return pod is not None and is_ready(pod)
+
+    async def follows(self) -> bool:
+        remote = await self.site.cluster.get_live(keys.POD, self.twin)
+        return remote is not None and objects.labels(remote).get("tier") == "front"
+
+    async def is_gone(self) -> bool:
+        there = ((keys.POD, self.key), (keys.SHADOW_POD, self.twin), (keys.POD, self.twin))
+        found = [await self.site.cluster.get_live(kind, key) for kind, key in there]
+        return found == [None] * 3
+
+    async def is_aborted(self) -> bool:
+        pod = await self.site.cluster.get_live(keys.POD, self.key)
+        return ((pod or {}).get("status") or {}).get("reason") == "OffloadingAborted"
+
+
+async def test_killed_at_its_writes_it_loses_and_doubles_nothing_of_a_life(
+    site: Site, plane: Plane, tmp_path: Path
+) -> None:
+    def kill() -> None:
+        if site.process and site.process.returncode is None:
+            site.process.kill()
+
+    toll = Toll(plane, kill, is_whole=IS_WHOLE)
+    async with toll.open():
+        site.kubeconfig = tmp_path / "kubeconfig"
+        site.kubeconfig.write_text(toll.kubeconfig())
+        await site.prepare()
+        milan = Milan(site.cluster, site.twin)
+        async with milan.running():
+            await site.start()
+            await eventually(lambda: asked_again(toll))
+            assert site.process
+            assert site.process.returncode is None, "a refusal at its start ended it"
+            await lives(Life(site, milan, toll))
+        await site.end()
+
+
+async def asked_again(toll: Toll) -> bool:
+    return toll.versions > 1
+
+
+async def lives(life: Life) -> None:
+    """Create, change, delete, create anew, unoffload."""
+    site, cluster, births, toll = life.site, life.site.cluster, life.milan.births, life.toll
+    toll.phase = "create"
+    first = objects.uid(await site.bind("web"))
+    await life.until("create", life.is_running)
+
+    toll.phase = "update"
+    await cluster.patch(keys.POD, life.key, {"metadata": {"labels": {"tier": "front"}}})
+    await life.until("update", life.follows)
+
+    toll.phase = "delete"
+    await cluster.delete(keys.POD, life.key, uid=first)
+    await life.until("delete", life.is_gone)
+
+    toll.phase = ""
+    second = objects.uid(await site.bind("web"))
+    await life.until("delete", life.is_running)
+    toll.phase = "unoffload"
+    patch = {"spec": {"desiredMapping": {site.home: None}}}
+    await cluster.patch(keys.NAMESPACE_MAP, Key(site.tenant, "milan"), patch)
+    await life.until("unoffload", life.is_aborted)
+    assert [len(births[uid]) for uid in (first, second)] == [1, 1]
+
+
+# Two of them --------------------------------------------------------------------------------------
+
+
+async def test_of_two_replicas_only_the_one_that_leads_writes(
+    site: Site, plane: Plane, real: ClusterClient, tmp_path: Path
+) -> None:
+    other = Site(real, tmp_path / "b", site.name, replica=1)
+    site.kubeconfig = tmp_path / "a"
+    users = [f"{site.name}-a", f"{site.name}-b"]
+    for one, user in zip((site, other), users, strict=True):
+        one.kubeconfig.write_text(identity(plane, user))
+    await site.prepare()
+    await other.lead_to_provider()
+    milan, log = Milan(real, site.twin), audit.Log(plane.audit_log)
+    try:
+        async with milan.running():
+            await site.start()
+            await eventually(lambda: leads(site))
+            await other.start()
+            await asyncio.gather(*(site.bind(f"web-{number}") for number in range(3)))
+            await until(all_ready(3), site)
+            assert site.process
+            site.process.send_signal(signal.SIGSTOP)
+            await asyncio.gather(*(site.bind(f"more-{number}") for number in range(3)))
+            await eventually(lambda: leads(other))
+            site.process.send_signal(signal.SIGCONT)
+            await until(all_ready(6), site)
+            await site.bind("last")
+            await until(all_ready(7), site)
+            writes = await logged(log, site, is_about("last"))
+    finally:
+        await other.end()
+
+    lease = await real.get_live(keys.LEASE, Key(site.tenant, site.name))
+    assert lease
+    by = [call.user for call in sorted(writes, key=at) if call.resource in PARTS]
+    terms = [user for user, _ in itertools.groupby(by)]
+    assert terms[:2] == users
+    assert len(terms) <= lease["spec"]["leaseTransitions"] + 1, "somebody wrote who did not lead"
+    assert {len(uids) for uids in milan.births.values()} == {1}
+
+
+def at(call: Call) -> str:
+    return call.received
+
+
+async def leads(site: Site) -> bool:
+    lease = await site.cluster.get_live(keys.LEASE, Key(site.tenant, site.name))
+    return bool(lease and lease["spec"].get("holderIdentity") == site.pod_name)
