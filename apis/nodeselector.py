@@ -17,9 +17,8 @@ Term: TypeAlias = Object
 _PARTS: Final = ("matchExpressions", "matchFields")
 _NAME_FIELD: Final = "metadata.name"
 _INTEGER_END: Final = 2**63
-_IN_WORDS: Final = re.compile(
-    r"[\w./-]+ (?:(?:In|NotIn|Gt|Lt) [\w.-]+(?:,[\w.-]+)*|Exists|DoesNotExist)", re.ASCII
-)
+_KEY: Final = re.compile(r"[\w./-]+", re.ASCII)
+_VALUE: Final = re.compile(r"[\w.-]+", re.ASCII)
 _VALUES: Final[dict[str, Callable[[int], bool]]] = {
     "In": lambda count: count > 0,
     "NotIn": lambda count: count > 0,
@@ -85,9 +84,16 @@ def is_empty(term: Term) -> bool:
 
 def _written(term: Term) -> str:
     """Return a term in words; empty where it has none, or where another could have the same."""
-    said = [_requirement(one) for one in _part(term, "matchExpressions")]
-    is_plain = not term.get("matchFields") and all(map(_IN_WORDS.fullmatch, said))
-    return " and ".join(said) if is_plain else ""
+    expressions = _part(term, "matchExpressions")
+    is_plain = not term.get("matchFields") and all(map(_is_plain, expressions))
+    return " and ".join(map(_requirement, expressions)) if is_plain else ""
+
+
+def _is_plain(expression: Object) -> bool:
+    """Whether key and values are single words, and as many as the operator takes."""
+    values, takes = expression.get("values") or [], _VALUES.get(expression["operator"])
+    is_whole = bool(_KEY.fullmatch(expression["key"])) and all(map(_VALUE.fullmatch, values))
+    return is_whole and takes is not None and takes(len(values))
 
 
 def _requirement(expression: Object) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from apis import nodeselector
@@ -185,7 +185,15 @@ PLAIN_TERMS = st.lists(
 )
 
 
+def not_in(key: str, *values: str) -> list[Term]:
+    return [
+        {"matchExpressions": [{"key": key, "operator": "NotIn", "values": list(values)}]},
+    ]
+
+
 @given(PLAIN_TERMS, PLAIN_TERMS)
+@example(not_in("a In"), not_in("a In", ""))
+@example(not_in("a", "1", "2"), not_in("a", "1,2"))
 def test_no_two_lists_of_terms_have_the_same_words(one: list[Term], two: list[Term]) -> None:
     words = nodeselector.text(one)
 
