@@ -9,8 +9,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
-from urllib.parse import quote
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import msgspec
@@ -20,22 +19,19 @@ from prometheus_client import Counter, Histogram
 from apis import keys
 from apis.objects import Key, Kind, Object, key_of
 from kube import access as access_
-from kube import errors, metrics, pulse, remotecommand
+from kube import errors, metrics, pulse, remotecommand, wire
 from kube.access import Access
 from kube.cluster import Event, Listing, Selection
 from kube.connection import Connection, in_words
 from kube.pulse import Pulse
 from kube.reach import Reach
 from kube.remotecommand import Command
-from kube.slim import Packed
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 PAGE: Final = 500
-MAX_ANSWER: Final = 64 * 2**20
 MAX_LISTING: Final = 2**30
-MAX_EVENT: Final = 16 * 2**20
 CALL_S: Final = 30.0
 LIST_S: Final = 300.0
 CONNECT_S: Final = 5.0
@@ -44,7 +40,6 @@ BULK_AT_ONCE: Final = 32
 """Requests in flight; leases and nodes do not wait for their turn behind these."""
 
 _RETRIES: Final = 3
-_MAX_RETRY_AFTER_S: Final = 30.0
 _WAIT_HERE_S: Final = 5.0
 _RESTARTS: Final = 3
 _LOOK_AGAIN_S: Final = 10.0
@@ -56,34 +51,6 @@ _JSON: Final = {"Content-Type": "application/json"}
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 _STRATEGIC: Final = {"Content-Type": "application/strategic-merge-patch+json"}
 _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}  # JSON is YAML
-
-
-class _Meta(msgspec.Struct, gc=False):
-    name: str = ""
-    namespace: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
-    continue_: str = msgspec.field(name="continue", default="")
-
-
-class _Head(msgspec.Struct, gc=False):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-
-
-class _Page(msgspec.Struct, gc=False):
-    metadata: _Meta
-    items: list[msgspec.Raw] | None = None
-
-
-class _Frame(msgspec.Struct, gc=False):
-    type: str
-    object: msgspec.Raw
-
-
-_UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeError, KeyError, TypeError)
-_PAGE: Final = msgspec.json.Decoder(_Page)
-_FRAME: Final = msgspec.json.Decoder(_Frame)
-_HEAD: Final = msgspec.json.Decoder(_Head)
-_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 @contextlib.asynccontextmanager
@@ -142,7 +109,7 @@ class ClusterClient:
         try:
             async with (
                 asyncio.timeout(PROBE_S),
-                connection.request("GET", _url(self.access.server, "/livez", None)),
+                connection.request("GET", wire.url(self.access.server, "/livez", None)),
             ):
                 return True  # whatever it says
         except (aiohttp.ClientError, TimeoutError, OSError):
@@ -157,7 +124,7 @@ class ClusterClient:
 
     async def get(self, kind: Kind, key: Key) -> Object | None:
         try:
-            return await self._call("get", kind, "GET", _path(kind, key))
+            return await self._call("get", kind, "GET", wire.path(kind, key))
         except errors.NotFoundError:
             return None
 
@@ -174,18 +141,18 @@ class ClusterClient:
 
     async def watch(self, of: Selection[T], since: str) -> AsyncGenerator[Event[T], None]:
         await self._wait_for_return(f"watch {of.kind.resource}")
-        shaped = _Shaped(of)
+        shaped = wire.Shaped(of)
         seconds = _watch_s()
         within = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=int(seconds) + 30)
         query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
-        query |= {"resourceVersion": since, **_query(of)}
-        path = _path(of.kind, Key(of.namespace, ""))
+        query |= {"resourceVersion": since, **wire.query(of)}
+        path = wire.path(of.kind, Key(of.namespace, ""))
         who = self.access
         try:
             async with self._answer(
                 "watch", of.kind.plural, "GET", path, query=query, timeout=within, is_watch=True
             ) as answer:
-                async for line in _lines(answer.content):
+                async for line in wire.lines(answer.content):
                     yield shaped.event(line)
         except errors.NotReachableError:
             if self.access is who:
@@ -193,19 +160,19 @@ class ClusterClient:
             # Ended for another identity: no failure, and whoever follows goes on at once.
 
     async def create(self, kind: Kind, obj: Object) -> Object:
-        path = _path(kind, Key(obj["metadata"].get("namespace") or "", ""))
-        return await self._call("create", kind, "POST", path, _typed(kind, obj))
+        path = wire.path(kind, Key(obj["metadata"].get("namespace") or "", ""))
+        return await self._call("create", kind, "POST", path, wire.typed(kind, obj))
 
     async def apply(self, kind: Kind, obj: Object, *, manager: str) -> Object:
         query = {"fieldManager": manager, "force": "true"}
-        body = _typed(kind, obj)
-        path = _path(kind, key_of(obj))
+        body = wire.typed(kind, obj)
+        path = wire.path(kind, key_of(obj))
         return await self._call("apply", kind, "PATCH", path, body, query=query, headers=_APPLY)
 
     async def patch(
         self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
     ) -> Object:
-        path = _path(kind, key, subresource)
+        path = wire.path(kind, key, subresource)
         is_shared = kind == keys.POD and subresource == "status"
         headers = _STRATEGIC if is_shared else _MERGE
         try:
@@ -230,14 +197,14 @@ class ClusterClient:
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
         try:
-            await self._call("delete", kind, "DELETE", _path(kind, key), body)
+            await self._call("delete", kind, "DELETE", wire.path(kind, key), body)
         except errors.NotFoundError:
             return
         except errors.ConflictError:
             await self._check_is_another(kind, key, uid)
 
     async def post(self, kind: Kind, key: Key, subresource: str, body: Object) -> Object:
-        return await self._call("post", kind, "POST", _path(kind, key, subresource), body)
+        return await self._call("post", kind, "POST", wire.path(kind, key, subresource), body)
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -270,7 +237,7 @@ class ClusterClient:
         Raises:
             KubeError: the server refused, or the connection was lost.
         """
-        path = _path(keys.POD, pod, "exec")
+        path = wire.path(keys.POD, pod, "exec")
         flags = {"container": container, "stdout": "1", "stderr": "1"}
         flags |= {"stdin": "1"} if has_input else {}
         query = [*flags.items(), *(("command", part) for part in command)]
@@ -291,8 +258,8 @@ class ClusterClient:
         what = f"watch {of.kind.resource} by WebSocket"
         await self._wait_for_return(what)
         connection = await self._current()
-        server, path = connection.access.server, _path(of.kind, Key(of.namespace, ""))
-        url = _url(server, path, {"watch": "1", "timeoutSeconds": _watch_s(), **_query(of)})
+        server, path = connection.access.server, wire.path(of.kind, Key(of.namespace, ""))
+        url = wire.url(server, path, {"watch": "1", "timeoutSeconds": _watch_s(), **wire.query(of)})
         with _translated(what, self.reach):
             async with connection.websocket(
                 what, url, origin=server, within_s=CONNECT_S, **pulse.OPTIONS
@@ -305,15 +272,15 @@ class ClusterClient:
 
     async def version(self) -> Object:
         """Return the server's version: ``gitVersion``, ``major``, ``minor``, ..."""
-        return _decoded(await self._bytes("get", "", "GET", "/version"))
+        return wire.decoded(await self._bytes("get", "", "GET", "/version"))
 
     async def _list(self, of: Selection[T]) -> Listing[T]:
-        shaped = _Shaped(of)
+        shaped = wire.Shaped(of)
         items: dict[Key, T] = {}
         size, token = 0, ""
         while True:
-            query = {"limit": str(PAGE), **_query(of)} | ({"continue": token} if token else {})
-            path = _path(of.kind, Key(of.namespace, ""))
+            query = {"limit": str(PAGE), **wire.query(of)} | ({"continue": token} if token else {})
+            path = wire.path(of.kind, Key(of.namespace, ""))
             raw = await self._bytes("list", of.kind.plural, "GET", path, query=query)
             size += len(raw)
             page, token_before = shaped.page(raw), token
@@ -346,7 +313,7 @@ class ClusterClient:
     ) -> Object:
         rest.setdefault("headers", _JSON)
         data = None if body is None else msgspec.json.encode(body)
-        return _decoded(await self._bytes(verb, kind.plural, method, path, data=data, **rest))
+        return wire.decoded(await self._bytes(verb, kind.plural, method, path, data=data, **rest))
 
     async def _bytes(self, verb: str, resource: str, method: str, path: str, **rest: Any) -> bytes:
         turn = contextlib.nullcontext() if resource in _FIRST else self._bulk
@@ -364,7 +331,7 @@ class ClusterClient:
     async def _once(self, verb: str, resource: str, method: str, path: str, **rest: Any) -> bytes:
         within = aiohttp.ClientTimeout(total=CALL_S, connect=CONNECT_S, sock_connect=CONNECT_S)
         async with self._answer(verb, resource, method, path, timeout=within, **rest) as answer:
-            return await _whole(answer)
+            return await wire.whole(answer)
 
     @contextlib.asynccontextmanager
     async def _answer(
@@ -377,7 +344,7 @@ class ClusterClient:
                     answer = await self._open(stack, method, path, **rest)
                     codes.append(answer.status)
                 if answer.status not in _SUCCESS:
-                    raise await _refusal(answer)
+                    raise await wire.refusal(answer)
                 yield answer
 
     async def _open(
@@ -392,14 +359,14 @@ class ClusterClient:
         connection = await self._current()
         who = connection.access
         answer = await stack.enter_async_context(
-            connection.request(method, _url(connection.access.server, path, query), **rest)
+            connection.request(method, wire.url(connection.access.server, path, query), **rest)
         )
         if answer.status != _UNAUTHORIZED or not await self._reload_after(who):
             return answer
         answer.close()
         connection = self._connection
         return await stack.enter_async_context(
-            connection.request(method, _url(connection.access.server, path, query), **rest)
+            connection.request(method, wire.url(connection.access.server, path, query), **rest)
         )
 
     async def _current(self) -> Connection:
@@ -430,138 +397,15 @@ class ClusterClient:
         return (new.digest, new.authorization) != (old.digest, old.authorization)
 
 
-def _path(kind: Kind, key: Key, subresource: str = "") -> str:
-    root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
-    segments = ["namespaces", key.namespace] if kind.namespaced and key.namespace else []
-    segments += [kind.plural, key.name, subresource]
-    return "/".join([root, *(quote(segment, safe="") for segment in segments if segment)])
-
-
-def _url(server: str, path: str, query: Mapping[str, str] | None) -> yarl.URL:
-    return yarl.URL(server + path, encoded=True).with_query(query or None)
-
-
 def _watch_s() -> str:
     """Return after how many seconds a server shall end a watch: not all at once."""
     return str(300 + secrets.randbelow(300))
-
-
-def _query(of: Selection[T]) -> dict[str, str]:
-    selectors = {"labelSelector": of.labels, "fieldSelector": of.fields}
-    return {name: value for name, value in selectors.items() if value}
-
-
-def _typed(kind: Kind, obj: Object) -> Object:
-    return {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
 
 
 def _is_worth_waiting(error: errors.BusyError, method: str) -> bool:
     # 429 was not processed, whatever it was; of the rest only a read may be sent again.
     is_safe = error.status == _TOO_MANY or (method == "GET" and error.status == _UNAVAILABLE)
     return is_safe and error.retry_after_s <= _WAIT_HERE_S
-
-
-async def _refusal(answer: aiohttp.ClientResponse) -> errors.KubeError:
-    try:
-        said = _OBJECT.decode(await _whole(answer, most=2**20))
-    except (*_UNREADABLE, errors.NotReachableError):
-        said = {}
-    return errors.refusal(
-        answer.status, said, retry_after_s=_retry_after(answer.headers.get("Retry-After", ""))
-    )
-
-
-def _retry_after(header: str) -> float | None:
-    return min(float(header), _MAX_RETRY_AFTER_S) if header.isdecimal() else None
-
-
-async def _whole(answer: aiohttp.ClientResponse, most: int = MAX_ANSWER) -> bytes:
-    if answer.headers.get("Content-Encoding", "identity") != "identity":
-        raise errors.NotReachableError("the answer is compressed, which was not asked for")
-    whole = bytearray()
-    async for chunk in answer.content.iter_any():
-        whole += chunk
-        if len(whole) > most:
-            answer.close()
-            raise errors.NotReachableError(f"the answer is larger than {most} bytes")
-    return bytes(whole)
-
-
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    # Not readline(): its limit depends on the version of aiohttp, and an event may have 3 MB.
-    rest: list[bytes] = []
-    size = 0
-    async for chunk in content.iter_any():
-        *whole, last = chunk.split(b"\n")
-        for line in whole:
-            full, rest, size = b"".join([*rest, line]), [], 0
-            if full.strip():
-                yield full
-        rest.append(last)
-        size += len(last)
-        if size > MAX_EVENT:
-            raise errors.ExpiredError(f"an event is larger than {MAX_EVENT} bytes")
-
-
-class _Decoded(NamedTuple, Generic[T]):
-    items: dict[Key, T]
-    version: str
-    token: str
-
-
-class _Shaped(Generic[T]):
-    """Decodes the objects of a selection."""
-
-    def __init__(self, of: Selection[T]) -> None:
-        self._kind = of.kind
-        self._is_packed = of.shape is Packed
-        shape: type[Any] = Object if self._is_packed else of.shape
-        self._decoder = msgspec.json.Decoder(shape)
-
-    def page(self, raw: bytes) -> _Decoded[T]:
-        """Return a page of a list."""
-        try:
-            page = _PAGE.decode(raw)
-            items = dict(self._item(item) for item in page.items or [])
-        except _UNREADABLE as error:
-            raise errors.NotReachableError(f"unreadable list of {self._kind.resource}") from error
-        return _Decoded(items, page.metadata.resourceVersion, page.metadata.continue_)
-
-    def event(self, line: bytes) -> Event[T]:
-        """Return a line of a watch. What cannot be read might be a deletion: list again."""
-        try:
-            frame = _FRAME.decode(line)
-            if frame.type == "ERROR":
-                raise errors.refusal(0, _OBJECT.decode(frame.object))
-            meta = _HEAD.decode(frame.object).metadata
-            shaped = self._shape(frame.object) if frame.type != "BOOKMARK" else _nothing()
-        except _UNREADABLE as error:
-            raise errors.ExpiredError(f"unreadable event of {self._kind.resource}") from error
-        return Event(frame.type, Key(meta.namespace, meta.name), meta.resourceVersion, shaped)
-
-    def _item(self, raw: msgspec.Raw) -> tuple[Key, T]:
-        meta = _HEAD.decode(raw).metadata
-        return Key(meta.namespace, meta.name), self._shape(raw)
-
-    def _shape(self, raw: msgspec.Raw) -> Any:
-        shaped = self._decoder.decode(raw)
-        if isinstance(shaped, dict):
-            shaped["metadata"].pop("managedFields", None)
-            # Items of a list do not say what they are, events do: here both do.
-            shaped.setdefault("apiVersion", self._kind.api_version)
-            shaped.setdefault("kind", self._kind.kind)
-        return Packed.of(shaped) if self._is_packed else shaped
-
-
-def _nothing() -> Any:
-    return {}
-
-
-def _decoded(raw: bytes) -> Object:
-    try:
-        return _OBJECT.decode(raw)
-    except _UNREADABLE as error:
-        raise errors.NotReachableError("the answer is not a JSON object") from error
 
 
 @contextlib.asynccontextmanager

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from apis import keys
 from apis.objects import Key, Kind, Object
-from kube import access, client, errors, metrics
+from kube import access, client, errors, metrics, wire
 from kube.access import Access
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -253,7 +253,7 @@ async def test_an_answer_that_cannot_be_read_is_none(
 
 
 async def test_an_answer_has_an_end(stub: Stub, cluster: ClusterClient) -> None:
-    stub.answers = [stream(*[b" " * 2**20] * (client.MAX_ANSWER // 2**20 + 1))]
+    stub.answers = [stream(*[b" " * 2**20] * (wire.MAX_ANSWER // 2**20 + 1))]
 
     with pytest.raises(errors.NotReachableError, match="larger"):
         await cluster.get(keys.CONFIG_MAP, WEB)
@@ -369,7 +369,7 @@ async def test_a_watch_asks_for_bookmarks_and_an_end(stub: Stub, cluster: Cluste
         (b'{"type":"ERROR","object":{"code":410,"reason":"Expired"}}\n', errors.ExpiredError),
         (b'{"type":"ERROR","object":{"code":429}}\n', errors.BusyError),
         (b'{"type":"ERROR","object":{"code":504}}\n', errors.BusyError),
-        (b"x" * (client.MAX_EVENT + 2**20), errors.ExpiredError),
+        (b"x" * (wire.MAX_EVENT + 2**20), errors.ExpiredError),
     ],
     ids=["half", "broken", "no object", "expired", "busy", "ahead", "without end"],
 )
