@@ -9,7 +9,7 @@ PY := $(BIN)/python
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-.PHONY: check test demo demo-down up down bench bench-check install.yaml format lock help
+.PHONY: check test test-others test-journeys demo demo-down up down bench bench-check install.yaml format lock help
 
 check: .venv/ready  ## What a commit must pass: format, lint, types, layers, fast tests
 	$(BIN)/ruff format --check .
@@ -18,10 +18,16 @@ check: .venv/ready  ## What a commit must pass: format, lint, types, layers, fas
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q -n 2 -m "not cluster and not journey"
 
-test: .venv/ready  ## All tests, those on real clusters included
+test: .venv/ready  ## All tests, those on real clusters beside the others
 	$(PY) -m sandbox prepare
+	@$(MAKE) --no-print-directory -j 2 test-journeys test-others
+
+test-others: .venv/ready  # fast ones, and those on API servers
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not journey"
-	$(BIN)/pytest -m journey
+
+test-journeys: .venv/ready  # on two clusters, which mostly wait: for pods, leases, heartbeats
+	@echo "==> what the journeys say is in .journeys.log, and here when they are over"
+	@$(BIN)/pytest -m journey > .journeys.log 2>&1; status=$$?; cat .journeys.log; exit $$status
 
 demo: .venv/ready  ## The main job, told step by step on two real clusters (KEEP=1 leaves them running)
 	$(PY) -m sandbox demo $(if $(KEEP),--keep) $(if $(PICTURE),--picture=$(PICTURE))
