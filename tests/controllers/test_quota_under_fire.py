@@ -11,7 +11,9 @@ import json
 import os
 import random
 import secrets
+import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -19,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import pytest
 
 from apis import keys, resources
@@ -42,6 +45,7 @@ CLIENTS, EACH, GRANTED = (
 REPLICAS: Final = int(os.environ.get("PYLIQO_REPLICAS", "1"))
 PATIENCE_S: Final = 120 + CLIENTS * EACH / 10
 KILLS: Final = 4
+TRUST: Final = ssl.create_default_context(cadata=CA.certificate.decode())
 ORDERS: Final = random.Random(7)  # noqa: S311  # moments, no secrets
 
 
@@ -52,7 +56,7 @@ class Daemon:
     command: Sequence[str]
     log: Path
     port: int
-    path: str = "/readyz"
+    scheme: str = "http"
     kills: int = 0
     process: asyncio.subprocess.Process | None = None
 
@@ -63,31 +67,33 @@ class Daemon:
                 stdout=lines,
                 stderr=lines,
                 env={**os.environ, "POD_NAME": "the-only-one"},
+                start_new_session=True,
             )
 
     async def kill(self) -> None:
+        """End all its processes, as a container does: none keeps the port."""
         assert self.process
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)
         await self.process.wait()
         self.kills += 1
+
+    async def is_ready(self) -> None:
+        url = f"{self.scheme}://127.0.0.1:{self.port}/readyz"
+        async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as session:
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with session.get(url, ssl=TRUST) as answer:
+                        if answer.ok:
+                            return
+                await asyncio.sleep(0.05)
 
     async def under_fire(self, stop: asyncio.Event) -> None:
         """Kill it a moment after it has begun to work, again and again; leave it running."""
         while not stop.is_set() or self.kills < KILLS:
-            await listens(self.port)
+            await self.is_ready()
             await asyncio.sleep(ORDERS.uniform(0.1, 1.0))  # the kill has to come at any moment
             await self.kill()
             await self.start()
-
-
-async def listens(port: int) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            with contextlib.suppress(OSError):
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.close()
-                return
-            await asyncio.sleep(0.05)
 
 
 def free_port() -> int:
@@ -330,7 +336,7 @@ async def daemons(field_: Field, plane: Plane, directory: Path) -> tuple[Daemon,
             *("--tls-dir", str(directory / "tls" / "current")),
             *("--kubeconfig", str(plane.kubeconfig), "--enable-resource-enforcement"),
         ]
-        webhooks.append(Daemon(command, directory / f"webhook-{number}.log", port))
+        webhooks.append(Daemon(command, directory / f"webhook-{number}.log", port, "https"))
     return controllers, webhooks
 
 
