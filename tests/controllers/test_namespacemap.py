@@ -82,7 +82,7 @@ class Milan:
     async def bound(self, name: str) -> set[str]:
         """Return the bindings there: the tenant's, and that of our own controllers."""
         found = await self.cluster.list(Selection(keys.ROLE_BINDING, Object, name))
-        return {key.name for key in found.items}
+        return {key.name for key in found.items} & {self.tenant, ACCOUNT.name}
 
     async def namespace(self, name: str) -> Object | None:
         return await self.cluster.get_live(keys.NAMESPACE, Key("", name))
