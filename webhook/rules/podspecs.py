@@ -179,39 +179,13 @@ def _grants(granted: Object, toleration: Object) -> bool:
     return parts(granted) == parts(toleration) and effect in (None, "", toleration.get("effect"))
 
 
-VOLUMES: Final = frozenset(
-    [
-        "awsElasticBlockStore",
-        "azureDisk",
-        "azureFile",
-        "cephfs",
-        "cinder",
-        "configMap",
-        "csi",
-        "downwardAPI",
-        "emptyDir",
-        "ephemeral",
-        "fc",
-        "flexVolume",
-        "flocker",
-        "gcePersistentDisk",
-        "glusterfs",
-        "hostPath",
-        "image",
-        "iscsi",
-        "nfs",
-        "persistentVolumeClaim",
-        "photonPersistentDisk",
-        "portworxVolume",
-        "projected",
-        "quobyte",
-        "rbd",
-        "scaleIO",
-        "secret",
-        "storageos",
-        "vsphereVolume",
-    ]
-)
+VOLUMES: Final = frozenset([
+    "awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "configMap", "csi",
+    "downwardAPI", "emptyDir", "ephemeral", "fc", "flexVolume", "flocker", "gcePersistentDisk",
+    "glusterfs", "hostPath", "image", "iscsi", "nfs", "persistentVolumeClaim",
+    "photonPersistentDisk", "portworxVolume", "projected", "quobyte", "rbd", "scaleIO",
+    "secret", "storageos", "vsphereVolume",
+])  # fmt: skip
 """hostPath is up to the level of the Pod Security Standards; gitRepo runs commands on nodes."""
 SOURCES: Final = frozenset(
     [
@@ -249,17 +223,10 @@ def _source(source: Object, spec: Object, where: str) -> Iterator[str]:
 
 EPHEMERAL: Final = frozenset(podfields.CONTAINER_FIELDS)
 CONTAINER: Final = EPHEMERAL - {"targetContainerName"}
-_COMMON_CONTEXT: Final = frozenset(
-    [
-        "appArmorProfile",
-        "runAsGroup",
-        "runAsNonRoot",
-        "runAsUser",
-        "seLinuxOptions",
-        "seccompProfile",
-        "windowsOptions",
-    ]
-)
+_COMMON_CONTEXT: Final = frozenset([
+    "appArmorProfile", "runAsGroup", "runAsNonRoot", "runAsUser", "seLinuxOptions",
+    "seccompProfile", "windowsOptions",
+])  # fmt: skip
 CONTAINER_CONTEXT: Final = _COMMON_CONTEXT | frozenset(
     [
         "allowPrivilegeEscalation",
