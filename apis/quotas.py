@@ -147,14 +147,7 @@ def refusal(grant: Grant, demand: Demand, free: Resources) -> Refusal | None:
     """Return why a pod of ``demand`` does not fit what is ``free`` now; None if it does."""
     if refused := never(grant, demand):
         return refused
-    wanted = counted(grant, demand.usage)
-    for name in resources.lacking(wanted, free):
-        asked = f"the pod asks for {wanted[name]} of {name}"
-        left = max(free[name], Quantity())
-        message = f"{asked}, quota {grant.key} has {left} free of {grant.total[name]}"
-        cure = "it starts as soon as it fits; delete other pods, or ask for less"
-        return Refusal(EXCEEDED, f"{message}: {cure}")
-    return None
+    return _unfit(grant, demand.usage, free, "of", "it starts as soon as it fits")
 
 
 def growth_refusal(grant: Grant, demand: Demand, has: Resources, free: Resources) -> Refusal | None:
@@ -166,12 +159,18 @@ def growth_refusal(grant: Grant, demand: Demand, has: Resources, free: Resources
     wanted = {name: demand.usage[name] for name in more}
     if refused := never(grant, Demand(wanted, demand.soft, demand.hard)):
         return refused
-    for name in resources.lacking(counted(grant, more), free):
-        asked = f"the pod asks for {more[name]} more of {name}"
+    return _unfit(grant, more, free, "more of", "it grows as soon as it fits")
+
+
+def _unfit(grant: Grant, amounts: Resources, free: Resources, of: str, then: str) -> Refusal | None:
+    wanted = counted(grant, amounts)
+    for name in resources.lacking(wanted, free):
         left = max(free[name], Quantity())
-        message = f"{asked}, quota {grant.key} has {left} free of {grant.total[name]}"
-        cure = "it grows as soon as it fits; delete other pods, or ask for less"
-        return Refusal(EXCEEDED, f"{message}: {cure}")
+        message = (
+            f"the pod asks for {wanted[name]} {of} {name}, quota {grant.key} has {left} free of "
+            f"{grant.total[name]}: {then}; delete other pods, or ask for less"
+        )
+        return Refusal(EXCEEDED, message)
     return None
 
 
