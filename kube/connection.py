@@ -5,7 +5,8 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
 
 import aiohttp
@@ -16,7 +17,9 @@ from kube import errors
 from kube.access import Access
 
 CALLS_AT_ONCE: Final = 64
-_CLOSING_S: Final = 0.05
+_CLOSING_S: Final = 1.0
+"""How long a server may take to say that it, too, ends a TLS connection."""
+_LOOK_S: Final = 0.005
 _KEEP_ALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     # A peer that vanished without a word is found out after 15 + 3 x 10 s.
@@ -65,8 +68,9 @@ class Connection:
     def __init__(self, access: Access, user_agent: str) -> None:
         self.access = access
         headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
-        self._calls = _session(access, headers, limit=CALLS_AT_ONCE)
-        self._lasting = _session(access, headers, limit=0)
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._calls = _session(access, headers, limit=CALLS_AT_ONCE, made=self._sockets.add)
+        self._lasting = _session(access, headers, limit=0, made=self._sockets.add)
         self._watches: set[aiohttp.ClientResponse] = set()
         self._open = 0
         self._idle = asyncio.Event()
@@ -154,20 +158,30 @@ class Connection:
         await self.close()
 
     async def close(self) -> None:
-        """Close all sockets now."""
+        """Close all sockets; return once they are, or the server takes too long to agree."""
         try:
             await self._calls.close()
         finally:  # also when whoever closes them is cancelled
             await self._lasting.close()
-        # A TLS socket left in the middle of a watch closes a turn of the loop later.
-        await asyncio.sleep(_CLOSING_S)
+        # A TLS socket left in the middle of a watch closes when the server has answered to that.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSING_S):
+                while any(each.fileno() >= 0 for each in self._sockets):  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_S)
 
 
-def _session(access: Access, headers: dict[str, str], *, limit: int) -> aiohttp.ClientSession:
+def _session(
+    access: Access, headers: dict[str, str], *, limit: int, made: Callable[[socket.socket], None]
+) -> aiohttp.ClientSession:
+    def opened(address: Any) -> socket.socket:
+        new = _socket(address)
+        made(new)
+        return new
+
     connector = aiohttp.TCPConnector(
         limit=limit,
         ssl=access.tls if access.tls is not None else True,
-        socket_factory=_socket,
+        socket_factory=opened,
         keepalive_timeout=60,
     )
     return aiohttp.ClientSession(

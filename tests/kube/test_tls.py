@@ -10,10 +10,12 @@ from typing import Any, Final
 import pytest
 
 from apis import keys
-from apis.objects import Key
+from apis.objects import Key, Object
 from certs import listener, pki
 from kube import access, client, clock, errors
+from kube.cluster import Selection
 from sandbox import documents
+from tests.kube.running import Gate
 
 DAY: Final = dt.timedelta(days=1)
 NOW: Final = clock.now()
@@ -59,26 +61,32 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(pair: pki.KeyPair, *, oldest: bool = False) -> AsyncIterator[tuple[Server, int]]:
+async def serving(
+    pair: pki.KeyPair, server: Server | None = None, *, oldest: bool = False
+) -> AsyncIterator[tuple[Server, int]]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     listener.load(context, pair)
     if oldest:
         context.set_ciphers("ALL:@SECLEVEL=0")
         context.minimum_version = ssl.TLSVersion.TLSv1_1
         context.maximum_version = ssl.TLSVersion.TLSv1_1
-    server = Server()
+    server = server or Server()
     listening = await asyncio.start_server(server.answer, "127.0.0.1", 0, ssl=context)
     async with listening:
         yield server, listening.sockets[0].getsockname()[1]
 
 
-async def ask(port: int, ca: pki.KeyPair = CA) -> object:
+def identity(port: int, ca: pki.KeyPair = CA) -> access.Access:
     own = pki.issue(CA, common_name="vk", client=True, now=NOW, lifetime=DAY)
     text = documents.kubeconfig(
         cluster="milan", server=f"https://127.0.0.1:{port}", ca=ca.certificate, user="vk",
         pair=(own.certificate, own.key),
     )  # fmt: skip
-    async with client.connect(access.from_kubeconfig(text.encode()), user_agent="t") as cluster:
+    return access.from_kubeconfig(text.encode())
+
+
+async def ask(port: int, ca: pki.KeyPair = CA) -> object:
+    async with client.connect(identity(port, ca), user_agent="t") as cluster:
         return await cluster.get_live(keys.POD, Key("shop", "web"))
 
 
@@ -109,3 +117,45 @@ async def test_nor_does_who_speaks_tls_of_old() -> None:
         with pytest.raises(errors.NotReachableError):
             await ask(port)
     assert server.heard == b""
+
+
+class Silent(Server):
+    """Begins to answer, and goes on until the client ends it."""
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            while piece := await reader.read(65536):
+                self.heard += piece
+        writer.close()
+
+
+async def test_a_client_that_ends_amid_a_watch_waits_until_the_server_agrees() -> None:
+    """Or the connection would be left open when the loop ends."""
+    order: list[str] = []
+    async with serving(proof(), Silent()) as (server, port):
+        gate = Gate(port)
+        await gate.open()
+
+        def agree() -> None:
+            order.append("agreed")
+            gate.let_go()
+
+        async with client.connect(identity(gate.port), user_agent="t") as cluster:
+            watching = asyncio.create_task(watch(cluster))
+            while b"watch=1" not in server.heard:  # noqa: ASYNC110  # bytes are waited for
+                await asyncio.sleep(0.01)
+            gate.hold_answers()
+            watching.cancel()
+            await asyncio.wait([watching])
+            later = asyncio.get_running_loop().call_later(0.3, agree)
+        order.append("closed")
+        later.cancel()
+        await gate.shut()
+    assert order == ["agreed", "closed"]
+
+
+async def watch(cluster: client.ClusterClient) -> None:
+    async with contextlib.aclosing(cluster.watch(Selection(keys.POD, Object, "shop"), "")) as news:
+        async for _ in news:
+            pass
