@@ -26,7 +26,7 @@ def config(**data: str) -> Object:
 async def caching(live: FakeCluster) -> AsyncIterator[tuple[CachedCluster, Informer[Object]]]:
     informer = Informer(Selection(keys.CONFIG_MAP, Object, "ns"))
     async with running(informer.run(live)):
-        await until(informer.synced.is_set)
+        await until(lambda: informer.synced.is_set() and live.requests["watch", "configmaps"])
         yield CachedCluster(live, [informer]), informer
 
 
@@ -48,7 +48,6 @@ async def test_what_an_informer_follows_is_seen_without_a_request() -> None:
     live = FakeCluster()
     await live.create(keys.CONFIG_MAP, config())
     async with caching(live) as (cluster, informer):
-        await until(lambda: live.requests["watch", "configmaps"])
         before = live.requests.total()
         known = [await cluster.seen(keys.CONFIG_MAP, Key("ns", name)) for name in "ab"]
         assert (known, live.requests.total()) == ([informer.get(A), None], before)
@@ -64,7 +63,7 @@ async def test_a_packed_hit_is_the_whole_object() -> None:
     informer = Informer(Selection(keys.CONFIG_MAP, Packed, "ns"))
     cluster = CachedCluster(live, [informer])
     async with running(informer.run(live)):
-        await until(informer.synced.is_set)
+        await until(lambda: informer.synced.is_set() and live.requests["watch", "configmaps"])
         before = live.requests.copy()
 
         assert await cluster.get(keys.CONFIG_MAP, A) == made
