@@ -50,7 +50,7 @@ RUNS: Final = int(os.environ.get("PYLIQO_ONE_FILE_RUNS", "5"))
 BACK_TO_BACK: Final = int(os.environ.get("PYLIQO_BACK_TO_BACK", "30"))
 GROUP: Final = 50
 """Namespaces that there are at a time."""
-AHEAD: Final = 0.05
+AHEAD: Final = 0.1
 """Of the pods, at most: no policy knows of a change before the API server's watch tells it. Nobody
 can judge those pods, which is for the controllers to mend. Without the policy all are such pods."""
 PATIENCE_S: Final = 60.0
