@@ -16,7 +16,7 @@ from kube.informer import Informer
 from tests import factories
 from tests.controllers.support import NOW, Ledger, Told, end, settle, there
 from tests.fakes import FakeCluster
-from tests.kube.running import running
+from tests.kube.running import running, until
 
 
 def shadow(namespace: str, name: str = "web") -> Object:
@@ -177,12 +177,11 @@ async def test_a_first_pod_is_created_without_a_read() -> None:
         await loop.reconcile(key)
         reads = {asked: count for asked, count in cluster.requests.items() if asked[0] == "get"}
         assert not reads
+        await until(lambda: pods.get(key))
         first = await there(cluster, keys.POD, key)
         await cluster.patch_status(keys.SHADOW_POD, key, {"phase": "Running"})
         await cluster.delete(keys.POD, key, uid=first["metadata"]["uid"], grace_s=0)
-        async with asyncio.timeout(60):
-            while pods.get(key) or not shadows.items()[key].status.phase:  # noqa: ASYNC110  # what informers hold
-                await asyncio.sleep(0)
+        await until(lambda: pods.get(key) is None and shadows.items()[key].status.phase)
         cluster.requests.clear()
 
         await loop.reconcile(key)
@@ -207,12 +206,11 @@ async def test_a_pod_that_ended_and_went_before_anybody_looked_is_not_made_again
     async with running(shadows.run(cluster), pods.run(cluster)):
         await shadows.synced.wait()
         await loop.reconcile(key)
+        await until(lambda: pods.get(key))
         pod = await there(cluster, keys.POD, key)
         await cluster.patch_status(keys.POD, key, {"phase": "Succeeded"})
         await cluster.delete(keys.POD, key, uid=pod["metadata"]["uid"], grace_s=0)
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert pods.get(key) is None
+        await until(lambda: pods.get(key) is None)
 
         await loop.reconcile(key)
 

@@ -421,17 +421,24 @@ async def copy_through(seed: int, mishap: Callable[[FakeCluster, random.Random],
     informer: Informer[Object] = Informer(
         Selection(keys.CONFIG_MAP, Object), clock=time, dice=chance.random, sleep=time.sleep
     )
-    runner = Runner("copying", Copying(cluster), [Source(informer)], workers=3)
+    queue: Queue[Key] = Queue()
+    runner = Runner("copying", Copying(cluster), [Source(informer)], workers=3, queue=queue)
+
+    def is_settled() -> bool:
+        known = {(keys.CONFIG_MAP, key): obj for key, obj in informer.items().items()}
+        is_copied = data_in(cluster, "source") == data_in(cluster, "copy")
+        return is_copied and known == cluster.everything() and queue.is_idle
+
     async with running(informer.run(cluster), runner.run()):
         for _ in range(15):
             await change_at_random(cluster, chance)
             mishap(cluster, chance)
             await turns(chance.randrange(3))
-        await until(lambda: data_in(cluster, "source") == data_in(cluster, "copy"))
-        await turns(100)
+        await until(is_settled)
         versions = cluster.everything()
         informer.resync()
         await turns(200)
+        await until(is_settled)
 
     assert cluster.everything() == versions
 
