@@ -19,7 +19,7 @@ from kube.cache import CachedCluster
 from kube.written import Written
 from kubelet.breaker import Breaker
 from kubelet.departures import Departures
-from kubelet.forge import decisions, shadowpod, status
+from kubelet.forge import decisions, life, shadowpod, status
 from kubelet.forge.clean import LocalContext
 from kubelet.forge.conditions import is_unavailable
 from kubelet.forge.decisions import (
@@ -138,7 +138,6 @@ class PodReconciler:
         self._lingering: dict[Key, _Lingering] = {}
         self._begun: dict[Key, datetime] = {}
         self._deleted: dict[Key, str] = {}
-        self._lives: dict[Key, _Life] = {}
         self._written = Written()
         self._refused_s: dict[Key, float] = {}
         self._unanswered: set[Key] = set()
@@ -263,7 +262,8 @@ class PodReconciler:
                 return again_s  # the Pod, or what is said of the ShadowPod, brings us back
             again_s = min(again_s or left_s, left_s)
         self._count_unanswered(self._unanswered - {objects.key_of(local)})
-        await self._write(local, self._status(local, shadow, observed.remote))
+        wanted = self._status(local, shadow, observed.remote)
+        await self._write(local, wanted, observed.remote)
         return again_s if is_labelled(local) else min(again_s or QUIET_S, QUIET_S)
 
     async def _await_answer(self, local: Object, pair: Pair) -> float:
@@ -303,7 +303,7 @@ class PodReconciler:
         if remote is not None and _is_replaced_remotely(remote, phase):
             return status.ending(local, remote, self._home())
         if remote is not None:
-            home = self._home(self._restarts(local, remote))
+            home = self._home(life.restarts(local, remote))
             return status.mirrored(local, remote, home, deferral_of(shadow))
         if phase in status.FINISHED:
             return status.vanished(local, phase, self._clock())
@@ -317,12 +317,12 @@ class PodReconciler:
         remote = observed.mine(observed.remote)
         if remote is None or status.is_finished(local):
             return None
-        wanted = status.mirrored(local, remote, self._home(self._restarts(local, remote)))
+        wanted = status.mirrored(local, remote, self._home(life.restarts(local, remote)))
         is_told_at_once = _is_counted(local) and status.is_finished(remote)
         left_s = 0.0 if is_told_at_once else self._lingers_s(objects.key_of(local), remote)
         if left_s > 0:
             return left_s
-        await self._write(local, wanted)
+        await self._write(local, wanted, remote)
         return None
 
     def _lingers_s(self, key: Key, remote: Object) -> float:
@@ -360,18 +360,6 @@ class PodReconciler:
         """Return what has to be looked at now that the provider answers again."""
         found, self._silent = self._silent, set()
         return found
-
-    def _restarts(self, local: Object, remote: Object) -> int:
-        """Return how often the provider made the pod anew; guessed for what came before us."""
-        key = objects.key_of(local)
-        life = self._lives.get(key)
-        if life is None or life.local_uid != objects.uid(local):
-            guess = status.restart_count(local) - status.restart_count(remote)
-            life = _Life(objects.uid(local), objects.uid(remote), max(0, guess))
-        elif life.remote_uid != objects.uid(remote):
-            life = _Life(life.local_uid, objects.uid(remote), life.restarts + 1)
-        self._lives[key] = life
-        return life.restarts
 
     def _home(self, restarts: int = 0) -> LocalContext:
         node = self._node
@@ -449,8 +437,8 @@ class PodReconciler:
 
     # Writing ---------------------------------------------------------------------------------
 
-    async def _write(self, local: Object, wanted: Object) -> None:
-        """Write the status if it is worth it, with the labels that say whose pod it is."""
+    async def _write(self, local: Object, wanted: Object, remote: Object | None = None) -> None:
+        """Write the status if it is worth it, with what says whose pod it is, and of which Pod."""
         before = status.status_of(local)
         labels: dict[str, str | None] = {}
         if keys.REMOTE_UNAVAILABLE in objects.labels(local):
@@ -458,7 +446,9 @@ class PodReconciler:
         if not is_labelled(local) and self._is_due(local, wanted):
             labels[keys.SHADOW_POD_LABEL] = "true"
         if labels or status.is_significant(before, wanted):
-            await self._patch(local, wanted, {"labels": labels} if labels else {})
+            metadata = {"labels": labels, "annotations": life.note(local, remote)}
+            said = {name: value for name, value in metadata.items() if value}
+            await self._patch(local, wanted, said)
         known = status.troubles(before)
         for reason, message in status.troubles(wanted).items():
             if reason not in known:
@@ -494,7 +484,6 @@ class PodReconciler:
         logger.info("Deleted pod", extra={"pod": str(key)})
 
     def _forget(self, key: Key) -> None:
-        self._lives.pop(key, None)
         self._refused_s.pop(key, None)
         self._ending.pop(key, None)
         self._lingering.pop(key, None)
@@ -503,15 +492,6 @@ class PodReconciler:
         self._tokens.forget(key)
         self._written.forget(key)
         self._count_unanswered(self._unanswered - {key})
-
-
-@dataclass(frozen=True)
-class _Life:
-    """Of a pod: which objects it is on both sides, and how often the remote one was made anew."""
-
-    local_uid: str
-    remote_uid: str
-    restarts: int
 
 
 @dataclass(frozen=True)

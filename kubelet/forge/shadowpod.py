@@ -66,6 +66,7 @@ def metadata(local: Object, pair: Pair, options: Options) -> Object:
             keys.LOCAL_POD_GENERATION,
             keys.FINISHED,
             keys.PLACEMENT,
+            keys.REMOTE_POD,
             *options.patch.annotations_not_reflected,
         },
     )

@@ -149,7 +149,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "delete": plain("delete", "pod", "web", "--timeout=60s"),
 }  # fmt: skip
 DIFFERENT: Final[Mapping[str, str]] = {
-    "describe": "labels, annotation, toleration and events are those of an offloaded pod",
+    "describe": "labels, annotations, toleration and events are those of an offloaded pod",
 }
 REASONS: Final = Path(__file__).parents[2] / "docs" / "kubectl-on-virtual-nodes.md"
 

@@ -179,6 +179,7 @@ async def is_evicted_remotely(life: Life) -> None:
     await life.world.end_remotely()
     await life.settle()
     assert (await life.world.status())["phase"] == "Running"
+    assert (await life.world.status())["containerStatuses"][0]["restartCount"] == 1
     assert len(life.births) == 2
 
 

@@ -180,6 +180,46 @@ async def test_a_recreated_pod_is_one_more_restart(world: World) -> None:
     assert (await world.status())["containerStatuses"][0]["restartCount"] == 1
 
 
+async def test_what_was_made_anew_while_nobody_looked_counts_too(world: World) -> None:
+    await world.offloaded(running(restarts=2))
+    counts = []
+    for restarts in (0, 3, 0):
+        await world.end_remotely()
+        world.restart()
+        await world.run_remotely(running(restarts=restarts))
+        await world.reconcile()
+        world.restart()
+        await world.reconcile()
+        counts.append((await world.status())["containerStatuses"][0]["restartCount"])
+
+    assert counts == [1, 2 + 3, 3]
+
+
+async def test_a_pod_made_anew_counts_from_before_it_runs(world: World) -> None:
+    await world.offloaded()
+    await world.end_remotely()
+    await world.run_remotely({"phase": "Pending"})
+    await world.reconcile()
+    world.restart()
+    await world.runs(running())
+    await world.reconcile()
+
+    assert (await world.status())["containerStatuses"][0]["restartCount"] == 1
+
+
+async def test_what_is_noted_of_a_remote_pod_stays_at_home(world: World) -> None:
+    await world.offloaded(metadata={"annotations": {keys.REMOTE_POD: "another 7"}})
+    await world.reconcile()
+
+    pod, remote, shadow = await world.pod(), await world.remote_pod(), await world.shadow()
+    assert pod
+    assert remote
+    assert shadow
+    assert objects.annotations(pod)[keys.REMOTE_POD] == f"{objects.uid(remote)} 0"
+    assert (await world.status())["containerStatuses"][0]["restartCount"] == 0
+    assert keys.REMOTE_POD not in objects.annotations(shadow)
+
+
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 async def test_how_a_remote_pod_ends_while_it_is_deleted_there_is_no_end(
     fake_world: World, phase: str
