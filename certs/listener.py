@@ -15,9 +15,10 @@ from certs.plain import KeyPair
 
 logger = logging.getLogger(__name__)
 
-HANDSHAKE_S: Final = 10.0
+HANDSHAKE_S: Final = 30.0
+"""How long TLS may take, on either side: of hundreds of clients at once the last waits for all."""
 SILENT_S: Final = 30.0
-"""How long a new connection may take to send the head of a request."""
+"""How long a new connection may take then to send the head of a request."""
 CLOSE_S: Final = 60.0
 """How long a slow client may take to read what is left of a stream that ended."""
 

@@ -7,12 +7,14 @@ Source: stack.md 7; KEP-4006; security.md B4, B8, B10.
 """
 
 import asyncio
+import contextlib
 import http.client
 import io
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Final, cast
 from urllib.parse import urlsplit
 
+import aiohttp
 import msgspec
 import yarl
 
@@ -20,13 +22,26 @@ from apis.objects import Object
 from kube import connection, errors
 from kube.access import Access
 
-ANSWER_S: Final = 30.0
+CONNECT_S: Final = 30.0
+"""How long a connection to the API server may take, its TLS included."""
+ANSWER_S: Final = 150.0
+"""How long the API server may take then to upgrade it: it waits for a kubelet, which gives its
+runtime two minutes (``--runtime-request-timeout``), and a node with many commands to start at once
+takes its time for each. A server that falls silent is found out sooner, by keepalive, and whoever
+asked and gives up ends the wait."""
 MAX_HEAD: Final = 2**16
 MAX_REFUSAL: Final = 2**16
 CLOSE_S: Final = 5.0
 """How long a server that was told the end may take to say so too, before it is cut off."""
 
 Headers = Iterable[tuple[str, str]]
+_UNANSWERED: Final = (
+    errors.NotReachableError,
+    aiohttp.ServerDisconnectedError,
+    OSError,
+    ValueError,
+    http.client.HTTPException,
+)
 
 
 class Leg(asyncio.Protocol):
@@ -42,6 +57,7 @@ class Leg(asyncio.Protocol):
         self._early = bytearray()
         self._news = asyncio.Event()
         self._is_over = False
+        self._why: Exception | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -67,7 +83,8 @@ class Leg(asyncio.Protocol):
         self._over()
         return False
 
-    def connection_lost(self, _exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._why = exc
         self.transport = None  # nobody closes it again: before Python 3.11.4 that is an error
         self._over()
         if not self.ended.done():
@@ -111,8 +128,10 @@ class Leg(asyncio.Protocol):
         return self._take(size)
 
     async def _more(self, most: int) -> None:
-        if self._is_over or len(self._early) > most:
-            raise errors.NotReachableError("the server closed, or its answer makes no sense")
+        if len(self._early) > most:
+            raise errors.NotReachableError(f"its answer has more than {most} bytes and no end")
+        if self._is_over:
+            raise self._why or aiohttp.ServerDisconnectedError
         self._news.clear()
         await self._news.wait()
 
@@ -142,10 +161,11 @@ async def dial(
     url = urlsplit(access.server)
     leg: Leg | None = None
     try:
-        async with asyncio.timeout(ANSWER_S):
+        async with _within(CONNECT_S, "no connection"):
             leg = await _connect(access, url.hostname or "", url.port)
+        async with _within(ANSWER_S, "connected, but no answer"):
             return await _upgrade(leg, _head(access, method, path, query, headers)), leg
-    except (OSError, TimeoutError, ValueError, http.client.HTTPException) as error:
+    except _UNANSWERED as error:
         _abort(leg)
         raise errors.NotReachableError(
             f"{method} {access.server}{path}: {connection.in_words(error)}"
@@ -153,6 +173,18 @@ async def dial(
     except BaseException:
         _abort(leg)
         raise
+
+
+@contextlib.asynccontextmanager
+async def _within(seconds: float, otherwise: str) -> AsyncIterator[None]:
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise errors.NotReachableError(f"{otherwise} in {seconds:.0f} s") from error
 
 
 def _abort(leg: Leg | None) -> None:

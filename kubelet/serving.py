@@ -5,6 +5,7 @@ A route is a row of ``ROUTES``; exec, attach and port-forward come as rows of th
 Source: behaviour.md 5.7; security.md D1-D3, I7; stack.md 7.
 """
 
+import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -30,6 +31,7 @@ from kubelet.lookups import Lookups, NotHereError
 from kubelet.streams import Action
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 PROXY: Final = Right("get", "proxy")
 CONNECT: Final = Right("create", "proxy")
@@ -122,6 +124,10 @@ def _connected(action: Action) -> Callable[[Api, web.Request], Awaitable[web.Str
         try:
             return await streams.carry(action, request, api.provider().access, twin, container)
         except errors.KubeError as error:
+            logger.warning(
+                "Refused a stream",
+                extra={"pod": str(key), "what": action.subresource, "error": str(error)},
+            )
             raise _refusal(error) from error
 
     return handle
@@ -320,4 +326,6 @@ def _refusal(error: errors.KubeError) -> web.HTTPException:
     }
     if error.status in known:
         return known[error.status](text=f"{clean.text(error.said)}\n")
-    return web.HTTPBadGateway(text=f"the provider says: {clean.text(str(error))}\n")
+    away = isinstance(error, errors.NotReachableError)
+    who = "the provider does not answer" if away else "the provider says"
+    return web.HTTPBadGateway(text=f"{who}: {clean.text(str(error))}\n")

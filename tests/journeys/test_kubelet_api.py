@@ -156,7 +156,10 @@ async def many_execs_cost_what_they_cost_there(both: world.Pair, namespace: str)
         await world.until_one(both.rome, keys.POD, Key(namespace, name), is_ready)
         began = monotonic()
         async with asyncio.timeout(world.PATIENCE_S + 2 * AT_ONCE):
-            open_s = await all_at_once(cluster, key) - began
+            try:
+                open_s = await all_at_once(cluster, key) - began
+            except* aiohttp.WSServerHandshakeError as refused:
+                raise AssertionError(f"{name}: {await refusals(both)}") from refused
         told.append(f"{name} open after {open_s:.1f} s, over after {monotonic() - began:.1f} s")
     return "; ".join(told)
 
@@ -227,11 +230,25 @@ async def until_as_before(both: world.Pair, files: int) -> None:
             await asyncio.sleep(0.5)
 
 
-async def streams_open(both: world.Pair) -> int:
-    """Return how many streams the virtual kubelet says that it carries."""
+async def virtual_kubelet(both: world.Pair) -> Key:
+    """Return the pod that the virtual kubelet of the pair runs in."""
     labels = f"{keys.COMPONENT}={keys.VIRTUAL_KUBELET},{keys.VIRTUAL_NODE_LABEL}={both.node}"
     found = await both.rome.list(Selection(keys.POD, dict, labels=labels))
     (key,) = (key for key, pod in found.items.items() if not objects.is_terminating(pod))
+    return key
+
+
+async def refusals(both: world.Pair) -> str:
+    """Return what the virtual kubelet said of streams that it refused, "" if it refused none."""
+    key = await virtual_kubelet(both)
+    path = f"/api/v1/namespaces/{key.namespace}/pods/{key.name}/log?container={deployment.KUBELET}"
+    lines = (await both.rome.get_text(path)).splitlines()
+    return "\n".join(line for line in lines if "Refused a stream" in line)
+
+
+async def streams_open(both: world.Pair) -> int:
+    """Return how many streams the virtual kubelet says that it carries."""
+    key = await virtual_kubelet(both)
     where = f"http:{key.name}:{deployment.HEALTH_PORTS[deployment.KUBELET]}"
     told = await both.rome.get_text(
         f"/api/v1/namespaces/{key.namespace}/pods/{where}/proxy/metrics"

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from certs import listener
+from kube import tunnel
 from tests.kubelet import rigs
 from tests.kubelet.rigs import Rig
 
@@ -96,6 +97,41 @@ async def test_a_refusal_is_an_answer_as_any_other(rig: Rig) -> None:
     async with opened(rig, EXEC, SPDY) as (reader, _):
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 502 ")
         assert b"not yours" in await reader.readline()
+
+
+@pytest.mark.parametrize(
+    ("is_silent", "said"),
+    [
+        (False, "exec: it closed the connection without an answer"),
+        (True, "exec: connected, but no answer in 0 s"),
+    ],
+)
+async def test_why_the_provider_does_not_answer_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, is_silent: bool, said: str
+) -> None:
+    if is_silent:
+        monkeypatch.setattr(tunnel, "ANSWER_S", 0.2)
+
+    async def provider(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if is_silent:
+            await reader.read()
+        writer.close()
+
+    there = await asyncio.start_server(provider, "127.0.0.1", 0)
+    port = there.sockets[0].getsockname()[1]
+    async with there, rigs.running(port) as rig, opened(rig, EXEC, SPDY) as (reader, _):
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 502 ")
+        text = (await reader.readline()).decode()
+    assert text.startswith("the provider does not answer: POST http://127.0.0.1:")
+    assert said in text
+    said_here = [record.message for record in caplog.records if record.name == "kubelet.serving"]
+    assert said_here == ["Refused a stream"]
+
+
+def test_a_provider_that_has_much_to_do_is_waited_for_as_its_kubelets_wait() -> None:
+    """A kubelet waits for its runtime for two minutes."""
+    assert tunnel.ANSWER_S > 120
 
 
 async def test_an_end_on_either_side_is_an_end_on_both(rig: Rig) -> None:
