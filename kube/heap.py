@@ -4,7 +4,7 @@ import asyncio
 import ctypes
 from typing import Final
 
-GIVE_BACK_S: Final = 30.0
+GIVE_BACK_S: Final = 10.0
 """Between two times that free memory goes back to the system."""
 
 _LIBC: Final = ctypes.CDLL(None)

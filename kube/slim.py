@@ -1,7 +1,7 @@
 """What a large cache keeps of an object: 10,000 pods take 460 MiB as dicts.
 
 Metadata decoded and the rest as it came (``Slim``, 75 MiB; a write starts from the live object),
-or all of it as JSON, decoded for whoever reads it (``Packed``).
+or all of it as JSON, decoded for whoever reads it (``Packed``; without its spec ``PackedState``).
 """
 
 from typing import Any
@@ -111,6 +111,16 @@ class Packed(msgspec.Struct, gc=False, frozen=True):
     def whole(self) -> Object:
         """Return the object: a new dict each time."""
         return msgspec.json.decode(self.json, type=dict[str, Any])
+
+
+class PackedState(Packed, gc=False, frozen=True):
+    """As ``Packed``, without ``spec``: of whom only metadata and status are read."""
+
+    @classmethod
+    def of(cls, obj: Object) -> "PackedState":
+        """Return ``obj`` packed."""
+        kept = {name: value for name, value in obj.items() if name != "spec"}
+        return cls(msgspec.convert(obj["metadata"], Version), msgspec.json.encode(kept))
 
 
 def _decoded(raw: msgspec.Raw) -> dict[str, Any]:

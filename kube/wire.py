@@ -145,8 +145,8 @@ class Shaped(Generic[T]):
 
     def __init__(self, of: Selection[T]) -> None:
         self._kind = of.kind
-        self._is_packed = of.shape is Packed
-        shape: type[Any] = Object if self._is_packed else of.shape
+        self._packed = packed(of.shape)
+        shape: type[Any] = Object if self._packed else of.shape
         self._decoder = msgspec.json.Decoder(shape)
 
     def page(self, raw: bytes) -> Page[T]:
@@ -181,7 +181,12 @@ class Shaped(Generic[T]):
             # Items of a list do not say what they are, events do: here both do.
             shaped.setdefault("apiVersion", self._kind.api_version)
             shaped.setdefault("kind", self._kind.kind)
-        return Packed.of(shaped) if self._is_packed else shaped
+        return self._packed.of(shaped) if self._packed else shaped
+
+
+def packed(shape: Any) -> type[Packed] | None:
+    """Return ``shape`` if it keeps objects as JSON."""
+    return shape if isinstance(shape, type) and issubclass(shape, Packed) else None
 
 
 def _nothing() -> Any:

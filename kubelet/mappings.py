@@ -22,7 +22,7 @@ from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
 from kube.runner import Runner
 from kube.scope import Followed, Scope
-from kube.slim import Packed
+from kube.slim import Packed, PackedState
 from kubelet.breaker import Breaker
 from kubelet.departures import Departures
 from kubelet.forge import mapping
@@ -30,7 +30,7 @@ from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping
 
 logger = logging.getLogger(__name__)
 
-FOLLOWED: Final = (keys.SHADOW_POD, keys.POD)
+FOLLOWED: Final = {keys.SHADOW_POD: Packed, keys.POD: PackedState}
 
 
 def informer(tenant_namespace: str, clusters: ClusterPair) -> Informer[Object]:
@@ -142,8 +142,8 @@ class _Followed:
         self._notes = {keys.SHADOW_POD: departures.on_shadow, keys.POD: departures.on_remote}
         labels = f"{pair.selector()},{keys.NODE_NAME}={node}"
         self.informers: list[Informer[Packed]] = [
-            Informer(Selection(kind, Packed, pair.remote_namespace, labels=labels))
-            for kind in FOLLOWED
+            Informer(Selection(kind, shape, pair.remote_namespace, labels=labels))
+            for kind, shape in FOLLOWED.items()
         ]
 
     @property

@@ -19,9 +19,8 @@ import msgspec
 from apis import keys
 from apis.objects import Key, Kind, Object, finalizers, key_of, labels, named
 from kube import clock as clock_
-from kube import errors
+from kube import errors, wire
 from kube.cluster import Event, Listing, Selection
-from kube.slim import Packed
 from tests import ownership
 from tests.frozen import freeze, thaw
 
@@ -532,8 +531,8 @@ def _shaped(of: Selection[T], obj: Object) -> T:
     if get_origin(of.shape) is dict:
         frozen: T = freeze(obj)
         return frozen
-    if of.shape is Packed:
-        return cast("T", Packed.of(obj))
+    if packed := wire.packed(of.shape):
+        return cast("T", packed.of(obj))
     return msgspec.json.decode(msgspec.json.encode(obj), type=of.shape)
 
 

@@ -11,7 +11,7 @@ from apis import keys
 from apis.objects import Key, Object, finalizers, is_terminating, labels, named, uid
 from kube import errors
 from kube.cluster import NO_VERSION, Cluster, Event, Selection
-from kube.slim import Packed, Slim
+from kube.slim import Packed, PackedState, Slim
 from tests.factories import config_map, node, pod
 
 
@@ -452,6 +452,11 @@ async def test_a_packed_object_is_the_same_whole(cluster: Cluster, namespace: st
     packed = (await cluster.list(Selection(keys.POD, Packed, namespace))).items
 
     assert {key: one.whole() for key, one in packed.items()} == whole
+    states = (await cluster.list(Selection(keys.POD, PackedState, namespace))).items
+    assert {key: one.whole() for key, one in states.items()} == {
+        key: {name: value for name, value in pod.items() if name != "spec"}
+        for key, pod in whole.items()
+    }
     (one,) = packed.values()
     assert one.metadata.uid == uid(one.whole())
 
