@@ -32,6 +32,8 @@ STABLE_S: Final = 120.0
 """A watch that lasted so long was good: the next failure starts from the shortest back-off."""
 SHORT_S: Final = 5.0
 """A watch that a server ends sooner counts as a failure, or a broken one would keep us busy."""
+SURE: Final = 2
+"""So many failures in a row are no accident: rights may come a moment after what they are for."""
 AWAKE_S: Final = 10.0
 """For the list of a resting informer; who waits for it goes on without, and will fail itself."""
 _NEEDED: Final = "needed"
@@ -79,6 +81,9 @@ class Informer(Generic[T]):
         self.synced = asyncio.Event()
         self.is_lacking = False
         """Whether the list is refused for a reason that counts as nothing there."""
+        self.on_withheld: Callable[[str], None] = _tell_nobody
+        """Told of a right that is missing, in the server's words, and "" once it is there."""
+        self._withheld = ""
         self._may_lack = may_lack
         self._items: dict[Key, T] = {}
         self._handlers: list[Handler[T]] = []
@@ -162,8 +167,10 @@ class Informer(Generic[T]):
     def _go_without(self, error: errors.KubeError, failures: int) -> None:
         """Take a kind that is unknown, twice in a row, for one of which there is nothing.
 
-        A right that is missing tells nothing about what there is.
+        A right that is missing tells nothing about what there is, and is told itself.
         """
+        if failures >= SURE and isinstance(error, errors.ForbiddenError):
+            self._withhold(str(error))
         if not failures or not isinstance(error, self._may_lack):
             return
         gone = list(self._gone({})) if isinstance(error, errors.NotFoundError) else []
@@ -171,6 +178,11 @@ class Informer(Generic[T]):
         self.synced.set()
         for change in gone:
             self._tell(change)
+
+    def _withhold(self, said: str) -> None:
+        if said != self._withheld:
+            self._withheld = said
+            self.on_withheld(said)
 
     async def _back_off(self, failures: int, error: errors.KubeError | None) -> None:
         asked_s = error.retry_after_s if isinstance(error, errors.BusyError) else 0.0
@@ -264,6 +276,7 @@ class Informer(Generic[T]):
             handler(change)
 
     def _heard(self) -> None:
+        self._withhold("")
         self._seen = self._clock()
         metrics.WATCH_SEEN.labels(self._resource).set_to_current_time()
 
@@ -297,6 +310,10 @@ class RestingInformer(Informer[T]):
             return ""
         await self._needed.wait()
         return _NEEDED
+
+
+def _tell_nobody(_: str) -> None:
+    """Who follows what nobody can withhold has nobody to tell."""
 
 
 def _cause_to_list(error: errors.KubeError) -> str:

@@ -91,7 +91,8 @@ def _loops(given: Settings, home: Cluster) -> tuple[list[KindLoop], list[Recorde
             recorder = Recorder(home, f"liqo-{row.name}-reflection", given.instance)
             rules = Rules(given.policies.get(row.like or row.name, row.default), given.twins)
             tell = functools.partial(recorder.event, row.kind) if row.is_outward else _tell_nobody
-            loops.append(KindLoop(forge, rules, tell, workers))
+            warn = functools.partial(recorder.event, keys.NAMESPACE_OFFLOADING)
+            loops.append(KindLoop(forge, rules, tell, workers, warn=warn))
             recorders.append(recorder)
     return loops, recorders
 

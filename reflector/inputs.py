@@ -18,6 +18,7 @@ from kube.scope import Followed, Keys
 from kube.slim import Packed
 from reflector.forge.contract import Input, Scene
 from reflector.reflection import Reflection
+from reflector.rights import Rights
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,13 @@ class Inputs:
             resting = self._there[of] = RestingInformer(of, may_lack=_may_lack(forge.row))
             reflection.before_first = resting.awake
             self._add(self._there, of, runner, functools.partial(_originals, reflection))
+
+    def tell(self, rights: Rights) -> None:
+        """Let ``rights`` know of those that are missing for what is followed so far."""
+        sides = ((self._pair.origin, self._here), (self._pair.destination, self._there))
+        for cluster, informers in sides:
+            for informer in informers.values():
+                informer.on_withheld = rights.of(cluster)
 
     def look(self, input_: Input, scene: Scene, runner: Runner) -> None:
         """Let changes of ``input_`` do so too."""

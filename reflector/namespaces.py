@@ -27,6 +27,7 @@ from kube.slim import Partial
 from reflector.forge.contract import Forge, Scene, Settings
 from reflector.inputs import Inputs, Shared, Sides
 from reflector.reflection import Ends, Reflection, Tell
+from reflector.rights import Rights
 
 logger = logging.getLogger(__name__)
 
@@ -62,12 +63,19 @@ class Rules:
 
 
 class KindLoop:
-    """The queue and workers of one kind, shared by all namespaces. Fulfils Reconciler."""
+    """The queue and workers of one kind, shared by all namespaces. Fulfils Reconciler.
 
-    def __init__(self, forge: Forge, rules: Rules, tell: Tell, workers: int) -> None:
+    ``tell`` is for authors of objects, ``warn`` for those who offload a namespace, on its
+    NamespaceOffloading.
+    """
+
+    def __init__(
+        self, forge: Forge, rules: Rules, tell: Tell, workers: int, *, warn: Tell | None = None
+    ) -> None:
         self.forge = forge
         self.rules = rules
         self.tell = tell
+        self.warn = warn
         self.runner = Runner(f"reflection-{forge.row.name}", self, [], workers=workers)
         self._reflections: dict[str, Reflection] = {}
 
@@ -100,10 +108,23 @@ class Reflected:
         self._inputs = Inputs(asked.pair, sides.home, sides.foreign, shared)
         self._asked, self._sides = asked, sides
         self._parts = [(loop, self._reflection(loop)) for loop in loops]
+        self._rights = [rights for loop, _ in self._parts if (rights := self._told_of(loop))]
 
     async def run(self) -> None:
         """Reflect until cancelled; what was reflected then stays."""
-        await Scope(self._inputs.followed()).run(begin=self._begin, end=self._end)
+        async with asyncio.TaskGroup() as tasks:
+            for rights in self._rights:
+                tasks.create_task(rights.run())
+            await Scope(self._inputs.followed()).run(begin=self._begin, end=self._end)
+
+    def _told_of(self, loop: KindLoop) -> Rights | None:
+        """Return who tells of rights, which only for kinds of our own table are surely there."""
+        kind = loop.forge.row.kind
+        if loop.warn is None or loop.forge.row in KINDS:
+            return None
+        rights = Rights(self._sides.home, self._asked.pair.local_namespace, kind, loop.warn)
+        self._inputs.tell(rights)
+        return rights
 
     def _reflection(self, loop: KindLoop) -> Reflection:
         forge, rules = loop.forge, loop.rules

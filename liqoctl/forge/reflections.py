@@ -51,7 +51,8 @@ class Contents:
     """Without those that this cluster does not know."""
     pods: Sequence[Object] = ()
     failures: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """By kind and name: what the reflector said last that it could not do."""
+    """By kind and name: what the reflector said last that it could not do; of all objects of a kind
+    by its name in ``apis.reflection`` and no name."""
 
 
 def lines(contents: Contents, peers: Iterable[Peer]) -> list[Line]:
@@ -82,10 +83,13 @@ def failures(events: Iterable[Object]) -> dict[tuple[str, str], str]:
     """Return what ``events`` say last of each object, where that is a failure."""
     told: dict[tuple[str, str], tuple[str, str, str]] = {}
     for event in events:
-        if not str(event.get("reportingComponent", "")).endswith("-reflection"):
+        component = str(event.get("reportingComponent", ""))
+        if not component.endswith("-reflection"):
             continue
         about = event.get("involvedObject") or {}
         where = (str(about.get("kind")), str(about.get("name")))
+        if about.get("kind") == keys.NAMESPACE_OFFLOADING.kind:
+            where = (component.removeprefix("liqo-").removesuffix("-reflection"), "")
         at = str(event.get("lastTimestamp") or "")
         told[where] = max(
             told.get(where, ("", "", "")), (at, str(event["reason"]), str(event.get("message")))
@@ -105,6 +109,9 @@ def _lines(contents: Contents, peer: Peer, row: Reflected) -> Iterator[Line]:
     if row.kind not in contents.by_kind:
         reason = f"this cluster has no such kind: install the CRD {row.kind.resource}"
         yield Line(peer.cluster, peer.remote_namespace, row.kind.kind, "", UNKNOWN, reason)
+    withheld = contents.failures.get((row.name, ""), "")
+    if withheld:
+        yield Line(peer.cluster, peer.remote_namespace, row.kind.kind, "", FAILED, withheld)
     for obj in contents.by_kind.get(row.kind, ()):
         name = objects.key_of(obj).name
         line = Line(peer.cluster, peer.remote_namespace, row.kind.kind, name, REFLECTED)
@@ -112,7 +119,7 @@ def _lines(contents: Contents, peer: Peer, row: Reflected) -> Iterator[Line]:
             yield line._replace(state=OFF, reason=f"{row.name} has 0 workers")
         elif reason := _reason(contents, peer, row, policy, obj):
             yield line._replace(state=STAYS, reason=reason)
-        elif failure := contents.failures.get((row.kind.kind, name)):
+        elif failure := contents.failures.get((row.kind.kind, name), withheld):
             yield line._replace(state=FAILED, reason=failure)
         else:
             yield line

@@ -171,6 +171,29 @@ async def test_a_lost_connection_goes_on_from_the_same_version() -> None:
     assert script.asked == ["list", "watch from 5", "watch from 6"]
 
 
+async def test_a_right_that_is_missing_is_told_once_and_so_is_that_it_came() -> None:
+    forbidden, time, said = refused(403), Time(), list[str]()
+    informer, _ = followed(clock=time, dice=lambda: 1.0, sleep=time.sleep)
+    informer.on_withheld = said.append
+    comes = [event("ADDED", at("6", "b"))]
+    script = Script(*[forbidden] * 4, listed("5"), [forbidden], [forbidden], comes)
+    async with running(informer.run(script)):
+        await until(lambda: B in informer.items())
+
+    assert said == ["so it is (403)", "", "so it is (403)", ""]
+
+
+async def test_a_right_that_comes_a_moment_later_is_not_told_of() -> None:
+    time, said = Time(), list[str]()
+    informer, _ = followed(clock=time, dice=lambda: 1.0, sleep=time.sleep)
+    informer.on_withheld = said.append
+    async with running(informer.run(Script(refused(403), refused(403), listed("5")))):
+        await until(informer.synced.is_set)
+        await turns()
+
+    assert said == []
+
+
 async def test_retry_after_is_the_least() -> None:
     busy = errors.refusal(429, {}, retry_after_s=20)
 

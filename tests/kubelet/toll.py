@@ -141,10 +141,10 @@ async def _passed_back(request: web.Request, answer: aiohttp.ClientResponse) -> 
     return response
 
 
-def identity(plane: Plane, user: str) -> str:
-    """Return the kubeconfig of an administrator of that name."""
+def identity(plane: Plane, user: str, *groups: str) -> str:
+    """Return the kubeconfig of somebody of that name: an administrator, or in ``groups``."""
     made = pki.issue(
-        authority(plane), common_name=user, organizations=["system:masters"], client=True,
+        authority(plane), common_name=user, organizations=groups or ["system:masters"], client=True,
         now=clock.now(), lifetime=DAY,
     )  # fmt: skip
     pair = (made.certificate, made.key)

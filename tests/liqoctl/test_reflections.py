@@ -119,6 +119,29 @@ async def test_each_object_says_where_it_is_and_why_not() -> None:
     assert {(line.cluster, line.remote_namespace) for line in lines} == {("milan", "shop-rome")}
 
 
+async def test_rights_that_are_missing_for_a_kind_are_told_of_it_and_its_objects() -> None:
+    cluster = await world(opted_in=(ROUTE,))
+    await offload(cluster)
+    await cluster.create(ROUTE, named(ROUTE, Key("shop", "web"), spec={}))
+    told = named(
+        keys.EVENT,
+        Key("shop", "offloading.1"),
+        involvedObject={"kind": "NamespaceOffloading", "name": "offloading"},
+        reason="FailedReflection",
+        message="on rome: httproutes is forbidden",
+        reportingComponent=f"liqo-{ROUTE.resource}-reflection",
+        lastTimestamp="2025-01-31T12:00:00Z",
+    )
+    await cluster.create(keys.EVENT, told)
+
+    lines = await reflections.reflected(cluster, "shop")
+
+    routes = {line.name: (line.state, line.reason) for line in lines if line.kind == "HTTPRoute"}
+    assert routes == dict.fromkeys(["", "web"], ("failed", "on rome: httproutes is forbidden"))
+    others = {line.name: line.state for line in lines if line.kind == "Service"}
+    assert others == {"web": "reflected"}
+
+
 @pytest.mark.parametrize("said_by", ["template", "namespace"])
 async def test_what_no_offloaded_pod_mentions_stays_when_so_asked(said_by: str) -> None:
     asked = {keys.REFLECTION_POLICY: "Referenced"} if said_by == "namespace" else {}

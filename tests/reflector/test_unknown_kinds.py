@@ -1,4 +1,4 @@
-"""Kinds that a cluster does not know, yet or any more, hold up no others. Source: faults.md F34.
+"""Kinds that a cluster does not know, or withholds, hold up no others. Source: faults.md F34.
 
 One real API server is both clusters: the twins of a test's kind are of another kind, whose CRD
 comes and goes there as on a provider.
@@ -9,11 +9,12 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from apis import keys, reflection
-from apis.objects import Key, Kind, Object, named
+from apis.objects import Key, Kind, Object, key_of, named
 from kube import client
 from kube.client import ClusterClient
 from reflector.forge import custom
@@ -24,6 +25,7 @@ from sandbox.controlplane import Plane
 from tests import factories
 from tests.conftest import CRD, definition, established
 from tests.journeys import world
+from tests.kubelet import toll
 from tests.reflector.test_floods import offloaded
 
 pytestmark = pytest.mark.cluster
@@ -58,23 +60,48 @@ async def appears(server: ClusterClient, kind: Kind, key: Key) -> None:
 
 @contextlib.asynccontextmanager
 async def reflecting(
-    server: ClusterClient, stem: str, rows: list[reflection.Reflected]
+    server: ClusterClient,
+    stem: str,
+    rows: list[reflection.Reflected],
+    *,
+    by: ClusterClient | None = None,
+    warned: Told | None = None,
 ) -> AsyncIterator[Told]:
-    """Reflect ConfigMaps and ``rows`` from ``stem``; yield what authors are told: reason, text."""
+    """Reflect ConfigMaps and ``rows`` from ``stem``; yield what authors are told: reason, text.
+
+    It is done in the name of ``by``; what is told on the NamespaceOffloading goes to ``warned``.
+    """
     told: Told = []
+    works = by or server
 
     def tell(_obj: Object, _type: str, reason: str, message: str) -> None:
         told.append((reason, message))
 
+    def warn(obj: Object, _type: str, reason: str, message: str) -> None:
+        assert key_of(obj) == Key(stem, keys.OFFLOADING_NAME)
+        (told if warned is None else warned).append((reason, message))
+
     identity = await offloaded(server, stem)
     forges = [FORGES[reflection.CONFIG_MAP], *map(custom.forge, rows)]
-    loops = [KindLoop(forge, Rules(), tell, 2) for forge in forges]
-    running = asyncio.create_task(Namespaces(identity, loops, server, server).run())
+    loops = [KindLoop(forge, Rules(), tell, 2, warn=warn) for forge in forges]
+    running = asyncio.create_task(Namespaces(identity, loops, works, works).run())
     try:
         yield told
     finally:
         running.cancel()
         await asyncio.wait([running])
+
+
+async def granted(server: ClusterClient, user: str, *groups: str) -> None:
+    """Let ``user`` do anything with the kinds of ``groups``."""
+    name = Key("", f"{user}-{secrets.token_hex(3)}")
+    rules = [{"apiGroups": list(groups), "resources": ["*"], "verbs": ["*"]}]
+    await server.create(keys.CLUSTER_ROLE, named(keys.CLUSTER_ROLE, name, rules=rules))
+    group = keys.CLUSTER_ROLE.group
+    role = {"apiGroup": group, "kind": keys.CLUSTER_ROLE.kind, "name": name.name}
+    subjects = [{"apiGroup": group, "kind": "User", "name": user}]
+    bound = named(keys.CLUSTER_ROLE_BINDING, name, roleRef=role, subjects=subjects)
+    await server.create(keys.CLUSTER_ROLE_BINDING, bound)
 
 
 @pytest.fixture
@@ -124,3 +151,32 @@ async def test_a_kind_that_is_unknown_here_goes_once_it_is_known(server: Cluster
         await installed(server, late)
         await server.create(late, named(late, Key(stem, "shop"), spec={"a": 1}))
         await appears(server, late, Key(remote, "shop"))
+
+
+async def test_rights_that_are_missing_are_told_on_the_namespace_and_heal(
+    server: ClusterClient, plane: Plane, tmp_path: Path
+) -> None:
+    stem, warned = f"test-{secrets.token_hex(4)}", Told()
+    here, there = kind("widget", stem), kind("gadget", stem)
+    remote, way = f"{stem}-remote", tmp_path / "limited"
+    for each in (here, there):
+        await installed(server, each)
+    await granted(server, stem, "", "offloading.liqo.io")
+    way.write_text(toll.identity(plane, stem, "limited"))
+    rows = [replace(reflection.custom(here), twin=there)]
+
+    async with (
+        client.connect(way, user_agent="limited") as limited,
+        reflecting(server, stem, rows, by=limited, warned=warned),
+    ):
+        await until(lambda: any("on rome" in text and "on milan" in text for _, text in warned))
+        reason, text = warned[-1]
+        assert reason == FAILED
+        assert f'cannot list resource "{here.plural}"' in text
+        assert f'cannot list resource "{there.plural}"' in text
+        await appears(server, keys.CONFIG_MAP, Key(remote, "loud"))
+
+        await granted(server, stem, here.group)
+        await until(lambda: warned[-1][0] == SUCCESSFUL)
+        await server.create(here, named(here, Key(stem, "shop"), spec={"a": 1}))
+        await appears(server, there, Key(remote, "shop"))
