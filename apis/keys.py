@@ -342,6 +342,8 @@ SCHEDULING_ENABLED_BY: Final = "pyliqo.io/scheduling-enabled-by"
 # Conditions and reasons that the user of a pod sees -----------------------------------------------
 
 OFFLOADED_CONDITION: Final = "pyliqo.io/Offloaded"
+ADDRESS_CONDITION: Final = "pyliqo.io/AddressPublished"
+"""False where the provider says an address that no pod of its can have; else it is not there."""
 UPDATED_CONDITION: Final = "Updated"
 """Of a ShadowPod: whether its Pod follows a change of its specification."""
 NO_REMOTE_POD: Final = "NoRemotePod"

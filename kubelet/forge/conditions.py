@@ -13,6 +13,9 @@ from kubelet.forge.clean import Filter, mappings, stamp
 
 OFFLOADED: Final = keys.OFFLOADED_CONDITION
 """Condition of a local pod that the provider refuses; it goes when the pod is taken."""
+ADDRESS: Final = keys.ADDRESS_CONDITION
+FOREIGN_ADDRESS: Final = "ForeignAddress"
+_OURS: Final = frozenset({OFFLOADED, ADDRESS})
 REMOTE_UNAVAILABLE: Final = "RemoteClusterUnavailable"
 SCHEDULED: Final = "PodScheduled"
 READY: Final = "Ready"
@@ -87,6 +90,17 @@ def since(local: Object, type_: str, status: str) -> str | None:
     return None
 
 
+def without_address(local: Object, said: str, now: datetime) -> Object:
+    """Return the condition of a pod whose provider says the address ``said``, which it has not."""
+    return {
+        "type": ADDRESS,
+        "status": "False",
+        "reason": FOREIGN_ADDRESS,
+        "message": f"the provider says {said}, which no pod there can have: nothing is published",
+        "lastTransitionTime": since(local, ADDRESS, "False") or stamp(now),
+    }
+
+
 def failed(condition: Object, now: datetime) -> Object:
     """Return the condition of a pod that is over."""
     if condition.get("status") != "True" or condition.get("type") in _KEPT:
@@ -159,4 +173,4 @@ def _closed(local: Object, gate: str) -> str:
 
 def _is_others(item: Object, remote: Mapping[str, Object]) -> bool:
     name = item.get("type")
-    return name not in remote and name != OFFLOADED and name not in (_TYPES - _KEPT)
+    return name not in remote and name not in _OURS and name not in (_TYPES - _KEPT)

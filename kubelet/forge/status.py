@@ -57,18 +57,21 @@ def mirrored(local: Object, remote: Object, home: LocalContext, deferred: str = 
     """
     before, theirs = status_of(local), mapping(remote.get("status"))
     clean = Filter(home)
+    said, address = clean.text(theirs.get("podIP")), _address(theirs, home)
+    is_foreign = said and not address and home.remap is not None
+    foreign = [conditions.without_address(local, said, home.now)] if is_foreign else []
     return _whole(
         local,
         phase=_phase(before, theirs),
         reason=clean.word(theirs.get("reason")),
         message=clean.text(theirs.get("message")),
         startTime=clean.time(theirs.get("startTime")) or before.get("startTime"),
-        conditions=conditions.mirrored(local, theirs, clean, deferred),
+        conditions=[*conditions.mirrored(local, theirs, clean, deferred), *foreign],
         initContainerStatuses=_containers(local, theirs, clean, "initContainers"),
         containerStatuses=_containers(local, theirs, clean, "containers"),
         ephemeralContainerStatuses=_containers(local, theirs, clean, "ephemeralContainers"),
         observedGeneration=_taken_up(local, remote),
-        **_addresses(theirs, home),
+        **_addresses(address, home),
     )
 
 
@@ -310,11 +313,22 @@ def _phase(before: Object, theirs: Object) -> str:
     return want if _RANKS[want] >= _RANKS.get(have, 0) else have
 
 
-def _addresses(theirs: Object, home: LocalContext) -> Object:
-    """Return the one address of the pod, as it is reached from here, and that of its host."""
+def _address(theirs: Object, home: LocalContext) -> str:
+    """Return the one address of the pod, as it is reached from here; "" to publish none.
+
+    With an IP fabric it is in a network that was agreed for the peer. Source: security.md B1.
+    """
+    if home.remap is None:
+        return ""
+    address = pod_address(home.remap.of(pod_address(theirs.get("podIP"))))
+    is_agreed = not home.remap.pairs or home.remap.reaches(address)
+    return address if is_agreed else ""
+
+
+def _addresses(address: str, home: LocalContext) -> Object:
+    """Return the address of the pod and that of its host; without a remap it loses what it had."""
     if home.remap is None:
         return {"podIP": None, "podIPs": None, **_host(home)}
-    address = pod_address(home.remap.of(pod_address(theirs.get("podIP"))))
     own: Object = {"podIP": address, "podIPs": [{"ip": address}]} if address else {}
     return {**own, **_host(home)}
 

@@ -154,6 +154,31 @@ def test_an_address_no_pod_has_is_not_published(address: object) -> None:
     assert "podIPs" not in made
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["10.2.0.7", "10.0.0.9", "10.96.0.1", "192.168.0.1", "172.17.0.2", "8.8.8.8", "127.0.0.1",
+     "169.254.169.254", "224.0.0.1", "0.0.0.0", "255.255.255.255", "10.0.255.255", "10.3.0.0",  # noqa: S104  # an address that is refused
+     "::1", "fd00::7", "2001:db8::1", "::ffff:10.1.0.7", "::10.1.0.7", "fe80::1%eth0", "ff02::1",
+     "010.1.0.7", "10.1.0.7/32", "10.1.0.7 ", "0x0a010007", "localhost"],
+)  # fmt: skip
+def test_in_a_fabric_an_address_outside_of_what_was_agreed_is_not_published(address: str) -> None:
+    known = remap.paired(["10.1.0.0/16", "10.0.8.0/24"], ["10.71.0.0/16", "10.72.8.0/24"])
+    fabric = LocalContext("10.0.0.9", NOW, remap=known)
+
+    made = status.mirrored(local(), remote(running(podIP=address)), fabric)
+    again = status.mirrored(local(made), remote(running(podIP=address)), fabric)
+    mended = status.mirrored(local(made), remote(running(podIP="10.0.8.7")), fabric)
+
+    assert "podIP" not in made
+    assert "podIPs" not in made
+    (said,) = [one for one in made["conditions"] if one["type"] == "pyliqo.io/AddressPublished"]
+    assert (said["status"], said["reason"]) == ("False", "ForeignAddress")
+    assert address in said["message"]
+    assert again == made
+    assert mended["podIP"] == "10.72.8.7"
+    assert "pyliqo.io/AddressPublished" not in {one["type"] for one in mended["conditions"]}
+
+
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Failed", "Nonsense", None])
 def test_a_final_phase_is_final(phase: object) -> None:
     made = status.mirrored(local({"phase": "Succeeded"}), remote(running(phase)), HOME)  # type: ignore[arg-type]  # also nonsense
