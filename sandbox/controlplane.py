@@ -93,6 +93,11 @@ class Plane:
         """Start of kube-controller-manager what empties namespaces that are deleted."""
         self._start_loops("namespace-controller")
 
+    def start_evictions(self) -> None:
+        """Start of kube-controller-manager what taints nodes that are not ready, and evicts."""
+        quick = ["--node-monitor-period=1s", "--node-eviction-rate=10"]
+        self._start_loops("node-lifecycle-controller", "taint-eviction-controller", more=quick)
+
     def start_signer(self, lifetime: str = "") -> None:
         """Start of kube-controller-manager what signs, collects garbage and ends namespaces.
 
