@@ -8,6 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,8 +20,9 @@ from prometheus_client import Counter, Histogram
 from apis import keys
 from apis.objects import Key, Kind, Object, key_of
 from kube import access as access_
-from kube import errors, metrics, pulse, remotecommand, wire
+from kube import behind, errors, metrics, pulse, remotecommand, wire
 from kube.access import Access
+from kube.behind import Doubts
 from kube.cluster import Event, Listing, Selection
 from kube.connection import Connection, in_words
 from kube.pulse import Pulse
@@ -76,6 +78,7 @@ class ClusterClient:
         self._bulk = asyncio.Semaphore(BULK_AT_ONCE)
         self._renewing = asyncio.Lock()
         self._looked = time.monotonic()
+        self._doubts = Doubts()
         self.reach = Reach(self._probe, self._start_anew)
         """Whether it answers at all; after an outage all connections are new."""
 
@@ -141,6 +144,7 @@ class ClusterClient:
 
     async def watch(self, of: Selection[T], since: str) -> AsyncGenerator[Event[T], None]:
         await self._wait_for_return(f"watch {of.kind.resource}")
+        await self._check_store(of, since)
         shaped = wire.Shaped(of)
         seconds = _watch_s()
         within = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=int(seconds) + 30)
@@ -155,6 +159,7 @@ class ClusterClient:
                 async for line in wire.lines(answer.content):
                     yield shaped.event(line)
         except errors.NotReachableError:
+            self._doubts.lost(of)
             if self.access is who:
                 raise
             # Ended for another identity: no failure, and whoever follows goes on at once.
@@ -279,18 +284,32 @@ class ClusterClient:
         items: dict[Key, T] = {}
         size, token = 0, ""
         while True:
-            query = {"limit": str(PAGE), **wire.query(of)} | ({"continue": token} if token else {})
-            path = wire.path(of.kind, Key(of.namespace, ""))
-            raw = await self._bytes("list", of.kind.plural, "GET", path, query=query)
+            raw = await self._page(of, PAGE, token)
             size += len(raw)
             page, token_before = shaped.page(raw), token
             items.update(page.items)
             token = page.token
             if not token or (of.most and len(items) >= of.most):
+                self._doubts.asked(of)
                 return Listing(items, page.version)
             if size > MAX_LISTING or token == token_before:
                 raise errors.NotReachableError(f"the list of {of.kind.resource} has no end")
             await asyncio.sleep(0)
+
+    async def _page(self, of: Selection[Any], limit: int, token: str = "") -> bytes:
+        query = {"limit": str(limit), **wire.query(of)} | ({"continue": token} if token else {})
+        path = wire.path(of.kind, Key(of.namespace, ""))
+        return await self._bytes("list", of.kind.plural, "GET", path, query=query)
+
+    async def _check_store(self, of: Selection[Any], since: str) -> None:
+        """Ask the server for its version, before a watch that broke goes on from ``since``."""
+        if of not in self._doubts:
+            return
+        version = wire.Shaped(of).page(await self._page(of, 1)).version
+        self._doubts.asked(of)
+        if behind.is_behind(version, since):
+            message = f"{of.kind.resource}: the server is at version {version}, behind {since}"
+            raise errors.refusal(HTTPStatus.GATEWAY_TIMEOUT, {"message": message})
 
     async def _wait_for_return(self, what: str) -> None:
         """Let lists and watches, which follow for ever, go on the moment the server is back."""

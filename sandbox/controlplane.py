@@ -8,6 +8,7 @@ import contextlib
 import datetime as dt
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import urllib.request
@@ -123,6 +124,39 @@ class Plane:
     def kill_apiserver(self) -> None:
         """End the API server as a crash would."""
         self._end("kube-apiserver", is_asked=False)
+
+    @contextlib.contextmanager
+    def stalled(self) -> Iterator[None]:
+        """Let etcd stand still meanwhile, as on a disk that does not answer."""
+        etcd = self._running["etcd"]
+        etcd.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            etcd.send_signal(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def full(self) -> Iterator[None]:
+        """Let etcd refuse writes meanwhile, as one that has used up its quota."""
+        alarm = {"memberID": "0", "alarm": "NOSPACE"}
+        self._etcd("maintenance/alarm", {"action": "ACTIVATE", **alarm})
+        try:
+            yield
+        finally:
+            self._etcd("maintenance/alarm", {"action": "DEACTIVATE", **alarm})
+
+    def save(self, to: Path) -> None:
+        """Copy what etcd has to ``to``; both start anew for it."""
+        self.stop()
+        shutil.copytree(self.files.data, to)
+        self.start()
+
+    def restore(self, saved: Path) -> None:
+        """Start both anew with what was saved, as after a disaster: all since is forgotten."""
+        self.stop()
+        shutil.rmtree(self.files.data)
+        shutil.copytree(saved, self.files.data)
+        self.start()
 
     def compact(self) -> None:
         """Forget every version before the current one, so that a watch from one of them gets 410.

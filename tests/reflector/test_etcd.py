@@ -1,0 +1,145 @@
+"""A provider whose etcd stands still, is full, or is one of yesterday. Source: faults.md F12, F14.
+
+Home is the API server of all tests; the provider is one of its own, and takes it all.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from apis import keys, objects, reflection
+from apis.objects import Key, Object, named
+from kube import client, errors
+from kube.client import ClusterClient
+from kube.cluster import Selection
+from reflector.kinds import FORGES
+from reflector.namespaces import KindLoop, Namespaces, Rules
+from sandbox import controlplane
+from sandbox.controlplane import Plane
+from tests import factories
+from tests.kube.running import running
+from tests.reflector.test_floods import offloaded
+
+pytestmark = pytest.mark.cluster
+
+WITHIN_S: Final = 240
+REFUSED_S: Final = 3.0
+VERSIONS: Final = 300
+"""So many writes are forgotten by a restore, far more than an API server makes as it starts: what
+the reflector saw last is a version that the restored etcd does not have yet."""
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    with controlplane.start(tmp_path_factory.mktemp("milan")) as plane:
+        yield plane
+
+
+class Reflected:
+    """A namespace of home, its twin, and a view of the twin that another client has."""
+
+    def __init__(self, home: ClusterClient, seen: ClusterClient, stem: str) -> None:
+        self.home, self.stem, self._seen = home, stem, seen
+        self.twin = f"{stem}-remote"
+
+    async def create(self, name: str) -> None:
+        """Create a ConfigMap at home."""
+        await self.home.create(keys.CONFIG_MAP, factories.config_map(self.stem, name, told="a"))
+
+    async def change(self, name: str, told: str) -> None:
+        await self.home.patch(keys.CONFIG_MAP, Key(self.stem, name), {"data": {"told": told}})
+
+    async def write(self, times: int) -> None:
+        """Let the provider have so many versions more, of an object that is no twin."""
+        noise = Key(self.twin, "noise")
+        await self._seen.create(keys.CONFIG_MAP, factories.config_map(*noise, told=""))
+        for number in range(times):
+            changes = {"data": {"told": str(number)}}
+            await self._seen.patch(keys.CONFIG_MAP, noise, changes)
+
+    async def look(self, name: str) -> Object:
+        """Return a twin as the provider has it now, {} where there is none or nobody answers."""
+        with contextlib.suppress(errors.KubeError):
+            found = await self._seen.get_live(keys.CONFIG_MAP, Key(self.twin, name))
+            return found or {}
+        return {}
+
+    async def says(self, name: str, told: str) -> Object:
+        """Return a twin once it says that."""
+        async with asyncio.timeout(WITHIN_S):
+            while (found := await self.look(name)).get("data", {}).get("told") != told:  # noqa: ASYNC110  # it restarts
+                await asyncio.sleep(0.05)
+        return found
+
+
+@pytest.fixture
+async def reflected(plane: Plane, crds: None, provider: Plane) -> AsyncIterator[Reflected]:
+    stem = f"test-{secrets.token_hex(4)}"
+    async with (
+        client.connect(plane.kubeconfig, user_agent="tests") as home,
+        client.connect(provider.kubeconfig, user_agent="tests") as seen,
+        client.connect(provider.kubeconfig, user_agent="pyliqo-reflector") as foreign,
+    ):
+        identity = await offloaded(home, stem)
+        made = Reflected(home, seen, stem)
+        await seen.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", made.twin)))
+        loops = [KindLoop(FORGES[reflection.CONFIG_MAP], Rules(), lambda *_: None, 3)]
+        foreign.reach.subscribe(loops[0].runner.server_is_back)
+        async with running(Namespaces(identity, loops, home, foreign).run()):
+            await made.create("before")
+            await made.says("before", "a")
+            yield made
+
+
+async def refuses(provider: Plane, namespace: str) -> None:
+    """Assert that nobody can write there now."""
+    made = factories.config_map(namespace, f"probe-{secrets.token_hex(3)}")
+    async with client.connect(provider.kubeconfig, user_agent="tests") as probe:
+        with pytest.raises((errors.KubeError, TimeoutError)):
+            async with asyncio.timeout(REFUSED_S):
+                await probe.create(keys.CONFIG_MAP, made)
+
+
+@pytest.mark.parametrize("trouble", ["stalled", "full"])
+async def test_what_changes_while_an_etcd_takes_no_writes_comes_after(
+    provider: Plane, reflected: Reflected, trouble: str
+) -> None:
+    before = await reflected.look("before")
+    with provider.stalled() if trouble == "stalled" else provider.full():
+        await reflected.create("meanwhile")
+        await reflected.change("before", "b")
+        await refuses(provider, reflected.twin)
+
+    await reflected.says("meanwhile", "a")
+    after = await reflected.says("before", "b")
+    assert objects.uid(after) == objects.uid(before)
+
+
+async def test_a_provider_that_is_restored_from_yesterday_gets_what_it_lacks(
+    provider: Plane, reflected: Reflected, tmp_path: Path
+) -> None:
+    home_before = await _all(reflected.home, reflected.stem)
+    provider.save(tmp_path / "saved")
+    await reflected.create("later")
+    await reflected.says("later", "a")
+    await reflected.write(VERSIONS)
+    await reflected.change("before", "b")
+    await reflected.says("before", "b")
+
+    provider.restore(tmp_path / "saved")
+
+    await reflected.says("later", "a")
+    await reflected.says("before", "b")
+    await reflected.change("before", "c")
+    await reflected.says("before", "c")
+    assert (await _all(reflected.home, reflected.stem)).keys() == {*home_before, "later"}
+
+
+async def _all(cluster: ClusterClient, namespace: str) -> dict[str, Object]:
+    found = (await cluster.list(Selection(keys.CONFIG_MAP, Object, namespace))).items
+    return {key.name: obj for key, obj in found.items()}
