@@ -69,6 +69,10 @@ class Gate:
         """Break every connection and refuse new ones."""
         self._is_open = False
         if self._server:
+            # asyncio loses a socket that it accepts while it closes: first it accepts no more.
+            for listening in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(listening.fileno())
+            await turns()
             self._server.close()
         for task in self._through:
             task.cancel()
@@ -96,6 +100,8 @@ class Gate:
         task = asyncio.ensure_future(self._pass(reader, writer))
         self._through.add(task)
         task.add_done_callback(self._through.discard)
+        # One that is cancelled before its first step has no turn to do that itself.
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = [writer]
