@@ -1,4 +1,7 @@
-"""A pod that exceeds what the provider grants waits, says why at home, and starts when it fits."""
+"""A pod that exceeds what the provider grants waits, says why at home, and starts when it fits.
+
+So does a pod that runs and is to grow.
+"""
 
 import asyncio
 import sys
@@ -17,20 +20,21 @@ pytestmark = pytest.mark.journey
 
 QUOTA = Key(naming.tenant_namespace("rome"), naming.quota_name("milan", "rome"))
 SLICE = Key(naming.tenant_namespace("milan"), "milan")
-ROOM = {"memory": "1536Mi"}
-"""Beyond what others have left there: one pod of a gibibyte, and not two."""
+ROOM = resources.parse({"memory": "1536Mi"})["memory"]
+"""Beyond what others have left there: one pod of a gibibyte, and not two, and none of two."""
+MORE = resources.parse({"memory": "1Gi"})["memory"]
 
 
 @pytest.fixture
-async def lowered(both: world.Pair) -> AsyncIterator[None]:
-    """Grant rome no more memory than what is booked now, and ``ROOM``."""
+async def lowered(both: world.Pair) -> AsyncIterator[Quantity]:
+    """Grant rome no more memory than what is booked now, and ``ROOM``; yield how much."""
     quota = await both.milan.get_live(keys.QUOTA, QUOTA)
     assert quota
     taken = resources.parse(quota.get("status", {}).get("booked")).get("memory", Quantity())
-    memory = str(taken + resources.parse(ROOM)["memory"])
+    memory = taken + ROOM
     await keep_node(both, is_kept=True)
-    await grant(both, memory)
-    yield
+    await grant(both, str(memory))
+    yield memory
     await grant(both, pair.GRANTED["memory"])
     await keep_node(both, is_kept=False)
 
@@ -68,7 +72,7 @@ def refusal(pod: Object) -> str:
 
 
 async def test_it_says_why_and_starts_as_soon_as_another_goes(
-    both: world.Pair, namespace: str, kubeconfigs: Mapping[str, Path], lowered: None
+    both: world.Pair, namespace: str, kubeconfigs: Mapping[str, Path], lowered: Quantity
 ) -> None:
     await both.offload(namespace)
     first, second = Key(namespace, "first"), Key(namespace, "second")
@@ -104,3 +108,40 @@ async def test_it_says_why_and_starts_as_soon_as_another_goes(
         both.rome, keys.POD, second, lambda pod: world.phase(pod) == "Running"
     )
     assert refusal(started) == ""
+    await it_grows_in_place_as_soon_as_there_is_room(both, second, lowered)
+
+
+async def it_grows_in_place_as_soon_as_there_is_room(
+    both: world.Pair, key: Key, granted: Quantity
+) -> None:
+    before = await both.rome.get_live(keys.POD, key)
+    assert before
+    main = before["spec"]["containers"][0]
+    main["resources"]["requests"]["memory"] = "2Gi"
+    await both.rome.patch(keys.POD, key, {"spec": {"containers": [main]}}, subresource="resize")
+
+    await world.until_one(
+        both.rome, keys.POD, key, lambda pod: "of memory, quota" in why_small(pod)
+    )
+    remote = await both.milan.get_live(keys.POD, Key(both.twin(key.namespace), key.name))
+    assert remote
+    assert remote["spec"]["containers"][0]["resources"]["requests"]["memory"] == "1Gi"
+
+    await grant(both, str(granted + MORE))
+    grown = await world.until_one(
+        both.rome, keys.POD, key, lambda pod: memory_of(pod) == "2Gi" and not why_small(pod)
+    )
+    assert grown["metadata"]["uid"] == before["metadata"]["uid"]
+    assert grown["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def why_small(pod: Object) -> str:
+    """Return why the pod is not as large yet as it asks to be, "" if it is."""
+    found = conditions.find(pod.get("status", {}).get("conditions"), "PodResizePending") or {}
+    return str(found.get("message", "")) if found.get("status") == "True" else ""
+
+
+def memory_of(pod: Object) -> str:
+    """Return the memory that the kubelet says is set aside for the container."""
+    (container,) = pod.get("status", {}).get("containerStatuses") or [{}]
+    return str(container.get("resources", {}).get("requests", {}).get("memory", ""))
