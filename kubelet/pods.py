@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, Protocol, TypeAlias
 
-from apis import conditions, keys, objects, podfields, quotas
+from apis import keys, objects, podfields
 from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 from apis.remap import Remap
@@ -19,7 +19,7 @@ from kube.cache import CachedCluster
 from kube.written import Written
 from kubelet.breaker import Breaker
 from kubelet.departures import Departures
-from kubelet.forge import decisions, life, shadowpod, status
+from kubelet.forge import answers, decisions, life, shadowpod, status
 from kubelet.forge.clean import LocalContext
 from kubelet.forge.conditions import is_unavailable
 from kubelet.forge.decisions import (
@@ -252,11 +252,11 @@ class PodReconciler:
         if (shadow := observed.shadow) is None:
             return None
         await self._update(local, shadow, observed.pair)
-        if refusal := refusal_of(shadow):
+        if refusal := answers.refusal(shadow):
             await self._refuse(local, refusal)
             return None  # the provider tells when it changes its mind
         again_s = await self._tokens.keep(local, shadow, observed.remote, observed.pair)
-        if _is_awaited(local, shadow, observed.remote):
+        if answers.is_awaited(local, shadow, observed.remote):
             left_s = await self._await_answer(local, observed.pair)
             if left_s <= 0:
                 return again_s  # the Pod, or what is said of the ShadowPod, brings us back
@@ -295,16 +295,16 @@ class PodReconciler:
                 self._recorder.event(keys.POD, local, "Warning", FAILED_UPDATE, str(error))
                 return
             logger.info("Updated shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
-        if refusal := refusal_of(shadow, keys.UPDATED_CONDITION):
+        if refusal := answers.refusal(shadow, keys.UPDATED_CONDITION):
             self._recorder.event(keys.POD, local, "Warning", FAILED_UPDATE, refusal)
 
     def _status(self, local: Object, shadow: Object, remote: Object | None) -> Object:
         phase = status.status_of(shadow).get("phase", "")
-        if remote is not None and _is_replaced_remotely(remote, phase):
+        if remote is not None and answers.is_replaced(shadow, remote):
             return status.ending(local, remote, self._home())
         if remote is not None:
             home = self._home(life.restarts(local, remote))
-            return status.mirrored(local, remote, home, deferral_of(shadow))
+            return status.mirrored(local, remote, home, answers.deferral(shadow))
         if phase in status.FINISHED:
             return status.vanished(local, phase, self._clock())
         return status.accepted(local, self._home())
@@ -318,7 +318,7 @@ class PodReconciler:
         if remote is None or status.is_finished(local):
             return None
         wanted = status.mirrored(local, remote, self._home(life.restarts(local, remote)))
-        is_told_at_once = _is_counted(local) and status.is_finished(remote)
+        is_told_at_once = answers.is_counted(local) and status.is_finished(remote)
         left_s = 0.0 if is_told_at_once else self._lingers_s(objects.key_of(local), remote)
         if left_s > 0:
             return left_s
@@ -501,41 +501,3 @@ class _Lingering:
     began: datetime
     changed: datetime
     version: str
-
-
-def _is_replaced_remotely(remote: Object, shadow_phase: str) -> bool:
-    """Whether the provider ends the pod to make it anew: how its containers end then is no end.
-
-    A kubelet reports Succeeded or Failed of any pod that is deleted. Work that was finished
-    before is finished for the ShadowPod too.
-    """
-    ended = objects.is_terminating(remote) and status.is_finished(remote)
-    return ended and shadow_phase not in status.FINISHED
-
-
-def _is_awaited(local: Object, shadow: Object, remote: Object | None) -> bool:
-    """Whether nothing came of the ShadowPod yet: neither a Pod nor an end."""
-    is_over = status.is_finished(shadow)
-    return remote is None and not status.has_started(local) and not is_over
-
-
-def _is_counted(local: Object) -> bool:
-    """Whether somebody counts how it ends."""
-    always = local["spec"].get("restartPolicy", "Always") == "Always"
-    return not always or bool(objects.finalizers(local))
-
-
-def refusal_of(shadow: Object, type_: str = "Admitted") -> str:
-    """Return why the provider does not admit the pod, or a change of it; "" if it does."""
-    found = conditions.find(status.status_of(shadow).get("conditions"), type_) or {}
-    if found.get("status") != "False":
-        return ""
-    return str(found.get("message") or found.get("reason") or "refused")
-
-
-def deferral_of(shadow: Object) -> str:
-    """Return why the pod may not grow yet; "" if nothing of it waits for room."""
-    listed = status.status_of(shadow).get("conditions")
-    found = conditions.find(listed, keys.UPDATED_CONDITION) or {}
-    waits = found.get("status") == "False" and found.get("reason") == quotas.EXCEEDED
-    return str(found.get("message") or "") if waits else ""
