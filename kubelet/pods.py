@@ -19,7 +19,7 @@ from kube.cache import CachedCluster
 from kube.written import Written
 from kubelet.breaker import Breaker
 from kubelet.departures import Departures
-from kubelet.forge import answers, decisions, life, shadowpod, status
+from kubelet.forge import answers, decisions, life, news, shadowpod, status
 from kubelet.forge.clean import LocalContext
 from kubelet.forge.conditions import is_unavailable
 from kubelet.forge.decisions import (
@@ -275,7 +275,7 @@ class PodReconciler:
             return left_s
         message = f"cluster {pair.destination} took the pod and has made no Pod of it in a minute"
         wanted = status.unanswered(local, f"{message}: ask its administrator", self._home())
-        if not status.is_same(status.status_of(local), wanted):
+        if not news.is_same(status.status_of(local), wanted):
             await self._patch(local, wanted, {})
             self._recorder.event(keys.POD, local, "Warning", keys.NO_REMOTE_POD, message)
         self._count_unanswered({*self._unanswered, key})
@@ -353,7 +353,7 @@ class PodReconciler:
         if local is None or objects.is_terminating(local) or not status.is_running(local):
             return
         wanted = status.out_of_reach(local, self._clock())
-        if not status.is_same(status.status_of(local), wanted) or not is_unavailable(local):
+        if not news.is_same(status.status_of(local), wanted) or not is_unavailable(local):
             await self._patch(local, wanted, {"labels": {keys.REMOTE_UNAVAILABLE: "true"}})
 
     def after_silence(self) -> Iterable[Key]:
@@ -380,7 +380,7 @@ class PodReconciler:
         """Leave the pod Pending and say why; return when to try again."""
         key = objects.key_of(local)
         wanted = status.refused(local, message, self._home())
-        if not status.is_same(status.status_of(local), wanted):
+        if not news.is_same(status.status_of(local), wanted):
             await self._patch(local, wanted, {})
             self._recorder.event(keys.POD, local, "Warning", status.FAILED_REFLECTION, message)
         pause_s = self._refused_s.get(key, REFUSED_S)
@@ -413,7 +413,7 @@ class PodReconciler:
         return found is not None and not objects.is_terminating(found)
 
     async def _disable(self, local: Object, wanted: Object) -> None:
-        if status.is_same(status.status_of(local), wanted):
+        if news.is_same(status.status_of(local), wanted):
             return
         await self._patch(local, wanted, {})
         message = str(wanted["message"])
@@ -445,24 +445,24 @@ class PodReconciler:
             labels[keys.REMOTE_UNAVAILABLE] = None
         if not is_labelled(local) and self._is_due(local, wanted):
             labels[keys.SHADOW_POD_LABEL] = "true"
-        if labels or status.is_significant(before, wanted):
+        if labels or news.is_significant(before, wanted):
             metadata = {"labels": labels, "annotations": life.note(local, remote)}
             said = {name: value for name, value in metadata.items() if value}
             await self._patch(local, wanted, said)
-        known = status.troubles(before)
-        for reason, message in status.troubles(wanted).items():
+        known = news.troubles(before)
+        for reason, message in news.troubles(wanted).items():
             if reason not in known:
                 self._recorder.event(keys.POD, local, "Warning", reason, f"remotely, {message}")
 
     def _is_due(self, local: Object, wanted: Object) -> bool:
         """Whether a pod gets its first status: it runs, is in trouble, or takes its time."""
-        if status.is_significant(status.status_of(local), wanted):
+        if news.is_significant(status.status_of(local), wanted):
             return True
         since = self._begun.setdefault(objects.key_of(local), self._clock())
         return (self._clock() - since).total_seconds() >= QUIET_S
 
     async def _patch(self, local: Object, wanted: Object, metadata: Object) -> None:
-        changes = status.patch(status.status_of(local), wanted)
+        changes = news.patch(status.status_of(local), wanted)
         key = objects.key_of(local)
         metadata = {"uid": objects.uid(local), **metadata}
         made = await self._local.patch_status(keys.POD, key, changes, metadata=metadata)

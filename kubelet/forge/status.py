@@ -45,7 +45,6 @@ _RANKS: Final[Mapping[str, int]] = {
     "Succeeded": 2,
     "Failed": 2,
 }
-_QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 def mirrored(local: Object, remote: Object, home: LocalContext, deferred: str = "") -> Object:
@@ -208,59 +207,10 @@ def is_running(pod: Object) -> bool:
     return has_started(pod) and not is_finished(pod)
 
 
-def is_significant(before: Object, after: Object) -> bool:
-    """Whether the step from one status to the other is worth a write.
-
-    While a pod is Pending its container runtime's small steps are not: they would double
-    the writes of a pod up to Running. What explains a pod that stays Pending is.
-    """
-    if before.get("phase") != "Pending" or after.get("phase") != "Pending":
-        return not is_same(before, after)
-    return _explanation(before) != _explanation(after)
-
-
-def is_same(before: Object, after: Object) -> bool:
-    """Whether both say the same: a server writes out what is empty, such as lastState."""
-    return _pruned(_by_type(before)) == _pruned(_by_type(after))
-
-
 def restart_count(pod: Object) -> int:
     """Return the restart count of the first container, 0 without any."""
     first = next(iter(mappings(status_of(pod).get("containerStatuses"))), {})
     return bounded(first.get("restartCount"), 0, 2**31 - 1) or 0
-
-
-def troubles(status: Object) -> dict[str, str]:
-    """Return what keeps a pod from running, by reason, with the provider's message.
-
-    That an image cannot be pulled is one trouble, whether it is tried or waited for.
-    """
-    found: dict[str, str] = {}
-    for item in status.get("conditions") or []:
-        if item.get("type") == conditions.SCHEDULED and item.get("status") == "False":
-            found["FailedScheduling"] = str(item.get("message") or item.get("reason") or "")
-    for field in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
-        for item in status.get(field) or []:
-            if reason := _waits(item):
-                waiting = mapping(mapping(item.get("state")).get("waiting"))
-                text = f"container {item.get('name')}: {waiting.get('message') or reason}"
-                found["FailedImagePull" if "Image" in reason else reason] = text
-    return found
-
-
-def patch(before: Object, wanted: Object) -> Object:
-    """Return the strategic merge patch that makes the status ``before`` into ``wanted``.
-
-    Of conditions only those that differ are sent, since others write theirs meanwhile.
-    """
-    changes = objects.merge_patch(before, wanted)
-    if "conditions" in changes:
-        had, have = (side.get("conditions") or [] for side in (before, wanted))
-        changes["conditions"] = conditions.patch(had, have)
-    for name in ("podIPs", "hostIPs"):
-        if changes.get(name):
-            changes[name] = [{"$patch": "replace"}, *changes[name]]
-    return changes
 
 
 def status_of(pod: Object) -> Object:
@@ -399,52 +349,3 @@ def _ended(local: Object, have: Object | None, name: str, end: tuple[str, int, d
         "started": False,
         "state": {"terminated": {**terminated, **({"startedAt": started} if started else {})}},
     }
-
-
-# What explains a Pending pod ---------------------------------------------------------------------
-
-
-def _explanation(status: Object) -> object:
-    scheduled = [
-        (item.get("reason"), item.get("message"))
-        for item in status.get("conditions") or []
-        if item.get("type") == "PodScheduled" and item.get("status") == "False"
-    ]
-    refusal = any(item.get("type") == OFFLOADED for item in status.get("conditions") or [])
-    return (
-        status.get("reason"),
-        status.get("message"),
-        scheduled,
-        refusal,
-        [_waits(item) for item in status.get("containerStatuses") or [] if _waits(item)],
-        [_step(item) for item in status.get("initContainerStatuses") or [] if any(_step(item))],
-    )
-
-
-def _waits(container: Object) -> str:
-    reason = mapping(mapping(container.get("state")).get("waiting")).get("reason") or ""
-    return "" if reason in _QUIET else str(reason)
-
-
-def _step(container: Object) -> tuple[str, str, int]:
-    state = mapping(container.get("state"))
-    now = next((name for name in ("running", "terminated") if name in state), "")
-    return now, _waits(container), container.get("restartCount", 0)
-
-
-# Comparing --------------------------------------------------------------------------------------
-
-
-def _by_type(status: Object) -> Object:
-    """Return the status with its conditions by type: their order says nothing."""
-    return {**status, "conditions": {one["type"]: one for one in status.get("conditions") or []}}
-
-
-def _pruned(value: object) -> object:
-    """Return ``value`` without what is empty, at any depth."""
-    if isinstance(value, list):
-        return [_pruned(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    pruned = {name: _pruned(item) for name, item in value.items()}
-    return {name: item for name, item in pruned.items() if item not in (None, "", [], {})}

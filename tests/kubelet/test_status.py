@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from apis import remap
 from apis.objects import Object
-from kubelet.forge import status
+from kubelet.forge import news, status
 from kubelet.forge.clean import LocalContext
 from tests import factories
 from tests.kubelet import worlds
@@ -238,7 +238,7 @@ def test_restarts_of_the_provider_are_added() -> None:
     ],
 )
 def test_what_is_worth_a_write_while_pending(after: Object, *, is_significant: bool) -> None:
-    assert status.is_significant({"phase": "Pending"}, after) is is_significant
+    assert news.is_significant({"phase": "Pending"}, after) is is_significant
 
 
 def test_an_aborted_pod_keeps_what_had_ended() -> None:
