@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object, or a part of one: exactly its JSON."""
@@ -47,6 +47,14 @@ def key_of(obj: Mapping[str, Any]) -> Key:
     """Return the key of ``obj`` by its metadata."""
     metadata = obj["metadata"]
     return Key(metadata.get("namespace") or "", metadata["name"])
+
+
+UNTRACKED: Final[Object] = {"managedFields": [{}]}
+"""Metadata of a patch after which the server no longer keeps who wrote each field of the object.
+
+With a thousand entries that is more than they are, and most of what a write of them costs. Source:
+Kubernetes, "Server-Side Apply", "Clearing managedFields".
+"""
 
 
 def named(kind: Kind, key: Key, **rest: Any) -> Object:

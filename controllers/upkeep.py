@@ -113,11 +113,13 @@ async def add_finalizer(cluster: Cluster, kind: Kind, obj: Object, finalizer: st
     return await _set_finalizers(cluster, kind, obj, [*present, finalizer])
 
 
-async def remove_finalizer(cluster: Cluster, kind: Kind, obj: Object, finalizer: str) -> None:
-    """Let ``obj`` go, as far as we are concerned."""
+async def remove_finalizer(cluster: Cluster, kind: Kind, obj: Object, finalizer: str) -> Object:
+    """Let ``obj`` go, as far as we are concerned; return it as it is then."""
     present = objects.finalizers(obj)
-    if finalizer in present:
-        await _set_finalizers(cluster, kind, obj, [each for each in present if each != finalizer])
+    if finalizer not in present:
+        return obj
+    left = [each for each in present if each != finalizer]
+    return await _set_finalizers(cluster, kind, obj, left)
 
 
 async def _set_finalizers(

@@ -300,6 +300,7 @@ class FakeCluster:
         is_shared = kind == keys.POD and subresource == "status"
         merge = _shared if is_shared else _merged
         changed = merge(stored, self._allowed(kind, changes, subresource))
+        changed["metadata"].pop("managedFields", None)
         for name in ("uid", "resourceVersion", "generation", "deletionTimestamp"):
             if name in stored["metadata"]:
                 changed["metadata"][name] = stored["metadata"][name]

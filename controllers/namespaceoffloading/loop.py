@@ -1,6 +1,7 @@
 """Which changes concern which NamespaceOffloading."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from apis import keys
 from apis.objects import Key, Object
@@ -12,6 +13,9 @@ from controllers.replication.forge import destination
 from controllers.virtualnode.forge import rights
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
+
+AT_ONCE: Final = 16
+"""So many namespaces at once, at least: their entries go into a map together."""
 
 
 def controller(manager: Manager) -> Term:
@@ -46,7 +50,7 @@ def controller(manager: Manager) -> Term:
             events=manager.events,
             clock=manager.clock,
         )
-        workers = manager.limits.workers
+        workers = max(manager.limits.workers, AT_ONCE)
         return Runner("namespaceoffloading", reconciler, sources, workers=workers)
 
     return lambda: [runner()]

@@ -11,11 +11,13 @@ from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading, VirtualNode
 from controllers import upkeep
 from controllers.namespaceoffloading import forge
+from controllers.namespaceoffloading.entries import Entries
 from controllers.views import View
 from controllers.virtualnode.forge import rights
 from kube.cluster import Cluster
 from kube.events import Recorder
 from kube.reconcile import TerminalError
+from kube.written import Written
 
 ORPHAN_S: Final = 30.0
 """How long an admitted NamespaceOffloading may take until its label is taken back."""
@@ -66,9 +68,11 @@ class NamespaceOffloadingReconciler:
         self._events = events
         self._clock = clock
         self._orphans: dict[Key, datetime] = {}
+        self._entries = Entries(cluster)
+        self._written = Written()
 
     async def reconcile(self, key: Key) -> float | None:
-        obj = await self._cluster.get(KIND, key)
+        obj = self._written.newest(key, await self._cluster.get(KIND, key))
         if obj is None:
             return await self._take_back_label(key)
         self._orphans.pop(key, None)
@@ -76,8 +80,9 @@ class NamespaceOffloadingReconciler:
             await self._withdraw(key.namespace, obj)
             return None
         offloading = await self._understood(key.namespace, obj)
-        obj = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
-        await self._offload(key.namespace, obj, offloading)
+        made = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
+        self._remember(obj, made)
+        await self._offload(key.namespace, made, offloading)
         return None
 
     async def _is_ending(self, namespace: str) -> bool:
@@ -118,14 +123,16 @@ class NamespaceOffloadingReconciler:
         await self._unlabel(namespace)
         peers = await self._peers(await self._virtual_nodes())
         statuses, failures = await self._enter_all(namespace, peers, {})
-        name = str((obj.get("status") or {}).get("remoteNamespaceName", ""))
-        obj = await self._report(obj, name, statuses)
+        is_left = bool(failures) or any(each.exists for each in statuses.values())
+        if is_left or not _ends_with_ours(obj):
+            name = str((obj.get("status") or {}).get("remoteNamespaceName", ""))
+            obj = await self._report(obj, name, statuses)
         upkeep.raise_all(failures)
-        if any(each.exists for each in statuses.values()):
+        if is_left:
             return  # an event of the map follows
         for key in await self._bound(namespace):
             await self._remove_binding(key)
-        await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
+        self._remember(obj, await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER))
 
     async def _enter_all(
         self, namespace: str, peers: Mapping[str, Peer], wanted: Mapping[str, str]
@@ -153,8 +160,7 @@ class NamespaceOffloadingReconciler:
         found = peer.namespace_map
         if desired.get(namespace) != wanted:
             logger.info("Mapping namespace", extra={"kind": "namespacemap", "key": str(peer.key)})
-            changes: Object = {"spec": {"desiredMapping": {namespace: wanted}}}
-            found = await self._cluster.patch(keys.NAMESPACE_MAP, peer.key, changes)
+            found = await self._entries.write(peer.key, namespace, wanted)
         if not forge.mapping_status(namespace, found).exists:
             await self._revoke_peer(namespace, peer)
         return found
@@ -244,6 +250,7 @@ class NamespaceOffloadingReconciler:
         status = forge.status(obj, name, statuses, self._clock())
         before = (obj.get("status") or {}).get("offloadingPhase")
         written = await upkeep.write_status(self._cluster, KIND, obj, status)
+        self._remember(obj, written)
         after = status["offloadingPhase"]
         if after != before and after in {"AllFailed", "SomeFailed"}:
             message = (
@@ -251,3 +258,12 @@ class NamespaceOffloadingReconciler:
             )
             self._events.event(KIND, obj, "Warning", after, message)
         return written
+
+    def _remember(self, before: Object, made: Object) -> None:
+        if made is not before:
+            self._written.add(before, made)
+
+
+def _ends_with_ours(obj: Object) -> bool:
+    """Whether the object is gone when our finalizer is: nobody reads its last status."""
+    return objects.is_terminating(obj) and set(objects.finalizers(obj)) <= {FINALIZER}

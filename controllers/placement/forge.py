@@ -115,14 +115,25 @@ def names(pods: Sequence[Object]) -> str:
 
 
 def is_same_question(old: Object | None, new: Object | None) -> bool:
-    """Whether a change of a NamespaceOffloading leaves who is out of place, and who is to leave."""
+    """Whether a change of a NamespaceOffloading leaves who is out of place, and who is to leave.
+
+    One without our finalizer asks nothing yet: it gets that by compare-and-swap, which a status
+    written meanwhile would make fail.
+    """
+    if new is not None and not _is_taken_up(new):
+        return True
     if old is None or new is None:
         return False
     return (
-        old.get("spec") == new.get("spec")
+        _is_taken_up(old)
+        and old.get("spec") == new.get("spec")
         and objects.annotations(old) == objects.annotations(new)
         and objects.is_terminating(old) == objects.is_terminating(new)
     )
+
+
+def _is_taken_up(offloading: Object) -> bool:
+    return keys.NAMESPACE_OFFLOADING_FINALIZER in objects.finalizers(offloading)
 
 
 def _created(obj: Object) -> datetime:

@@ -80,11 +80,13 @@ def changes(kind: Kind, local: Object, remote: Object, peering: Peering) -> Obje
     spec = objects.merge_patch(remote.get("spec") or {}, wanted["spec"])
     if spec:
         patch["spec"] = spec
-    metadata = {
+    metadata: Object = {
         field: differing
         for field in ("labels", "annotations")
         if (differing := _differing(remote, wanted, field))
     }
+    if patch and kind == keys.NAMESPACE_MAP:
+        metadata |= objects.UNTRACKED
     return {**patch, "metadata": metadata} if metadata else patch
 
 
@@ -100,6 +102,12 @@ def _annotations(local: Object) -> dict[str, str]:
         for name, value in objects.annotations(local).items()
         if name != keys.LAST_APPLIED
     }
+
+
+def size(obj: Object) -> int:
+    """Return how many entries a NamespaceMap has; other kinds have none."""
+    desired = (obj.get("spec") or {}).get("desiredMapping") or {}
+    return max(len(desired), len((obj.get("status") or {}).get("currentMapping") or {}))
 
 
 def abandoned(namespace_map: Object) -> dict[str, str]:

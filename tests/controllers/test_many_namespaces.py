@@ -113,6 +113,17 @@ async def test_one_more_of_many_costs_what_the_first_did(tmp_path: Path) -> None
                 before = await requests(manager)
                 say(f"{GONE} offloaded namespaces deleted", await consumer.delete(names[:GONE]))
                 assert await requests(manager) - before < 60 * GONE
+                assert not await _tracked(cluster)
+
+
+async def _tracked(cluster: Cluster) -> list[Key]:
+    """Return the maps of which the server keeps who wrote what: that would be most of them."""
+    found = await cluster.list(Selection(keys.NAMESPACE_MAP, Object))
+    assert len(found.items) == 2
+    whole = [await cluster.get_live(keys.NAMESPACE_MAP, key) for key in found.items]
+    return [
+        objects.key_of(each) for each in whole if each and each["metadata"].get("managedFields")
+    ]
 
 
 async def _cost(manager: Manager, consumer: Consumer, name: str) -> float:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from apis import keys
-from apis.objects import Key, Object
+from apis.objects import Key, Kind, Object
 from controllers import views
 from controllers.namespaceoffloading.reconciler import NamespaceOffloadingReconciler, Observed
 from kube.cluster import Cluster, Selection
@@ -249,6 +249,50 @@ async def test_unoffloading_waits_for_the_twin_and_leaves_nothing(rome: Rome) ->
     assert await rome.desired("milan") == {}
     assert await rome.label() is None
     assert await rome.bound() == []
+
+
+class Behind(Ledger):
+    """A cache that shows a NamespaceOffloading as it was, as long as ``shown`` is set."""
+
+    shown: Object | None = None
+
+    async def get(self, kind: Kind, key: Key) -> Object | None:
+        if self.shown is not None and kind == keys.NAMESPACE_OFFLOADING:
+            return self.shown
+        return await super().get(kind, key)
+
+    async def keep(self, key: Key) -> None:
+        self.shown = await there(self, keys.NAMESPACE_OFFLOADING, key)
+        self.writes.clear()
+
+    def written(self) -> list[str]:
+        return [verb for verb, kind, _ in self.writes if kind == str(keys.NAMESPACE_OFFLOADING)]
+
+
+async def test_nothing_is_written_twice_while_the_cache_is_behind() -> None:
+    cluster = Behind(FakeCluster(strict=True))
+    await ensure_namespace(cluster, "shop")
+    await ensure_namespace(cluster, "liqo-tenant-shop")
+    rome = Rome(cluster, "shop", "liqo-tenant-shop", Told(cluster))
+    await rome.peer("milan")
+    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
+
+    await cluster.keep(rome.key)
+    for _ in range(3):
+        await rome.reconciler.reconcile(rome.key)
+    assert cluster.written() == ["patch", "patch_status"]
+
+    cluster.shown = None
+    await rome.answer("milan", "Accepted")
+    await rome.settle()
+    await end(cluster, keys.NAMESPACE_OFFLOADING, rome.key)
+    await rome.settle()
+    await rome.answer("milan", None)
+    await cluster.keep(rome.key)
+    for _ in range(3):
+        await rome.reconciler.reconcile(rome.key)
+    assert cluster.written() == ["patch"]  # its end, which no status has to announce
+    assert await cluster.get_live(keys.NAMESPACE_OFFLOADING, rome.key) is None
 
 
 async def test_a_label_that_a_user_set_stays(rome: Rome) -> None:

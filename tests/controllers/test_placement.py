@@ -1,6 +1,7 @@
 """Pods out of place are counted, and leave only if somebody asks. Source: behaviour.md 9 #1."""
 
 import asyncio
+import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -211,6 +212,21 @@ async def test_a_budget_of_a_real_server_holds_an_eviction_up_until_it_allows_it
         assert held == {"here"}
         assert await rome.left() == set()
         assert rome.told.reasons == ["EvictionBlocked", "EvictedPods"]
+
+
+def test_an_offloading_asks_once_it_is_taken_up_and_when_it_changes() -> None:
+    new = offloading("shop")
+    taken_up = copy.deepcopy(new)
+    taken_up["metadata"]["finalizers"] = [keys.NAMESPACE_OFFLOADING_FINALIZER]
+    told = {**taken_up, "status": {"offloadingPhase": "Ready"}}
+    other = {**taken_up, "spec": {"podOffloadingStrategy": "Local"}}
+
+    assert forge.is_same_question(None, new)
+    assert not forge.is_same_question(new, taken_up)
+    assert not forge.is_same_question(None, taken_up)
+    assert forge.is_same_question(taken_up, told)
+    assert not forge.is_same_question(taken_up, other)
+    assert not forge.is_same_question(taken_up, None)
 
 
 async def test_nobody_looks_again_where_every_pod_is_in_place(rome: Rome) -> None:

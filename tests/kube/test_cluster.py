@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apis import keys
-from apis.objects import Key, Object, finalizers, is_terminating, labels, named, uid
+from apis.objects import UNTRACKED, Key, Object, finalizers, is_terminating, labels, named, uid
 from kube import errors
 from kube.cluster import NO_VERSION, Cluster, Event, Selection
 from kube.slim import Packed, PackedState, Slim
@@ -189,6 +189,19 @@ async def test_twice_the_same_is_no_write(cluster: Cluster, namespace: str) -> N
 
     versions = {obj["metadata"]["resourceVersion"] for obj in (once, twice, patched)}
     assert len(versions) == 1
+
+
+async def test_a_patch_ends_that_a_server_keeps_who_wrote_what(
+    cluster: Cluster, namespace: str
+) -> None:
+    await cluster.create(keys.CONFIG_MAP, config(namespace))
+    changes: Object = {"metadata": UNTRACKED, "data": {"a": "1"}}
+    once = await cluster.patch(keys.CONFIG_MAP, where(namespace), changes)
+    again = await cluster.patch(keys.CONFIG_MAP, where(namespace), {"data": {"a": "2"}})
+
+    assert (once["data"]["a"], again["data"]["a"]) == ("1", "2")
+    assert not once["metadata"].get("managedFields")
+    assert not again["metadata"].get("managedFields")
 
 
 async def test_a_patch_is_compare_and_swap_with_a_version(cluster: Cluster, namespace: str) -> None:
