@@ -14,6 +14,7 @@ from controllers import upkeep
 from controllers.namespacemap import forge
 from controllers.namespacemap.forge import RefusedError, Tenant
 from controllers.namespacemap.twins import Twins
+from controllers.pace import Pace
 from controllers.views import View
 from kube.cluster import Cluster
 from kube.errors import KubeError
@@ -54,18 +55,27 @@ class NamespaceMapReconciler:
     """One replica: an entry that is refused, or that fails, does not hold up the others."""
 
     def __init__(
-        self, cluster: Cluster, observed: Observed, *, account: Key, events: Recorder
+        self,
+        cluster: Cluster,
+        observed: Observed,
+        *,
+        account: Key,
+        events: Recorder,
+        pace: Pace | None = None,
     ) -> None:
         self._cluster = cluster
         self._observed = observed
         self._account = account
         self._events = events
         self._written = Written()
+        self._pace = pace or Pace()
 
     async def reconcile(self, key: Key) -> float | None:
         obj = self._written.newest(key, await self._cluster.get(KIND, key))
         if obj is None or not forge.is_replica(obj):
             return None
+        if (left_s := self._pace.left_s(key)) is not None:
+            return left_s
         if objects.is_terminating(obj):
             return await self._dissolve(obj)
         tenant = await self._tenant(obj)
@@ -175,6 +185,7 @@ class NamespaceMapReconciler:
         made = await upkeep.write_status(self._cluster, KIND, look.obj, status)
         if made is not look.obj:
             self._written.add(look.obj, made)
+            self._pace.wrote(objects.key_of(made), len(look.entries))
         return made
 
 

@@ -1,12 +1,13 @@
 """One object of one kind between this cluster and one peer."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from controllers import upkeep
+from controllers.pace import Pace
 from controllers.replication import forge
 from controllers.replication.forge import Peering
 from kube.cluster import Cluster
@@ -28,6 +29,8 @@ class ReplicationReconciler:
     peering: Peering
     local: Cluster
     remote: Cluster
+    out: Pace = field(default_factory=Pace)
+    back: Pace = field(default_factory=Pace)
 
     async def reconcile(self, key: Key) -> float | None:
         original = await self.local.get(self.kind, key)
@@ -39,12 +42,18 @@ class ReplicationReconciler:
         if forge.destination(original) != self.peering.remote_cluster_id:
             return None
         original = await upkeep.add_finalizer(self.local, self.kind, original, FINALIZER)
-        replica = await self._replicate(original)
-        status = replica.get("status") or {}
-        await upkeep.write_status(self.local, self.kind, original, status)
-        return None
+        out_s, back_s = self.out.left_s(key), self.back.left_s(key)
+        replica = await self._replicate(original, may_change=out_s is None)
+        if back_s is None:
+            await self._bring_back(original, replica.get("status") or {})
+        return min((left_s for left_s in (out_s, back_s) if left_s is not None), default=None)
 
-    async def _replicate(self, original: Object) -> Object:
+    async def _bring_back(self, original: Object, status: Object) -> None:
+        made = await upkeep.write_status(self.local, self.kind, original, status)
+        if made is not original:
+            self.back.wrote(objects.key_of(original), forge.size(original))
+
+    async def _replicate(self, original: Object, *, may_change: bool) -> Object:
         where = self.peering.replica_of(objects.key_of(original))
         found = await self.remote.get(self.kind, where)
         if found is None:
@@ -57,10 +66,12 @@ class ReplicationReconciler:
         if objects.is_terminating(found):
             return found  # gone, it is created anew
         changes = forge.changes(self.kind, original, found, self.peering)
-        if not changes:
+        if not changes or not may_change:
             return found
         logger.info("Updating replica", extra={"kind": str(self.kind), "key": str(where)})
-        return await self.remote.patch(self.kind, where, changes)
+        made = await self.remote.patch(self.kind, where, changes)
+        self.out.wrote(objects.key_of(original), forge.size(original))
+        return made
 
     async def _withdraw(self, original: Object) -> float | None:
         if FINALIZER not in objects.finalizers(original):

@@ -1,6 +1,7 @@
 """A provider makes twins, never adopts, and deletes only what its own record names."""
 
 import asyncio
+import itertools
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,7 @@ from apis.objects import Key, Kind, Object
 from controllers import views
 from controllers.namespacemap import forge
 from controllers.namespacemap.reconciler import NamespaceMapReconciler, Observed
+from controllers.pace import Pace
 from kube.cluster import Cluster, Selection
 from kube.errors import NotReachableError
 from kube.reconcile import TerminalError
@@ -34,7 +36,11 @@ class Milan:
     def __post_init__(self) -> None:
         self.told = Told(self.cluster)
         self.reconciler = NamespaceMapReconciler(
-            self.cluster, self.observed(), account=ACCOUNT, events=self.told.recorder
+            self.cluster,
+            self.observed(),
+            account=ACCOUNT,
+            events=self.told.recorder,
+            pace=Pace(itertools.count().__next__),  # seconds pass at each look
         )
 
     def observed(self) -> Observed:
