@@ -79,7 +79,10 @@ def _add_loops(parser: argparse.ArgumentParser) -> None:
         "--shadow-pod-ctrl-workers", dest="shadow_pod_workers", type=_count, default=10
     )
     parser.add_argument(
-        "--workers", type=_count, default=2, help="of every other loop (default: %(default)s)"
+        "--workers",
+        type=_count,
+        default=2,
+        help="of every other loop; of NamespaceOffloadings 16 or more (default: %(default)s)",
     )
     parser.add_argument(
         "--enable-resource-enforcement",
