@@ -60,15 +60,16 @@ async def _sign(cluster: Cluster, key: Key, request: Object, ca: KeyPair, now: d
 
 @contextlib.asynccontextmanager
 async def refusing(cluster: Cluster) -> AsyncIterator[None]:
-    """Let every new request fail, as a signer does that cannot sign it."""
+    """Let every request fail once it is approved, as a signer does that cannot sign it."""
     kind = keys.CERTIFICATE_SIGNING_REQUEST
     failed = {"type": "Failed", "status": "True", "reason": "SignerError", "message": "cannot"}
     informer: Informer[Object] = Informer(Selection(kind, Object))
     async with asyncio.TaskGroup() as tasks:
 
         def fail(change: Change[Object]) -> None:
-            if change.old is None:
-                status = {"conditions": [failed]}
+            told = ((change.new or {}).get("status") or {}).get("conditions") or []
+            if [one["type"] for one in told] == ["Approved"]:
+                status = {"conditions": [*told, failed]}
                 tasks.create_task(cluster.patch_status(kind, change.key, status))
 
         informer.subscribe(fail)
