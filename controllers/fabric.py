@@ -1,6 +1,6 @@
 """What an IP fabric says, where one joins the clusters: the flag ``--ip-fabric``.
 
-Its kinds are read and never written; a cluster that does not know them has nothing of them.
+Its kinds are only read here; a cluster that does not know them has nothing of them.
 Source: behaviour.md 1.14.
 """
 

@@ -36,6 +36,7 @@ from kubelet.departures import Departures
 from kubelet.forge import permission, shadowpod
 from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Health, Identity
+from kubelet.ips import IpReconciler
 from kubelet.lookups import Lookups
 from kubelet.mappings import Mappings
 from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
@@ -154,7 +155,7 @@ class Loops:
         pinged = [self._ping_runner()] if self._settings.ping_interval_s else []
         node = await self._node_runners() if self._settings.create_node else []
         served = self._serving_runners() if self._settings.node_ip else []
-        return [self._pods, *pinged, *node, *served]
+        return [self._pods, *pinged, *node, *served, *self._ip_runners()]
 
     # Pods ------------------------------------------------------------------------------------
 
@@ -192,6 +193,11 @@ class Loops:
             workers=settings.workers,
             wait_for=[self._maps, self._virtual_nodes],
         )
+
+    def _ip_runners(self) -> list[Runner]:
+        if not self._addresses.informers:  # there is no fabric
+            return []
+        return [Runner("ips", IpReconciler(self._local), [Source(self._pods_here)], workers=3)]
 
     def _of_namespace(self, change: Change[Object]) -> Iterable[Key]:
         return self._local_keys(change.key.namespace)

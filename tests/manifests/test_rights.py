@@ -113,6 +113,7 @@ def test_a_virtual_kubelet_has_cluster_wide_only_what_cannot_be_narrowed() -> No
 
 
 OF_PODS_HERE: Final[Rights] = {
+    (keys.IP.group, keys.IP.plural): ("create", "delete"),
     ("", "events"): ("create", "patch"),
     ("", "serviceaccounts/token"): ("create",),
 }
