@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from apis import keys, objects
 from apis.objects import Key, Object
 from kube.cluster import Cluster
-from kube.errors import KubeError
+from kube.errors import ForbiddenError, InvalidError, KubeError
 
 
 @dataclass
@@ -39,8 +39,10 @@ class Entries:
     async def write(self, key: Key, namespace: str, wanted: str | None) -> Object:
         """Return the map ``key`` after its entry for ``namespace`` is ``wanted``, gone if None.
 
+        Where the server refuses what is in a patch of several, each of them goes by itself.
+
         Raises:
-            KubeError: what the server said to the patch, for all whose entries were in it.
+            KubeError: what the server said to the patch that the entry was in.
         """
         line = self._lines.setdefault(key, _Line())
         group = line.open
@@ -49,6 +51,8 @@ class Entries:
             answer = group.answer
             if answer is None:  # the first of its group, or after one that was cancelled
                 answer = await self._send(key, line, group)
+            if isinstance(answer, ForbiddenError | InvalidError) and len(group.entries) > 1:
+                answer = await self._patched(key, {namespace: wanted})
         if isinstance(answer, KubeError):
             raise answer
         return answer
@@ -56,12 +60,15 @@ class Entries:
     async def _send(self, key: Key, line: _Line, group: _Group) -> Object | KubeError:
         if line.open is group:
             line.open = _Group()
+        group.answer = await self._patched(key, group.entries)
+        return group.answer
+
+    async def _patched(self, key: Key, entries: dict[str, str | None]) -> Object | KubeError:
         changes: Object = {
             "metadata": objects.UNTRACKED,
-            "spec": {"desiredMapping": group.entries},
+            "spec": {"desiredMapping": entries},
         }
         try:
-            group.answer = await self._cluster.patch(keys.NAMESPACE_MAP, key, changes)
+            return await self._cluster.patch(keys.NAMESPACE_MAP, key, changes)
         except KubeError as error:
-            group.answer = error
-        return group.answer
+            return error

@@ -8,7 +8,7 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from controllers.namespaceoffloading.entries import Entries
-from kube.errors import ConflictError
+from kube.errors import ConflictError, InvalidError
 from tests.controllers.support import ensure_namespace, local_map, there
 from tests.fakes import FakeCluster
 from tests.kube.running import until
@@ -109,6 +109,20 @@ async def test_what_the_server_refuses_is_told_to_all_of_the_group(
     again = await asking.ask("n0", "x")
     slow.let_go()
     assert (await again)["spec"]["desiredMapping"]["n0"] == "x"
+
+
+async def test_an_entry_that_is_invalid_takes_no_other_along(slow: Slow, asking: Asking) -> None:
+    first = await asking.ask("first", "x")
+    others = [await asking.ask(name, "x") for name in ("a", "bad", "c")]
+    refusal = InvalidError("spec.desiredMapping[bad]: no name")
+    slow.refused = {1: refusal, 3: refusal}
+    slow.let_go(5)
+
+    told = await asyncio.gather(first, *others, return_exceptions=True)
+
+    assert [len(each) for each in slow.patches] == [1, 3, 1, 1, 1]
+    assert [isinstance(each, InvalidError) for each in told] == [False, False, True, False]
+    assert (await slow.desired()).keys() == {"old", "first", "a", "c"}
 
 
 async def test_a_removal_and_an_addition_are_written_in_their_order(
