@@ -145,6 +145,8 @@ ROOT_CA_CONFIG_MAP: Final = "kube-root-ca.crt"
 CONTROLLER_MANAGER: Final = "liqo-controller-manager"
 CONTROLLER_MANAGER_TWIN_ROLE: Final = "liqo-controller-manager-twin"
 """ClusterRole that a RoleBinding grants the controller manager itself in each twin namespace."""
+CONTROLLER_MANAGER_TENANT_ROLE: Final = "liqo-controller-manager-tenant"
+"""The same in each tenant namespace: Secrets, which it reads and writes nowhere else."""
 VIRTUAL_KUBELET_REMOTE_ROLE: Final = "liqo-virtual-kubelet-remote"
 VIRTUAL_KUBELET_LOCAL_ROLE: Final = "liqo-virtual-kubelet-local"
 VIRTUAL_KUBELET_NAMESPACED_ROLE: Final = "liqo-virtual-kubelet-namespaced"
@@ -365,6 +367,8 @@ REPLICATION_SECRET_FINALIZER: Final = "crdreplicator.liqo.io/operator"  # noqa: 
 TENANT_FINALIZER: Final = "tenant.liqo.io/finalizer"
 SLICE_FINALIZER: Final = "pyliqo.io/virtual-nodes"
 """On a local ResourceSlice: its virtual nodes go before it does."""
+TENANT_RIGHTS_FINALIZER: Final = "pyliqo.io/controller-manager"
+"""On the controller manager's own binding in a tenant namespace: what needs it goes before."""
 
 # Field managers -----------------------------------------------------------------------------------
 

@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
 from apis.objects import Key, Object
-from controllers import selections, tenants
+from controllers import selections
 from controllers.grants.forge.applications import Standard
 from controllers.issuing.issuer import Issuer
+from controllers.tenantrights import forge as tenantrights
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
@@ -63,13 +64,13 @@ class Informers:
     def within(
         self,
         selection: Selection[T],
-        namespaces: Informer[Object],
+        scopes: Informer[Object],
         is_scope: Callable[[Object], bool],
     ) -> Informer[T]:
-        """Return the informer of ``selection`` in those ``namespaces`` that ``is_scope`` says."""
+        """Return the informer of ``selection`` in the namespaces of ``scopes``."""
         found: Informer[T] | None = self._made.get(selection)
         if found is None:
-            found = self._made[selection] = ScopedInformer(selection, namespaces, is_scope)
+            found = self._made[selection] = ScopedInformer(selection, scopes, is_scope)
             self._cached.add(found)
         return found
 
@@ -123,12 +124,13 @@ class Manager:
         return self.informers.of(selection, may_lack=may_lack)
 
     def tenant_secrets(self) -> Informer[Object]:
-        """Return the informer of the Secrets in tenant namespaces, and no others.
+        """Return the informer of the Secrets where this process may read them, and no others.
 
+        That is in tenant namespaces, once it has bound itself there.
         Source: security.md A11.
         """
-        namespaces = self.informer(selections.PEER_NAMESPACES)
-        return self.informers.within(selections.SECRETS, namespaces, tenants.is_tenant_namespace)
+        bindings = self.informer(selections.ROLE_BINDINGS)
+        return self.informers.within(selections.SECRETS, bindings, tenantrights.is_one)
 
 
 Controller: TypeAlias = Callable[[Manager], Term]

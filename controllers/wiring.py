@@ -19,6 +19,7 @@ from controllers.shadowendpointslice import loop as shadowendpointslice
 from controllers.shadowpod import loop as shadowpod
 from controllers.storage import loop as storage
 from controllers.tenant import loop as tenant
+from controllers.tenantrights import loop as tenantrights
 from controllers.virtualnode import loop as virtualnode
 
 CONTROLLERS: Final[tuple[Controller, ...]] = (
@@ -31,6 +32,7 @@ CONTROLLERS: Final[tuple[Controller, ...]] = (
     shadowendpointslice.controller,
     storage.controller,
     csrapproval.controller,
+    tenantrights.controller,
     tenant.controller,
     nonce.controller,
     identity.controller,

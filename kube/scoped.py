@@ -15,6 +15,8 @@ T = TypeVar("T")
 class ScopedInformer(Informer[T]):
     """One watch a namespace, for kinds that nobody may watch in the whole cluster.
 
+    Which these are the objects of ``scopes`` say, for each of which its namespace is followed as
+    long as ``is_scope`` holds.
     It counts as synced as soon as the namespaces are known: one that cannot be read must not hold
     up the others, and whoever finds nothing here asks the server.
     """
@@ -22,19 +24,19 @@ class ScopedInformer(Informer[T]):
     def __init__(
         self,
         selection: Selection[T],
-        namespaces: Informer[Object],
+        scopes: Informer[Object],
         is_scope: Callable[[Object], bool],
     ) -> None:
         super().__init__(selection)
-        self._namespaces, self._is_scope = namespaces, is_scope
+        self._scopes, self._is_scope = scopes, is_scope
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def run(self, cluster: Watched) -> None:
         """Follow for ever; cancel to stop. What is cached stays."""
         changed = asyncio.Event()
-        unsubscribe = self._namespaces.subscribe(lambda _: changed.set())
+        unsubscribe = self._scopes.subscribe(lambda _: changed.set())
         try:
-            await self._namespaces.synced.wait()
+            await self._scopes.synced.wait()
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     changed.clear()
@@ -46,8 +48,8 @@ class ScopedInformer(Informer[T]):
             unsubscribe()
 
     def _adjust(self, cluster: Watched, tasks: asyncio.TaskGroup) -> None:
-        found = self._namespaces.items()
-        wanted = {key.name for key, obj in found.items() if self._is_scope(obj)}
+        found = self._scopes.items()
+        wanted = {key.namespace for key, obj in found.items() if self._is_scope(obj)}
         for name in self._running.keys() - wanted:
             self._running.pop(name).cancel()
             self._forget(name)

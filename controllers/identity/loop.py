@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from apis import keys, naming, objects
 from apis.objects import Key, Object
-from controllers import selections
+from controllers import selections, views
 from controllers.identity import forge
 from controllers.identity.reconciler import IdentityReconciler, SliceIdentityReconciler
 from controllers.manager import Manager, Term
@@ -32,7 +32,11 @@ def controller(manager: Manager) -> Term:
 
     def runners() -> tuple[Runner, Runner]:
         whole = IdentityReconciler(
-            manager.cached, manager.private_key, manager.events, all_replicated
+            manager.cached,
+            views.cached(secrets),
+            manager.private_key,
+            manager.events,
+            all_replicated,
         )
         sources = [
             Source(identities),

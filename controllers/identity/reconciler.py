@@ -11,6 +11,7 @@ from apis.objects import Key, Object
 from controllers import upkeep
 from controllers.identity import forge
 from controllers.identity.forge import RefusedError
+from controllers.views import View
 from kube import kubeconfig
 from kube.cluster import Cluster
 from kube.events import Recorder
@@ -28,6 +29,8 @@ class IdentityReconciler:
     """One Identity: its Secret is always what its spec says, and goes when nothing needs it."""
 
     cluster: Cluster
+    secrets: View
+    """Those of tenant namespaces: one that is not seen yet brings us back."""
     private_key: bytes = field(repr=False)
     events: Recorder
     replicated: Callable[[], Iterable[Object]]
@@ -66,7 +69,7 @@ class IdentityReconciler:
             await self._unhold(found)
 
     async def _release(self, key: Key) -> None:
-        found = await self.cluster.get(keys.SECRET, forge.secret_of(key))
+        found = (await self.secrets()).get(forge.secret_of(key))
         if (
             found
             and objects.is_terminating(found)

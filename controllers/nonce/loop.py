@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from apis import keys
 from apis.objects import Key, Object
-from controllers import selections, tenants
+from controllers import selections, tenants, views
 from controllers.manager import Manager, Term
 from controllers.nonce.reconciler import NonceReconciler
 from kube.informer import Change
@@ -22,6 +22,7 @@ def controller(manager: Manager) -> Term:
     def runner() -> Runner:
         reconciler = NonceReconciler(
             manager.cached,
+            views.cached(secrets),
             manager.cluster_id,
             manager.private_key,
             manager.events,

@@ -13,6 +13,7 @@ from apis import authentication, keys, nonces, objects
 from apis.objects import Key, Object
 from certs import identity, pki
 from controllers import tenants, upkeep
+from controllers.views import View
 from kube.cluster import Cluster
 from kube.events import Recorder
 
@@ -27,6 +28,8 @@ class NonceReconciler:
     """One Secret of one of the two names; every other Secret is somebody else's."""
 
     cluster: Cluster
+    secrets: View
+    """Those of tenant namespaces: one that is not seen yet brings us back."""
     cluster_id: str
     private_key: bytes = field(repr=False)
     events: Recorder
@@ -42,7 +45,7 @@ class NonceReconciler:
         if key.name not in works:
             return None
         label, work = works[key.name]
-        secret = await self.cluster.get(keys.SECRET, key)
+        secret = (await self.secrets()).get(key)
         if secret is None or objects.is_terminating(secret):
             return None
         peer = await tenants.peer_in(self.cluster, key.namespace)

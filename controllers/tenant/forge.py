@@ -26,6 +26,8 @@ REPLICAS: Final[Mapping[Kind, str]] = {
 Source: security.md A20: what else a consumer puts there must not keep it from going.
 """
 
+_OWN_ROLES: Final = (keys.CONTROLLER_MANAGER_TWIN_ROLE, keys.CONTROLLER_MANAGER_TENANT_ROLE)
+
 
 class RefusedError(Exception):
     """The consumer gets nothing; ``reason`` and message are shown on its Tenant."""
@@ -124,7 +126,7 @@ def is_of(cluster_id: str, binding: Object) -> bool:
     return (
         labels.get(keys.APP_MANAGED_BY) == "liqo"
         and labels.get(keys.REMOTE_CLUSTER_ID) == cluster_id
-        and role != keys.CONTROLLER_MANAGER_TWIN_ROLE
+        and role not in _OWN_ROLES
     )
 
 

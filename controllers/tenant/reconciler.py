@@ -228,12 +228,18 @@ class TenantReconciler:
         tenant = _as_it_was(obj)
         if await self._expel(obj, tenant):
             return LEAVING_POLL_S
-        where = obj["metadata"]["namespace"]
-        secrets = (await self._cluster.list(Selection(keys.SECRET, Object, where))).items.values()
-        for key in forge.certificate_secrets(where, secrets, tenant.cluster_id):
-            await upkeep.remove(self._cluster, keys.SECRET, key, is_ours=lambda _: True)
+        await self._forget_certificates(obj["metadata"]["namespace"], tenant.cluster_id)
         await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
         return None
+
+    async def _forget_certificates(self, where: str, consumer: str) -> None:
+        """Delete the certificates of the consumer; in a namespace that goes they go with it."""
+        namespace = await self._cluster.get(keys.NAMESPACE, Key("", where))
+        if namespace is None or objects.is_terminating(namespace):
+            return
+        secrets = (await self._cluster.list(Selection(keys.SECRET, Object, where))).items.values()
+        for key in forge.certificate_secrets(where, secrets, consumer):
+            await upkeep.remove(self._cluster, keys.SECRET, key, is_ours=lambda _: True)
 
     async def _refuse(self, obj: Object, error: RefusedError) -> None:
         self._events.event(KIND, obj, "Warning", error.reason, str(error))

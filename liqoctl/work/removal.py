@@ -30,6 +30,9 @@ OF_PEERS: Final = (
 )
 """Kinds that are there for as long as another cluster uses this one, or is used by it."""
 _TENANTS: Final = Selection(keys.NAMESPACE, Object, labels=f"{keys.TENANT_NAMESPACE}=true")
+_OWN_RIGHTS: Final = Selection(
+    keys.ROLE_BINDING, Object, labels=f"{keys.APP_MANAGED_BY}=liqo,{keys.REMOTE_CLUSTER_ID}"
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ async def uninstall(cluster: Cluster, progress: Progress, removal: Removal) -> N
     with progress.waiting("the processes to end"):
         await _remove(cluster, [obj for obj in there if not forge.is_prerequisite(obj)])
         await _until_none(cluster, Selection(keys.POD, Object, keys.LIQO_NAMESPACE, forge.OURS))
+    await _free_tenant_namespaces(cluster)
     last = [obj for obj in there if forge.is_prerequisite(obj)]
     with progress.waiting("the kinds and the namespace to go"):
         await _remove(cluster, last)
@@ -119,6 +123,20 @@ async def _until_gone(cluster: Cluster, obj: Object) -> None:
 async def _until_none(cluster: Cluster, selection: Selection[Object]) -> None:
     for pod in await _list(cluster, selection):
         await _until_gone(cluster, pod)
+
+
+async def _free_tenant_namespaces(cluster: Cluster) -> None:
+    """Delete what the controller manager gave itself there, which nobody is left to let go."""
+    for key, binding in (await cluster.list(_OWN_RIGHTS)).items.items():
+        if binding["roleRef"]["name"] != keys.CONTROLLER_MANAGER_TENANT_ROLE:
+            continue
+        ours = keys.TENANT_RIGHTS_FINALIZER
+        metadata = {
+            "finalizers": [each for each in objects.finalizers(binding) if each != ours],
+            "resourceVersion": binding["metadata"]["resourceVersion"],
+        }
+        await cluster.patch(keys.ROLE_BINDING, key, {"metadata": metadata})
+        await cluster.delete(keys.ROLE_BINDING, key, uid=objects.uid(binding))
 
 
 async def _tell_what_stays(cluster: Cluster, progress: Progress) -> None:

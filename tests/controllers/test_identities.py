@@ -10,6 +10,7 @@ from apis import keys, nonces, objects
 from apis.authentication import AuthParams
 from apis.objects import Key, Object, named
 from certs import identity, pki
+from controllers import selections, views
 from controllers.identity.reconciler import IdentityReconciler, SliceIdentityReconciler
 from controllers.nonce.reconciler import NonceReconciler
 from controllers.renewal.reconciler import LocalRenewReconciler, RemoteRenewReconciler
@@ -54,10 +55,13 @@ class Rome:
 
     def nonces(self) -> NonceReconciler:
         events, dice = self.told.recorder, bytes
-        return NonceReconciler(self.cluster, "rome", KEY, events, lambda: self.now, dice)
+        secrets = views.live(self.cluster, selections.SECRETS)
+        return NonceReconciler(self.cluster, secrets, "rome", KEY, events, lambda: self.now, dice)
 
     def identities(self, *replicated: Object) -> IdentityReconciler:
-        return IdentityReconciler(self.cluster, KEY, self.told.recorder, lambda: replicated)
+        secrets = views.live(self.cluster, selections.SECRETS)
+        events = self.told.recorder
+        return IdentityReconciler(self.cluster, secrets, KEY, events, lambda: replicated)
 
     async def settle(self, reconciler: Reconciler, key: Key) -> None:
         await settle(reconciler, key, self.cluster)

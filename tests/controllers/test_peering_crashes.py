@@ -38,6 +38,7 @@ from controllers.resourceslice import provider
 from controllers.resourceslice.consumer import LocalSliceReconciler
 from controllers.resourceslice.provider import ReplicaReconciler
 from controllers.tenant.reconciler import Observed, TenantReconciler
+from controllers.tenantrights.reconciler import TenantRightsReconciler
 from controllers.virtualnode import reconciler as virtualnode
 from controllers.virtualnode.forge.deployment import LocalCluster
 from controllers.virtualnode.reconciler import VirtualNodeReconciler
@@ -58,6 +59,11 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CA = pki.new_ca("ca", now=NOW, lifetime=timedelta(days=10))
 KEYS: Final = {name: identity.new_key() for name in ("rome", "milan")}
 WRITES: Final = ("create", "apply", "patch", "patch_status", "delete")
+OWN_RIGHTS: Final = {
+    "rome rolebinding liqo-tenant-milan/liqo-controller-manager",
+    "milan rolebinding liqo-tenant-rome/liqo-controller-manager",
+}
+"""What goes with the namespaces, which stay."""
 VOLATILE: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation")
 OF_UIDS: Final = (keys.SCHEDULING_ENABLED_BY, keys.APPLIED)
 """Annotations made of UIDs, which differ from run to run, too."""
@@ -234,12 +240,17 @@ class World:
         )
         here, there = naming.tenant_namespace(side.peer), naming.tenant_namespace(side.name)
         between = Peering(side.name, side.peer, here, there)
-        nonce = NonceReconciler(cluster, side.name, key, events, lambda: NOW, lambda n: b"x" * n)
+        secrets = side.view(keys.SECRET)
+        nonce = NonceReconciler(
+            cluster, secrets, side.name, key, events, lambda: NOW, lambda n: b"x" * n
+        )
         whole = IdentityReconciler(
-            cluster, key, events, lambda: list(side.cached(keys.RENEW).values())
+            cluster, secrets, key, events, lambda: list(side.cached(keys.RENEW).values())
         )
         gone = _Gone(whole)
+        account = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
         return [
+            (keys.NAMESPACE, TenantRightsReconciler(cluster, account)),
             (keys.SECRET, nonce),
             (keys.TENANT, tenant),
             (keys.IDENTITY, whole),
@@ -465,6 +476,7 @@ async def test_undisturbed_a_whole_peering_makes_a_node_and_a_twin_and_leaves_ne
         "rome node milan",
         "rome virtualnode liqo-tenant-milan/milan",
         "milan namespace shop-rome",
+        "milan rolebinding liqo-tenant-rome/liqo-controller-manager",
         "milan rolebinding shop-rome/liqo-controller-manager",
         "milan rolebinding shop-rome/liqo-tenant-rome",
     } <= during.keys()
@@ -477,6 +489,7 @@ async def test_undisturbed_a_whole_peering_makes_a_node_and_a_twin_and_leaves_ne
             for name in ("rome", "milan")
             for what in ("configmap liqo/clusterid-configmap", "secret liqo/authentication-keys")
         ),
+        *OWN_RIGHTS,
     }
     assert "milan namespace shop-rome" not in after
 
@@ -506,7 +519,7 @@ async def test_undisturbed_it_leaves_what_was_there_before() -> None:
     kinds = {line.split()[1] for line in during}
     assert {"tenant", "identity", "renew", "secret", "rolebinding", "clusterrolebinding"} <= kinds
     left = {line for line in after if " namespace " not in line and " vkoptions" not in line}
-    assert left == {
+    assert left == OWN_RIGHTS | {
         f"{name} {what}"
         for name in ("rome", "milan")
         for what in ("configmap liqo/clusterid-configmap", "secret liqo/authentication-keys")

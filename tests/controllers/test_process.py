@@ -39,6 +39,9 @@ KINDS = {
     )
 }
 SUCCESS = 200
+AT_FIRST = {"secrets", "roles"}
+"""In a tenant namespace it may read Secrets, and let others read one, a moment after it bound
+itself there: what is refused until then is asked again."""
 
 
 class Manager:
@@ -65,6 +68,13 @@ class Manager:
             for verb in WRITES
         ]
         return total - sum(leases)
+
+    async def refused(self) -> set[str]:
+        """Return the resources of which it was refused something for want of a right."""
+        _, text = await self._get("/metrics")
+        lines = (line for line in text.splitlines() if line.startswith("kube_requests_total"))
+        refused = (line for line in lines if 'code="403"' in line)
+        return {line.split('resource="')[1].split('"')[0] for line in refused}
 
     async def is_ready(self) -> bool:
         """Whether it answers so."""
@@ -225,7 +235,7 @@ async def test_a_namespace_is_offloaded_and_taken_back(
     twin = await there(cluster, keys.NAMESPACE, Key("", f"{namespace}-rome-{namespace}"))
     assert objects.annotations(twin)[keys.MANAGED_BY_NAMESPACE_MAP] == f"{remote}/{milan}"
     assert not await is_gone(keys.DEPLOYMENT, Key(local, f"vk-{milan}"))
-    assert await manager.counts("kube_requests_total", code="403") == 0
+    assert await manager.refused() <= AT_FIRST
     await idle(cluster, manager, key)
 
     await end(cluster, keys.NAMESPACE_OFFLOADING, key)
@@ -239,7 +249,7 @@ async def test_a_namespace_is_offloaded_and_taken_back(
     await until(lambda: is_gone(keys.VIRTUAL_NODE, Key(local, milan)), "the virtual node is gone")
     assert await is_gone(keys.DEPLOYMENT, Key(local, f"vk-{milan}"))
     assert await is_gone(keys.SERVICE_ACCOUNT, Key(local, milan))
-    assert await manager.counts("kube_requests_total", code="403") == 0
+    assert await manager.refused() <= AT_FIRST
 
 
 async def idle(cluster: Cluster, manager: Manager, key: Key) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from sandbox.kubectl import Kubectl
+from controllers.tenantrights import forge
+from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
 from tests.controllers.support import own_binding
 from tests.manifests.users import refusal
@@ -55,14 +56,21 @@ def spaces(admin: Kubectl) -> Iterator[Spaces]:
         ]
     )
     until = time.monotonic() + PATIENCE_S
-    while "label liqo.io/tenant-namespace=true only" not in create(admin, secret(made.users)):
+    while "label liqo.io/tenant-namespace=true only" not in create(admin, account(made.users)):
         assert time.monotonic() < until, "the policy is not in force"
-    lets_in = json.dumps(own_binding(made.twin))
-    admin.run("create", "-f", "-", f"--as={MANAGER}", stdin=lets_in)
-    while "pods is forbidden" in create(admin, pod(made.twin)):
-        assert time.monotonic() < until, "the binding is not in force"
+    for binding in (own_binding(made.twin), of_tenant(made.tenant)):
+        admin.run("create", "-f", "-", f"--as={MANAGER}", stdin=json.dumps(binding))
+    while "is forbidden" in create(admin, pod(made.twin)) + create(admin, secret(made.tenant)):
+        assert time.monotonic() < until, "the bindings are not in force"
     yield made
     admin.run("delete", "namespace", *made, "--wait=false")
+
+
+def of_tenant(namespace: str) -> Object:
+    """Return what the controller manager gives to itself in a tenant namespace."""
+    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "rome"}
+    account_ = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
+    return forge.binding(factories.namespace(namespace, **labels), account_)
 
 
 def create(admin: Kubectl, obj: Object) -> str:
@@ -140,6 +148,7 @@ _READER: Final = "extension-apiserver-authentication-reader"
     ("kind", "role", "where"),
     [
         ("ClusterRole", keys.CONTROLLER_MANAGER_TWIN_ROLE, _TWIN),
+        ("ClusterRole", keys.CONTROLLER_MANAGER_TENANT_ROLE, _TENANT),
         ("ClusterRole", keys.VIRTUAL_KUBELET_REMOTE_ROLE, _TWIN),
         ("ClusterRole", keys.REMOTE_CONTROLPLANE_ROLE, _TENANT),
         ("ClusterRole", keys.VIRTUAL_KUBELET_TENANT_ROLE, _TENANT),
@@ -231,6 +240,45 @@ def test_of_pods_elsewhere_it_deletes_those_of_virtual_nodes(
     assert delete(admin, "pod", "remote", "-n", spaces.users) == ""
 
 
+@pytest.mark.parametrize("verb", ["get", "list", "watch"])
+def test_it_reads_secrets_of_tenant_namespaces_only(
+    admin: Kubectl, spaces: Spaces, verb: str
+) -> None:
+    """R5: of the others it may read the one with its own key, by name."""
+    everywhere = {**spaces._asdict(), **{name: name for name in OTHERS}}
+    answers = {name: may(admin, verb, "secrets", "-n", space) for name, space in everywhere.items()}
+
+    assert {name for name, is_allowed in answers.items() if is_allowed} == {"tenant"}
+    assert not may(admin, verb, "secrets", "-A")
+    assert may(admin, verb, "secrets/authentication-keys", "-n", "liqo") is (verb == "get")
+
+
+def may(admin: Kubectl, verb: str, *what: str) -> bool:
+    """Return what the API server says of the controller manager."""
+    try:
+        admin.run("auth", "can-i", verb, *what, f"--as={MANAGER}")
+    except KubectlError:
+        return False
+    return True
+
+
+def test_it_gives_up_its_rights_also_where_no_tenant_is_any_more(
+    admin: Kubectl, spaces: Spaces
+) -> None:
+    """The finalizer is its own to take; whom the binding names is not."""
+    left = of_tenant(spaces.users)
+    left["metadata"]["name"] = "left"
+    admin.apply([left])
+    others = json.dumps({"subjects": [{**left["subjects"][0], "name": "somebody"}]})
+    patch = ("patch", "rolebinding", "left", "-n", spaces.users, "--type=merge")
+    as_manager = (f"--as={MANAGER}", "-p")
+
+    assert refusal(admin, *patch, *as_manager, '{"metadata":{"finalizers":null}}') == ""
+    assert "does not bind ClusterRole" in refusal(admin, *patch, *as_manager, others)
+    admin.run(*patch, "-p", '{"metadata":{"finalizers":null}}')
+    admin.run("delete", "rolebinding", "left", "-n", spaces.users)
+
+
 def test_secrets_of_others_are_neither_changed_nor_deleted(admin: Kubectl, spaces: Spaces) -> None:
     for space in (spaces.users, spaces.tenant):
         admin.apply([secret(space)])
@@ -240,7 +288,7 @@ def test_secrets_of_others_are_neither_changed_nor_deleted(admin: Kubectl, space
         refusal(admin, *patch, spaces.users),
         delete(admin, "secret", "x", "-n", spaces.users),
     ):
-        assert f"secrets {spaces.users}/x: the controller manager writes these in" in said
+        assert 'secrets "x" is forbidden' in said
     assert refusal(admin, *patch, spaces.tenant) == ""
     assert delete(admin, "secret", "x", "-n", spaces.tenant) == ""
 

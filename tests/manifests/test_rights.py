@@ -40,6 +40,7 @@ def test_roles_that_others_bind_have_the_names_of_the_code() -> None:
     names = {role["metadata"]["name"] for role in documents.of_kind("ClusterRole")}
 
     assert {
+        keys.CONTROLLER_MANAGER_TENANT_ROLE,
         keys.CONTROLLER_MANAGER_TWIN_ROLE,
         keys.REMOTE_CONTROLPLANE_ROLE,
         keys.VIRTUAL_KUBELET_REMOTE_ROLE,
@@ -77,6 +78,24 @@ def test_secrets_are_written_by_those_who_hand_out_identities_and_by_consumers_i
     manager = "liqo-controller-manager"
     ours = {"liqo-certs", manager, f"{manager}-tenant", "liqo-peering-user-tenant-ns"}
     assert writers == {*ours, keys.VIRTUAL_KUBELET_REMOTE_ROLE}
+
+
+def test_nobody_reads_secrets_that_no_rule_names_but_in_single_namespaces() -> None:
+    """No binding of the manifests allows it: each role is bound where it belongs. Source: R5."""
+    readers = {
+        name
+        for name, rule in rules()
+        if "secrets" in rule["resources"]
+        and {"get", "list", "watch"} & set(rule["verbs"])
+        and "resourceNames" not in rule
+    }
+    bound = {
+        binding["roleRef"]["name"]
+        for binding in documents.of_kind("RoleBinding", "ClusterRoleBinding")
+    }
+
+    assert keys.CONTROLLER_MANAGER_TENANT_ROLE in readers
+    assert readers.isdisjoint(bound)
 
 
 def test_a_consumer_reads_status_and_does_not_write_it() -> None:

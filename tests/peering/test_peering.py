@@ -399,3 +399,29 @@ def test_a_provider_that_is_gone_for_good_is_given_up_and_may_come_back(both: Wo
     world.until(lambda: world.refusal(milan.kubectl, "get", "namespace", TWIN), "the orphan to go")
     both.peer("rome", "milan")
     both.unpeer("rome", "milan")
+
+
+def test_tenant_namespaces_deleted_amid_a_peering_go_with_all_that_is_in_them(both: World) -> None:
+    """R5: what needs rights there ends before they do, though all is deleted in no order.
+
+    While the controllers are away everything goes that nobody holds.
+    """
+    both.peer("rome", "milan")
+    both.make_twin(TWIN)
+    for name, space, unheld in (
+        ("rome", "liqo-tenant-milan", "identities.authentication.liqo.io"),
+        ("milan", SPACE, "secrets"),
+    ):
+        member = both[name]
+        member.kill()
+        member.kubectl.run("delete", "namespace", space, "--wait=false")
+        what = (unheld, "-n", space)
+        world.until(lambda member=member, what=what: not member.get(*what), f"{unheld} to go")
+        member.start()
+        gone = ("get", "namespace", space)
+        world.until(lambda member=member, gone=gone: world.refusal(member.kubectl, *gone), space)
+
+    assert of_rome(both, TWIN) == []
+    world.until(lambda: world.refusal(both["milan"].kubectl, "get", "namespace", TWIN), "the twin")
+    both.peer("rome", "milan")
+    both.unpeer("rome", "milan")

@@ -1,0 +1,1 @@
+"""What this process may do in tenant namespaces: it reads and writes Secrets nowhere else."""

@@ -1,0 +1,183 @@
+"""What the controller manager gives itself in tenant namespaces. Source: findings.md R5."""
+
+from typing import Final
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key, Kind, Object, named
+from controllers.tenantrights import forge, loop
+from controllers.tenantrights.reconciler import NEEDING, TenantRightsReconciler
+from kube.errors import NotReachableError
+from kube.informer import Change
+from kube.reconcile import TerminalError
+from tests import factories
+from tests.controllers.support import Ledger, end, settle, there
+from tests.fakes import FakeCluster
+
+ACCOUNT: Final = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
+SPACE: Final = "liqo-tenant-milan"
+BINDING: Final = Key(SPACE, ACCOUNT.name)
+WHERE: Final = Key("", SPACE)
+PEER: Final = {keys.REMOTE_CLUSTER_ID: "milan"}
+TENANT: Final = {keys.TENANT_NAMESPACE: "true", **PEER}
+
+
+class Going(Ledger):
+    """A cluster whose tenant namespace is being deleted, and still has all that it had."""
+
+    async def get(self, kind: Kind, key: Key) -> Object | None:
+        return _going(await super().get(kind, key), kind)
+
+    async def get_live(self, kind: Kind, key: Key) -> Object | None:
+        return _going(await super().get_live(kind, key), kind)
+
+
+def _going(found: Object | None, kind: Kind) -> Object | None:
+    if found is None or kind != keys.NAMESPACE:
+        return found
+    return {**found, "metadata": {**found["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+
+
+def reconciler(cluster: Ledger) -> TenantRightsReconciler:
+    return TenantRightsReconciler(cluster, ACCOUNT)
+
+
+async def opened(**labels: str) -> tuple[FakeCluster, Ledger]:
+    """Return a cluster with one namespace, looked at until nothing is to be done."""
+    fake = FakeCluster(strict=True)
+    await fake.create(keys.NAMESPACE, factories.namespace(SPACE, **labels))
+    ledger = Ledger(fake)
+    await settle(reconciler(ledger), WHERE, ledger)
+    return fake, ledger
+
+
+async def test_it_lets_itself_into_tenant_namespaces() -> None:
+    fake, ledger = await opened(**TENANT)
+
+    made = await there(fake, keys.ROLE_BINDING, BINDING)
+    assert made["roleRef"]["name"] == keys.CONTROLLER_MANAGER_TENANT_ROLE
+    (subject,) = made["subjects"]
+    assert (subject["kind"], subject["namespace"], subject["name"]) == ("ServiceAccount", *ACCOUNT)
+    assert objects.finalizers(made) == [keys.TENANT_RIGHTS_FINALIZER]
+    assert forge.is_one(made)
+    assert [verb for verb, *_ in ledger.writes] == ["create"]
+
+
+@pytest.mark.parametrize("labels", [{}, PEER], ids=["of users", "twin"])
+async def test_it_has_no_such_right_elsewhere(labels: dict[str, str]) -> None:
+    fake, ledger = await opened(**labels)
+
+    assert ledger.writes == []
+    assert await fake.get(keys.ROLE_BINDING, BINDING) is None
+
+
+async def test_what_somebody_deletes_is_let_go_and_made_anew() -> None:
+    fake, ledger = await opened(**TENANT)
+    before = await there(fake, keys.ROLE_BINDING, BINDING)
+    await end(fake, keys.ROLE_BINDING, BINDING)
+
+    await settle(reconciler(ledger), WHERE, ledger)
+
+    after = await there(fake, keys.ROLE_BINDING, BINDING)
+    assert objects.uid(after) != objects.uid(before)
+    assert not objects.is_terminating(after)
+
+
+async def test_it_leaves_a_namespace_that_is_no_tenants_any_more() -> None:
+    fake, ledger = await opened(**TENANT)
+    await fake.patch(keys.NAMESPACE, WHERE, {"metadata": {"labels": {keys.TENANT_NAMESPACE: None}}})
+
+    await settle(reconciler(ledger), WHERE, ledger)
+
+    assert await fake.get(keys.ROLE_BINDING, BINDING) is None
+
+
+async def test_a_binding_made_by_hand_becomes_its_own() -> None:
+    fake = FakeCluster(strict=True)
+    space = await fake.create(keys.NAMESPACE, factories.namespace(SPACE, **TENANT))
+    by_hand = forge.binding(space, ACCOUNT)
+    del by_hand["metadata"]["labels"], by_hand["metadata"]["finalizers"]
+    await fake.create(keys.ROLE_BINDING, by_hand)
+    ledger = Ledger(fake)
+
+    await settle(reconciler(ledger), WHERE, ledger)
+
+    found = await there(fake, keys.ROLE_BINDING, BINDING)
+    assert objects.finalizers(found) == [keys.TENANT_RIGHTS_FINALIZER]
+    assert objects.labels(found)[keys.REMOTE_CLUSTER_ID] == "milan"
+
+
+async def test_a_binding_of_somebody_else_is_left_alone() -> None:
+    fake = FakeCluster(strict=True)
+    space = await fake.create(keys.NAMESPACE, factories.namespace(SPACE, **TENANT))
+    theirs = forge.binding(space, ACCOUNT)
+    theirs["roleRef"]["name"] = "view"
+    await fake.create(keys.ROLE_BINDING, theirs)
+    ledger = Ledger(fake)
+
+    with pytest.raises(TerminalError, match="exists and is not ours"):
+        await reconciler(ledger).reconcile(WHERE)
+    assert ledger.writes == []
+
+
+WAITING: Final = [
+    named(keys.TENANT, Key(SPACE, "milan"), spec={}),
+    named(keys.IDENTITY, Key(SPACE, "x"), spec={}),
+    named(keys.RESOURCE_SLICE, Key(SPACE, "x"), spec={}),
+    named(keys.NAMESPACE_MAP, Key(SPACE, "x"), spec={}),
+    named(keys.RENEW, Key(SPACE, "x"), spec={}),
+    named(keys.SECRET, Key(SPACE, "held"), metadata={"finalizers": ["crdreplicator.liqo.io/x"]}),
+]
+
+
+@pytest.mark.parametrize("obj", WAITING, ids=lambda obj: obj["kind"])
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["kept", "deleted"])
+async def test_it_stays_in_a_namespace_that_goes_until_nothing_needs_it(
+    obj: Object, *, is_deleted: bool
+) -> None:
+    """Whether or not the binding is deleted first: names come in no order."""
+    fake, _ = await opened(**TENANT)
+    kinds = {kind.kind: kind for kind in (*NEEDING, keys.SECRET)}
+    kind, key = kinds[obj["kind"]], objects.key_of(obj)
+    await fake.create(kind, obj)
+    if is_deleted:
+        await end(fake, keys.ROLE_BINDING, BINDING)
+    going = Going(fake)
+
+    assert await reconciler(going).reconcile(WHERE)
+    found = await there(fake, keys.ROLE_BINDING, BINDING)
+    assert objects.finalizers(found) == [keys.TENANT_RIGHTS_FINALIZER]
+
+    await fake.patch(kind, key, {"metadata": {"finalizers": None}})
+    await end(fake, kind, key)
+    await fake.create(keys.SECRET, factories.secret(SPACE, "nobody-holds-it"))
+    assert await reconciler(going).reconcile(WHERE) is None
+    last = await fake.get(keys.ROLE_BINDING, BINDING)
+    assert (last is None) is is_deleted
+    assert last is None or objects.finalizers(last) == []
+    await settle(reconciler(going), WHERE, going)
+
+
+async def test_a_server_that_does_not_answer_takes_no_right_away() -> None:
+    fake, _ = await opened(**TENANT)
+    await end(fake, keys.ROLE_BINDING, BINDING)
+    fake.fail("list", NotReachableError("away"))
+
+    with pytest.raises(NotReachableError):
+        await reconciler(Going(fake)).reconcile(WHERE)
+    found = await there(fake, keys.ROLE_BINDING, BINDING)
+    assert objects.finalizers(found) == [keys.TENANT_RIGHTS_FINALIZER]
+
+
+async def test_which_changes_matter() -> None:
+    space = factories.namespace(SPACE, **TENANT)
+    twin = factories.namespace("shop", **PEER)
+    binding = forge.binding(space, ACCOUNT)
+    other = {**binding, "roleRef": {**binding["roleRef"], "name": "view"}}
+
+    assert list(loop.by_namespace(Change(WHERE, None, space))) == [WHERE]
+    assert list(loop.by_namespace(Change(WHERE, space, None))) == [WHERE]
+    assert list(loop.by_namespace(Change(Key("", "shop"), None, twin))) == []
+    assert list(loop.by_binding(Change(BINDING, binding, None))) == [WHERE]
+    assert list(loop.by_binding(Change(BINDING, None, other))) == []
