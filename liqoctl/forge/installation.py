@@ -14,6 +14,7 @@ IMAGE: Final = "pyliqo"
 """The name of the image in the manifests, which stands for whatever an installation uses."""
 OURS: Final = f"{_PART_OF}=liqo"
 """Selects everything of the manifests, and what a version before this one had in its own."""
+ROLES: Final = frozenset({keys.ROLE.kind, keys.CLUSTER_ROLE.kind})
 DEFAULT_POLICY: Final = Key("", "default")
 _KUSTOMIZATION: Final = "kustomization.yaml"
 _KNOWN: Final = frozenset({"apiVersion", "kind", "resources"})
@@ -147,6 +148,19 @@ def without_old_hooks(found: Object | None, wanted: Object) -> Object | None:
         "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
         "webhooks": kept,
     }
+
+
+def with_old_rules(wanted: Object, found: Object | None) -> Object:
+    """Return the role ``wanted`` with what ``found`` allows besides, itself if that is nothing."""
+    old = [rule for rule in (found or {}).get("rules") or [] if rule not in wanted["rules"]]
+    return {**wanted, "rules": [*wanted["rules"], *old]} if old else wanted
+
+
+def is_opened(namespace: Object) -> bool:
+    """Whether the controller manager binds itself in ``namespace``: a tenant's, or a twin."""
+    is_tenants = objects.labels(namespace).get(keys.TENANT_NAMESPACE) == "true"
+    is_twin = keys.MANAGED_BY_NAMESPACE_MAP in objects.annotations(namespace)
+    return (is_tenants or is_twin) and not objects.is_terminating(namespace)
 
 
 def is_prerequisite(obj: Object) -> bool:

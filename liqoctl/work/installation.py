@@ -21,7 +21,7 @@ from kube.cluster import Cluster, Selection
 from liqoctl.forge import installation as forge
 from liqoctl.forge.installation import Wanted
 from liqoctl.output import Progress
-from liqoctl.work import outdated
+from liqoctl.work import outdated, upgrade
 
 MANAGER: Final = "liqoctl"
 _CONTROLLERS: Final = Key(keys.LIQO_NAMESPACE, "liqo-controller-manager")
@@ -56,15 +56,29 @@ async def install(
     await _check(cluster, wanted)
     image = wanted.image or await _installed_image(cluster) or default_image
     made = forge.customised(manifests(), replace(wanted, image=image))
-    await _apply(cluster, progress, made)
+    widened = await upgrade.widened(cluster, made)
+    await _apply(cluster, progress, widened)
     deployments = [key_of(obj) for obj in made if obj["kind"] == keys.DEPLOYMENT.kind]
     with progress.waiting(f"{len(deployments)} Deployments with image {image}"):
         await _all(cluster, keys.DEPLOYMENT, deployments, forge.is_rolled_out)
     progress.info(f"{len(deployments)} Deployments are available, with image {image}")
-    known = [*made, forge.cluster_id("")]
-    await outdated.remove(cluster, progress, await outdated.find(cluster, known, MANAGER))
+    await _take_back(cluster, progress, made, widened)
     found = await waiting.until(cluster, keys.CONFIG_MAP, _CLUSTER_ID, lambda one: one is not None)
     progress.info(f"this cluster is called {_name_in(found)}")
+
+
+async def _take_back(
+    cluster: Cluster, progress: Progress, made: Sequence[Object], widened: Sequence[Object]
+) -> None:
+    """Remove what an older version had: rights last, since its controllers ran until now."""
+    narrowed = [one for one, wide in zip(made, widened, strict=True) if one is not wide]
+    old = await outdated.find(cluster, [*made, forge.cluster_id("")], MANAGER)
+    if narrowed or old:
+        await upgrade.until_bound(cluster, progress)
+    for obj in narrowed:
+        await _apply_one(cluster, obj)
+        progress.info(f"{forge.kind_of(obj)} {key_of(obj)}: rights of an older version removed")
+    await outdated.remove(cluster, progress, old)
 
 
 async def _check(cluster: ClusterClient, wanted: Wanted) -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from apis import keys, objects
 from apis.objects import Key, Object
+from controllers.tenantrights import forge as tenantrights
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -21,6 +22,7 @@ from liqoctl.__main__ import cli
 from sandbox import api, controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
+from tests import factories
 from tests.manifests import documents
 
 pytestmark = pytest.mark.cluster
@@ -39,11 +41,11 @@ def liqoctl(plane: Plane, *args: str) -> Result:
 
 
 @contextlib.contextmanager
-def controllers(plane: Plane) -> Iterator[None]:
-    """Roll out every Deployment, as a controller manager would."""
+def controllers(plane: Plane, *, binds: bool = False) -> Iterator[None]:
+    """Roll out every Deployment, as Kubernetes would, and bind in tenant namespaces, as ours."""
     ready, stop = threading.Event(), threading.Event()
     with ThreadPoolExecutor() as pool:
-        playing = pool.submit(lambda: asyncio.run(_play(plane, ready, stop)))
+        playing = pool.submit(lambda: asyncio.run(_play(plane, ready, stop, binds=binds)))
         try:
             ready.wait(60)  # reading a kubeconfig is not for two threads at once
             yield
@@ -52,12 +54,16 @@ def controllers(plane: Plane) -> Iterator[None]:
             playing.result()
 
 
-async def _play(plane: Plane, ready: threading.Event, stop: threading.Event) -> None:
+async def _play(
+    plane: Plane, ready: threading.Event, stop: threading.Event, *, binds: bool
+) -> None:
     async with client.connect(plane.kubeconfig, user_agent="tests") as server:
         ready.set()
         while not stop.is_set():
             with contextlib.suppress(KubeError):  # what goes meanwhile
                 await _roll_out(server)
+                if binds:
+                    await _bind(server)
             await asyncio.sleep(0.1)
 
 
@@ -67,6 +73,15 @@ async def _roll_out(server: ClusterClient) -> None:
         status = dict.fromkeys(counts, found["spec"]["replicas"])
         status["observedGeneration"] = found["metadata"]["generation"]
         await server.patch_status(keys.DEPLOYMENT, key, status)
+
+
+async def _bind(server: ClusterClient) -> None:
+    tenants = Selection(keys.NAMESPACE, Object, labels=f"{keys.TENANT_NAMESPACE}=true")
+    for space in (await server.list(tenants)).items.values():
+        if not objects.is_terminating(space):
+            account = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
+            binding = tenantrights.binding(space, account)
+            await server.apply(keys.ROLE_BINDING, binding, manager="tests")
 
 
 def versions(plane: Plane, *kinds: str) -> dict[str, str]:
@@ -124,6 +139,8 @@ def test_install_again_and_uninstall(empty: Plane) -> None:
     a_hook_of_an_older_version_goes(empty)
     objects_of_an_older_version_go(empty)
 
+    rights_of_an_older_version_last_until_the_new_one_runs(empty)
+
     kinds = ("crd", "deployments", "clusterroles", "mutatingwebhookconfigurations", "configmaps")
     before = versions(empty, *kinds)
     again = liqoctl(empty, "install", "--cluster-labels", "region=europe")
@@ -144,7 +161,7 @@ def test_install_again_and_uninstall(empty: Plane) -> None:
     assert gone.exit_code == 0, gone.stderr
     assert "left for you to delete: kubectl delete namespace liqo-tenant-milan" in gone.stderr
     assert versions(empty, "crd") == {}
-    kubectl.run("delete", "namespace", "liqo-tenant-milan")
+    kubectl.run("delete", "namespace", "liqo-tenant-milan")  # which nothing holds
     api.wait_until(  # an API server takes back its own APIServices of kinds that are gone
         lambda: everything(empty, kinds_before) <= there_before, "end of it all", timeout_s=60
     )
@@ -203,19 +220,40 @@ def objects_of_an_older_version_go(empty: Plane) -> None:
     kubectl.run("delete", "clusterrole", "of-helm")
 
 
+def rights_of_an_older_version_last_until_the_new_one_runs(empty: Plane) -> None:
+    """Its controllers need them until those of the new version lead, and have bound themselves."""
+    kubectl, role = Kubectl(empty.kubeconfig), ("clusterrole", keys.CONTROLLER_MANAGER)
+    old = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
+    rules = kubectl.get(*role)["rules"]
+    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "milan"}
+    space = factories.namespace("liqo-tenant-milan", **labels)
+    patch = json.dumps([{"op": "add", "path": "/rules/-", "value": old}])
+    kubectl.run("patch", *role, "--type=json", "-p", patch)
+    kubectl.apply([space])
+
+    late = liqoctl(empty, "install", "--image", f"{IMAGE}-new", "--timeout", "2s")
+
+    assert late.exit_code == 1, late.stderr
+    assert old in kubectl.get(*role)["rules"]
+    with controllers(empty, binds=True):
+        done = liqoctl(empty, "install", "--image", IMAGE)
+    assert done.exit_code == 0, done.stderr
+    assert f"clusterrole {keys.CONTROLLER_MANAGER}: rights of an older version" in done.stderr
+    assert kubectl.get(*role)["rules"] == rules
+    bound = kubectl.get("rolebinding", keys.CONTROLLER_MANAGER, "-n", "liqo-tenant-milan")
+    assert objects.finalizers(bound) == [keys.TENANT_RIGHTS_FINALIZER], "for which it waited"
+
+
 def refused_while_in_use(empty: Plane) -> None:
     kubectl = Kubectl(empty.kubeconfig)
     # No webhook runs here, and no controller takes its finalizers away.
     kubectl.run("delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all")
-    labels = {"labels": {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "milan"}}
-    tenant = objects.named(keys.NAMESPACE, Key("", "liqo-tenant-milan"), metadata=labels)
     offloading = objects.named(keys.NAMESPACE_OFFLOADING, Key("default", "offloading"), spec={})
     node = objects.named(
         keys.VIRTUAL_NODE,
         Key("liqo-tenant-milan", "milan"),
         spec={"clusterID": "milan", "kubeconfigSecretRef": {"name": "x"}},
     )
-    kubectl.apply([tenant])
     kubectl.apply([offloading, node])
     before = versions(empty, "crd", "deployments")
 
