@@ -157,10 +157,14 @@ def with_old_rules(wanted: Object, found: Object | None) -> Object:
 
 
 def is_opened(namespace: Object) -> bool:
-    """Whether the controller manager binds itself in ``namespace``: a tenant's, or a twin."""
-    is_tenants = objects.labels(namespace).get(keys.TENANT_NAMESPACE) == "true"
+    """Whether the controller manager needs its binding in ``namespace``: a tenant's, or a twin.
+
+    In a twin that is being deleted it makes nothing; in a tenant's it still reads Secrets.
+    """
+    if objects.labels(namespace).get(keys.TENANT_NAMESPACE) == "true":
+        return True
     is_twin = keys.MANAGED_BY_NAMESPACE_MAP in objects.annotations(namespace)
-    return (is_tenants or is_twin) and not objects.is_terminating(namespace)
+    return is_twin and not objects.is_terminating(namespace)
 
 
 def is_prerequisite(obj: Object) -> bool:
