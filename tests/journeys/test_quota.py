@@ -129,7 +129,11 @@ async def it_grows_in_place_as_soon_as_there_is_room(
 
     await grant(both, str(granted + MORE))
     grown = await world.until_one(
-        both.rome, keys.POD, key, lambda pod: memory_of(pod) == "2Gi" and not why_small(pod)
+        both.rome,
+        keys.POD,
+        key,
+        lambda pod: memory_of(pod) == "2Gi" and not why_small(pod),
+        patience_s=2 * world.PATIENCE_S,  # three controllers, a kubelet and its runtime on the way
     )
     assert grown["metadata"]["uid"] == before["metadata"]["uid"]
     assert grown["status"]["containerStatuses"][0]["restartCount"] == 0
