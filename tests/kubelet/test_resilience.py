@@ -72,7 +72,9 @@ def all_ready(count: int) -> Callable[[dict[str, Object]], bool]:
 
 
 def restarts(pods: Iterable[Object]) -> int:
-    return sum(one["restartCount"] for pod in pods for one in pod["status"]["containerStatuses"])
+    """Return how often they were restarted; one that is made anew has no containers for a while."""
+    told = [one for pod in pods for one in pod["status"].get("containerStatuses") or []]
+    return sum(one["restartCount"] for one in told)
 
 
 async def logged(log: audit.Log, site: Site, settled: Callable[[list[Call]], bool]) -> list[Call]:
