@@ -119,12 +119,19 @@ async def test_nor_does_who_speaks_tls_of_old() -> None:
     assert server.heard == b""
 
 
+BOOKMARK: Final = (
+    b'{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1",'
+    b'"metadata":{"resourceVersion":"7"}}}\n'
+)
+
+
 class Silent(Server):
-    """Begins to answer, and goes on until the client ends it."""
+    """Tells one event, and goes on until the client ends it."""
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            writer.write(b"%x\r\n%b\r\n" % (len(BOOKMARK), BOOKMARK))
             while piece := await reader.read(65536):
                 self.heard += piece
         writer.close()
@@ -133,7 +140,7 @@ class Silent(Server):
 async def test_a_client_that_ends_amid_a_watch_waits_until_the_server_agrees() -> None:
     """Or the connection would be left open when the loop ends."""
     order: list[str] = []
-    async with serving(proof(), Silent()) as (server, port):
+    async with serving(proof(), Silent()) as (_, port):
         gate = Gate(port)
         await gate.open()
 
@@ -142,9 +149,9 @@ async def test_a_client_that_ends_amid_a_watch_waits_until_the_server_agrees() -
             gate.let_go()
 
         async with client.connect(identity(gate.port), user_agent="t") as cluster:
-            watching = asyncio.create_task(watch(cluster))
-            while b"watch=1" not in server.heard:  # noqa: ASYNC110  # bytes are waited for
-                await asyncio.sleep(0.01)
+            told = asyncio.Event()
+            watching = asyncio.create_task(watch(cluster, told))
+            await told.wait()
             gate.hold_answers()
             watching.cancel()
             await asyncio.wait([watching])
@@ -155,7 +162,7 @@ async def test_a_client_that_ends_amid_a_watch_waits_until_the_server_agrees() -
     assert order == ["agreed", "closed"]
 
 
-async def watch(cluster: client.ClusterClient) -> None:
+async def watch(cluster: client.ClusterClient, told: asyncio.Event) -> None:
     async with contextlib.aclosing(cluster.watch(Selection(keys.POD, Object, "shop"), "")) as news:
         async for _ in news:
-            pass
+            told.set()
