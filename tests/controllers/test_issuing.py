@@ -128,7 +128,8 @@ async def test_the_less_is_left_the_sooner_the_signer_is_asked_again(world: Worl
     assert (await world.issuer.issue(REQUEST)).renew_in_s == pytest.approx(6)
 
 
-async def test_a_signer_that_refuses_is_told(world: World) -> None:
+async def test_a_signer_that_refuses_is_told() -> None:
+    world = World()
     async with signers.refusing(world.cluster):
         with pytest.raises(BusyError, match="Failed: cannot"):
             await world.issuer.issue(REQUEST)
