@@ -251,9 +251,13 @@ class Field:
             if found:
                 await self.cluster.delete(kind, key, uid=found["metadata"]["uid"], grace_s=0)
 
-    async def is_empty(self) -> bool:
+    async def collect(self) -> None:
+        """Delete Pods whose ShadowPod went while they were created: nobody else collects them."""
         for key in self.replay.pods.keys() - self.replay.shadows:
-            await self.end(key)  # its ShadowPod went while it was created: here nobody collects it
+            await self.end(key)
+
+    async def is_empty(self) -> bool:
+        await self.collect()
         status = (await there(self.cluster, keys.QUOTA, self.quota))["status"]
         return not status["bookings"] and set(status["booked"].values()) == {"0"}
 
@@ -427,6 +431,7 @@ async def one_half_changes(field_: Field) -> None:
         await field_.end(key)
 
     async def is_seen() -> bool:
+        await field_.collect()
         pods = field_.replay.pods
         return all(pods.get(key, "Succeeded") == "Succeeded" for key in running[: GRANTED // 2])
 
