@@ -157,13 +157,13 @@ def test_install_again_and_uninstall(empty: Plane) -> None:
     refused_while_in_use(empty)
 
     with controllers(empty):
-        gone = liqoctl(empty, "uninstall", "--skip-confirm", "--timeout", "90s")
+        gone = liqoctl(empty, "uninstall", "--skip-confirm", "--timeout", "300s")
     assert gone.exit_code == 0, gone.stderr
     assert "left for you to delete: kubectl delete namespace liqo-tenant-milan" in gone.stderr
     assert versions(empty, "crd") == {}
     kubectl.run("delete", "namespace", "liqo-tenant-milan")  # which nothing holds
     api.wait_until(  # an API server takes back its own APIServices of kinds that are gone
-        lambda: everything(empty, kinds_before) <= there_before, "end of it all", timeout_s=60
+        lambda: everything(empty, kinds_before) <= there_before, "end of it all", timeout_s=300
     )
     assert "nothing to do" in liqoctl(empty, "uninstall", "--skip-confirm").stderr
 
