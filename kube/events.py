@@ -9,7 +9,7 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
@@ -47,18 +47,23 @@ class _Record:
 
 
 class Recorder:
-    """Writes events in the background; when a server is slow they wait, then are dropped."""
+    """Writes events in the background; when a server is slow they wait, then are dropped.
 
-    def __init__(
+    Each carries ``labels``.
+    """
+
+    def __init__(  # noqa: PLR0913  # the last three have defaults
         self,
         cluster: Cluster,
         component: str,
         instance: str,
         *,
+        labels: Mapping[str, str] | None = None,
         now: Callable[[], dt.datetime] = clock_.now,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster, self._component, self._instance = cluster, component, instance
+        self._labels = dict(labels or {})
         self._now, self._clock = now, clock
         self._records: OrderedDict[_About, _Record] = OrderedDict()
         self._waiting: OrderedDict[_About, None] = OrderedDict()
@@ -153,6 +158,7 @@ class Recorder:
         return named(
             keys.EVENT,
             self._key(about, name),
+            metadata={"labels": self._labels} if self._labels else {},
             involvedObject=record.regarding,
             reason=about.reason,
             message=record.message,

@@ -85,10 +85,12 @@ async def _settled(namespaces: Namespaces, process_: Process) -> None:
 
 def _loops(given: Settings, home: Cluster) -> tuple[list[KindLoop], list[Recorder]]:
     loops, recorders = [], []
+    labels = {keys.REMOTE_CLUSTER_ID: given.identity.foreign_cluster_id}
     forges = FORGES | {row: custom.forge(row) for row in given.custom}
     for row, forge in forges.items():
         if workers := given.workers.get(row.name, row.workers):
-            recorder = Recorder(home, f"liqo-{row.name}-reflection", given.instance)
+            component = f"liqo-{row.name}-reflection"
+            recorder = Recorder(home, component, given.instance, labels=labels)
             rules = Rules(given.policies.get(row.like or row.name, row.default), given.twins)
             tell = functools.partial(recorder.event, row.kind) if row.is_outward else _tell_nobody
             warn = functools.partial(recorder.event, keys.NAMESPACE_OFFLOADING)

@@ -42,6 +42,15 @@ class Peer:
     """Its virtual nodes."""
 
 
+class About(NamedTuple):
+    """Of what a reflector tells: an object, or by its name in ``apis.reflection`` all of a kind."""
+
+    cluster: str
+    kind: str
+    name: str = ""
+    uid: str = ""
+
+
 @dataclass(frozen=True)
 class Contents:
     """What is in the namespace."""
@@ -50,9 +59,8 @@ class Contents:
     by_kind: Mapping[Kind, Iterable[Object]]
     """Without those that this cluster does not know."""
     pods: Sequence[Object] = ()
-    failures: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """By kind and name: what the reflector said last that it could not do; of all objects of a kind
-    by its name in ``apis.reflection`` and no name."""
+    failures: Mapping[About, str] = field(default_factory=dict)
+    """What the reflectors said last that they could not do."""
 
 
 def lines(contents: Contents, peers: Iterable[Peer]) -> list[Line]:
@@ -79,26 +87,34 @@ def peers_of(namespace: str, maps: Iterable[Object]) -> Iterator[tuple[str, str]
             yield parsed.remote_cluster_id, current.remote_namespace
 
 
-def failures(events: Iterable[Object]) -> dict[tuple[str, str], str]:
-    """Return what ``events`` say last of each object, where that is a failure."""
-    told: dict[tuple[str, str], tuple[str, str, str]] = {}
+def failures(events: Iterable[Object]) -> dict[About, str]:
+    """Return what ``events`` say last, where that is a failure.
+
+    The reflector of each provider says what of its own twins, and nothing of the others'.
+    """
+    told: dict[About, tuple[str, str, str]] = {}
     for event in events:
-        component = str(event.get("reportingComponent", ""))
-        if not component.endswith("-reflection"):
-            continue
-        about = event.get("involvedObject") or {}
-        where = (str(about.get("kind")), str(about.get("name")))
-        if about.get("kind") == keys.NAMESPACE_OFFLOADING.kind:
-            where = (component.removeprefix("liqo-").removesuffix("-reflection"), "")
-        at = str(event.get("lastTimestamp") or "")
-        told[where] = max(
-            told.get(where, ("", "", "")), (at, str(event["reason"]), str(event.get("message")))
-        )
+        if about := _about(event):
+            at, reason = str(event.get("lastTimestamp") or ""), str(event.get("reason"))
+            said = (at, reason, str(event.get("message")))
+            told[about] = max(told.get(about, said), said)
     return {
-        where: message
-        for where, (_, reason, message) in told.items()
+        about: message
+        for about, (_, reason, message) in told.items()
         if reason == keys.FAILED_REFLECTION
     }
+
+
+def _about(event: Object) -> About | None:
+    """Return of what a reflector tells; None for the Events of others."""
+    component = str(event.get("reportingComponent", ""))
+    cluster = objects.labels(event).get(keys.REMOTE_CLUSTER_ID)
+    if cluster is None or not component.endswith("-reflection"):
+        return None
+    about = event.get("involvedObject") or {}
+    if about.get("kind") == keys.NAMESPACE_OFFLOADING.kind:
+        return About(cluster, component.removeprefix("liqo-").removesuffix("-reflection"))
+    return About(cluster, *(str(about.get(name) or "") for name in ("kind", "name", "uid")))
 
 
 def _lines(contents: Contents, peer: Peer, row: Reflected) -> Iterator[Line]:
@@ -109,17 +125,18 @@ def _lines(contents: Contents, peer: Peer, row: Reflected) -> Iterator[Line]:
     if row.kind not in contents.by_kind:
         reason = f"this cluster has no such kind: install the CRD {row.kind.resource}"
         yield Line(peer.cluster, peer.remote_namespace, row.kind.kind, "", UNKNOWN, reason)
-    withheld = contents.failures.get((row.name, ""), "")
+    withheld = contents.failures.get(About(peer.cluster, row.name), "")
     if withheld:
         yield Line(peer.cluster, peer.remote_namespace, row.kind.kind, "", FAILED, withheld)
     for obj in contents.by_kind.get(row.kind, ()):
         name = objects.key_of(obj).name
+        about = About(peer.cluster, row.kind.kind, name, objects.uid(obj))
         line = Line(peer.cluster, peer.remote_namespace, row.kind.kind, name, REFLECTED)
         if config is not None and config.workers == 0:
             yield line._replace(state=OFF, reason=f"{row.name} has 0 workers")
         elif reason := _reason(contents, peer, row, policy, obj):
             yield line._replace(state=STAYS, reason=reason)
-        elif failure := contents.failures.get((row.kind.kind, name), withheld):
+        elif failure := contents.failures.get(about, withheld):
             yield line._replace(state=FAILED, reason=failure)
         else:
             yield line

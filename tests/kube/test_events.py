@@ -25,7 +25,7 @@ def wrote(cluster: FakeCluster) -> int:
 
 async def test_an_event_says_what_happened_to_what(cluster: Cluster, namespace: str) -> None:
     made = await cluster.create(keys.POD, pod(namespace))
-    recorder = Recorder(cluster, "pyliqo-test", "pod-0")
+    recorder = Recorder(cluster, "pyliqo-test", "pod-0", labels={"team": "a"})
     recorder.event(keys.POD, made, "Normal", "CreatedPod", "made it")
     written: list[Object] = []
     async with running(recorder.run()):
@@ -38,6 +38,7 @@ async def test_an_event_says_what_happened_to_what(cluster: Cluster, namespace: 
     assert (event["type"], event["reason"], event["message"]) == ("Normal", "CreatedPod", "made it")
     assert event["source"] == {"component": "pyliqo-test"}
     assert event["reportingComponent"] == "pyliqo-test"
+    assert event["metadata"]["labels"] == {"team": "a"}
     assert event["count"] == 1
     assert event["firstTimestamp"] == event["lastTimestamp"]
 

@@ -70,32 +70,49 @@ async def fill(cluster: FakeCluster) -> None:
     }
     for name, rest in secrets.items():
         await cluster.create(keys.SECRET, {**factories.secret("shop", name), **rest})
-    await cluster.create(keys.CONFIG_MAP, factories.config_map("shop", "taken"))
+    taken = await cluster.create(keys.CONFIG_MAP, factories.config_map("shop", "taken"))
     await cluster.create(keys.SERVICE, factories.service("shop", "web"))
     await cluster.create(keys.INGRESS, factories.ingress("shop", "web"))
     volumes = [{"secret": {"secretName": "plain"}}]
     pod = named(keys.POD, Key("shop", "web"), spec={"nodeName": "milan", "volumes": volumes})
     await cluster.create(keys.POD, pod)
-    event = named(
+    text = "configmap shop-rome/taken exists on milan and is not ours"
+    await cluster.create(keys.EVENT, told(("configmap", "milan"), taken, text))
+
+
+def told(
+    by: tuple[str, str],
+    about: Object,
+    message: str,
+    *,
+    minute: int = 0,
+    reason: str = keys.FAILED_REFLECTION,
+) -> Object:
+    """Return an Event of the reflector ``by`` kind and provider."""
+    row, provider = by
+    metadata = about["metadata"]
+    involved = {"kind": about["kind"], "name": metadata["name"], "uid": metadata.get("uid", "")}
+    return named(
         keys.EVENT,
-        Key("shop", "taken.1"),
-        involvedObject={"kind": "ConfigMap", "name": "taken"},
-        reason="FailedReflection",
-        message="configmap shop-rome/taken exists on milan and is not ours",
-        reportingComponent="liqo-configmap-reflection",
-        lastTimestamp="2025-01-31T12:00:00Z",
+        Key("shop", f"{metadata['name']}.{row}.{provider}.{minute}"),
+        metadata={"labels": {keys.REMOTE_CLUSTER_ID: provider}},
+        involvedObject=involved,
+        reason=reason,
+        message=message,
+        reportingComponent=f"liqo-{row}-reflection",
+        lastTimestamp=f"2025-01-31T12:{minute:02}:00Z",
     )
-    await cluster.create(keys.EVENT, event)
 
 
-async def offload(cluster: FakeCluster) -> None:
-    key = Key("liqo-tenant-milan", "milan")
-    metadata = {"labels": {keys.REMOTE_CLUSTER_ID: "milan", keys.REPLICATION: "true"}}
-    await cluster.create(
-        keys.NAMESPACE_MAP, named(keys.NAMESPACE_MAP, key, metadata=metadata, spec={})
-    )
-    current = {"shop": {"remoteNamespace": "shop-rome", "phase": "Accepted"}}
-    await cluster.patch_status(keys.NAMESPACE_MAP, key, {"currentMapping": current})
+async def offload(cluster: FakeCluster, *providers: str) -> None:
+    """Say that ``providers`` made the twin namespace, by default milan alone."""
+    for name in providers or ("milan",):
+        key = Key(f"liqo-tenant-{name}", name)
+        metadata = {"labels": {keys.REMOTE_CLUSTER_ID: name, keys.REPLICATION: "true"}}
+        made = named(keys.NAMESPACE_MAP, key, metadata=metadata, spec={})
+        await cluster.create(keys.NAMESPACE_MAP, made)
+        current = {"shop": {"remoteNamespace": "shop-rome", "phase": "Accepted"}}
+        await cluster.patch_status(keys.NAMESPACE_MAP, key, {"currentMapping": current})
 
 
 async def test_each_object_says_where_it_is_and_why_not() -> None:
@@ -123,16 +140,9 @@ async def test_rights_that_are_missing_for_a_kind_are_told_of_it_and_its_objects
     cluster = await world(opted_in=(ROUTE,))
     await offload(cluster)
     await cluster.create(ROUTE, named(ROUTE, Key("shop", "web"), spec={}))
-    told = named(
-        keys.EVENT,
-        Key("shop", "offloading.1"),
-        involvedObject={"kind": "NamespaceOffloading", "name": "offloading"},
-        reason="FailedReflection",
-        message="on rome: httproutes is forbidden",
-        reportingComponent=f"liqo-{ROUTE.resource}-reflection",
-        lastTimestamp="2025-01-31T12:00:00Z",
-    )
-    await cluster.create(keys.EVENT, told)
+    offloading = named(keys.NAMESPACE_OFFLOADING, Key("shop", "offloading"))
+    withheld = told((ROUTE.resource, "milan"), offloading, "on rome: httproutes is forbidden")
+    await cluster.create(keys.EVENT, withheld)
 
     lines = await reflections.reflected(cluster, "shop")
 
@@ -140,6 +150,51 @@ async def test_rights_that_are_missing_for_a_kind_are_told_of_it_and_its_objects
     assert routes == dict.fromkeys(["", "web"], ("failed", "on rome: httproutes is forbidden"))
     others = {line.name: line.state for line in lines if line.kind == "Service"}
     assert others == {"web": "reflected"}
+
+
+async def test_each_provider_has_its_own_failures() -> None:
+    cluster = await world()
+    await offload(cluster, "milan", "turin")
+    web = await cluster.get(keys.SERVICE, Key("shop", "web"))
+    taken = await cluster.get(keys.CONFIG_MAP, Key("shop", "taken"))
+    assert web
+    assert taken
+    late = told(("configmap", "turin"), taken, "", minute=1, reason="SuccessfulReflection")
+    withheld = named(keys.NAMESPACE_OFFLOADING, Key("shop", "offloading"))
+    for event in (
+        late,
+        told(("service", "turin"), web, "service shop-rome/web exists on turin"),
+        told(("secret", "turin"), withheld, "on turin: secrets is forbidden"),
+    ):
+        await cluster.create(keys.EVENT, event)
+
+    lines = await reflections.reflected(cluster, "shop")
+
+    failed = {(line.cluster, line.kind, line.name) for line in lines if line.state == "failed"}
+    assert failed == {
+        ("milan", "ConfigMap", "taken"),
+        ("turin", "Service", "web"),
+        ("turin", "Secret", ""),
+        ("turin", "Secret", "plain"),
+    }
+
+
+async def test_what_is_over_and_what_an_object_before_it_was_told_is_no_failure() -> None:
+    cluster = await world()
+    await offload(cluster)
+    taken = await cluster.get(keys.CONFIG_MAP, Key("shop", "taken"))
+    assert taken
+    over = told(("configmap", "milan"), taken, "", minute=1, reason="SuccessfulReflection")
+    await cluster.create(keys.EVENT, over)
+    before = named(keys.SERVICE, Key("shop", "web"), metadata={"uid": "before"})
+    await cluster.create(keys.EVENT, told(("service", "milan"), before, "is taken"))
+    others = told(("service", "milan"), before, "no reflector's", minute=1)
+    del others["metadata"]["labels"]
+    await cluster.create(keys.EVENT, others)
+
+    lines = await reflections.reflected(cluster, "shop")
+
+    assert [line for line in lines if line.state == "failed"] == []
 
 
 @pytest.mark.parametrize("said_by", ["template", "namespace"])
