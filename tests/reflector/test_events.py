@@ -7,10 +7,13 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, named
 from apis.pairs import Pair
+from kube.cache import CachedCluster
 from reflector.forge import event
 from reflector.forge.contract import Scene
 from reflector.pace import Pace
+from reflector.reflection import Ends, Reflection
 from tests import factories
+from tests.fakes import FakeCluster
 from tests.reflector.looks import Seen, placed
 
 PAIR = Pair("rome", "milan", "foo", "foo-rome")
@@ -76,6 +79,27 @@ def test_the_copy_is_on_the_object_at_home() -> None:
     assert twin["metadata"]["name"] != "web.1"
     assert twin["metadata"]["labels"] == PAIR.labels()
     assert (twin["count"], twin["lastTimestamp"]) == (3, "2025-01-31T12:01:00Z")
+
+
+async def test_what_happens_again_is_one_event_at_home_and_one_write_more() -> None:
+    home, foreign = FakeCluster(), FakeCluster()
+    ends = Ends(CachedCluster(foreign), CachedCluster(home), lambda *_: None)
+    reflection = Reflection(event.FORGE, scene(), ends)
+    there = Key("foo-rome", "web.1")
+    await foreign.create(keys.EVENT, told())
+    await reflection.reconcile(there)
+    [(_, copy)] = home.everything()
+    seen = []
+
+    for changes in ({"count": 4, "lastTimestamp": "2025-01-31T12:02:00Z"}, {}):
+        await foreign.patch(keys.EVENT, there, changes)
+        await reflection.reconcile(there)
+        seen.append({verb: home.requests[verb, "events"] for verb in ("create", "apply", "patch")})
+
+    assert seen == [{"create": 0, "apply": 2, "patch": 0}] * 2
+    [(where, made)] = home.everything().items()
+    assert where == (keys.EVENT, copy)
+    assert (made["count"], made["lastTimestamp"]) == (4, "2025-01-31T12:02:00Z")
 
 
 def test_newer_events_say_the_same_in_other_fields() -> None:
