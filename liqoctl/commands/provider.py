@@ -55,12 +55,13 @@ def cordon_tenant(name: str, timeout: float, session: Session) -> None:
 
 @uncordon.command("tenant", epilog=options.examples("liqoctl uncordon tenant rome"))
 @click.argument("name")
+@options.timeout("2m")
 @options.global_flags
-def uncordon_tenant(name: str, session: Session) -> None:
-    """Take back that a consumer is cordoned."""
+def uncordon_tenant(name: str, timeout: float, session: Session) -> None:
+    """Take back that a consumer is cordoned; of one that is not, only a warning tells."""
     from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
 
-    provider.uncordon_tenant(session, name)
+    provider.uncordon_tenant(session, name, timeout_s=timeout)
 
 
 @drain.command("tenant", epilog=options.examples("liqoctl drain tenant rome --timeout 10m"))
@@ -97,23 +98,25 @@ _SLICE_EXAMPLE = "resourceslice mypool --remote-cluster-id rome"
 @cordon.command("resourceslice", epilog=options.examples(f"liqoctl cordon {_SLICE_EXAMPLE}"))
 @click.argument("name")
 @_CONSUMER
+@options.timeout("2m")
 @options.global_flags
-def cordon_resourceslice(name: str, consumer: str, session: Session) -> None:
+def cordon_resourceslice(name: str, consumer: str, timeout: float, session: Session) -> None:
     """Let no more pods of one slice in."""
     from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
 
-    provider.cordon_slice(session, Key(session.namespace, name), consumer)
+    provider.cordon_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
 
 
 @uncordon.command("resourceslice", epilog=options.examples(f"liqoctl uncordon {_SLICE_EXAMPLE}"))
 @click.argument("name")
 @_CONSUMER
+@options.timeout("2m")
 @options.global_flags
-def uncordon_resourceslice(name: str, consumer: str, session: Session) -> None:
+def uncordon_resourceslice(name: str, consumer: str, timeout: float, session: Session) -> None:
     """Let pods of a slice in again, whether it was cordoned or drained."""
     from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
 
-    provider.uncordon_slice(session, Key(session.namespace, name), consumer)
+    provider.uncordon_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
 
 
 @drain.command("resourceslice", epilog=options.examples(f"liqoctl drain {_SLICE_EXAMPLE}"))

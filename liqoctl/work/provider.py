@@ -4,6 +4,7 @@ Source: behaviour.md 0.4, 4.9, 7.7.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import click
@@ -19,6 +20,7 @@ from liqoctl.options import Session
 from liqoctl.output import Progress
 from liqoctl.work import session
 from liqoctl.work import slices as slices_
+from liqoctl.work.objects import within
 from liqoctl.work.session import Side
 
 _ALIVE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
@@ -44,25 +46,20 @@ def condition_tenant(who: Session, name: str, condition: str, *, timeout_s: floa
     session.run(who, work)
 
 
-def uncordon_tenant(who: Session, name: str) -> None:
-    """Make a cordoned tenant Active again.
+def uncordon_tenant(who: Session, name: str, *, timeout_s: float) -> None:
+    """Make a cordoned tenant Active again; of any other a warning tells that it is not cordoned."""
 
-    Raises:
-        click.ClickException: it is drained, which needs another command.
-    """
-
-    async def work(cluster: ClusterClient, progress: Progress) -> None:
-        side = Side(cluster, progress)
-        found = await _tenant(cluster, Key(who.namespace, name))
-        if _condition(found) == DRAINED:
-            message = f"tenant {name} is drained, not cordoned: liqoctl activate tenant {name}"
-            raise click.ClickException(message)
-        if _condition(found) == ACTIVE:
-            side.info(f"tenant {objects.key_of(found)}: is not cordoned")
+    async def work(side: Side) -> None:
+        found = await _tenant(side.cluster, Key(who.namespace, name))
+        condition = _condition(found)
+        if condition != CORDONED:
+            message = f"tenant {objects.key_of(found)}: is not cordoned but {condition}"
+            cure = "" if condition == ACTIVE else f"; liqoctl activate tenant {name} lets it in"
+            side.warning(f"{message}{cure}")
             return
         await _set_condition(side, found, ACTIVE)
 
-    session.run(who, work)
+    _run(who, f"uncordoning tenant {name}", timeout_s, work)
 
 
 async def _tenant(cluster: Cluster, key: Key) -> Object:
@@ -97,22 +94,34 @@ async def _leave(side: Side, tenant: Object, timeout_s: float) -> None:
 # Slices -------------------------------------------------------------------------------------------
 
 
-def cordon_slice(who: Session, key: Key, consumer: str) -> None:
+def cordon_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -> None:
     """Let no more pods of a slice in."""
-    _mark_slice(who, key, consumer, {keys.CORDON: "true"}, "cordoned")
+
+    async def work(side: Side) -> None:
+        found = await slices_.find(side.cluster, key, consumer=consumer, is_replica=True)
+        await _mark(side, found, {keys.CORDON: "true"}, "cordoned")
+
+    _run(who, f"cordoning resourceslice {key}", timeout_s, work)
 
 
-def uncordon_slice(who: Session, key: Key, consumer: str) -> None:
+def uncordon_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -> None:
     """Let pods of a slice in again, also after a drain."""
-    _mark_slice(who, key, consumer, {keys.CORDON: None, keys.DRAIN: None}, "not cordoned any more")
+
+    async def work(side: Side) -> None:
+        found = await slices_.find(side.cluster, key, consumer=consumer, is_replica=True)
+        await _mark(side, found, {keys.CORDON: None, keys.DRAIN: None}, "not cordoned any more")
+
+    _run(who, f"uncordoning resourceslice {key}", timeout_s, work)
 
 
-def _mark_slice(who: Session, key: Key, consumer: str, marks: Object, told: str) -> None:
-    async def work(cluster: ClusterClient, progress: Progress) -> None:
-        found = await slices_.find(cluster, key, consumer=consumer, is_replica=True)
-        await _mark(Side(cluster, progress), found, marks, told)
+def _run(
+    who: Session, what: str, timeout_s: float, work: Callable[[Side], Awaitable[None]]
+) -> None:
+    async def bounded(cluster: ClusterClient, progress: Progress) -> None:
+        async with within(timeout_s, what):
+            await work(Side(cluster, progress))
 
-    session.run(who, work)
+    session.run(who, bounded)
 
 
 async def _mark(side: Side, obj: Object, marks: Object, told: str) -> None:

@@ -160,6 +160,10 @@ def test_tenants_and_slices_are_cordoned_drained_and_taken_back(server: Server) 
     assert condition() == "Cordoned"
     assert server.liqoctl("uncordon", "tenant", "siena").exit_code == 0
     assert condition() == "Active"
+    told = server.liqoctl("uncordon", "tenant", "siena")
+    assert told.exit_code == 0
+    assert "WARN" in told.stderr
+    assert "is not cordoned but Active" in told.stderr
 
     which = ("resourceslice", "vault", "--remote-cluster-id", "siena")
     assert server.liqoctl("cordon", *which).exit_code == 0
@@ -174,9 +178,10 @@ def test_tenants_and_slices_are_cordoned_drained_and_taken_back(server: Server) 
     assert condition() == "Active"
     assert server.liqoctl("drain", "tenant", "siena", "--skip-confirm").exit_code == 0
     assert condition() == "Drained"
-    wrong = server.liqoctl("uncordon", "tenant", "siena")
-    assert wrong.exit_code == 1
-    assert "liqoctl activate tenant siena" in wrong.stderr
+    told = server.liqoctl("uncordon", "tenant", "siena")
+    assert told.exit_code == 0
+    assert "is not cordoned but Drained; liqoctl activate tenant siena" in told.stderr
+    assert condition() == "Drained"
     assert server.liqoctl("activate", "tenant", "siena").exit_code == 0
     assert condition() == "Active"
 
