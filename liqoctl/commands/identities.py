@@ -183,6 +183,13 @@ def get_kubeconfig(session: Session, identity: str, remote_cluster_id: str) -> N
 @click.option(
     "--lifetime", type=options.Duration(), default="24h", show_default=True, help="How long it is."
 )
+@click.option(
+    "--tls-compatibility-mode",
+    type=click.Choice(["auto", "true", "false"]),
+    default="auto",
+    expose_value=False,
+    help="For command lines of Liqo: its key is ECDSA P-256 in any case, which TLS libraries know.",
+)
 @options.global_flags
 def generate_peering_user(session: Session, consumer_cluster_id: str, lifetime: float) -> None:
     """On a provider: print a kubeconfig with which the consumer's administrator can peer."""

@@ -1,6 +1,7 @@
 """``liqoctl authenticate``, ``unauthenticate``, ``peer``, ``unpeer``, ``force unpeer``."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import click
 
@@ -16,19 +17,40 @@ _PROXY = click.option(
 _WAIT = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait for the end.")
 
 
-def _refuse(_: click.Context, option: click.Parameter, is_given: bool) -> None:  # noqa: FBT001  # click's
-    if is_given:
-        message = "needs Liqo's network between the clusters, and pyliqo has none: say"
-        raise click.BadParameter(f"{message} --proxy-url instead, or leave it out", param=option)
+def _refused(flag: str, cure: str, **rest: Any) -> Callable[..., Any]:
+    """Return an option of Liqo's network; who gives it is told that there is none, and ``cure``."""
+
+    def refuse(_: click.Context, option: click.Parameter, given: object) -> None:
+        if given not in (None, False):
+            message = "is of Liqo's network between the clusters, and pyliqo has none"
+            raise click.BadParameter(f"{message}: {cure}", param=option)
+
+    help_ = "Of Liqo's network, which pyliqo has not: refused."
+    return click.option(flag, expose_value=False, callback=refuse, help=help_, **rest)
 
 
-_IN_BAND = click.option(
-    "--in-band",
-    is_flag=True,
-    expose_value=False,
-    callback=_refuse,
-    help="Of Liqo's network, which pyliqo has not: refused.",
+_IN_BAND = _refused("--in-band", "say --proxy-url instead, or leave it out", is_flag=True)
+_NO_GATEWAY: Final = (
+    "leave it out; where an IP fabric joins the clusters, run the controllers of both "
+    "with --ip-fabric instead"
 )
+_OF_GATEWAYS: Final = (
+    "--gw-client-address",
+    "--gw-client-port",
+    "--gw-server-service-loadbalancerip",
+    "--gw-server-service-location",
+    "--gw-server-service-nodeport",
+    "--gw-server-service-port",
+    "--gw-server-service-type",
+    "--mtu",
+)
+
+
+def _gateway_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags of ``peer`` for Liqo's gateways, each of which is refused."""
+    for flag in _OF_GATEWAYS:
+        function = _refused(flag, _NO_GATEWAY, hidden=True)(function)
+    return function
 
 
 @click.command(epilog=options.examples(f"liqoctl authenticate {_BOTH}"))
@@ -88,7 +110,14 @@ def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: b
     is_flag=True,
     help="For command lines of Liqo: the network between the clusters is not pyliqo's.",
 )
+@click.option(
+    "--skip-validation",
+    is_flag=True,
+    expose_value=False,
+    help="For command lines of Liqo: the network that it would validate is not pyliqo's.",
+)
 @_IN_BAND
+@_gateway_flags
 @_PROXY
 @options.timeout("10m")
 @options.global_flags

@@ -182,6 +182,9 @@ def test_wrong_usage_is_status_2(args: tuple[str, ...], says: str) -> None:
     assert result.stdout == ""
 
 
+PEERING_USER = ("generate", "peering-user", "--consumer-cluster-id", "rome")
+
+
 @pytest.mark.parametrize(
     "args",
     [
@@ -192,6 +195,8 @@ def test_wrong_usage_is_status_2(args: tuple[str, ...], says: str) -> None:
         ("why", "po", "web", "-n", "foo"),
         ("why", "ns", "foo", "-o", "json"),
         (*VN, "--kubeconfig-secret-name", "a"),
+        ("peer", "--remote-kubeconfig", "b", "--networking-disabled", "--skip-validation"),
+        (*PEERING_USER, "--tls-compatibility-mode", "true"),
         ("offload", "ns", "--ns-selector", "a=b", "-o", "yaml"),
     ],
 )

@@ -178,9 +178,34 @@ def test_the_end_of_a_peering_is_asked_for_twice() -> None:
     assert "End the peering? Pods on the provider end" in done.output
 
 
-@pytest.mark.parametrize("command", ["peer", "authenticate"])
-def test_a_way_through_the_network_of_liqo_is_refused_with_the_cure(command: str) -> None:
-    done = CliRunner().invoke(cli, [command, "--remote-kubeconfig", "milan", "--in-band"])
+GATEWAYS = {
+    "--gw-client-address": "192.0.2.1",
+    "--gw-client-port": "51840",
+    "--gw-server-service-loadbalancerip": "192.0.2.1",
+    "--gw-server-service-location": "Provider",
+    "--gw-server-service-nodeport": "0",
+    "--gw-server-service-port": "51840",
+    "--gw-server-service-type": "LoadBalancer",
+    "--mtu": "1340",
+}
+"""Values that it has by default are refused as well: nothing would follow from them."""
+BY_PROXY, BY_FABRIC = "say --proxy-url instead", "run the controllers of both with --ip-fabric"
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "cure"),
+    [
+        ("authenticate", ("--in-band",), BY_PROXY),
+        ("peer", ("--in-band",), BY_PROXY),
+        *(("peer", given, BY_FABRIC) for given in GATEWAYS.items()),
+    ],
+)
+def test_what_is_of_the_network_of_liqo_is_refused_with_the_cure(
+    command: str, flags: tuple[str, ...], cure: str
+) -> None:
+    done = CliRunner().invoke(cli, [command, "--remote-kubeconfig", "milan", *flags])
 
     assert done.exit_code == 2
-    assert "say --proxy-url instead" in " ".join(done.output.split())
+    told = " ".join(done.output.split())
+    assert f"'{flags[0]}': is of Liqo's network between the clusters" in told
+    assert cure in told
