@@ -3,6 +3,10 @@
 Both sides run on clusters in a dict, in turns; the garbage collector, the signer and the virtual
 kubelet are played. ``PYLIQO_CRASH_STRIDE=1`` dies at each write of a whole peering, by default at
 some of them.
+
+Deaths at reads need no sweep of their own: a read changes neither cluster, so that a process which
+dies at one leaves what it leaves by dying before its next write. Nothing else is lost with it,
+because the controllers here are made anew in each turn and keep nothing from the one before.
 """
 
 import asyncio
