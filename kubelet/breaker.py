@@ -53,7 +53,9 @@ class Breaker:
         return any(self._is_suspicious(*one) for one in self._absent.items())
 
     def missing(self) -> int:
-        """Return how many are absent from lists, and were not seen to go."""
+        """Return how many are absent from lists and were not seen to go; 0 while it is closed."""
+        if not self.is_open():
+            return 0
         return sum(len(self._recent(absent)) for absent in self._absent.values())
 
     def _is_suspicious(self, informer: Informer[Any], absent: dict[Key, float]) -> bool:

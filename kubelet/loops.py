@@ -243,6 +243,7 @@ class Loops:
             identity,
             virtual_nodes=self._virtual_nodes.items,
             health=self._health,
+            recorder=self._recorder,
             clock=clock.now,
         )
         sources = [Source(self._node), Source(self._virtual_nodes, self._to_node)]
@@ -273,8 +274,7 @@ class Loops:
             raise
 
     def _health(self) -> Health:
-        missing = self._breaker.missing() if self._breaker.is_open() else 0
-        return replace(self._provider_health.health, missing=missing)
+        return replace(self._provider_health.health, missing=self._breaker.missing())
 
     def _on_breaker(self) -> None:
         logger.warning(

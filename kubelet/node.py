@@ -16,6 +16,7 @@ from kube import errors
 from kube.cluster import Cluster
 from kubelet.forge import node as forge
 from kubelet.forge.node import Health, Identity
+from kubelet.tokens import Recorder
 
 logger = logging.getLogger(__name__)
 
@@ -110,16 +111,18 @@ class LeaseReconciler:
 class NodeReconciler:
     """Makes the Node what the VirtualNode and the health of the provider say."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it looks at, and whom it tells
         self,
         cluster: Cluster,
         identity: Identity,
         *,
         virtual_nodes: Callable[[], Mapping[Key, Object]],
         health: Callable[[], Health],
+        recorder: Recorder,
         clock: Callable[[], datetime],
     ) -> None:
         self._cluster, self._identity = cluster, identity
+        self._recorder = recorder
         self._virtual_nodes, self._health, self._clock = virtual_nodes, health, clock
 
     async def reconcile(self, key: Key) -> float | None:
@@ -134,6 +137,8 @@ class NodeReconciler:
         want = forge.status(node, self._identity, parsed, self._health(), now)
         if changes := forge.status_changes(node, want, now):
             await self._cluster.patch_status(keys.NODE, key, changes)
+            if alarm := forge.alarm(node, want):
+                self._recorder.event(keys.VIRTUAL_NODE, virtual, "Warning", forge.ABSENCE, alarm)
         return _LOOK_S
 
     def _virtual_node(self) -> Object | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import keys, quantity, resources
+from apis import conditions, keys, quantity, resources
 from apis.objects import Key, Object, merge_patch, named
 from apis.offloading import VirtualNode
 
@@ -182,6 +182,13 @@ def status(
         "nodeInfo": {**(before.get("nodeInfo") or {}), **_info(identity)},
         "images": list(virtual.images),
     }
+
+
+def alarm(node: Object, want: Object) -> str:
+    """Return what to tell now that much is missing at once; "" if nothing is, or it was told."""
+    before = conditions.find((node.get("status") or {}).get("conditions"), ABSENCE)
+    now = conditions.find(want["conditions"], ABSENCE)
+    return str(now["message"]) if now and not before else ""
 
 
 def status_changes(node: Object, want: Object, now: datetime) -> Object:

@@ -101,6 +101,7 @@ async def joined(server: ClusterClient, version: str) -> None:
         Identity("mypool", PROVIDER, "10.0.0.9", 10250, version),
         virtual_nodes=lambda: {where: virtual},
         health=Health,
+        recorder=Recorder(server, "tests", "tests"),
         clock=lambda: LATER,
     )
     await node.reconcile(Key("", "mypool"))

@@ -72,3 +72,18 @@ def test_it_closes_when_all_is_there_again_or_after_a_while() -> None:
     cache.lists(0)
     stop()
     assert not breaker.is_open()
+
+
+def test_what_time_closed_is_told_and_what_is_missing_next_is_another_alarm() -> None:
+    now, told = [0.0], list[bool]()
+    breaker = Breaker(lambda: told.append(breaker.is_open()), clock=lambda: now[0])
+    cache = Cache()
+    breaker.watch(cache)
+    cache.lists(40)
+    cache.lists(20)
+    now[0] += HOLD_S + 1
+    assert (breaker.is_open(), breaker.missing()) == (False, 0)
+
+    cache.lists(0)
+
+    assert (breaker.missing(), told) == (20, [True, False, True])

@@ -11,10 +11,14 @@ from apis import clocks, keys, objects
 from apis.objects import Key, Object
 from kube import errors
 from kube.cluster import Cluster
+from kubelet import settings
+from kubelet.breaker import Breaker
 from kubelet.forge.node import Health, Identity
 from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
 from tests.fakes import FakeCluster
-from tests.kubelet.worlds import NOW, Counted, named_condition
+from tests.kubelet.test_breaker import Cache
+from tests.kubelet.test_settings import MUST
+from tests.kubelet.worlds import NOW, Counted, Recorder, named_condition
 
 NODE = Key("", "milan")
 VIRTUAL = Key("liqo-tenant-milan", "milan")
@@ -29,12 +33,14 @@ class Keeper:
         self.cluster, self.now, self.health = cluster, NOW, Health()
         self.key = Key("", name)
         self.counted = Counted(cluster)
+        self.recorder = Recorder()
         self.offer(**spec)
         self.reconciler = NodeReconciler(
             cast("Cluster", self.counted),
             dataclasses.replace(IDENTITY, name=name),
             virtual_nodes=lambda: {VIRTUAL: self.virtual} if self.virtual else {},
             health=lambda: self.health,
+            recorder=self.recorder,
             clock=lambda: self.now,
         )
 
@@ -240,6 +246,34 @@ async def test_amounts_in_the_servers_words_are_no_change(keeper: Keeper) -> Non
     assert keeper.counted.writes == before
 
 
+async def test_much_that_is_missing_at_once_shows_until_it_is_back_and_is_told_once(
+    keeper: Keeper,
+) -> None:
+    breaker, cache = Breaker(lambda: None, clock=lambda: 0.0), Cache()
+    breaker.watch(cache)
+    found = []
+    for count in (20, 15, 0, 1, 20):
+        cache.lists(count)
+        keeper.health = dataclasses.replace(Health(), missing=breaker.missing())
+        keeper.now += dt.timedelta(minutes=6)  # a heartbeat is due each time
+        conditions = (await keeper.reconcile())["status"]["conditions"]
+        found.append([one for one in conditions if one["type"] == "MassAbsence"])
+
+    shown = {
+        "type": "MassAbsence",
+        "status": "True",
+        "reason": "TooMuchAtOnce",
+        "message": "when this began, 20 pods were missing from one list and had not been seen to"
+        " go: nothing is deleted or made anew for that until it is certain",
+        "lastTransitionTime": "2026-01-31T12:18:00Z",
+        "lastHeartbeatTime": "2026-01-31T12:18:00Z",
+    }
+    later = {**shown, "lastHeartbeatTime": "2026-01-31T12:24:00Z"}
+    assert found == [[], [], [shown], [later], []]
+    assert keeper.recorder.told == [("Warning", "MassAbsence")]
+    assert keeper.recorder.messages == [shown["message"]]
+
+
 # Health ------------------------------------------------------------------------------------------
 
 
@@ -275,6 +309,25 @@ async def test_a_ping_that_takes_too_long_is_lost() -> None:
     await PingReconciler(ping, provider_health, interval_s=10).reconcile(NODE)
 
     assert not provider_health.health.is_reachable
+
+
+async def test_a_provider_that_vanishes_without_a_word_is_noticed_within_45_s() -> None:
+    """By default, and by pings that each wait as long as they may. Source: faults.md F9."""
+    chosen = settings.parse(MUST)
+    provider_health = ProviderHealth(
+        lambda _: None, threshold=chosen.ping_failures, successes=chosen.ping_successes
+    )
+
+    async def ping() -> dt.timedelta:
+        raise TimeoutError
+
+    pings = PingReconciler(ping, provider_health, interval_s=chosen.ping_interval_s)
+    passed_s = chosen.ping_interval_s  # it vanishes right after it answered
+    while provider_health.health.is_reachable:
+        passed_s += chosen.ping_timeout_s
+        passed_s += await pings.reconcile(NODE) or 0
+
+    assert passed_s <= 45
 
 
 async def test_clocks_that_are_too_far_apart_show_until_they_are_set(keeper: Keeper) -> None:
