@@ -297,10 +297,11 @@ async def test_the_map_stays_for_the_other_virtual_node_of_the_cluster(rome: Rom
     assert await rome.is_there(keys.NAMESPACE_MAP, Key(rome.tenant, "milan"))
 
 
-async def offloaded_pod(rome: Rome, name: str) -> Key:
+async def offloaded_pod(rome: Rome, name: str, **metadata: object) -> Key:
     spec = factories.pod_spec(nodeName=rome.name, terminationGracePeriodSeconds=30)
-    labels = {"labels": {keys.SHADOW_POD_LABEL: "true"}}
-    await rome.cluster.create(keys.POD, factories.pod("default", name, spec=spec, metadata=labels))
+    metadata = {"labels": {keys.SHADOW_POD_LABEL: "true"}, **metadata}
+    pod = factories.pod("default", name, spec=spec, metadata=metadata)
+    await rome.cluster.create(keys.POD, pod)
     await rome.cluster.patch_status(keys.POD, Key("default", name), {"phase": "Running"})
     return Key("default", name)
 
@@ -337,6 +338,33 @@ async def test_pods_are_evicted_before_anything_is_taken_down(
     (node,) = [one for one in found["status"]["conditions"] if one["type"] == "Node"]
     assert node["message"].startswith("1 pods are leaving the node")
     assert "liqoctl force unpeer milan" in node["message"]
+
+
+DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "1"}
+
+
+async def test_pods_that_belong_to_their_node_hold_up_no_drain(
+    drained: tuple[Rome, FakeCluster, Key],
+) -> None:
+    """Those of a DaemonSet and static ones: a drained node would get them back at once."""
+    rome, fake, pod = drained
+    owner = {**DAEMON_SET, "controller": True}
+    pinned = [
+        await offloaded_pod(rome, "agent", ownerReferences=[owner]),
+        await offloaded_pod(rome, "static", annotations={keys.MIRROR_POD: "x"}),
+    ]
+    await rome.reconciler.reconcile(rome.key)
+    assert objects.is_terminating(await there(fake, keys.POD, pod))
+    await fake.delete(keys.POD, pod, uid=objects.uid(await there(fake, keys.POD, pod)), grace_s=0)
+
+    await rome.settle()
+
+    assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
+    assert not await rome.is_there(keys.NODE, Key("", rome.name))
+    assert [key for verb, _, key in rome.cluster.writes if verb == "eviction"] == [pod]
+    assert [objects.is_terminating(await there(fake, keys.POD, key)) for key in pinned] == [
+        False, False,
+    ]  # fmt: skip
 
 
 async def test_when_they_are_gone_so_is_the_rest(drained: tuple[Rome, FakeCluster, Key]) -> None:

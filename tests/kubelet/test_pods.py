@@ -472,6 +472,56 @@ async def test_a_deleted_pod_goes_when_nothing_of_it_is_left(world: World) -> No
     assert await world.pod() is None
 
 
+BUDGET: Final = objects.Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("cluster", ["real"], indirect=True)
+async def test_an_eviction_ends_the_remote_pod_too_once_a_budget_at_home_allows_it(
+    world: World,
+) -> None:
+    """As ``kubectl drain`` and autoscalers ask for it: by the API server, which keeps budgets."""
+    await world.offloaded(metadata={"labels": {"app": "web"}})
+    rule = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+    await world.local.create(BUDGET, named(BUDGET, world.web, spec=rule))
+
+    await judged(world, allowed=0)
+    with pytest.raises(errors.BusyError, match="disruption budget"):
+        await evict(world)
+    await world.reconcile(2)
+    kept = await world.pod()
+    assert kept
+    assert not objects.is_terminating(kept)
+    assert await world.shadow()
+    assert await world.remote_pod()
+
+    await judged(world, allowed=1)
+    await evict(world)
+    await world.reconcile(2)
+    assert await world.shadow() is None
+    status = await world.status()
+    assert worlds.named_condition(status, "DisruptionTarget")["reason"] == "EvictionByEvictionAPI"
+
+    await world.end_remotely()
+    await world.reconcile(2)
+    assert await world.pod() is None
+
+
+async def judged(world: World, *, allowed: int) -> None:
+    """Do what Kubernetes' disruption controller does, which does not run here."""
+    counts = {"currentHealthy": 1 + allowed, "desiredHealthy": 1, "expectedPods": 1 + allowed}
+    status = {"disruptionsAllowed": allowed, "observedGeneration": 1, **counts}
+    await world.local.patch_status(BUDGET, world.web, status)
+
+
+async def evict(world: World) -> None:
+    pod = await world.pod()
+    assert pod
+    request = named(objects.Kind("policy", "v1", "Eviction", "evictions"), world.web)
+    request["deleteOptions"] = {"preconditions": {"uid": objects.uid(pod)}}
+    await world.local.post(keys.POD, world.web, "eviction", request)
+
+
 async def test_a_pod_deleted_by_force_takes_its_shadow_along(world: World) -> None:
     await world.offloaded()
     pod = await world.pod()
@@ -628,14 +678,34 @@ async def test_a_provider_that_takes_a_pod_and_makes_none_of_it_is_told_of(world
     assert (told["status"], told["reason"]) == ("Unknown", "NoRemotePod")
     assert "has made no Pod of it in a minute" in told["message"]
     assert world.recorder.told == [("Warning", "NoRemotePod")]
-    assert metrics.UNANSWERED._value.get() == 1  # noqa: SLF001  # as it is scraped
+    assert unanswered_pods() == 1
 
     await world.run_remotely(running())
     await world.reconcile(2)
     status = await world.status()
     assert status["phase"] == "Running"
     assert worlds.named_condition(status, "pyliqo.io/Offloaded") == {}
-    assert metrics.UNANSWERED._value.get() == 0  # noqa: SLF001
+    assert unanswered_pods() == 0
+
+
+async def test_a_pod_that_goes_unanswered_counts_no_more(fake_world: World) -> None:
+    world = fake_world
+    made = await world.bound()
+    await world.reconcile(2)
+    world.now += dt.timedelta(seconds=65)
+    await world.reconcile(2)
+    assert unanswered_pods() == 1
+
+    await world.local.delete(keys.POD, world.web, uid=objects.uid(made), grace_s=0)
+    await world.reconcile(2)
+
+    assert await world.shadow() is None
+    assert unanswered_pods() == 0
+
+
+def unanswered_pods() -> float | None:
+    """Return what is scraped."""
+    return metrics.REGISTRY.get_sample_value("kubelet_unanswered_pods")
 
 
 # Whose it is -------------------------------------------------------------------------------------
