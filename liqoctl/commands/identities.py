@@ -80,14 +80,21 @@ def generate_tenant(  # noqa: PLR0913, PLR0917  # each a flag
     help="Namespace for this cluster on the consumer.  [default: liqo-tenant-ID]",
 )
 @_FORM
+@options.timeout("2m")
 @options.global_flags
 def generate_identity(
-    session: Session, remote_cluster_id: str, remote_tenant_namespace: str, output: str
+    session: Session,
+    remote_cluster_id: str,
+    remote_tenant_namespace: str,
+    output: str,
+    timeout: float,
 ) -> None:
     """On a provider: print the Identity that the consumer's administrator applies."""
     from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
 
-    peercli.generate_identity(session, remote_cluster_id, remote_tenant_namespace, output=output)
+    peercli.generate_identity(
+        session, remote_cluster_id, remote_tenant_namespace, output=output, timeout_s=timeout
+    )
 
 
 @create.command("tenant", epilog=options.examples(f"liqoctl create tenant {_BOTH}"))

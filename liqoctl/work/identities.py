@@ -54,6 +54,8 @@ async def tenant(
     key = await handshake.private_key(side.cluster, liqo)
     text = given["nonce"] or await _given_nonce(side.cluster, here)
     signature = await handshake.signature_of(side, here, provider, text)
+    if given["nonce"]:  # a Secret that was written by hand is left to its author
+        await objects.remove(side, keys.SECRET, Key(here, keys.SIGNED_NONCE_SECRET))
     where = Key(given["namespace"] or naming.tenant_namespace(consumer), consumer)
     proof = handshake.proof_of(key, consumer, signature)
     return forge.tenant(where, consumer, proof, metadata, given["proxyURL"])
@@ -75,22 +77,27 @@ async def identity(
 ) -> Object:
     """Return the Identity by which ``consumer`` signs in to this cluster, the provider.
 
+    Its Tenant may just have been applied: what the controllers say to it is waited for.
+
     Raises:
         click.ClickException: the consumer is not let in.
     """
     provider = await handshake.cluster_id(side.cluster, liqo)
-    found = await _tenant_of(side.cluster, consumer)
+    found = await _judged(side, consumer)
     where = namespace or naming.tenant_namespace(provider)
     return handshake.identity_of(found, where, provider, metadata)
 
 
-async def _tenant_of(cluster: Cluster, consumer: str) -> Object:
-    where = Key(await _namespace(cluster, consumer), consumer)
-    found = await cluster.get_live(keys.TENANT, where)
-    if found is None:
+async def _judged(side: Side, consumer: str) -> Object:
+    where = Key(await _namespace(side.cluster, consumer), consumer)
+    if await side.cluster.get_live(keys.TENANT, where) is None:
         cure = f"apply what liqoctl generate tenant prints on {consumer}"
         raise click.ClickException(f"tenant {where} does not exist: {cure}")
-    return found
+    found = await objects.until(
+        side, keys.TENANT, where, lambda tenant: bool(forge.is_ready(tenant)),
+        what=f"tenant {where} to be judged", why=forge.complaint,
+    )  # fmt: skip
+    return found or {}
 
 
 async def _namespace(cluster: Cluster, peer: str) -> str:

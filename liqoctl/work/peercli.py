@@ -134,14 +134,16 @@ def generate_tenant(
     _run(who, "generating the tenant", timeout_s, work)
 
 
-def generate_identity(who: Session, consumer: str, namespace: str, *, output: str) -> None:
+def generate_identity(
+    who: Session, consumer: str, namespace: str, *, output: str, timeout_s: float
+) -> None:
     """Print the Identity for a consumer."""
 
     async def work(side: Side) -> None:
         made = await identities.identity(side, consumer, namespace, _liqo(who), who.metadata)
         dump([made], output)
 
-    _run(who, "generating the identity", READ_S, work)
+    _run(who, "generating the identity", timeout_s, work)
 
 
 def generate_peering_user(who: Session, consumer: str, lifetime_s: float) -> None:

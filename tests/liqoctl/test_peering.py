@@ -1,5 +1,6 @@
 """What peers are told and shown, and the end of a peering without the peer."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -14,7 +15,7 @@ from liqoctl.__main__ import cli
 from liqoctl.forge import peering as forge
 from liqoctl.forge import peeringuser, tables
 from liqoctl.output import Progress
-from liqoctl.work import handshake, peering
+from liqoctl.work import handshake, identities, peering
 from liqoctl.work import objects as work
 from liqoctl.work.session import Side
 from tests.fakes import FakeCluster
@@ -133,6 +134,29 @@ async def test_a_cluster_does_not_peer_with_itself() -> None:
 
     with pytest.raises(click.ClickException, match="cannot peer with itself"):
         await handshake.meet(side(fake), side(fake), "", {})
+
+
+async def test_the_identity_of_a_tenant_just_applied_waits_for_the_verdict() -> None:
+    fake = FakeCluster()
+    name = named(
+        keys.CONFIG_MAP, Key("liqo", keys.CLUSTER_ID_CONFIG_MAP), data={"CLUSTER_ID": "milan"}
+    )
+    await fake.create(keys.CONFIG_MAP, name)
+    await fake.create(keys.NAMESPACE, forge.tenant_namespace("rome"))
+    where = Key("liqo-tenant-rome", "rome")
+    applied = await fake.create(keys.TENANT, named(keys.TENANT, where, spec={"clusterID": "rome"}))
+    refused = tenant("False", observed=applied["metadata"].get("generation"))["status"]
+    refused["authParams"] = {}
+
+    asked = asyncio.create_task(identities.identity(side(fake), "rome", "", "liqo", {}))
+    async with asyncio.timeout(60):
+        while not fake.requests["watch", "tenants"]:
+            assert not asked.done()
+            await asyncio.sleep(0)
+        await fake.patch_status(keys.TENANT, where, refused)
+
+        with pytest.raises(click.ClickException, match="NameCollision: rolebinding a/b"):
+            await asked
 
 
 async def test_a_command_that_takes_too_long_says_for_what_it_waited(

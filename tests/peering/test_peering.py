@@ -8,6 +8,8 @@ import itertools
 import json
 import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 
 from apis import authentication, keys, naming
 from certs import identity, pki
-from sandbox import audit
+from sandbox import audit, binaries
 from sandbox.kubectl import Kubectl
 from tests.peering import rights, world
 from tests.peering.rights import Somebody
@@ -26,6 +28,7 @@ pytestmark = pytest.mark.cluster
 
 MANAGER = f"system:serviceaccount:liqo:{keys.CONTROLLER_MANAGER}"
 GOLDEN = Path(__file__).with_name("rights-of-a-consumer.txt")
+DOCUMENT = Path(__file__).parents[2] / "docs" / "peering.md"
 SPACE, TWIN = world.SPACE, world.TWIN
 PLACES = (SPACE, TWIN)
 """What is allowed in the cluster is allowed in these; elsewhere nothing is bound to rome."""
@@ -425,3 +428,53 @@ def test_tenant_namespaces_deleted_amid_a_peering_go_with_all_that_is_in_them(bo
     world.until(lambda: world.refusal(both["milan"].kubectl, "get", "namespace", TWIN), "the twin")
     both.peer("rome", "milan")
     both.unpeer("rome", "milan")
+
+
+def blocks() -> list[list[tuple[str, str]]]:
+    """Return what the document has typed on one side or the other: blocks of (cluster, command)."""
+    found = re.findall(r"```sh\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    lines = [re.findall(r"^(rome|milan)\$ +(.+)$", block, re.MULTILINE) for block in found]
+    return [block for block in lines if block]
+
+
+def type_in(both: World, block: list[tuple[str, str]], directory: Path) -> None:
+    """Run the commands, each as its cluster's administrator; NONCE is what the last one printed."""
+    programs = (Path(sys.executable).parent, binaries.kubectl().parent)
+    path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
+    said = ""
+    for name, command in block:
+        config = str(both[name].plane.kubeconfig)
+        done = subprocess.run(
+            ["/bin/sh", "-c", command.replace("NONCE", said.strip())], cwd=directory, check=False,
+            env={**os.environ, "PATH": path, "KUBECONFIG": config},
+            input="y\n", capture_output=True, text=True, timeout=150,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{name}$ {command}: {done.stderr}"
+        said = done.stdout
+
+
+def test_by_hand_each_side_applies_what_the_other_prints(both: World, tmp_path: Path) -> None:
+    """As docs/peering.md has it, word for word; nothing that is typed reaches both clusters."""
+    by_hand, back = blocks()
+    secret = naming.kubeconfig_secret(naming.controlplane_identity("milan"))
+    theirs = ("get", "secret", secret, "-n", "liqo-tenant-milan")
+    rome = both["rome"].kubectl
+
+    type_in(both, by_hand, tmp_path)
+
+    world.until(lambda: not world.refusal(rome, *theirs), "the kubeconfig of the identity")
+    control = both.identity("rome", "milan")
+    world.until(lambda: not world.refusal(control, "get", "renews", "-n", SPACE), "to be let in")
+    for name, kind, peer in (("milan", "tenant", "rome"), ("rome", "identity", "milan")):
+        assert peer in both.liqoctl(name, "get", kind, peer).stdout
+
+    type_in(both, back, tmp_path)
+
+    world.until(
+        lambda: "orbidden" in world.refusal(control, "get", "renews", "-n", SPACE), "an end"
+    )
+    world.until(lambda: world.refusal(rome, *theirs), "the kubeconfig to go")
+    kinds = f"{OURS},secrets"
+    for name, space in (("rome", "liqo-tenant-milan"), ("milan", SPACE)):
+        gone = (kinds, "-n", space)
+        world.until(lambda name=name, gone=gone: not both[name].get(*gone), f"all in {space} to go")
