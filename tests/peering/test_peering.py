@@ -478,3 +478,79 @@ def test_by_hand_each_side_applies_what_the_other_prints(both: World, tmp_path: 
     for name, space in (("rome", "liqo-tenant-milan"), ("milan", SPACE)):
         gone = (kinds, "-n", space)
         world.until(lambda name=name, gone=gone: not both[name].get(*gone), f"all in {space} to go")
+
+
+OF_A_PEERING_USER = (
+    "create secrets",  # of one name: the policy says which
+    "create tenants.authentication.liqo.io",
+    "delete tenants.authentication.liqo.io",
+    "get namespaces",
+    "get tenants.authentication.liqo.io",
+    "list tenants.authentication.liqo.io",
+    "patch tenants.authentication.liqo.io",
+    "watch tenants.authentication.liqo.io",
+)
+CLUSTER_ID = ("configmap", keys.CLUSTER_ID_CONFIG_MAP, "-n", "liqo")
+
+
+def with_account(name: str, type_: str) -> str:
+    """Return a Secret that would hold the token of an account, if it is of that type."""
+    account = {"kubernetes.io/service-account.name": "default"}
+    metadata = {"name": name, "namespace": SPACE, "annotations": account}
+    made = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": type_}
+    return json.dumps(made)
+
+
+def test_a_peering_user_peers_and_may_do_nothing_else(both: World, tmp_path: Path) -> None:
+    """A3, A22: not by an account's token either; and nothing at all once it is deleted."""
+    milan = both["milan"].plane.kubeconfig
+    made = both.liqoctl("milan", "generate", "peering-user", "--consumer-cluster-id=rome")
+    assert made.exit_code == 0, made.output
+    config = tmp_path / "for-rome.kubeconfig"
+    config.touch(mode=0o600)
+    config.write_text(made.stdout)
+    user, remote = Kubectl(config), f"--remote-kubeconfig={config}"
+    who = Somebody("it", json.loads(made.stdout)["users"][0]["name"], (keys.PEER_ORGANIZATION,))
+    tenants = ("tenants", "-n", SPACE)
+    world.until(lambda: not world.refusal(user, "get", *CLUSTER_ID), "its rights in liqo")
+    world.until(lambda: not world.refusal(user, "get", *tenants), "its rights as to tenants")
+
+    found = rights.sweep(milan, [who], [SPACE, "liqo"])
+
+    assert found == [f"it may {what} in {SPACE}" for what in OF_A_PEERING_USER]
+    create, token = ("create", "-f", "-"), "kubernetes.io/service-account-token"
+    dry, stdin = (*create, "--dry-run=server"), with_account("liqo-nonce", token)
+    world.until(lambda: "orbidden" in world.refusal(user, *dry, stdin=stdin), "the policy")
+    for name, type_ in (("liqo-nonce", token), ("mine", token), ("mine", "Opaque")):
+        assert "Secret liqo-nonce of type Opaque" in world.refusal(
+            user, *create, stdin=with_account(name, type_)
+        )
+    for what in (
+        ("get", "secrets", "-n", SPACE),
+        ("get", "secret", "authentication-keys", "-n", "liqo"),
+        ("get", "tenants", "-A"),
+        ("get", "namespaces"),
+        ("delete", "namespace", SPACE),
+    ):
+        assert "orbidden" in world.refusal(user, *what), what
+
+    peered = both.liqoctl("rome", "peer", remote, "--timeout=90s", "--no-create-virtual-node")
+
+    assert peered.exit_code == 0, peered.output
+    own = ("get", "renews", "-n", SPACE)
+    world.until(lambda: may(both, ROME[0], *own), "rome to be let in")
+    ended = both.liqoctl("rome", "unpeer", remote, "--timeout=90s", "--skip-confirm")
+    assert ended.exit_code == 0, ended.output
+    world.until(lambda: not may(both, ROME[0], *own), "its rights to go")
+    again = both.liqoctl("milan", "generate", "peering-user", "--consumer-cluster-id=rome")
+    assert "rome has a peering user" in again.output
+
+    deleted = both.liqoctl("milan", "delete", "peering-user", "--consumer-cluster-id=rome")
+
+    assert deleted.exit_code == 0, deleted.output
+    for what in (CLUSTER_ID, tenants):
+        world.until(lambda what=what: "orbidden" in world.refusal(user, "get", *what), "an end")
+    assert rights.sweep(milan, [who], [SPACE, "liqo"]) == []
+    refused = both.liqoctl("rome", "authenticate", remote, "--timeout=90s")
+    assert refused.exit_code == 1
+    assert "orbidden" in refused.output
