@@ -42,6 +42,7 @@ IDLE_S = float(os.environ.get("PYLIQO_TEST_IDLE_S", "3"))
 PROCESSES = 8
 """So many of kubectl at once, each of which takes memory and CPU of its own."""
 WEBSOCKET: Mapping[str, str] = {}
+SIZES = ("sh", "-c", "trap 'exit 0' TERM; while :; do stty size; sleep 0.2; done")
 SCRIPT = (
     "echo first; echo second; echo hello > /tmp/index.html; "
     "httpd -p 8080 -h /tmp; " + world.sleeping()
@@ -66,6 +67,29 @@ def web(namespace: str, image: str) -> Object:
     return made
 
 
+def twice(namespace: str, image: str) -> Object:
+    """Return a pod of which one container fails once, and the other has a terminal."""
+    script = "test -f /kept/it || { echo one; touch /kept/it; exit 3; }; echo two; "
+    made = world.pod(
+        namespace,
+        "twice",
+        image,
+        script + world.sleeping(),
+        volumes=[{"name": "kept", "emptyDir": {}}],
+    )
+    (main,) = made["spec"]["containers"]
+    terminal = {**main, "name": "terminal", "command": [*SIZES], "stdin": True, "tty": True}
+    main["volumeMounts"] = [{"name": "kept", "mountPath": "/kept"}]
+    made["spec"]["containers"].append(terminal)
+    return made
+
+
+def is_in_second_life(pod: Object) -> bool:
+    containers = pod.get("status", {}).get("containerStatuses") or []
+    restarts = {one["name"]: one["restartCount"] for one in containers}
+    return is_ready(pod) and restarts == {"main": 1, "terminal": 0}
+
+
 def is_ready(pod: Object) -> bool:
     conditions = pod.get("status", {}).get("conditions") or []
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
@@ -75,16 +99,22 @@ def over(kubectl: Kubectl, variables: Mapping[str, str]) -> Kubectl:
     return Kubectl(kubectl.kubeconfig, kubectl.namespace, variables)
 
 
-async def test_kubectl_reaches_into_an_offloaded_pod(kubectl: Kubectl, tmp_path: Path) -> None:
+async def test_kubectl_reaches_into_an_offloaded_pod(
+    both: world.Pair, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    await both.rome.create(keys.POD, twice(kubectl.namespace, both.image))
+    await world.until_one(both.rome, keys.POD, Key(kubectl.namespace, "twice"), is_in_second_life)
     for protocol in (WEBSOCKET, SPDY):
         one = over(kubectl, protocol)
         await exit_codes_arrive(one)
         await bytes_pass_unchanged(one)
-        await a_terminal_has_the_size_of_ours(one)
+        await a_terminal_has_the_size_of_ours(one, "exec", "-it", "web", *MAIN, "--", *SIZES)
+        await a_terminal_has_the_size_of_ours(one, "attach", "-it", "twice", "-c", "terminal")
         await ports_are_forwarded(one)
         await files_are_copied(one, tmp_path)
         await a_process_is_attached_to(one)
     await logs_are_read(kubectl)
+    await logs_of_both_lives_are_read(kubectl)
 
 
 async def test_many_streams_end_and_leave_nothing_behind(
@@ -293,12 +323,10 @@ async def bytes_pass_unchanged(kubectl: Kubectl) -> None:
     assert hashlib.sha256(back).digest() == hashlib.sha256(sent).digest()
 
 
-async def a_terminal_has_the_size_of_ours(kubectl: Kubectl) -> None:
+async def a_terminal_has_the_size_of_ours(kubectl: Kubectl, *command: str) -> None:
     ours, theirs = pty.openpty()
     try:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
-        shell = "while :; do stty size; sleep 0.2; done"
-        command = ("exec", "-it", "web", "-c", "main", "--", "sh", "-c", shell)
         async with kubectl.started(
             *command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
@@ -392,3 +420,12 @@ async def logs_are_read(kubectl: Kubectl) -> None:
         assert process.stdout
         assert await process.stdout.readline() == b"first\n"
     assert (await kubectl.run("logs", "web", "-c", "nowhere")).code == 1
+
+
+async def logs_of_both_lives_are_read(kubectl: Kubectl) -> None:
+    of = ("logs", "twice", *MAIN)
+    assert await kubectl.out(*of, "--previous") == b"one\n"
+    async with kubectl.started(*of, "--follow") as process:
+        assert process.stdout
+        async with asyncio.timeout(60):
+            assert await process.stdout.readline() == b"two\n"
