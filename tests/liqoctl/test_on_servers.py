@@ -10,13 +10,14 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from kube import client
 from kube.client import ClusterClient
 from liqoctl.__main__ import cli
 from sandbox import audit
 from sandbox.controlplane import Plane
+from tests.journeys import world
 
 T = TypeVar("T")
 pytestmark = pytest.mark.cluster
@@ -121,6 +122,105 @@ def test_printing_writes_nothing(server: Server, plane: Plane, name: str) -> Non
     assert result.exit_code == 0
     assert f"namespace: {name}\n" in result.stdout
     assert server.writes_of_liqoctl(log) == []
+    assert server.get(keys.NAMESPACE_OFFLOADING, Key(name, "offloading")) is None
+
+
+async def offloaded_to(s: ClusterClient, name: str, peer: str) -> None:
+    """Make what says that ``name`` is offloaded to ``peer``, and three objects in it."""
+    template = Key(name, "template")
+    flags = dict.fromkeys(("createNode", "disableNetworkCheck", "metricsEnabled"), False)
+    off = {"service": {"workers": 0}}
+    spec: Object = {"containerImage": "x", **flags, "reflectorsConfig": off}
+    await s.create(keys.VK_OPTIONS_TEMPLATE, named(keys.VK_OPTIONS_TEMPLATE, template, spec=spec))
+    ref = {"name": template.name, "namespace": template.namespace}
+    virtual = {"clusterID": peer, "vkOptionsTemplateRef": ref}
+    await s.create(keys.VIRTUAL_NODE, named(keys.VIRTUAL_NODE, Key(name, peer), spec=virtual))
+    labels = {keys.REMOTE_CLUSTER_ID: peer, keys.REPLICATION: "true"}
+    where, desired = Key(name, peer), {"desiredMapping": {name: f"{name}-there"}}
+    made = named(keys.NAMESPACE_MAP, where, metadata={"labels": labels}, spec=desired)
+    await s.create(keys.NAMESPACE_MAP, made)
+    current = {name: {"remoteNamespace": f"{name}-there", "phase": "Accepted"}}
+    await s.patch_status(keys.NAMESPACE_MAP, where, {"currentMapping": current})
+    skip = {"annotations": {keys.SKIP_REFLECTION: "true"}}
+    for kind in (keys.CONFIG_MAP, keys.SECRET, keys.SERVICE):
+        metadata = skip if kind == keys.SECRET else {}
+        body = {"spec": {"ports": [{"port": 80}]}} if kind == keys.SERVICE else {}
+        await s.create(kind, named(kind, Key(name, "mine"), metadata=metadata, **body))
+
+
+async def known_as(s: ClusterClient, name: str, cluster_id: str) -> None:
+    """Say in ``name`` what this cluster is called."""
+    metadata = {"labels": {keys.APP_NAME: keys.CLUSTER_ID_CONFIG_MAP}}
+    data = {keys.CLUSTER_ID_KEY: cluster_id}
+    where = Key(name, "own")
+    await s.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, where, metadata=metadata, data=data))
+
+
+async def taken(s: ClusterClient, name: str, peer: str) -> None:
+    """Tell, as the reflector towards ``peer`` does, that the ConfigMap is taken there."""
+    found = await s.get_live(keys.CONFIG_MAP, Key(name, "mine"))
+    assert found
+    about = {"kind": "ConfigMap", "name": "mine", "namespace": name, "uid": objects.uid(found)}
+    event = named(
+        keys.EVENT,
+        Key(name, "mine.1"),
+        metadata={"labels": {keys.REMOTE_CLUSTER_ID: peer}},
+        involvedObject=about,
+        reason=keys.FAILED_REFLECTION,
+        message="is not ours",
+        reportingComponent="liqo-configmap-reflection",
+        reportingInstance="vk-0",
+        lastTimestamp="2026-01-01T00:00:00Z",
+    )
+    await s.create(keys.EVENT, event)
+
+
+def mine(table: str) -> dict[str, list[str]]:
+    """Return by kind what the lines of the table about ``mine`` say; nobody else's count."""
+    lines = [line.split(maxsplit=5) for line in table.splitlines()]
+    return {line[2]: [*line[:2], *line[4:]] for line in lines if line[3:4] == ["mine"]}
+
+
+def test_what_is_reflected_and_what_would_be_is_told_and_nothing_written(
+    server: Server, plane: Plane, name: str
+) -> None:
+    peer, node = f"milan{name[-4:]}", Key("", f"milan-{name[-4:]}")
+    labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: peer, "zone": name}
+    metadata = {"labels": labels}
+    log = audit.Log(plane.audit_log)
+    server.do(lambda s: offloaded_to(s, name, peer))
+    server.do(lambda s: taken(s, name, peer))
+    server.do(lambda s: known_as(s, name, "rome"))
+    server.do(lambda s: s.create(keys.NODE, named(keys.NODE, node, metadata=metadata)))
+    log.settled(plane.api)
+    named_so = ("--namespace-mapping-strategy", "SelectedName", "--remote-namespace-name", "theirs")
+
+    try:
+        is_ = server.liqoctl("get", "reflections", "-n", name)
+        would = server.liqoctl(
+            "offload", "namespace", name, "--dry-run", "-l", f"zone={name}", *named_so
+        )
+        at_home = server.liqoctl("get", "reflections", "-n", "default")
+    finally:
+        server.do(lambda s: world.remove(s, keys.NODE, node))
+        server.do(lambda s: world.remove(s, keys.CONFIG_MAP, Key(name, "own")))
+
+    assert (is_.exit_code, would.exit_code) == (0, 0), is_.stderr + would.stderr
+    there = [peer, f"{name}-there"]
+    assert mine(is_.stdout) == {
+        "ConfigMap": [*there, "failed", "is not ours"],
+        "Secret": [*there, "stays", f"reflection disabled by annotation {keys.SKIP_REFLECTION}"],
+        "Service": [*there, "off", "service has 0 workers"],
+    }
+    told = {kind: line[:3] for kind, line in mine(would.stdout).items()}
+    states = {"ConfigMap": "failed", "Secret": "stays", "Service": "off"}
+    assert told == {kind: [peer, "theirs", state] for kind, state in states.items()}
+    assert "would be reflected, nothing is changed" in would.stderr
+    assert at_home.exit_code == 1
+    assert "namespace default is nowhere else" in at_home.stderr
+    asked = [c for c in log.settled(plane.api) if c.agent.startswith("pyliqo-liqoctl/")]
+    assert ("list", "secrets", name) in {(c.verb, c.resource, c.namespace) for c in asked}
+    assert [c for c in asked if c.is_write] == []
     assert server.get(keys.NAMESPACE_OFFLOADING, Key(name, "offloading")) is None
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from apis import keys, objects
+from apis import drift, keys, objects
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
@@ -278,6 +278,61 @@ def test_what_an_admin_of_the_provider_adds_stays(provider: Kubectl) -> None:
         provider.run("patch", *where, "--type=merge", "-p", more, *ROME)
     ended = json.dumps({"metadata": {"finalizers": None}})
     provider.run("patch", *where, "--type=merge", "-p", ended)
+
+
+SERVICES: Final[dict[str, tuple[Object, Object, str]]] = {
+    "headless": ({"clusterIP": "None"}, {"clusterIP": "None", "type": "ClusterIP"}, "nodePort"),
+    "cluster-ip": (
+        {"internalTrafficPolicy": "Local"}, {"internalTrafficPolicy": "Local"}, "nodePort",
+    ),
+    "node-port": ({"type": "NodePort"}, {"type": "NodePort"}, "healthCheckNodePort"),
+    "load-balancer": (
+        {"type": "LoadBalancer", "externalTrafficPolicy": "Local"},
+        {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}, "loadBalancerIP",
+    ),
+    "no-node-ports": (
+        {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False},
+        {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False}, "nodePort",
+    ),
+    "own-name": (
+        {"type": "ExternalName", "externalName": "db.shop.svc.cluster.local"},
+        {"type": "ExternalName", "externalName": f"db.{TWIN}.svc.cluster.local"}, "clusterIP",
+    ),
+    "outside-name": (
+        {"type": "ExternalName", "externalName": "db.example.com"},
+        {"type": "ExternalName", "externalName": "db.example.com"}, "clusterIP",
+    ),
+}  # fmt: skip
+"""By name: what the author says, what the twin says, and a field that it has not."""
+ALLOCATED: Final = ("clusterIP", "nodePort", "healthCheckNodePort")
+"""Fields of which one server gives the same value to no two Services."""
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_each_type_of_service_is_taken_and_gets_what_the_provider_allocates(
+    provider: Kubectl, name: str
+) -> None:
+    says, wanted, without = SERVICES[name]
+    where = ("service", name, "-n")
+    provider.apply([named(keys.NAMESPACE, Key("", PAIR.local_namespace))])
+    provider.apply([factories.service(PAIR.local_namespace, name, **says)])
+    local = provider.get(*where, PAIR.local_namespace)
+    twin = drift.stamped(forged(service.FORGE, local))
+
+    provider.run("apply", "--server-side", "-f", "-", *ROME, stdin=json.dumps(twin))
+
+    made = provider.get(*where, TWIN)
+    assert wanted.items() <= made["spec"].items()
+    assert drift.is_current(twin, service.FORGE.shown(twin), made), "else it is written again"
+    assert without not in values(made)
+    for field in ALLOCATED:
+        if field in values(local) and values(local)[field] != service.HEADLESS:
+            assert values(made)[field] != values(local)[field]
+
+
+def values(found: Object) -> Object:
+    """Return the fields of a Service and of its port."""
+    return {**found["spec"]["ports"][0], **found["spec"]}
 
 
 def test_outside_of_its_twins_nobody_is_judged(provider: Kubectl) -> None:

@@ -7,12 +7,13 @@ from apis.objects import Key, Kind, Object, named
 from apis.pairs import Pair
 from kube import errors
 from kube.cache import CachedCluster
-from kube.cluster import Cluster
+from kube.cluster import Cluster, Selection
 from kube.reconcile import TerminalError
 from reflector.forge.contract import Scene
 from reflector.reflection import Ends, Reflection
 from tests import factories
 from tests.reflector import behind
+from tests.reflector.looks import Seen
 from tests.reflector.test_reflection import SIMPLE, forge_of
 
 
@@ -96,7 +97,9 @@ async def test_what_is_dropped_goes(cluster: Cluster, pair: Pair) -> None:
     assert twin["data"] == {"b": "2"}
 
 
-async def test_a_service_becomes_headless_free_of_node_ports(cluster: Cluster, pair: Pair) -> None:
+async def test_a_service_that_becomes_cluster_ip_has_no_node_ports_any_more(
+    cluster: Cluster, pair: Pair
+) -> None:
     here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
     await cluster.create(keys.SERVICE, original(keys.SERVICE, pair.local_namespace))
     reflecting = reflection(cluster, pair, keys.SERVICE)
@@ -109,6 +112,34 @@ async def test_a_service_becomes_headless_free_of_node_ports(cluster: Cluster, p
     assert twin
     assert twin["spec"]["type"] == "ClusterIP"
     assert not twin["spec"]["ports"][0].get("nodePort")
+
+
+async def test_an_event_that_happens_again_is_the_same_one_at_home(
+    cluster: Cluster, pair: Pair
+) -> None:
+    mine = original(keys.CONFIG_MAP, pair.local_namespace)
+    made = await cluster.create(keys.CONFIG_MAP, mine)
+    involved = {"kind": "ConfigMap", "name": "mine", "namespace": pair.remote_namespace}
+    there = Key(pair.remote_namespace, "mine.1")
+    body = {"involvedObject": involved, "type": "Warning", "reason": "Odd", "count": 3}
+    await cluster.create(keys.EVENT, named(keys.EVENT, there, **body))
+    live, look = CachedCluster(cluster), Seen(configmaps=[made])
+    reflecting = Reflection(
+        forge_of(keys.EVENT), Scene(pair, look=look), Ends(live, live, lambda *_: None)
+    )
+    at_home = Selection(keys.EVENT, Object, pair.local_namespace)
+
+    await reflecting.reconcile(there)
+    first = (await cluster.list(at_home)).items
+    await cluster.patch(keys.EVENT, there, {"count": 4})
+    await reflecting.reconcile(there)
+    again = (await cluster.list(at_home)).items
+    await reflecting.reconcile(there)
+
+    assert [event["count"] for event in first.values()] == [3]
+    assert [event["count"] for event in again.values()] == [4]
+    assert first.keys() == again.keys()
+    assert (await cluster.list(at_home)).items == again
 
 
 async def test_an_immutable_twin_is_refused_by_the_server(cluster: Cluster, pair: Pair) -> None:

@@ -26,6 +26,8 @@ from sandbox.controlplane import Plane
 from tests import factories
 from tests.conftest import CRD, definition, established
 from tests.journeys import world
+from tests.reflector.test_on_servers import original
+from tests.reflector.test_reflection import SIMPLE
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 60
@@ -180,6 +182,49 @@ async def both_know_their_provider(log: audit.Log, tenant: str) -> None:
             calls = [call for call in log.read() if call.agent.startswith("pyliqo-reflector")]
             secrets_ = (call for call in calls if call.resource == "secrets")
             lists += sum((call.verb, call.namespace) == ("list", tenant) for call in secrets_)
+
+
+async def told(server: ClusterClient, local: str, reason: str) -> list[Object]:
+    """Return the Events that tell ``reason`` once there is one for each kind."""
+    wanted = {kind.kind for kind in SIMPLE}
+
+    def of(found: world.World) -> list[Object]:
+        return [event for event in found.values() if event.get("reason") == reason]
+
+    def all_are_there(found: world.World) -> bool:
+        return {event["involvedObject"]["kind"] for event in of(found)} == wanted
+
+    return of(await world.until(server, keys.EVENT, local, all_are_there))
+
+
+@pytest.mark.cluster
+async def test_namesakes_are_left_and_told_and_twins_come_by_themselves_when_they_go(
+    server: ClusterClient, plane: Plane, names: tuple[str, str, str]
+) -> None:
+    tenant, local, remote = names
+    there = Key(remote, "mine")
+    taken: dict[Kind, Object] = {}
+    for kind in SIMPLE:
+        await server.create(kind, original(kind, local))
+        taken[kind] = await server.create(kind, original(kind, remote))
+
+    with process(plane, tenant, "one"):
+        failed = await told(server, local, keys.FAILED_REFLECTION)
+        text = f"{there} exists on milan and is not ours"
+        assert all(text in event["message"] for event in failed)
+        of_milan = {keys.REMOTE_CLUSTER_ID: "milan"}
+        assert all(event["metadata"]["labels"] == of_milan for event in failed)
+        for kind, theirs in taken.items():
+            assert await server.get_live(kind, there) == theirs
+            await world.remove(server, kind, there)
+        for kind in SIMPLE:
+            await world.until_one(server, kind, there, is_paired)
+        await told(server, local, "SuccessfulReflection")
+
+
+def is_paired(twin: Object) -> bool:
+    labels = twin["metadata"].get("labels") or {}
+    return (labels.get(keys.ORIGIN), labels.get(keys.DESTINATION)) == ("rome", "milan")
 
 
 HTTP_ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
