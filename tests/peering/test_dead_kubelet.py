@@ -1,9 +1,10 @@
-"""A virtual node whose virtual kubelet is dead while its provider lives, on real API servers.
+"""A virtual node whose virtual kubelet is dead, its provider too or not, on real API servers.
 
 Nothing runs Deployments here, so no virtual kubelet ever runs; its Node is played, and since when
 that is not ready. Source: behaviour.md 4.3; faults.md F22.
 """
 
+import contextlib
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ from controllers.virtualnode.forge import lifecycle
 from tests import factories
 from tests.controllers.support import offloading, virtual_node
 from tests.peering import world
-from tests.peering.world import World
+from tests.peering.world import Member, World
 
 pytestmark = pytest.mark.cluster
 
@@ -28,7 +29,9 @@ TWIN: Final = "cart-rome"
 POD: Final = ("pod", "web", "-n", SPACE)
 NODE: Final = ("node", "milan")
 VIRTUAL_NODE: Final = ("virtualnode", "milan", "-n", HERE)
+OFFLOADING: Final = ("namespaceoffloading", "offloading", "-n", SPACE)
 OURS: Final = "tenants,identities,renews,resourceslices.authentication.liqo.io,namespacemaps"
+FORCE: Final = ("unpeer", "--force", "--remote-cluster-id=milan", "--skip-confirm", "--timeout=90s")
 
 
 @pytest.fixture
@@ -45,7 +48,7 @@ def dead(both: World) -> Iterator[World]:
     milan = both["milan"].kubectl
     world.until(lambda: not world.refusal(milan, "get", "namespace", TWIN), "the twin")
     yield both
-    rome.run("delete", "namespace", SPACE)
+    rome.run("delete", "namespace", SPACE, "--ignore-not-found")
     world.until(lambda: world.refusal(milan, "get", "namespace", TWIN), "the twin to go")
 
 
@@ -107,9 +110,8 @@ def test_without_a_word_of_the_provider_all_goes_at_home(dead: World) -> None:
     """Force asks nothing of the provider; what that has is its own to remove."""
     rome, milan = dead["rome"].kubectl, dead["milan"].kubectl
     not_ready(dead, lifecycle.GIVEN_UP_AFTER + timedelta(minutes=1))
-    force = ("unpeer", "--force", "--remote-cluster-id=milan", "--skip-confirm", "--timeout=90s")
 
-    done = dead.liqoctl("rome", *force)
+    done = dead.liqoctl("rome", *FORCE)
 
     assert done.exit_code == 0, done.output
     assert "left on milan: the tenant of this cluster" in " ".join(done.output.split())
@@ -119,3 +121,43 @@ def test_without_a_word_of_the_provider_all_goes_at_home(dead: World) -> None:
     removed = dead.liqoctl("milan", "delete", "tenant", "rome", "--skip-confirm")
     assert removed.exit_code == 0, removed.output
     world.until(lambda: world.refusal(milan, "get", "namespace", TWIN), "the twin to go")
+
+
+@contextlib.contextmanager
+def without_api_server(member: Member) -> Iterator[None]:
+    """Let the API server of ``member`` be dead meanwhile, as after a crash."""
+    member.plane.kill_apiserver()
+    try:
+        yield
+    finally:
+        member.plane.start_apiserver()
+
+
+def offloaded(both: World) -> tuple[str, list[str]]:
+    """Return the phase of the namespace, and the NamespaceMaps that its offloading tells of."""
+    status = both["rome"].kubectl.get(*OFFLOADING).get("status") or {}
+    return str(status.get("offloadingPhase")), list(status.get("remoteNamespacesConditions") or {})
+
+
+def test_with_the_provider_dead_too_nothing_of_a_namespace_is_held_at_home(dead: World) -> None:
+    """K7 whole: no wait for the provider, nor for the ten minutes that a living one is given."""
+    rome, milan = dead["rome"].kubectl, dead["milan"].kubectl
+    world.until(lambda: offloaded(dead) == ("Ready", ["milan"]), "the twin to be known at home")
+    with without_api_server(dead["milan"]):
+        done = dead.liqoctl("rome", *FORCE)
+
+        assert done.exit_code == 0, done.output
+        told = " ".join(done.output.split())
+        assert f"left on milan: the tenant of this cluster, namespaces {TWIN}" in told
+        for what in (POD, NODE, VIRTUAL_NODE, ("namespace", HERE)):
+            assert "not found" in world.refusal(rome, "get", *what), what
+        world.until(lambda: offloaded(dead) == ("NoClusterSelected", []), "the offloading to know")
+        again = dead.liqoctl("rome", *FORCE)
+        assert again.exit_code == 0, again.output
+        done = dead.liqoctl("rome", "unoffload", "namespace", SPACE, "--skip-confirm")
+        assert done.exit_code == 0, done.output
+        rome.run("delete", "namespace", SPACE)
+
+    removed = dead.liqoctl("milan", "delete", "tenant", "rome", "--skip-confirm")
+    assert removed.exit_code == 0, removed.output
+    world.until(lambda: world.refusal(milan, "get", "namespace", TWIN), "the orphan to go")

@@ -182,9 +182,16 @@ class World:
         key = Key(naming.tenant_namespace("milan"), "milan")
         spec = {"desiredMapping": {"shop": name}}
         made = objects.named(keys.NAMESPACE_MAP, key, metadata={"labels": labels}, spec=spec)
-        self["rome"].kubectl.apply([made])
-        milan = self["milan"].kubectl
+        rome, milan = self["rome"].kubectl, self["milan"].kubectl
+        rome.apply([made])
         until(lambda: not refusal(milan, "get", "rolebinding", "-n", name, SPACE), "a twin")
+
+        def is_known() -> bool:
+            found = rome.get("namespacemap", key.name, "-n", key.namespace).get("status") or {}
+            current = (found.get("currentMapping") or {}).get("shop") or {}
+            return str(current.get("phase")) == "Accepted"
+
+        until(is_known, "rome to know of the twin")
 
 
 def replica(kind: Kind, name: str, **rest: Any) -> Object:
