@@ -178,9 +178,18 @@ class Election:
         lease, self._lease, self._renewed = self._lease, None, None
         with contextlib.suppress(errors.KubeError, TimeoutError):
             async with asyncio.timeout(_RELEASE_S):
-                lease = lease or await self._read()
-                if lease and lease["spec"].get("holderIdentity") == self._identity:
-                    await self._cluster.patch(keys.LEASE, self._key, self._freed(lease))
+                while not await self._is_freed(lease or await self._read()):
+                    lease = None
+
+    async def _is_freed(self, lease: Object | None) -> bool:
+        """Let ``lease`` go if it is ours; False if it has changed: a renewal was on its way yet."""
+        if not lease or lease["spec"].get("holderIdentity") != self._identity:
+            return True
+        try:
+            await self._cluster.patch(keys.LEASE, self._key, self._freed(lease))
+        except errors.ConflictError:
+            return False
+        return True
 
     def _freed(self, lease: Object) -> Object:
         now = clock_.micro(self._now())

@@ -56,7 +56,7 @@ async def test_one_of_two_leads_and_the_other_follows_its_release(
     cluster: Cluster, namespace: str
 ) -> None:
     key, team = Key(namespace, "leader"), Team()
-    one, two = candidate(cluster, "one", key), candidate(cluster, "two", key)
+    one, two = (candidate(cluster, who, key, duration_s=60, renew_s=40) for who in ("one", "two"))
     async with running(one.lead(lambda: team.work("one"))) as tasks:
         await until(lambda: one.is_leader and team.working)
         async with running(two.lead(lambda: team.work("two"))):
@@ -70,6 +70,16 @@ async def test_one_of_two_leads_and_the_other_follows_its_release(
     assert team.most == 1
     assert (await spec_of(cluster, key))["holderIdentity"] == ""
     assert (await spec_of(cluster, key))["leaseTransitions"] >= 1
+
+
+async def test_a_renewal_that_arrives_as_it_ends_does_not_keep_the_lease() -> None:
+    cluster = FakeCluster()
+    election = candidate(cluster, "one", duration_s=60, renew_s=40, retry_s=30)
+    async with running(election.lead(forever)):
+        await until(lambda: election.is_leader)
+        cluster.fail("patch", errors.refusal(409, {"reason": "Conflict"}))
+
+    assert (await spec_of(cluster))["holderIdentity"] == ""
 
 
 async def test_times_have_six_digits(cluster: Cluster, namespace: str) -> None:
