@@ -7,6 +7,7 @@ package: 18 MiB and a third of its start. Nothing generated is loaded, and no ke
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import ssl
@@ -83,17 +84,20 @@ async def of_pod(token: Path, ca: Path) -> Access:
         raise UnauthorizedError(f"no identity of a pod: {error}") from error
 
 
-async def from_file(path: Path, context: str | None = None) -> Access:
+async def from_file(
+    path: Path, context: str | None = None, *, cluster: str = "", user: str = ""
+) -> Access:
     """Return the identity that the administrator's kubeconfig at ``path`` gives.
 
-    It may name files and run ``exec`` plugins: it is the administrator's own.
+    It may name files and run ``exec`` plugins: it is the administrator's own. ``cluster`` and
+    ``user`` are names in it, which take the place of those of the context.
 
     Raises:
         UnauthorizedError: it is not there, or makes no sense.
     """
 
     async def again() -> Access:
-        return await from_file(path, context)
+        return await from_file(path, context, cluster=cluster, user=user)
 
     # Here and not above: only administrators' commands need it.
     import yaml  # noqa: PLC0415
@@ -104,9 +108,9 @@ async def from_file(path: Path, context: str | None = None) -> Access:
     settings = Configuration()
     with _scratch() as scratch:
         try:
+            names = {"cluster": cluster, "user": user}
             await config.load_kube_config(
-                config_file=str(path),
-                context=context,
+                **_chosen(str(path), context, names, scratch),
                 client_configuration=settings,
                 persist_config=False,
                 temp_file_path=str(scratch),
@@ -119,6 +123,26 @@ async def from_file(path: Path, context: str | None = None) -> Access:
             raise UnauthorizedError(f"kubeconfig {path} is none: it has to be {needed}") from error
         except (config.ConfigException, OSError, ssl.SSLError) as error:
             raise UnauthorizedError(f"kubeconfig {path}: {error}") from error
+
+
+def _chosen(
+    path: str, context: str | None, names: Mapping[str, str], scratch: Path
+) -> dict[str, str | None]:
+    """Return which files to load, and which context: one of its own where ``names`` say more."""
+    given = {what: name for what, name in names.items() if name}
+    if not given:
+        return {"config_file": path, "context": context}
+    from kubernetes.aio import config  # noqa: PLC0415  # as in from_file
+
+    every, current = config.list_kube_config_contexts(config_file=path)
+    found = [one for one in every if one["name"] == context] if context else [current]
+    if not found:
+        raise config.ConfigException(f"it has no context {context!r}")
+    called = f"{scratch.name} of {found[0]['name']}"
+    made = {"name": called, "context": {**found[0]["context"], **given}}
+    further = scratch / "context"
+    further.write_text(json.dumps({"contexts": [made]}), encoding="utf-8")
+    return {"config_file": os.pathsep.join([path, str(further)]), "context": called}
 
 
 def from_kubeconfig(text: bytes, *, renew: Source | None = None) -> Access:

@@ -29,7 +29,7 @@ EXAMPLES = options.examples(
 )
 
 
-@click.group(context_settings=options.CONTEXT, epilog=EXAMPLES)
+@click.group(cls=options.Group, context_settings=options.CONTEXT, epilog=EXAMPLES)
 @options.global_flags
 def cli(session: Session) -> None:
     """Extend this cluster over others: virtual nodes, offloaded namespaces.

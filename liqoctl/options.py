@@ -27,6 +27,9 @@ class Session:
 
     kubeconfig: Path | None = None
     context: str | None = None
+    cluster: str = ""
+    """Of the kubeconfig, in place of the context's; the same for ``user``."""
+    user: str = ""
     namespace: str = ""
     verbose: bool = False
     skip_confirm: bool = False
@@ -52,7 +55,79 @@ _ALIASES: Final = {
 }
 
 
-class _Verb(click.Group):
+_OF_NETWORK: Final = frozenset(
+    {"configuration", "gatewayclient", "gatewayserver", "network", "publickey", "test"}
+)
+"""Commands and kinds of Liqo's network module."""
+_NO_NETWORK: Final = (
+    "is of Liqo's network between the clusters, and pyliqo has none: leave it out; "
+    "where an IP fabric joins the clusters, run the controllers of both with --ip-fabric instead"
+)
+
+
+class _Spelled(click.Command):
+    """A command whose switches may also be spelled ``--switch=false``, as Go's are."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse ``args``, Go's spelling or click's."""
+        switches = {
+            name: no
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option) and param.secondary_opts
+            for name, no in zip(param.opts, param.secondary_opts * len(param.opts), strict=False)
+        }
+        try:
+            spelled = flags.switched(args, switches)
+        except ValueError as error:
+            raise click.UsageError(str(error), ctx) from error
+        return super().parse_args(ctx, spelled)
+
+
+class Command(_Spelled):
+    """A command of this program."""
+
+
+class Group(_Spelled, click.Group):
+    """A group of them; what belongs to Liqo's network is refused with what to do instead."""
+
+    command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that ``args`` begin with, or fail with what there is instead."""
+        if args[0] in _OF_NETWORK and not ctx.resilient_parsing:
+            ctx.fail(f"'{ctx.command_path} {args[0]}' {_NO_NETWORK}")
+        return super().resolve_command(ctx, args)
+
+
+class _Switch(click.Option):
+    """An option that is on or off; where it is off by default, its help is about on only."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return its two columns of the help."""
+        record = super().get_help_record(ctx)
+        if record is None or self.default is True:
+            return record
+        return record[0].partition(" / ")[0], record[1]
+
+
+def switch(*names: str, **rest: Any) -> Callable[..., Any]:
+    """Return an option that is on or off, called ``names``, the long one first.
+
+    ``--x`` and ``--x=true`` say yes, ``--no-x`` and ``--x=false`` say no.
+    """
+    long, *short = names
+    declared = f"{long}/--no-{long.removeprefix('--')}"
+    return click.option(declared, *short, cls=_Switch, **{"default": False, **rest})
+
+
+def command(**rest: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return the decorator of a command that belongs to no verb."""
+    return click.command(cls=Command, **rest)
+
+
+class _Verb(Group):
     """A group whose commands are kinds, which also go by short names."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -127,6 +202,8 @@ _GLOBAL: Final = (
         help="Kubeconfig of the cluster.  [default: $KUBECONFIG, else ~/.kube/config]",
     ),
     click.option("--context", help="Context of the kubeconfig to use."),
+    click.option("--cluster", help="Cluster of the kubeconfig to use.  [default: the context's]"),
+    click.option("--user", help="User of the kubeconfig to use.  [default: the context's]"),
     click.option(
         "-n",
         "--namespace",
@@ -136,12 +213,12 @@ _GLOBAL: Final = (
     click.option(
         "--global-annotations", type=Pairs(), help="Annotations for every object that is made."
     ),
-    click.option("--skip-confirm", is_flag=True, default=None, help="Do not ask back."),
-    click.option("-v", "--verbose", is_flag=True, default=None, help="Say more."),
+    switch("--skip-confirm", default=None, help="Do not ask back."),
+    switch("--verbose", "-v", default=None, help="Say more."),
 )
 _NAMES: Final = (
-    "kubeconfig", "context", "namespace", "global_labels", "global_annotations", "skip_confirm",
-    "verbose",
+    "kubeconfig", "context", "cluster", "user", "namespace", "global_labels",
+    "global_annotations", "skip_confirm", "verbose",
 )  # fmt: skip
 
 
@@ -169,7 +246,14 @@ _REMOTE: Final = (
         help="Kubeconfig of the provider.  [default: that of the consumer]",
     ),
     click.option("--remote-context", help="Context of that kubeconfig to use."),
+    click.option("--remote-cluster", help="Cluster of that kubeconfig to use."),
+    click.option("--remote-user", help="User of that kubeconfig to use."),
+    click.option(
+        "--remote-namespace",
+        help="Namespace of pyliqo on the provider.  [default: that on the consumer]",
+    ),
 )
+_REMOTE_NAMES: Final = ("kubeconfig", "context", "cluster", "user", "namespace")
 
 
 def remote_flags(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,31 +263,41 @@ def remote_flags(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(function)
-    def with_remote(
-        *args: Any,
-        session: Session,
-        remote_kubeconfig: Path | None,
-        remote_context: str | None,
-        **rest: Any,
-    ) -> Any:
-        provider = remote(session, remote_kubeconfig, remote_context)
-        return function(*args, session=session, remote=provider, **rest)
+    def with_remote(*args: Any, remote: Callable[[], Session], **rest: Any) -> Any:
+        return function(*args, remote=remote(), **rest)
+
+    return remote_if_asked(with_remote)
+
+
+def remote_if_asked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As ``remote_flags``, but ``remote`` is to be called; a provider need not be said."""
+
+    @functools.wraps(function)
+    def with_remote(*args: Any, session: Session, **rest: Any) -> Any:
+        given = {name: rest.pop(f"remote_{name}") for name in _REMOTE_NAMES}
+        return function(*args, session=session, remote=lambda: _remote(session, given), **rest)
 
     for option in reversed(_REMOTE):
         with_remote = option(with_remote)
     return with_remote
 
 
-def remote(session: Session, kubeconfig: Path | str | None, context: str | None) -> Session:
-    """Return the session of the provider: what is not said of it is as for the consumer.
+def _remote(session: Session, given: Mapping[str, Any]) -> Session:
+    """Return the session of the provider: what is not ``given`` of it is as for the consumer.
 
     Raises:
         click.UsageError: nothing is said of it.
     """
-    if not kubeconfig and not context:
+    if not any(given[name] for name in ("kubeconfig", "context", "cluster")):
         raise click.UsageError("say where the provider is: --remote-kubeconfig or --remote-context")
-    path = Path(kubeconfig) if kubeconfig else session.kubeconfig
-    return replace(session, kubeconfig=path, context=context)
+    return replace(
+        session,
+        kubeconfig=given["kubeconfig"] or session.kubeconfig,
+        context=given["context"],
+        cluster=given["cluster"] or "",
+        user=given["user"] or "",
+        namespace=given["namespace"] or session.namespace,
+    )
 
 
 def _taken(rest: dict[str, Any]) -> dict[str, Any]:
@@ -219,6 +313,8 @@ def _session(given: Mapping[str, Any]) -> Session:
     return Session(
         kubeconfig=given.get("kubeconfig"),
         context=given.get("context"),
+        cluster=given.get("cluster") or "",
+        user=given.get("user") or "",
         namespace=given.get("namespace") or "",
         verbose=bool(given.get("verbose")),
         skip_confirm=bool(given.get("skip_confirm")),

@@ -21,7 +21,7 @@ INSTALL_EXAMPLES = options.examples(
 UNINSTALL_EXAMPLES = options.examples("liqoctl uninstall", "liqoctl uninstall --skip-confirm")
 
 
-@click.command(epilog=INSTALL_EXAMPLES)
+@options.command(epilog=INSTALL_EXAMPLES)
 @click.option(
     "--cluster-id",
     default="",
@@ -85,7 +85,7 @@ def _wanted(
     )
 
 
-@click.command(epilog=UNINSTALL_EXAMPLES)
+@options.command(epilog=UNINSTALL_EXAMPLES)
 @click.option(
     "--timeout", type=options.Duration(), default="5m", show_default=True, help="How long to wait."
 )

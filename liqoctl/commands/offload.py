@@ -60,7 +60,7 @@ OFFLOAD_EXAMPLES = options.examples(
     "that meets one of them is selected.  [default: every cluster]",
 )
 @click.option("--ns-selector", help="Offload the namespaces with these labels too.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be reflected where.")
+@options.switch("--dry-run", help="Only say what would be reflected where.")
 @click.option(
     "--timeout", type=options.Duration(), default="20s", show_default=True, help="How long to wait."
 )
@@ -112,7 +112,7 @@ UNOFFLOAD_EXAMPLES = options.examples(
 @unoffload.command("namespace", epilog=UNOFFLOAD_EXAMPLES)
 @click.argument("names", metavar="NAME...", nargs=-1)
 @click.option("--ns-selector", help="Take back the namespaces with these labels too.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be destroyed.")
+@options.switch("--dry-run", help="Only say what would be destroyed.")
 @click.option(
     "--timeout", type=options.Duration(), default="2m", show_default=True, help="How long to wait."
 )

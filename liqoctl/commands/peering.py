@@ -14,22 +14,24 @@ _BOTH = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
 _PROXY = click.option(
     "--proxy-url", default="", help="Proxy through which the consumer reaches the provider."
 )
-_WAIT = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait for the end.")
+_WAIT = options.switch("--wait", default=True, show_default=True, help="Wait for the end.")
 
 
-def _refused(flag: str, cure: str, **rest: Any) -> Callable[..., Any]:
+def _refused(
+    flag: str, cure: str, *, option: Callable[..., Any] = click.option, **rest: Any
+) -> Callable[..., Any]:
     """Return an option of Liqo's network; who gives it is told that there is none, and ``cure``."""
 
-    def refuse(_: click.Context, option: click.Parameter, given: object) -> None:
+    def refuse(_: click.Context, param: click.Parameter, given: object) -> None:
         if given not in (None, False):
             message = "is of Liqo's network between the clusters, and pyliqo has none"
-            raise click.BadParameter(f"{message}: {cure}", param=option)
+            raise click.BadParameter(f"{message}: {cure}", param=param)
 
     help_ = "Of Liqo's network, which pyliqo has not: refused."
-    return click.option(flag, expose_value=False, callback=refuse, help=help_, **rest)
+    return option(flag, expose_value=False, callback=refuse, help=help_, **rest)
 
 
-_IN_BAND = _refused("--in-band", "say --proxy-url instead, or leave it out", is_flag=True)
+_IN_BAND = _refused("--in-band", "say --proxy-url instead, or leave it out", option=options.switch)
 _NO_GATEWAY: Final = (
     "leave it out; where an IP fabric joins the clusters, run the controllers of both "
     "with --ip-fabric instead"
@@ -53,23 +55,28 @@ def _gateway_flags(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@click.command(epilog=options.examples(f"liqoctl authenticate {_BOTH}"))
+@options.command(epilog=options.examples(f"liqoctl authenticate {_BOTH}"))
 @_IN_BAND
 @_PROXY
+@_WAIT
 @options.timeout("2m")
 @options.global_flags
 @options.remote_flags
-def authenticate(session: Session, remote: Session, proxy_url: str, timeout: float) -> None:
+def authenticate(
+    session: Session, remote: Session, proxy_url: str, timeout: float, *, wait: bool
+) -> None:
     """Let this cluster, the consumer, sign in to the remote one, its provider.
 
-    It may be repeated, and goes on where it was interrupted.
+    It may be repeated, and goes on where it was interrupted. What the provider says to it is waited
+    for in any case; with --no-wait the kubeconfig that the consumer makes of that is not.
     """
     from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
 
-    peercli.authenticate(session, remote, proxy_url=proxy_url, timeout_s=timeout)
+    how = peercli.Authentication(proxy_url, waits=wait)
+    peercli.authenticate(session, remote, how, timeout_s=timeout)
 
 
-@click.command(epilog=options.examples(f"liqoctl unauthenticate {_BOTH}"))
+@options.command(epilog=options.examples(f"liqoctl unauthenticate {_BOTH}"))
 @_WAIT
 @options.timeout("2m")
 @options.global_flags
@@ -81,7 +88,7 @@ def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: b
     peercli.unauthenticate(session, remote, waits=wait, timeout_s=timeout)
 
 
-@click.command(
+@options.command(
     epilog=options.examples(
         f"liqoctl peer {_BOTH}",
         f"liqoctl peer {_BOTH} --cpu 8 --memory 16Gi",
@@ -93,26 +100,24 @@ def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: b
 @click.option("--pods", default="", help="Pods to ask for.  [default: the same]")
 @click.option("--resource", type=options.Pairs(), multiple=True, help="Other resources.")
 @click.option("--resource-slice-class", default="", help="Class of the slice.  [default: default]")
-@click.option(
-    "--create-resource-slice/--no-create-resource-slice",
+@options.switch(
+    "--create-resource-slice",
     default=True,
     show_default=True,
     help="Ask for resources, by a slice called like the provider.",
 )
-@click.option(
-    "--create-virtual-node/--no-create-virtual-node",
+@options.switch(
+    "--create-virtual-node",
     default=True,
     show_default=True,
     help="Make a virtual node of the slice, called like it.",
 )
-@click.option(
+@options.switch(
     "--networking-disabled",
-    is_flag=True,
     help="For command lines of Liqo: the network between the clusters is not pyliqo's.",
 )
-@click.option(
+@options.switch(
     "--skip-validation",
-    is_flag=True,
     expose_value=False,
     help="For command lines of Liqo: the network that it would validate is not pyliqo's.",
 )
@@ -141,37 +146,36 @@ def peer(session: Session, remote: Session, timeout: float, proxy_url: str, **gi
     peercli.peer(session, remote, wanted, proxy_url=proxy_url, timeout_s=timeout)
 
 
-@click.command(
+@options.command(
     epilog=options.examples(
         f"liqoctl unpeer {_BOTH}",
         f"liqoctl unpeer {_BOTH} --skip-confirm",
         "liqoctl unpeer --force --remote-cluster-id milan",
     )
 )
-@click.option("--remote-kubeconfig", type=click.Path(), help="Kubeconfig of the provider.")
-@click.option("--remote-context", help="Context of that kubeconfig to use.")
-@click.option("--force", "is_forced", is_flag=True, help="The provider does not come back.")
+@options.switch("--force", help="The provider does not come back.")
 @click.option("--remote-cluster-id", default="", help="Cluster ID of the provider, with --force.")
-@click.option("--delete-namespaces", is_flag=True, help="Delete the tenant namespaces too.")
+@options.switch("--delete-namespaces", help="Delete the tenant namespaces too.")
 @_WAIT
 @options.timeout("2m")
 @options.global_flags
-def unpeer(session: Session, timeout: float, **given: Any) -> None:
+@options.remote_if_asked
+def unpeer(session: Session, remote: Callable[[], Session], timeout: float, **given: Any) -> None:
     """End what peer began: slices, virtual nodes and their pods, identity and tenant.
 
     Asks first. With --force the provider is not asked: it is given up, and what it keeps is listed.
     """
     from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
 
-    if given["is_forced"]:
+    if given["force"]:
         if not given["remote_cluster_id"]:
             raise click.UsageError("--force needs --remote-cluster-id: the provider is not asked")
         _give_up(session, given["remote_cluster_id"], timeout)
         return
-    remote = options.remote(session, given["remote_kubeconfig"], given["remote_context"])
+    provider = remote()
     options.confirm(session, "End the peering? Pods on the provider end, and so do its twins.")
     end = peercli.End(waits=given["wait"], deletes_namespaces=given["delete_namespaces"])
-    peercli.unpeer(session, remote, end, timeout_s=timeout)
+    peercli.unpeer(session, provider, end, timeout_s=timeout)
 
 
 @force.command("unpeer", epilog=options.examples("liqoctl force unpeer milan"))

@@ -34,7 +34,7 @@ SHOWN = click.option(
 @click.option("--memory", default="", help="Memory to ask for.  [default: the same]")
 @click.option("--pods", default="", help="Pods to ask for.  [default: the same]")
 @click.option("--resource", type=options.Pairs(), multiple=True, help="Other resources.")
-@click.option("--no-virtual-node", is_flag=True, help="Make no virtual node of it.")
+@options.switch("--no-virtual-node", help="Make no virtual node of it.")
 @options.timeout("2m")
 @options.OUTPUT
 @options.global_flags

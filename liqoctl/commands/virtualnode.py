@@ -36,9 +36,7 @@ CREATE_EXAMPLES = options.examples(
 @click.option("--remote-cluster-id", required=True, help="Cluster ID of the provider.")
 @click.option("--kubeconfig-secret-name", help="Secret with the kubeconfig for the provider.")
 @click.option("--resource-slice-name", help="ResourceSlice to take resources and classes from.")
-@click.option(
-    "--create-node/--no-create-node", default=True, show_default=True, help="Make a Node for it."
-)
+@options.switch("--create-node", default=True, show_default=True, help="Make a Node for it.")
 @click.option(
     "--disable-network-check/--enable-network-check",
     default=False,

@@ -37,20 +37,31 @@ class Peers:
         return f"{self.consumer_id} at {self.provider_id}"
 
 
-async def meet(consumer: Side, provider: Side, namespace: str, metadata: Metadata) -> Peers:
-    """Return the two clusters with their names.
+@dataclass(frozen=True)
+class Authentication:
+    """How a consumer is to get in."""
+
+    proxy_url: str = ""
+    waits: bool = True
+    """Also for the kubeconfig that the consumer's controllers make."""
+
+
+async def meet(
+    consumer: Side, provider: Side, namespaces: tuple[str, str], metadata: Metadata
+) -> Peers:
+    """Return the two clusters with their names; pyliqo is in ``namespaces`` of them.
 
     Raises:
         click.ClickException: pyliqo is not installed, or both are the same cluster.
     """
-    where = namespace or keys.LIQO_NAMESPACE
-    names = [await cluster_id(side.cluster, where) for side in (consumer, provider)]
-    for side, name in zip((consumer, provider), names, strict=True):
-        side.info(f"cluster ID {name}")
+    names = []
+    for side, namespace in zip((consumer, provider), namespaces, strict=True):
+        names.append(await cluster_id(side.cluster, namespace))
+        side.info(f"cluster ID {names[-1]}")
     if names[0] == names[1]:
         message = f"both clusters are called {names[0]}: a cluster cannot peer with itself; "
         raise click.ClickException(f"{message}check the kubeconfigs, or install one anew")
-    return Peers(consumer, provider, names[0], names[1], where, metadata)
+    return Peers(consumer, provider, names[0], names[1], namespaces[0], metadata)
 
 
 async def cluster_id(cluster: Cluster, namespace: str) -> str:
@@ -93,10 +104,10 @@ async def ensure_namespace(side: Side, peer: str) -> str:
     return str(made["metadata"]["name"])
 
 
-async def authenticate(peers: Peers, proxy_url: str = "") -> None:
+async def authenticate(peers: Peers, how: Authentication = Authentication()) -> None:
     """Let the consumer in at the provider, and give it the identity to get in by."""
-    tenant = await let_in(peers, proxy_url)
-    await sign_in(peers, tenant)
+    tenant = await let_in(peers, how.proxy_url)
+    await sign_in(peers, tenant, waits=how.waits)
 
 
 async def let_in(peers: Peers, proxy_url: str = "") -> Object:
@@ -134,11 +145,13 @@ async def let_in(peers: Peers, proxy_url: str = "") -> Object:
     return judged
 
 
-async def sign_in(peers: Peers, tenant: Object) -> None:
+async def sign_in(peers: Peers, tenant: Object, *, waits: bool = True) -> None:
     """Store how the consumer gets in (steps 8 to 10); its controllers do the rest."""
     here = await ensure_namespace(peers.consumer, peers.provider_id)
     wanted = identity_of(tenant, here, peers.provider_id, peers.metadata)
     await objects.keep(peers.consumer, keys.IDENTITY, wanted)
+    if not waits:
+        return
     where = Key(here, wanted["metadata"]["name"])
     await objects.until(
         peers.consumer, keys.IDENTITY, where, forge.has_secret,

@@ -13,57 +13,64 @@ from liqoctl.forge import tables
 from liqoctl.options import Session
 from liqoctl.output import Progress, dump
 from liqoctl.work import handshake, identities, objects, peering, peeringuser, session
-from liqoctl.work.handshake import Peers
+from liqoctl.work.handshake import Authentication, Peers
 from liqoctl.work.peering import End, Slice
 from liqoctl.work.session import Side
 
-__all__ = ["End", "Slice"]
+__all__ = ["Authentication", "End", "Slice"]
 
 READ_S: Final = 60.0
 
 
-async def _meet(consumer: Side, provider: Side, who: Session) -> Peers:
-    return await handshake.meet(consumer, provider, who.namespace, who.metadata)
+def _run_both(
+    who: Session,
+    remote: Session,
+    what: str,
+    timeout_s: float,
+    work: Callable[[Peers], Awaitable[object]],
+) -> None:
+    async def bounded(consumer: Side, provider: Side) -> None:
+        async with objects.within(timeout_s, what):
+            namespaces = (_liqo(who), _liqo(remote))
+            await work(await handshake.meet(consumer, provider, namespaces, who.metadata))
+
+    session.run_both(who, remote, bounded)
 
 
-def authenticate(who: Session, remote: Session, *, proxy_url: str, timeout_s: float) -> None:
+def authenticate(who: Session, remote: Session, how: Authentication, *, timeout_s: float) -> None:
     """Let the consumer sign in."""
 
-    async def work(consumer: Side, provider: Side) -> None:
-        async with objects.within(timeout_s, "authentication"):
-            await handshake.authenticate(await _meet(consumer, provider, who), proxy_url)
+    async def work(peers: Peers) -> None:
+        await handshake.authenticate(peers, how)
 
-    session.run_both(who, remote, work)
+    _run_both(who, remote, "authentication", timeout_s, work)
 
 
 def unauthenticate(who: Session, remote: Session, *, waits: bool, timeout_s: float) -> None:
     """Take the consumer's identity back."""
 
-    async def work(consumer: Side, provider: Side) -> None:
-        async with objects.within(timeout_s, "unauthentication"):
-            await peering.unauthenticate(await _meet(consumer, provider, who), End(waits=waits))
+    async def work(peers: Peers) -> None:
+        await peering.unauthenticate(peers, End(waits=waits))
 
-    session.run_both(who, remote, work)
+    _run_both(who, remote, "unauthentication", timeout_s, work)
 
 
 def peer(who: Session, remote: Session, wanted: Slice, *, proxy_url: str, timeout_s: float) -> None:
     """Let the consumer use the provider."""
 
-    async def work(consumer: Side, provider: Side) -> None:
-        async with objects.within(timeout_s, "peering"):
-            await peering.peer(await _meet(consumer, provider, who), wanted, proxy_url)
+    async def work(peers: Peers) -> None:
+        await peering.peer(peers, wanted, proxy_url)
 
-    session.run_both(who, remote, work)
+    _run_both(who, remote, "peering", timeout_s, work)
 
 
 def unpeer(who: Session, remote: Session, end: End, *, timeout_s: float) -> None:
     """End a peering."""
 
-    async def work(consumer: Side, provider: Side) -> None:
-        async with objects.within(timeout_s, "unpeering"):
-            await peering.unpeer(await _meet(consumer, provider, who), end)
+    async def work(peers: Peers) -> None:
+        await peering.unpeer(peers, end)
 
-    session.run_both(who, remote, work)
+    _run_both(who, remote, "unpeering", timeout_s, work)
 
 
 def force(who: Session, provider: str, *, timeout_s: float) -> None:
@@ -79,23 +86,21 @@ def force(who: Session, provider: str, *, timeout_s: float) -> None:
 def create_tenant(who: Session, remote: Session, *, proxy_url: str, timeout_s: float) -> None:
     """Let the consumer in at the provider, and no more."""
 
-    async def work(consumer: Side, provider: Side) -> None:
-        async with objects.within(timeout_s, "creating the tenant"):
-            await handshake.let_in(await _meet(consumer, provider, who), proxy_url)
+    async def work(peers: Peers) -> None:
+        await handshake.let_in(peers, proxy_url)
 
-    session.run_both(who, remote, work)
+    _run_both(who, remote, "creating the tenant", timeout_s, work)
 
 
 def create_identity(who: Session, remote: Session, *, timeout_s: float) -> None:
     """Store at the consumer how it gets in at the provider that let it in."""
 
-    async def work(consumer: Side, provider: Side) -> None:
-        async with objects.within(timeout_s, "creating the identity"):
-            peers = await _meet(consumer, provider, who)
-            (tenant_,) = await identities.found(provider.cluster, keys.TENANT, peers.consumer_id)
-            await handshake.sign_in(peers, tenant_)
+    async def work(peers: Peers) -> None:
+        cluster = peers.provider.cluster
+        (tenant_,) = await identities.found(cluster, keys.TENANT, peers.consumer_id)
+        await handshake.sign_in(peers, tenant_)
 
-    session.run_both(who, remote, work)
+    _run_both(who, remote, "creating the identity", timeout_s, work)
 
 
 def _run(

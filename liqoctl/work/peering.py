@@ -36,7 +36,7 @@ async def peer(peers: Peers, wanted: Slice, proxy_url: str = "") -> None:
         click.ClickException: the provider refuses.
     """
     await revive(peers.consumer, peers.provider_id)
-    await handshake.authenticate(peers, proxy_url)
+    await handshake.authenticate(peers, handshake.Authentication(proxy_url))
     if wanted.is_wanted:
         await _ask(peers, wanted)
 

@@ -11,7 +11,6 @@ import click
 
 from apis import keys, objects, policies, slices
 from apis.objects import Key, Object
-from kube import waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl import output as output_
@@ -20,7 +19,7 @@ from liqoctl.options import Session
 from liqoctl.output import Progress
 from liqoctl.work import session
 from liqoctl.work import slices as slices_
-from liqoctl.work.objects import within
+from liqoctl.work.objects import until, within
 from liqoctl.work.session import Side
 
 _ALIVE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
@@ -33,17 +32,16 @@ ACTIVE, CORDONED, DRAINED = "Active", "Cordoned", "Drained"
 def condition_tenant(who: Session, name: str, condition: str, *, timeout_s: float) -> None:
     """Make a tenant Active, Cordoned or Drained; one that is drained is drained gently first."""
 
-    async def work(cluster: ClusterClient, progress: Progress) -> None:
-        side = Side(cluster, progress)
-        found = await _tenant(cluster, Key(who.namespace, name))
+    async def work(side: Side) -> None:
+        found = await _tenant(side.cluster, Key(who.namespace, name))
         if _condition(found) == condition:
             side.info(f"tenant {objects.key_of(found)}: is {condition} already")
             return
         if condition == DRAINED:
-            await _leave(side, found, timeout_s)
+            await _leave(side, found)
         await _set_condition(side, found, condition)
 
-    session.run(who, work)
+    _run(who, f"making tenant {name} {condition}", timeout_s, work)
 
 
 def uncordon_tenant(who: Session, name: str, *, timeout_s: float) -> None:
@@ -81,14 +79,14 @@ async def _set_condition(side: Side, tenant: Object, condition: str) -> None:
     side.info(f"tenant {key}: {condition}")
 
 
-async def _leave(side: Side, tenant: Object, timeout_s: float) -> None:
+async def _leave(side: Side, tenant: Object) -> None:
     """Let the consumer evict its pods before its rights and namespaces go."""
     where = objects.key_of(tenant).namespace
     found = (await side.cluster.list(Selection(keys.RESOURCE_SLICE, Object, where))).items
     async with asyncio.TaskGroup() as tasks:
         for obj in found.values():
             if slices.is_replica(obj):
-                tasks.create_task(_drain(side, obj, timeout_s))
+                tasks.create_task(_drain(side, obj))
 
 
 # Slices -------------------------------------------------------------------------------------------
@@ -134,26 +132,22 @@ async def _mark(side: Side, obj: Object, marks: Object, told: str) -> None:
 def drain_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -> None:
     """Have the consumer evict all pods of a slice, and wait until none is left."""
 
-    async def work(cluster: ClusterClient, progress: Progress) -> None:
-        found = await slices_.find(cluster, key, consumer=consumer, is_replica=True)
-        await _drain(Side(cluster, progress), found, timeout_s)
+    async def work(side: Side) -> None:
+        found = await slices_.find(side.cluster, key, consumer=consumer, is_replica=True)
+        await _drain(side, found)
 
-    session.run(who, work)
+    _run(who, f"draining resourceslice {key}", timeout_s, work)
 
 
-async def _drain(side: Side, obj: Object, timeout_s: float) -> None:
+async def _drain(side: Side, obj: Object) -> None:
     key = objects.key_of(obj)
     await _mark(side, obj, {keys.CORDON: "true", keys.DRAIN: "true"}, "draining")
     consumer = str((obj.get("spec") or {}).get("consumerClusterID") or "")
-    user = slices.ResourceSlice(key, consumer).user
-    try:
-        with side.progress.waiting(f"the pods of {key} to leave"):
-            async with asyncio.timeout(timeout_s):
-                await waiting.until(side.cluster, keys.QUOTA, Key(key.namespace, user), _is_empty)
-    except TimeoutError:
-        message = f"resourceslice {key}: pods are left after {timeout_s:g}s"
-        hint = "perhaps a disruption budget at home, or the consumer does not answer"
-        raise click.ClickException(f"{message}: {hint}; the same command goes on") from None
+    where = Key(key.namespace, slices.ResourceSlice(key, consumer).user)
+    await until(
+        side, keys.QUOTA, where, _is_empty, what=f"the pods of resourceslice {key} to leave",
+        why=lambda _: "perhaps a disruption budget at home, or the consumer does not answer",
+    )  # fmt: skip
     side.info(f"resourceslice {key}: no pod is left")
 
 

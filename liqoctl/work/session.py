@@ -82,7 +82,9 @@ async def _run_both(
 
 @contextlib.asynccontextmanager
 async def _connected(session: Session) -> AsyncIterator[ClusterClient]:
-    who = await access.from_file(_kubeconfig(session), session.context)
+    who = await access.from_file(
+        _kubeconfig(session), session.context, cluster=session.cluster, user=session.user
+    )
     async with client.connect(who, user_agent=f"pyliqo-liqoctl/{version()}") as cluster:
         yield cluster
 

@@ -441,7 +441,7 @@ def _lasting(obj: Object) -> Object:
 async def lived(world: World) -> tuple[Object, Object]:
     """Return what there is while both are peered, and after."""
     async with asyncio.timeout(60), world.working():
-        peers = await handshake.meet(*world.sides(), "", {})
+        peers = await handshake.meet(*world.sides(), ("liqo", "liqo"), {})
         await handshake.authenticate(peers)
         await world._settled()  # noqa: SLF001  # a part of this test
         during = world.state()
@@ -462,7 +462,7 @@ def differing(one: Object, other: Object) -> Object:
 async def lived_whole(world: World) -> tuple[Object, Object]:
     """Return what there is while rome uses milan for a namespace, and after all of that."""
     async with asyncio.timeout(120), world.working():
-        peers = await handshake.meet(*world.sides(), "", {})
+        peers = await handshake.meet(*world.sides(), ("liqo", "liqo"), {})
         await ensure_namespace(world.rome.fake, "shop")
         await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
         await peering.peer(peers, peering.Slice(resources={"cpu": "1"}))

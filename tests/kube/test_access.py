@@ -263,3 +263,46 @@ def test_only_loopback_is_spoken_to_without_tls() -> None:
     assert access.plain("http://127.0.0.1:1").tls is None
     with pytest.raises(ValueError, match="must be https"):
         access.plain("http://far.example:80")
+
+
+@pytest.mark.parametrize(
+    ("context", "names", "server", "token"),
+    [
+        (None, {}, "https://far:6443", "token-of-us"),
+        (None, {"cluster": "near"}, "https://near:6443", "token-of-us"),
+        (None, {"user": "them"}, "https://far:6443", "token-of-them"),
+        ("other", {"user": "us"}, "https://near:6443", "token-of-us"),
+        ("other", {"cluster": "far", "user": "us"}, "https://far:6443", "token-of-us"),
+    ],
+)
+async def test_a_cluster_and_a_user_may_be_named_in_place_of_the_contexts(
+    tmp_path: Path, context: str | None, names: dict[str, str], server: str, token: str
+) -> None:
+    """As kubectl's ``--cluster`` and ``--user``; what is not named is as the context says."""
+    said = yaml.safe_load(text(username="us"))
+    said["users"] = [
+        {"name": name, "user": {"token": f"token-of-{name}"}} for name in ("us", "them")
+    ]
+    near = {**said["clusters"][0]["cluster"], "server": "https://near:6443"}
+    said["clusters"].append({"name": "near", "cluster": near})
+    said["contexts"].append({"name": "other", "context": {"cluster": "near", "user": "them"}})
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(said))
+
+    who = await access.from_file(path, context, **names)
+
+    assert (who.server, who.authorization) == (server, f"Bearer {token}")
+    assert path.read_text() == yaml.safe_dump(said)
+
+
+@pytest.mark.parametrize(
+    ("context", "names"), [(None, {"cluster": "nowhere"}), ("no", {"user": "us"})]
+)
+async def test_a_name_that_the_kubeconfig_lacks_is_said(
+    tmp_path: Path, context: str | None, names: dict[str, str]
+) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(text())
+
+    with pytest.raises(errors.UnauthorizedError, match=names.get("cluster") or context):
+        await access.from_file(path, context, **names)

@@ -1,6 +1,7 @@
 """The command line as users meet it, without a cluster."""
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,10 +11,18 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from liqoctl import __main__, completion
+from liqoctl import __main__, completion, options
 from liqoctl.__main__ import cli
 from liqoctl.output import Progress
 
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters: [{name: milan, cluster: {server: "http://127.0.0.1:%d"}}]
+users: []
+contexts: [{name: now, context: {cluster: milan}}]
+current-context: now
+"""
 NOWHERE = {"KUBECONFIG": "/nonexistent/kubeconfig", "HOME": "/nonexistent"}
 
 
@@ -287,3 +296,104 @@ def test_colour_is_for_those_who_want_it(
     said = capsys.readouterr().err
     assert ("\x1b[" in said) is is_coloured
     assert "done [bold]as said[/bold]" in said
+
+
+def switches() -> Iterator[tuple[click.Command, click.Option]]:
+    for path in commands(cli):
+        command: click.Command = cli
+        for name in path:
+            assert isinstance(command, click.Group)
+            command = command.commands[name]
+        for param in command.params:
+            if isinstance(param, click.Option) and param.is_flag:
+                yield command, param
+
+
+def test_every_switch_takes_the_values_of_go() -> None:
+    """``--wait=false``, as command lines of Liqo and kubectl have it."""
+    every = list(switches())
+
+    assert {"wait", "verbose", "create_resource_slice"} <= {option.name for _, option in every}
+    for command, option in every:
+        for value, expected in (("true", True), ("false", False)):
+            line = [f"{option.opts[0]}={value}"]
+            context = command.make_context("liqoctl", line, resilient_parsing=True)
+            assert context.params.get(str(option.name), expected) is expected, line
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("network",),
+        ("network", "init", "--remote-kubeconfig", "milan"),
+        ("test", "network", "--help"),
+        ("create", "gatewayserver", "milan"),
+        ("generate", "configuration"),
+        ("delete", "publickey", "milan"),
+    ],
+)
+def test_what_is_of_the_network_of_liqo_says_what_to_do_instead(args: tuple[str, ...]) -> None:
+    result = run(*args)
+
+    assert result.exit_code == 2
+    told = " ".join(result.stderr.split())
+    assert "is of Liqo's network between the clusters, and pyliqo has none" in told
+    assert "run the controllers of both with --ip-fabric instead" in told
+
+
+def test_completion_says_nothing_of_a_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert completion.main(["network", ""]) == 0
+
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("cordon", "tenant", "rome"), "making tenant rome Cordoned"),
+        (("activate", "tenant", "rome"), "making tenant rome Active"),
+        (("drain", "tenant", "rome", "--skip-confirm"), "making tenant rome Drained"),
+        (("uncordon", "tenant", "rome"), "uncordoning tenant rome"),
+        (("drain", "rs", "x", "--remote-cluster-id", "a"), "draining resourceslice"),
+        (("create", "nonce", "--remote-cluster-id", "rome"), "creating the nonce"),
+        (("authenticate", "--remote-context", "now"), "authentication"),
+    ],
+)
+def test_a_timeout_bounds_a_command_whose_cluster_is_silent(
+    tmp_path: Path, args: tuple[str, ...], told: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections, and no more
+        path = tmp_path / "kubeconfig"
+        path.write_text(KUBECONFIG % silent.getsockname()[1])
+        result = run(*args, "--kubeconfig", str(path), "--timeout", "50ms")
+
+    assert result.exit_code == 1
+    assert told in result.stderr
+    assert "not done after 0.05s" in result.stderr
+
+
+def test_what_is_not_said_of_the_provider_is_as_for_the_consumer() -> None:
+    seen: list[options.Session] = []
+
+    @options.command()
+    @options.global_flags
+    @options.remote_flags
+    def show(session: options.Session, remote: options.Session) -> None:
+        seen.extend((session, remote))
+
+    lines = (
+        "-n liqo2 --kubeconfig a --context b --cluster c --user d --remote-context e",
+        "--remote-kubeconfig f --remote-namespace g",
+        "--remote-cluster h --remote-user i",
+    )
+    for line in lines:
+        assert CliRunner().invoke(show, line.split()).exit_code == 0
+
+    assert seen == [
+        options.Session(Path("a"), "b", "c", "d", "liqo2"),
+        options.Session(Path("a"), "e", "", "", "liqo2"),
+        options.Session(),
+        options.Session(Path("f"), namespace="g"),
+        options.Session(),
+        options.Session(cluster="h", user="i"),
+    ]

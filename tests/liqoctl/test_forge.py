@@ -233,3 +233,15 @@ def test_the_template_names_its_namespace() -> None:
     spec = virtualnode.from_flags(given)["spec"]
 
     assert spec["vkOptionsTemplateRef"] == {"name": "other", "namespace": "liqo"}
+
+
+def test_switches_are_spelled_as_in_go_too() -> None:
+    switches = {"--wait": "--no-wait"}
+
+    given = ["a", "--wait=false", "--wait", "--wait=T", "--other=false", "--", "--wait=0"]
+    assert flags.switched(given, switches) == [
+        "a", "--no-wait", "--wait", "--wait", "--other=false", "--", "--wait=0",
+    ]  # fmt: skip
+    for neither in ("--wait=", "--wait=yes", "--wait=fALSE"):
+        with pytest.raises(ValueError, match="neither true nor false"):
+            flags.switched([neither], switches)

@@ -133,7 +133,7 @@ async def test_a_cluster_does_not_peer_with_itself() -> None:
     await fake.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, key, data=data))
 
     with pytest.raises(click.ClickException, match="cannot peer with itself"):
-        await handshake.meet(side(fake), side(fake), "", {})
+        await handshake.meet(side(fake), side(fake), ("liqo", "liqo"), {})
 
 
 async def test_the_identity_of_a_tenant_just_applied_waits_for_the_verdict() -> None:
