@@ -13,7 +13,7 @@ import shutil
 import ssl
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -109,7 +109,7 @@ async def from_file(
     with _scratch() as scratch:
         try:
             names = {"cluster": cluster, "user": user}
-            await config.load_kube_config(
+            loader = await config.load_kube_config(
                 **_chosen(str(path), context, names, scratch),
                 client_configuration=settings,
                 persist_config=False,
@@ -117,7 +117,9 @@ async def from_file(
             )
             files = [path, *_named_files(settings, scratch)]
             stamp = before + _stamp(files[1:])
-            return _access(_of_administrator(settings), renew=again, stamp=stamp, files=files)
+            namespace = str(loader.current_context["context"].get("namespace") or "")
+            said = replace(_of_administrator(settings), namespace=namespace)
+            return _access(said, renew=again, stamp=stamp, files=files)
         except (TypeError, AttributeError, yaml.YAMLError) as error:
             needed = "YAML with clusters, users, contexts and current-context"
             raise UnauthorizedError(f"kubeconfig {path} is none: it has to be {needed}") from error
@@ -226,6 +228,7 @@ def _access(said: Kubeconfig, *, renew: Source, stamp: object, files: list[Path]
         authorization=f"Bearer {said.token}" if said.token else "",
         server_name=said.server_name,
         proxy=said.proxy,
+        namespace=said.namespace,
         ca=said.ca,
         digest=_digest(said.server, said.ca, said.certificate, said.key, said.server_name),
         stamp=stamp,

@@ -274,7 +274,10 @@ class FakeCluster:
             self._check_namespace(kind, key)
             if obj["metadata"].get("uid"):
                 raise _error(409, "Conflict", "uid mismatch: the object is not there")
-            return self._write(kind, key, None, self._fresh(kind, key, obj), manager)
+            sent = ownership.fields(kind, self._without_status(kind, obj))
+            made = self._write(kind, key, None, self._fresh(kind, key, obj), manager)
+            self._owners[kind, key][manager] = set(sent)  # what the server adds is its own
+            return made
         self._check_preconditions(stored, obj["metadata"])
         sent = ownership.fields(kind, self._without_status(kind, obj))
         owners = self._owners[kind, key]

@@ -28,7 +28,8 @@ def _refused(
             raise click.BadParameter(f"{message}: {cure}", param=param)
 
     help_ = "Of Liqo's network, which pyliqo has not: refused."
-    return option(flag, expose_value=False, callback=refuse, help=help_, **rest)
+    made: Callable[..., Any] = option(flag, expose_value=False, callback=refuse, help=help_, **rest)
+    return made
 
 
 _IN_BAND = _refused("--in-band", "say --proxy-url instead, or leave it out", option=options.switch)

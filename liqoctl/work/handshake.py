@@ -3,15 +3,18 @@
 Source: behaviour.md 7.4.
 """
 
+import contextlib
 from dataclasses import dataclass
 
 import click
 
 from apis import authentication, keys, naming
+from apis import objects as objects_
 from apis.authentication import AuthParams
 from apis.objects import Key, Object
 from certs import identity, pki
 from kube import clock
+from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError
 from liqoctl.forge import peering as forge
@@ -78,22 +81,31 @@ async def cluster_id(cluster: Cluster, namespace: str) -> str:
     return str(name)
 
 
-async def tenant_namespace(cluster: Cluster, peer: str) -> str:
+async def tenant_namespace(cluster: ClusterClient, peer: str) -> str:
     """Return the namespace for ``peer``, whatever its name; empty when there is none.
 
     Raises:
         click.ClickException: there are several.
     """
     labels = forge.tenant_namespace_selector(peer)
-    default = naming.tenant_namespace(peer)
     try:
         listed = (await cluster.list(Selection(keys.NAMESPACE, Object, labels=labels))).items
-    except ForbiddenError:  # a peering user knows one namespace, by its name
-        return default if await cluster.get_live(keys.NAMESPACE, Key("", default)) else ""
+    except ForbiddenError:
+        return await _the_one_it_knows(cluster, peer)
     if len(listed) > 1:
         found = ", ".join(sorted(key.name for key in listed))
         raise click.ClickException(f"several tenant namespaces for {peer}: {found}; keep one")
     return next((key.name for key in listed), "")
+
+
+async def _the_one_it_knows(cluster: ClusterClient, peer: str) -> str:
+    """Return the namespace for ``peer`` that a peering user knows: its kubeconfig names it."""
+    for name in (cluster.access.namespace, naming.tenant_namespace(peer)):
+        with contextlib.suppress(ForbiddenError):
+            found = name and await cluster.get_live(keys.NAMESPACE, Key("", name))
+            if found and objects_.labels(found).get(keys.REMOTE_CLUSTER_ID) == peer:
+                return name
+    return ""
 
 
 async def ensure_namespace(side: Side, peer: str) -> str:
@@ -122,26 +134,38 @@ async def let_in(peers: Peers, proxy_url: str = "") -> Object:
     where = Key(there, peers.consumer_id)
     found = await peers.provider.cluster.get_live(keys.TENANT, where)
     if found and forge.is_let_in(found) and _spec(found, "publicKey") == pki.public_key(key):
-        found = await objects.until(
-            peers.provider, keys.TENANT, where,
-            lambda tenant: forge.is_let_in_now(tenant, clock.now()),
-            what=f"a certificate for tenant {where} that has not ended", why=forge.complaint,
-        )  # fmt: skip
-        peers.provider.info(f"tenant {where}: is let in already")
-        return found or {}
-    text = await nonce(peers.provider, there, peers.consumer_id)
-    signature = await signature_of(peers.consumer, here, peers.provider_id, text)
-    proof = proof_of(key, peers.consumer_id, signature, found)
-    wanted = forge.tenant(where, peers.consumer_id, proof, peers.metadata, proxy_url)
-    await objects.keep(peers.provider, keys.TENANT, _as_administered(wanted, found))
+        tenant = await _certified(peers.provider, where)
+    else:
+        text = await nonce(peers.provider, there, peers.consumer_id)
+        signature = await signature_of(peers.consumer, here, peers.provider_id, text)
+        proof = proof_of(key, peers.consumer_id, signature, found)
+        wanted = forge.tenant(where, peers.consumer_id, proof, peers.metadata, proxy_url)
+        tenant = await _judged(peers.provider, _as_administered(wanted, found))
+    await objects.remove(peers.consumer, keys.SECRET, Key(here, keys.SIGNED_NONCE_SECRET))
+    return tenant
+
+
+async def _certified(provider: Side, where: Key) -> Object:
+    """Return the Tenant of a consumer that is let in, once its certificate is good."""
+    found = await objects.until(
+        provider, keys.TENANT, where, lambda tenant: forge.is_let_in_now(tenant, clock.now()),
+        what=f"a certificate for tenant {where} that has not ended", why=forge.complaint,
+    )  # fmt: skip
+    provider.info(f"tenant {where}: is let in already")
+    return found or {}
+
+
+async def _judged(provider: Side, wanted: Object) -> Object:
+    """Return the Tenant ``wanted``, made if need be, once its consumer is let in."""
+    await objects.keep(provider, keys.TENANT, wanted)
+    where = objects_.key_of(wanted)
     judged = await objects.until(
-        peers.provider, keys.TENANT, where, forge.is_judged,
+        provider, keys.TENANT, where, forge.is_judged,
         what=f"tenant {where} to be let in", why=forge.complaint,
     )  # fmt: skip
     if judged is None or not forge.is_let_in(judged):
         raise click.ClickException(f"tenant {where}: {forge.complaint(judged)}")
-    peers.provider.info(f"tenant {where}: let in")
-    await objects.remove(peers.consumer, keys.SECRET, Key(here, keys.SIGNED_NONCE_SECRET))
+    provider.info(f"tenant {where}: let in")
     return judged
 
 

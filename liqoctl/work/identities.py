@@ -9,6 +9,7 @@ import click
 
 from apis import keys, naming
 from apis.objects import Key, Kind, Object
+from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import peering as forge
 from liqoctl.forge.peering import Metadata
@@ -100,7 +101,7 @@ async def _judged(side: Side, consumer: str) -> Object:
     return found or {}
 
 
-async def _namespace(cluster: Cluster, peer: str) -> str:
+async def _namespace(cluster: ClusterClient, peer: str) -> str:
     found = await handshake.tenant_namespace(cluster, peer)
     if not found:
         raise click.ClickException(f"there is no tenant namespace for {peer}: nothing is peered")

@@ -285,13 +285,15 @@ async def test_a_cluster_and_a_user_may_be_named_in_place_of_the_contexts(
     ]
     near = {**said["clusters"][0]["cluster"], "server": "https://near:6443"}
     said["clusters"].append({"name": "near", "cluster": near})
-    said["contexts"].append({"name": "other", "context": {"cluster": "near", "user": "them"}})
+    other = {"cluster": "near", "user": "them", "namespace": "shop"}
+    said["contexts"].append({"name": "other", "context": other})
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(said))
 
     who = await access.from_file(path, context, **names)
 
     assert (who.server, who.authorization) == (server, f"Bearer {token}")
+    assert who.namespace == ("shop" if context else "")
     assert path.read_text() == yaml.safe_dump(said)
 
 

@@ -142,6 +142,16 @@ async def test_what_was_created_whole_outlives_an_apply(cluster: Cluster, namesp
     assert left["data"] == {"a": "1", "b": "1", "c": "1"}
 
 
+async def test_what_the_server_adds_outlives_an_apply(cluster: Cluster, namespace: str) -> None:
+    sent = named(keys.NAMESPACE, Key("", f"{namespace}-applied"))
+    made = await cluster.apply(keys.NAMESPACE, sent, manager="one")
+
+    left = await cluster.apply(keys.NAMESPACE, sent, manager="one")
+    await cluster.delete(keys.NAMESPACE, Key("", f"{namespace}-applied"), uid=uid(made))
+
+    assert left["status"] == made["status"] == {"phase": "Active"}
+
+
 async def test_finalizers_and_owners_are_shared_item_by_item(
     cluster: Cluster, namespace: str
 ) -> None:

@@ -1,8 +1,9 @@
 """What peers are told and shown, and the end of a peering without the peer."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import Any, cast
 
 import click
 import pytest
@@ -10,7 +11,9 @@ from click.testing import CliRunner
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
+from kube import access
 from kube.client import ClusterClient
+from kube.errors import ForbiddenError
 from liqoctl.__main__ import cli
 from liqoctl.forge import peering as forge
 from liqoctl.forge import peeringuser, tables
@@ -134,6 +137,23 @@ async def test_a_cluster_does_not_peer_with_itself() -> None:
 
     with pytest.raises(click.ClickException, match="cannot peer with itself"):
         await handshake.meet(side(fake), side(fake), ("liqo", "liqo"), {})
+
+
+@pytest.mark.parametrize("named_in", ["for-rome", "", "of-somebody-else"])
+async def test_a_peering_user_knows_its_namespace_by_its_kubeconfig(named_in: str) -> None:
+    """It may not list namespaces, nor get those of others."""
+    fake = cast("Any", FakeCluster())
+    fake.access = replace(access.plain("http://127.0.0.1:1"), namespace=named_in)
+    name = named_in if named_in == "for-rome" else "liqo-tenant-rome"
+    made = named(
+        keys.NAMESPACE, Key("", name), metadata={"labels": {keys.REMOTE_CLUSTER_ID: "rome"}}
+    )
+    await fake.create(keys.NAMESPACE, made)
+    fake.fail("list", ForbiddenError("no"), kind=keys.NAMESPACE)
+    if named_in == "of-somebody-else":
+        fake.fail("get", ForbiddenError("no"), kind=keys.NAMESPACE)
+
+    assert await handshake.tenant_namespace(fake, "rome") == name
 
 
 async def test_the_identity_of_a_tenant_just_applied_waits_for_the_verdict() -> None:
