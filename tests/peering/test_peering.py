@@ -501,6 +501,24 @@ def with_account(name: str, type_: str) -> str:
     return json.dumps(made)
 
 
+def keeps_what_the_provider_decided(both: World, user: Kubectl) -> None:
+    """See that a peering user does not let a consumer back in whom the provider cordoned."""
+    tenant, told = ("tenant", "rome", "-n", SPACE), "only administrators of this cluster change"
+    patch = ("patch", *tenant, "--dry-run=server", "--type")
+    active = (*patch, "merge", "-p", '{"spec":{"tenantCondition":"Active"}}')
+    unset = (*patch, "json", "-p", '[{"op":"remove","path":"/spec/tenantCondition"}]')
+    cordoned = both.liqoctl("milan", "cordon", "tenant", "rome")
+    assert cordoned.exit_code == 0, cordoned.output
+
+    world.until(lambda: told in world.refusal(user, *active), "the policy")
+    for what in (active, unset, ("delete", *tenant, "--dry-run=server")):
+        assert told in world.refusal(user, *what), what
+    user.run("annotate", *tenant, "seen=yes", "--dry-run=server")  # what else it says is rome's
+
+    again = both.liqoctl("milan", "activate", "tenant", "rome")
+    assert again.exit_code == 0, again.output
+
+
 def test_a_peering_user_peers_and_may_do_nothing_else(both: World, tmp_path: Path) -> None:
     """A3, A22: not by an account's token either; and nothing at all once it is deleted."""
     milan = both["milan"].plane.kubeconfig
@@ -539,6 +557,7 @@ def test_a_peering_user_peers_and_may_do_nothing_else(both: World, tmp_path: Pat
     assert peered.exit_code == 0, peered.output
     own = ("get", "renews", "-n", SPACE)
     world.until(lambda: may(both, ROME[0], *own), "rome to be let in")
+    keeps_what_the_provider_decided(both, user)
     ended = both.liqoctl("rome", "unpeer", remote, "--timeout=90s", "--skip-confirm")
     assert ended.exit_code == 0, ended.output
     world.until(lambda: not may(both, ROME[0], *own), "its rights to go")
