@@ -20,6 +20,8 @@ RSA_BITS: Final = range(2048, 4097)
 
 _BEGIN: Final = b"-----BEGIN CERTIFICATE REQUEST-----"
 _END: Final = b"-----END CERTIFICATE REQUEST-----"
+_EXTENSIONS: Final = x509.ObjectIdentifier("1.2.840.113549.1.9.14")
+"""The one attribute that a request may have: its extensions (RFC 2985, extensionRequest)."""
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1)
 _HASHES: Final = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 
@@ -101,6 +103,9 @@ def _extension_problems(
     found: x509.CertificateSigningRequest, ips: Sequence[str], dns: Sequence[str]
 ) -> Iterator[str]:
     names: list[x509.GeneralName] = []
+    for attribute in found.attributes:
+        if attribute.oid != _EXTENSIONS:
+            yield f"it carries the attribute {attribute.oid.dotted_string}"
     for extension in found.extensions:
         if isinstance(extension.value, x509.SubjectAlternativeName):
             names = list(extension.value)

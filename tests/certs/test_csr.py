@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import AttributeOID, ExtendedKeyUsageOID, NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +20,10 @@ CN, ORG = NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME
 SUBJECT = ((ORG, "system:nodes"), (CN, "system:node:milan"))
 NAMES: tuple[x509.GeneralName, ...] = (x509.IPAddress(ipaddress.ip_address(IP)),)
 WEAK = rsa.generate_private_key(65537, 1024)  # noqa: S505  # to be refused
+USAGES = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
+    "key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 
@@ -39,6 +43,37 @@ def forged(
     algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
     request = builder.sign(key, algorithm)
     return request.public_bytes(serialization.Encoding.PEM)
+
+
+def several() -> bytes:
+    """Return a request whose CN and O are one part of its subject, in a set."""
+    parts = x509.RelativeDistinguishedName([x509.NameAttribute(*each) for each in SUBJECT])
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([parts]))
+    builder = builder.add_extension(x509.SubjectAlternativeName(NAMES), critical=False)
+    return builder.sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def with_password() -> bytes:
+    """Return a request that is right but for an attribute beside its extensions."""
+    name = x509.Name([x509.NameAttribute(*each) for each in SUBJECT])
+    builder = x509.CertificateSigningRequestBuilder().subject_name(name)
+    builder = builder.add_extension(x509.SubjectAlternativeName(NAMES), critical=False)
+    builder = builder.add_attribute(AttributeOID.CHALLENGE_PASSWORD, b"x")
+    return builder.sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def of_another_key() -> bytes:
+    """Return a request with the signature that another request of the same owner has."""
+    form = serialization.Encoding.DER
+    one, other = (x509.load_pem_x509_csr(forged(names=names)) for names in (NAMES, ()))
+    ours, theirs = one.public_bytes(form), other.signature
+    # The signature is the end of both; those of P-256 may differ in length by a byte or three.
+    while len(theirs) != len(one.signature):
+        theirs = x509.load_pem_x509_csr(forged(names=())).signature
+    text = base64.b64encode(ours[: -len(theirs)] + theirs)
+    return (
+        b"-----BEGIN CERTIFICATE REQUEST-----\n" + text + b"\n-----END CERTIFICATE REQUEST-----\n"
+    )
 
 
 def problems(pem: bytes, *, dns: Sequence[str] = ()) -> list[str]:
@@ -134,7 +169,70 @@ WRONG = [
         id="client auth",
     ),
     pytest.param(forged(key=WEAK), "weak", id="RSA 1024"),
-    pytest.param(forged(key=ec.generate_private_key(ec.SECP192R1())), "", id="P-192"),
+    *(
+        pytest.param(forged(key=ec.generate_private_key(curve)), "weak", id=curve.name)
+        for curve in (ec.SECP192R1(), ec.SECP224R1(), ec.SECP256K1(), ec.SECP521R1())
+    ),
+    pytest.param(b"x" * 5_000_000, "too many", id="5 MB"),
+    pytest.param(RIGHT + forged(key=ec.generate_private_key(ec.SECP256R1())), "one PEM", id="more"),
+    *(
+        pytest.param(forged((*SUBJECT, (oid, "DE"))), "more than CN and O", id=oid.dotted_string)
+        for oid in (
+            NameOID.LOCALITY_NAME,
+            NameOID.SERIAL_NUMBER,
+            NameOID.COUNTRY_NAME,
+            NameOID.DOMAIN_COMPONENT,
+            NameOID.USER_ID,
+        )
+    ),
+    *(
+        pytest.param(forged((SUBJECT[0], (CN, name))), "CN is", id=ascii(name))
+        for name in (
+            "system:node:milan\0",
+            "\0system:node:milan",
+            "\u202esystem:node:milan",
+            "system:node:mil\u0430n",
+            "system:node:milan\u200b",
+            "SYSTEM:NODE:MILAN",
+        )
+    ),
+    pytest.param(forged(((ORG, "system:nodes\0"), SUBJECT[1])), "O is", id="O with NUL"),
+    pytest.param(forged(((ORG, "System:Nodes"), SUBJECT[1])), "O is", id="case of O"),
+    pytest.param(
+        forged(((ORG, "system:nodes"), (ORG, "system:nodes"), SUBJECT[1])), "O is", id="O twice"
+    ),
+    pytest.param(forged(()), "CN is", id="no subject"),
+    pytest.param(several(), "several values", id="CN and O in one part"),
+    pytest.param(with_password(), "attribute 1.2.840.113549.1.9.7", id="challenge password"),
+    pytest.param(
+        forged(extensions=[x509.KeyUsage(**{name: name == "key_cert_sign" for name in USAGES})]),
+        "extension 2.5.29.15",
+        id="signs certificates",
+    ),
+    pytest.param(
+        forged(extensions=[x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"x")]),
+        "extension 1.2.3.4",
+        id="an extension nobody knows",
+    ),
+    pytest.param(
+        forged(names=(*NAMES, x509.RegisteredID(x509.ObjectIdentifier("1.2.3.4")))),
+        "its names",
+        id="a registered ID",
+    ),
+    pytest.param(
+        forged(names=(*NAMES, x509.DirectoryName(x509.Name([x509.NameAttribute(CN, "admin")])))),
+        "its names",
+        id="a directory name",
+    ),
+    pytest.param(
+        forged(names=(x509.IPAddress(ipaddress.ip_address("::ffff:10.1.2.3")),)),
+        "its names",
+        id="the IP as IPv6",
+    ),
+    pytest.param(
+        RIGHT.replace(b"CERTIFICATE REQUEST", b"NEW CERTIFICATE REQUEST"), "one PEM", id="new"
+    ),
+    pytest.param(of_another_key(), "not signed by the key", id="signed by another"),
 ]
 
 
@@ -144,6 +242,19 @@ def test_what_is_wrong_is_said(pem: bytes, problem: str) -> None:
 
     assert found
     assert any(problem in one for one in found)
+
+
+@pytest.mark.parametrize(
+    ("bits", "is_taken"),
+    [
+        *((bits, False) for bits in (512, 1024, 2047, 4097, 8192, 16384)),
+        *((bits, True) for bits in (2048, 3072, 4096)),
+    ],
+)
+def test_rsa_keys_have_2048_to_4096_bits(bits: int, *, is_taken: bool) -> None:
+    key = rsa.RSAPublicNumbers(65537, 2 ** (bits - 1) + 1).public_key()
+
+    assert csr.is_strong(key) is is_taken
 
 
 DER = x509.load_pem_x509_csr(RIGHT).public_bytes(serialization.Encoding.DER)

@@ -106,6 +106,36 @@ async def test_a_refused_renewal_keeps_the_old_one_and_is_tried_again(
     ]
 
 
+async def test_refused_for_ten_lives_it_asks_on_alarms_from_80_percent_and_recovers_at_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """F26: each look comes when the one before said, as the loop does it."""
+    life = timedelta(minutes=10)
+    issuer = Issuer(world.cluster, Entrance(b"CA", "milan:6443"), lambda: world.now, lifetime=life)
+    first = await issuer.issue(REQUEST)
+    world.cluster.fail(
+        "create", ForbiddenError("no"), kind=keys.CERTIFICATE_SIGNING_REQUEST, times=10**6
+    )
+    seen: list[tuple[float, str]] = []
+    wait_s = first.renew_in_s
+    while world.now + timedelta(seconds=wait_s) < NOW + 10 * life:
+        world.now += timedelta(seconds=wait_s)
+        kept = await issuer.issue(REQUEST)
+        assert (kept.params, kept.problem) == (first.params, "no")
+        wait_s = kept.renew_in_s
+        assert 1 <= wait_s <= 30
+        seen.append(((world.now - NOW) / life, caplog.records[-1].levelname))
+
+    world.cluster.heal()
+    world.now += timedelta(seconds=wait_s)
+    again = await issuer.issue(REQUEST)
+
+    assert again.is_new
+    assert seen[-1][0] > 9.9
+    assert {level for part, level in seen if part < 0.8} == {"WARNING"}
+    assert {level for part, level in seen if part >= 0.8} == {"ERROR"}
+
+
 async def test_a_try_that_failed_half_way_is_gone_on_with(world: World) -> None:
     """Else a signer that may not be approved to would leave a request every half minute."""
     kind = keys.CERTIFICATE_SIGNING_REQUEST
