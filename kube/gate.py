@@ -3,9 +3,10 @@
 Source: security.md D1, I7; Kubernetes, "Kubelet authentication/authorization".
 """
 
+import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -67,6 +68,8 @@ class Gate:
         self._cluster, self._node, self._clock = cluster, node, clock
         self._users: _Memory[User | None] = _Memory(clock)
         self._verdicts: _Memory[bool] = _Memory(clock)
+        self._flights: dict[Hashable, asyncio.Task[Any]] = {}
+        """What is being asked now: whoever wants to know the same waits for the same answer."""
 
     async def user(self, certificate: Mapping[str, Any] | None, authorization: str) -> User:
         """Return who asks: of a verified ``certificate`` (as ssl decodes it), or of a token.
@@ -100,17 +103,22 @@ class Gate:
     async def _by_token(self, token: str) -> User | None:
         digest = hashlib.sha256(token.encode()).digest()
         known, user = self._users.get(digest)
-        if not known:
-            review = _review(keys.TOKEN_REVIEW.api_version, "TokenReview", {"token": token})
-            answer = await self._ask(keys.TOKEN_REVIEW, review, UnauthenticatedError)
-            user = _token_user(answer.get("status") or {})
-            self._users.put(digest, user, ALLOW_S if user else DENY_S)
+        return user if known else await self._once(digest, self._review_token, digest, token)
+
+    async def _review_token(self, digest: bytes, token: str) -> User | None:
+        review = _review(keys.TOKEN_REVIEW.api_version, "TokenReview", {"token": token})
+        answer = await self._ask(keys.TOKEN_REVIEW, review, UnauthenticatedError)
+        user = _token_user(answer.get("status") or {})
+        self._users.put(digest, user, ALLOW_S if user else DENY_S)
         return user
 
     async def _has(self, user: User, right: Right) -> bool:
         known, verdict = self._verdicts.get((user, right))
         if known:
             return bool(verdict)
+        return await self._once((user, right), self._review_access, user, right)
+
+    async def _review_access(self, user: User, right: Right) -> bool:
         spec = {
             "user": user.name,
             "groups": list(user.groups),
@@ -123,6 +131,24 @@ class Gate:
         allowed = status.get("allowed") is True and status.get("denied") is not True
         self._verdicts.put((user, right), allowed, ALLOW_S if allowed else DENY_S)
         return allowed
+
+    async def _once(
+        self, question: Hashable, ask: Callable[..., Coroutine[Any, Any, T]], *about: Any
+    ) -> T:
+        """Return what ``ask`` gives of ``about``, once for all who want to know that meanwhile.
+
+        Who gives up does not take the answer from the others.
+        """
+        flight: asyncio.Task[T] | None = self._flights.get(question)
+        if flight is None:
+            flight = self._flights[question] = asyncio.create_task(ask(*about))
+            flight.add_done_callback(lambda done: self._landed(question, done))
+        return await asyncio.shield(flight)
+
+    def _landed(self, question: Hashable, flight: asyncio.Task[Any]) -> None:
+        del self._flights[question]
+        if not flight.cancelled():
+            flight.exception()  # told to whoever waits; there may be nobody left
 
     async def _ask(self, kind: Kind, review: Object, refusal: type[Exception]) -> Object:
         try:

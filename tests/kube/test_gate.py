@@ -1,5 +1,7 @@
 """Who may use what a process of ours serves (security.md D1, I7)."""
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -99,6 +101,53 @@ async def test_a_verdict_is_remembered_two_minutes_or_half_a_one() -> None:
         with pytest.raises(DeniedError, match="get nodes/proxy"):
             await gate.check(User("mallory"), LOGS)
         assert asked(cluster) == expected
+
+
+async def test_many_who_want_to_know_the_same_at_once_ask_once() -> None:
+    """As when a remembered answer ends under two hundred streams."""
+    cluster = FakeCluster()
+    cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = allows("admin")
+    cluster.answers[keys.TOKEN_REVIEW] = knows("right")
+    clock = Clock()
+    gate = Gate(cluster, "milan", clock=clock)
+
+    for time in (1, 2):
+        await asyncio.gather(*(gate.check(ADMIN, LOGS) for _ in range(200)))
+        users = await asyncio.gather(*(gate.user(None, "Bearer right") for _ in range(200)))
+        assert set(users) == {User("robot", ("robots",))}
+        assert (asked(cluster), cluster.requests["create", "tokenreviews"]) == (time, time)
+        clock.now += 121
+
+    others = (gate.check(ADMIN, (Right("get", "stats"),)), gate.check(User("admin"), LOGS))
+    await asyncio.gather(*others)
+    assert asked(cluster) == 4, "another right and another user are other questions"
+
+
+async def test_who_gives_up_takes_the_answer_from_nobody() -> None:
+    cluster = FakeCluster()
+    cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = allows("admin")
+    gate = Gate(cluster, "milan")
+
+    first, second = (asyncio.create_task(gate.check(ADMIN, LOGS)) for _ in range(2))
+    while not asked(cluster):  # noqa: ASYNC110  # the first one is asking
+        await asyncio.sleep(0)
+    first.cancel()
+    await second
+    with contextlib.suppress(asyncio.CancelledError):
+        await first
+    assert asked(cluster) == 1
+
+
+async def test_a_question_that_could_not_be_asked_is_asked_again() -> None:
+    cluster = FakeCluster()
+    cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = allows("admin")
+    cluster.fail("create", errors.NotReachableError("away"))
+    gate = Gate(cluster, "milan")
+
+    both = (gate.check(ADMIN, LOGS) for _ in range(2))
+    said = await asyncio.gather(*both, return_exceptions=True)
+    assert any(isinstance(one, DeniedError) for one in said)
+    await gate.check(ADMIN, LOGS)
 
 
 async def test_one_of_several_rights_suffices() -> None:
