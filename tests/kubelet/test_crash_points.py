@@ -1,34 +1,39 @@
 """A process that dies right before or right after any call it makes loses and doubles nothing.
 
-Each scenario runs once to count the calls of our processes, then once for each call and side.
-Source: faults.md F1, F2, F23.
+Each scenario runs once to count the calls of our processes, reads too, then once for each call and
+side. And it runs while three answers of ten are lost, of whatever call: nobody knows then what was
+done. ``PYLIQO_TEST_LOST=125`` lets that happen to 1,000 lives. Source: faults.md F1, F2, F6, F23.
 """
 
 import datetime as dt
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 import pytest
 
 from apis import keys, objects
-from apis.objects import Object
+from apis.objects import Key, Object
 from controllers.shadowpod.reconciler import ShadowPodReconciler
 from kube import errors
 from kube.cache import CachedCluster
-from kube.cluster import Cluster
+from kube.cluster import Cluster, Selection
 from kube.events import Recorder as Events
 from kubelet.forge import shadowpod
+from kubelet.forge.accounts import ApiServer
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.pods import Node, PodReconciler
 from tests.fakes import FakeCluster
+from tests.kube.running import dice
 from tests.kubelet import worlds
 from tests.kubelet.worlds import HOST, NODE, World, ended, running
 
-CALLS: Final = frozenset(
-    {"get_live", "list", "create", "apply", "patch", "patch_status", "delete", "post"}
-)
-"""What goes over the wire: what ``get`` returns comes from caches."""
+READS: Final = frozenset({"get", "get_live", "list"})
+WRITES: Final = frozenset({"create", "apply", "patch", "patch_status", "delete", "post"})
+SIDES: Final = (False, True)
 ROUNDS: Final = 12
+LOST: Final = 0.3
+LIVES: Final = int(os.environ.get("PYLIQO_TEST_LOST", "10"))
 
 
 class KilledError(Exception):
@@ -36,10 +41,38 @@ class KilledError(Exception):
 
 
 class Doom:
-    """Kills whoever makes call number ``at``; ``is_after`` once the server has done it."""
+    """Kills whoever makes call number ``at``, once; ``is_after`` when the server has done it.
+
+    Reads in a row are one call: nothing happens between them.
+    """
 
     def __init__(self, at: int = -1, *, is_after: bool = False) -> None:
         self.at, self.is_after, self.calls = at, is_after, 0
+        self.stops: list[tuple[int, bool]] = []
+        """Where one can be killed, and on which side."""
+        self.rounds = ROUNDS
+        """In which everybody works, until nothing changes any more."""
+        self._is_reading = False
+
+    def enter(self, round_: int) -> None:
+        """Begin a round."""
+        self._is_reading = False
+
+    def number(self, *, is_read: bool) -> int:
+        """Return the number of the call that begins."""
+        if not (is_read and self._is_reading):
+            self.stops += (
+                [(self.calls, False)] if is_read else [(self.calls, side) for side in SIDES]
+            )
+            self.calls += 1
+        self._is_reading = is_read
+        return self.calls - 1
+
+    def strike(self, number: int, *, is_after: bool) -> None:
+        """End the call of that number, before the server does it or after."""
+        if number == self.at and is_after == self.is_after:
+            self.at = -1
+            raise KilledError
 
     def over(self, cluster: Cluster) -> Cluster:
         """Return ``cluster`` as a process sees it that may die."""
@@ -52,20 +85,37 @@ class _Doomed:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._cluster, name)
-        if name not in CALLS:
+        if name not in READS | WRITES:
             return found
 
         async def call(*args: Any, **rest: Any) -> Any:
             doom = self._doom
-            number, doom.calls = doom.calls, doom.calls + 1
-            if number == doom.at and not doom.is_after:
-                raise KilledError
+            number = doom.number(is_read=name in READS)
+            doom.strike(number, is_after=False)
             answer = await found(*args, **rest)
-            if number == doom.at:
-                raise KilledError
+            doom.strike(number, is_after=True)
             return answer
 
         return call
+
+
+class Losses(Doom):
+    """Loses answers of what was done, by chance, until late in each phase of a scenario."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.rounds = 2 * ROUNDS
+        self.lost = 0
+        self._chance, self._is_over = dice(seed).random, False
+
+    def enter(self, round_: int) -> None:
+        super().enter(round_)
+        self._is_over = round_ >= ROUNDS
+
+    def strike(self, number: int, *, is_after: bool) -> None:
+        if is_after and not self._is_over and self._chance() < LOST:
+            self.lost += 1
+            raise errors.NotReachableError("the answer was lost")
 
 
 class Life:
@@ -86,7 +136,7 @@ class Life:
         self.kubelet = PodReconciler(
             CachedCluster(self.doom.over(world.local)),
             CachedCluster(remote),
-            node=Node(NODE, HOST, lambda: shadowpod.Options(NODE, world.patch)),
+            node=Node(NODE, HOST, lambda: shadowpod.Options(NODE, world.patch, world.api_server)),
             namespaces=world.namespaces,
             recorder=world.recorder,
             clock=lambda: world.now,
@@ -96,7 +146,8 @@ class Life:
 
     async def settle(self) -> None:
         """Let everybody work until nothing changes any more."""
-        for _ in range(ROUNDS):
+        for round_ in range(self.doom.rounds):
+            self.doom.enter(round_)
             await self._alive(lambda: self.kubelet.reconcile(self.world.web))
             await self._alive(lambda: self.controller.reconcile(self.world.twin))
             await self._by_themselves()
@@ -107,7 +158,7 @@ class Life:
             await work()
         except KilledError:
             self.begin()
-        except (errors.ConflictError, errors.NotFoundError):
+        except errors.KubeError:
             return  # tried again, as the queue does
 
     async def _by_themselves(self) -> None:
@@ -183,6 +234,39 @@ async def is_evicted_remotely(life: Life) -> None:
     assert len(life.births) == 2
 
 
+async def fails_there(life: Life) -> None:
+    """Let a kubelet of the provider evict a pod: it has failed, here too, and for good."""
+    made = await life.world.bound()
+    await life.settle()
+    failed = {**ended("Failed", 137), "reason": "Evicted", "message": "The node was low on memory"}
+    await life.world.runs(failed)
+    await life.settle()
+    status = await life.world.status()
+    assert (status["phase"], status["reason"]) == ("Failed", "Evicted")
+    await life.world.end_remotely()
+    await life.settle()
+    assert len(life.births) == 1, "its owner makes another one, if there is an owner"
+    await life.world.local.delete(keys.POD, life.world.web, uid=objects.uid(made), grace_s=0)
+    await life.settle()
+    await nothing_left(life)
+
+
+async def is_evicted(life: Life) -> None:
+    """Evict a pod here, as ``kubectl drain`` does; its successor has the same name."""
+    old = await life.world.bound()
+    await life.settle()
+    preconditions = {"preconditions": {"uid": objects.uid(old)}}
+    request = {"metadata": {"name": life.world.web.name}, "deleteOptions": preconditions}
+    await life.world.local.post(keys.POD, life.world.web, "eviction", request)
+    await life.settle()
+    await nothing_left(life)
+    assert len(life.births) == 1
+    await life.world.bound()
+    await life.settle()
+    assert (await life.world.status())["phase"] == "Running"
+    assert len(life.births) == 2
+
+
 async def is_unoffloaded(life: Life) -> None:
     """Withdraw the namespace: the pod fails, its owner makes another elsewhere."""
     await life.world.bound()
@@ -199,6 +283,26 @@ async def is_unoffloaded(life: Life) -> None:
     assert len(life.births) == 1
 
 
+async def reaches_its_api_server(life: Life) -> None:
+    """Give a pod a token of its account, which goes with it."""
+    world = life.world
+    world.api_server = ApiServer(is_supported=True, host="api.rome", port=6443)
+    life.begin()
+    account = objects.named(keys.SERVICE_ACCOUNT, Key(world.web.namespace, "robot"))
+    await world.local.create(keys.SERVICE_ACCOUNT, account)
+    token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}
+    volume = {"name": "api", "projected": {"sources": [token]}}
+    made = await world.bound(spec={"serviceAccountName": "robot", "volumes": [volume]})
+    await life.settle()
+    assert (await world.status())["phase"] == "Running"
+    secrets = (await world.remote.list(Selection(keys.SECRET, Object))).items
+    assert [*secrets] == [Key(world.twin.namespace, "web-token")]
+    await world.local.delete(keys.POD, world.web, uid=objects.uid(made))
+    await life.settle()
+    await nothing_left(life)
+    assert len(life.births) == 1
+
+
 async def nothing_left(life: Life) -> None:
     assert await life.world.pod() is None
     assert await life.world.shadow() is None
@@ -206,7 +310,17 @@ async def nothing_left(life: Life) -> None:
 
 
 SCENARIOS: Final = {
-    one.__name__: one for one in (lives, works, is_replaced, is_evicted_remotely, is_unoffloaded)
+    one.__name__: one
+    for one in (
+        lives,
+        works,
+        is_replaced,
+        is_evicted,
+        is_evicted_remotely,
+        fails_there,
+        is_unoffloaded,
+        reaches_its_api_server,
+    )
 }
 
 
@@ -215,10 +329,22 @@ async def test_whoever_is_killed_at_whatever_call_loses_and_doubles_nothing(name
     whole = Doom()
     await SCENARIOS[name](Life(whole))
 
-    for at in range(whole.calls):
-        for is_after in (False, True):
-            try:
-                await SCENARIOS[name](Life(Doom(at, is_after=is_after)))
-            except AssertionError as error:
-                side = "after" if is_after else "before"
-                raise AssertionError(f"killed {side} call {at} of {whole.calls}") from error
+    for at, is_after in whole.stops:
+        try:
+            await SCENARIOS[name](Life(Doom(at, is_after=is_after)))
+        except AssertionError as error:
+            side = "after" if is_after else "before"
+            raise AssertionError(f"killed {side} call {at} of {whole.calls}") from error
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_whatever_answers_are_lost_nothing_is_lost_or_doubled(name: str) -> None:
+    lost = 0
+    for seed in range(LIVES):
+        losses = Losses(seed)
+        try:
+            await SCENARIOS[name](Life(losses))
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, {losses.lost} answers lost") from error
+        lost += losses.lost
+    assert lost > LIVES
