@@ -1,0 +1,223 @@
+"""Whatever a server answers, a cache is true once the server is well again, and nothing grows.
+
+``PYLIQO_TEST_EVENTS=1000000`` is the full size of a watch that repeats one event.
+Source: security.md B8.
+"""
+
+import asyncio
+import contextlib
+import gzip
+import itertools
+import json
+import os
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+from aiohttp import web
+
+from apis import keys
+from apis.objects import Key, Object
+from kube import access, client
+from kube.cluster import Selection
+from kube.informer import Change, Informer
+from tests.kube.running import Time, running, until
+
+MANY: Final = int(os.environ.get("PYLIQO_TEST_EVENTS", "3000"))
+MIB: Final = 2**20
+MOST: Final = 256 * MIB
+"""What a script may take here, where both ends are one process."""
+TRUTH: Final = {"metadata": {"namespace": "ns", "name": "a", "uid": "u", "resourceVersion": "7"}}
+LISTED: Final = {"metadata": {"resourceVersion": "9"}, "items": [TRUTH]}
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def body(data: bytes, status: int = 200, **headers: str) -> Answer:
+    """Answer with ``data``, as JSON unless ``headers`` say something else."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        said = {"Content-Type": "application/json", **named}
+        return web.Response(body=data, status=status, headers=said)
+
+    return answer
+
+
+def chunks(of: Callable[[], Any], *, is_cut: bool = False) -> Answer:
+    """Answer with what ``of`` gives, for as long as anybody reads it; ``is_cut`` breaks it off."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with contextlib.suppress(OSError):
+            for chunk in of():
+                await response.write(chunk)
+        if is_cut and request.transport is not None:
+            request.transport.abort()
+        return response
+
+    return answer
+
+
+async def silence(request: web.Request) -> web.StreamResponse:
+    """Answer with a head and nothing more."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    await asyncio.Event().wait()
+    return response
+
+
+async def drip(request: web.Request) -> web.StreamResponse:
+    """Answer a byte at a time, each of them soon enough."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    with contextlib.suppress(OSError):
+        while True:
+            await response.write(b" ")
+            await asyncio.sleep(0.05)
+    return response
+
+
+def new_pages() -> Answer:
+    """Answer with a page of nothing that leads to another one, for ever."""
+    tokens = itertools.count()
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        head = {"resourceVersion": "9", "continue": str(next(tokens))}
+        return web.json_response({"metadata": head, "items": []})
+
+    return answer
+
+
+def said(type_: str, obj: Any = TRUTH) -> bytes:
+    return json.dumps({"type": type_, "object": obj}).encode() + b"\n"
+
+
+def events(*lines: bytes, is_cut: bool = False) -> Answer:
+    return chunks(lambda: lines, is_cut=is_cut)
+
+
+def older(version: str) -> Object:
+    return {"metadata": {**TRUTH["metadata"], "resourceVersion": version}}
+
+
+GONE: Final = said("ERROR", {"code": 410, "reason": "Expired"})
+SPACES: Final = b" " * MIB
+BOMB: Final = gzip.compress(bytes(16 * MIB), 1)
+LISTS: Final[dict[str, Answer]] = {
+    "a bomb": body(BOMB, Content_Encoding="gzip"),
+    "a bomb that says nothing of it": body(BOMB),
+    "an error without end": chunks(lambda: itertools.repeat(SPACES)),
+    "pages without end": new_pages(),
+    "a byte at a time": drip,
+    "a head and no body": silence,
+    "a head of a mebibyte": body(b"{}", X_Much="x" * MIB),
+    "busy for thirty years": body(b"{}", 429, Retry_After="1000000000"),
+    "unavailable": body(b"{}", 503, Retry_After="soon"),
+    "elsewhere": body(b"{}", 302, Location="http://127.0.0.1:9/"),
+    "a page for people": body(b"<html>", Content_Type="text/html"),
+    "less than promised": body(b'{"metadata"', Content_Length="100000"),
+    "nothing": body(b""),
+    "no list": body(b"[]"),
+    "no text": body(b"\xff\xfe\x00"),
+    "no end of brackets": body(b'{"a":' * 200_000),
+    "items that are none": body(b'{"metadata":{"resourceVersion":"1"},"items":[1,null,"x"]}'),
+    "items without a name": body(b'{"metadata":{"resourceVersion":"1"},"items":[{"a":1}]}'),
+    "a version that is a number": body(b'{"metadata":{"resourceVersion":5},"items":[]}'),
+    "an error in an error": body(b'{"reason":{"a":[]},"code":"x","message":5}', 500),
+}
+WATCHES: Final[dict[str, Answer]] = {
+    "one event again and again": chunks(lambda: itertools.repeat(said("MODIFIED"), MANY)),
+    "gone": events(GONE),
+    "of yesterday": events(said("MODIFIED", older("3")), said("BOOKMARK", older("2")), GONE),
+    "an event without end": chunks(lambda: itertools.repeat(SPACES)),
+    "nothing": events(),
+    "silence": silence,
+    "half an event": events(said("MODIFIED")[:30], is_cut=True),
+    "no JSON": events(b"{broken}\n"),
+    "no object": events(b'{"type":"ADDED","object":{"metadata":5}}\n'),
+    "no text": events(b"\xff\xff\n"),
+    "a type that nobody knows": events(said("NOISE"), GONE),
+    "the end of what never was": events(
+        said("DELETED", {"metadata": {"namespace": "ns", "name": "never"}}), GONE
+    ),
+    "a bomb": body(BOMB, Content_Encoding="gzip"),
+    "a refusal": body(b"{}", 500),
+}
+
+
+class Server:
+    """Plays an act a few times where it is asked for it, and tells the truth otherwise."""
+
+    def __init__(self, act: Answer, times: int, *, is_watch: bool) -> None:
+        self.act, self.left, self.is_watch = act, times, is_watch
+        self.asked = 0
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/livez":
+            return web.Response()
+        self.asked += 1
+        is_watch = "watch" in request.query
+        if is_watch == self.is_watch and self.left:
+            # A page leads to the next: all of them are one list.
+            self.left -= "continue" not in request.query
+            return await self.act(request)
+        if "continue" in request.query:
+            return await self.act(request)
+        return await (silence(request) if is_watch else body(json.dumps(LISTED).encode())(request))
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[str]:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self.answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("act", "is_watch"),
+    [
+        *(pytest.param(act, False, id=f"list: {name}") for name, act in LISTS.items()),
+        *(pytest.param(act, True, id=f"watch: {name}") for name, act in WATCHES.items()),
+    ],
+)
+async def test_a_cache_is_true_once_its_server_is_well(
+    monkeypatch: pytest.MonkeyPatch, act: Answer, *, is_watch: bool
+) -> None:
+    monkeypatch.setattr(client, "CALL_S", 1.0)
+    monkeypatch.setattr(client, "LIST_S", 1.5)
+    time, told = Time(), list[Change[Object]]()
+    server = Server(act, times=2, is_watch=is_watch)
+    informer = Informer(
+        Selection(keys.CONFIG_MAP, Object),
+        clock=time, dice=lambda: 1.0, sleep=time.sleep, silent_s=(1.0, 1.0),
+    )  # fmt: skip
+    informer.subscribe(told.append)
+    tracemalloc.start()
+    try:
+        async with (
+            server.listening() as url,
+            client.connect(access.plain(url), user_agent="pyliqo-test/1") as cluster,
+            running(informer.run(cluster)),
+        ):
+            await until(lambda: not server.left, within_s=120)
+            asked = server.asked
+            await until(lambda: server.asked > asked and list(informer.items()) == [A], 120)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert informer.items()[A]["metadata"]["uid"] == "u"
+    assert peak < MOST
+    assert max(time.slept, default=0) <= 30, "nobody is believed that says: in thirty years"
+    assert all(change.new is not None for change in told), "nothing was taken for gone"
+
+
+A: Final = Key("ns", "a")
