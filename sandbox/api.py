@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from sandbox.layout import Files, Listening
 
-_CALL_S: Final = 10.0
+_CALL_S: Final = 60.0
 _PAUSE_S: Final = 0.1
 
 

@@ -14,7 +14,7 @@ from sandbox.api import Api, RefusedError, wait_until
 
 WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 OURS: Final = "pyliqo-"
-_LOGGED_S: Final = 20.0
+_LOGGED_S: Final = 120.0
 _LONGEST: Final = 8 * 2**20
 """Bytes of a line: an object of 3 MB as it was asked for and as it was answered, and some."""
 

@@ -4,9 +4,12 @@ For tests of what speaks to an API server and needs no pod to run. It ends with 
 started it, however that ends.
 """
 
+import atexit
 import contextlib
 import datetime as dt
+import itertools
 import json
+import secrets
 import shutil
 import signal
 import socket
@@ -24,15 +27,18 @@ READY_S: Final = 240.0
 """A limit, which only a machine with much else to do comes near."""
 _STOP_S: Final = 15.0
 _LOOPBACK: Final = "127.0.0.1"
+_PORTS: Final = range(15000, 30000)
+"""Below those of which Linux gives one to whoever connects, or listens on any."""
 _SIGNER: Final = (
     "certificatesigningrequest-signing-controller",
     "garbage-collector-controller",
     "namespace-controller",
 )
-_SERVICES: Final = "10.255.0.0/24"
+_SERVICES: Final = "10.255.0.0/20"
 _ALONE: Final = (
     "--endpoint-reconciler-type=none",  # an endpoint may not be on loopback
     "--disable-admission-plugins=ServiceAccount",  # nobody makes the account of a namespace
+    "--audit-log-maxsize=4000",  # one file, whoever reads it
 )
 
 
@@ -240,9 +246,19 @@ def beside(plane: Plane, directory: Path) -> Iterator[Plane]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of loopback on which nobody listens now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((_LOOPBACK, 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+    """Return ports on which nobody listens, and which nobody else is given while we run."""
+    shuffled = secrets.SystemRandom().sample(_PORTS, len(_PORTS))
+    return list(itertools.islice(filter(_claim, shuffled), count))
+
+
+def _claim(port: int) -> bool:
+    claim = socket.socket(socket.AF_UNIX)  # its abstract name ends with this process
+    try:
+        claim.bind(f"\0pyliqo-port-{port}")
+        with socket.socket() as probe:
+            probe.bind(("", port))
+    except OSError:
+        claim.close()
+        return False
+    atexit.register(claim.close)
+    return True

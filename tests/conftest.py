@@ -1,6 +1,7 @@
 """Clusters for all tests: a fake and a real API server, held to each other by the same tests."""
 
 import asyncio
+import os
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, settings
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
@@ -22,6 +24,12 @@ from sandbox.controlplane import Plane
 from tests.fakes import FakeCluster
 from tests.kube.running import Gate
 
+settings.register_profile(
+    "same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("other", parent=settings.get_profile("same"), derandomize=False)
+settings.load_profile(os.environ.get("PYLIQO_EXAMPLES", "same"))
+"""Which examples hypothesis tries: the same in every run, or ``other`` ones to find more."""
 CRDS = Path(__file__).parent.parent / "manifests" / "10-crds"
 CRD = Kind(
     "apiextensions.k8s.io",
@@ -30,6 +38,13 @@ CRD = Kind(
     "customresourcedefinitions",
     namespaced=False,
 )
+
+
+@pytest.fixture(autouse=True)
+def patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let connections to real API servers take long, on a machine with much else to do."""
+    if any(map(request.node.get_closest_marker, ("cluster", "journey"))):
+        monkeypatch.setattr(client, "CONNECT_S", 60.0)
 
 
 @pytest.fixture(scope="session")
@@ -67,8 +82,19 @@ async def scheduled_cluster(scheduled: Plane) -> AsyncIterator[ClusterClient]:
 @pytest.fixture(scope="session")
 def crds(plane: Plane) -> None:
     """Install our kinds on the API server."""
-    with ThreadPoolExecutor() as pool:  # whoever asks may be inside an event loop
-        pool.submit(lambda: asyncio.run(install_crds(plane.kubeconfig))).result()
+    _install_crds(plane)
+
+
+@pytest.fixture(scope="module")
+def own_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """Yield a control plane of a module's own, with our kinds.
+
+    For whoever runs a daemon that acts on all it finds, or says something of all there is: on the
+    one of the whole run there is what other tests left.
+    """
+    with controlplane.start(tmp_path_factory.mktemp("own")) as plane:
+        _install_crds(plane)
+        yield plane
 
 
 @pytest.fixture(scope="session")
@@ -104,6 +130,11 @@ async def namespace(cluster: Cluster) -> str:
     return name
 
 
+def _install_crds(plane: Plane) -> None:
+    with ThreadPoolExecutor() as pool:  # whoever asks may be inside an event loop
+        pool.submit(lambda: asyncio.run(install_crds(plane.kubeconfig))).result()
+
+
 async def install_crds(kubeconfig: Path) -> None:
     """Install our kinds, and wait until they are served."""
     async with client.connect(kubeconfig, user_agent="pyliqo-tests") as real:
@@ -132,7 +163,7 @@ def definition(kind: Kind) -> Object:
 
 async def established(cluster: Cluster, key: Key) -> None:
     """Wait until a CRD is served: its condition says so a moment before."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while True:
             crd = await cluster.get_live(CRD, key) or {}
             if _is_established(crd) and await _is_served(cluster, crd["spec"]):

@@ -4,7 +4,6 @@ Each row is a PodSpec. A node that has exactly what we count takes its pod, and 
 unit less of any resource does not: so the scheduler counts the same.
 """
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +19,7 @@ from kube.client import ClusterClient
 from kube.errors import KubeError
 from sandbox.controlplane import Plane
 from tests.journeys import world
+from tests.kube.running import some_at_once
 from tests.scheduling import keep
 
 SPACE: Final = "counted"
@@ -198,6 +198,15 @@ async def make(cluster: ClusterClient, name: str, room: Resources) -> None:
     await keep(cluster, node, resources.to_json(room))
 
 
+async def all_are_seen(cluster: ClusterClient) -> None:
+    """Return once the scheduler knows each node with its room: it learns of them in order."""
+    room = {name: quantity.parse(1) for name in ("cpu", "memory", quotas.PODS)}
+    await make(cluster, "last", room)
+    await stored(cluster, spec(), "last")
+    key = Key(SPACE, "last")
+    await world.until_one(cluster, keys.POD, key, lambda pod: bool(pod["spec"].get("nodeName")))
+
+
 def verdict(pod: Object) -> str:
     """Return why the scheduler has not bound ``pod``; "" while it has not said so."""
     found = conditions.find(pod.get("status", {}).get("conditions"), "PodScheduled") or {}
@@ -224,16 +233,15 @@ async def test_the_scheduler_counts_what_we_count(scheduled_cluster: ClusterClie
 
     nodes = [node for row in rows for node in nodes_for(row, usage[row])]
     names = {f"{node.row}-{at}": node for at, node in enumerate(nodes)}
-    await asyncio.gather(*(make(cluster, name, node.room) for name, node in names.items()))
-    await asyncio.gather(
-        *(stored(cluster, rows[node.row][1], name) for name, node in names.items())
-    )
+    await some_at_once(make(cluster, name, node.room) for name, node in names.items())
+    await all_are_seen(cluster)
+    await some_at_once(stored(cluster, rows[node.row][1], name) for name, node in names.items())
 
     def are_judged(pods: Mapping[Key, Object]) -> bool:
         judged = [pods.get(Key(SPACE, name)) for name in names]
         return all(pod and (pod["spec"].get("nodeName") or verdict(pod)) for pod in judged)
 
-    found = await world.until(cluster, keys.POD, SPACE, are_judged)
+    found = await world.until(cluster, keys.POD, SPACE, are_judged, patience_s=600)
     for name, node in names.items():
         pod = found[Key(SPACE, name)]
         shown = (rows[node.row][0], node.short, verdict(pod))

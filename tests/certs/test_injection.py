@@ -146,7 +146,7 @@ async def following(
 
 
 async def wait_until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not await holds():  # noqa: ASYNC110  # there is no event to wait for
             await asyncio.sleep(0.02)
 

@@ -1,5 +1,7 @@
 """What a Pod takes once it is admitted: as a real API server's LimitRanger and RuntimeClass say."""
 
+import asyncio
+import itertools
 import secrets
 from typing import Any, Final
 
@@ -29,8 +31,9 @@ def container(requests: Object | None = None, limits: Object | None = None, **mo
 
 SILENT: Final = container()
 SIDECAR: Final = container(restartPolicy="Always")
+SAYS_NOTHING: Final = "nothing said"
 ROWS: Final[dict[str, Object]] = {
-    "nothing said": {"containers": [SILENT]},
+    SAYS_NOTHING: {"containers": [SILENT]},
     "two of them": {"containers": [SILENT, container()]},
     "all said": {"containers": [container({"cpu": "1", "memory": "16Mi"})]},
     "nothing is an amount": {"containers": [container({"cpu": "0"})]},
@@ -42,6 +45,17 @@ ROWS: Final[dict[str, Object]] = {
     "a heavy class": {"containers": [SILENT], "runtimeClassName": "HEAVY"},
     "a light class": {"containers": [SILENT], "runtimeClassName": "LIGHT"},
 }  # fmt: skip
+
+
+async def in_force(cluster: Cluster, namespace: str, foreseen: Demand) -> None:
+    """Wait until the API server's own watch has told it of every range."""
+    spec = factories.pod_spec(**ROWS[SAYS_NOTHING])
+    async with asyncio.timeout(300):
+        for number in itertools.count():
+            probe = named(keys.POD, Key(namespace, f"probe-{number}"), spec=spec)
+            stored = await cluster.create(keys.POD, probe)
+            if Demand.of(stored["spec"]).usage == foreseen.usage:
+                return
 
 
 @pytest.mark.cluster
@@ -59,6 +73,9 @@ async def test_a_pod_takes_what_was_foreseen(cluster: Cluster, namespace: str, c
         await cluster.create(keys.RUNTIME_CLASSES, made)
     ranges = (await cluster.list(Selection(keys.LIMIT_RANGE, dict, namespace))).items.values()
 
+    await in_force(
+        cluster, namespace, completed(factories.pod_spec(**ROWS[SAYS_NOTHING]), ranges, None)
+    )
     for row, said in ROWS.items():
         chosen = {"runtimeClassName": names.get(said.get("runtimeClassName", ""))}
         spec = factories.pod_spec(**{**said, **chosen})

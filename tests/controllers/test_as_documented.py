@@ -35,8 +35,8 @@ HOME, AWAY = naming.tenant_namespace(PROVIDER), naming.tenant_namespace(CONSUMER
 
 
 @pytest.fixture
-async def server(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
-    async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as real:
+async def server(own_plane: Plane) -> AsyncIterator[ClusterClient]:
+    async with client.connect(own_plane.kubeconfig, user_agent="pyliqo-tests") as real:
         for space, peer in ((HOME, PROVIDER), (AWAY, CONSUMER)):
             labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: peer}
             await real.create(keys.NAMESPACE, factories.namespace(space, **labels))
@@ -45,7 +45,7 @@ async def server(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
 
 def shown(kubeconfig: Path, *args: str) -> list[str]:
     said = Kubectl(kubeconfig).run("get", *args)
-    return [re.sub(r"\b\d+m?s$|\b\d+m?s\b", "AGE", " ".join(line.split()))
+    return [re.sub(r"(?<= )(\d+[dhms])+(?= |$)", "AGE", " ".join(line.split()))
             for line in said.splitlines()]  # fmt: skip
 
 
@@ -107,25 +107,25 @@ async def joined(server: ClusterClient, version: str) -> None:
     await node.reconcile(Key("", "mypool"))
 
 
-async def test_the_listings_of_the_document(server: ClusterClient, plane: Plane) -> None:
+async def test_the_listings_of_the_document(server: ClusterClient, own_plane: Plane) -> None:
     await granted(server)
     await answered(server)
     version = str((await server.version())["gitVersion"])
     await joined(server, version)
 
-    assert shown(plane.kubeconfig, "resourceslices.authentication.liqo.io", "-n", HOME) == [
+    assert shown(own_plane.kubeconfig, "resourceslices.authentication.liqo.io", "-n", HOME) == [
         "NAME AUTHENTICATION RESOURCES AGE",
         "mypool Accepted Accepted AGE",
     ]
-    assert shown(plane.kubeconfig, "quotas.offloading.liqo.io", "-n", AWAY) == [
+    assert shown(own_plane.kubeconfig, "quotas.offloading.liqo.io", "-n", AWAY) == [
         "NAME ENFORCEMENT CORDONED AGE",
         "mypool-c34af51dd912 None AGE",
     ]
-    assert shown(plane.kubeconfig, "virtualnodes.offloading.liqo.io", "-n", HOME) == [
+    assert shown(own_plane.kubeconfig, "virtualnodes.offloading.liqo.io", "-n", HOME) == [
         "NAME CLUSTERID CREATE NODE AGE",
         "mypool cool-firefly true AGE",
     ]
-    assert shown(plane.kubeconfig, "nodes", "mypool") == [
+    assert shown(own_plane.kubeconfig, "nodes", "mypool") == [
         "NAME STATUS ROLES AGE VERSION",
         f"mypool Ready agent AGE {version}",
     ]
@@ -135,4 +135,3 @@ async def test_the_listings_of_the_document(server: ClusterClient, plane: Plane)
     assert node["status"]["capacity"] == node["status"]["allocatable"] == amounts
     granted_ = (await server.get(keys.RESOURCE_SLICE, Key(AWAY, "mypool")) or {})["status"]
     assert granted_["resources"] == amounts
-    await server.delete(keys.NODE, Key("", "mypool"), uid=node["metadata"]["uid"])

@@ -95,7 +95,7 @@ async def test_it_runs_as_it_is_printed(server: ClusterClient, plane: Plane) -> 
     process = await asyncio.create_subprocess_exec(sys.executable, str(EXAMPLE), env=environment)
     try:
         key = await asked(server, space, "rome", "gold", cpu="2")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await waiting.until(
                 server, keys.RESOURCE_SLICE, key, lambda obj: condition(obj)[0] == "Accepted"
             )

@@ -102,7 +102,7 @@ async def test_each_module_is_told_by_the_changes_of_what_it_is_made_of() -> Non
             shown = found(status, module) if status else {}
             return {type_: one[0] for type_, one in shown.items()} == wanted
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await waiting.until(cluster, KIND, peer.key, is_so)
 
     await ensure_namespace(cluster, peer.namespace)

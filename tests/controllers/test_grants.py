@@ -14,10 +14,12 @@ from apis.resources import Resources
 from controllers import views
 from controllers.grants.forge.applications import Standard
 from controllers.grants.reconciler import ALL, GrantsReconciler, Observed
+from kube import client
 from kube.cluster import Cluster, Selection
 from kube.errors import AlreadyExistsError, ConflictError, NotReachableError
 from kube.informer import Informer
 from kube.reconcile import TerminalError
+from sandbox.controlplane import Plane
 from tests import factories
 from tests.controllers.support import LATER, Ledger, Told, ensure_namespace, make, settle, there
 from tests.fakes import FakeCluster
@@ -148,6 +150,17 @@ def replica(key: Key, origin: str, class_: str, wanted: dict[str, str]) -> Objec
     if wanted:
         spec["resources"] = {name.replace("_", "-"): amount for name, amount in wanted.items()}
     return named(keys.RESOURCE_SLICE, key, metadata={"labels": labels}, spec=spec)
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Yield a cluster of this module's own: the loop looks at all tenants that there are."""
+    if request.param == "fake":
+        yield FakeCluster(strict=True)
+        return
+    own: Plane = request.getfixturevalue("own_plane")
+    async with client.connect(own.kubeconfig, user_agent="pyliqo-tests") as real:
+        yield real
 
 
 @pytest.fixture
@@ -492,7 +505,7 @@ async def seen_to_the_end(cluster: Cluster, informer: Informer[Object]) -> None:
         return {key: obj["metadata"]["resourceVersion"] for key, obj in found.items()}
 
     last = versions((await cluster.list(informer.selection)).items)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while versions(informer.items()) != last:  # noqa: ASYNC110  # it tells of changes, not of ends
             await asyncio.sleep(0.01)
     assert versions((await cluster.list(informer.selection)).items) == last

@@ -51,7 +51,7 @@ BACK_TO_BACK: Final = int(os.environ.get("PYLIQO_BACK_TO_BACK", "30"))
 GROUP: Final = 50
 """Namespaces that there are at a time."""
 AHEAD: Final = 0.1
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 300.0
 """Within which a pod that was refused is admitted, on a machine with much else to do."""
 LAG: Final = "--test-cache-lag=2"
 CRDS: Final = Path(__file__).parents[2] / "manifests" / "10-crds"

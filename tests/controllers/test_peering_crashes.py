@@ -30,7 +30,7 @@ MOST: Final = 40
 
 async def lived(world: World) -> tuple[Object, Object]:
     """Return what there is while both are peered, and after."""
-    async with asyncio.timeout(60), world.working():
+    async with asyncio.timeout(300), world.working():
         peers = await handshake.meet(*world.sides(), ("liqo", "liqo"), {})
         await handshake.authenticate(peers)
         await world.settled()
@@ -42,7 +42,7 @@ async def lived(world: World) -> tuple[Object, Object]:
 
 async def lived_whole(world: World) -> tuple[Object, Object]:
     """Return what there is while rome uses milan for a namespace, and after all of that."""
-    async with asyncio.timeout(120), world.working():
+    async with asyncio.timeout(300), world.working():
         peers = await handshake.meet(*world.sides(), ("liqo", "liqo"), {})
         await ensure_namespace(world.rome.fake, "shop")
         await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))

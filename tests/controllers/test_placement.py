@@ -382,7 +382,7 @@ async def test_who_asks_is_told_when_a_pod_that_waited_is_bound(rome: Rome) -> N
         stuck = Key(rome.namespace, "stuck")
         await rome.cluster.post(keys.POD, stuck, "binding", {**binding, "target": node})
 
-        assert await asyncio.wait_for(woken.get(), 30) == rome.key
+        assert await asyncio.wait_for(woken.get(), 300) == rome.key
         assert await rome.reconciler.reconcile(rome.key) is None
 
 

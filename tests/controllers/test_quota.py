@@ -130,7 +130,7 @@ class World:
 
     async def caught_up(self) -> None:
         """Wait until the caches hold what the server has."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             for informer in self.informers:
                 while await self._lags(informer):  # noqa: ASYNC110  # what informers hold
                     await asyncio.sleep(0.01)

@@ -12,7 +12,6 @@ import os
 import random
 import secrets
 import signal
-import socket
 import ssl
 import sys
 import time
@@ -29,6 +28,7 @@ from apis.objects import Key, Object, named
 from apis.quantity import Quantity
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError
+from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.controllers.support import own_binding, there
@@ -94,12 +94,6 @@ class Daemon:
             await asyncio.sleep(ORDERS.uniform(0.1, 1.0))  # the kill has to come at any moment
             await self.kill()
             await self.start()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @dataclass
@@ -297,6 +291,7 @@ async def register(cluster: Cluster, run: str, port: int) -> None:
                     "caBundle": bundle,
                 },
                 "namespaceSelector": {"matchLabels": {"judged": run}},
+                "timeoutSeconds": 30,
             }
             for hook in documents.named(kind.kind, keys.WEBHOOK_CONFIGURATION)["webhooks"]
             if hook["rules"][0]["resources"] == ["shadowpods"]
@@ -321,7 +316,7 @@ async def daemons(field_: Field, plane: Plane, directory: Path) -> tuple[Daemon,
     cluster = field_.cluster
     kubeconfig = directory / "kubeconfig"
     kubeconfig.write_text(json.dumps(await kubeconfig_of_its_account(cluster, plane)))
-    port = free_port()
+    (port,) = controlplane.free_ports(1)
     controllers = Daemon(
         [
             *(sys.executable, "-m", "controllers", "--kubeconfig", str(kubeconfig)),
@@ -334,7 +329,7 @@ async def daemons(field_: Field, plane: Plane, directory: Path) -> tuple[Daemon,
     store(directory / "tls", leaf())
     webhooks = []
     for number in range(REPLICAS):
-        port = free_port()
+        (port,) = controlplane.free_ports(1)
         command = [
             *(sys.executable, "-m", "webhook", "--host", "127.0.0.1", "--port", str(port)),
             *("--tls-dir", str(directory / "tls" / "current")),
@@ -382,10 +377,10 @@ async def fought_over(field_: Field, plane: Plane, directory: Path) -> AsyncIter
 
 
 async def test_the_quota_holds_at_every_revision_and_nobody_waits_in_vain(
-    field_: Field, plane: Plane, tmp_path: Path
+    field_: Field, own_plane: Plane, tmp_path: Path
 ) -> None:
     began, done = time.monotonic(), asyncio.Event()
-    async with fought_over(field_, plane, tmp_path) as daemons_:
+    async with fought_over(field_, own_plane, tmp_path) as daemons_:
         async with asyncio.TaskGroup() as tasks:
             for one in daemons_:
                 tasks.create_task(one.under_fire(done))

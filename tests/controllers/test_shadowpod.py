@@ -454,7 +454,7 @@ async def test_caches_without_specs_suffice(cluster: Cluster, web: Key) -> None:
     )
 
     async def cached(phase: str) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while (pod := pods.get(web)) is None or pod.status.phase != phase:  # noqa: ASYNC110  # what an informer holds
                 await asyncio.sleep(0.01)
 

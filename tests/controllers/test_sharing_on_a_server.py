@@ -49,7 +49,7 @@ async def granted(server: ClusterClient, **wanted: str) -> Object:
     def is_so(obj: Object | None) -> bool:
         return wanted.items() <= (((obj or {}).get("status") or {}).get("resources") or {}).items()
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         found = await waiting.until(server, keys.RESOURCE_SLICE, POOL, is_so)
         await waiting.until(
             server,

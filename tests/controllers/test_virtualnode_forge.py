@@ -330,7 +330,7 @@ async def test_networks_that_appear_reach_the_deployment_also_where_nobody_knew_
     await cluster.create(keys.VIRTUAL_NODE, virtual_node("liqo-tenant-milan", "milan", "milan"))
 
     async def is_told(argument: str) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while True:  # a cluster in a dict has no event to await
                 key = Key("liqo-tenant-milan", "vk-milan")
                 found = await cluster.get(keys.DEPLOYMENT, key)

@@ -152,7 +152,7 @@ async def test_many_streams_end_and_leave_nothing_behind(
             for protocol in (WEBSOCKET, SPDY)
         ]
         await world.remove(both.milan, keys.POD, Key(both.twin(kubectl.namespace), "web"))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             assert 0 not in [await process.wait() for process in ends]
     await until_as_before(both, before)
 
@@ -243,7 +243,7 @@ async def kept_open(
     """Start kubectl and wait for its first line; it is killed when the stack ends."""
     process = await stack.enter_async_context(kubectl.started(*args))
     assert process.stdout
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         assert await process.stdout.readline()
     return process
 
@@ -253,7 +253,7 @@ async def until_as_before(both: world.Pair, files: int) -> None:
 
     But for a few connections that it keeps for the next request.
     """
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(300):
         while True:
             if pair.files_open("kubelet") <= files + FEW and not await streams_open(both):
                 return
@@ -301,7 +301,7 @@ async def a_silent_log_is_followed(kubectl: Kubectl) -> None:
             process.stdin.write(f"{word}\n".encode())
             await process.stdin.drain()
             assert follows.stdout
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 await follows.stdout.readuntil(f"heard {word}".encode())
 
 
@@ -350,7 +350,7 @@ async def read_until(descriptor: int, mark: bytes) -> None:
 
     loop.add_reader(descriptor, read)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await found.wait()
     finally:
         loop.remove_reader(descriptor)
@@ -367,7 +367,7 @@ async def ports_are_forwarded(kubectl: Kubectl) -> None:
 async def forwarded(kubectl: Kubectl, port: int) -> AsyncIterator[int]:
     async with kubectl.started("port-forward", "pod/web", f":{port}") as process:
         assert process.stdout
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             line = (await process.stdout.readline()).decode()
         found = re.search(r"127\.0\.0\.1:(\d+)", line)
         assert found, line
@@ -397,7 +397,7 @@ async def a_process_is_attached_to(kubectl: Kubectl) -> None:
         assert process.stdout
         process.stdin.write(f"{word}\n".encode())
         await process.stdin.drain()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await process.stdout.readuntil(f"heard {word}".encode())
 
 
@@ -427,5 +427,5 @@ async def logs_of_both_lives_are_read(kubectl: Kubectl) -> None:
     assert await kubectl.out(*of, "--previous") == b"one\n"
     async with kubectl.started(*of, "--follow") as process:
         assert process.stdout
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             assert await process.stdout.readline() == b"two\n"

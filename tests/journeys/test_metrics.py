@@ -99,7 +99,7 @@ def autoscaler(namespace: str) -> Object:
 
 async def until_out(kubectl: Kubectl, *args: str) -> bytes:
     """Return what kubectl printed, once it had something to print."""
-    async with asyncio.timeout(180):
+    async with asyncio.timeout(300):
         while True:
             done = await kubectl.run(*args)
             if done.code == 0 and done.out.strip():
@@ -109,7 +109,7 @@ async def until_out(kubectl: Kubectl, *args: str) -> bytes:
 
 async def the_summary_tells_of_them(both: world.Pair, namespace: str) -> None:
     path = f"/api/v1/nodes/{both.node}/proxy/stats/summary"
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(300):
         while True:
             told = json.loads(await both.rome.get_text(path))
             mine = [pod for pod in told["pods"] if pod["podRef"]["namespace"] == namespace]

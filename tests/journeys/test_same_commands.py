@@ -66,7 +66,7 @@ async def copy_back(place: Place) -> Done:
 async def port_forward(place: Place) -> Done:
     async with place.kubectl.started("port-forward", "pod/web", ":8080") as process:
         assert process.stdout
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             line = (await process.stdout.readline()).decode()
         port = re.search(r":(\d+) ->", line)
         assert port, line
@@ -84,7 +84,7 @@ async def attach(place: Place) -> Done:
         assert process.stdin
         assert process.stdout
         process.stdin.write(b"word\n")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return Done(0, await process.stdout.readuntil(b"heard word\n"), "")
 
 
@@ -94,7 +94,7 @@ async def debug(place: Place) -> Done:
 
 
 async def debug_log(place: Place) -> Done:
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(300):
         while True:
             done = await place.run("logs", "web", "-c", "dbg")
             if done.out:

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @contextlib.asynccontextmanager
@@ -22,11 +24,22 @@ async def running(*coroutines: Coroutine[Any, Any, Any]) -> AsyncIterator[list[a
             raise result
 
 
-async def until(holds: Callable[[], object], within_s: float = 60) -> None:
+async def until(holds: Callable[[], object], within_s: float = 300) -> None:
     """Wait until ``holds``."""
     async with asyncio.timeout(within_s):
         while not holds():  # noqa: ASYNC110  # a test looks at states that announce nothing
             await asyncio.sleep(0.001)
+
+
+async def some_at_once(work: Iterable[Awaitable[T]], limit: int = 16) -> list[T]:
+    """Do all ``work``, so much of it at a time that no request waits long for a connection."""
+    turn = asyncio.Semaphore(limit)
+
+    async def one(awaited: Awaitable[T]) -> T:
+        async with turn:
+            return await awaited
+
+    return await asyncio.gather(*map(one, work))
 
 
 async def forever() -> None:

@@ -444,7 +444,7 @@ async def test_an_outage_ends_watches_whose_bytes_would_come_late(stub: Stub, ga
         await until(lambda: stub.asked)
         gate.hold()
         cluster.reach.doubt()
-        await until(lambda: cluster.reach.is_lost, within_s=20)
+        await until(lambda: cluster.reach.is_lost, within_s=300)
         assert not following.done()
         gate.let_go()
         with pytest.raises(errors.NotReachableError):
@@ -487,7 +487,7 @@ async def test_a_pulse_is_a_watch_that_ends_when_another_identity_takes_over(
 
     stub.answers = [watched]
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(300),
         cluster.pulse(Selection(keys.SECRET, Object, "ns", fields="metadata.name=x")) as pulse,
     ):
         cluster.replace(dataclasses.replace(cluster.access, authorization="Bearer another"))

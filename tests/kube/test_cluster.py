@@ -24,7 +24,7 @@ def where(namespace: str, name: str = "settings") -> Key:
 
 
 async def following(events: AsyncGenerator[Event[Any], None]) -> Event[Any]:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while (event := await anext(events)).type == "BOOKMARK":
             pass
         return event

@@ -27,7 +27,7 @@ from tests.kube.running import dice, until
 pytestmark = pytest.mark.cluster
 
 FREEZES: Final = int(os.environ.get("PYLIQO_TEST_FREEZES", "3"))
-WITHIN_S: Final = 120
+WITHIN_S: Final = 300
 ROOT: Final = Path(__file__).parents[2]
 
 

@@ -1,6 +1,5 @@
 """An informer and a real API server that restarts, forgets, and changes behind its back."""
 
-import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator
@@ -15,7 +14,7 @@ from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
 from sandbox.controlplane import Plane
 from tests.factories import config_map
-from tests.kube.running import Gate, running, until
+from tests.kube.running import Gate, running, some_at_once, until
 
 pytestmark = pytest.mark.cluster
 
@@ -84,7 +83,7 @@ async def test_a_cut_a_deletion_a_namesake_and_a_compaction(plane: Plane, gate: 
             plane.compact()  # not in a thread: the server would end with it
             await gate.open()
 
-            await until(lambda: len(told) == 4, within_s=60)
+            await until(lambda: len(told) == 4)
             listing = await direct.list(informer.selection)
             assert versions(informer.items()) == versions(listing.items)
 
@@ -121,7 +120,7 @@ async def test_a_restart_of_the_server_costs_at_most_one_list_and_no_event(plane
             plane.start_apiserver()
             await create(cluster, namespace, "after")
 
-            await until(lambda: told, within_s=60)
+            await until(lambda: told)
 
     more = {cause: lists(cause) - count for cause, count in before.items()}
     # A server that wrote for itself before it listed config maps does not know our version: 410.
@@ -141,7 +140,7 @@ async def test_a_cut_connection_loses_and_doubles_nothing(plane: Plane, gate: Ga
                 await gate.shut()
                 await create(direct, namespace, f"during-{number}")
                 await gate.open()
-            await until(lambda: len(told) >= 6, within_s=60)
+            await until(lambda: len(told) >= 6)
 
     assert sorted(change.key.name for change in told) == sorted(
         f"{when}-{number}" for when in ("before", "during") for number in range(3)
@@ -167,7 +166,7 @@ async def test_a_long_list_comes_in_pages(plane: Plane) -> None:
     async with connected(plane) as cluster:
         namespace = await made(cluster, plane)
         names = [f"n{number:04d}" for number in range(client.PAGE + 20)]
-        await asyncio.gather(*(create(cluster, namespace, name) for name in names))
+        await some_at_once(create(cluster, namespace, name) for name in names)
 
         listing = await cluster.list(Selection(keys.CONFIG_MAP, Object, namespace, labels="test"))
 

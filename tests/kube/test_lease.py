@@ -11,7 +11,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
-from kube import errors
+from kube import errors, lease
 from kube.cluster import Cluster, Selection
 from kube.fence import FencedCluster
 from kube.lease import Election
@@ -21,6 +21,16 @@ from tests.kube.running import Time, forever, running, turns, until
 
 LEASE = Key("default", "leader")
 SHORT: dict[str, Any] = {"duration_s": 1.0, "renew_s": 0.5, "retry_s": 0.02}
+
+
+LONG: dict[str, Any] = {"duration_s": 300, "renew_s": 200}
+"""So long that nobody loses a lease because a machine stands still."""
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a release take as long as a busy server needs."""
+    monkeypatch.setattr(lease, "_RELEASE_S", 300.0)
 
 
 @dataclass
@@ -56,7 +66,7 @@ async def test_one_of_two_leads_and_the_other_follows_its_release(
     cluster: Cluster, namespace: str
 ) -> None:
     key, team = Key(namespace, "leader"), Team()
-    one, two = (candidate(cluster, who, key, duration_s=60, renew_s=40) for who in ("one", "two"))
+    one, two = (candidate(cluster, who, key, **LONG) for who in ("one", "two"))
     async with running(one.lead(lambda: team.work("one"))) as tasks:
         await until(lambda: one.is_leader and team.working)
         async with running(two.lead(lambda: team.work("two"))):
@@ -85,7 +95,7 @@ async def test_a_renewal_that_arrives_as_it_ends_does_not_keep_the_lease() -> No
 async def test_times_have_six_digits(cluster: Cluster, namespace: str) -> None:
     key = Key(namespace, "leader")
     moment = dt.datetime(2030, 1, 2, 3, 4, 5, 0, dt.UTC)
-    election = candidate(cluster, "one", key, now=lambda: moment)
+    election = candidate(cluster, "one", key, now=lambda: moment, **LONG)
     async with running(election.lead(forever)):
         await until(lambda: election.is_leader)
         spec = await spec_of(cluster, key)
@@ -117,7 +127,7 @@ async def test_a_lease_is_owned_by_what_its_last_holder_was_for(
     async def held(who: str) -> tuple[Object, list[Object]]:
         made = await cluster.create(keys.CONFIG_MAP, config_map(namespace, who))
         owner = functools.partial(cluster.get_live, keys.CONFIG_MAP, Key(namespace, who))
-        one = candidate(cluster, who, key, owner=owner)
+        one = candidate(cluster, who, key, owner=owner, **LONG)
         async with running(one.lead(forever)):
             await until(lambda: one.is_leader)
             lease = await cluster.get_live(keys.LEASE, key)
@@ -152,11 +162,12 @@ async def test_a_lease_is_taken_when_it_has_not_changed_for_its_duration() -> No
 
 
 async def test_work_ends_at_the_renew_deadline_and_begins_again() -> None:
-    cluster, team = FakeCluster(), Team()
-    election = candidate(cluster, "one", duration_s=0.5, renew_s=0.1)
+    cluster, team, time = FakeCluster(), Team(), Time()
+    election = candidate(cluster, "one", clock=time, duration_s=60, renew_s=40)
     async with running(election.lead(lambda: team.work("one"))):
         await until(lambda: team.working)
         cluster.fail("*", errors.NotReachableError("cut"), times=10_000, kind=keys.LEASE)
+        time.now += 41
         await until(lambda: not team.working)
         assert not election.is_leader
         cluster.heal()
@@ -190,7 +201,7 @@ async def test_who_lost_it_to_another_stops_at_once() -> None:
 
 async def test_of_many_that_start_together_one_leads() -> None:
     cluster, team = FakeCluster(), Team()
-    elections = [candidate(cluster, f"pod-{number}") for number in range(8)]
+    elections = [candidate(cluster, f"pod-{number}", **LONG) for number in range(8)]
     works = [
         election.lead(lambda who=number: team.work(str(who)))  # type: ignore[misc]  # a default that binds
         for number, election in enumerate(elections)

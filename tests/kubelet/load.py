@@ -5,6 +5,7 @@ says in the end how many bytes came.
 """
 
 import asyncio
+import contextlib
 import json
 import ssl
 import sys
@@ -54,6 +55,9 @@ async def consume(order: Order, tls: ssl.SSLContext) -> int:
     writer.write(f"POST {path} HTTP/1.1\r\nHost: me\r\nConnection: Upgrade\r\n".encode())
     writer.write(b"Upgrade: SPDY/3.1\r\n\r\n")
     got = 0
+    with contextlib.suppress(TimeoutError, OSError):
+        async with asyncio.timeout(300):
+            got = len(await reader.read(2**20))
     try:
         async with asyncio.timeout(order.seconds):
             while piece := await reader.read(2**20):

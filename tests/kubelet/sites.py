@@ -5,7 +5,6 @@ import base64
 import datetime as dt
 import os
 import signal
-import socket
 import ssl
 import sys
 from collections.abc import Awaitable, Callable
@@ -19,9 +18,10 @@ from certs import pki
 from kube import clock
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from sandbox import controlplane
 from tests import factories
 
-PATIENCE_S = 180
+PATIENCE_S = 300
 
 
 class Site:
@@ -139,9 +139,7 @@ class Site:
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    return controlplane.free_ports(1)[0]
 
 
 async def eventually(found: Callable[[], Awaitable[bool]]) -> None:

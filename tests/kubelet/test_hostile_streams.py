@@ -95,7 +95,7 @@ async def before(act: Act) -> AsyncIterator[tuple[Rig, Provider]]:
     async with provider.listening() as port, rigs.running(port) as rig:
         at_first = await rig.apart.run(tasks())
         yield rig, provider
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while await rig.apart.run(tasks()) > at_first or provider.there:
                 pass  # counting takes its time
         assert metrics.STREAMS.labels("exec")._value.get() == 0  # noqa: SLF001  # no other way
@@ -128,7 +128,7 @@ REFUSALS: Final[dict[str, Act]] = {
 @pytest.mark.parametrize("act", [pytest.param(act, id=name) for name, act in REFUSALS.items()])
 async def test_what_is_no_stream_is_a_refusal(act: Act) -> None:
     async with before(act) as (rig, provider):
-        async with opened(rig, EXEC, SPDY) as (reader, _), asyncio.timeout(60):
+        async with opened(rig, EXEC, SPDY) as (reader, _), asyncio.timeout(300):
             head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 502 ")
         assert b"location" not in head.lower()
@@ -165,7 +165,7 @@ async def test_frames_that_never_come_are_waited_for_by_nobody(act: Act) -> None
     async with (
         before(act) as (rig, _),
         opened(rig, EXEC, SPDY) as (reader, _),
-        asyncio.timeout(60),
+        asyncio.timeout(300),
     ):
         await reader.readexactly(len(HEAD))
         await reader.read()
@@ -179,7 +179,7 @@ async def test_who_leaves_leaves_nothing_behind(path: str) -> None:
     async with (
         before(begins(head)) as (rig, _),
         opened(rig, path, headers, method) as (reader, writer),
-        asyncio.timeout(60),
+        asyncio.timeout(300),
     ):
         await reader.readuntil(b"\r\n\r\n")
         writer.transport.abort()
@@ -200,7 +200,7 @@ async def test_what_nobody_reads_is_not_kept(path: str) -> None:
         all_sent.set()
 
     async with before(act) as (rig, _):
-        async with opened(rig, path, headers, method) as (reader, _), asyncio.timeout(120):
+        async with opened(rig, path, headers, method) as (reader, _), asyncio.timeout(300):
             await reader.readuntil(b"\r\n\r\n")
             tracemalloc.start()
             try:

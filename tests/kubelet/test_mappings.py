@@ -149,7 +149,7 @@ async def put_map(cluster: FakeCluster, found: Object) -> None:
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not holds():  # noqa: ASYNC110  # several loops have to settle
             await asyncio.sleep(0)
 

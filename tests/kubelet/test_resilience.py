@@ -125,7 +125,7 @@ async def test_killed_amid_a_burst_and_at_rest_it_doubles_and_writes_nothing(
         anew = milan.births[objects.uid(pods[ANEW])]
         await lose_remotely(site, ANEW)
         await eventually(lambda: are_two(anew))
-        log.read()
+        await asyncio.to_thread(log.settled, plane.api)
         began = time.monotonic()
         await site.start()
         await site.bind("marker")  # behind all others

@@ -135,12 +135,12 @@ def test_a_provider_that_has_much_to_do_is_waited_for_as_its_kubelets_wait() -> 
 
 
 async def test_an_end_on_either_side_is_an_end_on_both(rig: Rig) -> None:
-    async with opened(rig, EXEC, SPDY) as (reader, writer), asyncio.timeout(30):
+    async with opened(rig, EXEC, SPDY) as (reader, writer), asyncio.timeout(300):
         await reader.readexactly(len(HEAD))
         writer.transport.abort()
         await rig.streams[0].lost.wait()
 
-    async with opened(rig, EXEC, SPDY) as (reader, writer), asyncio.timeout(30):
+    async with opened(rig, EXEC, SPDY) as (reader, writer), asyncio.timeout(300):
         await reader.readexactly(len(HEAD))
         rig.streams[1].transport.abort()
         assert await reader.read() == b""
@@ -152,7 +152,7 @@ async def test_streams_that_ended_leave_nothing_behind(rig: Rig) -> None:
         for _ in range(50):
             reader, _ = await stack.enter_async_context(opened(rig, EXEC, SPDY))
             await reader.readexactly(len(HEAD))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         for stream in rig.streams:
             await stream.lost.wait()
         while await rig.apart.run(tasks()) > before:
@@ -165,7 +165,7 @@ async def tasks() -> int:
 
 
 async def test_an_idle_stream_ends_with_the_server(rig: Rig) -> None:
-    async with opened(rig, EXEC, SPDY) as (reader, _), asyncio.timeout(30):
+    async with opened(rig, EXEC, SPDY) as (reader, _), asyncio.timeout(300):
         await reader.readexactly(len(HEAD))
         await rig.apart.run(rig.server.close())
         assert await reader.read() == b""
@@ -197,7 +197,7 @@ async def test_who_says_nothing_is_shown_the_door() -> None:
             stack.callback(writer.close)
         silent[1][1].write(b"GET /healthz HTTP/1.1\r\nHost: me\r\n")  # no end of its head
         silent[2][1].write(b"GET /healthz HTTP/1.1\r\nHost: me\r\n\r\n")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             with contextlib.suppress(OSError):
                 assert await silent[0][0].read() == b""
             with contextlib.suppress(OSError):

@@ -258,6 +258,6 @@ async def test_a_real_api_server_knows_its_tokens_and_they_end_with_the_pod(worl
     pod = await world.pod()
     assert pod
     await world.local.delete(keys.POD, world.web, uid=objects.uid(pod), grace_s=0)
-    async with asyncio.timeout(60):  # not at once: the API server looks into a cache
+    async with asyncio.timeout(300):  # not at once: the API server looks into a cache
         while (await whose(world.local, old[ours])).get("authenticated"):  # noqa: ASYNC110
             await asyncio.sleep(0.2)

@@ -47,7 +47,7 @@ def controllers(plane: Plane, *, binds: bool = False) -> Iterator[None]:
     with ThreadPoolExecutor() as pool:
         playing = pool.submit(lambda: asyncio.run(_play(plane, ready, stop, binds=binds)))
         try:
-            ready.wait(60)  # reading a kubeconfig is not for two threads at once
+            ready.wait(300)  # reading a kubeconfig is not for two threads at once
             yield
         finally:
             stop.set()

@@ -136,7 +136,7 @@ async def ended(command: Coroutine[Any, Any, None], fuse: Fuse | None) -> None:
 @contextlib.asynccontextmanager
 async def world_at_work() -> AsyncIterator[World]:
     world = World()
-    async with asyncio.timeout(120), world.working():
+    async with asyncio.timeout(300), world.working():
         await ensure_namespace(world.rome.fake, "shop")
         await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
         yield world
@@ -235,7 +235,7 @@ async def test_an_installation_that_was_interrupted_goes_on(way: str) -> None:
 
     for number in numbers(way, 5 * STRIDE):
         fake, fuse = Installable(), Fuse(number, way)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await install(fake, fuse)
             found = await install(fake)
         assert differing(found, undisturbed) == {}, f"{way} at request {number}"

@@ -91,9 +91,9 @@ def settle(server: Server, key: Key, phase: str) -> None:
 def test_offload_and_unoffload(server: Server, name: str) -> None:
     key = Key(name, "offloading")
 
-    early = server.liqoctl("offload", "namespace", name, "--timeout", "1s")
+    early = server.liqoctl("offload", "namespace", name, "--timeout", "10s")
     assert early.exit_code == 1
-    assert f"Error: namespace {name} is not offloaded after 1s" in early.stderr
+    assert f"Error: namespace {name} is not offloaded after 10s" in early.stderr
     settle(server, key, "Ready")
     done = server.liqoctl("offload", "namespace", name)
     assert done.exit_code == 0
@@ -225,7 +225,7 @@ def test_what_is_reflected_and_what_would_be_is_told_and_nothing_written(
 
 
 def test_a_strategy_that_may_not_change_is_one_sentence(server: Server, name: str) -> None:
-    server.liqoctl("offload", "namespace", name, "--timeout", "1s")
+    server.liqoctl("offload", "namespace", name, "--timeout", "10s")
 
     result = server.liqoctl(
         "offload", "namespace", name, "--namespace-mapping-strategy", "EnforceSameName"

@@ -169,7 +169,7 @@ async def test_the_identity_of_a_tenant_just_applied_waits_for_the_verdict() -> 
     refused["authParams"] = {}
 
     asked = asyncio.create_task(identities.identity(side(fake), "rome", "", "liqo", {}))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not fake.requests["watch", "tenants"]:
             assert not asked.done()
             await asyncio.sleep(0)

@@ -226,7 +226,7 @@ def test_a_slice_is_asked_for_and_given_back(server: Server) -> None:
         await cluster.create(keys.NAMESPACE, factories.namespace(space, **labels))
 
     server.do(prepare)
-    waited = server.liqoctl("create", "rs", "lamp", *flags, "--timeout", "1s")
+    waited = server.liqoctl("create", "rs", "lamp", *flags, "--timeout", "10s")
     assert waited.exit_code == 1
     assert "Authentication open" in waited.stderr
     made = server.get(keys.RESOURCE_SLICE, Key(space, "lamp"))

@@ -111,7 +111,7 @@ async def test_it_waits_until_the_controllers_have_bound_themselves() -> None:
 
     await cluster.create(keys.ROLE_BINDING, tenantrights.binding(space, ACCOUNT))
 
-    await asyncio.wait_for(waiting, 60)
+    await asyncio.wait_for(waiting, 300)
 
 
 async def test_where_they_are_refused_it_says_so_and_goes_on(

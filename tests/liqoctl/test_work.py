@@ -19,7 +19,7 @@ from liqoctl.work.offloading import Chosen, Removal
 from liqoctl.work.virtualnodes import Deletion
 from tests.fakes import FakeCluster
 
-WITHIN_S = 60.0
+WITHIN_S = 300.0
 SHORT_S = 0.05
 
 

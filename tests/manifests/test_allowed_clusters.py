@@ -12,14 +12,14 @@ from apis import keys
 from sandbox.kubectl import Kubectl
 from tests.manifests import documents
 from tests.manifests.users import refusal, rights
-from tests.webhook.reviews import offloading
+from tests.webhook.reviews import offloading, wait_until
 
 pytestmark = pytest.mark.cluster
 
 ADMIN: Final = "grants-clusters"
 TENANT: Final = "renames-namespaces"
 POLICIES: Final = ("liqo-allowed-clusters", "liqo-allowing-clusters")
-PATIENCE_S: Final = 30
+PATIENCE_S: Final = 300
 
 
 def expression(operator: str, *values: str, key: str = keys.REMOTE_CLUSTER_ID) -> dict[str, Any]:
@@ -133,8 +133,9 @@ def test_what_is_offloaded_already_is_kept_up_but_not_sent_elsewhere(
     known = ("-n", space, keys.NAMESPACE_OFFLOADING.plural, "offloading")
     finalizer = '{"metadata":{"finalizers":["tests/any"]}}'
     strategy = '{"spec":{"podOffloadingStrategy":"Remote"}}'
+    change = ("patch", *known, "--type=merge", "-p", strategy)
+    wait_until(lambda: "clusters [] only" in refusal(kinds, *change))  # the annotation is news yet
     assert refusal(kinds, "patch", *known, "--type=merge", "-p", finalizer) == ""
-    assert "clusters [] only" in refusal(kinds, "patch", *known, "--type=merge", "-p", strategy)
     kinds.run("delete", "namespace", space, "--wait=false")
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cluster
 PAIR: Final = Pair("rome", "milan", "shop", "consumed-by-rome")
 TWIN: Final = PAIR.remote_namespace
 ROME: Final = ("--as=rome", "--as-group=rome", "--as-group=system:authenticated")
-PATIENCE_S: Final = 60
+PATIENCE_S: Final = 300
 FORGES: Final = {
     forge.row.kind: forge
     for forge in (

@@ -19,7 +19,7 @@ from tests.manifests.users import refusal
 pytestmark = pytest.mark.cluster
 
 MANAGER: Final = "system:serviceaccount:liqo:liqo-controller-manager"
-PATIENCE_S: Final = 30
+PATIENCE_S: Final = 300
 _APP: Final = {"app": "x"}
 _CONTAINED: Final[Object] = {
     "allowPrivilegeEscalation": False,

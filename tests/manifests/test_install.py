@@ -21,7 +21,7 @@ from tests.manifests import documents
 pytestmark = pytest.mark.cluster
 
 MANAGER: Final = "system:serviceaccount:liqo:liqo-controller-manager"
-PATIENCE_S: Final = 60
+PATIENCE_S: Final = 300
 NODE: Final = "milan"
 TENANT: Final = "tenant-of-milan"
 KUBELET: Final = (
@@ -233,7 +233,7 @@ async def _until_refused(attempt: Callable[[], str]) -> None:
 
 
 async def _until(attempt: Callable[[], str], *, is_refused: bool) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:
             attempt()

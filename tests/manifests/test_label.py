@@ -19,7 +19,7 @@ PARTIAL = "partial"
 """Who may write parts of namespaces."""
 MANAGER = "system:serviceaccount:liqo:liqo-controller-manager"
 SET, CHANGED, REMOVED = (f"{keys.SCHEDULING_ENABLED}{end}" for end in ("=true", "=false", "-"))
-PATIENCE_S = 30
+PATIENCE_S = 300
 
 
 def label(admin: Kubectl, user: str, namespace: str, *labels: str) -> str:

@@ -328,7 +328,7 @@ def test_what_kubectl_shows(kinds: Kubectl, namespace: str, case: tuple[Any, ...
 
     assert " ".join(shown[0].split()) == header
     words = shown[1].split()
-    assert " ".join("AGE" if re.fullmatch(r"\d+s", word) else word for word in words) == row
+    assert " ".join("AGE" if re.fullmatch(r"(\d+[dhms])+", word) else word for word in words) == row
 
 
 def test_a_quota_that_is_not_cordoned_shows_an_empty_column(kinds: Kubectl, namespace: str) -> None:

@@ -19,7 +19,7 @@ TENANT = "liqo-tenant-milan"
 MAP = Key(TENANT, "milan")
 IDENTITY = Identity("rome", "milan", TENANT)
 WRITES = ("create", "apply", "patch", "patch_status", "delete", "post")
-WITHIN_S = 60.0
+WITHIN_S = 300.0
 WORKERS = 2
 
 

@@ -47,7 +47,7 @@ def make_sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 def bring_up(sandbox: Sandbox) -> Kubectl:
     kubeconfigs = sandbox.up([NAME], which=WHICH)
     kubectl = Kubectl(kubeconfigs[NAME])
-    api.wait_until(lambda: _has_account(kubectl), "the service account", timeout_s=30)
+    api.wait_until(lambda: _has_account(kubectl), "the service account", timeout_s=300)
     kubectl.apply([pod(), service()])
     kubectl.wait("--for=condition=Ready", "pod/web", "-n", "default")
     return kubectl
@@ -102,12 +102,13 @@ def something(found: dict[str, list[str]]) -> dict[str, list[str]]:
 
 
 def test_pods_find_services_by_name(kubectl: Kubectl) -> None:
-    api.wait_until(lambda: _answers(kubectl, "http://web.default"), "the Service", timeout_s=60)
+    api.wait_until(lambda: _answers(kubectl, "http://web.default"), "the Service", timeout_s=300)
     found = kubectl.run(
         "exec", "-n", "default", "web", "--", "getent", "hosts", "kubernetes.default.svc"
     )
     assert "kubernetes.default.svc.cluster.local" in found
-    assert "GET / HTTP" in kubectl.run("logs", "-n", "default", "web")
+    logs = ("logs", "-n", "default", "web")
+    api.wait_until(lambda: "GET / HTTP" in kubectl.run(*logs), "its line", timeout_s=300)
 
 
 def test_what_is_up_is_left_alone(sandbox: Sandbox, kubectl: Kubectl) -> None:
@@ -166,7 +167,7 @@ def test_down_leaves_nothing_of_a_killed_up(tmp_path: Path, moment: Callable[[Si
     sandbox = Sandbox(tmp_path)
     with subprocess.Popen([sys.executable, "-c", UP, str(tmp_path)]) as up:
         api.wait_until(
-            lambda: any(moment(site) for site in sandbox.sites()), "the moment", timeout_s=60
+            lambda: any(moment(site) for site in sandbox.sites()), "the moment", timeout_s=300
         )
         up.send_signal(signal.SIGKILL)
     assert something(remains(sandbox))
@@ -205,7 +206,7 @@ def test_a_killed_up_is_continued(tmp_path: Path) -> None:
     sandbox = Sandbox(tmp_path)
     try:
         with subprocess.Popen([sys.executable, "-c", UP, str(tmp_path)]) as up:
-            api.wait_until(lambda: _has_pid(sandbox, "etcd"), "etcd", timeout_s=60)
+            api.wait_until(lambda: _has_pid(sandbox, "etcd"), "etcd", timeout_s=300)
             up.send_signal(signal.SIGKILL)
         sandbox.up([NAME], which=["pause"])
         assert cluster.is_ready(sandbox.site(NAME))

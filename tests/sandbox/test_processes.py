@@ -24,7 +24,7 @@ def test_a_process_may_end_by_itself_when_asked(tmp_path: Path) -> None:
     file, log = tmp_path / "one", tmp_path / "log"
     script = "trap 'echo bye; exit' TERM; echo ready; while :; do read -t 1 x < /dev/zero; done"
     processes.launch(["bash", "-c", script], pid_file=file, log=log)
-    api.wait_until(lambda: "ready" in log.read_text(), "its start", timeout_s=10)
+    api.wait_until(lambda: "ready" in log.read_text(), "its start", timeout_s=300)
     processes.stop(file)
     assert "bye" in log.read_text()
 

@@ -97,7 +97,7 @@ class Installed:
         head += [("Impersonate-User", user.name)] if user.name else []
         head += [("Impersonate-Group", group) for group in user.groups]
         host = urlsplit(self.plane.server).netloc
-        connection = http.client.HTTPSConnection(host, timeout=60, context=self._tls())
+        connection = http.client.HTTPSConnection(host, timeout=300, context=self._tls())
         with contextlib.closing(connection):
             connection.putrequest(method, f"{path}?{urlencode(query)}")
             content = b"" if body is None else json.dumps(body).encode()
@@ -222,7 +222,7 @@ def _registered(kind: Kind) -> list[Object]:
 
 
 def _own(hook: Object, hooked: Hooked) -> Object:
-    """Return ``hook`` as registered, but for where it is served and whose objects it judges."""
+    """Return ``hook`` as registered, but for where it is, how long it may take, whom it judges."""
     client = {
         "url": f"https://127.0.0.1:{hooked.port}{hook['clientConfig']['service']['path']}",
         "caBundle": base64.b64encode(CA.certificate).decode(),
@@ -233,7 +233,7 @@ def _own(hook: Object, hooked: Hooked) -> Object:
     selector = {
         **selector, "matchExpressions": [*selector.get("matchExpressions", []), wanted]
     }  # fmt: skip
-    return {**hook, "clientConfig": client, field_: selector}
+    return {**hook, "clientConfig": client, "timeoutSeconds": 30, field_: selector}
 
 
 def _prepare(found: Installed) -> None:

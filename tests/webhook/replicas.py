@@ -31,6 +31,7 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Change, Informer
 from kube.process import Process
+from sandbox import controlplane
 from tests.factories import pod
 from tests.webhook.reviews import offloading
 
@@ -41,7 +42,7 @@ PODS: Final = {
     "resources": ["pods"],
     "scope": "Namespaced",
 }
-PATIENCE_S: Final = 60
+PATIENCE_S: Final = 300
 MODULE: Final = (sys.executable, "-m", "webhook")
 
 
@@ -50,12 +51,6 @@ def address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))  # for documentation: nothing is sent to it
         return str(probe.getsockname()[0])
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("", 0))
-        return int(found.getsockname()[1])
 
 
 async def until(holds: Callable[[], Awaitable[Any]], what: str) -> None:
@@ -73,7 +68,7 @@ class Replica:
     """One process ``python -m webhook``, and the Secret volume it is served from."""
 
     directory: Path
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=lambda: controlplane.free_ports(1)[0])
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -174,7 +169,7 @@ class Service:
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
             "failurePolicy": policy,
-            "timeoutSeconds": 10,
+            "timeoutSeconds": 30,  # the longest there is: no test is about it
             "reinvocationPolicy": "IfNeeded",
             "clientConfig": {"service": service},
             "namespaceSelector": {"matchLabels": {"judged": self.run}},

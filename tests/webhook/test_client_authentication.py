@@ -146,7 +146,7 @@ def posted(port: int, path: str, pair: KeyPair | None, directory: Path) -> int:
         file = directory / "client"
         file.write_bytes(pair.certificate + pair.key)
         context.load_cert_chain(file)
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=120, context=context)
     with contextlib.closing(connection):
         connection.request("POST", path, body(POD), {"Content-Type": "application/json"})
         return connection.getresponse().status

@@ -5,15 +5,15 @@ Source: admission.md 14, 20-22, 28-29, 32; behaviour.md 3.1-3.2; faults.md F30.
 
 import asyncio
 import base64
+import contextlib
 import json
 import secrets
-import socket
 import ssl
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from apis.offloading import PodOffloadingStrategy as Strategy
 from kube import client
 from kube.client import ClusterClient
 from kube.errors import KubeError
+from sandbox import controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl, KubectlError
 from tests.factories import pod, pod_spec
@@ -65,7 +66,7 @@ class Hooked:
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
             "failurePolicy": policy,
-            "timeoutSeconds": 3,
+            "timeoutSeconds": 30,
             "clientConfig": {
                 "url": f"https://127.0.0.1:{self.port}{path}",
                 "caBundle": base64.b64encode(CA.certificate).decode(),
@@ -106,15 +107,20 @@ class Hooked:
         await self.wait_until_called(cluster)
 
     async def wait_until_called(self, cluster: ClusterClient) -> None:
-        """The API server learns of a configuration a moment after it was written."""
+        """The API server learns of each configuration a moment after it was written."""
         space = await self.space(cluster)
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    await cluster.create(keys.POD, pod(space, secrets.token_hex(4)))
-                except KubeError:
-                    return
-                await asyncio.sleep(0.05)
+        term = {"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}
+        wrong: Object = {"clusterSelector": {"nodeSelectorTerms": [term]}}
+
+        async def pod_() -> Object:
+            return await cluster.create(keys.POD, pod(space, secrets.token_hex(4)))
+
+        async def offloading_() -> Object:
+            other = await self.space(cluster)
+            return await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(other, **wrong))
+
+        for attempt in (pod_, offloading_):
+            await _until_refused(attempt)
 
     async def space(self, cluster: ClusterClient, *, is_labelled: bool = True) -> str:
         name = f"live-{secrets.token_hex(4)}"
@@ -122,6 +128,13 @@ class Hooked:
         made["metadata"]["labels"]["judged"] = self.run
         await cluster.create(keys.NAMESPACE, made)
         return name
+
+
+async def _until_refused(attempt: Callable[[], Awaitable[Object]]) -> None:
+    async with asyncio.timeout(300):
+        with contextlib.suppress(KubeError):
+            while await attempt():  # noqa: ASYNC110  # the server learns by itself
+                await asyncio.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -139,9 +152,7 @@ def hooked(plane: Plane, crds: None, tmp_path_factory: pytest.TempPathFactory) -
 
 def start(kubeconfig: Path, directory: Path, *flags: str) -> Hooked:
     store(directory / "tls", leaf())
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
+    (port,) = controlplane.free_ports(1)
     command = [
         *(sys.executable, "-m", "webhook", "--host", "127.0.0.1", "--port", str(port)),
         *("--tls-dir", str(directory / "tls" / "current"), "--kubeconfig", str(kubeconfig)),
@@ -204,6 +215,7 @@ async def test_the_audit_log_has_the_verdict_on_every_pod(
     cluster: ClusterClient, hooked: Hooked, plane: Plane
 ) -> None:
     labelled, offloaded = [await hooked.space(cluster) for _ in range(2)]
+    begin = plane.audit_log.stat().st_size
     await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(offloaded))
     with pytest.raises(KubeError):
         await cluster.create(keys.POD, pod(labelled))
@@ -211,7 +223,9 @@ async def test_the_audit_log_has_the_verdict_on_every_pod(
     hook = "pod.mutate.liqo.io"
 
     def told(space: str) -> Object:
-        lines = plane.audit_log.read_text().splitlines()
+        with plane.audit_log.open("rb") as log:
+            log.seek(begin)
+            lines = log.read().decode(errors="replace").split("\n")[:-1]
         events = [json.loads(line) for line in lines if f'"{space}"' in line and '"pods"' in line]
         found = [event.get("annotations") or {} for event in events]
         return {name: text for one in found for name, text in one.items() if ".mutate." in name}

@@ -102,7 +102,7 @@ def slow(live: Installed) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for number in range(SLOW):
             plain = stack.enter_context(
-                socket.create_connection(("127.0.0.1", live.hooked.port), timeout=30)
+                socket.create_connection(("127.0.0.1", live.hooked.port), timeout=300)
             )
             if number % 4:  # the others do not even shake hands
                 line = stack.enter_context(tls().wrap_socket(plain, server_hostname="127.0.0.1"))

@@ -185,7 +185,7 @@ def _registered(server: Neighbours, case: Case, mark: str) -> Object:
         "sideEffects": "None",
         "failurePolicy": case.failure,
         "reinvocationPolicy": case.reinvocation,
-        "timeoutSeconds": 5,
+        "timeoutSeconds": 30,
         "clientConfig": {
             "url": f"https://127.0.0.1:{server.server_address[1]}/{case.name}",
             "caBundle": base64.b64encode(CA.certificate).decode(),

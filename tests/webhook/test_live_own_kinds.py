@@ -38,6 +38,7 @@ def registered(kind: Kind, hooked: Hooked) -> list[Object]:
                 "caBundle": base64.b64encode(CA.certificate).decode(),
             },
             "namespaceSelector": {"matchLabels": {"judged": hooked.run}},
+            "timeoutSeconds": 30,
         }
         for hook in ours
         if hook["rules"][0]["scope"] == "Namespaced"
@@ -73,13 +74,23 @@ async def twin(cluster: ClusterClient, hooked: Hooked) -> str:
     await cluster.create(
         keys.NAMESPACE, named(keys.NAMESPACE, Key("", name), metadata={"labels": labels})
     )
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                await cluster.create(keys.SHADOW_POD, shadow(name, secrets.token_hex(4), origin=""))
-            except KubeError:
-                return name
+    async with asyncio.timeout(300):
+        while not await are_called(cluster, name):  # noqa: ASYNC110  # it learns of both by itself
             await asyncio.sleep(0.05)
+    return name
+
+
+async def are_called(cluster: ClusterClient, space: str) -> bool:
+    """Whether the API server knows both configurations."""
+    field = "automountServiceAccountToken"
+    unsaid: Object = {field: None}
+    said = shadow(space, secrets.token_hex(4), **unsaid)
+    made = await cluster.create(keys.SHADOW_POD, said)
+    try:
+        await cluster.create(keys.SHADOW_POD, shadow(space, secrets.token_hex(4), origin=""))
+    except KubeError:
+        return made["spec"]["pod"].get(field) is False
+    return False
 
 
 def shadow(namespace: str, name: str = "web", *, origin: str = "rome", **spec: Any) -> Object:

@@ -34,7 +34,7 @@ SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [REGION]}]}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def registered(kind: Kind, hooked: Hooked) -> list[Object]:
+def registered(kind: Kind, hooked: Hooked, within_s: int) -> list[Object]:
     """Return the manifests' hooks on pods and NamespaceOffloadings, for this run alone."""
     found = documents.named(kind.kind, keys.WEBHOOK_CONFIGURATION)["webhooks"]
     ours = [
@@ -42,7 +42,8 @@ def registered(kind: Kind, hooked: Hooked) -> list[Object]:
         for hook in found
         if hook["rules"][0]["resources"] in (["pods"], ["namespaceoffloadings"])
     ]
-    return [{**hook, **_of_this_run(hook, hooked)} for hook in ours]
+    own = {"timeoutSeconds": within_s}
+    return [{**hook, **own, **_of_this_run(hook, hooked)} for hook in ours]
 
 
 def _of_this_run(hook: Object, hooked: Hooked) -> Object:
@@ -58,10 +59,10 @@ def _of_this_run(hook: Object, hooked: Hooked) -> Object:
     }
 
 
-async def install(kubeconfig: Path, hooked: Hooked) -> None:
+async def install(kubeconfig: Path, hooked: Hooked, within_s: int) -> None:
     async with client.connect(kubeconfig) as cluster:
         for kind in (keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS):
-            hooks = registered(kind, hooked)
+            hooks = registered(kind, hooked, within_s)
             await cluster.create(kind, named(kind, Key("", hooked.run), webhooks=hooks))
         (runtime_class,) = documents.of_kind("RuntimeClass")
         with contextlib.suppress(AlreadyExistsError):
@@ -70,12 +71,14 @@ async def install(kubeconfig: Path, hooked: Hooked) -> None:
 
 
 @contextlib.contextmanager
-def running(plane: Plane, directory: Path, *flags: str) -> Iterator[Hooked]:
+def running(plane: Plane, directory: Path, *flags: str, within_s: int = 30) -> Iterator[Hooked]:
+    """Run a webhook that API servers wait for so long: by default no test is about that."""
     found = start(plane.kubeconfig, directory, *flags)
     try:
         wait_until(found.is_ready)
+        installing = install(plane.kubeconfig, found, within_s)
         with ThreadPoolExecutor() as pool:  # whoever asks may be inside an event loop
-            pool.submit(lambda: asyncio.run(install(plane.kubeconfig, found))).result()
+            pool.submit(lambda: asyncio.run(installing)).result()
         yield found
     finally:
         found.process.kill()
@@ -188,7 +191,7 @@ async def test_replicas_whose_caches_lag_never_give_one_twin_to_two(
 async def test_a_webhook_that_does_not_answer_keeps_no_pod_from_other_namespaces(
     plane: Plane, crds: None, tmp_path: Path, cluster: ClusterClient, end: str
 ) -> None:
-    with running(plane, tmp_path) as hooked:
+    with running(plane, tmp_path, within_s=5) as hooked:
         labelled = await hooked.space(cluster)
         other = await hooked.space(cluster, is_labelled=False)
         if end == "hangs":

@@ -115,6 +115,7 @@ def test_what_lacks_nothing_is_not_sent_to_be_completed(enforcing: Installed, us
     twin = enforcing.twin()
     grant(enforcing, user)
     field = "automountServiceAccountToken"
+    begin = enforcing.plane.audit_log.stat().st_size
     complete, not_said = Object({field: False}), Object({field: None})
     who: dict[str, Any] = {keys.CREATOR_USER: user.name}
     rows: list[tuple[Object, dict[str, Any]]] = [
@@ -130,16 +131,21 @@ def test_what_lacks_nothing_is_not_sent_to_be_completed(enforcing: Installed, us
     assert {labels(one)[keys.CREATOR_USER] for one in made} == {user.name}
     assert {one["spec"]["pod"][field] for one in made} == {False}
     *names, without = [one["metadata"]["name"] for one in made]
-    sent = completed(enforcing, twin, len(made))
+    sent = completed(enforcing, twin, len(made), begin)
     assert sent == {**dict.fromkeys(names, True), without: False}
 
 
-def completed(live: Installed, twin: str, count: int) -> dict[str, bool]:
-    """Return which of the ``count`` ShadowPods of ``twin`` met the mutating webhook, by name."""
+def completed(live: Installed, twin: str, count: int, begin: int) -> dict[str, bool]:
+    """Return which of the ``count`` ShadowPods of ``twin`` met the mutating webhook, by name.
+
+    It is in the audit log behind ``begin``.
+    """
     hook = "shadowpod.mutate.liqo.io/verdict"
 
     def told() -> dict[str, bool]:
-        lines = live.plane.audit_log.read_text().splitlines()
+        with live.plane.audit_log.open("rb") as log:
+            log.seek(begin)
+            lines = log.read().decode(errors="replace").split("\n")[:-1]
         events = [json.loads(line) for line in lines if f'"{twin}"' in line]
         return {
             event["objectRef"]["name"]: hook in (event.get("annotations") or {})
@@ -148,7 +154,7 @@ def completed(live: Installed, twin: str, count: int) -> dict[str, bool]:
             and event["stage"] == "ResponseComplete"
         }
 
-    wait_until(lambda: len(told()) == count, "the audit log has all", timeout_s=30)
+    wait_until(lambda: len(told()) == count, "the audit log has all", timeout_s=300)
     return told()
 
 

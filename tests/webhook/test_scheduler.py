@@ -22,6 +22,7 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from tests.factories import pod_spec
 from tests.journeys import world
+from tests.kube.running import some_at_once
 from tests.manifests import documents
 from tests.scheduling import keep
 from webhook.rules import pods
@@ -165,9 +166,7 @@ async def judged(cluster: ClusterClient, dice: Dice, batch: str, count: int) -> 
         key: dice.case(key, batch, names)
         for key in (Key(space, f"web-{number}") for number in range(count))
     }
-    made = await asyncio.gather(
-        *(cluster.create(keys.POD, case.stored()) for case in cases.values())
-    )
+    made = await some_at_once(cluster.create(keys.POD, case.stored()) for case in cases.values())
     wanted = {
         key: {node.name for node, found in there.items() if case.takes(found)}
         for key, case in cases.items()

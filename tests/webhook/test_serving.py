@@ -21,6 +21,7 @@ from apis import keys, quantity
 from certs import kubeconfig, pki
 from certs.pki import KeyPair
 from kube import clock
+from sandbox import controlplane
 from tests.manifests import documents
 from tests.webhook.reviews import body, wait_until
 from webhook import serving, tls
@@ -47,9 +48,7 @@ def leaf() -> KeyPair:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    return controlplane.free_ports(1)[0]
 
 
 def store(directory: Path, pair: KeyPair) -> None:
@@ -93,7 +92,7 @@ class Served:
 
     def connection(self) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(
-            "127.0.0.1", self.port, timeout=30, context=self.context()
+            "127.0.0.1", self.port, timeout=120, context=self.context()
         )
 
     def ask(self, method: str, path: str, sent: bytes | None = None) -> tuple[int, bytes]:
@@ -109,7 +108,7 @@ class Served:
         return int(found)
 
     def handshake(self, source: str = "127.0.0.1") -> ssl.SSLSocket:
-        plain = socket.create_connection(("127.0.0.1", self.port), 30, (source, 0))
+        plain = socket.create_connection(("127.0.0.1", self.port), 120, (source, 0))
         return self.context().wrap_socket(plain, server_hostname="127.0.0.1")
 
     def certificate(self) -> bytes:
@@ -212,7 +211,7 @@ def test_sigterm_ends_it_with_0(own: Served) -> None:
 
     own.process.send_signal(signal.SIGTERM)
 
-    assert own.process.wait(30) == 0
+    assert own.process.wait(120) == 0
     kept.close()
 
 
@@ -223,10 +222,10 @@ def test_an_idle_connection_is_closed_before_a_request_can_be_lost_on_it(own: Se
         assert b"200 OK" in idle.recv(65536)
         own.process.send_signal(signal.SIGTERM)
 
-        idle.settimeout((LINGER_S + BEGUN_S) / 2)
+        idle.settimeout(BEGUN_S - LINGER_S / 2)
 
         assert idle.recv(65536) == b""
-    assert own.process.wait(30) == 0
+    assert own.process.wait(120) == 0
 
 
 def test_spare_connections_do_not_keep_it_from_ending(own: Served) -> None:
@@ -237,7 +236,7 @@ def test_spare_connections_do_not_keep_it_from_ending(own: Served) -> None:
 
         own.process.send_signal(signal.SIGTERM)
 
-        assert own.process.wait(20) == 0
+        assert own.process.wait(120) == 0
 
 
 def test_it_serves_on_while_it_drains(tmp_path: Path) -> None:
@@ -273,7 +272,7 @@ def test_silent_clients_hold_no_thread(served: Served) -> None:
             half = clients.enter_context(served.handshake())
             half.sendall(b"POST /mutate/tenants HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")
 
-        assert served.ask("POST", f"{ANSWERED}?timeout=2s", body(POD))[0] == 200
+        assert served.ask("POST", f"{ANSWERED}?timeout=10s", body(POD))[0] == 200
     assert served.process.poll() is None
 
 
@@ -282,7 +281,7 @@ def test_clients_that_shook_hands_and_wait_hold_no_thread(served: Served) -> Non
     with contextlib.ExitStack() as clients:
         spares = [clients.enter_context(served.handshake()) for _ in range(12)]
 
-        answered = served.ask("POST", f"{ANSWERED}?timeout=2s", body(POD))[0]
+        answered = served.ask("POST", f"{ANSWERED}?timeout=10s", body(POD))[0]
 
         assert answered == 200
         for spare in spares:  # none was given up meanwhile
@@ -381,7 +380,7 @@ def test_large_bodies_that_never_come_keep_no_other_waiting(served: Served) -> N
             client.settimeout(0)
         wait_until(lambda: any(has_answer(client, b"503") for client in silent))  # one too many
 
-        assert served.ask("POST", f"{ANSWERED}?timeout=2s", body(POD))[0] == 200
+        assert served.ask("POST", f"{ANSWERED}?timeout=10s", body(POD))[0] == 200
 
 
 def has_answer(client: ssl.SSLSocket, status: bytes) -> bool:
@@ -489,7 +488,7 @@ def test_what_is_no_plain_json_is_415(served: Served, head: str) -> None:
 def test_log_lines_are_json_and_hold_no_object(own: Served) -> None:
     own.ask("POST", ANSWERED, body({**POD, "secret": "canary"}))
     own.process.send_signal(signal.SIGTERM)
-    own.process.wait(30)
+    own.process.wait(120)
 
     lines = own.log.read_text().splitlines()
     assert lines
@@ -516,7 +515,7 @@ def test_without_an_identity_it_ends_and_says_why(tmp_path: Path) -> None:
         *("--kubeconfig", str(tmp_path / "not-there")),
     ]
 
-    ended = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, timeout=300, check=False)
 
     assert ended.returncode == serving.FAILED
     assert b"not-there" in ended.stderr
@@ -546,7 +545,7 @@ def test_tls_below_1_2_is_refused(
     context = served.context()
     context.minimum_version = context.maximum_version = version
     context.set_ciphers("ALL:@SECLEVEL=0")  # it is the server that refuses, not this client
-    plain = socket.create_connection(("127.0.0.1", served.port), timeout=30)
+    plain = socket.create_connection(("127.0.0.1", served.port), timeout=120)
     refusal = contextlib.nullcontext() if is_served else pytest.raises(ssl.SSLError)
 
     with plain, refusal, context.wrap_socket(plain, server_hostname="127.0.0.1") as found:
