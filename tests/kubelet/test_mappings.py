@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import itertools
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from typing import Final, cast
 
 import pytest
 
@@ -25,10 +27,12 @@ from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping
 from kubelet.mappings import Mappings
 from kubelet.pods import Node, PodReconciler
 from tests import factories
+from tests.controllers.support import Ledger
 from tests.fakes import FakeCluster
 from tests.kubelet.worlds import HOST, NODE, NOW, TWIN, WEB, Namespaces, Recorder, running
 
 CLUSTERS = ClusterPair("rome", "milan")
+CHANGES: Final = int(os.environ.get("PYLIQO_TEST_CHANGES", "15"))
 MAP = Key("liqo-tenant-milan", "milan")
 
 
@@ -514,6 +518,69 @@ async def test_a_restart_reconciles_many_pods_without_a_write(
 
     asked = (local.requests - before[0]) + (remote.requests - before[1])
     assert {verb for verb, _ in asked} == {"list", "watch"}
+
+
+async def test_what_changed_while_it_was_away_costs_two_writes_an_object_at_most(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    """``PYLIQO_TEST_CHANGES=1000`` is the full size. Source: faults.md F3."""
+    local, remote = clusters
+    await put_map(local, namespace_map())
+    names = [f"web-{number}" for number in range(CHANGES)]
+    labelled, restarted, deleted = names[::3], names[1::3], names[2::3]
+    for name in names:
+        await bind(local, key=Key("shop", name))
+    first = Kubelet(local, remote)
+    async with first.running():
+        await eventually(lambda: len(shadows(remote)) == len(names))
+        for key in shadows(remote):
+            await remote.create(keys.POD, twin_of(remote.everything()[keys.SHADOW_POD, key]))
+            await remote.patch_status(keys.POD, key, running())
+        await eventually(lambda: all(is_running(local, Key("shop", name)) for name in names))
+
+    for name in labelled:
+        await local.patch(keys.POD, Key("shop", name), {"metadata": {"labels": {"tier": "b"}}})
+    for name in restarted:
+        await remote.patch_status(keys.POD, Key(TWIN.namespace, name), running(restarts=1))
+    for name in deleted:
+        pod = local.everything()[keys.POD, Key("shop", name)]
+        await local.delete(keys.POD, Key("shop", name), uid=objects.uid(pod))
+    for name in (made := [f"new-{number}" for number in range(CHANGES // 3)]):
+        await bind(local, key=Key("shop", name))
+
+    here, there = Ledger(local), Ledger(remote)
+    second = Kubelet(cast("FakeCluster", here), cast("FakeCluster", there))
+    async with second.running():
+        await eventually(
+            lambda: {key.name for key in shadows(remote)} == {*labelled, *restarted, *made}
+        )
+        for name in deleted:
+            twin = Key(TWIN.namespace, name)
+            uid = objects.uid(remote.everything()[keys.POD, twin])
+            await remote.delete(keys.POD, twin, uid=uid, grace_s=0)
+        await eventually(lambda: is_caught_up(local, remote, labelled, restarted, deleted))
+
+    costs = Counter((kind, key.name) for _, kind, key in [*here.writes, *there.writes])
+    assert max(costs.values()) <= 2
+    assert len({name for _, name in costs}) == len(names) + len(made), "nothing else was written"
+
+
+def is_caught_up(
+    local: FakeCluster,
+    remote: FakeCluster,
+    labelled: list[str],
+    restarted: list[str],
+    deleted: list[str],
+) -> bool:
+    here = {key.name: obj for (kind, key), obj in local.everything().items() if kind == keys.POD}
+    there = {
+        key.name: obj for (kind, key), obj in remote.everything().items() if kind == keys.SHADOW_POD
+    }
+    return (
+        not here.keys() & {*deleted}
+        and all(objects.labels(there[name]).get("tier") == "b" for name in labelled)
+        and all(here[name]["status"]["containerStatuses"][0]["restartCount"] for name in restarted)
+    )
 
 
 def is_running(cluster: FakeCluster, key: Key) -> bool:

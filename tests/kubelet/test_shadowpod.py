@@ -12,6 +12,8 @@ from kubelet.forge import shadowpod
 from kubelet.forge.shadowpod import Options
 from tests import factories
 from tests.kubelet.worlds import PAIR
+from webhook.rules import podspecs
+from webhook.rules.podspecs import Policy
 
 TOLERATION = {"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists", "effect": "NoExecute"}
 OTHER = {"key": "gpu", "operator": "Exists"}
@@ -90,6 +92,77 @@ def test_tokens_of_the_consumer_stay_and_its_root_ca_is_renamed() -> None:
     assert made["volumes"][0]["projected"]["sources"] == [renamed, DOWNWARD]
     assert made["volumes"][1]["configMap"]["name"] == "kube-root-ca.crt"
     assert made["automountServiceAccountToken"] is False
+
+
+VOLUMES: dict[str, Object] = {
+    "awsElasticBlockStore": {"volumeID": "v"},
+    "azureDisk": {"diskName": "d", "diskURI": "u"},
+    "azureFile": {"secretName": "s", "shareName": "a"},
+    "cephfs": {"monitors": ["m"]},
+    "cinder": {"volumeID": "v"},
+    "configMap": {"name": "settings", "optional": True, "defaultMode": 256},
+    "csi": {"driver": "d.example", "volumeAttributes": {"a": "b"}},
+    "downwardAPI": {"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]},
+    "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"},
+    "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "fast"}}},
+    "fc": {"wwids": ["w"]},
+    "flexVolume": {"driver": "d"},
+    "flocker": {"datasetName": "d"},
+    "gcePersistentDisk": {"pdName": "p"},
+    "gitRepo": {"repository": "r"},
+    "glusterfs": {"endpoints": "e", "path": "p"},
+    "hostPath": {"path": "/"},
+    "image": {"reference": "quay.io/a/b:c", "pullPolicy": "Always"},
+    "iscsi": {"targetPortal": "t", "iqn": "i", "lun": 0},
+    "nfs": {"server": "s", "path": "/"},
+    "persistentVolumeClaim": {"claimName": "c", "readOnly": True},
+    "photonPersistentDisk": {"pdID": "p"},
+    "portworxVolume": {"volumeID": "v"},
+    "quobyte": {"registry": "r", "volume": "v"},
+    "rbd": {"monitors": ["m"], "image": "i"},
+    "scaleIO": {"gateway": "g", "system": "s", "secretRef": {"name": "n"}},
+    "secret": {"secretName": "keys", "items": [{"key": "a", "path": "b"}]},
+    "storageos": {"volumeName": "v"},
+    "vsphereVolume": {"volumePath": "p"},
+}
+"""One of each kind but ``projected``. Source: Kubernetes API reference, Volume."""
+ON_NODES = (
+    "awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "fc", "flexVolume",
+    "flocker", "gcePersistentDisk", "gitRepo", "glusterfs", "hostPath", "iscsi", "nfs",
+    "photonPersistentDisk", "portworxVolume", "quobyte", "rbd", "scaleIO", "storageos",
+    "vsphereVolume",
+)  # fmt: skip
+"""Those that reach into a node or past its storage classes: not where the level is strict."""
+ALWAYS_REFUSED = ("gitRepo", "hostPath")
+
+
+@pytest.mark.parametrize("kind", VOLUMES)
+def test_a_volume_of_each_kind_is_kept_and_the_provider_says_whether_it_may_be(kind: str) -> None:
+    volume = {"name": "v", kind: VOLUMES[kind]}
+    made = forged({"volumes": [volume]})
+    assert made["volumes"] == [volume]
+    plain = forged()
+    for level, kinds in (("baseline", ALWAYS_REFUSED), ("restricted", ON_NODES)):
+        policy = Policy(level=level)
+        more = {*podspecs.complaints(made, policy)} - {*podspecs.complaints(plain, policy)}
+        assert bool(more) == (kind in kinds), level
+
+
+SOURCES: dict[str, tuple[Object, bool]] = {
+    "configMap": ({"name": "settings", "items": []}, True),
+    "secret": ({"name": "keys", "optional": True}, True),
+    "downwardAPI": ({"items": []}, True),
+    "serviceAccountToken": ({"path": "token"}, False),
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_of_a_projected_volume_all_but_tokens_is_kept(kind: str) -> None:
+    source, is_kept = SOURCES[kind]
+    volume = {"name": "v", "projected": {"sources": [{kind: source}], "defaultMode": 420}}
+    made = forged({"volumes": [volume]})
+    sources = [{kind: source}] if is_kept else []
+    assert made["volumes"] == [{"name": "v", "projected": {"sources": sources, "defaultMode": 420}}]
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(None, "robot"), ("theirs", "theirs")])
