@@ -67,6 +67,7 @@ class Gate:
         self._through: set[asyncio.Task[None]] = set()
         self._is_open = False
         self._passing, self._answering = asyncio.Event(), asyncio.Event()
+        self._pause_s: Callable[[int], float] | None = None
         self.let_go()
         self.port = 0
         self.passed = 0
@@ -100,6 +101,10 @@ class Gate:
     def hold_answers(self) -> None:
         """Let requests through, and nothing that comes back."""
         self._answering.clear()
+
+    def slow(self, latency_s: Callable[[], float], bytes_per_s: float) -> None:
+        """Let every piece take its time from now on, each way."""
+        self._pause_s = lambda size: latency_s() + size / bytes_per_s
 
     def let_go(self) -> None:
         """Let bytes through again, also those that waited."""
@@ -136,6 +141,8 @@ class Gate:
     ) -> None:
         while data := await reader.read(65536):
             await passing.wait()
+            if self._pause_s is not None:
+                await asyncio.sleep(self._pause_s(len(data)))
             self.passed += 1
             writer.write(data)
             await writer.drain()
