@@ -1,4 +1,4 @@
-"""The process itself, twice, on a real API server that is both clusters."""
+"""The process itself, twice, on a real API server that is both clusters, and no other test's."""
 
 import asyncio
 import base64
@@ -10,10 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
@@ -24,14 +25,17 @@ from kube.cluster import Cluster, Selection
 from reflector import __main__, settings
 from sandbox import audit
 from sandbox.controlplane import Plane
-from tests import factories
-from tests.conftest import CRD, definition, established
+from tests import factories, gomodules
+from tests.conftest import CRD, established
 from tests.journeys import world
 from tests.reflector.test_on_servers import original
 from tests.reflector.test_reflection import SIMPLE
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 300
+AT_ONCE = 20
+REFLECTED = int(os.environ.get("PYLIQO_TEST_REFLECTED", "200"))
+"""How many ConfigMaps and Secrets there are when it starts again; 5000 for the full size."""
 DRIFTS = 5
 AGENT = "pyliqo-reflector"
 KILLS = bool(os.environ.get("PYLIQO_TEST_KILLS"))
@@ -76,7 +80,12 @@ async def _appears(cluster: Cluster, selection: Selection[Object], key: Key) -> 
 
 
 @pytest.fixture
-async def server(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
+def plane(own_plane: Plane) -> Plane:
+    return own_plane
+
+
+@pytest.fixture
+async def server(plane: Plane) -> AsyncIterator[ClusterClient]:
     async with client.connect(plane.kubeconfig, user_agent="tests") as server:
         yield server
 
@@ -238,6 +247,55 @@ def is_paired(twin: Object) -> bool:
     return (labels.get(keys.ORIGIN), labels.get(keys.DESTINATION)) == ("rome", "milan")
 
 
+async def create(server: ClusterClient, kind: Kind, made: Iterable[Object]) -> None:
+    waiting = asyncio.Semaphore(AT_ONCE)
+
+    async def one(obj: Object) -> None:
+        async with waiting:
+            await server.create(kind, obj)
+
+    await asyncio.gather(*map(one, made))
+
+
+@pytest.mark.cluster
+async def test_a_restart_with_many_objects_writes_nothing(
+    server: ClusterClient, plane: Plane, names: tuple[str, str, str]
+) -> None:
+    tenant, local, remote = names
+    services = min(REFLECTED // 20, 50)
+    counts = {keys.CONFIG_MAP: REFLECTED // 2, keys.SECRET: REFLECTED // 2, keys.SERVICE: services}
+    make = dict(
+        zip(counts, (factories.config_map, factories.secret, factories.service), strict=True)
+    )
+    for kind, count in counts.items():
+        await create(server, kind, (make[kind](local, f"n{one}") for one in range(count)))
+
+    async def all_are_there(*more: str) -> None:
+        for kind, count in counts.items():
+            wanted = {Key(remote, name) for name in (*(f"n{one}" for one in range(count)), *more)}
+            await world.until(server, kind, remote, lambda found: found.keys() >= wanted)  # noqa: B023  # awaited here
+
+    with process(plane, tenant, "one") as first:
+        await all_are_there()
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(WITHIN_S) == 0
+    log = audit.Log(plane.audit_log)
+    log.settled(plane.api)
+    with process(plane, tenant, "one") as second:
+        for kind in counts:
+            await server.create(kind, make[kind](local, "last"))
+        await all_are_there("last")
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(WITHIN_S) == 0
+
+    ours = [call for call in log.settled(plane.api) if call.namespace in {local, remote}]
+    ours = [call for call in ours if call.agent.startswith("pyliqo-reflector")]
+    assert sorted((call.verb, call.resource) for call in ours if call.is_write) == sorted(
+        ("patch", kind.plural) for kind in counts
+    )
+    assert [call for call in ours if call.verb == "get"] == []
+
+
 HTTP_ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
 SERVICE_EXPORT = Kind("multicluster.x-k8s.io", "v1alpha1", "ServiceExport", "serviceexports")
 OPTED_IN = (
@@ -245,6 +303,62 @@ OPTED_IN = (
     "--custom-resource=serviceexports.multicluster.x-k8s.io/v1alpha1/ServiceExport/AllowList",
     "--custom-resource=unknowns.nowhere.example/v1/Unknown",
 )
+DEFINITIONS = {
+    HTTP_ROUTE: "sigs.k8s.io/gateway-api@v1.4.1 config/crd/standard",
+    SERVICE_EXPORT: "sigs.k8s.io/mcs-api@v0.3.0 config/crd",
+}
+"""Where the projects of these kinds define them."""
+ROUTE: Object = {
+    "hostnames": ["shop.example"],
+    "parentRefs": [{"name": "gateway", "sectionName": "https"}],
+    "rules": [
+        {
+            "matches": [{"path": {"value": "/cart"}, "headers": [{"name": "new", "value": "y"}]}],
+            "filters": [
+                {
+                    "type": "RequestHeaderModifier",
+                    "requestHeaderModifier": {"set": [{"name": "x-shop", "value": "1"}]},
+                }
+            ],
+            "backendRefs": [{"name": "web", "port": 80, "weight": 9}, {"name": "new", "port": 80}],
+            "timeouts": {"request": "10s"},
+        },
+        {
+            "filters": [
+                {
+                    "type": "RequestRedirect",
+                    "requestRedirect": {"scheme": "https", "statusCode": 301},
+                }
+            ]
+        },
+    ],
+}
+
+
+async def define(server: ClusterClient, kind: Kind) -> None:
+    """Install a kind with the schema that its own project gives it."""
+    module, folder = DEFINITIONS[kind].split()
+    path = gomodules.fetched(module) / folder / f"{kind.group}_{kind.plural}.yaml"
+    await server.apply(CRD, yaml.safe_load(path.read_text()), manager="tests")
+    await established(server, Key("", kind.resource))
+
+
+def judged(type_: str, generation: int) -> Object:
+    return {
+        "type": type_,
+        "status": "True",
+        "reason": type_,
+        "message": "",
+        "observedGeneration": generation,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+
+def routed(generation: int) -> Object:
+    """Return the status of a route that was accepted there, all fields with their defaults."""
+    parent = {"group": HTTP_ROUTE.group, "kind": "Gateway", **ROUTE["parentRefs"][0]}
+    who = {"parentRef": parent, "controllerName": "theirs.example/gateway"}
+    return {"parents": [{**who, "conditions": [judged("Accepted", generation)]}]}
 
 
 @pytest.mark.cluster
@@ -252,27 +366,46 @@ async def test_custom_resources_that_were_asked_for_go_and_their_status_comes_ba
     server: ClusterClient, plane: Plane, names: tuple[str, str, str]
 ) -> None:
     tenant, local, remote = names
-    for kind in (HTTP_ROUTE, SERVICE_EXPORT):
-        await server.apply(CRD, definition(kind), manager="tests")
-        await established(server, Key("", kind.resource))
-    spec = {"hostnames": ["shop.example"], "parentRefs": [{"name": "gateway"}]}
+    for kind in DEFINITIONS:
+        await define(server, kind)
     here, there = Key(local, "shop"), Key(remote, "shop")
-    metadata = {"annotations": {keys.ALLOW_REFLECTION: "true"}}
-    await server.create(HTTP_ROUTE, named(HTTP_ROUTE, here, spec=spec))
-    await server.create(SERVICE_EXPORT, named(SERVICE_EXPORT, here, metadata=metadata))
+    allowed = {"annotations": {keys.ALLOW_REFLECTION: "true"}}
+    exported = {"exportedLabels": {"tier": "front"}}
+    made = await server.create(HTTP_ROUTE, named(HTTP_ROUTE, here, spec=ROUTE))
+    export = named(SERVICE_EXPORT, here, metadata=allowed, spec=exported)
+    await server.create(SERVICE_EXPORT, export)
     await server.create(SERVICE_EXPORT, named(SERVICE_EXPORT, Key(local, "other")))
 
     with process(plane, tenant, "one", *OPTED_IN):
-        await appears(server, Selection(SERVICE_EXPORT, Object, remote), there)
+        twin = await appears(server, Selection(SERVICE_EXPORT, Object, remote), there)
+        assert twin["spec"] == exported
         twin = await appears(server, Selection(HTTP_ROUTE, Object, remote), there)
-        assert twin["spec"] == spec
-        status = {"parents": [{"controllerName": "theirs", "conditions": []}]}
-        await server.patch_status(HTTP_ROUTE, there, status)
-        await world.until_one(server, HTTP_ROUTE, here, lambda found: found.get("status") == status)
+        assert twin["spec"] == made["spec"]
+        assert made["spec"]["rules"][0]["timeouts"] == {"request": "10s"}
+
+        await server.patch(HTTP_ROUTE, there, {"spec": {"hostnames": ["theirs.example"]}})
+        twin = await world.until_one(
+            server, HTTP_ROUTE, there, lambda found: generation(found) == 3 and is_as(found, made)
+        )
+        await server.patch_status(HTTP_ROUTE, there, routed(generation(twin)))
+        valid = {"conditions": [judged("Valid", 1)]}
+        await server.patch_status(SERVICE_EXPORT, there, valid)
+        told, of_one = routed(generation(made)), (server, HTTP_ROUTE, here)
+        await world.until_one(*of_one, lambda found: found.get("status") == told)
+        of_one = (server, SERVICE_EXPORT, here)
+        await world.until_one(*of_one, lambda found: found.get("status") == valid)
         await world.remove(server, HTTP_ROUTE, here)
         await world.until_gone(server, HTTP_ROUTE, there)
 
     assert await server.get_live(SERVICE_EXPORT, Key(remote, "other")) is None
+
+
+def generation(found: Object) -> int:
+    return int(found["metadata"]["generation"])
+
+
+def is_as(found: Object, other: Object) -> bool:
+    return bool(found["spec"] == other["spec"])
 
 
 MANDATORY = (

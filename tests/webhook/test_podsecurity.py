@@ -3,15 +3,11 @@
 The module is fetched once through the Go module proxy, and not committed. Source: security.md A1.
 """
 
-import functools
-import json
 import os
 import random
 import secrets
-import shutil
-import subprocess
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import yaml
@@ -20,6 +16,7 @@ from apis import keys
 from apis.objects import Object
 from sandbox.api import RefusedError
 from sandbox.controlplane import Plane
+from tests import gomodules
 from webhook.rules import podsecurity
 
 MODULE: Final = "k8s.io/pod-security-admission@v0.35.4"
@@ -27,30 +24,14 @@ VERSION: Final = "v1.35"
 FIXTURES: Final = 148
 
 
-@functools.cache
-def fetched() -> Path:
-    """Return the folder of the fixtures."""
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("no Go to fetch the fixtures with")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyliqo" / "gomod"
-    environment = {**os.environ, "GOMODCACHE": str(cache), "GOFLAGS": "-mod=mod"}
-    command = [go, "mod", "download", "-json", MODULE]
-    found = subprocess.run(
-        command, env=environment, check=False, capture_output=True, cwd=Path("/")
-    )
-    told: dict[str, Any] = json.loads(found.stdout or b"{}")
-    assert not told.get("Error"), told["Error"]
-    return Path(told["Dir"]) / "test" / "testdata"
-
-
 def fixtures() -> list[tuple[str, bool, Path]]:
     """Return level, whether it passes, and file of each fixture of the version."""
+    found = gomodules.fetched(MODULE) / "test" / "testdata"
     return [
         (level, verdict == "pass", path)
         for level in ("baseline", "restricted")
         for verdict in ("pass", "fail")
-        for path in sorted((fetched() / level / VERSION / verdict).glob("*.yaml"))
+        for path in sorted((found / level / VERSION / verdict).glob("*.yaml"))
     ]
 
 
