@@ -166,6 +166,35 @@ def test_an_endpoint_is_ready_when_it_says_so_and_can_be_reached(
     assert made["conditions"]["ready"] is expected
 
 
+async def test_while_its_consumer_is_away_its_endpoints_stay_and_are_restored(
+    cluster: Cluster, namespace: str
+) -> None:
+    key = Key(namespace, "web-1")
+    asked = shadow(namespace, "10.202.0.7", "10.202.0.8")
+    await cluster.create(keys.SHADOW_ENDPOINT_SLICE, asked)
+    await reconciler(cluster).reconcile(key)
+    before = await cluster.get_live(keys.ENDPOINT_SLICE, key)
+    assert before
+
+    away = reconciler(cluster, {Key("", "rome"): peer(APIServerStatus="Error")})
+    await away.reconcile(key)
+    assert await endpoints(cluster, key) == {"10.202.0.7": False, "10.202.0.8": False}
+    await cluster.delete(keys.ENDPOINT_SLICE, key, uid=before["metadata"]["uid"])
+    await away.reconcile(key)
+    assert await endpoints(cluster, key) == {"10.202.0.7": False, "10.202.0.8": False}
+
+    back = reconciler(cluster, {Key("", "rome"): peer(APIServerStatus="Established")})
+    await back.reconcile(key)
+    assert await endpoints(cluster, key) == {"10.202.0.7": True, "10.202.0.8": True}
+
+
+async def endpoints(cluster: Cluster, key: Key) -> dict[str, bool]:
+    """Return which addresses there are, and whether each is ready."""
+    found = await cluster.get_live(keys.ENDPOINT_SLICE, key)
+    assert found
+    return {one["addresses"][0]: one["conditions"]["ready"] for one in found["endpoints"]}
+
+
 async def test_somebody_elses_slice_is_left_alone(cluster: Cluster, namespace: str) -> None:
     key = Key(namespace, "web-1")
     theirs = named(keys.ENDPOINT_SLICE, key, addressType="IPv4", endpoints=[])

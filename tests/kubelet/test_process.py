@@ -122,8 +122,9 @@ async def test_a_pod_is_told_by_the_address_of_a_configuration_that_comes_later(
     await eventually(is_running)
     assert "podIP" not in await status()
 
-    await cluster.apply(CRD, definition(keys.CONFIGURATION), manager="tests")
-    await established(cluster, Key("", keys.CONFIGURATION.resource))
+    for kind in (keys.CONFIGURATION, keys.IP):
+        await cluster.apply(CRD, definition(kind), manager="tests")
+        await established(cluster, Key("", kind.resource))
     networks = {
         "spec": {"remote": {"cidr": {"pod": ["10.1.0.0/16"]}}},
         "status": {"remote": {"cidr": {"pod": ["10.71.0.0/16"]}}},
@@ -133,5 +134,11 @@ async def test_a_pod_is_told_by_the_address_of_a_configuration_that_comes_later(
     await cluster.create(keys.CONFIGURATION, made)
     await cluster.patch_status(keys.CONFIGURATION, where, networks["status"])
     await eventually(is_reached)
+
+    async def is_published() -> bool:
+        found = await cluster.get(keys.IP, Key(site.home, "web"))
+        return bool(found and found["spec"] == {"ip": "10.71.0.7"})
+
+    await eventually(is_published)
     assert site.process
     assert site.process.returncode is None

@@ -19,14 +19,17 @@ import yaml
 from apis import keys
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
+from controllers.shadowendpointslice.forge import Reach
+from controllers.shadowendpointslice.reconciler import ShadowEndpointSliceReconciler
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
+from kube.events import Recorder
 from reflector import __main__, settings
 from sandbox import audit
 from sandbox.controlplane import Plane
 from tests import factories, gomodules
-from tests.conftest import CRD, established
+from tests.conftest import CRD, definition, established
 from tests.journeys import world
 from tests.reflector.test_on_servers import original
 from tests.reflector.test_reflection import SIMPLE
@@ -406,6 +409,48 @@ def generation(found: Object) -> int:
 
 def is_as(found: Object, other: Object) -> bool:
     return bool(found["spec"] == other["spec"])
+
+
+FABRIC = "--local-podcidr=10.66.0.0/16"
+PODS = [{"addresses": ["10.66.0.7"], "targetRef": {"kind": "Pod", "name": one}} for one in "ab"]
+"""Two pods by one address, as those of a node's own network have."""
+
+
+@pytest.mark.cluster
+async def test_endpoints_wait_for_the_ip_that_tells_how_they_are_reached(
+    server: ClusterClient, plane: Plane, names: tuple[str, str, str]
+) -> None:
+    tenant, local, remote = names
+    await server.apply(CRD, definition(keys.IP), manager="tests")
+    await established(server, Key("", keys.IP.resource))
+    here, there = Key(local, "web-1"), Key(remote, "web-1")
+    elsewhere = {"addresses": ["192.0.2.7"]}
+    ports = [{"name": "http", "port": 80, "protocol": "TCP"}]
+    body = {"addressType": "IPv4", "endpoints": [*PODS, elsewhere], "ports": ports}
+    await server.create(keys.ENDPOINT_SLICE, named(keys.ENDPOINT_SLICE, here, **body))
+
+    with process(plane, tenant, "one", FABRIC):
+        found = await world.until(server, keys.EVENT, local, lambda found: len(found) == 1)
+        (warning,) = found.values()
+        assert warning["reason"] == keys.FAILED_REFLECTION
+        assert "192.0.2.7" in warning["message"]
+        ip = Key(local, "db")
+        await server.create(keys.IP, named(keys.IP, ip, spec={"ip": "192.0.2.7"}))
+        await server.patch_status(keys.IP, ip, {"ip": "10.70.0.7"})
+        await appears(server, Selection(keys.SHADOW_ENDPOINT_SLICE, Object, remote), there)
+
+    events = Recorder(server, "tests", "milan")
+    provider = ShadowEndpointSliceReconciler(
+        server, reach=lambda _: Reach(), peers=dict, events=events
+    )
+    await provider.reconcile(there)
+    made = await server.get_live(keys.ENDPOINT_SLICE, there)
+    assert made
+    assert [(one["addresses"], one.get("targetRef")) for one in made["endpoints"]] == [
+        (["10.66.0.7"], {"kind": "RemotePod", "name": "a"}),
+        (["10.66.0.7"], {"kind": "RemotePod", "name": "b"}),
+        (["10.70.0.7"], None),
+    ]
 
 
 MANDATORY = (
