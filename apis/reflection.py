@@ -148,7 +148,7 @@ EVENT: Final = Reflected(
     is_outward=False,
     most=500,
     also_here={
-        ("", "events"): ("get", "create", "patch"),
+        ("", "events"): ("get", "list", "create", "patch"),
     },
     copied="home, on the object of the same name: type, reason, message, count, times",
     left_out="Normal ones about pods (four for each that starts, whose status says the same); "

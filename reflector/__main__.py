@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Final
 
-from apis import keys
+from apis import keys, tellings
 from apis.objects import Key
 from kube import client, peer, process, version
 from kube.cluster import Cluster
@@ -89,7 +89,7 @@ def _loops(given: Settings, home: Cluster) -> tuple[list[KindLoop], list[Recorde
     forges = FORGES | {row: custom.forge(row) for row in given.custom}
     for row, forge in forges.items():
         if workers := given.workers.get(row.name, row.workers):
-            component = f"liqo-{row.name}-reflection"
+            component = tellings.component(row.name)
             recorder = Recorder(home, component, given.instance, labels=labels)
             rules = Rules(given.policies.get(row.like or row.name, row.default), given.twins)
             tell = functools.partial(recorder.event, row.kind) if row.is_outward else _tell_nobody

@@ -4,19 +4,20 @@ Source: behaviour.md 6.1, 6.11.
 """
 
 import asyncio
+import contextlib
 import functools
 import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from apis import keys, leaving
+from apis import keys, leaving, tellings
 from apis.objects import Key, Object
 from apis.offloading import MappingPhase, NamespaceMap
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
 from apis.reflection import KINDS
-from kube import namespacemaps
+from kube import errors, namespacemaps
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
@@ -30,6 +31,9 @@ from reflector.reflection import Ends, Reflection, Tell
 from reflector.rights import Rights
 
 logger = logging.getLogger(__name__)
+
+_NO_PODS: Final = "involvedObject.kind!=Pod"
+"""Events of those are many, and told by others."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +116,21 @@ class Reflected:
 
     async def run(self) -> None:
         """Reflect until cancelled; what was reflected then stays."""
+        await self._remember()
         async with asyncio.TaskGroup() as tasks:
             for rights in self._rights:
                 tasks.create_task(rights.run())
             await Scope(self._inputs.followed()).run(begin=self._begin, end=self._end)
+
+    async def _remember(self) -> None:
+        """Let what a reflector before us told be known, as far as Events still say it."""
+        pair = self._asked.pair
+        labels = f"{keys.REMOTE_CLUSTER_ID}={pair.destination}"
+        of = Selection(keys.EVENT, Object, pair.local_namespace, labels=labels, fields=_NO_PODS)
+        with contextlib.suppress(errors.KubeError):  # then some of it is told once more
+            told = tellings.last((await self._sides.home.list(of)).items.values())
+            for _, reflection in self._parts:
+                reflection.remember(told)
 
     def _told_of(self, loop: KindLoop) -> Rights | None:
         """Return who tells of rights, which only for kinds of our own table are surely there."""

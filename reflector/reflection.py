@@ -6,13 +6,14 @@ Source: behaviour.md 6.1, 6.11; security.md B6, B9.
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
-from apis import drift, keys, leaving, objects
+from apis import drift, keys, leaving, objects, tellings
 from apis.leaving import Stay
 from apis.objects import Key, Object
+from apis.tellings import About, Said
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import NO_VERSION
@@ -23,7 +24,7 @@ from reflector.pace import Pace
 
 logger = logging.getLogger(__name__)
 
-SUCCESSFUL: Final = "SuccessfulReflection"
+SUCCESSFUL: Final = tellings.SUCCESSFUL
 FAILED: Final = keys.FAILED_REFLECTION
 DISABLED: Final = keys.REFLECTION_DISABLED
 
@@ -87,6 +88,13 @@ class Reflection:
         is_gone = change.new is None and change.was_seen
         (self._gone.add if is_gone else self._gone.discard)(change.key)
         return (change.key,)
+
+    def remember(self, told: Mapping[About, Said]) -> None:
+        """Take what Events here say for said: it is not repeated, and that it is over is told."""
+        for (cluster, kind, name, uid), said in told.items():
+            is_ours = (cluster, kind) == (self._pair.destination, self._kind.kind)
+            if is_ours and said.reason != SUCCESSFUL:
+                self._told[Key(self.namespace, name)] = (uid, said.message)
 
     async def reconcile(self, key: Key) -> float | None:
         original = await self._originals.seen(self._kind, key)
@@ -226,7 +234,8 @@ class Reflection:
 
     def _heal(self, original: Object) -> None:
         """Say that what was told is over. Of what goes well nothing is said: that is a write."""
-        if self._told.pop(objects.key_of(original), None):
+        told = self._told.pop(objects.key_of(original), None)
+        if told and told[0] == objects.uid(original):
             message = f"{self._kind} reflected to {self._pair.destination}"
             self._tell(original, "Normal", SUCCESSFUL, message)
 

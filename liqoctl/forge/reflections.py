@@ -4,11 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from apis import keys, leaving, mentions, objects, reflection
+from apis import keys, leaving, mentions, objects, reflection, tellings
 from apis.objects import Kind, Object
 from apis.offloading import MappingPhase, NamespaceMap, VkOptionsTemplate
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflection import Reflected
+from apis.tellings import About
 
 SHOWN: Final = tuple(
     row for row in reflection.KINDS if row.is_outward and not row.like and row.is_configurable
@@ -40,15 +41,6 @@ class Peer:
     options: VkOptionsTemplate
     nodes: frozenset[str] = frozenset()
     """Its virtual nodes."""
-
-
-class About(NamedTuple):
-    """Of what a reflector tells: an object, or by its name in ``apis.reflection`` all of a kind."""
-
-    cluster: str
-    kind: str
-    name: str = ""
-    uid: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,33 +80,12 @@ def peers_of(namespace: str, maps: Iterable[Object]) -> Iterator[tuple[str, str]
 
 
 def failures(events: Iterable[Object]) -> dict[About, str]:
-    """Return what ``events`` say last, where that is a failure.
-
-    The reflector of each provider says what of its own twins, and nothing of the others'.
-    """
-    told: dict[About, tuple[str, str, str]] = {}
-    for event in events:
-        if about := _about(event):
-            at, reason = str(event.get("lastTimestamp") or ""), str(event.get("reason"))
-            said = (at, reason, str(event.get("message")))
-            told[about] = max(told.get(about, said), said)
+    """Return what ``events`` say last, where that is a failure."""
     return {
-        about: message
-        for about, (_, reason, message) in told.items()
-        if reason == keys.FAILED_REFLECTION
+        about: said.message
+        for about, said in tellings.last(events).items()
+        if said.reason == keys.FAILED_REFLECTION
     }
-
-
-def _about(event: Object) -> About | None:
-    """Return of what a reflector tells; None for the Events of others."""
-    component = str(event.get("reportingComponent", ""))
-    cluster = objects.labels(event).get(keys.REMOTE_CLUSTER_ID)
-    if cluster is None or not component.endswith("-reflection"):
-        return None
-    about = event.get("involvedObject") or {}
-    if about.get("kind") == keys.NAMESPACE_OFFLOADING.kind:
-        return About(cluster, component.removeprefix("liqo-").removesuffix("-reflection"))
-    return About(cluster, *(str(about.get(name) or "") for name in ("kind", "name", "uid")))
 
 
 def _lines(contents: Contents, peer: Peer, row: Reflected) -> Iterator[Line]:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, cast
 
-from apis import keys
+from apis import keys, leaving, objects, reflection, tellings
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
@@ -14,6 +14,8 @@ from reflector.kinds import FORGES
 from reflector.namespaces import Identity, KindLoop, Namespaces, Rules
 from tests import factories
 from tests.fakes import FakeCluster
+from tests.kube.running import running as looping
+from tests.kube.running import until
 
 TENANT = "liqo-tenant-milan"
 MAP = Key(TENANT, "milan")
@@ -285,6 +287,48 @@ async def test_what_is_ordinary_passes_by_while_a_flood_of_events_waits() -> Non
         await eventually(all_are_there)
 
     assert stuck.held == WORKERS
+
+
+def said(of: Object, reason: str, message: str) -> Object:
+    """Return the Event by which a reflector told that."""
+    about = {"kind": "ConfigMap", "uid": objects.uid(of)}
+    about |= {"namespace": "foo", "name": objects.key_of(of).name}
+    return named(
+        keys.EVENT,
+        Key("foo", f"{about['name']}.1"),
+        metadata={"labels": {keys.REMOTE_CLUSTER_ID: "milan"}},
+        involvedObject=about,
+        reportingComponent=tellings.component("configmap"),
+        reason=reason,
+        message=message,
+        lastTimestamp="2026-01-01T00:00:00Z",
+    )
+
+
+async def test_what_was_told_before_a_restart_is_over_or_not_told_again() -> None:
+    home, foreign = await world()
+    await offload(home, {"foo": "foo-rome"})
+    failed = await home.get(keys.CONFIG_MAP, Key("foo", "settings"))
+    assert failed
+    body = factories.config_map("foo", "skipped")
+    body["metadata"]["annotations"] = {keys.SKIP_REFLECTION: "true"}
+    skipped = await home.create(keys.CONFIG_MAP, body)
+    stay = leaving.reason_to_stay(keys.CONFIG_MAP, skipped, Policy.DENY_LIST)
+    assert stay
+    await home.create(keys.EVENT, said(failed, keys.FAILED_REFLECTION, "it exists"))
+    await home.create(keys.EVENT, said(skipped, keys.REFLECTION_DISABLED, stay.reason))
+    told: list[tuple[str, str]] = []
+
+    def tell(of: Object, _type: str, reason: str, _message: str) -> None:
+        told.append((objects.key_of(of).name, reason))
+
+    loops = [KindLoop(FORGES[reflection.CONFIG_MAP], Rules(), tell, WORKERS)]
+    async with looping(Namespaces(IDENTITY, loops, home, foreign).run()):
+        await until(lambda: told)
+        await home.create(keys.CONFIG_MAP, factories.config_map("foo", "later"))
+        await eventually(lambda: there(foreign, "foo-rome", "later"))
+
+    assert told == [("settings", tellings.SUCCESSFUL)]
 
 
 def watched(cluster: FakeCluster) -> set[str]:

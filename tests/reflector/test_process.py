@@ -239,6 +239,9 @@ async def test_namesakes_are_left_and_told_and_twins_come_by_themselves_when_the
         assert all(event["metadata"]["labels"] == of_milan for event in failed)
         for kind, theirs in taken.items():
             assert await server.get_live(kind, there) == theirs
+    await world.remove(server, keys.CONFIG_MAP, there)
+    with process(plane, tenant, "one"):  # it knows from Events what it told before
+        for kind in set(SIMPLE) - {keys.CONFIG_MAP}:
             await world.remove(server, kind, there)
         for kind in SIMPLE:
             await world.until_one(server, kind, there, is_paired)
