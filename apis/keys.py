@@ -354,6 +354,8 @@ UPDATED_CONDITION: Final = "Updated"
 NO_REMOTE_POD: Final = "NoRemotePod"
 FAILED_REFLECTION: Final = "FailedReflection"
 REFLECTION_DISABLED: Final = "ReflectionDisabled"
+MASS_ABSENCE: Final = "MassAbsence"
+"""So much is missing from a list at once that nothing is deleted for it, for a while."""
 OFFLOADING_ABORTED: Final = "OffloadingAborted"
 OFFLOADING_BACK_OFF: Final = "OffloadingBackOff"
 

@@ -3,7 +3,8 @@
 ``python -m bench check`` runs a small scenario that is always the same on the real pair of clusters
 and fails when a process of ours asks an API server for more than ``expectations.json`` allows: one
 write more for each pod or object, or one read more besides what depends on who is faster. Counts,
-never times. ``--write`` makes what was counted the new expectation.
+never times. ``--write`` makes what was counted the new expectation where that is more, ``--lower``
+with it also where that is less.
 """
 
 import argparse
@@ -299,10 +300,12 @@ def main(argv: Sequence[str]) -> int:
     """Compare, tell each call that grew, and return 1 if one did."""
     parser = argparse.ArgumentParser(prog="python -m bench check", description=__doc__)
     parser.add_argument("--write", action="store_true", help="allow what was counted")
+    parser.add_argument("--lower", action="store_true", help="and with --write, no more than that")
     given = parser.parse_args(argv)
     counted = asyncio.run(count(pair.ensure()))
     if given.write:
-        text = json.dumps(allowance(counted, read()), indent=1) + "\n"
+        before = {} if given.lower else read()
+        text = json.dumps(allowance(counted, before), indent=1) + "\n"
         EXPECTATIONS.write_text(text, encoding="utf-8")
     grown = excess(counted, read())
     for phase, of_phase in counted.items():

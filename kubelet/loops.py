@@ -18,6 +18,7 @@ from certs.listener import Server
 from certs.plain import KeyPair
 from kube import clock
 from kube.apart import Apart, Caller, Likeness
+from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -30,7 +31,6 @@ from kube.runner import Runner, Source
 from kube.slim import Packed
 from kubelet import mappings, serving
 from kubelet.addresses import Addresses
-from kubelet.breaker import Breaker
 from kubelet.certificate import CertificateReconciler
 from kubelet.departures import Departures
 from kubelet.forge import permission, shadowpod

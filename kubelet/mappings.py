@@ -17,13 +17,13 @@ from apis.objects import Key, Object
 from apis.offloading import NamespaceMap
 from apis.pairs import Pair
 from kube import namespacemaps
+from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
 from kube.runner import Runner
 from kube.scope import Followed, Scope
 from kube.slim import Packed, PackedState
-from kubelet.breaker import Breaker
 from kubelet.departures import Departures
 from kubelet.forge import mapping
 from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping

@@ -15,9 +15,9 @@ from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 from apis.remap import Remap
 from kube import errors, metrics
+from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.written import Written
-from kubelet.breaker import Breaker
 from kubelet.departures import Departures
 from kubelet.forge import answers, decisions, life, news, shadowpod, status
 from kubelet.forge.clean import LocalContext

@@ -78,7 +78,9 @@ class Inputs:
         row = reflection.forge.row
         of = Selection(row.kind, Packed, reflection.namespace, most=row.most)
         if row.is_outward:
-            self._looked[row.kind] = self._add(self._here, of, runner, reflection.saw)
+            originals = self._add(self._here, of, runner, reflection.saw)
+            reflection.breaker.watch(originals)
+            self._looked[row.kind] = originals
         else:
             self._add(self._there, of, runner, reflection.saw)
 

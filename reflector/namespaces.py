@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from apis import keys, leaving, tellings
-from apis.objects import Key, Object
+from apis.objects import Key, Object, named
 from apis.offloading import MappingPhase, NamespaceMap
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
@@ -149,12 +149,20 @@ class Reflected:
         both = (self._sides.home, self._sides.foreign)
         originals, twins = both if forge.row.is_outward else reversed(both)
         reflection = Reflection(forge, scene, Ends(originals, twins, loop.tell))
+        reflection.on_absence = functools.partial(self._warn, loop)
         self._inputs.originals(reflection, loop.runner)
         self._inputs.twins(reflection, loop.runner)
         for input_ in forge.inputs:
             if policy in input_.policies and input_.is_needed(rules.settings):
                 self._inputs.look(input_, scene, loop.runner)
         return reflection
+
+    def _warn(self, loop: KindLoop, message: str) -> None:
+        where = Key(self._asked.pair.local_namespace, keys.OFFLOADING_NAME)
+        logger.warning("Much is missing at once", extra={"key": where, "said": message})
+        if loop.warn:
+            offloading = named(keys.NAMESPACE_OFFLOADING, where)
+            loop.warn(offloading, "Warning", keys.MASS_ABSENCE, message)
 
     def _begin(self) -> None:
         for loop, reflection in self._parts:

@@ -15,6 +15,7 @@ from apis.leaving import Stay
 from apis.objects import Key, Object
 from apis.tellings import About, Said
 from kube import errors
+from kube.breaker import HOLD_S, Breaker
 from kube.cache import CachedCluster
 from kube.cluster import NO_VERSION
 from kube.informer import Change
@@ -36,6 +37,7 @@ TERMINATING_RETRY_S: Final = 5.0
 UNFOLLOWED_RETRY_S: Final = 20.0
 """Of a twin that no watch shows nobody tells when it changes or goes: its kind came just now, or
 it may be written and not listed."""
+ABSENT_RETRY_S: Final = 5.0
 _TERMINATING: Final = "being terminated"
 _NO_NAMESPACE: Final = 'namespaces "'
 _ANOTHER: Final = "metadata.uid"
@@ -74,6 +76,10 @@ class Reflection:
         """Awaited before a twin is looked for that may be made; whether twins are followed then."""
         self._gone: set[Key] = set()
         """Originals whose deletion was seen: of those nobody has to be asked whether they are."""
+        self.breaker = Breaker(self._on_breaker)
+        """Open while so many originals are missing at once that no twin goes for it."""
+        self.on_absence: Callable[[str], None] = _tell_nobody
+        """Told when it opens."""
         self._told: dict[Key, tuple[str, str]] = {}
         """What was said of an original last: its UID, and why it has no twin."""
 
@@ -249,6 +255,8 @@ class Reflection:
         found = await self._twins.seen(self._twin_kind, where) if is_outward else None
         if found and self._is_twin(found):
             if original is not None or key not in self._gone:
+                if original is None and self.breaker.is_open():
+                    return ABSENT_RETRY_S
                 original = await self._originals.get_live(self._kind, key)
                 stay = self._stay(original) if original else None
                 if original and stay is None:
@@ -277,6 +285,14 @@ class Reflection:
         for write in self.forge.back(key, original, twin, self._scene):
             await _WRITES[write.verb](self._originals, write)
 
+    def _on_breaker(self) -> None:
+        if self.breaker.is_open():
+            self.on_absence(
+                f"more than a fifth of the {self._kind.plural} is missing from a list at once: "
+                f"unless they come back, their twins on {self._pair.destination} go "
+                f"after {HOLD_S:.0f} s"
+            )
+
     def _name(self, original: Object) -> str:
         return f"{self._kind} {objects.key_of(original)}"
 
@@ -288,6 +304,10 @@ def _is_leaving(error: errors.KubeError) -> bool:
 
 async def _always() -> bool:
     return True
+
+
+def _tell_nobody(_: str) -> None:
+    """Who reflects no whole namespace has nobody to tell."""
 
 
 async def _create(cluster: CachedCluster, write: Write) -> None:

@@ -14,8 +14,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import urllib.request
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +28,7 @@ from sandbox.layout import Files, Listening
 READY_S: Final = 240.0
 """A limit, which only a machine with much else to do comes near."""
 _STOP_S: Final = 15.0
+_BETWEEN_S: Final = 0.02
 _LOOPBACK: Final = "127.0.0.1"
 _PORTS: Final = range(15000, 30000)
 """Below those of which Linux gives one to whoever connects, or listens on any."""
@@ -140,6 +143,24 @@ class Plane:
             yield
         finally:
             etcd.send_signal(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def slow(self, seconds: float = 0.3) -> Iterator[None]:
+        """Let etcd stand still for ``seconds`` again and again, as on a disk that syncs slowly."""
+        is_over = threading.Event()
+
+        def stall() -> None:
+            while not is_over.wait(_BETWEEN_S):
+                with self.stalled():
+                    is_over.wait(seconds)
+
+        with ThreadPoolExecutor() as pool:
+            stalling = pool.submit(stall)
+            try:
+                yield
+            finally:
+                is_over.set()
+                stalling.result()
 
     @contextlib.contextmanager
     def full(self) -> Iterator[None]:

@@ -23,7 +23,7 @@ READY: Final = "KubeletReady"
 NOT_READY: Final = "KubeletNotReady"
 NOT_REACHABLE: Final = "ProviderNotReachable"
 CLOCK: Final = "ClockSkew"
-ABSENCE: Final = "MassAbsence"
+ABSENCE: Final = keys.MASS_ABSENCE
 """Conditions that are there only while they are true."""
 TOLERATED: Final = timedelta(minutes=5)
 """How far clocks may be apart: leases, tokens and certificates bear it. Source: faults.md F28."""

@@ -14,13 +14,13 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from apis.offloading import NamespaceMap, OffloadingPatch
 from kube import errors
+from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.cluster import Listing, Selection
 from kube.informer import Informer
 from kube.runner import Runner, Source
 from kube.slim import Packed
 from kubelet import mappings
-from kubelet.breaker import Breaker
 from kubelet.departures import Departures
 from kubelet.forge import mapping, shadowpod
 from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping

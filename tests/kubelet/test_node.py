@@ -10,13 +10,13 @@ import pytest
 from apis import clocks, keys, objects
 from apis.objects import Key, Object
 from kube import errors
+from kube.breaker import Breaker
 from kube.cluster import Cluster
 from kubelet import settings
-from kubelet.breaker import Breaker
 from kubelet.forge.node import Health, Identity
 from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
 from tests.fakes import FakeCluster
-from tests.kubelet.test_breaker import Cache
+from tests.kube.test_breaker import Cache
 from tests.kubelet.test_settings import MUST
 from tests.kubelet.worlds import NOW, Counted, Recorder, named_condition
 

@@ -1,6 +1,7 @@
-"""A provider whose etcd stands still, is full, or is one of yesterday. Source: faults.md F12, F14.
+"""A provider whose etcd is slow, stands still, is full, or is one of yesterday.
 
 Home is the API server of all tests; the provider is one of its own, and takes it all.
+Source: faults.md F12, F14.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.cluster
 
 WITHIN_S: Final = 240
 REFUSED_S: Final = 3.0
+SLOWLY: Final = 12
 VERSIONS: Final = 300
 """So many writes are forgotten by a restore, far more than an API server makes as it starts: what
 the reflector saw last is a version that the restored etcd does not have yet."""
@@ -117,6 +119,18 @@ async def test_what_changes_while_an_etcd_takes_no_writes_comes_after(
 
     await reflected.says("meanwhile", "a")
     after = await reflected.says("before", "b")
+    assert objects.uid(after) == objects.uid(before)
+
+
+async def test_on_a_slow_disk_all_goes_on(provider: Plane, reflected: Reflected) -> None:
+    before = await reflected.look("before")
+    names = [f"slow-{number}" for number in range(SLOWLY)]
+    with provider.slow():
+        await asyncio.gather(*map(reflected.create, names), reflected.change("before", "b"))
+        for name in names:
+            await reflected.says(name, "a")
+        after = await reflected.says("before", "b")
+
     assert objects.uid(after) == objects.uid(before)
 
 

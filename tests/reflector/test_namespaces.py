@@ -10,12 +10,13 @@ from apis import keys, leaving, objects, reflection, tellings
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
+from kube import errors
 from reflector.kinds import FORGES
 from reflector.namespaces import Identity, KindLoop, Namespaces, Rules
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kube.running import running as looping
-from tests.kube.running import until
+from tests.kube.running import turns, until
 
 TENANT = "liqo-tenant-milan"
 MAP = Key(TENANT, "milan")
@@ -329,6 +330,44 @@ async def test_what_was_told_before_a_restart_is_over_or_not_told_again() -> Non
         await eventually(lambda: there(foreign, "foo-rome", "later"))
 
     assert told == [("settings", tellings.SUCCESSFUL)]
+
+
+async def test_much_that_is_missing_at_once_takes_no_twin_along_for_a_while() -> None:
+    home, foreign = await world()
+    await offload(home, {"foo": "foo-rome"})
+    names = {f"n{number}" for number in range(20)}
+    for name in names:
+        await home.create(keys.CONFIG_MAP, factories.config_map("foo", name))
+    told: list[tuple[str, str]] = []
+
+    def warn(of: Object, _type: str, reason: str, message: str) -> None:
+        told.append((reason, message))
+        assert objects.key_of(of) == Key("foo", keys.OFFLOADING_NAME)
+
+    def twins() -> set[str]:
+        return {key.name for _, key in foreign.everything()} & names
+
+    loop = KindLoop(FORGES[reflection.CONFIG_MAP], Rules(), tell, WORKERS, warn=warn)
+    async with looping(Namespaces(IDENTITY, [loop], home, foreign).run()):
+        await until(lambda: twins() == names)
+        home.fail("watch", errors.NotReachableError("away"), kind=keys.CONFIG_MAP, times=10**6)
+        home.cut()
+        for name in names:  # as an older state has it, to which its etcd was restored
+            found = await home.get(keys.CONFIG_MAP, Key("foo", name))
+            assert found
+            await home.delete(keys.CONFIG_MAP, Key("foo", name), uid=objects.uid(found))
+        home.expire()
+        home.heal()
+        await until(lambda: told)
+        await turns(200)
+        assert twins() == names
+
+        await home.create(keys.CONFIG_MAP, factories.config_map("foo", "later"))
+        await eventually(lambda: there(foreign, "foo-rome", "later"))
+        assert twins() == names
+
+    assert [reason for reason, _ in told] == [keys.MASS_ABSENCE]
+    assert told[0][1].startswith("more than a fifth of the configmaps is missing from a list")
 
 
 def watched(cluster: FakeCluster) -> set[str]:

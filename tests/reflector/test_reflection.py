@@ -10,13 +10,15 @@ from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
 from kube import errors
+from kube.breaker import HOLD_S, Breaker
 from kube.cache import CachedCluster
 from kube.reconcile import TerminalError
 from reflector.forge.contract import Forge, Scene, Settings
 from reflector.kinds import FORGES
-from reflector.reflection import Ends, Reflection
+from reflector.reflection import ABSENT_RETRY_S, Ends, Reflection
 from tests import factories
 from tests.fakes import FakeCluster
+from tests.kube.test_breaker import Cache
 
 PAIR = Pair("rome", "milan", "foo", "foo-rome")
 HERE = Key("foo", "mine")
@@ -137,6 +139,25 @@ async def test_what_goes_at_home_goes_there(world: World, kind: Kind) -> None:
 
     assert await world.foreign.get(kind, THERE) is None
     assert world.writes() == before + 1
+
+
+async def test_what_is_missing_with_much_else_goes_when_it_is_believed(world: World) -> None:
+    made = await world.home.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP))
+    reflection, now = world.reflection(), [0.0]
+    await reflection.reconcile(HERE)
+    await world.home.delete(keys.CONFIG_MAP, HERE, uid=made["metadata"]["uid"])
+    reflection.breaker = Breaker(lambda: None, clock=lambda: now[0])
+    cache = Cache()
+    reflection.breaker.watch(cache)
+    cache.lists(20)
+    cache.lists(0)
+
+    assert await reflection.reconcile(HERE) == ABSENT_RETRY_S
+    assert await world.foreign.get(keys.CONFIG_MAP, THERE)
+    now[0] += HOLD_S + 1
+    await reflection.reconcile(HERE)
+
+    assert await world.foreign.get(keys.CONFIG_MAP, THERE) is None
 
 
 async def test_changes_follow_and_what_is_dropped_goes(world: World) -> None:

@@ -4,9 +4,9 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
+from kube.breaker import HOLD_S, Breaker
 from kube.cluster import Selection
 from kube.informer import Informer
-from kubelet.breaker import HOLD_S, Breaker
 
 
 class Cache(Informer[Object]):

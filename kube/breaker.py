@@ -2,7 +2,8 @@
 
 A list that is empty, or half, is what a broken server, a lost right or a restored store looks like.
 What only such a list lacks is asked for live anyway; while the breaker is open nothing is deleted
-or made anew for its sake, and the Node says so. Source: security.md B9; faults.md F12.
+or made anew for its sake, and it is told: by a virtual kubelet on its Node, by a reflector on the
+NamespaceOffloading. Source: security.md B9; faults.md F12.
 """
 
 import time
