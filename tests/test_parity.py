@@ -38,7 +38,7 @@ PROMISES = [
     *(f"SEC-B{number}" for number in range(1, 13)),
     *(f"SEC-C{number}" for number in range(1, 6)),
     *(f"SEC-D{number}" for number in range(1, 11)),
-    *(f"F-{number}" for number in (*range(1, 8), *range(9, 32), 33, 34, 36)),
+    *(f"F-{number}" for number in (*range(1, 32), 33, 34, 36)),
 ]
 
 
