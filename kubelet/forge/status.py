@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from apis import keys, objects
 from apis.objects import Object
-from kubelet.forge import conditions
+from kubelet.forge import conditions, containers
 from kubelet.forge.clean import Filter, LocalContext, bounded, mapping, mappings, pod_address, stamp
 from kubelet.forge.conditions import OFFLOADED
 
@@ -66,9 +66,9 @@ def mirrored(local: Object, remote: Object, home: LocalContext, deferred: str = 
         message=clean.text(theirs.get("message")),
         startTime=clean.time(theirs.get("startTime")) or before.get("startTime"),
         conditions=[*conditions.mirrored(local, theirs, clean, deferred), *foreign],
-        initContainerStatuses=_containers(local, theirs, clean, "initContainers"),
-        containerStatuses=_containers(local, theirs, clean, "containers"),
-        ephemeralContainerStatuses=_containers(local, theirs, clean, "ephemeralContainers"),
+        initContainerStatuses=containers.mirrored(local, theirs, clean, "initContainers"),
+        containerStatuses=containers.mirrored(local, theirs, clean, "containers"),
+        ephemeralContainerStatuses=containers.mirrored(local, theirs, clean, "ephemeralContainers"),
         observedGeneration=_taken_up(local, remote),
         **_addresses(address, home),
     )
@@ -160,7 +160,7 @@ def aborted(local: Object, now: datetime) -> Object:
             "reason": OFFLOADING_ABORTED,
             "message": "the namespace is no longer offloaded to the cluster behind this node",
             "conditions": [conditions.failed(item, now) for item in conditions.of(local)],
-            **_all_ended(local, OFFLOADING_ABORTED, 1, now),
+            **containers.all_ended(local, OFFLOADING_ABORTED, 1, now),
         },
     )
 
@@ -175,7 +175,7 @@ def vanished(local: Object, phase: str, now: datetime) -> Object:
             "reason": REMOTE_POD_TERMINATED,
             "message": "the pod ended on the provider and was removed there",
             "conditions": [conditions.failed(item, now) for item in conditions.of(local)],
-            **_all_ended(local, REMOTE_POD_TERMINATED, int(phase == "Failed"), now),
+            **containers.all_ended(local, REMOTE_POD_TERMINATED, int(phase == "Failed"), now),
         },
     )
 
@@ -287,65 +287,3 @@ def _host(home: LocalContext) -> Object:
     if not home.host_ip:
         return {}
     return {"hostIP": home.host_ip, "hostIPs": [{"ip": home.host_ip}]}
-
-
-# Containers --------------------------------------------------------------------------------------
-
-
-def _containers(local: Object, theirs: Object, clean: Filter, which: str) -> list[Object]:
-    """Return the provider's statuses of the containers that the local pod has, in its order."""
-    field = which.removesuffix("s") + "Statuses"
-    offered = {str(item.get("name")): item for item in mappings(theirs.get(field))}
-    have = {str(item.get("name")): item for item in status_of(local).get(field) or []}
-    policy = str(local["spec"].get("restartPolicy") or "Always")
-    made = []
-    for container in local["spec"].get(which) or []:
-        name = container["name"]
-        after = clean.container(container, offered[name]) if name in offered else None
-        always = container.get("restartPolicy") == "Always"
-        made.append(_settled(have.get(name), after, "Always" if always else policy))
-    return [item for item in made if item is not None]
-
-
-def _settled(before: Object | None, after: Object | None, policy: str) -> Object | None:
-    """Return ``after``, unless the API server refuses to let the container leave its end.
-
-    Source: Kubernetes, pkg/apis/core/validation, ValidateContainerStateTransition.
-    """
-    ended = mapping(mapping((before or {}).get("state")).get("terminated"))
-    restarts = policy == "Always" or (policy == "OnFailure" and ended.get("exitCode") != 0)
-    if not ended or restarts or "terminated" in mapping((after or {}).get("state")):
-        return after
-    return before
-
-
-def _all_ended(local: Object, reason: str, exit_code: int, now: datetime) -> Object:
-    status = status_of(local)
-    ended: Object = {}
-    for which in ("initContainers", "containers"):
-        field = which.removesuffix("s") + "Statuses"
-        have = {item["name"]: item for item in status.get(field) or []}
-        names = [item["name"] for item in local["spec"].get(which) or []]
-        ended[field] = [
-            _ended(local, have.get(name), name, (reason, exit_code, now))
-            for name in names
-            if name in have or which == "containers"
-        ]
-    return ended
-
-
-def _ended(local: Object, have: Object | None, name: str, end: tuple[str, int, datetime]) -> Object:
-    reason, exit_code, now = end
-    state = mapping((have or {}).get("state"))
-    if "terminated" in state:
-        return have or {}
-    images = {item["name"]: item.get("image", "") for item in local["spec"]["containers"]}
-    terminated = {"exitCode": exit_code, "reason": reason, "finishedAt": stamp(now)}
-    started = mapping(state.get("running")).get("startedAt")
-    blank = {"name": name, "restartCount": 0, "image": images.get(name, ""), "imageID": ""}
-    return {
-        **(have or blank),
-        "ready": False,
-        "started": False,
-        "state": {"terminated": {**terminated, **({"startedAt": started} if started else {})}},
-    }
