@@ -31,7 +31,13 @@ NODE: Final = ("node", "milan")
 VIRTUAL_NODE: Final = ("virtualnode", "milan", "-n", HERE)
 OFFLOADING: Final = ("namespaceoffloading", "offloading", "-n", SPACE)
 OURS: Final = "tenants,identities,renews,resourceslices.authentication.liqo.io,namespacemaps"
-FORCE: Final = ("unpeer", "--force", "--remote-cluster-id=milan", "--skip-confirm", "--timeout=90s")
+FORCE: Final = (
+    "unpeer",
+    "--force",
+    "--remote-cluster-id=milan",
+    "--skip-confirm",
+    f"--timeout={world.PATIENCE_S}s",
+)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ Source: security.md A3-A7, A13, A15, A19; principle 1: what protects a provider 
 import asyncio
 import contextlib
 import itertools
+import json
 import os
 import random
 from collections.abc import AsyncIterator, Iterator
@@ -68,6 +69,12 @@ def hostile(both: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[H
     with installed(milan.plane, tmp_path_factory.mktemp("webhook")) as webhook:
         for name in (SPACE, TWIN):
             milan.kubectl.run("label", "namespace", name, f"judged={webhook.run}")
+        judged = ("create", "--dry-run=server", "-f", "-")
+        asked = json.dumps(shadow(serviceAccountName="admin"))
+        world.until(
+            lambda: "serviceAccountName" in world.refusal(kubelet, *judged, stdin=asked),
+            "the webhook to be asked there",
+        )
         both["rome"].kill()
         yield Hostile(both, control.kubeconfig, kubelet.kubeconfig)
         for name in (SPACE, TWIN):

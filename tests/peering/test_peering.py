@@ -4,6 +4,7 @@ Source: security.md A8, A9, A14, A20, A22, I8; behaviour.md 7.4, 7.5, 8.1.
 """
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -66,14 +67,16 @@ def may(both: World, who: Somebody, *what: str) -> bool:
 
 def test_both_ways_and_then_one_and_then_none(both: World) -> None:
     """Each direction stands for itself; the rights are those of the golden file, no more."""
-    assert of_rome(both, SPACE) == []
+    assert world.settled(lambda: of_rome(both, SPACE), []) == []
     both.peer("rome", "milan", "--cpu=1")
     both.peer("milan", "rome")
     both.peer("rome", "milan")  # again, which changes nothing
     both.make_twin(TWIN)
 
-    assert bound(both) == sorted(["", *PLACES])
-    found = of_rome(both, *PLACES)
+    places = sorted(["", *PLACES])
+    assert world.settled(lambda: bound(both), places) == places
+    wanted = GOLDEN.read_text(encoding="utf-8").splitlines()
+    found = world.settled(lambda: of_rome(both, *PLACES), wanted)
     if os.environ.get("PYLIQO_WRITE_GOLDEN"):
         GOLDEN.write_text("\n".join(found) + "\n", encoding="utf-8")
     assert found == GOLDEN.read_text(encoding="utf-8").splitlines()
@@ -85,21 +88,26 @@ def test_both_ways_and_then_one_and_then_none(both: World) -> None:
 
     both.unpeer("milan", "rome")
 
-    assert rights.sweep(both["rome"].plane.kubeconfig, MILAN, ["liqo-tenant-milan"]) == []
+    rome = both["rome"].plane.kubeconfig
+    assert world.settled(lambda: rights.sweep(rome, MILAN, ["liqo-tenant-milan"]), []) == []
     assert may(both, ROME[0], "get", "renews", "-n", SPACE)
     both.between("peer", "rome", "milan", "--cpu=2", "--no-create-virtual-node")
-    (quota,) = both["milan"].get("quotas.offloading.liqo.io", "-A")
-    assert quota["spec"]["resources"]["cpu"] == "2"
-    assert quota["spec"]["user"] == naming.quota_name("milan", "rome")
+
+    def quotas() -> list[tuple[str, str]]:
+        found = [one["spec"] for one in both["milan"].get("quotas.offloading.liqo.io", "-A")]
+        return [(spec["user"], spec["resources"]["cpu"]) for spec in found]
+
+    larger = [(naming.quota_name("milan", "rome"), "2")]
+    assert world.settled(quotas, larger) == larger
 
     stolen = both.identity("rome", "milan")
     both.unpeer("rome", "milan")
 
-    assert of_rome(both, SPACE) == []
-    assert bound(both) == []
+    assert world.settled(lambda: of_rome(both, SPACE), []) == []
+    assert world.settled(lambda: bound(both), []) == []
     assert "orbidden" in world.refusal(stolen, "get", "renews", "-n", SPACE)
     for member in both.members.values():
-        assert member.get(OURS, "-A") == []
+        assert world.settled(functools.partial(member.get, OURS, "-A"), []) == []
         left = member.get("secrets", "-A")
         assert {one["metadata"]["name"] for one in left} == {"authentication-keys"}
     assert not world.refusal(both["milan"].kubectl, "get", "namespace", SPACE)
@@ -218,8 +226,8 @@ def test_what_a_consumer_poisoned_holds_up_no_end(both: World) -> None:
 
     both.unpeer("rome", "milan")
 
-    assert both["milan"].get(OURS, "-A") == []
-    assert not may(both, ROME[0], "get", "renews", "-n", SPACE)
+    assert world.settled(lambda: both["milan"].get(OURS, "-A"), []) == []
+    world.until(lambda: not may(both, ROME[0], "get", "renews", "-n", SPACE), "the rights to go")
 
 
 @pytest.mark.parametrize("kind", ["user", "group"])
@@ -388,17 +396,22 @@ def test_a_provider_that_is_gone_for_good_is_given_up_and_may_come_back(both: Wo
     milan.plane.kill_apiserver()
 
     given_up = both.liqoctl(
-        "rome", "unpeer", "--force", "--remote-cluster-id=milan", "--skip-confirm", "--timeout=90s"
+        "rome",
+        "unpeer",
+        "--force",
+        "--remote-cluster-id=milan",
+        "--skip-confirm",
+        f"--timeout={world.PATIENCE_S}s",
     )
 
     assert given_up.exit_code == 0, given_up.output
     assert f"namespaces {TWIN}" in " ".join(given_up.output.split())
-    assert both["rome"].get(OURS, "-A") == []
+    assert world.settled(lambda: both["rome"].get(OURS, "-A"), []) == []
     assert world.refusal(both["rome"].kubectl, "get", "namespace", "liqo-tenant-milan")
     milan.plane.start_apiserver()
     removed = both.liqoctl("milan", "delete", "tenant", "rome", "--skip-confirm")
     assert removed.exit_code == 0, removed.output
-    assert bound(both) == []
+    assert world.settled(lambda: bound(both), []) == []
     world.until(lambda: world.refusal(milan.kubectl, "get", "namespace", TWIN), "the orphan to go")
     both.peer("rome", "milan")
     both.unpeer("rome", "milan")
@@ -424,7 +437,7 @@ def test_tenant_namespaces_deleted_amid_a_peering_go_with_all_that_is_in_them(bo
         gone = ("get", "namespace", space)
         world.until(lambda member=member, gone=gone: world.refusal(member.kubectl, *gone), space)
 
-    assert of_rome(both, TWIN) == []
+    assert world.settled(lambda: of_rome(both, TWIN), []) == []
     world.until(lambda: world.refusal(both["milan"].kubectl, "get", "namespace", TWIN), "the twin")
     both.peer("rome", "milan")
     both.unpeer("rome", "milan")
@@ -447,7 +460,7 @@ def type_in(both: World, block: list[tuple[str, str]], directory: Path) -> None:
         done = subprocess.run(
             ["/bin/sh", "-c", command.replace("NONCE", said.strip())], cwd=directory, check=False,
             env={**os.environ, "PATH": path, "KUBECONFIG": config},
-            input="y\n", capture_output=True, text=True, timeout=150,
+            input="y\n", capture_output=True, text=True, timeout=600,
         )  # fmt: skip
         assert done.returncode == 0, f"{name}$ {command}: {done.stderr}"
         said = done.stdout
@@ -533,9 +546,10 @@ def test_a_peering_user_peers_and_may_do_nothing_else(both: World, tmp_path: Pat
     world.until(lambda: not world.refusal(user, "get", *CLUSTER_ID), "its rights in liqo")
     world.until(lambda: not world.refusal(user, "get", *tenants), "its rights as to tenants")
 
-    found = rights.sweep(milan, [who], [SPACE, "liqo"])
+    wanted = [f"it may {what} in {SPACE}" for what in OF_A_PEERING_USER]
+    found = world.settled(lambda: rights.sweep(milan, [who], [SPACE, "liqo"]), wanted)
 
-    assert found == [f"it may {what} in {SPACE}" for what in OF_A_PEERING_USER]
+    assert found == wanted
     create, token = ("create", "-f", "-"), "kubernetes.io/service-account-token"
     dry, stdin = (*create, "--dry-run=server"), with_account("liqo-nonce", token)
     world.until(lambda: "orbidden" in world.refusal(user, *dry, stdin=stdin), "the policy")
@@ -552,13 +566,17 @@ def test_a_peering_user_peers_and_may_do_nothing_else(both: World, tmp_path: Pat
     ):
         assert "orbidden" in world.refusal(user, *what), what
 
-    peered = both.liqoctl("rome", "peer", remote, "--timeout=90s", "--no-create-virtual-node")
+    peered = both.liqoctl(
+        "rome", "peer", remote, f"--timeout={world.PATIENCE_S}s", "--no-create-virtual-node"
+    )
 
     assert peered.exit_code == 0, peered.output
     own = ("get", "renews", "-n", SPACE)
     world.until(lambda: may(both, ROME[0], *own), "rome to be let in")
     keeps_what_the_provider_decided(both, user)
-    ended = both.liqoctl("rome", "unpeer", remote, "--timeout=90s", "--skip-confirm")
+    ended = both.liqoctl(
+        "rome", "unpeer", remote, f"--timeout={world.PATIENCE_S}s", "--skip-confirm"
+    )
     assert ended.exit_code == 0, ended.output
     world.until(lambda: not may(both, ROME[0], *own), "its rights to go")
     again = both.liqoctl("milan", "generate", "peering-user", "--consumer-cluster-id=rome")
@@ -569,7 +587,7 @@ def test_a_peering_user_peers_and_may_do_nothing_else(both: World, tmp_path: Pat
     assert deleted.exit_code == 0, deleted.output
     for what in (CLUSTER_ID, tenants):
         world.until(lambda what=what: "orbidden" in world.refusal(user, "get", *what), "an end")
-    assert rights.sweep(milan, [who], [SPACE, "liqo"]) == []
-    refused = both.liqoctl("rome", "authenticate", remote, "--timeout=90s")
+    assert world.settled(lambda: rights.sweep(milan, [who], [SPACE, "liqo"]), []) == []
+    refused = both.liqoctl("rome", "authenticate", remote, f"--timeout={world.PATIENCE_S}s")
     assert refused.exit_code == 1
     assert "orbidden" in refused.output

@@ -10,10 +10,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from click.testing import CliRunner, Result
@@ -25,8 +25,9 @@ from sandbox import controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl, KubectlError
 
+T = TypeVar("T")
 MANIFESTS = Path(__file__).parents[2] / "manifests"
-PATIENCE_S = 60
+PATIENCE_S = 300
 SPACE = naming.tenant_namespace("rome")
 TWIN = "shop-rome"
 
@@ -97,7 +98,7 @@ class Member:
         """End the controllers, and show what they said."""
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(30)
+            self.process.wait(PATIENCE_S)
         sys.stdout.write(self.log())
 
     def log(self) -> str:
@@ -129,6 +130,10 @@ class Member:
         except (urllib.error.URLError, OSError):
             return False
 
+    def is_ending(self) -> bool:
+        """Whether namespaces are on their way out yet."""
+        return any("deletionTimestamp" in one["metadata"] for one in self.get("namespaces"))
+
     def secret(self, namespace: str, name: str, key: str) -> bytes:
         """Return what a Secret holds under ``key``."""
         found = self.kubectl.get("secret", name, "-n", namespace)
@@ -152,7 +157,7 @@ class World:
     def between(self, verb: str, consumer: str, provider: str, *args: str) -> Result:
         """Run ``liqoctl VERB`` between two clusters."""
         remote = ("--remote-kubeconfig", str(self[provider].plane.kubeconfig))
-        return self.liqoctl(consumer, verb, *remote, "--timeout=90s", *args)
+        return self.liqoctl(consumer, verb, *remote, f"--timeout={PATIENCE_S}s", *args)
 
     def peer(self, consumer: str, provider: str, *args: str) -> None:
         """Peer, without a virtual node: nothing would run its kubelet."""
@@ -162,6 +167,8 @@ class World:
     def unpeer(self, consumer: str, provider: str, *args: str) -> None:
         done = self.between("unpeer", consumer, provider, "--skip-confirm", *args)
         assert done.exit_code == 0, done.output
+        for member in self.members.values():  # so that the next test finds nothing of this one
+            until(lambda member=member: not member.is_ending(), "namespaces to go")
 
     def identity(self, consumer: str, provider: str, name: str = "") -> Kubectl:
         """Return kubectl by an identity that ``provider`` gave: that of the control plane."""
@@ -192,6 +199,18 @@ class World:
             return str(current.get("phase")) == "Accepted"
 
         until(is_known, "rome to know of the twin")
+        may = (
+            "auth",
+            "can-i",
+            "create",
+            "configmaps",
+            "-n",
+            name,
+            "-q",
+            "--as=x",
+            "--as-group=rome",
+        )
+        until(lambda: not refusal(milan, *may), "rome's rights in the twin")
 
 
 def replica(kind: Kind, name: str, **rest: Any) -> Object:
@@ -234,6 +253,13 @@ def until(holds: Any, what: str, patience_s: float = PATIENCE_S) -> None:
         assert time.monotonic() < end, f"not within {patience_s} s: {what}"
         os.sched_yield()
         time.sleep(0.1)  # noqa: TID251  # a test that is not async
+
+
+def settled(look: Callable[[], T], wanted: object) -> T:
+    """Return what ``look`` shows: what is wanted, or what it is instead after a long while."""
+    with contextlib.suppress(AssertionError):
+        until(lambda: look() == wanted, "")
+    return look()
 
 
 def refusal(kubectl: Kubectl, *args: str, stdin: str | None = None) -> str:
