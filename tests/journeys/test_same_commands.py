@@ -161,7 +161,7 @@ _RUNS: Final = (
     (r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "TIME"),
     (r"kube-api-access-[0-9a-z]{5}", "TOKENS"),
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{64}", "ID"),
-    (r"\b(\d+m)?\d+s\b", "AGE"),
+    (r"\b(\d+[dhms])+\b", "AGE"),
     (r" +", " "),
 )
 

@@ -12,7 +12,7 @@ from kube import errors
 from kube.client import ClusterClient
 from kube.cluster import Selection
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 REGION = {"key": "topology.kubernetes.io/region", "operator": "In", "values": ["lombardy"]}
 LOMBARDY = {"nodeSelectorTerms": [{"matchExpressions": [REGION]}]}
 """Selects the virtual node of the pair and no other that somebody may have made."""
