@@ -33,15 +33,20 @@ def condition_tenant(who: Session, name: str, condition: str, *, timeout_s: floa
     """Make a tenant Active, Cordoned or Drained; one that is drained is drained gently first."""
 
     async def work(side: Side) -> None:
-        found = await _tenant(side.cluster, Key(who.namespace, name))
-        if _condition(found) == condition:
-            side.info(f"tenant {objects.key_of(found)}: is {condition} already")
-            return
-        if condition == DRAINED:
-            await _leave(side, found)
-        await _set_condition(side, found, condition)
+        await bring(side, Key(who.namespace, name), condition)
 
     _run(who, f"making tenant {name} {condition}", timeout_s, work)
+
+
+async def bring(side: Side, key: Key, condition: str) -> None:
+    """Make the tenant at ``key`` (an empty namespace: wherever it is) so, unless it is already."""
+    found = await _tenant(side.cluster, key)
+    if _condition(found) == condition:
+        side.info(f"tenant {objects.key_of(found)}: is {condition} already")
+        return
+    if condition == DRAINED:
+        await _leave(side, found)
+    await _set_condition(side, found, condition)
 
 
 def uncordon_tenant(who: Session, name: str, *, timeout_s: float) -> None:

@@ -16,8 +16,10 @@ from typing import Final
 import pytest
 
 from apis import keys
-from apis.objects import Object
-from liqoctl.work import handshake, peering
+from apis.objects import Key, Object, named
+from liqoctl.forge import peering as forge
+from liqoctl.forge.virtualnode import Wanted
+from liqoctl.work import handshake, peering, provider, virtualnodes
 from liqoctl.work.peering import End
 from tests.controllers.peers import OWN_RIGHTS, World, differing
 from tests.controllers.support import ensure_namespace, offloading
@@ -126,3 +128,51 @@ async def test_wherever_the_controllers_die_it_comes_out_the_same(
             break
         swept += 1
     assert 5 < swept < MOST - 1
+
+
+async def test_a_tenant_that_is_drained_loses_all_and_gets_it_back_when_it_is_active() -> None:
+    """By the commands; what the consumer asks for it asks for meanwhile."""
+    world = World()
+    async with asyncio.timeout(120), world.working():
+        await ensure_namespace(world.rome.fake, "shop")
+        await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
+        peers = await handshake.meet(*world.sides(), ("liqo", "liqo"), {})
+        await peering.peer(peers, peering.Slice(resources={"cpu": "1"}))
+        await world.settled()
+        before = world.state()
+        tenant = Key("liqo-tenant-rome", "rome")
+
+        await provider.bring(peers.provider, tenant, provider.DRAINED)
+        await world.settled()
+        drained = world.state()
+        await provider.bring(peers.provider, tenant, provider.ACTIVE)
+        await world.settled()
+
+        assert {"milan namespace shop-rome", "milan rolebinding shop-rome/liqo-tenant-rome"} <= (
+            before.keys() - drained.keys()
+        )
+        assert not any(line.startswith("milan quota ") for line in drained)
+        assert differing(world.state(), before) == {}
+
+
+async def test_a_virtual_node_of_a_kubeconfig_comes_up_as_a_node_and_goes_with_it() -> None:
+    world = World()
+    async with asyncio.timeout(120), world.working():
+        rome, _ = world.sides()
+        await rome.cluster.create(keys.NAMESPACE, forge.tenant_namespace("milan"))
+        key = Key("liqo-tenant-milan", "given")
+        given = named(keys.SECRET, key, data={"kubeconfig": "e30="}, type="Opaque")
+        await rome.cluster.create(keys.SECRET, given)
+        await world.settled()
+        before = world.state()
+        hard = {"cpu": "2", "memory": "4Gi", "pods": "110"}
+        wanted = Wanted("milan", "", "milan", kubeconfig_secret=key.name, hard=hard)
+
+        await virtualnodes.create(rome.cluster, rome.progress, wanted, timeout_s=60)
+
+        assert await rome.cluster.get_live(keys.NODE, Key("", "milan"))
+        where = Key("liqo-tenant-milan", "milan")
+        how = virtualnodes.Deletion(lambda _: None, timeout_s=60)
+        await virtualnodes.delete(rome.cluster, rome.progress, where, how)
+        await world.settled()
+        assert differing(world.state(), before) == {}

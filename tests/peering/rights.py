@@ -1,12 +1,13 @@
 """What somebody may do in a cluster, by its own word: every resource, every verb, some places."""
 
 import asyncio
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from apis import keys
-from apis.objects import Key, named
+from apis.objects import Key, Object, named
 from kube import client
 from kube.client import ClusterClient
 from sandbox.kubectl import Kubectl
@@ -23,6 +24,24 @@ MORE = (
     ("certificates.k8s.io", "certificatesigningrequests/approval"),
 )  # fmt: skip
 """What discovery does not list, or not under a verb that RBAC knows."""
+ASKED = (
+    ("impersonate", "", "users"), ("impersonate", "", "groups"),
+    ("impersonate", "", "serviceaccounts"), ("impersonate", "authentication.k8s.io", "uids"),
+    ("impersonate", "authentication.k8s.io", "userextras/scopes"),
+    *(
+        (verb, "rbac.authorization.k8s.io", plural)
+        for verb in ("bind", "escalate") for plural in ("roles", "clusterroles")
+    ),
+    *((verb, "certificates.k8s.io", "signers") for verb in ("approve", "sign", "attest")),
+    ("proxy", "", "services"), ("use", "policy", "podsecuritypolicies"), ("*", "*", "*"),
+)  # fmt: skip
+"""Verbs that only some resources know: each by its own."""
+PATHS = (
+    "/", "/api", "/apis", "/version", "/healthz", "/livez", "/readyz", "/metrics", "/metrics/slis",
+    "/logs", "/openapi/v2", "/openapi/v3", "/debug/pprof/heap", "/configz", "/flagz", "/statusz",
+    "/.well-known/openid-configuration", "/openid/v1/jwks", "/apis/metrics.liqo.io/v1beta1",
+)  # fmt: skip
+"""URLs of no resource; what everybody who is authenticated may get of them is left out."""
 AT_ONCE = 48
 
 
@@ -53,33 +72,39 @@ async def _sweep(
     resources: list[tuple[str, str]],
 ) -> list[str]:
     gate = asyncio.Semaphore(AT_ONCE)
+    questions = dict(_questions(namespaces, resources))
     async with client.connect(kubeconfig, user_agent="sweep") as server:
         asked = [
-            _asked(server, gate, one, namespace, resource, verb)
+            _asked(server, gate, one, line, attributes)
             for one in who
-            for namespace in namespaces
-            for resource in dict.fromkeys(resources)
-            for verb in VERBS
+            for line, attributes in questions.items()
         ]
         return [line for line in await asyncio.gather(*asked) if line]
 
 
-async def _asked(  # noqa: PLR0913, PLR0917  # a question has that many parts
-    server: ClusterClient, gate: asyncio.Semaphore, who: Somebody, namespace: str,
-    resource: tuple[str, str], verb: str,
-) -> str:  # fmt: skip
-    group, plural = resource
-    plural, _, sub = plural.partition("/")
-    attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": plural}
-    if sub:
-        attributes["subresource"] = sub
-    spec = {"user": who.user, "groups": list(who.groups), "resourceAttributes": attributes}
+def _questions(
+    namespaces: list[str], resources: list[tuple[str, str]]
+) -> Iterator[tuple[str, Object]]:
+    """Yield each thing that somebody might do, and how an API server is asked about it."""
+    every = [(verb, group, plural) for group, plural in resources for verb in VERBS]
+    for namespace, (verb, group, name) in itertools.product(namespaces, [*every, *ASKED]):
+        plural, _, sub = name.partition("/")
+        attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": plural}
+        if sub:
+            attributes["subresource"] = sub
+        where = namespace or "the cluster"
+        line = f"{verb} {name}{'.' if group else ''}{group} in {where}"
+        yield line, {"resourceAttributes": attributes}
+    for path, verb in itertools.product(PATHS, ("get", "post", "*")):
+        yield f"{verb} {path}", {"nonResourceAttributes": {"path": path, "verb": verb}}
+
+
+async def _asked(
+    server: ClusterClient, gate: asyncio.Semaphore, who: Somebody, line: str, attributes: Object
+) -> str:
+    spec = {"user": who.user, "groups": list(who.groups), **attributes}
     review = named(keys.SUBJECT_ACCESS_REVIEW, Key("", "x"), spec=spec)
     del review["metadata"]["name"]
     async with gate:
         answer = await server.create(keys.SUBJECT_ACCESS_REVIEW, review)
-    if not answer["status"]["allowed"]:
-        return ""
-    name = f"{plural}/{sub}" if sub else plural
-    where = namespace or "the cluster"
-    return f"{who.title} may {verb} {name}{'.' if group else ''}{group} in {where}"
+    return f"{who.title} may {line}" if answer["status"]["allowed"] else ""

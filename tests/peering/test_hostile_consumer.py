@@ -405,6 +405,15 @@ REFLECTED: Final[dict[str, tuple[Kind, Object]]] = {
     "secret": (keys.SECRET, {"data": {}}),
     "service": (keys.SERVICE, {"spec": {"ports": [{"port": 80}]}}),
     "ingress": (keys.INGRESS, factories.ingress(TWIN)),
+    "persistentvolumeclaim": (
+        keys.PERSISTENT_VOLUME_CLAIM,
+        {
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Mi"}},
+            }
+        },
+    ),
     "shadowendpointslice": (
         keys.SHADOW_ENDPOINT_SLICE,
         {"spec": {"template": {"addressType": "IPv4", "endpoints": []}}},
@@ -433,7 +442,7 @@ async def test_what_an_object_says_of_itself_moves_nobody(
         found = await until_one(milan, of, key, lambda _: True)
         managers = {one["manager"] for one in found["metadata"]["managedFields"]}
         assert managers <= {"hostile", "pyliqo-liqo-shadowendpointslice"}, (mark, managers)
-    await remove_all(kubelet, of)
+    await remove_all(milan, of)
     assert await bound(milan) <= rights  # what other tests left may go meanwhile
     assert await names_of(milan) <= before
 
@@ -452,22 +461,30 @@ async def names_of(milan: ClusterClient) -> set[Key]:
     return {key for kind in kinds for key in (await milan.list(Selection(kind, Object))).items}
 
 
-async def remove_all(who: ClusterClient, kind: Kind) -> None:
-    for key in (await who.list(Selection(kind, Object, TWIN))).items:
+async def remove_all(milan: ClusterClient, kind: Kind) -> None:
+    for key in (await milan.list(Selection(kind, Object, TWIN))).items:
         if key.name.startswith("forged-"):
-            await remove(who, kind, key)
+            await remove(milan, kind, key)
+            if kind == keys.PERSISTENT_VOLUME_CLAIM:  # which nobody here says is not in use
+                await milan.patch(kind, key, {"metadata": {"finalizers": None}})
 
 
 async def test_a_map_and_a_slice_that_claim_another_origin_are_not_served(
     hostile: Hostile, control: ClusterClient, milan: ClusterClient
 ) -> None:
     """A7, for what controllers act on: the namespace says whose it is."""
+    own = await milan.get_live(keys.TENANT, Key(SPACE, "rome"))
+    assert own
     before = await bound(milan)
     spec = wanted(hostile, "forged", user="turin-x")
     for number, (mark, value) in enumerate(FORGED.items()):
         name = f"forged-{number}"
         map_ = world.replica(MAP, name, spec={"desiredMapping": {"a": "kube-system"}})
-        for obj, kind in ((map_, MAP), (world.replica(SLICE, name, spec=spec), SLICE)):
+        renew = world.replica(
+            keys.RENEW, name, spec={"consumerClusterID": "turin", "identityType": "ControlPlane"}
+        )
+        slice_ = world.replica(SLICE, name, spec=spec)
+        for obj, kind in ((map_, MAP), (renew, keys.RENEW), (slice_, SLICE)):
             obj["metadata"]["labels"][mark] = value
             assert not await refusal(control, kind, obj)
     # what is served after them shows that they were looked at
@@ -480,7 +497,11 @@ async def test_a_map_and_a_slice_that_claim_another_origin_are_not_served(
         found = await milan.get_live(SLICE, key)
         assert found
         assert answers(found).get("Authentication") != "Accepted"
-        for kind in (MAP, SLICE):
+        renewed = await milan.get_live(keys.RENEW, key)
+        assert renewed  # it is told what rome has itself, or nothing
+        told = (renewed.get("status") or {}).get("authParams")
+        assert told in (None, own["status"]["authParams"])
+        for kind in (MAP, keys.RENEW, SLICE):
             await remove(milan, kind, key)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from apis import authentication, keys, naming
+from apis import authentication, conditions, keys, naming
 from certs import identity, pki
 from sandbox import audit, binaries
 from sandbox.kubectl import Kubectl
@@ -31,7 +31,7 @@ MANAGER = f"system:serviceaccount:liqo:{keys.CONTROLLER_MANAGER}"
 GOLDEN = Path(__file__).with_name("rights-of-a-consumer.txt")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "peering.md"
 SPACE, TWIN = world.SPACE, world.TWIN
-PLACES = (SPACE, TWIN)
+PLACES, ELSEWHERE = (SPACE, TWIN), ("", "liqo", "kube-system")
 """What is allowed in the cluster is allowed in these; elsewhere nothing is bound to rome."""
 ROME = (
     Somebody("the control plane", "rome", ("liqo.io",)),
@@ -67,7 +67,7 @@ def may(both: World, who: Somebody, *what: str) -> bool:
 
 def test_both_ways_and_then_one_and_then_none(both: World) -> None:
     """Each direction stands for itself; the rights are those of the golden file, no more."""
-    assert world.settled(lambda: of_rome(both, SPACE), []) == []
+    assert world.settled(lambda: of_rome(both, *ELSEWHERE, SPACE), []) == []
     both.peer("rome", "milan", "--cpu=1")
     both.peer("milan", "rome")
     both.peer("rome", "milan")  # again, which changes nothing
@@ -103,7 +103,7 @@ def test_both_ways_and_then_one_and_then_none(both: World) -> None:
     stolen = both.identity("rome", "milan")
     both.unpeer("rome", "milan")
 
-    assert world.settled(lambda: of_rome(both, SPACE), []) == []
+    assert world.settled(lambda: of_rome(both, *ELSEWHERE, *PLACES), []) == []
     assert world.settled(lambda: bound(both), []) == []
     assert "orbidden" in world.refusal(stolen, "get", "renews", "-n", SPACE)
     for member in both.members.values():
@@ -365,6 +365,23 @@ def test_a_right_that_is_taken_away_is_named_and_all_goes_on_with_it(both: World
     both.unpeer("rome", "milan")
 
 
+def test_a_kind_of_ours_that_is_missing_is_named_and_all_goes_on_once_it_is_there(
+    both: World,
+) -> None:
+    """F34: milan lacks the kind Quota while rome peers."""
+    milan = both["milan"]
+    before = len(milan.log())
+
+    with milan.lacking("quotas.offloading.liqo.io"):
+        both.between("peer", "rome", "milan", "--no-create-virtual-node", "--timeout=20s")
+        world.until(lambda: "quotas" in milan.log()[before:], "the kind to be named")
+        assert milan.log()[before:].count("quotas") < 200, "it runs hot"
+
+    world.until(lambda: milan.get("quotas.offloading.liqo.io", "-A"), "the quota")
+    both.peer("rome", "milan")
+    both.unpeer("rome", "milan")
+
+
 def test_a_twin_that_does_not_go_is_told_and_holds_nobody_up(both: World) -> None:
     """F34: somebody holds what is in it; who maps another namespace is served."""
     both.peer("rome", "milan")
@@ -466,6 +483,29 @@ def type_in(both: World, block: list[tuple[str, str]], directory: Path) -> None:
         said = done.stdout
 
 
+def proves_nothing_again(both: World, tenant: Path) -> None:
+    """A10: see that what was proved once gets nothing, by no nonce and by none that is new."""
+    milan, nonce = both["milan"].kubectl, ("secret", keys.NONCE_SECRET, "-n", SPACE)
+    world.until(lambda: world.refusal(milan, "get", *nonce), "the nonce that was used to go")
+    milan.run("apply", "-f", str(tenant))
+    world.until(lambda: judged(milan) == "NonceNotFound", "no nonce to be told of")
+    made = both.liqoctl("milan", "create", "nonce", "--remote-cluster-id=rome")
+    assert made.exit_code == 0, made.output
+    world.until(
+        lambda: judged(milan) == "SignatureVerificationFailed", "an old proof to be told of"
+    )
+    assert "authParams" not in milan.get("tenant", "rome", "-n", SPACE)["status"]
+    milan.run("delete", "tenant", "rome", "-n", SPACE)
+    milan.run("delete", *nonce)
+
+
+def judged(milan: Kubectl) -> str:
+    """Return the reason of what milan says of rome's Tenant."""
+    status = milan.get("tenant", "rome", "-n", SPACE).get("status") or {}
+    found = conditions.find(status.get("conditions"), "Ready") or {}
+    return str(found.get("reason", ""))
+
+
 def test_by_hand_each_side_applies_what_the_other_prints(both: World, tmp_path: Path) -> None:
     """As docs/peering.md has it, word for word; nothing that is typed reaches both clusters."""
     by_hand, back = blocks()
@@ -482,6 +522,7 @@ def test_by_hand_each_side_applies_what_the_other_prints(both: World, tmp_path: 
         assert peer in both.liqoctl(name, "get", kind, peer).stdout
 
     type_in(both, back, tmp_path)
+    proves_nothing_again(both, tmp_path / "tenant.yaml")
 
     world.until(
         lambda: "orbidden" in world.refusal(control, "get", "renews", "-n", SPACE), "an end"

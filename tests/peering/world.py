@@ -24,6 +24,7 @@ from liqoctl.__main__ import cli
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl, KubectlError
+from tests.manifests import documents
 
 T = TypeVar("T")
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -117,6 +118,18 @@ class Member:
             yield
         finally:
             self._give(role, rules)
+
+    @contextlib.contextmanager
+    def lacking(self, crd: str) -> Iterator[None]:
+        """Take a kind, and all of its objects, from the cluster for a while."""
+        named = documents.of_kind("CustomResourceDefinition")
+        manifest = next(obj for obj in named if obj["metadata"]["name"] == crd)
+        self.kubectl.run("delete", "crd", crd)
+        try:
+            yield
+        finally:
+            self.kubectl.apply([manifest])
+            self.kubectl.wait("--for=condition=Established", "crd", crd)
 
     def _give(self, role: tuple[str, str], rules: list[Object]) -> None:
         changes = json.dumps([{"op": "replace", "path": "/rules", "value": rules}])
