@@ -49,7 +49,7 @@ from tests import signers
 from tests.controllers.support import ensure_namespace
 from tests.fakes import FakeCluster
 
-NOW = clock.now()
+NOW = clock.now().replace(microsecond=0)
 """The moment at which all of it happens; commands judge certificates by the real clock."""
 CA = pki.new_ca("ca", now=NOW, lifetime=timedelta(days=10))
 KEYS: Final = {name: identity.new_key() for name in ("rome", "milan")}

@@ -2,7 +2,7 @@
 
 The same command again comes to the same end as one that nothing disturbed, and ``unpeer`` removes
 whatever a ``peer`` left that did not come to its end. ``PYLIQO_INTERRUPT_STRIDE=1`` ends them at
-each request in each way; by default at every second one, in turns.
+each request in each way; by default at every third one, in turns.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tests.controllers.support import ensure_namespace, offloading
 from tests.fakes import FakeCluster
 
 WAYS: Final = ("refused", "lost", "stopped before", "stopped after")
-STRIDE: Final = int(os.environ.get("PYLIQO_INTERRUPT_STRIDE", 2 * len(WAYS)))
+STRIDE: Final = int(os.environ.get("PYLIQO_INTERRUPT_STRIDE", 3 * len(WAYS)))
 MOST: Final = 600
 """More requests than any of these commands makes."""
 CALLS: Final = frozenset(

@@ -373,10 +373,12 @@ def test_a_kind_of_ours_that_is_missing_is_named_and_all_goes_on_once_it_is_ther
     before = len(milan.log())
 
     with milan.lacking("quotas.offloading.liqo.io"):
-        both.between("peer", "rome", "milan", "--no-create-virtual-node", "--timeout=20s")
+        both.between("peer", "rome", "milan", "--no-create-virtual-node", "--timeout=10s")
         world.until(lambda: "quotas" in milan.log()[before:], "the kind to be named")
-        assert milan.log()[before:].count("quotas") < 200, "it runs hot"
+        assert milan.log()[before:].count("quotas") < 1000, "it runs hot"
 
+    asked = ("get", "quotas.offloading.liqo.io", "-A")
+    world.until(lambda: not world.refusal(milan.kubectl, *asked), "the kind to be served")
     world.until(lambda: milan.get("quotas.offloading.liqo.io", "-A"), "the quota")
     both.peer("rome", "milan")
     both.unpeer("rome", "milan")
