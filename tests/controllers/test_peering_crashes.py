@@ -133,7 +133,7 @@ async def test_wherever_the_controllers_die_it_comes_out_the_same(
 async def test_a_tenant_that_is_drained_loses_all_and_gets_it_back_when_it_is_active() -> None:
     """By the commands; what the consumer asks for it asks for meanwhile."""
     world = World()
-    async with asyncio.timeout(120), world.working():
+    async with asyncio.timeout(300), world.working():
         await ensure_namespace(world.rome.fake, "shop")
         await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
         peers = await handshake.meet(*world.sides(), ("liqo", "liqo"), {})
@@ -157,7 +157,7 @@ async def test_a_tenant_that_is_drained_loses_all_and_gets_it_back_when_it_is_ac
 
 async def test_a_virtual_node_of_a_kubeconfig_comes_up_as_a_node_and_goes_with_it() -> None:
     world = World()
-    async with asyncio.timeout(120), world.working():
+    async with asyncio.timeout(300), world.working():
         rome, _ = world.sides()
         await rome.cluster.create(keys.NAMESPACE, forge.tenant_namespace("milan"))
         key = Key("liqo-tenant-milan", "given")
@@ -168,11 +168,11 @@ async def test_a_virtual_node_of_a_kubeconfig_comes_up_as_a_node_and_goes_with_i
         hard = {"cpu": "2", "memory": "4Gi", "pods": "110"}
         wanted = Wanted("milan", "", "milan", kubeconfig_secret=key.name, hard=hard)
 
-        await virtualnodes.create(rome.cluster, rome.progress, wanted, timeout_s=60)
+        await virtualnodes.create(rome.cluster, rome.progress, wanted, timeout_s=300)
 
         assert await rome.cluster.get_live(keys.NODE, Key("", "milan"))
         where = Key("liqo-tenant-milan", "milan")
-        how = virtualnodes.Deletion(lambda _: None, timeout_s=60)
+        how = virtualnodes.Deletion(lambda _: None, timeout_s=300)
         await virtualnodes.delete(rome.cluster, rome.progress, where, how)
         await world.settled()
         assert differing(world.state(), before) == {}
