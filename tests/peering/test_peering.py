@@ -31,7 +31,7 @@ MANAGER = f"system:serviceaccount:liqo:{keys.CONTROLLER_MANAGER}"
 GOLDEN = Path(__file__).with_name("rights-of-a-consumer.txt")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "peering.md"
 SPACE, TWIN = world.SPACE, world.TWIN
-PLACES, ELSEWHERE = (SPACE, TWIN), ("", "liqo", "kube-system")
+PLACES, ELSEWHERE = (SPACE, TWIN), ("", "liqo")
 """What is allowed in the cluster is allowed in these; elsewhere nothing is bound to rome."""
 ROME = (
     Somebody("the control plane", "rome", ("liqo.io",)),
