@@ -224,6 +224,8 @@ def test_what_may_be_changed(kinds: Kubectl, namespace: str) -> None:
     assert found["spec"]["clusterSelector"] == selector
 
 
+AGE: Final = re.compile(r"(\d{1,2}m)?\d+s|\d{1,2}m")
+"""Of up to an hour; the amounts below have three digits before an m."""
 TIME: Final = "2026-01-01T00:00:00Z"
 SHOWN: Final[list[tuple[Kind, dict[str, Any], tuple[str, ...], str, str]]] = [
     (
@@ -328,7 +330,12 @@ def test_what_kubectl_shows(kinds: Kubectl, namespace: str, case: tuple[Any, ...
 
     assert " ".join(shown[0].split()) == header
     words = shown[1].split()
-    assert " ".join("AGE" if re.fullmatch(r"(\d+[dhms])+", word) else word for word in words) == row
+    assert (
+        " ".join(
+            "AGE" if re.fullmatch(r"(\d{1,2}m)?\d+s|\d{1,2}m", word) else word for word in words
+        )
+        == row
+    )
 
 
 def test_a_quota_that_is_not_cordoned_shows_an_empty_column(kinds: Kubectl, namespace: str) -> None:
