@@ -8,8 +8,12 @@ Source: stack.md 7; KEP-4006; security.md B4, B8, B10.
 
 import asyncio
 import contextlib
+import fcntl
 import http.client
 import io
+import socket
+import sys
+import termios
 from collections.abc import AsyncIterator, Iterable
 from typing import Final, cast
 from urllib.parse import urlsplit
@@ -33,6 +37,12 @@ MAX_HEAD: Final = 2**16
 MAX_REFUSAL: Final = 2**16
 CLOSE_S: Final = 5.0
 """How long a server that was told the end may take to say so too, before it is cut off."""
+UNREAD_S: Final = 60.0
+"""How long nobody may take anything of what is left of a stream that ended, before that is lost."""
+_LOOK_S: Final = 0.01
+_STATE: Final = (socket.IPPROTO_TCP, socket.TCP_INFO)
+_CLOSE_WAIT: Final = 8
+"""In Linux' include/net/tcp_states.h."""
 
 Headers = Iterable[tuple[str, str]]
 _UNANSWERED: Final = (
@@ -57,14 +67,15 @@ class Leg(asyncio.Protocol):
         self._early = bytearray()
         self._news = asyncio.Event()
         self._is_over = False
+        self._is_closing = False
         self._why: Exception | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.write(data)
+        if self.other is not None:
+            self.other.send(data)
             return
         self._early += data
         if len(self._early) > MAX_HEAD and self.transport is not None:
@@ -90,10 +101,31 @@ class Leg(asyncio.Protocol):
         if not self.ended.done():
             self.ended.set_result(None)
 
+    def send(self, data: bytes) -> None:
+        """Send ``data``; nothing to who has ended, since a write that fails drops what he said."""
+        if self.transport is not None and not _has_ended(self.transport):
+            self.transport.write(data)
+
     def close(self) -> None:
-        """Send what is buffered, and close."""
-        if self.transport is not None:
+        """Send what is buffered, and close once the machine of the other side has it.
+
+        Not before: TLS that is told the end by us takes the next byte that comes for a failure,
+        such as a ping of SPDY, and whatever is on its way to a slow reader would be dropped.
+        """
+        if not self._is_closing:
+            self._is_closing = True
+            self._look(1, UNREAD_S)
+
+    def _look(self, before: int, left_s: float) -> None:
+        """Close if nothing is unsent, now and at the last look; else look again soon."""
+        if self.transport is None:
+            return
+        unsent = _unsent(self.transport)
+        if left_s <= 0 or not (before or unsent):
             self.transport.close()
+            return
+        left_s = left_s - _LOOK_S if unsent == before else UNREAD_S
+        asyncio.get_running_loop().call_later(_LOOK_S, self._look, unsent, left_s)
 
     def abort(self) -> None:
         """Close at once."""
@@ -145,6 +177,21 @@ class Leg(asyncio.Protocol):
         self._news.set()
         if self.other is not None:
             self.other.close()
+
+
+def _has_ended(transport: asyncio.Transport) -> bool:
+    """Whether the other side has closed, though what it said may not be read yet."""
+    of = transport.get_extra_info("socket")
+    return bool(of.fileno() >= 0 and of.getsockopt(*_STATE, 1)[0] == _CLOSE_WAIT)
+
+
+def _unsent(transport: asyncio.Transport) -> int:
+    """Return how many bytes the other side has not acknowledged. Source: tcp(7), SIOCOUTQ."""
+    of = transport.get_extra_info("socket")
+    if of.fileno() < 0:
+        return 0
+    queued = fcntl.ioctl(of.fileno(), termios.TIOCOUTQ, bytes(4))
+    return transport.get_write_buffer_size() + int.from_bytes(queued, sys.byteorder)
 
 
 async def dial(

@@ -4,7 +4,10 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
+import socket
+import time
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -90,6 +93,41 @@ async def test_a_slow_reader_gets_all_that_was_sent(rig: Rig) -> None:
             got += piece
             await asyncio.sleep(0.002)
     assert bytes(got) == rig.greeting + b"bye"
+
+
+async def test_what_comes_after_the_end_costs_nothing_of_what_is_on_its_way(rig: Rig) -> None:
+    """An API server pings each stream of SPDY, also one whose end it has not read yet."""
+    rig.greeting = secrets.token_bytes(2**19)
+    got = await asyncio.to_thread(read_and_ping, rig)
+    assert got.partition(b"\r\n\r\n")[2] == rig.greeting + b"bye"
+
+
+def has_ended(port: int) -> bool:
+    """Whether who listens on ``port`` has closed a stream, and all of it has arrived."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    mine = {state for _, local, _, state, *_ in lines if local.endswith(f":{port:04X}")}
+    return bool(mine & {"05", "06"})  # FIN_WAIT2, TIME_WAIT
+
+
+def read_and_ping(rig: Rig) -> bytes:
+    """Return all that a client gets who reads late, and goes on talking."""
+    got = bytearray()
+    with socket.socket() as plain:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+        plain.connect(("127.0.0.1", rig.server.port))
+        with rig.context("admin").wrap_socket(plain, server_hostname="127.0.0.1") as client:
+            head = [f"POST {EXEC} HTTP/1.1", "Host: me", *(f"{k}: {v}" for k, v in SPDY.items())]
+            client.sendall("\r\n".join([*head, "", ""]).encode())
+            got += client.recv(len(HEAD))
+            client.sendall(b"bye")
+            provider = rig.streams[0].transport.get_extra_info("sockname")[1]
+            while not has_ended(provider):
+                time.sleep(0.01)  # noqa: TID251  # in a thread, beside the loop
+            while piece := client.recv(2**15):
+                got += piece
+                if len(got) < len(rig.greeting) - 2**18:
+                    client.send(b"ping")
+    return bytes(got)
 
 
 async def test_a_refusal_is_an_answer_as_any_other(rig: Rig) -> None:
