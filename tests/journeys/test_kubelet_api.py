@@ -104,6 +104,7 @@ async def test_kubectl_reaches_into_an_offloaded_pod(
 ) -> None:
     await both.rome.create(keys.POD, twice(kubectl.namespace, both.image))
     await world.until_one(both.rome, keys.POD, Key(kubectl.namespace, "twice"), is_in_second_life)
+    await logs_of_both_lives_are_read(kubectl)
     for protocol in (WEBSOCKET, SPDY):
         one = over(kubectl, protocol)
         await exit_codes_arrive(one)
@@ -114,7 +115,6 @@ async def test_kubectl_reaches_into_an_offloaded_pod(
         await files_are_copied(one, tmp_path)
         await a_process_is_attached_to(one)
     await logs_are_read(kubectl)
-    await logs_of_both_lives_are_read(kubectl)
 
 
 async def test_many_streams_end_and_leave_nothing_behind(
