@@ -159,7 +159,7 @@ class Reflected:
 
     def _warn(self, loop: KindLoop, message: str) -> None:
         where = Key(self._asked.pair.local_namespace, keys.OFFLOADING_NAME)
-        logger.warning("Much is missing at once", extra={"key": where, "said": message})
+        logger.warning("Much is missing at once", extra={"key": str(where), "said": message})
         if loop.warn:
             offloading = named(keys.NAMESPACE_OFFLOADING, where)
             loop.warn(offloading, "Warning", keys.MASS_ABSENCE, message)
