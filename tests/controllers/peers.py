@@ -238,7 +238,7 @@ class World:
         whole = IdentityReconciler(
             cluster, secrets, key, events, lambda: list(side.cached(keys.RENEW).values())
         )
-        gone = _Gone(whole)
+        gone = _Secrets(naming.kubeconfig_secret(""), whole)
         account = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
         return [
             (keys.NAMESPACE, TenantRightsReconciler(cluster, account)),
@@ -284,7 +284,7 @@ class World:
             (keys.RESOURCE_SLICE, LocalSliceReconciler(cluster, side.name, key, events)),
             (keys.RESOURCE_SLICE, SliceIdentityReconciler(cluster, events)),
             (keys.RESOURCE_SLICE, replicas),
-            (keys.SECRET, _Certificates(replicas)),
+            (keys.SECRET, _Secrets(f"{naming.remote_certificate()}-", replicas)),
             (keys.CONFIG_MAP, _Whole(granting)),
         ]
 
@@ -346,29 +346,16 @@ class World:
 
 
 @dataclass(frozen=True)
-class _Gone:
-    """Secrets of identities lead to their Identity, be it gone or not."""
+class _Secrets:
+    """Secrets lead to what they are named after behind ``prefix``, be it gone or not."""
 
-    identities: IdentityReconciler
-
-    async def reconcile(self, key: Key) -> float | None:
-        prefix = naming.kubeconfig_secret("")
-        if not key.name.startswith(prefix):
-            return None
-        return await self.identities.reconcile(Key(key.namespace, key.name.removeprefix(prefix)))
-
-
-@dataclass(frozen=True)
-class _Certificates:
-    """Secrets with certificates lead to their slice, be it gone or not."""
-
-    replicas: ReplicaReconciler
+    prefix: str
+    owners: IdentityReconciler | ReplicaReconciler
 
     async def reconcile(self, key: Key) -> float | None:
-        prefix = f"{naming.remote_certificate()}-"
-        if not key.name.startswith(prefix):
+        if not key.name.startswith(self.prefix):
             return None
-        return await self.replicas.reconcile(Key(key.namespace, key.name.removeprefix(prefix)))
+        return await self.owners.reconcile(Key(key.namespace, key.name.removeprefix(self.prefix)))
 
 
 @dataclass(frozen=True)
