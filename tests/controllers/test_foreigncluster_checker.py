@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 
 import pytest
@@ -24,7 +24,7 @@ from kube import clock
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane
 from tests.fakes import FakeCluster
-from tests.kube.running import Gate, until
+from tests.kube.running import Answer, Gate, serving, until
 
 pytestmark = pytest.mark.cluster
 SECRET = Key("of-milan", "kubeconfig")
@@ -197,7 +197,7 @@ async def test_where_no_websocket_passes_a_plain_watch_is_held() -> None:
         await asyncio.Event().wait()
         return response
 
-    async with serving(ca, answer) as server, asyncio.timeout(WITHIN_S):
+    async with by_tls(ca, answer) as server, asyncio.timeout(WITHIN_S):
         await store(local, SECRET, identity(ca, server))
         async with checking(local, {"milan": SECRET}, 3600) as (checker, told):
             await says(checker, told, is_answering=True)
@@ -209,23 +209,12 @@ async def test_where_no_websocket_passes_a_plain_watch_is_held() -> None:
         assert told.empty(), "it answers, so a broken watch is no outage"
 
 
-@contextlib.asynccontextmanager
-async def serving(
-    ca: KeyPair, answer: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> AsyncIterator[str]:
-    """Answer by TLS as ``answer`` says; yield the URL."""
+def by_tls(ca: KeyPair, answer: Answer) -> contextlib.AbstractAsyncContextManager[str]:
+    """Answer by TLS, by a certificate of ``ca``."""
     pair = pki.issue(
         ca, common_name="s", ips=["127.0.0.1"], server=True, now=clock.now(), lifetime=A_DAY
     )
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=listener.tls(pair, "")).start()
-        yield f"https://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    return serving(answer, listener.tls(pair, ""))
 
 
 def identity(ca: KeyPair, server: str) -> bytes:

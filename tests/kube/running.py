@@ -3,10 +3,28 @@
 import asyncio
 import contextlib
 import random
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
+from aiohttp import web
+
 T = TypeVar("T")
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@contextlib.asynccontextmanager
+async def serving(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """Answer every request of up to 64 MiB as ``answer`` says; yield the URL."""
+    app = web.Application(client_max_size=2**26)
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        yield f"http{'s' if tls else ''}://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 @contextlib.asynccontextmanager

@@ -6,7 +6,7 @@ import dataclasses
 import gzip
 import os
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import msgspec
@@ -22,13 +22,12 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.slim import Partial
 from tests.factories import config_map
-from tests.kube.running import Gate, until
+from tests.kube.running import Answer, Gate, serving, until
 
 WEB = Key("ns", "web")
 LISTED: Final = int(os.environ.get("PYLIQO_LISTED", "10000"))
 PAGES_AT_ONCE: Final = 10
 """What a page takes as text, as bytes and decoded, here and in the server, which runs here."""
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Stub:
@@ -50,18 +49,6 @@ class Stub:
         answer = self.answers.pop(0) if self.answers else web.json_response({})
         return answer if isinstance(answer, web.StreamResponse) else await answer(request)
 
-    @contextlib.asynccontextmanager
-    async def listening(self) -> AsyncIterator[str]:
-        app = web.Application(client_max_size=2**26)
-        app.router.add_route("*", "/{path:.*}", self.answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-        finally:
-            await runner.cleanup()
-
 
 @pytest.fixture
 async def gate(stub: Stub) -> AsyncIterator[Gate]:
@@ -79,7 +66,7 @@ def plain(port: int) -> Access:
 @pytest.fixture
 async def stub() -> AsyncIterator[Stub]:
     stub = Stub()
-    async with stub.listening() as stub.server:
+    async with serving(stub.answer) as stub.server:
         yield stub
 
 

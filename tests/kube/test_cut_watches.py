@@ -17,7 +17,7 @@ from kube import access, client
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Change, Informer
-from tests.kube.running import Time, running, until
+from tests.kube.running import Time, running, serving, until
 from tests.kube.test_client import Stub
 
 
@@ -99,7 +99,7 @@ class Cutting(Stub):
 @pytest.fixture
 async def server() -> AsyncIterator[Cutting]:
     server = Cutting()
-    async with server.listening() as server.server:
+    async with serving(server.answer) as server.server:
         yield server
 
 

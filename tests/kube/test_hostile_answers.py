@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -22,7 +22,7 @@ from apis.objects import Key, Object
 from kube import access, client
 from kube.cluster import Selection
 from kube.informer import Change, Informer
-from tests.kube.running import Time, running, until
+from tests.kube.running import Answer, Time, running, serving, until
 
 MANY: Final = int(os.environ.get("PYLIQO_TEST_EVENTS", "3000"))
 MIB: Final = 2**20
@@ -30,8 +30,6 @@ MOST: Final = 256 * MIB
 """What a script may take here, where both ends are one process."""
 TRUTH: Final = {"metadata": {"namespace": "ns", "name": "a", "uid": "u", "resourceVersion": "7"}}
 LISTED: Final = {"metadata": {"resourceVersion": "9"}, "items": [TRUTH]}
-
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def body(data: bytes, status: int = 200, **headers: str) -> Answer:
@@ -168,18 +166,6 @@ class Server:
             return await self.act(request)
         return await (silence(request) if is_watch else body(json.dumps(LISTED).encode())(request))
 
-    @contextlib.asynccontextmanager
-    async def listening(self) -> AsyncIterator[str]:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self.answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-        finally:
-            await runner.cleanup()
-
 
 @pytest.mark.parametrize(
     ("act", "is_watch"),
@@ -203,7 +189,7 @@ async def test_a_cache_is_true_once_its_server_is_well(
     tracemalloc.start()
     try:
         async with (
-            server.listening() as url,
+            serving(server.answer) as url,
             client.connect(access.plain(url), user_agent="pyliqo-test/1") as cluster,
             running(informer.run(cluster)),
         ):
