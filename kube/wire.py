@@ -1,6 +1,6 @@
 """What goes over the wire to an API server and comes back, bounded, and as bytes until here."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -60,7 +60,9 @@ def path(kind: Kind, key: Key, subresource: str = "") -> str:
     return "/".join([root, *(quote(segment, safe="") for segment in segments if segment)])
 
 
-def url(server: str, path: str, query: Mapping[str, str] | None) -> yarl.URL:
+def url(
+    server: str, path: str, query: Mapping[str, str] | Sequence[tuple[str, str]] | None
+) -> yarl.URL:
     """Return the address of ``path``, whose parts are quoted already."""
     return yarl.URL(server + path, encoded=True).with_query(query or None)
 

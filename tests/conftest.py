@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from kube import client, errors
+from kube import client, errors, transport
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.slim import Partial
@@ -44,7 +44,7 @@ CRD = Kind(
 def patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let connections to real API servers take long, on a machine with much else to do."""
     if any(map(request.node.get_closest_marker, ("cluster", "journey"))):
-        monkeypatch.setattr(client, "CONNECT_S", 60.0)
+        monkeypatch.setattr(transport, "CONNECT_S", 60.0)
 
 
 @pytest.fixture(scope="session")

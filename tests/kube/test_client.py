@@ -16,7 +16,7 @@ from aiohttp import web
 
 from apis import keys
 from apis.objects import Key, Kind, Object
-from kube import access, client, errors, metrics, wire
+from kube import access, client, errors, metrics, transport, wire
 from kube.access import Access
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -572,15 +572,15 @@ async def test_leases_and_nodes_do_not_wait_behind_the_rest(
         await release.wait()
         return web.json_response({})
 
-    stub.answers = [slow] * client.BULK_AT_ONCE
+    stub.answers = [slow] * transport.BULK_AT_ONCE
     bulk = [
         asyncio.ensure_future(cluster.get(keys.CONFIG_MAP, WEB))
-        for _ in range(2 * client.BULK_AT_ONCE)
+        for _ in range(2 * transport.BULK_AT_ONCE)
     ]
-    await until(lambda: len(stub.asked) == client.BULK_AT_ONCE)
+    await until(lambda: len(stub.asked) == transport.BULK_AT_ONCE)
     await cluster.get(keys.LEASE, WEB)
     await cluster.get(keys.NODE, Key("", "node"))
-    assert len(stub.asked) == client.BULK_AT_ONCE + 2
+    assert len(stub.asked) == transport.BULK_AT_ONCE + 2
     release.set()
     await asyncio.gather(*bulk)
 

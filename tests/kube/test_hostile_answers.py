@@ -19,7 +19,7 @@ from aiohttp import web
 
 from apis import keys
 from apis.objects import Key, Object
-from kube import access, client
+from kube import access, client, transport
 from kube.cluster import Selection
 from kube.informer import Change, Informer
 from tests.kube.running import Answer, Time, running, serving, until
@@ -177,7 +177,7 @@ class Server:
 async def test_a_cache_is_true_once_its_server_is_well(
     monkeypatch: pytest.MonkeyPatch, act: Answer, *, is_watch: bool
 ) -> None:
-    monkeypatch.setattr(client, "CALL_S", 1.0)
+    monkeypatch.setattr(transport, "CALL_S", 1.0)
     monkeypatch.setattr(client, "LIST_S", 1.5)
     time, told = Time(), list[Change[Object]]()
     server = Server(act, times=2, is_watch=is_watch)

@@ -1,0 +1,77 @@
+"""Who we are to an API server, and the connection in that name: another one when that changes."""
+
+import asyncio
+import logging
+import time
+from typing import Final
+
+from kube import errors
+from kube.access import Access
+from kube.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+LOOK_AGAIN_S: Final = 10.0
+"""How often credentials are looked at, whether they are outdated."""
+
+
+class Identity:
+    """Follows ``access`` as its credentials are renewed; connections of before end in peace."""
+
+    def __init__(self, access: Access, user_agent: str) -> None:
+        self.user_agent = user_agent
+        self.connection = Connection(access, user_agent)
+        """The one for what is new; whoever waited meanwhile asks ``current``."""
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._renewing = asyncio.Lock()
+        self._looked = time.monotonic()
+
+    @property
+    def access(self) -> Access:
+        """Return who we are now."""
+        return self.connection.access
+
+    async def close(self) -> None:
+        """Close all connections now."""
+        for task in self._retiring:
+            task.cancel()
+        await asyncio.gather(*self._retiring, return_exceptions=True)
+        await self.connection.close()
+
+    def replace(self, access: Access) -> None:
+        """Go on as ``access``: watches open anew, other requests finish as who they began."""
+        old = self.connection
+        self.connection = Connection(access, self.user_agent)
+        task = asyncio.get_running_loop().create_task(old.retire())
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    async def current(self) -> Connection:
+        """Return the connection; every ten seconds look first whether we are outdated."""
+        now = time.monotonic()
+        if now - self._looked > LOOK_AGAIN_S:
+            self._looked = now
+            if self.access.is_outdated():
+                async with self._renewing:
+                    await self._renew()
+        return self.connection
+
+    async def renew_after(self, refused: Access) -> bool:
+        """Whether we are somebody else than who was refused, once our identity was read again."""
+        async with self._renewing:  # one reading for all that were refused together
+            return self.access is not refused or await self._renew()
+
+    async def _renew(self) -> bool:
+        old = self.access
+        if old.renew is None:
+            return False
+        try:
+            new = await old.renew()
+        except (errors.KubeError, ValueError, OSError) as error:
+            logger.warning("kept credentials that may be outdated", extra={"error": str(error)})
+            return False
+        if new.digest != old.digest:
+            self.replace(new)
+        else:
+            self.connection.access = new
+        return (new.digest, new.authorization) != (old.digest, old.authorization)
