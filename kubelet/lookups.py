@@ -12,9 +12,9 @@ from apis.objects import Key, Object
 from apis.pairs import Pair
 from kube.cluster import Cluster
 from kube.gate import Gate, Right
+from kubelet.contract import Namespaces
 from kubelet.forge import shadowpod, usage
 from kubelet.forge.mapping import MappingState
-from kubelet.pods import Namespaces
 
 
 class NotHereError(Exception):

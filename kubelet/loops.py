@@ -32,6 +32,7 @@ from kube.slim import Packed
 from kubelet import mappings, serving
 from kubelet.addresses import Addresses
 from kubelet.certificate import CertificateReconciler
+from kubelet.contract import Node
 from kubelet.departures import Departures
 from kubelet.forge import permission, shadowpod
 from kubelet.forge.mapping import ClusterPair
@@ -40,7 +41,7 @@ from kubelet.ips import IpReconciler
 from kubelet.lookups import Lookups
 from kubelet.mappings import Mappings
 from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
-from kubelet.pods import Node, PodReconciler
+from kubelet.pods import PodReconciler
 from kubelet.settings import Settings
 from kubelet.trust import CLIENT_CA, TrustReconciler
 

@@ -39,7 +39,7 @@ def informer(tenant_namespace: str, clusters: ClusterPair) -> Informer[Object]:
 
 
 class Mappings:
-    """The offloaded namespaces of one virtual node; fulfils ``kubelet.pods.Namespaces``."""
+    """The offloaded namespaces of one virtual node; fulfils ``kubelet.contract.Namespaces``."""
 
     def __init__(  # noqa: PLR0913  # two clusters, two sides, and who is told
         self,

@@ -14,9 +14,9 @@ from apis.offloading import VirtualNode
 from kube import clock as clock_
 from kube import errors
 from kube.cluster import Cluster
+from kubelet.contract import Recorder
 from kubelet.forge import node as forge
 from kubelet.forge.node import Health, Identity
-from kubelet.tokens import Recorder
 
 logger = logging.getLogger(__name__)
 

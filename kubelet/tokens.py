@@ -8,13 +8,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal, Protocol
+from typing import Final
 
 from apis import keys, objects
-from apis.objects import Key, Kind, Object
+from apis.objects import Key, Object
 from apis.pairs import Pair
 from kube import errors
 from kube.cluster import Cluster
+from kubelet.contract import Recorder
 from kubelet.forge import accounts
 from kubelet.forge.accounts import ApiServer, Token
 
@@ -25,21 +26,6 @@ MAX_RETRY_S: Final = 60.0
 FAILED: Final = "FailedSATokensReflection"
 SUCCESSFUL: Final = "SuccessfulSATokensReflection"
 """After a failure: that all went well is no news, and an Event is a write."""
-
-
-class Recorder(Protocol):
-    """Tells users."""
-
-    def event(
-        self,
-        kind: Kind,
-        obj: Object,
-        type_: Literal["Normal", "Warning"],
-        reason: str,
-        message: str,
-    ) -> None:
-        """Record an Event about ``obj``."""
-        ...
 
 
 @dataclass(frozen=True)

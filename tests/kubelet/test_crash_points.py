@@ -19,10 +19,11 @@ from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder as Events
+from kubelet.contract import Node
 from kubelet.forge import shadowpod
 from kubelet.forge.accounts import ApiServer
 from kubelet.forge.mapping import MappingState, NamespaceMapping
-from kubelet.pods import Node, PodReconciler
+from kubelet.pods import PodReconciler
 from tests.fakes import FakeCluster
 from tests.kube.running import dice
 from tests.kubelet import worlds

@@ -21,11 +21,12 @@ from kube.informer import Informer
 from kube.runner import Runner, Source
 from kube.slim import Packed
 from kubelet import mappings
+from kubelet.contract import Node
 from kubelet.departures import Departures
 from kubelet.forge import mapping, shadowpod
 from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping
 from kubelet.mappings import Mappings
-from kubelet.pods import Node, PodReconciler
+from kubelet.pods import PodReconciler
 from tests import factories
 from tests.controllers.support import Ledger
 from tests.fakes import FakeCluster

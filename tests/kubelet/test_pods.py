@@ -8,8 +8,8 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, named
 from kube import errors, metrics
+from kubelet.endings import LINGER_S, MAX_LINGER_S
 from kubelet.forge.mapping import MappingState, NamespaceMapping
-from kubelet.pods import LINGER_S, MAX_LINGER_S
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds

@@ -9,10 +9,11 @@ from apis.offloading import OffloadingPatch
 from apis.pairs import Pair
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
+from kubelet.contract import Node
 from kubelet.forge import shadowpod
 from kubelet.forge.accounts import ApiServer
 from kubelet.forge.mapping import MappingState, NamespaceMapping
-from kubelet.pods import Node, PodReconciler
+from kubelet.pods import PodReconciler
 from tests import factories
 
 NODE = "milan"

@@ -1,0 +1,167 @@
+"""What is told at home of a pod: its status, once it is worth a write, and an Event with it.
+
+Source: behaviour.md 5.5.4; measures.md row 5.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from apis.pairs import Pair
+from kube import metrics
+from kube.cluster import Cluster
+from kube.written import Written
+from kubelet.contract import Node, Recorder
+from kubelet.forge import answers, life, news, status
+from kubelet.forge.clean import LocalContext
+from kubelet.forge.conditions import is_unavailable
+from kubelet.forge.decisions import is_labelled
+
+QUIET_S: Final = 10.0
+"""A pod that starts has its first status then at the latest: what comes before it says little."""
+ANSWER_S: Final = 60.0
+"""A provider that takes a ShadowPod makes its Pod sooner: else the user is told."""
+REFUSED_S: Final = 1.0
+MAX_REFUSED_S: Final = 300.0
+
+
+class Statuses:
+    """Writes the statuses of the pods of ``node``; remembers what the cache does not show yet."""
+
+    def __init__(
+        self, local: Cluster, *, node: Node, recorder: Recorder, clock: Callable[[], datetime]
+    ) -> None:
+        self._local, self._node = local, node
+        self._recorder, self._clock = recorder, clock
+        self._begun: dict[Key, datetime] = {}
+        self._written = Written()
+        self._refused_s: dict[Key, float] = {}
+        self._unanswered: set[Key] = set()
+
+    def newest(self, key: Key, cached: Object | None) -> Object | None:
+        """Return the pod as we last wrote it, if the cache is behind."""
+        return self._written.newest(key, cached)
+
+    def begin(self, key: Key) -> None:
+        """Take note that the provider has its ShadowPod."""
+        self._refused_s.pop(key, None)
+        self._begun[key] = self._clock()
+
+    def has_begun(self, key: Key) -> bool:
+        """Whether the provider was seen to have its ShadowPod."""
+        return key in self._begun
+
+    def forget(self, key: Key) -> None:
+        """Forget a pod that is gone."""
+        self._refused_s.pop(key, None)
+        self._begun.pop(key, None)
+        self._written.forget(key)
+        self._count_unanswered(self._unanswered - {key})
+
+    # What is worth a write -------------------------------------------------------------------
+
+    def of(self, local: Object, shadow: Object, remote: Object | None) -> Object:
+        """Return the status of ``local`` by what there is on the provider."""
+        phase = status.status_of(shadow).get("phase", "")
+        if remote is not None and answers.is_replaced(shadow, remote):
+            return status.ending(local, remote, self._home())
+        if remote is not None:
+            return self.mirrored(local, remote, answers.deferral(shadow))
+        if phase in status.FINISHED:
+            return status.vanished(local, phase, self._clock())
+        return status.accepted(local, self._home())
+
+    def mirrored(self, local: Object, remote: Object, deferred: str = "") -> Object:
+        """Return the status of ``local`` as ``remote`` has it."""
+        return status.mirrored(local, remote, self._home(life.restarts(local, remote)), deferred)
+
+    async def write(self, local: Object, wanted: Object, remote: Object | None = None) -> None:
+        """Write the status if it is worth it, with what says whose pod it is, and of which Pod."""
+        before = status.status_of(local)
+        labels: dict[str, str | None] = {}
+        if keys.REMOTE_UNAVAILABLE in objects.labels(local):
+            labels[keys.REMOTE_UNAVAILABLE] = None
+        if not is_labelled(local) and self._is_due(local, wanted):
+            labels[keys.SHADOW_POD_LABEL] = "true"
+        if labels or news.is_significant(before, wanted):
+            metadata = {"labels": labels, "annotations": life.note(local, remote)}
+            said = {name: value for name, value in metadata.items() if value}
+            await self._patch(local, wanted, said)
+        known = news.troubles(before)
+        for reason, message in news.troubles(wanted).items():
+            if reason not in known:
+                self._recorder.event(keys.POD, local, "Warning", reason, f"remotely, {message}")
+
+    async def accept(self, local: Object) -> None:
+        """Tell that the provider has taken the pod, which waits there."""
+        await self.write(local, status.accepted(local, self._home()))
+
+    # What keeps a pod from running -----------------------------------------------------------
+
+    async def refuse(self, local: Object, message: str) -> float:
+        """Leave the pod Pending and say why; return in how many seconds to try again."""
+        key = objects.key_of(local)
+        wanted = status.refused(local, message, self._home())
+        await self._say(local, wanted, status.FAILED_REFLECTION, message)
+        pause_s = self._refused_s.get(key, REFUSED_S)
+        self._refused_s[key] = min(pause_s * 2, MAX_REFUSED_S)
+        return pause_s
+
+    async def disable(self, local: Object, wanted: Object) -> None:
+        """Tell that the pod's namespace is not offloaded, and what becomes of it."""
+        await self._say(local, wanted, status.REFLECTION_DISABLED, str(wanted["message"]))
+
+    async def await_answer(self, local: Object, pair: Pair) -> float:
+        """Tell that the provider makes no Pod, once it had a minute; return what is left of it."""
+        key = objects.key_of(local)
+        left_s = ANSWER_S - self._age_s(key)
+        if left_s > 0:
+            return left_s
+        message = f"cluster {pair.destination} took the pod and has made no Pod of it in a minute"
+        wanted = status.unanswered(local, f"{message}: ask its administrator", self._home())
+        await self._say(local, wanted, keys.NO_REMOTE_POD, message)
+        self._count_unanswered({*self._unanswered, key})
+        return left_s
+
+    def answered(self, key: Key) -> None:
+        """Take note that the provider has made a Pod, or said why it does not."""
+        self._count_unanswered(self._unanswered - {key})
+
+    async def out_of_reach(self, local: Object) -> None:
+        """Mark a pod that runs on a provider that is silent."""
+        wanted = status.out_of_reach(local, self._clock())
+        if not news.is_same(status.status_of(local), wanted) or not is_unavailable(local):
+            await self._patch(local, wanted, {"labels": {keys.REMOTE_UNAVAILABLE: "true"}})
+
+    # Writing ---------------------------------------------------------------------------------
+
+    async def _say(self, local: Object, wanted: Object, reason: str, message: str) -> None:
+        if not news.is_same(status.status_of(local), wanted):
+            await self._patch(local, wanted, {})
+            self._recorder.event(keys.POD, local, "Warning", reason, message)
+
+    def _is_due(self, local: Object, wanted: Object) -> bool:
+        """Whether a pod gets its first status: it runs, is in trouble, or takes its time."""
+        is_news = news.is_significant(status.status_of(local), wanted)
+        return is_news or self._age_s(objects.key_of(local)) >= QUIET_S
+
+    def _age_s(self, key: Key) -> float:
+        now = self._clock()
+        return (now - self._begun.setdefault(key, now)).total_seconds()
+
+    async def _patch(self, local: Object, wanted: Object, metadata: Object) -> None:
+        changes = news.patch(status.status_of(local), wanted)
+        key = objects.key_of(local)
+        metadata = {"uid": objects.uid(local), **metadata}
+        made = await self._local.patch_status(keys.POD, key, changes, metadata=metadata)
+        self._written.add(local, made)
+
+    def _count_unanswered(self, now: set[Key]) -> None:
+        self._unanswered = now
+        metrics.UNANSWERED.set(len(now))
+
+    def _home(self, restarts: int = 0) -> LocalContext:
+        node = self._node
+        return LocalContext(node.host_ip, self._clock(), restarts, node.remap())
