@@ -1,55 +1,21 @@
-"""What users have asked for, what runs for them, and what their Quotas have booked, from caches."""
+"""What users have asked for and what runs for them, from caches; who waits is told why."""
 
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Any
 
-from apis import keys, objects, quantity, quotas, resources
+from apis import keys, objects, quotas
 from apis.objects import Key, Object
-from apis.quotas import Demand, Refusal
+from apis.quotas import Refusal
 from apis.resources import Resources
-from controllers.quota.additions import completed
-from controllers.quota.forge import Account, Booking, Claim, Running
-from controllers.shadowpod import changes
+from controllers.quota import taking
+from controllers.quota.bookings import Bookings
+from controllers.quota.forge import Account, Claim
+from controllers.quota.taking import Additions
 from controllers.shadowpod.slim import SlimPod, SlimShadow
 from kube.informer import Change, Informer
-
-FINISHED: Final = frozenset({"Succeeded", "Failed"})
-
-
-class Additions:
-    """Knows the LimitRanges of each namespace and the RuntimeClasses, from caches."""
-
-    def __init__(self, ranges: Informer[Object], classes: Informer[Object]) -> None:
-        self._informers = (ranges, classes)
-        self._classes = classes
-        self._ranges: dict[str, dict[Key, Object]] = {}
-        ranges.subscribe(self._on_range)
-
-    def subscribe(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` whenever pods may take something else than before."""
-        for informer in self._informers:
-            informer.subscribe(lambda _: changed())
-
-    def demand(self, namespace: str, spec: Object) -> Demand:
-        """Return what the Pod of a ShadowPod in ``namespace`` will take.
-
-        Raises:
-            ValueError: as ``Demand.of``.
-        """
-        runtime_class = self._classes.get(Key("", str(spec.get("runtimeClassName"))))
-        return completed(spec, self._ranges.get(namespace, {}).values(), runtime_class)
-
-    def _on_range(self, change: Change[Object]) -> None:
-        found = self._ranges.setdefault(change.key.namespace, {})
-        if change.new is not None:
-            found[change.key] = change.new
-        else:
-            found.pop(change.key, None)
-        if not found:
-            del self._ranges[change.key.namespace]
 
 
 class Accounts:
@@ -65,20 +31,16 @@ class Accounts:
         pods: Informer[SlimPod],
         additions: Additions,
     ) -> None:
+        self.bookings = Bookings(quotas_)
         self.refused: dict[str, Refusal] = {}
         self._shadows, self._pods = shadows, pods
         self._additions = additions
         self._accounts: dict[str, Account] = {}
         self._admitted: set[str] = set()
-        self._granted: dict[str, dict[Key, Object]] = {}
-        self._booked: dict[Key, Mapping[str, Object]] = {}
-        self._withdrawn: dict[Key, AbstractSet[str]] = {}
         self._put_off: set[str] = set()
         self.wake: Callable[[Key], None] = lambda _: None
         """Asks for a look at a Quota."""
         self._creating: set[str] = set()
-        self._drawn: Mapping[str, Booking] = {}
-        quotas_.subscribe(self._on_quota)
         shadows.subscribe(self._on_shadow)
         pods.subscribe(self._on_pod)
         additions.subscribe(self._on_addition)
@@ -86,28 +48,6 @@ class Accounts:
     def of(self, user: str) -> Account:
         """Return all of ``user``; read only."""
         return self._accounts.get(user) or Account()
-
-    def quota_of(self, user: str) -> Key | None:
-        """Return the Quota of ``user``, the oldest should there be several."""
-        found = self._granted.get(user)
-        return min(found, key=lambda key: quotas.age(found[key])) if found else None
-
-    def quota(self, key: Key) -> Object | None:
-        """Return the Quota as the cache has it."""
-        return next((held[key] for held in self._granted.values() if key in held), None)
-
-    def take(self, key: Key, quota: Object) -> list[Key]:
-        """Believe what was just written; return the ShadowPods that are booked since."""
-        before, self._booked[key] = self._booked.get(key, {}), booked(quota)
-        return news(before, self._booked[key])
-
-    def withdraw(self, key: Key, uids: AbstractSet[str]) -> None:
-        """Let nobody rest on those bookings of the Quota any more: they are about to go."""
-        self._withdrawn[key] = uids
-
-    def draw(self, drawn: Mapping[str, Booking]) -> None:
-        """Let those ShadowPods, by UID, have their Pods out of the reserve, and no others."""
-        self._drawn = drawn
 
     def waiting(self, user: str) -> list[Key]:
         """Return the ShadowPods of ``user`` that have no Pod."""
@@ -124,23 +64,16 @@ class Accounts:
 
     def is_booked(self, shadow: Object) -> bool:
         """Whether the user's Quota has booked the Pod of ``shadow``, by name or ahead."""
-        quota, uid = self.quota_of(user_of(shadow)), objects.uid(shadow)
-        if quota is None or uid in self._put_off or uid in self._withdrawn.get(quota, ()):
+        user, uid = user_of(shadow), objects.uid(shadow)
+        if uid in self._put_off or not self.bookings.has(user, uid):
             return False
-        if not (uid in self._booked.get(quota, ()) or uid in self._drawn):
-            return False
-        claim = self.of(user_of(shadow)).claims.get(objects.key_of(shadow))
+        claim = self.of(user).claims.get(objects.key_of(shadow))
         growth = claim.growth if claim else None
         return growth is None or self.covers(shadow, growth.usage)
 
     def covers(self, shadow: Object, usage: Resources) -> bool:
         """Whether so much is booked for the Pod of ``shadow``."""
-        quota, uid = self.quota_of(user_of(shadow)), objects.uid(shadow)
-        if quota is None or uid in self._withdrawn.get(quota, ()):
-            return False
-        if (entry := self._booked.get(quota, {}).get(uid)) is not None:
-            return not resources.more(usage, resources.parse(entry.get("requests")))
-        return uid in self._drawn and not resources.more(usage, self._drawn[uid].requests)
+        return self.bookings.covers(user_of(shadow), objects.uid(shadow), usage)
 
     def put_off(self, shadow: Object) -> None:
         """Give the booking of ``shadow`` back, since no Pod can be created for it now."""
@@ -158,13 +91,13 @@ class Accounts:
         return self._put_off
 
     def _wake(self, shadow: Object) -> None:
-        if (quota := self.quota_of(user_of(shadow))) is not None:
+        if (quota := self.bookings.quota_of(user_of(shadow))) is not None:
             self.wake(quota)
 
     def refusal(self, shadow: Object) -> Refusal | None:
         """Return why ``shadow`` has to wait; None while nobody has judged it."""
         user = user_of(shadow)
-        if self.quota_of(user) is None:
+        if self.bookings.quota_of(user) is None:
             return quotas.missing(user)
         return self.refused.get(objects.uid(shadow))
 
@@ -183,23 +116,10 @@ class Accounts:
 
     # Following ---------------------------------------------------------------------------------
 
-    def _on_quota(self, change: Change[Object]) -> None:
-        self._booked.pop(change.key, None)
-        if change.new is None:
-            self._withdrawn.pop(change.key, None)
-        if change.old is not None:
-            user = granted_to(change.old)
-            self._granted.get(user, {}).pop(change.key, None)
-            if not self._granted.get(user):
-                self._granted.pop(user, None)
-        if change.new is not None:
-            self._granted.setdefault(granted_to(change.new), {})[change.key] = change.new
-            self._booked[change.key] = booked(change.new)
-
     def _on_shadow(self, change: Change[SlimShadow]) -> None:
         if change.old is not None:
             self._account(change.old).claims.pop(change.key, None)
-        if change.new is not None and is_claim(change.new):
+        if change.new is not None and taking.is_claim(change.new):
             self._account(change.new).claims[change.key] = self._claim(change.key, change.new)
         elif change.new is None and change.old is not None:
             self._admitted.discard(change.old.metadata.uid)
@@ -214,7 +134,7 @@ class Accounts:
             if change.old is not None:
                 self._forget(change.old)
             return
-        running = _running(change.new)
+        running = taking.running(change.new)
         account = self._account(change.new)
         account.put(change.key, running)
         self._admit(account, change.key, change.new)
@@ -227,18 +147,18 @@ class Accounts:
 
     def _admit(self, account: Account, key: Key, pod: SlimPod) -> None:
         claim = account.claims.get(key)
-        if claim is None or claim.uid != owner_of(pod):
+        if claim is None or claim.uid != taking.owner_of(pod):
             return
         self._admitted.add(claim.uid)
         shadow = self._shadows.get(key)
-        growth = _growth(shadow, pod) if shadow is not None else None
+        growth = taking.growth(shadow, pod) if shadow is not None else None
         if not claim.was_admitted or growth != claim.growth:
             account.claims[key] = dataclasses.replace(claim, was_admitted=True, growth=growth)
 
     def _claim(self, key: Key, shadow: SlimShadow) -> Claim:
         uid, created = shadow.metadata.uid, shadow.metadata.creationTimestamp or ""
         pod = self._pods.get(key)
-        pod = pod if pod is not None and owner_of(pod) == uid else None
+        pod = pod if pod is not None and taking.owner_of(pod) == uid else None
         if pod is not None:
             self._admitted.add(uid)
         was_admitted = shadow.status.phase == "Running" or uid in self._admitted
@@ -247,85 +167,19 @@ class Accounts:
         except ValueError as error:
             return Claim(key, uid, created, None, str(error), was_admitted)
         is_as_created = shadow.metadata.generation <= 1
-        growth = _growth(shadow, pod) if pod else None if is_as_created else demand
+        growth = taking.growth(shadow, pod) if pod else None if is_as_created else demand
         return Claim(key, uid, created, demand, "", was_admitted, growth)
 
     def _forget(self, obj: SlimShadow | SlimPod) -> None:
         """Keep no account of a user who has nothing any more."""
-        account = self.of(creator(obj))
+        account = self.of(taking.creator(obj))
         if not account.claims and not account.pods:
-            self._accounts.pop(creator(obj), None)
+            self._accounts.pop(taking.creator(obj), None)
 
     def _account(self, obj: SlimShadow | SlimPod) -> Account:
-        return self._accounts.setdefault(creator(obj), Account())
-
-
-def creator(obj: SlimShadow | SlimPod) -> str:
-    """Return the user that ``obj`` is accounted to, "" for none."""
-    return (obj.metadata.labels or {}).get(keys.CREATOR_USER, "")
+        return self._accounts.setdefault(taking.creator(obj), Account())
 
 
 def user_of(shadow: Mapping[str, Any]) -> str:
     """Return the user that ``shadow`` is accounted to, "" for none."""
     return objects.labels(shadow).get(keys.CREATOR_USER, "")
-
-
-def granted_to(quota: Object) -> str:
-    """Return the label of the user whom ``quota`` limits."""
-    return quotas.label(str((quota.get("spec") or {}).get("user") or ""))
-
-
-def booked(quota: Object) -> dict[str, Object]:
-    """Return what ``quota`` has booked, by the UID of the ShadowPod."""
-    return {one["uid"]: one for one in (quota.get("status") or {}).get("bookings") or []}
-
-
-def news(before: Mapping[str, Object], after: Mapping[str, Object]) -> list[Key]:
-    """Return the ShadowPods for which another amount is booked than before, or any at all."""
-    return [
-        Key(one["namespace"], one["name"]) for uid, one in after.items() if before.get(uid) != one
-    ]
-
-
-def is_claim(shadow: SlimShadow) -> bool:
-    """Whether it may still want a Pod."""
-    return not shadow.metadata.deletionTimestamp and shadow.status.phase not in FINISHED
-
-
-def is_news(old: SlimShadow | SlimPod | None, new: SlimShadow | SlimPod | None) -> bool:
-    """Whether what somebody takes, or asks for, may be another than before.
-
-    The same once more is news too: a resync asks for a look at everything.
-    """
-    if old is None or new is None or old is new:
-        return True
-    return _what_counts(old) != _what_counts(new)
-
-
-def _what_counts(obj: SlimShadow | SlimPod) -> tuple[object, ...]:
-    is_over = obj.status.phase in FINISHED
-    is_leaving = isinstance(obj, SlimShadow) and obj.metadata.deletionTimestamp is not None
-    return is_over, is_leaving, creator(obj), bytes(obj.spec)
-
-
-def owner_of(pod: SlimPod) -> str:
-    """Return the UID of the ShadowPod that controls ``pod``."""
-    owners = pod.metadata.ownerReferences or []
-    return next((str(one["uid"]) for one in owners if one.get("controller")), "")
-
-
-def _growth(shadow: SlimShadow, pod: SlimPod) -> Demand | None:
-    """Return what the Pod is to take if that is more; only a specification that changed asks so."""
-    if shadow.metadata.generation <= 1:
-        return None
-    with contextlib.suppress(ValueError):  # who brings the Pod to it says so
-        return changes.grown({"spec": {"pod": shadow.needs()}}, {"spec": pod.needs()})
-    return None
-
-
-def _running(pod: SlimPod) -> Running:
-    try:
-        usage = Demand.of(pod.needs()).usage
-    except ValueError:  # nobody else's API server has judged what ours let in
-        usage = {quotas.PODS: quantity.parse(1)}
-    return Running(owner_of(pod), usage, pod.status.phase in FINISHED)

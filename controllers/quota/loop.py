@@ -8,9 +8,10 @@ from typing import Any
 from apis.objects import Key
 from controllers import selections
 from controllers.manager import Manager
-from controllers.quota import accounts
-from controllers.quota.accounts import Accounts, Additions
+from controllers.quota import taking
+from controllers.quota.accounts import Accounts
 from controllers.quota.reconciler import QuotaReconciler
+from controllers.quota.taking import Additions
 from controllers.shadowpod.slim import SlimPod, SlimShadow
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
@@ -40,10 +41,10 @@ def controller(
     )
 
     def of_user(change: Change[Any]) -> Iterable[Key]:
-        if not accounts.is_news(change.old, change.new):
+        if not taking.is_news(change.old, change.new):
             return []
-        users = {accounts.creator(obj) for obj in (change.old, change.new) if obj}
-        return [key for user in users if (key := ledger.quota_of(user))]
+        users = {taking.creator(obj) for obj in (change.old, change.new) if obj}
+        return [key for user in users if (key := ledger.bookings.quota_of(user))]
 
     sources: list[Source[Any]] = [
         Source(quotas),

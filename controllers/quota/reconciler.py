@@ -13,7 +13,8 @@ from apis.objects import Key, Object
 from apis.quotas import Grant, Refusal
 from apis.resources import Resources
 from controllers.quota import forge
-from controllers.quota.accounts import Accounts, granted_to
+from controllers.quota.accounts import Accounts
+from controllers.quota.bookings import granted_to
 from controllers.quota.forge import Account, Booking, Plan, Reserve
 from controllers.shadowpod.slim import SlimPod
 from kube.cluster import Cluster, Selection
@@ -56,6 +57,7 @@ class QuotaReconciler:
         tick: Callable[[], float],
     ) -> None:
         self._cluster, self._accounts = cluster, accounts
+        self._bookings = accounts.bookings
         self._term, self._tell, self._tick = term, tell, tick
         self._taken_over: set[Key] = set()
         self._refused: set[Key] = set()
@@ -69,13 +71,13 @@ class QuotaReconciler:
         self._since: dict[Key, float] = {}
         self._left: dict[Key, Resources] = {}
         self._drawn: dict[Key, dict[str, Booking]] = {}
-        accounts.draw({})
+        self._bookings.draw({})
 
     async def reconcile(self, key: Key) -> float | None:
         if (left_s := self._free_at.get(key, 0.0) - self._tick()) > 0:
             return left_s
         quota = await self._newest(key)
-        if quota is None or self._accounts.quota_of(granted_to(quota)) != key:
+        if quota is None or self._bookings.quota_of(granted_to(quota)) != key:
             self._forget(key)
             return None  # none, or not the one that counts for its user
         try:
@@ -90,7 +92,7 @@ class QuotaReconciler:
         plan = forge.plan(grant, held, account, gone, others.requests)
         self._answer(grant, plan.refused)
         booked = {one["uid"] for one in plan.status["bookings"]}
-        self._accounts.withdraw(key, gone - booked)
+        self._bookings.withdraw(key, gone - booked)
         self._draw(quota, grant, plan, gone)
         self._free_at[key] = self._tick() + SHARE * (self._tick() - began)
         ahead = others if others.requests else Reserve(self._term, plan.ahead)
@@ -100,7 +102,7 @@ class QuotaReconciler:
     async def _newest(self, key: Key) -> Object | None:
         """Return the Quota from which the next write may start."""
         if key in self._taken_over and key not in self._refused:
-            known = self._written.newest(key, self._accounts.quota(key))
+            known = self._written.newest(key, self._bookings.quota(key))
             if known is not None:
                 return known
         self._refused.discard(key)
@@ -139,7 +141,7 @@ class QuotaReconciler:
         self._unsettled.pop(grant.key, None)
         self._left[grant.key] = ahead.requests if ahead.keeper == self._term else {}
         self._drawn.pop(grant.key, None)
-        self._accounts.draw(self._all_drawn())
+        self._bookings.draw(self._all_drawn())
         return None
 
     # The reserve -------------------------------------------------------------------------------
@@ -167,7 +169,7 @@ class QuotaReconciler:
             left = self._left.get(grant.key, {})
             found, self._left[grant.key] = forge.drawn(grant, plan.made, left)
         self._drawn[grant.key] = mine | {one.uid: one for one in found}
-        self._accounts.draw(self._all_drawn())
+        self._bookings.draw(self._all_drawn())
         for one in found:
             self._tell(one.key)
 
@@ -230,7 +232,7 @@ class QuotaReconciler:
             self._refused.add(key)
             raise
         self._written.add(quota, made)
-        for booked in self._accounts.take(key, made):
+        for booked in self._bookings.take(key, made):
             self._tell(booked)
 
     def _answer(self, grant: Grant, refused: Mapping[str, Refusal]) -> None:

@@ -7,7 +7,7 @@ from apis import keys
 from apis.objects import Key, Object
 from controllers import fabric, selections
 from controllers.manager import Keys, Manager, Term
-from controllers.quota import accounts
+from controllers.quota import bookings
 from controllers.quota import loop as quota
 from controllers.quota.accounts import Accounts
 from controllers.shadowpod import slim
@@ -60,9 +60,9 @@ def controller(manager: Manager) -> Term:
 
 def _by_quota(ledger: Accounts) -> Keys:
     def keys_of(change: Change[Object]) -> Iterable[Key]:
-        before, after = (accounts.booked(obj) if obj else {} for obj in (change.old, change.new))
-        news = accounts.news(before, after)
-        users = {accounts.granted_to(obj) for obj in (change.old, change.new) if obj}
+        before, after = (bookings.booked(obj) if obj else {} for obj in (change.old, change.new))
+        news = bookings.news(before, after)
+        users = {bookings.granted_to(obj) for obj in (change.old, change.new) if obj}
         if change.old and change.new and len(users) == 1:
             return news
         return [*news, *(key for user in users for key in ledger.waiting(user))]

@@ -12,8 +12,9 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
-from controllers.quota.accounts import Accounts, Additions
+from controllers.quota.accounts import Accounts
 from controllers.quota.reconciler import HELD_S, ORPHAN_S, SETTLE_S, SHARE, QuotaReconciler
+from controllers.quota.taking import Additions
 from controllers.shadowpod import slim
 from controllers.shadowpod.reconciler import RETRY_S, ShadowPodReconciler
 from controllers.shadowpod.slim import SlimPod, SlimShadow
@@ -706,7 +707,7 @@ def kept(world: World) -> list[int]:
     """Return how much each memory holds."""
     return [
         len(held)
-        for part in (world.accounts, world.additions, world.quota)
+        for part in (world.accounts, world.accounts.bookings, world.additions, world.quota)
         for held in vars(part).values()
         if isinstance(held, dict | set)
     ]
