@@ -3,9 +3,9 @@
 import datetime as dt
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from rich.console import Console
 from rich.table import Table
@@ -47,73 +47,8 @@ def show(run: Run, file: Path, console: Console | None = None) -> None:
 def tables(blocks: Sequence[Block]) -> Iterable[Table]:
     """Yield a table for each suite that compares arms; "system" is pyliqo or Liqo."""
     yield _paired(blocks)
-    yield _arms(blocks, "Pod creates, 32 clients", admission.LOAD, {
-        "creates/s": lambda of: _figure(of, "creates_per_s"),
-        "P50 ms": lambda of: _time(of, "create", 50),
-        "P99 ms": lambda of: _time(of, "create", 99),
-        "CPU system s": lambda of: _cpu(of, *counters.SYSTEM),
-    })  # fmt: skip
-    yield _arms(blocks, "Admission reviews replayed", admission.REVIEWS, {
-        "reviews/s": lambda of: _figure(of, "reviews_per_s"),
-        "P50 ms": lambda of: _time(of, "review", 50),
-        "P99 ms": lambda of: _time(of, "review", 99),
-    })  # fmt: skip
-    yield _arms(blocks, f"Pod creates one by one, {slow.CLIENTS} slow clients", admission.SLOW, {
-        "P50 ms": lambda of: _time(of, "create", 50),
-        "P99 ms": lambda of: _time(of, "create", 99),
-        "slow clients held": lambda of: _figure(of, "slow_clients"),
-    })  # fmt: skip
-    yield _arms(blocks, "One pod after another", offload.SUITE, {
-        "offload P50 ms": lambda of: _time(of, "offload", 50),
-        "P99 ms": lambda of: _time(of, "offload", 99),
-        "ready P50 ms": lambda of: _time(of, "ready", 50),
-    })  # fmt: skip
-    for title, suite in (("Status return", offload.STATUS),
-                         (f"Status return at {offload.PER_S}/s", offload.STATUS_LOAD)):  # fmt: skip
-        yield _arms(blocks, title, suite, {
-            "P50 ms": lambda of: _time(of, "return", 50),
-            "P99 ms": lambda of: _time(of, "return", 99),
-        })  # fmt: skip
-    for title, suite in (("Burst up to all pods Ready", burst.SUITE),
-                         ("Deletion of the burst", burst.DELETION)):  # fmt: skip
-        yield _arms(blocks, title, suite, {
-            "seconds": lambda of: _figure(of, "burst_s"),
-            "pods/s": lambda of: _figure(of, "pods_per_s"),
-            "writes a pod": lambda of: _each(of, lambda b: goals.writes(b) / b.size),
-            "requests a pod": lambda of: _each(of, _requests_a_pod),
-            "CPU servers s": lambda of: _cpu(of, *counters.SERVERS),
-            "CPU system s": lambda of: _cpu(of, *counters.SYSTEM),
-        })  # fmt: skip
-    yield _arms(blocks, "Objects one by one", reflection.SUITE, {
-        "create P50 ms": lambda of: _time(of, "create", 50),
-        "update P50 ms": lambda of: _time(of, "update", 50),
-        "delete P50 ms": lambda of: _time(of, "delete", 50),
-        "create P99 ms": lambda of: _time(of, "create", 99),
-        "drift P99 ms": lambda of: _time(of, "drift", 99),
-    })  # fmt: skip
-    yield _arms(blocks, "Many objects at once", reflection.BULK, {
-        "seconds": lambda of: _figure(of, "bulk_s"),
-        "writes each": lambda of: _each(of, lambda b: goals.writes(b) / b.size),
-    })  # fmt: skip
-    yield _arms(blocks, "Memory of the system's processes", memory.SUITE, {
-        "MiB": lambda of: _figure(of, "pss_mib"), "peak": lambda of: _figure(of, "pss_peak_mib")
-    })  # fmt: skip
+    yield from (_arms(blocks, *each) for each in _OF_ARMS)
     yield memory_table(blocks)
-    yield _arms(blocks, "Memory over reflected ConfigMaps", memory.OBJECTS, {
-        "MiB": lambda of: _figure(of, "pss_mib"), "peak": lambda of: _figure(of, "pss_peak_mib")
-    })  # fmt: skip
-    yield _arms(blocks, "Soak: pods that come and go, growth after the first tenth", memory.SOAK, {
-        "minutes": lambda of: _each(of, lambda b: b.seconds / 60),
-        "pods": lambda of: _figure(of, "pods"),
-        "MiB": lambda of: _figure(of, "pss_mib"),
-        **{f"{name} +%": _growth(name) for name in (memory.ALL, *counters.OURS)},
-    })  # fmt: skip
-    yield _arms(blocks, "At rest, by virtual nodes", idle.SUITE, {
-        "virtual kubelets": lambda of: _figure(of, "virtual_nodes"),
-        "MiB": lambda of: _figure(of, "pss_mib"),
-        "CPU system s": lambda of: _cpu(of, *counters.SYSTEM),
-        "requests/s": lambda of: _each(of, goals.requests_a_second),
-    })  # fmt: skip
     yield cost_table(blocks)
     yield rest_table(blocks)
 
@@ -173,10 +108,11 @@ def goal_table(found: Sequence[Goal]) -> Table:
     return table
 
 
-_Cell = Callable[[list[Block]], str]
+_Cell: TypeAlias = Callable[[list[Block]], str]
+_Columns: TypeAlias = Mapping[str, _Cell]
 
 
-def _arms(blocks: Sequence[Block], title: str, suite: str, columns: dict[str, _Cell]) -> Table:
+def _arms(blocks: Sequence[Block], title: str, suite: str, columns: _Columns) -> Table:
     table = Table("arm", "size", *columns, title=title)
     arms = dict.fromkeys(block.arm for block in blocks if block.suite == suite)
     for arm in arms:
@@ -192,29 +128,25 @@ def _paired(blocks: Sequence[Block]) -> Table:
     of = result.chosen(blocks, admission.SUITE, admission.PAIRED)
     for arm in admission.ARMS:
         if any(arm in block.times for block in of):
-            mean = _figure(of, f"histogram_ms_{arm}")
-            table.add_row(arm, _time(of, arm, 50), _time(of, arm, 99), mean)
+            cells = (_time(arm, 50), _time(arm, 99), _figure(f"histogram_ms_{arm}"))
+            table.add_row(arm, *(cell(of) for cell in cells))
     return table
 
 
-def _figure(of: list[Block], name: str) -> str:
-    return _told(result.figure(of, name))
+def _figure(name: str) -> _Cell:
+    return lambda of: _told(result.figure(of, name))
 
 
-def _time(of: list[Block], name: str, percent: int) -> str:
-    return _told(result.time(of, name, percent))
+def _time(name: str, percent: int) -> _Cell:
+    return lambda of: _told(result.time(of, name, percent))
 
 
-def _growth(name: str) -> _Cell:
-    return lambda of: _figure(of, f"growth_percent_{name}")
+def _cpu(*components: str) -> _Cell:
+    return lambda of: _told(result.cpu(of, *components))
 
 
-def _cpu(of: list[Block], *components: str) -> str:
-    return _told(result.cpu(of, *components))
-
-
-def _each(of: list[Block], value: Callable[[Block], float]) -> str:
-    return _told(Spread(*_sorted3([value(block) for block in of])))
+def _each(value: Callable[[Block], float]) -> _Cell:
+    return lambda of: _told(Spread(*_sorted3([value(block) for block in of])))
 
 
 def _sorted3(values: list[float]) -> tuple[float, float, float]:
@@ -230,3 +162,71 @@ def _told(spread: Spread | None) -> str:
     if spread is None:
         return "-"
     return f"{spread.median:,.2f} [dim]{spread.low:,.2f}-{spread.high:,.2f}[/]"
+
+
+_BURST: Final[_Columns] = {
+    "seconds": _figure("burst_s"),
+    "pods/s": _figure("pods_per_s"),
+    "writes a pod": _each(lambda b: goals.writes(b) / b.size),
+    "requests a pod": _each(_requests_a_pod),
+    "CPU servers s": _cpu(*counters.SERVERS),
+    "CPU system s": _cpu(*counters.SYSTEM),
+}
+_STATUS: Final[_Columns] = {"P50 ms": _time("return", 50), "P99 ms": _time("return", 99)}
+_MEMORY: Final[_Columns] = {"MiB": _figure("pss_mib"), "peak": _figure("pss_peak_mib")}
+_OF_ARMS: Final[Sequence[tuple[str, str, _Columns]]] = (
+    ("Pod creates, 32 clients", admission.LOAD, {
+        "creates/s": _figure("creates_per_s"),
+        "P50 ms": _time("create", 50),
+        "P99 ms": _time("create", 99),
+        "CPU system s": _cpu(*counters.SYSTEM),
+    }),
+    ("Admission reviews replayed", admission.REVIEWS, {
+        "reviews/s": _figure("reviews_per_s"),
+        "P50 ms": _time("review", 50),
+        "P99 ms": _time("review", 99),
+    }),
+    (f"Pod creates one by one, {slow.CLIENTS} slow clients", admission.SLOW, {
+        "P50 ms": _time("create", 50),
+        "P99 ms": _time("create", 99),
+        "slow clients held": _figure("slow_clients"),
+    }),
+    ("One pod after another", offload.SUITE, {
+        "offload P50 ms": _time("offload", 50),
+        "P99 ms": _time("offload", 99),
+        "ready P50 ms": _time("ready", 50),
+    }),
+    ("Status return", offload.STATUS, _STATUS),
+    (f"Status return at {offload.PER_S}/s", offload.STATUS_LOAD, _STATUS),
+    ("Burst up to all pods Ready", burst.SUITE, _BURST),
+    ("Deletion of the burst", burst.DELETION, _BURST),
+    ("Objects one by one", reflection.SUITE, {
+        "create P50 ms": _time("create", 50),
+        "update P50 ms": _time("update", 50),
+        "delete P50 ms": _time("delete", 50),
+        "create P99 ms": _time("create", 99),
+        "drift P99 ms": _time("drift", 99),
+    }),
+    ("Many objects at once", reflection.BULK, {
+        "seconds": _figure("bulk_s"),
+        "writes each": _each(lambda b: goals.writes(b) / b.size),
+    }),
+    ("Memory of the system's processes", memory.SUITE, _MEMORY),
+    ("Memory over reflected ConfigMaps", memory.OBJECTS, _MEMORY),
+    ("Soak: pods that come and go, growth after the first tenth", memory.SOAK, {
+        "minutes": _each(lambda b: b.seconds / 60),
+        "pods": _figure("pods"),
+        "MiB": _figure("pss_mib"),
+        **{
+            f"{name} +%": _figure(f"growth_percent_{name}")
+            for name in (memory.ALL, *counters.OURS)
+        },
+    }),
+    ("At rest, by virtual nodes", idle.SUITE, {
+        "virtual kubelets": _figure("virtual_nodes"),
+        "MiB": _figure("pss_mib"),
+        "CPU system s": _cpu(*counters.SYSTEM),
+        "requests/s": _each(goals.requests_a_second),
+    }),
+)  # fmt: skip
+"""What is compared: by title, suite and columns."""
