@@ -69,7 +69,7 @@ class _Failure:
 
 
 class FakeCluster:
-    """Fulfils ``Cluster``. What ``list`` and ``watch`` give is frozen: a cache is read only."""
+    """Fulfils ``Cluster``. What it keeps is frozen, and so is what ``list`` and ``watch`` give."""
 
     def __init__(
         self, *, strict: bool = False, now: Callable[[], dt.datetime] = clock_.now
@@ -122,8 +122,8 @@ class FakeCluster:
         self._notify()
 
     def everything(self) -> dict[tuple[Kind, Key], Object]:
-        """Return a copy of all there is."""
-        return {where: thaw(obj) for where, obj in self._store.items()}
+        """Return all there is, frozen."""
+        return self._store.copy()
 
     # Cluster ----------------------------------------------------------------------------------
 
@@ -302,7 +302,7 @@ class FakeCluster:
         self._check_preconditions(stored, changes.get("metadata") or {})
         is_shared = kind == keys.POD and subresource == "status"
         merge = _shared if is_shared else _merged
-        changed = merge(stored, self._allowed(kind, changes, subresource))
+        changed = thaw(merge(stored, self._allowed(kind, changes, subresource)))
         changed["metadata"].pop("managedFields", None)
         for name in ("uid", "resourceVersion", "generation", "deletionTimestamp"):
             if name in stored["metadata"]:
@@ -378,6 +378,7 @@ class FakeCluster:
             new["metadata"]["generation"] = generation + is_other
         self._own(kind, key, old, new, manager)
         is_gone = self._is_finished(kind, new)
+        new = freeze(new)
         entry = _Entry(kind, key, old, None if is_gone else new, self._version)
         if is_gone:
             self._remove(kind, key, entry, new)

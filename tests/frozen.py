@@ -36,7 +36,9 @@ class List(list[Any]):
 
 
 def freeze(value: Any) -> Any:
-    """Return a copy that raises TypeError when changed, at any depth."""
+    """Return a copy that raises TypeError when changed, at any depth; what is frozen is itself."""
+    if isinstance(value, Dict | List):
+        return value
     if isinstance(value, dict):
         return Dict({name: freeze(item) for name, item in value.items()})
     if isinstance(value, list):
