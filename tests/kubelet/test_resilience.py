@@ -1,7 +1,8 @@
 """Real processes that are killed and raced, before a real API server that keeps a log.
 
 ``PYLIQO_TEST_PODS`` says how many pods; 1000 is the full size. With ``PYLIQO_TEST_CRASHES=all`` the
-process dies before and after each write of a life, not only after the first of each part of it.
+process dies before and after each call of a life, reads too, not only after the first write of each
+part of it.
 Source: faults.md F1, F19; security.md I3.
 """
 
@@ -18,6 +19,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object
+from controllers import upkeep
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -34,6 +36,8 @@ pytestmark = pytest.mark.cluster
 PODS = int(os.environ.get("PYLIQO_TEST_PODS", "20"))
 IS_WHOLE = os.environ.get("PYLIQO_TEST_CRASHES") == "all"
 PATIENCE_S = 300 + PODS
+CALM_LOOKS = 100 if IS_WHOLE else 1
+"""So often a state has to be seen, 50 ms apart, until no further call is expected."""
 
 
 @pytest.fixture
@@ -173,9 +177,12 @@ class Life:
         self.key, self.twin = Key(site.home, "web"), Key(site.twin, "web")
 
     async def until(self, phase: str, holds: Callable[[], Awaitable[bool]]) -> None:
-        """Start the process whenever it was killed, until it ``holds`` after a kill."""
+        """Start the process whenever it was killed, until it ``holds`` after a kill, and stays."""
+        left = CALM_LOOKS
         async with asyncio.timeout(PATIENCE_S):
-            while not (self.toll.kills[phase] and self._is_up() and await holds()):
+            while left:
+                is_so = self.toll.kills[phase] and self._is_up() and await holds()
+                left = left - 1 if is_so else CALM_LOOKS
                 if not self._is_up():
                     await self.site.start()
                 await asyncio.sleep(0.05)
@@ -184,9 +191,16 @@ class Life:
         process = self.site.process
         return process is not None and process.returncode is None
 
+    async def anew(self) -> Object:
+        """Create the pod again, while nobody is killed; return it once it runs."""
+        phase, self.toll.phase = self.toll.phase, ""
+        made = await self.site.bind("web")
+        await self.until(phase, self.is_running)
+        return made
+
     async def is_running(self) -> bool:
         pod = await self.site.cluster.get_live(keys.POD, self.key)
-        return pod is not None and is_ready(pod)
+        return pod is not None and is_ready(pod) and not restarts([pod])
 
     async def follows(self) -> bool:
         remote = await self.site.cluster.get_live(keys.POD, self.twin)
@@ -229,7 +243,7 @@ async def asked_again(toll: Toll) -> bool:
 
 
 async def lives(life: Life) -> None:
-    """Create, change, delete, create anew, unoffload."""
+    """Create, change, delete, create anew, evict, create anew, unoffload."""
     site, cluster, births, toll = life.site, life.site.cluster, life.milan.births, life.toll
     toll.phase = "create"
     first = objects.uid(await site.bind("web"))
@@ -243,14 +257,19 @@ async def lives(life: Life) -> None:
     await cluster.delete(keys.POD, life.key, uid=first)
     await life.until("delete", life.is_gone)
 
-    toll.phase = ""
-    second = objects.uid(await site.bind("web"))
-    await life.until("delete", life.is_running)
+    second = await life.anew()
+    toll.phase = "evict"
+    assert await upkeep.evict(cluster, second)
+    await life.until("evict", life.is_gone)
+
+    third = await life.anew()
     toll.phase = "unoffload"
     patch = {"spec": {"desiredMapping": {site.home: None}}}
     await cluster.patch(keys.NAMESPACE_MAP, Key(site.tenant, "milan"), patch)
     await life.until("unoffload", life.is_aborted)
-    assert [len(births[uid]) for uid in (first, second)] == [1, 1]
+    uids = first, objects.uid(second), objects.uid(third)
+    assert [len(births[uid]) for uid in uids] == [1, 1, 1]
+    sys.stderr.write(f"\nkilled {toll.kills.total()} times: {dict(toll.kills)}\n")
 
 
 # Two of them --------------------------------------------------------------------------------------

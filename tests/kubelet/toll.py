@@ -9,6 +9,7 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 from aiohttp import web
@@ -19,6 +20,7 @@ from sandbox import documents
 from sandbox.controlplane import Plane
 
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_LIVES = frozenset({"pods", "shadowpods"})
 _CONNECTION = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive", "host"})
 
 
@@ -26,13 +28,14 @@ class Toll:
     """It stands between a process and ``plane``; ``kill`` ends the process at once.
 
     Of each phase the first write to a pod or a ShadowPod kills once the server did it. With
-    ``is_whole`` each write does that is new in its phase, once before the server hears of it and
-    once after. All else passes, but for the first question of the server's version.
+    ``is_whole`` each call does that is of a new kind in its phase, reads and watches too, once
+    before the server hears of it and once after. All else passes, but for the first question of
+    the server's version.
     """
 
     def __init__(self, plane: Plane, kill: Callable[[], None], *, is_whole: bool) -> None:
         self._plane, self._kill, self._is_whole = plane, kill, is_whole
-        self._seen: Counter[tuple[str, str, str]] = Counter()
+        self._seen: Counter[tuple[str, _Call]] = Counter()
         self.kills: Counter[str] = Counter()
         """How many there were, by phase."""
         self.phase = ""
@@ -112,14 +115,38 @@ class Toll:
 
     def _side(self, request: web.Request) -> str:
         """Return on which side of this request the process dies; empty if it lives on."""
-        of_pods = "/pods/" in request.path or "shadowpods" in request.path
-        if not self.phase or request.method not in _WRITES or not of_pods:
+        call = _call(request)
+        if not self.phase:
             return ""
         if not self._is_whole:
-            return "" if self.kills[self.phase] else "after"
-        what = (self.phase, request.method, request.path)
-        self._seen[what] += 1
-        return {1: "before", 2: "after"}.get(self._seen[what], "")
+            is_first = call.is_of_lives and not self.kills[self.phase]
+            return "after" if is_first else ""
+        self._seen[self.phase, call] += 1
+        return {1: "before", 2: "after"}.get(self._seen[self.phase, call], "")
+
+
+class _Call(NamedTuple):
+    """What a request does, whatever the name of the object is."""
+
+    verb: str
+    namespace: str
+    resource: str
+    subresource: str
+
+    @property
+    def is_of_lives(self) -> bool:
+        return self.verb in _WRITES and self.resource in _LIVES
+
+
+def _call(request: web.Request) -> _Call:
+    """Return what ``request`` does; ``GET`` of all is ``LIST``, and ``WATCH`` if it stays."""
+    parts = request.path.strip("/").split("/")
+    parts = parts[2 if parts[0] == "api" else 3 :]  # /api/v1/..., /apis/GROUP/VERSION/...
+    namespace = parts[1] if parts[:1] == ["namespaces"] and len(parts) > 2 else ""
+    resource, name, subresource = ([*parts[2 if namespace else 0 :], *[""] * 3])[:3]
+    reads = "WATCH" if "watch" in request.query else "GET" if name else "LIST"
+    verb = reads if request.method == "GET" else request.method
+    return _Call(verb, namespace, resource, subresource)
 
 
 DAY = dt.timedelta(days=1)
