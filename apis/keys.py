@@ -112,7 +112,6 @@ ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpoin
 INGRESS: Final = Kind("networking.k8s.io", "v1", "Ingress", "ingresses")
 PERSISTENT_VOLUME_CLAIM: Final = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 PERSISTENT_VOLUME: Final = Kind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False)
-POD_DISRUPTION_BUDGET: Final = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 STORAGE_CLASS: Final = Kind(
     "storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False
 )
@@ -185,7 +184,6 @@ OWNERSHIP: Final = "liqo.io/ownership"
 TENANT_NAMESPACE: Final = "liqo.io/tenant-namespace"
 IDENTITY_TYPE: Final = "liqo.io/identity-type"
 CONTROL_PLANE_IDENTITY: Final = "ControlPlane"
-RESOURCE_SLICE_IDENTITY: Final = "ResourceSlice"
 RESOURCE_SLICE_NAME: Final = "liqo.io/resourceslice-name"
 LIQO_MANAGED: Final = "liqo.io/managed"
 NONCE_LABEL: Final = "liqo.io/nonce"

@@ -152,7 +152,6 @@ _CHOICES: Final[dict[Policy, _Choice]] = {
     Policy.REFERENCED: _unless_denied,  # and who mentions it is for the two kinds to see
     Policy.CUSTOM: _always,  # these kinds have no rules of their own but the protected set
 }
-SUPPORTED: Final = tuple(_CHOICES)
 
 
 def _is_set(obj: Object, annotation: str) -> bool:

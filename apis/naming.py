@@ -20,7 +20,6 @@ _DEPLOYMENT_LIMIT: Final = SUBDOMAIN_LIMIT - 11
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
 _NAME_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_UNSAFE: Final = re.compile(r"[^\w\-.]", re.ASCII)
 
 
 def tenant_namespace(cluster_id: str) -> str:
@@ -82,11 +81,6 @@ def token_secret(pod: str) -> str:
 def token_key(volume: str, path: str) -> str:
     """Return the key of the token for ``path`` of ``volume`` in the Secret of a pod's tokens."""
     return f"{volume}-{_hash(path, _TOKEN_HASH_LENGTH)}"
-
-
-def escaped_user(user: str) -> str:
-    """Return ``user`` as a label value: what a label cannot hold becomes a dash."""
-    return _UNSAFE.sub("-", user)
 
 
 def shorten(name: str, limit: int = LABEL_LIMIT) -> str:

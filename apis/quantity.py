@@ -74,11 +74,6 @@ class Quantity:
         return Decimal(self.nanos).scaleb(-9, context=_EXACT)
 
     @property
-    def milli(self) -> int:
-        """Return the number of thousandths, rounded up."""
-        return -(-self.nanos // _MILLI)
-
-    @property
     def in_thousandths(self) -> "Quantity":
         """Return the amount rounded up (away from zero) to a thousandth."""
         up = -(-abs(self.nanos) // _MILLI) * _MILLI
@@ -112,15 +107,6 @@ def _parsed(text: str) -> Quantity:
     if form is Form.BINARY:
         nanos = min(nanos, _BINARY_CAP)
     return Quantity(-nanos if match["sign"] == "-" else nanos, form)
-
-
-def canonical(text: str | int) -> str:
-    """Return how Kubernetes writes the amount ``text``: ``1000m`` is ``1``.
-
-    Raises:
-        ValueError: not a quantity.
-    """
-    return str(parse(text))
 
 
 def _written(text: object) -> str:

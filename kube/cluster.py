@@ -107,11 +107,3 @@ class Cluster(Watched, Protocol):
     async def post(self, kind: Kind, key: Key, subresource: str, body: Object) -> Object:
         """Create at a subresource: ``token`` (TokenRequest), ``eviction``, ``binding``."""
         ...
-
-
-class Reader(Protocol):
-    """All that admission may do with a cluster: look. Sync, because Flask's views are."""
-
-    def get(self, kind: Kind, key: Key) -> Object | None:
-        """Return the object as Cluster.get does; raise rather than guess."""
-        ...

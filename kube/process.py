@@ -9,7 +9,6 @@ import gc
 import logging
 import os
 import signal
-import time
 from asyncio import sslproto
 from collections.abc import (
     AsyncIterator,
@@ -254,18 +253,6 @@ def _signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> Iterat
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def heartbeat(
-    within_s: float, *, clock: Callable[[], float] = time.monotonic
-) -> tuple[Callable[[], None], Check]:
-    """Return how to say that something still goes on, and the check whether it lately did."""
-    last = [clock()]
-
-    def beat() -> None:
-        last[0] = clock()
-
-    return beat, lambda: clock() - last[0] < within_s
 
 
 def _failing(checks: Mapping[str, Check]) -> list[str]:

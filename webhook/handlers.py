@@ -36,7 +36,7 @@ _CLUSTER_ID: Final = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
 
 
 class Lookup(Protocol):
-    """A ``kube.cluster.Reader`` that also knows all objects of the kinds it caches."""
+    """All that admission may do with a cluster: look. Sync, because Flask's views are."""
 
     def cached(self, kind: Kind, key: Key) -> Object | None:
         """Return the object, None where only the server can tell."""

@@ -3,7 +3,7 @@
 import pytest
 
 from apis import keys, leaving
-from apis.leaving import SUPPORTED, Filter
+from apis.leaving import Filter
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 
@@ -47,7 +47,7 @@ def test_annotations_decide_as_the_policy_says(
     assert (reason is None) is leaves
 
 
-@pytest.mark.parametrize("chosen", SUPPORTED)
+@pytest.mark.parametrize("chosen", Policy)
 @pytest.mark.parametrize(
     "protected",
     [
@@ -87,7 +87,7 @@ def test_other_secrets_leave(ordinary: Object) -> None:
     assert leaving.reason_to_stay(keys.SECRET, ordinary, Policy.DENY_LIST) is None
 
 
-@pytest.mark.parametrize("chosen", SUPPORTED)
+@pytest.mark.parametrize("chosen", Policy)
 @pytest.mark.parametrize(
     ("annotations", "leaves"),
     [({}, True), ({SKIP: "true"}, False), ({SKIP: "false"}, True), ({ALLOW: "true"}, True)],

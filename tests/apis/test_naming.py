@@ -39,11 +39,6 @@ def test_token_key() -> None:
     assert naming.token_key("v", "vault-token").endswith("-1be23b")
 
 
-def test_escaped_user() -> None:
-    assert naming.escaped_user("mypool-c34af51dd912") == "mypool-c34af51dd912"
-    assert naming.escaped_user("system:serviceaccount:a:b") == "system-serviceaccount-a-b"
-
-
 def test_names_that_follow_from_others() -> None:
     assert naming.default_remote_namespace("foo", "rome") == "foo-rome"
     assert naming.tenant_namespace("milan") == "liqo-tenant-milan"

@@ -13,13 +13,12 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object
-from kube import process
 from kube.cluster import Selection
 from kube.informer import Informer
 from kube.process import Process
 from kube.runner import Runner, Source
 from tests.fakes import FakeCluster
-from tests.kube.running import Time, running
+from tests.kube.running import running
 
 PROGRAM = """
 import asyncio, sys, threading
@@ -144,18 +143,6 @@ async def test_probes_are_answered_by_their_checks() -> None:
 
     assert code == 200
     assert "# TYPE kube_requests_total counter" in page
-
-
-def test_a_heartbeat_is_missed() -> None:
-    time = Time()
-    beat, is_beating = process.heartbeat(30, clock=time)
-    time.now += 29
-    assert is_beating()
-    beat()
-    time.now += 29
-    assert is_beating()
-    time.now += 2
-    assert not is_beating()
 
 
 async def test_a_term_that_ends_leaves_nothing_behind() -> None:

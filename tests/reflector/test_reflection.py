@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from apis import keys
-from apis.leaving import SUPPORTED, Filter
+from apis.leaving import Filter
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
@@ -299,7 +299,7 @@ async def test_under_allow_list_only_what_asks_for_it_leaves(world: World) -> No
     assert await world.foreign.get(keys.CONFIG_MAP, THERE)
 
 
-@pytest.mark.parametrize("policy", SUPPORTED)
+@pytest.mark.parametrize("policy", Policy)
 @pytest.mark.parametrize(
     "type_",
     ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"],
