@@ -93,6 +93,17 @@ def is_terminating(obj: Mapping[str, Any]) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
+def reference(kind: Kind, key: Key, uid_: str) -> Object:
+    """Return how an object elsewhere names that one: an ObjectReference."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "namespace": key.namespace,
+        "name": key.name,
+        "uid": uid_,
+    }
+
+
 def owner_reference(kind: Kind, owner: Mapping[str, Any], *, block: bool = True) -> Object:
     """Return the controller reference by which a dependent in the same namespace names ``owner``.
 

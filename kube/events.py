@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from apis import keys
-from apis.objects import Key, Kind, Object, key_of, named, uid
+from apis.objects import Key, Kind, Object, key_of, named, reference, uid
 from kube import clock as clock_
 from kube import errors, metrics
 from kube.cluster import Cluster
@@ -183,12 +183,8 @@ class Recorder:
 
 def _reference(kind: Kind, obj: Object) -> Object:
     metadata = obj["metadata"]
-    reference = {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "namespace": metadata.get("namespace", ""),
-        "name": metadata["name"],
-        "uid": metadata.get("uid", ""),
+    found = {
+        **reference(kind, key_of(obj), metadata.get("uid", "")),
         "resourceVersion": metadata.get("resourceVersion", ""),
     }
-    return {name: value for name, value in reference.items() if value}
+    return {name: value for name, value in found.items() if value}

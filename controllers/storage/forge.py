@@ -90,13 +90,7 @@ def volume(claim: Object, real: Object) -> Object:
         "storageClassName": keys.VIRTUAL_STORAGE_CLASS,
         "persistentVolumeReclaimPolicy": "Delete",
         "nodeAffinity": _affinity(real),
-        "claimRef": {
-            "apiVersion": "v1",
-            "kind": keys.PERSISTENT_VOLUME_CLAIM.kind,
-            "namespace": where.namespace,
-            "name": where.name,
-            "uid": objects.uid(claim),
-        },
+        "claimRef": objects.reference(keys.PERSISTENT_VOLUME_CLAIM, where, objects.uid(claim)),
     }
     metadata = {
         "annotations": {keys.PROVISIONED_BY: keys.STORAGE_PROVISIONER},

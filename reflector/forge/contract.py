@@ -71,6 +71,11 @@ Touched = Callable[[Any, Any, Scene], Iterable[Key]]
 """From an input before and after its change (None: not there) to the keys of originals."""
 
 
+def nobody(_old: Any, _new: Any, _scene: Scene) -> Iterable[Key]:
+    """Look at no original again: what changes is there when one is looked at."""
+    return []
+
+
 @dataclass(frozen=True)
 class Input:
     """Objects that a kind looks at besides its originals and twins."""

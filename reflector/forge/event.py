@@ -1,7 +1,6 @@
 """The copy at home of an Event on the provider, on the object of the same name."""
 
 import hashlib
-from collections.abc import Iterable
 from typing import Any, Final
 
 from apis import keys, leaving, objects, reflection
@@ -9,7 +8,7 @@ from apis.leaving import Stay
 from apis.objects import Key, Kind, Object, named
 from apis.pairs import Pair
 from reflector.forge import configmap, shapes
-from reflector.forge.contract import Forge, Input, Scene
+from reflector.forge.contract import Forge, Input, Scene, nobody
 
 WARNING: Final = "Warning"
 CLAMPED: Final = {"reason": 128, "message": 1024, "action": 128}
@@ -42,13 +41,7 @@ def twin(remote: Object, scene: Scene) -> Object:
     involved = remote["involvedObject"]
     kind, key = _home_of(involved, scene) or (keys.POD, Key("", ""))
     local = scene.look.get(kind, key)
-    reference = {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "namespace": key.namespace,
-        "name": key.name,
-        "uid": _uid(local),
-    }
+    reference = objects.reference(kind, key, _uid(local))
     if involved.get("fieldPath"):
         reference["fieldPath"] = involved["fieldPath"]
     where = objects.key_of(remote)
@@ -117,10 +110,6 @@ def _uid(local: Any) -> str:
     return objects.uid(local) if isinstance(local, dict) else str(local.metadata.uid)
 
 
-def _of_nobody(_old: Any, _new: Any, _scene: Scene) -> Iterable[Key]:
-    return []
-
-
 FORGE: Final = Forge(
     reflection.EVENT,
     twin,
@@ -128,7 +117,7 @@ FORGE: Final = Forge(
     twin_name=twin_name,
     pace=pace,
     inputs=(
-        Input(keys.POD, _of_nobody, shape=shapes.Placed),
-        *(Input(kind, _of_nobody) for kind in dict.fromkeys(KINDS.values()) if kind != keys.POD),
+        Input(keys.POD, nobody, shape=shapes.Placed),
+        *(Input(kind, nobody) for kind in dict.fromkeys(KINDS.values()) if kind != keys.POD),
     ),
 )

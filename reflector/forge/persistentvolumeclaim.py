@@ -4,13 +4,13 @@ Source: behaviour.md 6.9. The data is where the twin is, and pods follow it.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from apis import keys, leaving, objects, reflection, volumes
 from apis.leaving import Stay
 from apis.objects import Key, Object, named
 from reflector.forge import shapes, twins
-from reflector.forge.contract import Forge, Input, Scene, Write
+from reflector.forge.contract import Forge, Input, Scene, Write, nobody
 
 PLACEHOLDER: Final = "/tmp/liqo-placeholder"  # noqa: S108  # nobody mounts it
 _ACCESS_MODES: Final = frozenset(
@@ -100,13 +100,7 @@ def volume_of(claim: Object, scene: Scene) -> Object:
         "hostPath": {"path": PLACEHOLDER},
         "persistentVolumeReclaimPolicy": class_.get("reclaimPolicy") or "Delete",
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
-        "claimRef": {
-            "apiVersion": "v1",
-            "kind": keys.PERSISTENT_VOLUME_CLAIM.kind,
-            "namespace": where.namespace,
-            "name": where.name,
-            "uid": objects.uid(claim),
-        },
+        "claimRef": objects.reference(keys.PERSISTENT_VOLUME_CLAIM, where, objects.uid(claim)),
     }
     metadata = {
         "annotations": {keys.PROVISIONED_BY: keys.STORAGE_PROVISIONER},
@@ -198,10 +192,6 @@ def _of_volume(old: Object | None, new: Object | None, scene: Scene) -> Iterable
     return [claim] if claim.namespace == scene.pair.local_namespace else []
 
 
-def _of_nobody(_old: Any, _new: Any, _scene: Scene) -> Iterable[Key]:
-    return []
-
-
 FORGE: Final = Forge(
     reflection.CLAIM,
     twin,
@@ -210,7 +200,7 @@ FORGE: Final = Forge(
     back=back,
     inputs=(
         Input(keys.PERSISTENT_VOLUME, _of_volume, labels=keys.REMOTE_CLUSTER_ID),
-        Input(keys.NODE, _of_nobody, shape=shapes.Labelled),
-        Input(keys.STORAGE_CLASS, _of_nobody),
+        Input(keys.NODE, nobody, shape=shapes.Labelled),
+        Input(keys.STORAGE_CLASS, nobody),
     ),
 )

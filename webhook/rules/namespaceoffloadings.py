@@ -12,7 +12,8 @@ from apis import keys, naming, nodeselector, placement
 from apis.objects import Key, Object, annotations
 from apis.offloading import MappingStrategy, NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
-from webhook.admission import Admitted, DeniedError, MalformedError
+from webhook.admission import Admitted, DeniedError
+from webhook.rules import shape
 
 MAX_TERMS: Final = 99
 """Of a cluster selector: one more may be added, and pods take 100 in all."""
@@ -245,7 +246,4 @@ def check_shape(obj: Object) -> None:
     Raises:
         MalformedError: something else is there than in a NamespaceOffloading.
     """
-    try:
-        msgspec.convert(obj, _NamespaceOffloading)
-    except msgspec.ValidationError as error:
-        raise MalformedError(f"not a NamespaceOffloading: {error}") from error
+    shape.fits(obj, _NamespaceOffloading, "NamespaceOffloading")

@@ -15,8 +15,9 @@ from apis.objects import Object, annotations
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from webhook import patch
-from webhook.admission import Admitted, DeniedError, MalformedError
+from webhook.admission import Admitted, DeniedError
 from webhook.patch import Operation, Path
+from webhook.rules import shape
 
 MAX_TERMS: Final = 100
 """Of a pod's required node affinity: the scheduler reads each for each node."""
@@ -268,7 +269,4 @@ def check_shape(pod: Object) -> None:
     Raises:
         MalformedError: something else is there than in a Pod.
     """
-    try:
-        msgspec.convert(pod, _Pod)
-    except msgspec.ValidationError as error:
-        raise MalformedError(f"not a Pod: {error}") from error
+    shape.fits(pod, _Pod, "Pod")

@@ -34,8 +34,17 @@ def check(obj: Object, kind: str) -> None:
     Raises:
         MalformedError: something else is there.
     """
+    fits(obj, _Object, kind)
+
+
+def fits(obj: Object, shape: type[msgspec.Struct], kind: str) -> None:
+    """Check what rules read of ``obj``, a ``kind``: what ``shape`` lacks is not looked at.
+
+    Raises:
+        MalformedError: something else is there.
+    """
     try:
-        msgspec.convert(obj, _Object)
+        msgspec.convert(obj, shape)
     except msgspec.ValidationError as error:
         raise MalformedError(f"not a {kind}: {error}") from error
 
