@@ -1,12 +1,12 @@
 """What all controllers of this process share, and what each of them gives in return."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
-from apis.objects import Key, Object
+from apis.objects import Object
 from controllers import selections
 from controllers.grants.forge.applications import Standard
 from controllers.issuing.issuer import Issuer
@@ -15,14 +15,11 @@ from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
-from kube.informer import Change, Informer
+from kube.informer import Informer
 from kube.process import Loop
 from kube.scoped import ScopedInformer
 
 T = TypeVar("T")
-
-Keys: TypeAlias = Callable[[Change[Object]], Iterable[Key]]
-
 
 Term: TypeAlias = Callable[[], list[Loop]]
 """Makes the loops of one controller, anew each time this process is elected."""

@@ -6,9 +6,10 @@ from typing import Final
 from apis import keys
 from apis.objects import Key, Object
 from controllers import selections
+from controllers.concerns import Keys
 from controllers.csrapproval import forge
 from controllers.csrapproval.reconciler import CsrApprovalReconciler
-from controllers.manager import Keys, Manager, Term
+from controllers.manager import Manager, Term
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from apis import keys, naming, objects
 from apis.objects import Key, Object
-from controllers import selections, views
+from controllers import concerns, selections, views
 from controllers.identity import forge
 from controllers.identity.reconciler import IdentityReconciler, SliceIdentityReconciler
 from controllers.manager import Manager, Term
@@ -21,10 +21,6 @@ def controller(manager: Manager) -> Term:
         for each in (selections.NAMESPACE_MAPS, selections.RESOURCE_SLICES, selections.RENEWS)
     ]
     secrets = manager.tenant_secrets()
-
-    def by_identity(change: Change[Object]) -> Iterable[Key]:
-        """Return the slices whose Identity it is, or that trust the server it names."""
-        return [key for key in slices.items() if key.namespace == change.key.namespace]
 
     def all_replicated() -> Iterator[Object]:
         for informer in replicated:
@@ -44,7 +40,7 @@ def controller(manager: Manager) -> Term:
             *(Source(each, _by_replicated) for each in replicated),
         ]
         slice_ = SliceIdentityReconciler(manager.cached, manager.events)
-        of_slices = [Source(slices), Source(identities, by_identity)]
+        of_slices = [Source(slices), Source(identities, concerns.beside(slices))]
         workers = manager.limits.workers
         return (
             Runner("identity", whole, sources, workers=workers),

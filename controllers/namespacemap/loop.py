@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from apis import keys
 from apis.objects import Key, Object
-from controllers import selections, views
-from controllers.manager import Keys, Manager, Term
+from controllers import concerns, selections, views
+from controllers.concerns import Keys
+from controllers.manager import Manager, Term
 from controllers.namespacemap import forge
 from controllers.namespacemap.reconciler import NamespaceMapReconciler, Observed
 from kube.informer import Change, Informer
@@ -20,16 +21,13 @@ def controller(manager: Manager) -> Term:
     policies = manager.informer(selections.PROVIDER_POLICIES)
     tenants = manager.informer(selections.TENANTS)
 
-    def by_namespace(change: Change[Object]) -> Iterable[Key]:
-        inside = [key for key in namespace_maps.items() if key.namespace == change.key.name]
-        return [*_by_owner(change), *inside]
-
     sources = [
         Source(namespace_maps),
-        Source(namespaces, by_namespace),
+        Source(namespaces, _by_owner),
+        Source(namespaces, concerns.inside(namespace_maps)),
         Source(bindings, _by_owner),
         Source(policies, _by_policy(namespace_maps)),
-        Source(tenants, _by_tenant(namespace_maps)),
+        Source(tenants, concerns.beside(namespace_maps)),
     ]
 
     def runner() -> Runner:
@@ -53,13 +51,6 @@ def _by_policy(namespace_maps: Informer[Object]) -> Keys:
     def keys_of(change: Change[Object]) -> Iterable[Key]:
         old, new = ((each or {}).get("spec") for each in (change.old, change.new))
         return [] if old == new else list(namespace_maps.items())  # its status is another loop's
-
-    return keys_of
-
-
-def _by_tenant(namespace_maps: Informer[Object]) -> Keys:
-    def keys_of(change: Change[Object]) -> Iterable[Key]:
-        return [key for key in namespace_maps.items() if key.namespace == change.key.namespace]
 
     return keys_of
 

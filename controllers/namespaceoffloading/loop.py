@@ -6,7 +6,8 @@ from typing import Final
 from apis import keys
 from apis.objects import Key, Object
 from controllers import selections, views
-from controllers.manager import Keys, Manager, Term
+from controllers.concerns import Keys
+from controllers.manager import Manager, Term
 from controllers.namespaceoffloading import forge
 from controllers.namespaceoffloading.reconciler import NamespaceOffloadingReconciler, Observed
 from controllers.replication.forge import destination
@@ -32,13 +33,12 @@ def controller(manager: Manager) -> Term:
         nodes=views.cached(nodes),
         bindings=views.cached(bindings),
     )
-    by_node = _by_node(offloadings)
     sources = [
         Source(offloadings),
         Source(enabled, lambda change: [_offloading_in(change.key.name)]),
         Source(namespace_maps, _by_map(offloadings)),
-        Source(virtual_nodes, by_node),
-        Source(nodes, by_node),
+        Source(virtual_nodes, by_node(offloadings)),
+        Source(nodes, by_node(offloadings)),
         Source(bindings, _by_binding),
     ]
 
@@ -68,7 +68,9 @@ def _by_map(offloadings: Informer[Object]) -> Keys:
     return keys_of
 
 
-def _by_node(offloadings: Informer[Object]) -> Keys:
+def by_node(offloadings: Informer[Object]) -> Keys:
+    """Return whom a VirtualNode or Node concerns: all, if a selector may judge it anew."""
+
     def keys_of(change: Change[Object]) -> Iterable[Key]:
         is_same = forge.is_same_choice(change.old, change.new)
         return [] if is_same else list(offloadings.items())

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from apis.objects import Key, Object
 from controllers import selections, views
 from controllers.manager import Manager, Term
-from controllers.namespaceoffloading.forge import is_same_choice
+from controllers.namespaceoffloading.loop import by_node
 from controllers.placement import forge
 from controllers.placement.reconciler import Observed, PlacementReconciler
 from controllers.placement.waiting import Waiting
@@ -19,10 +19,7 @@ def controller(manager: Manager) -> Term:
     offloadings = manager.informer(selections.OFFLOADINGS)
     nodes = manager.informer(selections.NODES)
 
-    def by_node(change: Change[Object]) -> Iterable[Key]:
-        return [] if is_same_choice(change.old, change.new) else list(offloadings.items())
-
-    sources = [Source(offloadings, _by_offloading), Source(nodes, by_node)]
+    sources = [Source(offloadings, _by_offloading), Source(nodes, by_node(offloadings))]
 
     def loops() -> list[Loop]:
         waiting = Waiting(manager.live)

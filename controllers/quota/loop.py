@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from apis.objects import Key
-from controllers import selections
+from controllers import concerns, selections
 from controllers.manager import Manager
 from controllers.quota import taking
 from controllers.quota.accounts import Accounts
@@ -50,7 +50,7 @@ def controller(
         Source(quotas),
         Source(shadow_pods, of_user),
         Source(pods, of_user),
-        *(Source(informer, lambda _: list(quotas.items())) for informer in added),
+        *(Source(informer, concerns.all_of(quotas)) for informer in added),
     ]
 
     def runner(tell: Callable[[Key], None]) -> Runner:

@@ -1,12 +1,8 @@
 """Which changes concern which Renew."""
 
-from collections.abc import Iterable
-
-from apis.objects import Key, Object
-from controllers import selections
+from controllers import concerns, selections
 from controllers.manager import Manager, Term
 from controllers.renewal.reconciler import LocalRenewReconciler, RemoteRenewReconciler
-from kube.informer import Change
 from kube.runner import Runner, Source
 
 
@@ -16,15 +12,14 @@ def controller(manager: Manager) -> Term:
     identities = manager.informer(selections.IDENTITIES)
     tenants = manager.informer(selections.TENANTS)
 
-    def by_tenant(change: Change[Object]) -> Iterable[Key]:
-        return [key for key in renews.items() if key.namespace == change.key.namespace]
-
     def runners() -> tuple[Runner, Runner]:
         local = LocalRenewReconciler(manager.cached, manager.cluster_id, manager.events)
         remote = RemoteRenewReconciler(manager.cached, tenants.items)
         return (
             Runner("renewal", local, [Source(identities), Source(renews)]),
-            Runner("renewalanswer", remote, [Source(renews), Source(tenants, by_tenant)]),
+            Runner(
+                "renewalanswer", remote, [Source(renews), Source(tenants, concerns.beside(renews))]
+            ),
         )
 
     return lambda: [*runners()]

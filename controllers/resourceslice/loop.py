@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from apis import keys, naming, objects
 from apis.objects import Key, Object
-from controllers import selections, views
+from controllers import concerns, selections, views
 from controllers.manager import Manager, Term
 from controllers.resourceslice.consumer import LocalSliceReconciler
 from controllers.resourceslice.provider import Observed, ReplicaReconciler
@@ -22,25 +22,16 @@ def controller(manager: Manager) -> Term:
     tenants = manager.informer(selections.TENANTS)
     secrets = manager.tenant_secrets()
 
-    def inside(namespace: str) -> list[Key]:
-        return [key for key in slices.items() if key.namespace == namespace]
-
-    def by_namespace(change: Change[Object]) -> Iterable[Key]:
-        return inside(change.key.name)
-
-    def by_tenant(change: Change[Object]) -> Iterable[Key]:
-        return inside(change.key.namespace)
-
     local = [
         Source(slices),
-        Source(namespaces, by_namespace),
+        Source(namespaces, concerns.inside(slices)),
         Source(identities, _by_label),
         Source(virtual_nodes, _by_label),
     ]
     replicas = [
         Source(slices),
-        Source(namespaces, by_namespace),
-        Source(tenants, by_tenant),
+        Source(namespaces, concerns.inside(slices)),
+        Source(tenants, concerns.beside(slices)),
         Source(secrets, _by_certificate),
     ]
 

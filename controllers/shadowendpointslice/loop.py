@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from apis import keys, remap
 from apis.objects import Key
-from controllers import fabric, selections
+from controllers import concerns, fabric, selections
 from controllers.manager import Manager, Term
 from controllers.shadowendpointslice import forge
 from controllers.shadowendpointslice.forge import Addressed, Reach
@@ -39,16 +39,15 @@ def controller(manager: Manager) -> Term:
         own = forge.own(nodes.items().values(), api_servers.items().values())
         return Reach(own, None if known is None else remap.of_peer(known, consumer))
 
-    def all_of_them(_: Change[Any]) -> Iterable[Key]:
-        return list(shadows.items())
+    all_of_them = concerns.all_of(shadows)
 
     def by_node(change: Change[Addressed]) -> Iterable[Key]:
         before, after = (each.texts() if each else [] for each in (change.old, change.new))
-        return [] if before == after else list(shadows.items())
+        return [] if before == after else all_of_them(change)
 
     def by_peer(change: Change[Any]) -> Iterable[Key]:
         before, after = map(forge.is_reachable, (change.old, change.new))
-        return [] if before == after else list(shadows.items())
+        return [] if before == after else all_of_them(change)
 
     sources: list[Source[Any]] = [
         Source(shadows),

@@ -6,7 +6,8 @@ from typing import Any, Final
 from apis import keys
 from apis.objects import Key, Object
 from controllers import fabric, selections
-from controllers.manager import Keys, Manager, Term
+from controllers.concerns import Keys
+from controllers.manager import Manager, Term
 from controllers.quota import bookings
 from controllers.quota import loop as quota
 from controllers.quota.accounts import Accounts

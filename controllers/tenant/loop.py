@@ -1,10 +1,10 @@
 """Which changes concern which Tenant."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from apis import keys
 from apis.objects import Key, Kind, Object
-from controllers import selections, views
+from controllers import concerns, selections, views
 from controllers.manager import Manager, Term
 from controllers.tenant import reconciler
 from controllers.tenant.forge import Binding
@@ -25,36 +25,14 @@ def controller(manager: Manager) -> Term:
         for kind in (keys.CLUSTER_ROLE_BINDING, keys.ROLE_BINDING)
     }
 
-    def inside(namespace: str) -> list[Key]:
-        return [key for key in tenants.items() if key.namespace == namespace]
-
-    def by_namespace(change: Change[Object]) -> Iterable[Key]:
-        return inside(change.key.name)
-
-    def by_slice(change: Change[Object]) -> Iterable[Key]:
-        return inside(change.key.namespace) if change.old is None else ()
-
-    def by_secret(change: Change[Object]) -> Iterable[Key]:
-        name = change.key.name
-        is_for_us = name == keys.NONCE_SECRET or name.startswith(keys.REMOTE_CERTIFICATE_SECRET)
-        return inside(change.key.namespace) if is_for_us else ()
-
-    def by_binding(change: Change[Binding]) -> Iterable[Key]:
-        """Return whom a binding names, and all whose own binding it is."""
-        names = {name for each in (change.old, change.new) if each for name in each.names()}
-        return [
-            key
-            for key, obj in tenants.items().items()
-            if (obj.get("spec") or {}).get("clusterID") in names
-        ]
-
+    beside = concerns.beside(tenants)
     sources: list[Source[Object]] = [
         Source(tenants),
-        Source(namespaces, by_namespace),
-        Source(slices, by_slice),
-        Source(secrets, by_secret),
+        Source(namespaces, concerns.inside(tenants)),
+        Source(slices, lambda change: beside(change) if change.old is None else ()),
+        Source(secrets, lambda change: beside(change) if _is_for_us(change.key) else ()),
     ]
-    bindings = [Source(informer, by_binding) for informer in everyones.values()]
+    bindings = [Source(informer, _by_binding(tenants)) for informer in everyones.values()]
 
     def runner() -> Runner:
         made = reconciler.TenantReconciler(
@@ -78,3 +56,23 @@ def _all(informers: dict[Kind, Informer[Binding]]) -> Iterator[tuple[Kind, Bindi
     for kind, informer in informers.items():
         for binding in informer.items().values():
             yield kind, binding
+
+
+def _is_for_us(secret: Key) -> bool:
+    return secret.name == keys.NONCE_SECRET or secret.name.startswith(
+        keys.REMOTE_CERTIFICATE_SECRET
+    )
+
+
+def _by_binding(tenants: Informer[Object]) -> Callable[[Change[Binding]], Iterable[Key]]:
+    """Return whom a binding names, and all whose own binding it is."""
+
+    def keys_of(change: Change[Binding]) -> Iterable[Key]:
+        names = {name for each in (change.old, change.new) if each for name in each.names()}
+        return [
+            key
+            for key, obj in tenants.items().items()
+            if (obj.get("spec") or {}).get("clusterID") in names
+        ]
+
+    return keys_of

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable
 from apis import foreignclusters, keys, objects
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
-from controllers import fabric, selections, views
-from controllers.manager import Keys, Manager, Term
+from controllers import concerns, fabric, selections, views
+from controllers.concerns import Keys
+from controllers.manager import Manager, Term
 from controllers.virtualnode.forge import deployment, rights
 from controllers.virtualnode.forge.deployment import Fabric, LocalCluster
 from controllers.virtualnode.reconciler import Observed, VirtualNodeReconciler
@@ -43,9 +44,6 @@ def controller(manager: Manager) -> Term:
     def is_gone(cluster_id: str) -> bool:
         return foreignclusters.is_gone(foreign_clusters.get(Key("", cluster_id)))
 
-    def all_of_them(_: Change[Object]) -> Iterable[Key]:
-        return those(lambda _key, _node: True)
-
     def those(holds: Callable[[Key, Object], bool]) -> list[Key]:
         return [key for key, obj in virtual_nodes.items().items() if holds(key, obj)]
 
@@ -56,10 +54,10 @@ def controller(manager: Manager) -> Term:
     sources = [
         Source(virtual_nodes, by_name),
         Source(nodes, by_name),
-        Source(manager.informer(templates), all_of_them),
+        Source(manager.informer(templates), concerns.all_of(virtual_nodes)),
         Source(namespace_maps, _by_map(those)),
         Source(foreign_clusters, _by_cluster(those)),
-        *(Source(each, all_of_them) for each in (networks, servers) if each),
+        *(Source(each, concerns.all_of(virtual_nodes)) for each in (networks, servers) if each),
         *(Source(manager.informer(selection), by_label) for selection in _MADE),
     ]
 
