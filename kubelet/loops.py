@@ -14,10 +14,7 @@ from typing import Any, Final
 from apis import clocks, keys, objects
 from apis.objects import Key, Object
 from apis.offloading import OffloadingPatch, VirtualNode
-from certs.listener import Server
-from certs.plain import KeyPair
 from kube import clock
-from kube.apart import Apart, Caller, Likeness
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
@@ -29,11 +26,11 @@ from kube.informer import Change, Informer
 from kube.process import Process
 from kube.runner import Runner, Source
 from kube.slim import Packed
-from kubelet import mappings, serving
+from kubelet import mappings
 from kubelet.addresses import Addresses
-from kubelet.certificate import CertificateReconciler
 from kubelet.contract import Node
 from kubelet.departures import Departures
+from kubelet.endpoint import Endpoint
 from kubelet.forge import permission, shadowpod
 from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Health, Identity
@@ -43,7 +40,6 @@ from kubelet.mappings import Mappings
 from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
 from kubelet.pods import PodReconciler
 from kubelet.settings import Settings
-from kubelet.trust import CLIENT_CA, TrustReconciler
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +70,6 @@ class Loops:
         self._offloadings = _informer(
             keys.NAMESPACE_OFFLOADING, fields=f"metadata.name={keys.OFFLOADING_NAME}"
         )
-        self._client_ca = _named(keys.CONFIG_MAP, CLIENT_CA)
         self._addresses = Addresses(settings)
         self._clusters = ClusterPair(settings.home_cluster_id, settings.foreign_cluster_id)
         self._maps = mappings.informer(settings.tenant_namespace, self._clusters)
@@ -99,10 +94,7 @@ class Loops:
             departures=self._departures,
             breaker=self._breaker,
         )
-        # What copies bytes has a loop of its own: no stream makes a lease or a watch wait.
-        self._apart = Apart("kubelet-api")
-        self._likeness = Likeness(provider)
-        self._server = Server(serving.application(self._api()), settings.listen_port)
+        self._endpoint = Endpoint(settings, home, provider, self._lookups())
         self._pods = self._pod_runner()
         self._nodes: Runner | None = None
 
@@ -123,12 +115,7 @@ class Loops:
             for stop in stops:
                 stop()
             running.health.forget("synced")
-            await self._apart.run(self._shut())
-            await self._apart.close()
-
-    async def _shut(self) -> None:
-        await self._server.close()
-        await self._likeness.close()
+            await self._endpoint.close()
 
     async def _run(self, running: Process, runners: Sequence[Runner]) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -142,21 +129,20 @@ class Loops:
             running.settled()
 
     def _informers(self) -> list[Informer[Any]]:
-        own = [self._virtual_nodes, self._offloadings]
-        always: list[Informer[Any]] = [self._pods_here, self._maps, *own]
-        node = [self._node] if self._settings.create_node else []
         return [
-            *always,
+            self._pods_here,
+            self._maps,
+            self._virtual_nodes,
+            self._offloadings,
             *self._addresses.informers,
-            *node,
-            *([self._client_ca] if self._settings.node_ip else []),
+            *([self._node] if self._settings.create_node else []),
+            *self._endpoint.informers,
         ]
 
     async def _runners(self) -> list[Runner]:
         pinged = [self._ping_runner()] if self._settings.ping_interval_s else []
         node = await self._node_runners() if self._settings.create_node else []
-        served = self._serving_runners() if self._settings.node_ip else []
-        return [self._pods, *pinged, *node, *served, *self._ip_runners()]
+        return [self._pods, *pinged, *node, *self._endpoint.runners(), *self._ip_runners()]
 
     # Pods ------------------------------------------------------------------------------------
 
@@ -294,8 +280,8 @@ class Loops:
 
     # Kubelet API -----------------------------------------------------------------------------
 
-    def _api(self) -> serving.Api:
-        lookups = Lookups(
+    def _lookups(self) -> Lookups:
+        return Lookups(
             node=self._settings.node_name,
             local=self._local,
             remote=self._remote,
@@ -303,34 +289,6 @@ class Loops:
             pods_here=lambda: {key: pod.whole() for key, pod in self._pods_here.items().items()},
             gate=Gate(self._home, self._settings.node_name),
         )
-        return serving.Api(
-            lookups,
-            Caller(),
-            self._likeness,
-            consumer=self._settings.home_cluster_id,
-            clock=clock.now,
-            started=clock.now(),
-        )
-
-    async def _certify(self, pair: KeyPair) -> None:
-        await self._apart.run(self._server.certify(pair))
-
-    async def _trust(self, client_ca: str) -> None:
-        await self._apart.run(self._server.trust(client_ca))
-
-    def _serving_runners(self) -> list[Runner]:
-        certificates = CertificateReconciler(
-            self._home,
-            node=self._settings.node_name,
-            address=self._settings.node_ip,
-            install=self._certify,
-            clock=clock.now,
-        )
-        trust = TrustReconciler(self._client_ca, self._trust)
-        return [
-            self._started(Runner("serving-certificate", certificates, []), self._key),
-            self._started(Runner("client-ca", trust, [Source(self._client_ca)]), CLIENT_CA),
-        ]
 
     @staticmethod
     def _started(runner: Runner, key: Key) -> Runner:
