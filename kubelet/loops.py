@@ -32,8 +32,9 @@ from kubelet.contract import Node
 from kubelet.departures import Departures
 from kubelet.endpoint import Endpoint
 from kubelet.forge import permission, shadowpod
+from kubelet.forge.health import Health
 from kubelet.forge.mapping import ClusterPair
-from kubelet.forge.node import Health, Identity
+from kubelet.forge.node import Identity
 from kubelet.ips import IpReconciler
 from kubelet.lookups import Lookups
 from kubelet.mappings import Mappings

@@ -16,7 +16,9 @@ from kube import errors
 from kube.cluster import Cluster
 from kubelet.contract import Recorder
 from kubelet.forge import node as forge
-from kubelet.forge.node import Health, Identity
+from kubelet.forge import nodestatus
+from kubelet.forge.health import Health
+from kubelet.forge.node import Identity
 
 logger = logging.getLogger(__name__)
 
@@ -134,11 +136,13 @@ class NodeReconciler:
             return None
         node = await self._node(key, parsed)
         now = self._clock()
-        want = forge.status(node, self._identity, parsed, self._health(), now)
-        if changes := forge.status_changes(node, want, now):
+        want = nodestatus.status(node, self._identity, parsed, self._health(), now)
+        if changes := nodestatus.status_changes(node, want, now):
             await self._cluster.patch_status(keys.NODE, key, changes)
-            if alarm := forge.alarm(node, want):
-                self._recorder.event(keys.VIRTUAL_NODE, virtual, "Warning", forge.ABSENCE, alarm)
+            if alarm := nodestatus.alarm(node, want):
+                self._recorder.event(
+                    keys.VIRTUAL_NODE, virtual, "Warning", nodestatus.ABSENCE, alarm
+                )
         return _LOOK_S
 
     def _virtual_node(self) -> Object | None:

@@ -4,26 +4,23 @@ Source: Kubernetes, "Dynamic Admission Control"; admission.md 2-9; security.md D
 """
 
 import base64
-import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from apis.objects import Kind, Object
+from webhook import strictjson
 from webhook.patch import Operation
 
 API_VERSION: Final = "admission.k8s.io/v1"
-MAX_DEPTH: Final = 200
 MAX_MESSAGE: Final = 256
 MAX_NAME: Final = 80
 """Of namespace and name in a message, which leaves room for what is to be said of them."""
 MAX_WARNINGS: Final = 15
 """Of at most 256 characters each: together just below the 4096 that API servers pass on."""
 
-_NO_BRACKETS: Final = bytes(sorted(set(range(256)) - set(b"{}[]")))
 _CREATE, _UPDATE, _DELETE = "CREATE", "UPDATE", "DELETE"
 _REASONS: Final = {
     400: "BadRequest",
@@ -169,7 +166,10 @@ def parse(body: bytes, *, budget_s: float) -> Request:
     Raises:
         MalformedError: not that, or not strict JSON.
     """
-    sent = decode(body)
+    try:
+        sent = strictjson.decode(body)
+    except ValueError as error:
+        raise MalformedError(f"the body is {error}") from error
     uid = _uid(sent)
     try:
         found = msgspec.convert(sent, _Review)
@@ -192,97 +192,6 @@ def namespace_in(body: bytes) -> str:
         return msgspec.json.decode(body, type=_Head).request.namespace or ""
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return ""
-
-
-def decode(body: bytes) -> Any:
-    """Return the JSON value in ``body``, read strictly.
-
-    What is written back as it came has no key twice and no number but JSON's own, and is what API
-    servers send; everything else is read again by the slower ``_read_strictly``.
-
-    Raises:
-        MalformedError: not JSON in UTF-8, or nothing that API servers send.
-    """
-    try:
-        value = msgspec.json.decode(body)
-        if msgspec.json.encode(value) != _as_written_here(body):
-            value = None  # a large one does not have to be there twice
-            value = _read_strictly(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        value = _read_strictly(body)
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and _is_deep(body, value):
-        raise MalformedError(f"the body is nested deeper than {MAX_DEPTH}")
-    return value
-
-
-def _as_written_here(body: bytes) -> bytes:
-    """Return ``body`` without what Go escapes and we do not, and without its newline."""
-    if b"\\u00" in body:
-        for escaped, plain in ((b"\\u003c", b"<"), (b"\\u003e", b">"), (b"\\u0026", b"&")):
-            body = body.replace(escaped, plain)
-    return body[:-1] if body.endswith(b"\n") else body
-
-
-def _read_strictly(body: bytes) -> Any:
-    """Return the JSON value in ``body``.
-
-    Python's reader accepts NaN and keys that occur twice, and overflows on depth; API servers
-    send neither, and two readers of a doubled key may see two different objects.
-    """
-    try:
-        text = body.decode("utf-8", "strict")
-        value = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
-        )
-        if b"\\u" in body:  # the only way to a lone surrogate, which no answer could repeat
-            json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeError as error:
-        raise MalformedError("the body is not UTF-8 without a byte-order mark") from error
-    except RecursionError as error:
-        raise MalformedError(f"the body is nested deeper than {MAX_DEPTH}") from error
-    except ValueError as error:
-        raise MalformedError(f"the body is not strict JSON: {error}") from error
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key occurs twice in one object")
-    return found
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError("a number is out of range")
-    return number
-
-
-def _is_deep(body: bytes, value: Any) -> bool:
-    """Whether ``value``, which was read from ``body``, is nested too deep."""
-    brackets = body.translate(None, _NO_BRACKETS)
-    for _ in range(MAX_DEPTH // 2):
-        brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
-        if not brackets:  # a round takes one level away, or two
-            return False
-    return _depth_exceeds(value, MAX_DEPTH)  # or texts with brackets
-
-
-def _depth_exceeds(value: Any, most: int) -> bool:
-    level, depth = [value], 0
-    while level := [node for node in level if isinstance(node, dict | list)]:
-        depth += 1
-        if depth > most:
-            return True
-        level = [
-            child for node in level for child in (node.values() if isinstance(node, dict) else node)
-        ]
-    return False
 
 
 def _uid(sent: Any) -> str:

@@ -20,7 +20,8 @@ from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.events import Recorder
-from kubelet.forge.node import Health, Identity
+from kubelet.forge.health import Health
+from kubelet.forge.node import Identity
 from kubelet.node import NodeReconciler
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl

@@ -13,7 +13,8 @@ from kube import errors
 from kube.breaker import Breaker
 from kube.cluster import Cluster
 from kubelet import settings
-from kubelet.forge.node import Health, Identity
+from kubelet.forge.health import Health
+from kubelet.forge.node import Identity
 from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
 from tests.fakes import FakeCluster
 from tests.kube.test_breaker import Cache
