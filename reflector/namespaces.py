@@ -27,8 +27,9 @@ from kube.scope import Scope, Scopes
 from kube.slim import Partial
 from reflector.forge.contract import Forge, Scene, Settings
 from reflector.inputs import Inputs, Shared, Sides
-from reflector.reflection import Ends, Reflection, Tell
+from reflector.reflection import Ends, Reflection
 from reflector.rights import Rights
+from reflector.told import Tell
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class Reflected:
         with contextlib.suppress(errors.KubeError):  # then some of it is told once more
             told = tellings.last((await self._sides.home.list(of)).items.values())
             for _, reflection in self._parts:
-                reflection.remember(told)
+                reflection.told.remember(reflection.namespace, told)
 
     def _told_of(self, loop: KindLoop) -> Rights | None:
         """Return who tells of rights, which only for kinds of our own table are surely there."""

@@ -6,14 +6,13 @@ Source: behaviour.md 6.1, 6.11; security.md B6, B9.
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final
 
-from apis import drift, keys, leaving, objects, tellings
+from apis import drift, keys, leaving, objects
 from apis.leaving import Stay
 from apis.objects import Key, Object
-from apis.tellings import About, Said
 from kube import errors
 from kube.breaker import HOLD_S, Breaker
 from kube.cache import CachedCluster
@@ -22,12 +21,10 @@ from kube.informer import Change
 from kube.reconcile import TerminalError
 from reflector.forge.contract import Forge, Scene, Write
 from reflector.pace import Pace
+from reflector.told import FAILED, Tell, Told
 
 logger = logging.getLogger(__name__)
 
-SUCCESSFUL: Final = tellings.SUCCESSFUL
-FAILED: Final = keys.FAILED_REFLECTION
-DISABLED: Final = keys.REFLECTION_DISABLED
 
 FOREIGN_RETRY_S: Final = 15.0
 """Somebody else's object is not in our watch; so look now and then whether it has gone."""
@@ -42,16 +39,6 @@ _TERMINATING: Final = "being terminated"
 _NO_NAMESPACE: Final = 'namespaces "'
 _ANOTHER: Final = "metadata.uid"
 """What the server finds invalid when a namesake has taken the place of the object we meant."""
-
-
-class Tell(Protocol):
-    """Records an Event on an original."""
-
-    def __call__(
-        self, obj: Object, type_: Literal["Normal", "Warning"], reason: str, message: str, /
-    ) -> None:
-        """Return at once; a reason that was just told may be dropped."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -70,7 +57,8 @@ class Reflection:
         self.forge = forge
         self._scene, self._pair = scene, scene.pair
         self._kind, self._twin_kind = forge.row.kind, forge.row.twin
-        self._originals, self._twins, self._tell = ends.originals, ends.twins, ends.tell
+        self._originals, self._twins = ends.originals, ends.twins
+        self.told = Told(ends.tell, forge.row.kind, self._pair.destination)
         self._pace = Pace(time.monotonic)
         self.before_first: Callable[[], Awaitable[bool]] = _always
         """Awaited before a twin is looked for that may be made; whether twins are followed then."""
@@ -80,8 +68,6 @@ class Reflection:
         """Open while so many originals are missing at once that no twin goes for it."""
         self.on_absence: Callable[[str], None] = _tell_nobody
         """Told when it opens."""
-        self._told: dict[Key, tuple[str, str]] = {}
-        """What was said of an original last: its UID, and why it has no twin."""
 
     @property
     def namespace(self) -> str:
@@ -95,13 +81,6 @@ class Reflection:
         (self._gone.add if is_gone else self._gone.discard)(change.key)
         return (change.key,)
 
-    def remember(self, told: Mapping[About, Said]) -> None:
-        """Take what Events here say for said: it is not repeated, and that it is over is told."""
-        for (cluster, kind, name, uid), said in told.items():
-            is_ours = (cluster, kind) == (self._pair.destination, self._kind.kind)
-            if is_ours and said.reason != SUCCESSFUL:
-                self._told[Key(self.namespace, name)] = (uid, said.message)
-
     async def reconcile(self, key: Key) -> float | None:
         original = await self._originals.seen(self._kind, key)
         try:
@@ -111,7 +90,7 @@ class Reflection:
             return await self._keep(key, original)
         except leaving.NotYetError as error:
             if original is not None:
-                self._warn(original, str(error))
+                self.told.failed(original, str(error))
             return NOT_YET_RETRY_S
 
     async def _keep(self, key: Key, original: Object) -> float | None:
@@ -141,7 +120,7 @@ class Reflection:
             found, again_s = await self._apply(original, wanted, found)
             if again_s is not None:
                 return again_s
-        self._heal(original)
+        self.told.succeeded(original)
         await self._write_back(key, original, found)
         return None
 
@@ -189,12 +168,12 @@ class Reflection:
         try:
             return self.forge.reason_to_stay(original, self._scene)
         except leaving.ContradictionError as error:
-            self._warn(original, str(error))
+            self.told.failed(original, str(error))
             raise TerminalError(FAILED, f"{self._name(original)}: {error}") from error
 
     def _refuse(self, original: Object, where: Key) -> float:
         """Leave somebody else's object alone and say so."""
-        self._warn(
+        self.told.failed(
             original,
             f"{self._twin_kind} {where} exists on {self._pair.destination} and is not ours: "
             "rename or remove one of the two",
@@ -215,12 +194,12 @@ class Reflection:
         except errors.InvalidError as error:
             if _ANOTHER in str(error):
                 raise errors.ConflictError(str(error)) from error
-            self._warn(original, str(error))
+            self.told.failed(original, str(error))
             raise TerminalError(FAILED, f"{self._name(original)}: {error}") from error
         except (errors.ForbiddenError, errors.NotFoundError) as error:
             if _is_leaving(error):  # its mapping is about to leave, or to come anew
                 return None, TERMINATING_RETRY_S
-            self._warn(original, self._withheld(error))
+            self.told.failed(original, self._withheld(error))
             raise
         extra = {"kind": str(self._kind), "key": objects.key_of(original)}
         logger.info("Reflected an object", extra=extra)
@@ -233,17 +212,6 @@ class Reflection:
             f"{self._twin_kind} is unknown on {self._pair.destination}: "
             f"its administrator has to install the CRD {self._twin_kind.resource}"
         )
-
-    def _warn(self, original: Object, message: str) -> None:
-        self._told[objects.key_of(original)] = (objects.uid(original), message)
-        self._tell(original, "Warning", FAILED, message)
-
-    def _heal(self, original: Object) -> None:
-        """Say that what was told is over. Of what goes well nothing is said: that is a write."""
-        told = self._told.pop(objects.key_of(original), None)
-        if told and told[0] == objects.uid(original):
-            message = f"{self._kind} reflected to {self._pair.destination}"
-            self._tell(original, "Normal", SUCCESSFUL, message)
 
     async def _withdraw(self, key: Key, original: Object | None, stay: Stay | None) -> float | None:
         """Remove the twin of what was seen to go, or of what is gone or stays by a live look.
@@ -265,21 +233,13 @@ class Reflection:
             await self._delete(where, found)
         self._gone.discard(key)
         await self._write_back(key, original, None)
-        self._tell_disabled(key, original, stay)
+        self.told.disabled(key, original, stay)
         return None
 
     async def _delete(self, where: Key, found: Object | None) -> None:
         if found and self._is_twin(found) and not objects.is_terminating(found):
             await self._twins.delete(self._twin_kind, where, uid=objects.uid(found))
             logger.info("Removed a twin", extra={"kind": str(self._twin_kind), "key": where})
-
-    def _tell_disabled(self, key: Key, original: Object | None, stay: Stay | None) -> None:
-        """Say once why ``original`` has no twin; of what is protected, say nothing."""
-        if original is None or stay is None or not stay.is_told:
-            self._told.pop(key, None)
-        elif self._told.get(key) != (objects.uid(original), stay.reason):
-            self._told[key] = (objects.uid(original), stay.reason)
-            self._tell(original, "Normal", DISABLED, stay.reason)
 
     async def _write_back(self, key: Key, original: Object | None, twin: Object | None) -> None:
         for write in self.forge.back(key, original, twin, self._scene):

@@ -9,7 +9,7 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from kube import errors
 from kube.cluster import Cluster
-from reflector.reflection import FAILED, SUCCESSFUL, Tell
+from reflector.told import FAILED, SUCCESSFUL, Tell
 
 AGAIN_S: Final = 1800.0
 """What is still missing is told again so often: API servers forget Events after an hour."""

@@ -3,7 +3,6 @@
 Source: behaviour.md 3.1, 5.5.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -11,37 +10,15 @@ from apis import conditions, keys, objects, placement
 from apis.judgement import Judgement
 from apis.objects import Object
 from apis.offloading import PodOffloadingStrategy as Strategy
-from apis.placement import Obstacle, Rule
-from liqoctl.forge import refusals, whyspace
+from apis.placement import Rule
+from liqoctl.forge import obstacles, pods, refusals, whyspace
 from liqoctl.forge.findings import Facts, Finding, Outcome
 from liqoctl.forge.refusals import Refusal
 
-OFFLOADED: Final = keys.OFFLOADED_CONDITION
-"""Condition of a local pod that the provider refuses."""
 BACK_OFF: Final = keys.OFFLOADING_BACK_OFF
 ABORTED: Final = keys.OFFLOADING_ABORTED
 _PROVIDER: Final = frozenset({keys.FAILED_REFLECTION, keys.REFLECTION_DISABLED, BACK_OFF, ABORTED})
 _TAINT: Final[Object] = {"key": keys.VIRTUAL_NODE_TAINT, "effect": keys.VIRTUAL_NODE_TAINT_EFFECT}
-_COUNTED: Final = {
-    Rule.STRATEGY: "excluded by the strategy",
-    Rule.SELECTOR: "outside the cluster selector",
-    Rule.NOT_READY: "not Ready",
-    Rule.UNSCHEDULABLE: "cordoned",
-    Rule.TAINT: "with a taint that it does not tolerate",
-    Rule.NODE_SELECTOR: "outside its nodeSelector",
-    Rule.AFFINITY: "outside its node affinity",
-    Rule.RESOURCES: "too small",
-}
-_CURES: Final = {
-    Rule.NOT_READY: "see why the nodes are not Ready: of a virtual node, the pods of its "
-    "deployment vk-NODE and the way to its cluster",
-    Rule.UNSCHEDULABLE: "let the cordoned nodes take pods again: kubectl uncordon NODE",
-    Rule.TAINT: "tolerate the taints in the pod, or remove them from the nodes",
-    Rule.NODE_SELECTOR: "correct spec.nodeSelector of the pod, or the labels of the nodes",
-    Rule.AFFINITY: "correct the pod's node affinity, spec.clusterSelector of the namespace's "
-    "NamespaceOffloading, or the labels of the virtual nodes; then create the pod anew",
-    Rule.RESOURCES: "request less, or let the virtual nodes offer more",
-}
 _ANEW: Final = "delete it, so that its owner creates it anew (a pod without an owner: create it)"
 
 
@@ -76,16 +53,16 @@ def section(facts: Facts) -> Object:
     added nothing.
     """
     pod = facts.pod or {"metadata": {}}
-    node = _node(facts, pod)
+    node = pods.node_of(facts, pod)
     ours = {k: v for k, v in objects.annotations(pod).items() if k.startswith("pyliqo.io/")}
     return {
-        "phase": _status(pod).get("phase") or "Pending",
-        "node": _spec(pod).get("nodeName") or "",
+        "phase": pods.status(pod).get("phase") or "Pending",
+        "node": pods.spec(pod).get("nodeName") or "",
         "virtual": node is not None and placement.is_virtual(node),
-        "cluster": _cluster(node),
+        "cluster": pods.cluster_of(node),
         "judged": _judged(facts, pod),
         "admission": ours,
-        "scheduler": _scheduler_says(pod),
+        "scheduler": pods.scheduler_says(pod),
     }
 
 
@@ -108,7 +85,7 @@ def provider(facts: Facts) -> list[Object]:
     Shape: [{"source": "condition" | "status" | "event", "reason", "message", "at"}].
     """
     pod = facts.pod or {}
-    refused, status = _refused(pod), _status(pod)
+    refused, status = pods.refused(pod), pods.status(pod)
     events = sorted(facts.events, key=refusals.time_of)
     said = [
         _said("event", event, refusals.time_of(event))
@@ -142,17 +119,17 @@ def _ending(facts: Facts, pod: Object) -> Finding | None:
 
 
 def _ended(facts: Facts, pod: Object) -> Finding | None:
-    status = _status(pod)
+    status = pods.status(pod)
     if status.get("phase") not in ("Succeeded", "Failed"):
         return None
-    cause = _told(status)
+    cause = pods.told(status)
     clause = f"ended{_on(facts, pod)}: {status['phase']}{f', {cause}' if cause else ''}"
     aborted = status.get("reason") == ABORTED
     return Finding(Outcome.ENDED, clause, (_ANEW,) if aborted else ())
 
 
 def _refused_there(facts: Facts, pod: Object) -> Finding | None:
-    refused = _refused(pod)
+    refused = pods.refused(pod)
     if refused is None:
         return None
     cluster = section(facts)["cluster"] or "the provider"
@@ -162,12 +139,12 @@ def _refused_there(facts: Facts, pod: Object) -> Finding | None:
 
 
 def _backed_off(facts: Facts, pod: Object) -> Finding | None:
-    if _status(pod).get("reason") != BACK_OFF:
+    if pods.status(pod).get("reason") != BACK_OFF:
         return None
     name = facts.namespace
     message = f"waits because namespace {name} is not offloaded to the cluster of its node"
     cures = (f"see why: liqoctl why namespace {name}", f"or {_ANEW}")
-    return Finding(Outcome.WAITS, f"{message} {_spec(pod).get('nodeName')}", cures)
+    return Finding(Outcome.WAITS, f"{message} {pods.spec(pod).get('nodeName')}", cures)
 
 
 def _unreachable(facts: Facts, pod: Object) -> Finding | None:
@@ -175,32 +152,34 @@ def _unreachable(facts: Facts, pod: Object) -> Finding | None:
         return None
     where = _on(facts, pod).removeprefix(" on ")
     message = f"was last seen on {where}, which cannot be reached now"
-    return Finding(Outcome.UNKNOWN, message, (_CURES[Rule.NOT_READY],))
+    return Finding(Outcome.UNKNOWN, message, (obstacles.CURES[Rule.NOT_READY],))
 
 
 def _running(facts: Facts, pod: Object) -> Finding | None:
-    if _status(pod).get("phase") != "Running":
+    if pods.status(pod).get("phase") != "Running":
         return None
-    ready = conditions.find(_status(pod).get("conditions"), "Ready") or {"status": "True"}
-    lacking = "" if ready.get("status") == "True" else f", and is not Ready: {_halted(pod, ready)}"
+    ready = conditions.find(pods.status(pod).get("conditions"), "Ready") or {"status": "True"}
+    lacking = (
+        "" if ready.get("status") == "True" else f", and is not Ready: {pods.halted(pod, ready)}"
+    )
     return Finding(Outcome.RUNS, f"runs{_on(facts, pod)}{lacking}")
 
 
 def _starting(facts: Facts, pod: Object) -> Finding | None:
-    name = _spec(pod).get("nodeName")
+    name = pods.spec(pod).get("nodeName")
     if not name:
         return None
-    if facts.nodes is not None and _node(facts, pod) is None:
+    if facts.nodes is not None and pods.node_of(facts, pod) is None:
         message = f"waits because its node {name} does not exist (any more)"
         return Finding(Outcome.WAITS, message, (_ANEW,))
-    silence = conditions.find(_status(pod).get("conditions"), OFFLOADED) or {}
+    silence = conditions.find(pods.status(pod).get("conditions"), keys.OFFLOADED_CONDITION) or {}
     if silence.get("status") == "Unknown":
         clause = f"waits{_on(facts, pod)} because {silence.get('message')}"
         return Finding(Outcome.WAITS, clause, ("look at the ShadowPod of its name there",))
-    if said := _scheduler_says(pod):
+    if said := pods.scheduler_says(pod):
         clause = f"waits{_on(facts, pod)} because no node there takes it: {said}"
-        return Finding(Outcome.WAITS, clause, (_to_fit(_node(facts, pod)),))
-    halted = _halted(pod, {})
+        return Finding(Outcome.WAITS, clause, (_to_fit(pods.node_of(facts, pod)),))
+    halted = pods.halted(pod, {})
     if halted:
         return Finding(Outcome.WAITS, f"waits{_on(facts, pod)} because {halted}")
     return Finding(Outcome.STARTS, f"starts{_on(facts, pod)}")
@@ -210,11 +189,13 @@ def _to_fit(node: Object | None) -> str:
     """Return what to do about a pod that fits the sum and no node of its provider."""
     largest = objects.annotations(node or {"metadata": {}}).get(keys.LARGEST_POD)
     told = f" (no node behind it has more free than {largest})" if largest else ""
-    return f"request less{told}, or ask the administrator of {_cluster(node) or 'the provider'}"
+    return (
+        f"request less{told}, or ask the administrator of {pods.cluster_of(node) or 'the provider'}"
+    )
 
 
 def _gated(_facts: Facts, pod: Object) -> Finding | None:
-    gates = ", ".join(str(gate.get("name")) for gate in _spec(pod).get("schedulingGates") or [])
+    gates = ", ".join(str(gate.get("name")) for gate in pods.spec(pod).get("schedulingGates") or [])
     if not gates:
         return None
     cure = "whoever set the scheduling gates removes them"
@@ -231,12 +212,14 @@ def _nowhere(facts: Facts, pod: Object) -> Finding | None:
         return Finding(Outcome.WAITS, "waits because the cluster has no nodes")
     count = f"none of the {len(found)} nodes" if len(found) > 1 else "the only node does not"
     takes = "takes it" if len(found) > 1 else "take it"
-    clause = f"waits because {count} {takes}: {_counted(found)}"
-    return Finding(Outcome.WAITS, clause, (*_to_offload(facts, found), *_cures(found)))
+    clause = f"waits because {count} {takes}: {obstacles.counted(found)}"
+    return Finding(
+        Outcome.WAITS, clause, (*obstacles.to_offload(facts, found), *obstacles.cures(found))
+    )
 
 
 def _unplaced(facts: Facts, pod: Object) -> Finding:
-    said = _scheduler_says(pod)
+    said = pods.scheduler_says(pod)
     open_ = [node for node in facts.nodes or () if not placement.obstacles(pod, node)]
     names = _listed([objects.key_of(node).name for node in open_])
     match = f"{names} would take it" if open_ else "its nodes are not known"
@@ -264,15 +247,19 @@ _RULES: Final[Sequence[Callable[[Facts, Object], Finding | None]]] = (
 def _drifted(facts: Facts, pod: Object) -> list[str]:
     """Return what to do about a pod that today's rules of its namespace would place otherwise."""
     offloading = whyspace.parsed(facts)
-    if offloading is None or placement.is_pinned(pod) or _status(pod).get("phase") not in _LIVING:
+    if (
+        offloading is None
+        or placement.is_pinned(pod)
+        or pods.status(pod).get("phase") not in _LIVING
+    ):
         return []
-    node = _node(facts, pod)
+    node = pods.node_of(facts, pod)
     out = [] if node is None else placement.misplaced(offloading, pod, node)
     if out:
         return [f"it runs where its namespace places no pods any more ({out[0].text}): {_ANEW}"]
     if node is not None or offloading.strategy is Strategy.LOCAL:
         return []
-    if placement.is_tolerated(_TAINT, _spec(pod).get("tolerations") or []):
+    if placement.is_tolerated(_TAINT, pods.spec(pod).get("tolerations") or []):
         return []
     return [f"it was created before its namespace was offloaded: {_ANEW}"]
 
@@ -280,94 +267,18 @@ def _drifted(facts: Facts, pod: Object) -> list[str]:
 _LIVING: Final = frozenset({None, "", "Pending", "Running"})
 
 
-def _counted(found: Sequence[Sequence[Obstacle]]) -> str:
-    texts = {"; ".join(one.text for one in obstacles) for obstacles in found}
-    if len(texts) == 1:
-        return texts.pop()
-    counts = Counter(obstacles[0].rule for obstacles in found)
-    return ", ".join(f"{count} {_COUNTED[rule]}" for rule, count in counts.items())
-
-
-def _cures(found: Iterable[Sequence[Obstacle]]) -> list[str]:
-    others = [one for obstacles in found for one in obstacles if not _is_our_taint(one)]
-    rules = dict.fromkeys(one.rule for one in others)
-    return [_CURES[rule] for rule in rules if rule in _CURES]
-
-
-def _to_offload(facts: Facts, found: Iterable[Sequence[Obstacle]]) -> list[str]:
-    """Return what opens the virtual nodes to a pod that their taint keeps away."""
-    if not any(_is_our_taint(one) for obstacles in found for one in obstacles):
-        return []
-    name, offloading = facts.namespace, whyspace.parsed(facts)
-    if offloading is None:
-        return [f"to let it go to virtual nodes: liqoctl offload namespace {name}"]
-    if offloading.strategy is not Strategy.LOCAL:
-        return []
-    wider = "--pod-offloading-strategy LocalAndRemote"
-    return [f"to let it go to virtual nodes: liqoctl offload namespace {name} {wider}"]
-
-
-def _is_our_taint(obstacle: Obstacle) -> bool:
-    return obstacle.rule is Rule.TAINT and keys.VIRTUAL_NODE_TAINT in obstacle.text
-
-
 def _on(facts: Facts, pod: Object) -> str:
-    name = _spec(pod).get("nodeName")
+    name = pods.spec(pod).get("nodeName")
     if not name:
         return ""
-    node = _node(facts, pod)
+    node = pods.node_of(facts, pod)
     if node is None:
         return f" on {name}"
     if not placement.is_virtual(node):
         return f" on {name} (this cluster)"
-    return f" on {name} (virtual node of cluster {_cluster(node) or 'unknown'})"
-
-
-def _node(facts: Facts, pod: Object) -> Object | None:
-    name = _spec(pod).get("nodeName")
-    return next((n for n in facts.nodes or () if objects.key_of(n).name == name), None)
-
-
-def _cluster(node: Object | None) -> str:
-    return objects.labels(node or {"metadata": {}}).get(keys.REMOTE_CLUSTER_ID, "")
-
-
-def _refused(pod: Object) -> Object | None:
-    found = conditions.find(_status(pod).get("conditions"), OFFLOADED)
-    return found if found is not None and found.get("status") == "False" else None
-
-
-def _scheduler_says(pod: Object) -> str:
-    found = conditions.find(_status(pod).get("conditions"), "PodScheduled") or {}
-    return str(found.get("message") or "") if found.get("status") == "False" else ""
-
-
-def _halted(pod: Object, otherwise: Object) -> str:
-    """Return why the first container that does not run does not; empty if it is just starting."""
-    status = _status(pod)
-    for name in ("initContainerStatuses", "containerStatuses"):
-        for one in status.get(name) or []:
-            waiting = (one.get("state") or {}).get("waiting") or {}
-            if waiting.get("reason") not in _QUIET:
-                return f"container {one.get('name')}: {_told(waiting)}"
-    return _told(status) or _told(otherwise)
-
-
-_QUIET: Final = frozenset({None, "", "ContainerCreating", "PodInitializing"})
-
-
-def _told(part: Object) -> str:
-    return ": ".join(str(part[name]) for name in ("reason", "message") if part.get(name))
+    return f" on {name} (virtual node of cluster {pods.cluster_of(node) or 'unknown'})"
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-def _spec(pod: Object) -> Object:
-    return pod.get("spec") or {}
-
-
-def _status(pod: Object) -> Object:
-    return pod.get("status") or {}

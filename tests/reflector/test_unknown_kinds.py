@@ -20,7 +20,7 @@ from kube.client import ClusterClient
 from reflector.forge import custom
 from reflector.kinds import FORGES
 from reflector.namespaces import KindLoop, Namespaces, Rules
-from reflector.reflection import FAILED, SUCCESSFUL
+from reflector.told import FAILED, SUCCESSFUL
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.conftest import CRD, definition, established
