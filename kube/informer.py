@@ -34,9 +34,8 @@ SHORT_S: Final = 5.0
 """A watch that a server ends sooner counts as a failure, or a broken one would keep us busy."""
 SURE: Final = 2
 """So many failures in a row are no accident: rights may come a moment after what they are for."""
-AWAKE_S: Final = 10.0
-"""For the list of a resting informer; who waits for it goes on without, and will fail itself."""
-_NEEDED: Final = "needed"
+NEEDED: Final = "needed"
+"""Why a resting informer lists again."""
 _AHEAD: Final = 504
 
 
@@ -151,7 +150,7 @@ class Informer(Generic[T]):
             except errors.KubeError as raised:
                 error, cause = raised, cause or _cause_to_list(raised)
                 self._go_without(error, failures)
-            if error is None and cause == _NEEDED:
+            if error is None and cause == NEEDED:
                 continue
             lasted_s = self._clock() - began
             if lasted_s >= STABLE_S:
@@ -279,37 +278,6 @@ class Informer(Generic[T]):
         self._withhold("")
         self._seen = self._clock()
         metrics.WATCH_SEEN.labels(self._resource).set_to_current_time()
-
-
-class RestingInformer(Informer[T]):
-    """An informer without a watch for as long as nothing is there and nobody announces anything.
-
-    For objects that one process makes itself: most of a thousand namespaces have none of a kind.
-    """
-
-    def __init__(self, selection: Selection[T], **chance: Any) -> None:
-        super().__init__(selection, **chance)
-        self._needed, self._follows = asyncio.Event(), asyncio.Event()
-
-    async def awake(self) -> bool:
-        """Let it follow from now on; return once it has listed anew, or does not come to that.
-
-        Who makes such an object calls this before, and looks again if the answer is False: until
-        then nobody is told what becomes of it.
-        """
-        self._needed.set()
-        if not self._follows.is_set() and not self.is_lacking:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(AWAKE_S):
-                    await self._follows.wait()
-        return self._follows.is_set() and not self.is_lacking
-
-    async def _rested(self) -> str:
-        if self._items or self._needed.is_set():
-            self._follows.set()
-            return ""
-        await self._needed.wait()
-        return _NEEDED
 
 
 def _tell_nobody(_: str) -> None:

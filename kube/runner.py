@@ -15,8 +15,9 @@ from typing import Any, Final, Generic, TypeVar
 from apis.objects import Key
 from kube import errors, logs, metrics
 from kube.informer import Change, Informer
-from kube.queue import MAX_S, WITHHELD_MAX_S, Queue, QueueClosedError
+from kube.queue import Queue, QueueClosedError
 from kube.reconcile import Reconciler, TerminalError
+from kube.schedule import MAX_S, WITHHELD_MAX_S
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

@@ -12,7 +12,8 @@ from apis.reflection import KINDS, Reflected
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Selection
-from kube.informer import Change, Informer, RestingInformer
+from kube.informer import Change, Informer
+from kube.resting import RestingInformer
 from kube.runner import Runner
 from kube.scope import Followed, Keys
 from kube.slim import Packed

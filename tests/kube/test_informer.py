@@ -11,7 +11,8 @@ from apis import keys
 from apis.objects import Key, Object, uid
 from kube import errors, metrics
 from kube.cluster import Cluster, Event, Listing, Selection
-from kube.informer import AWAY_S, Change, Informer, RestingInformer
+from kube.informer import AWAY_S, Change, Informer
+from kube.resting import RestingInformer
 from kube.slim import Partial, Slim
 from tests.factories import config_map, pod
 from tests.fakes import FakeCluster

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.queue import BURST, MAX_S, RETRIES_PER_S, Queue, QueueClosedError, Schedule
+from kube.queue import Queue, QueueClosedError
+from kube.schedule import BURST, MAX_S, RETRIES_PER_S, Schedule
 from tests.kube.running import Time, dice, running, turns, until
 
 SCHEDULES: Final = int(os.environ.get("PYLIQO_SCHEDULES", "2000"))

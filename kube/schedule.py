@@ -1,0 +1,164 @@
+"""Which key is next: once each, never twice at a time, later after an error. Pure.
+
+Source: controllers.md 16-17; client-go, ``util/workqueue``.
+"""
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+BASE_S: Final = 0.005
+MAX_S: Final = 1000.0
+RETRIES_PER_S: Final = 10.0
+BURST: Final = 100
+AWAY_BASE_S: Final = 0.2
+AWAY_MAX_S: Final = 5.0
+"""While a server is away keys wait no longer: it may be back at any moment (faults.md F4)."""
+
+WITHHELD_MAX_S: Final = 20.0
+"""So long at most a key waits for a right or a kind that was taken away: nothing tells when it is
+back, and all goes on within 30 s of that (faults.md F34)."""
+
+
+class Schedule(Generic[K]):
+    """Decides alone; all times are seconds on the caller's clock."""
+
+    def __init__(
+        self,
+        *,
+        base_s: float = BASE_S,
+        max_s: float = MAX_S,
+        per_s: float = RETRIES_PER_S,
+        burst: int = BURST,
+    ) -> None:
+        self._base_s, self._max_s = base_s, max_s
+        self._bucket = _Bucket(per_s, burst)
+        self._ready: deque[K] = deque()
+        self._dirty: dict[K, float] = {}
+        self._processing: set[K] = set()
+        self._failures: dict[K, int] = {}
+        self._away: dict[K, int] = {}
+        self._due: dict[K, tuple[float, int]] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._order = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no key is ready, being worked on, or dirty."""
+        return not self._dirty and not self._processing
+
+    def add(self, key: K, now: float) -> None:
+        """Make ``key`` ready, or ready again after whoever works on it is done."""
+        if key in self._dirty:
+            return
+        self._dirty[key] = now
+        if key not in self._processing:
+            self._ready.append(key)
+
+    def add_at(self, key: K, when: float) -> None:
+        """Add ``key`` at ``when``, or at the earlier time that was asked for before."""
+        if key in self._due and self._due[key][0] <= when:
+            return
+        self._due[key] = (when, next(self._order))
+        heapq.heappush(self._heap, (*self._due[key], key))
+
+    def retry(
+        self, key: K, now: float, *, at_least_s: float = 0.0, at_most_s: float = MAX_S
+    ) -> float:
+        """Add ``key`` after its back-off and return that: doubled each time, and rationed.
+
+        ``at_most_s`` bounds what is doubled, not the ration.
+        """
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        own_s = min(self._base_s * 2.0 ** min(failures, 64), self._max_s, at_most_s)
+        delay_s = max(own_s, self._bucket.reserve(now), at_least_s)
+        self.add_at(key, now + delay_s)
+        return delay_s
+
+    def await_server(self, key: K, now: float) -> float:
+        """Add ``key`` after a short back-off and return that: nobody answered, and no ration.
+
+        It says nothing about ``key`` itself, whose own back-off stays what it is.
+        """
+        times = self._away.get(key, 0)
+        self._away[key] = times + 1
+        delay_s = min(AWAY_BASE_S * 2.0 ** min(times, 16), AWAY_MAX_S)
+        self.add_at(key, now + delay_s)
+        return delay_s
+
+    def server_is_back(self, now: float) -> None:
+        """Let no key wait any more for a server that did not answer."""
+        for key in self._away:
+            self.add_at(key, now)
+        self._away.clear()
+
+    def failures(self, key: K) -> int:
+        """Return how often ``key`` has been retried since it was forgotten."""
+        return self._failures.get(key, 0)
+
+    def forget(self, key: K) -> None:
+        """Let the next back-off of ``key`` be the shortest."""
+        self._failures.pop(key, None)
+        self._away.pop(key, None)
+
+    def take(self, now: float) -> K | None:
+        """Return the next key to work on, None when none is ready; call ``done`` after."""
+        self._promote(now)
+        if not self._ready:
+            return None
+        key = self._ready.popleft()
+        del self._dirty[key]
+        self._processing.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """End the work on ``key``; it is ready again if it was added meanwhile."""
+        self._processing.discard(key)
+        if key in self._dirty:  # what is worked on is not among those that are ready
+            self._ready.append(key)
+
+    def next_due(self) -> float | None:
+        """Return when the next delayed key is due."""
+        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][:2]:
+            heapq.heappop(self._heap)  # an earlier time took its place
+        return self._heap[0][0] if self._heap else None
+
+    def drop_delayed(self) -> None:
+        """Forget all keys that are not due yet."""
+        self._due.clear()
+        self._heap.clear()
+
+    def oldest(self) -> float | None:
+        """Return when the key that has been waiting longest was added."""
+        return next(iter(self._dirty.values()), None)
+
+    def _promote(self, now: float) -> None:
+        while (due := self.next_due()) is not None and due <= now:
+            _, _, key = heapq.heappop(self._heap)
+            del self._due[key]
+            self.add(key, now)
+
+
+class _Bucket:
+    """Tokens that come in at ``per_s`` up to ``burst``; a debt is a delay."""
+
+    def __init__(self, per_s: float, burst: int) -> None:
+        self._per_s, self._burst = per_s, burst
+        self._tokens = float(burst)
+        self._at: float | None = None
+
+    def reserve(self, now: float) -> float:
+        """Take a token and return in how many seconds it is there."""
+        if self._at is not None:
+            self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_s)
+        self._at = now
+        self._tokens -= 1
+        return max(0.0, -self._tokens / self._per_s)
