@@ -1,20 +1,18 @@
 """Creates the Pod of a ShadowPod, keeps its metadata, and reports its phase."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
-from apis import drift, keys, objects, quotas
+from apis import drift, keys, objects
 from apis.objects import Key, Object
-from apis.quotas import Refusal
 from apis.remap import Remap
-from apis.resources import Resources
 from controllers import upkeep
 from controllers.shadowpod import changes, forge
+from controllers.shadowpod.contract import Ends, Ledger, NoEnds
+from controllers.shadowpod.growth import Growth
 from controllers.shadowpod.slim import Find
 from kube.cluster import Cluster
 from kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
@@ -28,56 +26,6 @@ AWAITED_S: Final = 5.0
 """A Pod that was created is in the cache by then, or asked for again."""
 
 logger = logging.getLogger(__name__)
-
-
-class Ledger(Protocol):
-    """Who may have a Pod: what the Quotas have booked. Source: behaviour.md 4.10."""
-
-    def is_booked(self, shadow: Object) -> bool:
-        """Whether there is room for the Pod of ``shadow``, set aside for it."""
-        ...
-
-    def covers(self, shadow: Object, usage: Resources) -> bool:
-        """Whether so much is set aside for the Pod of ``shadow``, which exists."""
-        ...
-
-    def put_off(self, shadow: Object) -> None:
-        """Give back what is set aside for ``shadow``: there can be no Pod of it now."""
-        ...
-
-    def ask(self, shadow: Object) -> None:
-        """Let ``shadow`` be judged again after that."""
-        ...
-
-    def refusal(self, shadow: Object) -> Refusal | None:
-        """Return why it has to wait; None while nobody has judged it."""
-        ...
-
-    def creating(self, uid: str) -> AbstractContextManager[None]:
-        """Return within what the Pod is created, or grows, so that its booking stays."""
-        ...
-
-
-class Ends(Protocol):
-    """How Pods were seen to end."""
-
-    def of(self, shadow: Object) -> str:
-        """Return the final phase of the Pod of ``shadow``; empty while none was seen."""
-        ...
-
-    def forget(self, shadow: Object) -> None:
-        """Forget what the ShadowPod itself says now."""
-        ...
-
-
-class _NoEnds:
-    """Nobody looks on."""
-
-    def of(self, _shadow: Object) -> str:
-        return ""
-
-    def forget(self, _shadow: Object) -> None:
-        return
 
 
 class ShadowPodReconciler:
@@ -98,12 +46,13 @@ class ShadowPodReconciler:
         reached: Callable[[str], Remap] = lambda _consumer: Remap(),
     ) -> None:
         self._reached = reached
-        self._seen_ends = ends or _NoEnds()
+        self._seen_ends = ends or NoEnds()
         self._cluster = cluster
         self._find = find or cluster.get
         self._events = events
         self._clock = clock
         self._ledger = ledger
+        self._growth = Growth(cluster, ledger)
         self._written = Written()
         self._pauses_s: dict[Key, float] = {}
         self._created: dict[Key, tuple[str, datetime]] = {}
@@ -190,58 +139,21 @@ class ShadowPodReconciler:
         shadow, existing = await self._both(key)
         if shadow is None or existing is None or not objects.is_controlled_by(existing, shadow):
             return seen  # the cache was behind; what it lacks brings us back
-        is_allowed, refusal = self._may_become(shadow, existing)
+        is_allowed, refusal = self._growth.may_become(shadow, existing)
         if is_allowed:
-            with self._using_booking(shadow):
-                refusal = await self._change(shadow, existing)
+            refusal = await self._growth.change(shadow, existing)
         elif refusal is None or forge.is_told(seen, refusal, keys.UPDATED_CONDITION):
             return seen  # its booking, or what is new of it, brings us back
         if refusal is not None:
             self._events.event(keys.SHADOW_POD, shadow, "Warning", *refusal)
         return await self._write(seen, forge.updated(shadow, seen, refusal, self._clock()))
 
-    def _may_become(self, shadow: Object, existing: Object) -> tuple[bool, Refusal | None]:
-        """Return whether the Pod may be as ``shadow`` says now, or why not, once that is judged.
-
-        What it takes more has to be booked before.
-        """
-        if refusal := changes.unreadable(shadow):
-            return False, refusal
-        if self._ledger is None:
-            return True, None
-        try:
-            demand = changes.grown(shadow, existing)
-        except ValueError as error:
-            return False, Refusal(quotas.UNREADABLE, str(error))
-        if demand is None or self._ledger.covers(shadow, demand.usage):
-            return True, None
-        return False, self._ledger.refusal(shadow)
-
-    def _using_booking(self, shadow: Object) -> AbstractContextManager[None]:
-        ledger = self._ledger
-        return ledger.creating(objects.uid(shadow)) if ledger else contextlib.nullcontext()
-
-    async def _change(self, shadow: Object, existing: Object) -> Refusal | None:
-        """Make one request after the other; return why one was refused."""
-        key = objects.key_of(existing)
-        while missing := changes.of(shadow, existing):
-            part, patch = missing[0]
-            logger.info("Updating pod", extra={"pod": str(key), "part": part or "spec"})
-            try:
-                made = await self._cluster.patch(keys.POD, key, patch, subresource=part)
-            except (ForbiddenError, InvalidError) as error:
-                return Refusal(forge.FAILED_UPDATE, str(error))
-            if made["metadata"]["resourceVersion"] == existing["metadata"]["resourceVersion"]:
-                return Refusal(forge.FAILED_UPDATE, f"pod {key} stays as it is: {part or 'spec'}")
-            existing = made
-        return None
-
     async def _admit(self, key: Key, seen: Object) -> Object | None:
         """Create the Pod if it is booked; its booking, or what is new of it, brings us back."""
         if self._ledger is None:
             return await self._create(key, seen)
         if self._ledger.is_booked(seen):
-            with self._using_booking(seen):
+            with self._ledger.creating(objects.uid(seen)):
                 return await self._create(key, seen)
         self._ledger.ask(seen)
         refused = self._ledger.refusal(seen)
