@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench import counters, figures, result
-from bench.figures import Line, Spread
-from bench.result import Block, Goal, Request
+from bench import costs, figures, result
+from bench.figures import Spread
+from bench.result import Block, Goal
 from bench.settings import DEFAULT
 from bench.suites import admission, burst, idle, memory, offload, reflection
 
@@ -18,7 +18,6 @@ _OBJECTS: Final = 5000
 _MS: Final = 1000.0
 _KIB: Final = 1024.0
 _MEDIAN, _LATE = 50, 99
-_EVENTS: Final = "events"
 Blocks = Sequence[Block]
 
 
@@ -44,57 +43,9 @@ def judge(blocks: Blocks) -> list[Goal]:
     ]  # fmt: skip
 
 
-def costs(blocks: Blocks, arm: str) -> dict[str, Line | None]:
-    """Return what a pod costs in a burst of ``arm``, fitted over the sizes."""
-    of_arm = result.chosen(blocks, burst.SUITE, arm)
-    costs_of: dict[str, Callable[[Block], float]] = {
-        "CPU-seconds of the servers": _servers_s,
-        "CPU-seconds of the system": system_s,
-        "bytes between the clusters": lambda block: sum(
-            count for name, count in block.wire.items() if name.endswith("/uplink")
-        ),
-        "requests": lambda block: sum(request.count for request in block.requests),
-        "requests of the system": requests,
-    }
-    return {
-        name: figures.fit([(block.size, cost(block)) for block in of_arm])
-        for name, cost in costs_of.items()
-    }
-
-
-def rest_costs(blocks: Blocks) -> dict[str, Line | None]:
-    """Return what a virtual node costs at rest, fitted over their number."""
-    resting = result.chosen(blocks, idle.SUITE, idle.ARM)
-    costs_of: dict[str, Callable[[Block], float]] = {
-        "PSS of our processes, MiB": lambda block: block.figures.get("pss_mib", 0.0),
-        "CPU of our processes, % of a core": lambda block: system_s(block) / block.seconds * 100,
-        "requests of ours a second": requests_a_second,
-    }
-    return {
-        name: figures.fit([(block.figures["virtual_nodes"], cost(block)) for block in resting])
-        for name, cost in costs_of.items()
-    }
-
-
-def writes(block: Block, *, with_events: bool = True) -> int:
-    """Return the writes of what offloads in a block; leases are no part of any pod's cost."""
-    return sum(
-        one.count
-        for one in _requests(block)
-        if counters.is_write(one)
-        and one.resource not in {"leases", "nodes/status"}
-        and (with_events or one.resource != _EVENTS)
-    )
-
-
-def requests(block: Block) -> int:
-    """Return the requests of what offloads in a block."""
-    return sum(one.count for one in _requests(block))
-
-
 def _admission(blocks: Blocks) -> list[Goal]:
     loaded = result.chosen(blocks, admission.LOAD, "ours")
-    cpu = [system_s(block) / block.figures["creates"] * _MS for block in loaded]
+    cpu = [costs.system_s(block) / block.figures["creates"] * _MS for block in loaded]
     reviews = [
         block.figures["reviews"] / max(block.cpu_s.get("webhook", 0.0), 1e-3)
         for block in result.chosen(blocks, admission.REVIEWS, "ours", admission.REVIEW_BYTES[0])
@@ -171,11 +122,11 @@ def _economy(blocks: Blocks, size: int) -> list[Goal]:
     ours = [block for block in blocks if block.arm == "ours"]
     return [
         _most(5, "writes of ours a pod up to Running, Events included", 5,
-              [writes(block) / block.size for block in made]),
+              [costs.writes(block) / block.size for block in made]),
         _most(5, "writes of ours to delete a pod", 2.1,
-              [writes(block) / block.size for block in deleted]),
+              [costs.writes(block) / block.size for block in deleted]),
         _most(5, "writes that change nothing", 0, [float(len(block.no_ops)) for block in ours]),
-        _most(5, "LISTs in steady state", 0, [float(_lists(block)) for block in resting]),
+        _most(5, "LISTs in steady state", 0, [float(costs.lists(block)) for block in resting]),
     ]  # fmt: skip
 
 
@@ -205,7 +156,7 @@ def _reflection(blocks: Blocks) -> list[Goal]:
         bulk, result.chosen(blocks, reflection.BULK, "bare"), lambda block: block.figures["bulk_s"]
     )
     drifts = [block.times["drift"][_LATE] for block in ours if "drift" in block.times]
-    each = [writes(block) / block.size for block in bulk]
+    each = [costs.writes(block) / block.size for block in bulk]
     return [
         _most(7, "reflection P99 beyond twice a bare remote write", 10, over, " ms"),
         _most(7, "many objects at once, over bare creates", 1.3, ratios, "x"),
@@ -237,14 +188,14 @@ def _memory(blocks: Blocks) -> list[Goal]:
 
 def _cpu(blocks: Blocks, size: int) -> list[Goal]:
     ours = result.chosen(blocks, burst.SUITE, "ours", size)
-    servers = _ratios(ours, result.chosen(blocks, burst.SUITE, "ideal", size), _servers_s)
+    servers = _ratios(ours, result.chosen(blocks, burst.SUITE, "ideal", size), costs.servers_s)
     resting = result.chosen(blocks, idle.SUITE, idle.ARM)
-    core = [system_s(block) / block.seconds * 100 for block in resting]
+    core = [costs.system_s(block) / block.seconds * 100 for block in resting]
     rate = [
-        requests_a_second(block) / max(block.figures.get("virtual_nodes", 1.0), 1.0)
+        costs.requests_a_second(block) / max(block.figures.get("virtual_nodes", 1.0), 1.0)
         for block in resting
     ]
-    per_thousand = [system_s(block) * BURST / block.size for block in ours]
+    per_thousand = [costs.system_s(block) * BURST / block.size for block in ours]
     return [
         _most(9, "CPU of our processes per 1,000 pods", 13, per_thousand, " s"),
         _most(9, "CPU of API servers and etcds, over ideal", 1.4, servers, "x"),
@@ -279,7 +230,7 @@ def _beside_liqo(blocks: Blocks, size: int) -> list[Goal]:
     memory_of = _ratios(
         of(memory.SUITE, "ours"), of(memory.SUITE, DEFAULT), lambda block: block.figures["pss_mib"]
     )
-    cpu = _ratios(of(burst.SUITE, "ours"), of(burst.SUITE, DEFAULT), system_s)
+    cpu = _ratios(of(burst.SUITE, "ours"), of(burst.SUITE, DEFAULT), costs.system_s)
     return [
         _most(1, "added P50 of a pod create, over Liqo", 0.4, added, "x"),
         _most(3, "offload latency P50, over Liqo", 0.6, latency, "x"),
@@ -327,28 +278,6 @@ def _time(name: str, percent: int) -> Callable[[Block], float]:
 
 def _added(block: Block, arm: str) -> float:
     return block.times[arm][_MEDIAN] - block.times["bare"][_MEDIAN]
-
-
-def requests_a_second(block: Block) -> float:
-    """Return how often what offloads asks the API servers for something."""
-    return requests(block) / block.seconds
-
-
-def _lists(block: Block) -> int:
-    return sum(one.count for one in _requests(block) if one.verb == "list")
-
-
-def _requests(block: Block) -> list[Request]:
-    return [one for one in block.requests if counters.is_of_system(one.agent)]
-
-
-def _servers_s(block: Block) -> float:
-    return sum(block.cpu_s.get(name, 0.0) for name in counters.SERVERS)
-
-
-def system_s(block: Block) -> float:
-    """Return the CPU-seconds of what offloads."""
-    return sum(block.cpu_s.get(name, 0.0) for name in counters.SYSTEM)
 
 
 def _burst_size(blocks: Blocks) -> int:

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from rich.console import Console
 from rich.table import Table
 
-from bench import counters, goals, result, slow
+from bench import costs, counters, result, slow
 from bench.figures import Spread
 from bench.result import Block, Goal, Run
 from bench.stage import OFF
@@ -84,7 +84,7 @@ def cost_table(blocks: Sequence[Block]) -> Table:
     """Return what a burst costs, fitted over its sizes."""
     table = Table("arm", "cost", "fixed", "for each pod", title="Cost over size")
     for arm in burst.ARMS:
-        for name, line in goals.costs(blocks, arm).items():
+        for name, line in costs.of_a_pod(blocks, arm).items():
             if line is not None and (line.fixed or line.slope):
                 table.add_row(arm, name, f"{line.fixed:,.1f}", f"{line.slope:,.4g}")
     return table
@@ -93,7 +93,7 @@ def cost_table(blocks: Sequence[Block]) -> Table:
 def rest_table(blocks: Sequence[Block]) -> Table:
     """Return what a virtual node costs at rest, fitted over their number."""
     table = Table("cost", "fixed", "for each virtual node", title="Cost at rest over virtual nodes")
-    for name, line in goals.rest_costs(blocks).items():
+    for name, line in costs.of_a_virtual_node(blocks).items():
         if line is not None:
             table.add_row(name, f"{line.fixed:,.2f}", f"{line.slope:,.4g}")
     return table
@@ -167,7 +167,7 @@ def _told(spread: Spread | None) -> str:
 _BURST: Final[_Columns] = {
     "seconds": _figure("burst_s"),
     "pods/s": _figure("pods_per_s"),
-    "writes a pod": _each(lambda b: goals.writes(b) / b.size),
+    "writes a pod": _each(lambda b: costs.writes(b) / b.size),
     "requests a pod": _each(_requests_a_pod),
     "CPU servers s": _cpu(*counters.SERVERS),
     "CPU system s": _cpu(*counters.SYSTEM),
@@ -209,7 +209,7 @@ _OF_ARMS: Final[Sequence[tuple[str, str, _Columns]]] = (
     }),
     ("Many objects at once", reflection.BULK, {
         "seconds": _figure("bulk_s"),
-        "writes each": _each(lambda b: goals.writes(b) / b.size),
+        "writes each": _each(lambda b: costs.writes(b) / b.size),
     }),
     ("Memory of the system's processes", memory.SUITE, _MEMORY),
     ("Memory over reflected ConfigMaps", memory.OBJECTS, _MEMORY),
@@ -226,7 +226,7 @@ _OF_ARMS: Final[Sequence[tuple[str, str, _Columns]]] = (
         "virtual kubelets": _figure("virtual_nodes"),
         "MiB": _figure("pss_mib"),
         "CPU system s": _cpu(*counters.SYSTEM),
-        "requests/s": _each(goals.requests_a_second),
+        "requests/s": _each(costs.requests_a_second),
     }),
 )  # fmt: skip
 """What is compared: by title, suite and columns."""

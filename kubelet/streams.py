@@ -13,7 +13,7 @@ from multidict import CIMultiDictProxy, MultiMapping
 from apis.objects import Key
 from kube import metrics, tunnel
 from kube.access import Access
-from kube.tunnel import Leg
+from kube.leg import Leg
 
 Pairs = list[tuple[str, str]]
 

@@ -8,8 +8,8 @@ from apis.offloading import VirtualNode
 from controllers import concerns, fabric, selections, views
 from controllers.concerns import Keys
 from controllers.manager import Manager, Term
-from controllers.virtualnode.forge import deployment, rights
-from controllers.virtualnode.forge.deployment import Fabric, LocalCluster
+from controllers.virtualnode.forge import arguments, rights
+from controllers.virtualnode.forge.arguments import Fabric, LocalCluster
 from controllers.virtualnode.reconciler import Observed, VirtualNodeReconciler
 from kube.informer import Change
 from kube.runner import Runner, Source
@@ -39,7 +39,7 @@ def controller(manager: Manager) -> Term:
     def known_fabric() -> Fabric | None:
         if networks is None or servers is None:
             return None
-        return deployment.fabric(networks.items().values(), servers.items().values())
+        return arguments.fabric(networks.items().values(), servers.items().values())
 
     def is_gone(cluster_id: str) -> bool:
         return foreignclusters.is_gone(foreign_clusters.get(Key("", cluster_id)))

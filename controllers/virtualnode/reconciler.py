@@ -12,8 +12,8 @@ from apis.objects import Key, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate
 from controllers import upkeep
 from controllers.views import View
-from controllers.virtualnode.forge import deployment, lifecycle, rights
-from controllers.virtualnode.forge.deployment import LocalCluster
+from controllers.virtualnode.forge import arguments, deployment, lifecycle, rights
+from controllers.virtualnode.forge.arguments import LocalCluster
 from controllers.virtualnode.forge.rights import Desired
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
@@ -107,7 +107,7 @@ class VirtualNodeReconciler:
             lifecycle.namespace_map(virtual_node),
             is_ours=lambda found: lifecycle.is_map_of(virtual_node, found),
         )
-        creates = deployment.creates_node(virtual_node, options)
+        creates = arguments.creates_node(virtual_node, options)
         states = {lifecycle.VIRTUAL_KUBELET: lifecycle.kubelet_state(running)}
         node = await self._cluster.get(keys.NODE, Key("", virtual_node.name))
         if not creates and node is not None and lifecycle.is_node_of(virtual_node, node):
@@ -143,7 +143,7 @@ class VirtualNodeReconciler:
         )
         if existed is None:
             self._events.event(KIND, obj, "Normal", "VkCreated", "created the virtual kubelet")
-            if ignored := deployment.unknown_arguments(options.extra_args):
+            if ignored := arguments.unknown(options.extra_args):
                 message = f"extraArgs of the template that are left out: {' '.join(ignored)}"
                 self._events.event(KIND, obj, "Warning", "UnknownArgument", message)
         return running

@@ -6,7 +6,7 @@ import pytest
 
 from apis import keys
 from bench import __main__ as command
-from bench import counters, goals, liqo, settings
+from bench import costs, counters, goals, liqo, settings
 from bench.result import Block, Request
 from bench.settings import DEFAULT, LIQO, LIQO_VARIABLE, UNLIMITED
 from bench.suites import burst
@@ -142,8 +142,8 @@ def test_its_requests_and_processes_count_as_those_of_the_system() -> None:
     asked = [Request("rome", agent, "patch", "pods/status", 10) for agent in counters.LIQO]
     block = Block(burst.SUITE, DEFAULT, 0, 10, requests=asked, cpu_s={"liqo-kubelet": 1.5})
 
-    assert goals.writes(block) == 10 * len(counters.LIQO)
-    assert goals.system_s(block) == 1.5
+    assert costs.writes(block) == 10 * len(counters.LIQO)
+    assert costs.system_s(block) == 1.5
 
 
 def test_bursts_are_compared_with_its_default_limits() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench import figures, goals, plots, report, result, show
+from bench import costs, figures, goals, plots, report, result, show
 from bench.result import Block, Goal, Request, Run
 from bench.stage import Draft
 from bench.suites import burst, idle, memory, offload
@@ -86,7 +86,7 @@ def test_the_cost_of_a_virtual_node_is_fitted_over_their_number() -> None:
         for nodes in (1, 10)
     ]  # fmt: skip
 
-    memory_of, cpu, rate = goals.rest_costs(blocks).values()
+    memory_of, cpu, rate = costs.of_a_virtual_node(blocks).values()
 
     assert memory_of is not None
     assert round(memory_of.slope) == 100
@@ -142,7 +142,7 @@ def test_what_was_left_out_is_told() -> None:
 def test_a_cost_is_fitted_over_sizes() -> None:
     blocks = [burst_block("ours", 1.0, size=size) for size in (100, 1000)]
 
-    line = goals.costs(blocks, "ours")["CPU-seconds of the servers"]
+    line = costs.of_a_pod(blocks, "ours")["CPU-seconds of the servers"]
 
     assert line
     assert round(line.slope, 6) == 0.03

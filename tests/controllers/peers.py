@@ -35,7 +35,7 @@ from controllers.resourceslice.provider import ReplicaReconciler
 from controllers.tenant.reconciler import Observed, TenantReconciler
 from controllers.tenantrights.reconciler import TenantRightsReconciler
 from controllers.virtualnode import reconciler as virtualnode
-from controllers.virtualnode.forge.deployment import LocalCluster
+from controllers.virtualnode.forge.arguments import LocalCluster
 from controllers.virtualnode.reconciler import VirtualNodeReconciler
 from kube import clock
 from kube.client import ClusterClient

@@ -10,7 +10,7 @@ from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from controllers import selections, views
 from controllers.virtualnode.forge import lifecycle, rights
-from controllers.virtualnode.forge.deployment import LocalCluster
+from controllers.virtualnode.forge.arguments import LocalCluster
 from controllers.virtualnode.reconciler import Observed, VirtualNodeReconciler
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError

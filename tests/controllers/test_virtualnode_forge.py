@@ -11,8 +11,8 @@ from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode, VkOptionsTemplate
 from controllers.manager import Limits
 from controllers.virtualnode import loop
-from controllers.virtualnode.forge import deployment, lifecycle, rights
-from controllers.virtualnode.forge.deployment import LocalCluster
+from controllers.virtualnode.forge import arguments, deployment, lifecycle, rights
+from controllers.virtualnode.forge.arguments import LocalCluster
 from kube import errors
 from kubelet import settings as kubelet_settings
 from reflector import settings as reflector_settings
@@ -145,14 +145,14 @@ def test_every_extra_argument_is_one_that_its_container_takes(name: str) -> None
     }
     taken = set(parsers[name]._option_string_actions)  # noqa: SLF001  # argparse has no other way
 
-    assert {f"--{flag}" for flag in deployment.EXTRA_OF[name]} <= taken
+    assert {f"--{flag}" for flag in arguments.EXTRA_OF[name]} <= taken
 
 
 def test_arguments_that_nobody_takes_are_left_out_and_named() -> None:
     extra = ["--enable-storage", "--node-ping-interval=5s"]
     containers = forged(template(extraArgs=extra))
 
-    assert deployment.unknown_arguments(extra) == ["--enable-storage"]
+    assert arguments.unknown(extra) == ["--enable-storage"]
     assert "--node-ping-interval=5s" in containers["kubelet"]["args"]
     assert "--enable-storage" not in [
         *containers["kubelet"]["args"],
@@ -302,17 +302,17 @@ def test_of_an_ip_fabric_both_containers_are_told_what_it_says_of_this_cluster()
         named(keys.IP, Key("liqo", "api"), spec={"ip": "10.96.0.1"}, status={"ip": "10.70.0.1"}),
         named(keys.IP, Key("liqo", "new"), spec={"ip": "10.96.0.2"}),
     ]
-    known = deployment.fabric(networks, servers)
+    known = arguments.fabric(networks, servers)
     local = LocalCluster("rome", fabric=lambda: known)
 
     made = deployment.deployment(node(), template(), local)
 
-    arguments = {
+    told = {
         each["name"]: [one.replace("$(POD_IP)", "10.0.0.1") for one in each["args"]]
         for each in made["spec"]["template"]["spec"]["containers"]
     }
-    kubelet = kubelet_settings.parse(arguments["kubelet"])
-    reflector = reflector_settings.parse(arguments["reflector"], instance="")
+    kubelet = kubelet_settings.parse(told["kubelet"])
+    reflector = reflector_settings.parse(told["reflector"], instance="")
     assert kubelet.has_fabric
     assert kubelet.api_server.addresses == ("10.70.0.1",)
     assert [str(each) for each in reflector.twins.local_pods] == ["10.244.0.0/16"]

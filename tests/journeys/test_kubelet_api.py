@@ -21,7 +21,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from controllers.virtualnode.forge import deployment
+from controllers.virtualnode.forge import arguments, deployment
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from sandbox import pair
@@ -271,7 +271,7 @@ async def virtual_kubelet(both: world.Pair) -> Key:
 async def refusals(both: world.Pair) -> str:
     """Return what the virtual kubelet said of streams that it refused, "" if it refused none."""
     key = await virtual_kubelet(both)
-    path = f"/api/v1/namespaces/{key.namespace}/pods/{key.name}/log?container={deployment.KUBELET}"
+    path = f"/api/v1/namespaces/{key.namespace}/pods/{key.name}/log?container={arguments.KUBELET}"
     lines = (await both.rome.get_text(path)).splitlines()
     return "\n".join(line for line in lines if "Refused a stream" in line)
 
@@ -279,7 +279,7 @@ async def refusals(both: world.Pair) -> str:
 async def streams_open(both: world.Pair) -> int:
     """Return how many streams the virtual kubelet says that it carries."""
     key = await virtual_kubelet(both)
-    where = f"http:{key.name}:{deployment.HEALTH_PORTS[deployment.KUBELET]}"
+    where = f"http:{key.name}:{deployment.HEALTH_PORTS[arguments.KUBELET]}"
     told = await both.rome.get_text(
         f"/api/v1/namespaces/{key.namespace}/pods/{where}/proxy/metrics"
     )
