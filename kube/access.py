@@ -147,10 +147,8 @@ def _chosen(
     return {"config_file": os.pathsep.join([path, str(further)]), "context": called}
 
 
-def from_kubeconfig(text: bytes, *, renew: Source | None = None) -> Access:
+def from_kubeconfig(text: bytes) -> Access:
     """Return the identity in a kubeconfig that somebody else wrote: inline data only.
-
-    ``renew`` is asked when the server no longer accepts it.
 
     Raises:
         kubeconfig.KubeconfigError: it says more than it may.
@@ -169,7 +167,6 @@ def from_kubeconfig(text: bytes, *, renew: Source | None = None) -> Access:
         namespace=said.namespace,
         ca=said.ca,
         digest=_digest(said.server, said.ca, said.certificate, said.key, said.server_name),
-        renew=renew,
     )
 
 

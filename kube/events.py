@@ -52,19 +52,18 @@ class Recorder:
     Each carries ``labels``.
     """
 
-    def __init__(  # noqa: PLR0913  # the last three have defaults
+    def __init__(  # the last three have defaults
         self,
         cluster: Cluster,
         component: str,
         instance: str,
         *,
         labels: Mapping[str, str] | None = None,
-        now: Callable[[], dt.datetime] = clock_.now,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster, self._component, self._instance = cluster, component, instance
         self._labels = dict(labels or {})
-        self._now, self._clock = now, clock
+        self._clock = clock
         self._records: OrderedDict[_About, _Record] = OrderedDict()
         self._waiting: OrderedDict[_About, None] = OrderedDict()
         self._changed = asyncio.Event()
@@ -79,7 +78,7 @@ class Recorder:
     ) -> None:
         """Say ``message`` about ``obj``; the same reason again raises the count of the first."""
         about = _About(uid(obj), key_of(obj), reason)
-        text, now = message[:MAX_MESSAGE], self._now()
+        text, now = message[:MAX_MESSAGE], clock_.now()
         record = self._records.get(about)
         if record is None:
             record = _Record(_reference(kind, obj), type_, text, now, now)

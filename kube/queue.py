@@ -16,13 +16,8 @@ class QueueClosedError(Exception):
 class Queue(Generic[K]):
     """A ``Schedule`` with somebody who waits for it: the workers of one event loop."""
 
-    def __init__(
-        self,
-        schedule: Schedule[K] | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._schedule: Schedule[K] = schedule or Schedule()
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._schedule: Schedule[K] = Schedule()
         self._clock = clock
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._is_closed = False

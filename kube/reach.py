@@ -22,10 +22,8 @@ class Reach:
         self,
         probe: Callable[[], Awaitable[bool]],
         on_return: Callable[[], None],
-        *,
-        look_s: float = LOOK_S,
     ) -> None:
-        self._probe, self._look_s = probe, look_s
+        self._probe = probe
         self._on_return = [on_return]
         self._on_loss: list[Callable[[], None]] = []
         self._looking: asyncio.Task[None] | None = None
@@ -78,7 +76,7 @@ class Reach:
         try:
             while not await self._probe():
                 self._lost()
-                await asyncio.sleep(self._look_s)
+                await asyncio.sleep(LOOK_S)
             self._returned()
         finally:
             self._looking = None

@@ -51,7 +51,6 @@ class Runner:
         *,
         workers: int = 1,
         wait_for: Sequence[Informer[Any]] = (),
-        on_terminal: Callable[[Key, TerminalError], None] | None = None,
         queue: Queue[Key] | None = None,
         deadline_s: float = RECONCILE_S,
         clock: Callable[[], float] = time.monotonic,
@@ -61,7 +60,6 @@ class Runner:
         self._sources = list(sources)
         self._workers = workers
         self._wait_for = list(wait_for)
-        self._on_terminal = on_terminal
         self._queue: Queue[Key] = queue if queue is not None else Queue()
         self._deadline_s = deadline_s
         self._clock = clock
@@ -194,11 +192,6 @@ class Runner:
         self._queue.forget(key)
         fields = {"reason": error.reason, "error": str(error)}
         logger.warning("gave up until something changes", extra=fields)
-        if self._on_terminal is not None:
-            try:
-                self._on_terminal(key, error)
-            except Exception:
-                logger.exception("could not report why", extra={"reason": error.reason})
 
     def _put_off(self, key: Key, error: Exception) -> None:
         self._retries.inc()

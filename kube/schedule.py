@@ -27,16 +27,8 @@ back, and all goes on within 30 s of that (faults.md F34)."""
 class Schedule(Generic[K]):
     """Decides alone; all times are seconds on the caller's clock."""
 
-    def __init__(
-        self,
-        *,
-        base_s: float = BASE_S,
-        max_s: float = MAX_S,
-        per_s: float = RETRIES_PER_S,
-        burst: int = BURST,
-    ) -> None:
-        self._base_s, self._max_s = base_s, max_s
-        self._bucket = _Bucket(per_s, burst)
+    def __init__(self, *, per_s: float = RETRIES_PER_S) -> None:
+        self._bucket = _Bucket(per_s, BURST)
         self._ready: deque[K] = deque()
         self._dirty: dict[K, float] = {}
         self._processing: set[K] = set()
@@ -78,7 +70,7 @@ class Schedule(Generic[K]):
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        own_s = min(self._base_s * 2.0 ** min(failures, 64), self._max_s, at_most_s)
+        own_s = min(BASE_S * 2.0 ** min(failures, 64), at_most_s)
         delay_s = max(own_s, self._bucket.reserve(now), at_least_s)
         self.add_at(key, now + delay_s)
         return delay_s

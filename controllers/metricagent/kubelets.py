@@ -31,10 +31,8 @@ class Kubelets:
         client: ClusterClient,
         nodes: Callable[[], Iterable[Object]],
         tls: ssl.SSLContext | None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client, self._nodes, self._tls, self._clock = client, nodes, tls, clock
+        self._client, self._nodes, self._tls = client, nodes, tls
         self._turn: dict[str, asyncio.Lock] = {path: asyncio.Lock() for path in keys.SCRAPED}
         self._said: dict[str, tuple[float, list[str]]] = {}
         self._at_once = asyncio.Semaphore(AT_ONCE)
@@ -43,9 +41,9 @@ class Kubelets:
         """Return what each kubelet says at ``path``, at most 5 s old."""
         async with self._turn[path]:
             until, texts = self._said.get(path, (0.0, []))
-            if self._clock() >= until:
+            if time.monotonic() >= until:
                 texts = await self._ask_all(path)
-                self._said[path] = (self._clock() + FRESH_S, texts)
+                self._said[path] = (time.monotonic() + FRESH_S, texts)
             return texts
 
     async def _ask_all(self, path: str) -> list[str]:

@@ -16,6 +16,8 @@ OURS: Final = f"{_PART_OF}=liqo"
 """Selects everything of the manifests, and what a version before this one had in its own."""
 ROLES: Final = frozenset({keys.ROLE.kind, keys.CLUSTER_ROLE.kind})
 DEFAULT_POLICY: Final = Key("", "default")
+_LEAST: Final = (1, 30)
+"""Of Kubernetes: the manifests use what is older."""
 _KUSTOMIZATION: Final = "kustomization.yaml"
 _KNOWN: Final = frozenset({"apiVersion", "kind", "resources"})
 _ENDS_IN_ES: Final = ("s", "x", "ch", "sh")
@@ -215,11 +217,11 @@ def _obstacles(pod: Object) -> Iterator[str]:
             yield f"{waiting['reason']}: {waiting.get('message', container['name'])}"
 
 
-def is_supported(version: Object, *, least: tuple[int, int] = (1, 30)) -> bool:
+def is_supported(version: Object) -> bool:
     """Whether an API server of this version has all that the manifests use."""
     numbers = [re.match(r"\d+", str(version.get(part, ""))) for part in ("major", "minor")]
     found = [int(number.group()) for number in numbers if number]
-    return not found or tuple(found) >= least
+    return not found or tuple(found) >= _LEAST
 
 
 # What uninstalling would tear apart ---------------------------------------------------------------

@@ -19,6 +19,8 @@ BACK_OFF: Final = keys.OFFLOADING_BACK_OFF
 ABORTED: Final = keys.OFFLOADING_ABORTED
 _PROVIDER: Final = frozenset({keys.FAILED_REFLECTION, keys.REFLECTION_DISABLED, BACK_OFF, ABORTED})
 _TAINT: Final[Object] = {"key": keys.VIRTUAL_NODE_TAINT, "effect": keys.VIRTUAL_NODE_TAINT_EFFECT}
+_MOST: Final = 5
+"""Names of nodes in a sentence."""
 _ANEW: Final = "delete it, so that its owner creates it anew (a pod without an owner: create it)"
 
 
@@ -279,6 +281,6 @@ def _on(facts: Facts, pod: Object) -> str:
     return f" on {name} (virtual node of cluster {pods.cluster_of(node) or 'unknown'})"
 
 
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return ", ".join(names[:_MOST]) + more

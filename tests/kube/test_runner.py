@@ -248,24 +248,19 @@ async def test_a_busy_server_is_not_asked_before_it_said() -> None:
     assert recording.seen in ([A, B, A, B], [A, B, B, A])
 
 
-async def test_what_cannot_be_helped_is_told_and_forgotten() -> None:
-    told: list[tuple[Key, str]] = []
+async def test_what_cannot_be_helped_is_forgotten() -> None:
     recording = Recording([ValueError("x"), TerminalError("NoSuchThing", "there is none")])
     queue: Queue[Key] = Queue()
 
-    def on_terminal(key: Key, error: TerminalError) -> None:
-        told.append((key, error.reason))
-        raise RuntimeError("even this")
-
-    runner = Runner("terminal", recording, [], on_terminal=on_terminal, queue=queue)
+    runner = Runner("terminal", recording, [], queue=queue)
     async with running(runner.run()):
         runner.enqueue(A)
-        await until(lambda: told and queue.is_idle)
+        await until(lambda: len(recording.seen) == 2 and queue.is_idle)
         assert queue.failures(A) == 0
         runner.enqueue(B)
         await until(lambda: B in recording.seen)
 
-    assert told == [(A, "NoSuchThing")]
+    assert outcomes("terminal")["terminal"] == 1
     assert recording.seen == [A, A, B]
 
 

@@ -37,7 +37,8 @@ def fixtures() -> list[tuple[str, bool, Path]]:
 
 def complaints(pod: Object, level: str) -> list[str]:
     annotations = pod["metadata"].get("annotations") or {}
-    return list(podsecurity.violations(pod["spec"], level, annotations))
+    found = podsecurity.app_armor(annotations)
+    return [*found, *podsecurity.violations(pod["spec"], level)]
 
 
 @pytest.mark.cluster  # needs Go, as clusters do

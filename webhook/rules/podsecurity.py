@@ -65,9 +65,7 @@ _APP_ARMOR: Final = "container.apparmor.security.beta.kubernetes.io/"
 _HANDLERS: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
-def violations(
-    spec: Object, level: str, annotations: Mapping[str, str] | None = None
-) -> Iterator[str]:
+def violations(spec: Object, level: str) -> Iterator[str]:
     """Yield what ``level`` (privileged, baseline, restricted) forbids in a pod of this PodSpec.
 
     Each names the field first: ``containers[0].securityContext.privileged must not be true``.
@@ -79,7 +77,6 @@ def violations(
         return
     context = shape.struct(spec.get("securityContext"), "securityContext")
     is_restricted, is_own_user = level == "restricted", spec.get("hostUsers") is False
-    yield from app_armor(annotations or {})
     yield from _host(spec)
     yield from _context(context, "securityContext")
     yield from _sysctls(context)
