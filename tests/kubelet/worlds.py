@@ -15,6 +15,7 @@ from kubelet.forge.accounts import ApiServer
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.pods import PodReconciler
 from tests import factories
+from tests.fakes import FakeCluster
 
 NODE = "milan"
 HOST = "10.0.0.9"
@@ -70,6 +71,23 @@ class Counted:
         return getattr(self._cluster, name)
 
 
+class Late:
+    """A cluster whose cache shows the pod as it first was."""
+
+    def __init__(self, cluster: FakeCluster, stale: Object) -> None:
+        self._cluster, self._stale, self.patches = cluster, stale, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._cluster, name)
+
+    async def get(self, kind: Kind, key: Key) -> Object:
+        return self._stale
+
+    async def patch_status(self, *args: object, **rest: object) -> object:
+        self.patches += 1
+        return await self._cluster.patch_status(*args, **rest)  # type: ignore[arg-type]  # as sent
+
+
 class World:
     """Both clusters, and what happens in them."""
 
@@ -108,6 +126,12 @@ class World:
         spec = {**factories.pod_spec(), "nodeName": NODE, **rest.pop("spec", {})}
         made = await self.local.create(keys.POD, factories.pod(*self.web, spec=spec, **rest))
         return await self.told(status) if status else made
+
+    async def delete_locally(self) -> None:
+        """Ask for the deletion of the local pod, as users do."""
+        pod = await self.pod()
+        assert pod
+        await self.local.delete(keys.POD, self.web, uid=objects.uid(pod))
 
     async def told(self, status: Object) -> Object:
         """Let the local pod have ``status``."""

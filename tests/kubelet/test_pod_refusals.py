@@ -1,0 +1,147 @@
+"""Whose pods are touched, and which are refused."""
+
+import pytest
+
+from apis import keys, objects
+from kube import errors
+from tests import factories
+from tests.fakes import FakeCluster
+from tests.kubelet import worlds
+from tests.kubelet.worlds import World
+
+
+@pytest.mark.parametrize("kind", [keys.SHADOW_POD, keys.POD], ids=str)
+async def test_what_is_not_ours_is_never_touched(world: World, kind: objects.Kind) -> None:
+    theirs = await world.remote.create(
+        kind, objects.named(kind, world.twin, spec=factories.pod_spec())
+    )
+    await world.bound()
+
+    assert await world.reconcile(2)
+
+    assert await world.remote.get(kind, world.twin) == theirs
+    assert world.recorder.told == [("Warning", "FailedReflection")]
+    assert "already exists" in (await world.status())["message"]
+    await world.delete_locally()
+    await world.reconcile(2)
+    assert await world.pod() is None
+    assert await world.remote.get(kind, world.twin) == theirs
+
+
+async def test_what_another_virtual_node_made_is_never_touched(world: World) -> None:
+    labels = {**world.pair.labels(), keys.NODE_NAME: "turin"}
+    theirs = objects.named(
+        keys.SHADOW_POD, world.twin, metadata={"labels": labels}, spec={"pod": {}}
+    )
+    made = await world.remote.create(keys.SHADOW_POD, theirs)
+
+    await world.reconcile()
+    assert await world.shadow() == made
+
+    await world.bound()
+    assert await world.reconcile() is not None
+    assert await world.shadow() == made
+
+
+async def test_a_pod_of_another_node_is_none_of_ours(world: World) -> None:
+    await world.bound(spec={"nodeName": "physical"})
+
+    await world.reconcile(2)
+
+    assert await world.shadow() is None
+    assert "hostIP" not in await world.status()
+
+
+# Refused -----------------------------------------------------------------------------------------
+
+
+async def test_a_pod_that_may_not_grow_yet_says_so_and_runs_on(world: World) -> None:
+    await world.offloaded()
+    before = world.writes()[0]
+    full = {"type": keys.UPDATED_CONDITION, "status": "False", "reason": "QuotaExceeded"}
+    message = "the pod asks for 1 more of cpu, quota rome/x has 0 free of 2"
+    said = [{**full, "message": message}]
+    await world.remote.patch_status(keys.SHADOW_POD, world.twin, {"conditions": said})
+
+    await world.reconcile(times=2)
+    waits = await world.status()
+    done = [{"type": keys.UPDATED_CONDITION, "status": "True", "reason": "Updated"}]
+    await world.remote.patch_status(keys.SHADOW_POD, world.twin, {"conditions": done})
+    await world.reconcile()
+
+    pending = worlds.named_condition(waits, "PodResizePending")
+    assert (pending["status"], pending["reason"]) == ("True", "Deferred")
+    assert pending["message"] == message
+    assert worlds.named_condition(waits, "Ready")["status"] == "True"
+    assert world.writes()[0] - before == 2
+    assert worlds.named_condition(await world.status(), "PodResizePending") == {}
+
+
+async def test_a_refused_pod_stays_pending_and_says_why(fake_world: World) -> None:
+    world = fake_world
+    assert isinstance(world.remote, FakeCluster)
+    await world.bound()
+    world.remote.fail("create", errors.ForbiddenError("quota exceeded"), times=3)
+
+    pauses = [await world.reconcile() for _ in range(3)]
+
+    assert pauses == [1.0, 2.0, 4.0]
+    status = await world.status()
+    assert (status["phase"], status["message"]) == ("Pending", "quota exceeded")
+    assert worlds.named_condition(status, "pyliqo.io/Offloaded")["status"] == "False"
+    assert world.recorder.told == [("Warning", "FailedReflection")]
+
+    await world.reconcile()
+    status = await world.status()
+    assert await world.shadow()
+    assert world.recorder.told[1:] == [("Normal", "SuccessfulReflection")]
+    assert "message" not in status
+    assert not worlds.named_condition(status, "pyliqo.io/Offloaded")
+
+
+async def test_a_shadow_that_is_not_admitted_says_why(world: World) -> None:
+    await world.bound()
+    await world.reconcile()
+    refusal = {"type": "Admitted", "status": "False", "reason": "QuotaExceeded", "message": "full"}
+    await world.remote.patch_status(keys.SHADOW_POD, world.twin, {"conditions": [refusal]})
+
+    await world.reconcile(2)
+    assert (await world.status())["message"] == "full"
+
+    admitted = {**refusal, "status": "True", "message": ""}
+    await world.remote.patch_status(keys.SHADOW_POD, world.twin, {"conditions": [admitted]})
+    await world.reconcile(2)
+    assert "message" not in await world.status()
+
+
+async def test_a_lost_answer_doubles_nothing(fake_world: World) -> None:
+    world = fake_world
+    assert isinstance(world.remote, FakeCluster)
+    await world.bound()
+    world.remote.fail("create", errors.NotReachableError("reset"), after=True)
+
+    with pytest.raises(errors.NotReachableError):
+        await world.reconcile()
+    await world.reconcile(2)
+
+    assert world.remote.requests["create", "shadowpods"] == 1
+    assert await world.shadow()
+
+
+@pytest.mark.parametrize("is_terminating", [False, True])
+async def test_nothing_is_deleted_for_lack_of_contact(
+    fake_world: World, *, is_terminating: bool
+) -> None:
+    world = fake_world
+    assert isinstance(world.remote, FakeCluster)
+    await world.offloaded()
+    if is_terminating:
+        await world.delete_locally()
+    world.remote.fail("*", errors.NotReachableError("silence"), times=100)
+
+    for _ in range(3):
+        with pytest.raises(errors.NotReachableError):
+            await world.reconcile()
+
+    assert await world.pod()
+    assert (keys.SHADOW_POD, world.twin) in world.remote.everything()

@@ -1,0 +1,212 @@
+"""Pods on a virtual node whose namespace is not offloaded, or no more."""
+
+import datetime as dt
+from typing import Final
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key, named
+from kubelet.forge.mapping import MappingState, NamespaceMapping
+from tests.fakes import FakeCluster
+from tests.kubelet import worlds
+from tests.kubelet.worlds import World, running
+
+
+async def test_nothing_is_judged_before_its_namespace_is_seen(fake_world: World) -> None:
+    world = fake_world
+    await world.bound()
+    world.namespaces.synced = False
+
+    await world.reconcile()
+
+    assert await world.shadow() is None
+    assert world.writes() == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("owner", "reason"),
+    [
+        ("ReplicaSet", "OffloadingAborted"),
+        ("DaemonSet", "OffloadingBackOff"),
+        ("", "OffloadingBackOff"),
+    ],
+)
+async def test_an_offloaded_pod_that_never_started_makes_way_for_its_successor(
+    world: World, owner: str, reason: str
+) -> None:
+    world.namespaces.now = NamespaceMapping(MappingState.WITHDRAWN)
+    world.now = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)  # noqa: TID251  # as the fake
+    reference = {"apiVersion": "apps/v1", "kind": owner, "name": "web", "uid": "1"}
+    owners = [{**reference, "controller": True}] if owner else []
+    labels = {keys.SHADOW_POD_LABEL: "true"}
+    await world.bound(metadata={"labels": labels, "ownerReferences": owners})
+
+    await world.reconcile(2)
+
+    assert (await world.status())["reason"] == reason
+
+
+JUDGED: Final = "strategy=Remote generation=1 added=toleration,nodeAffinity"
+
+
+async def unoffloaded(world: World, offloading: str, note: str, owner: str) -> None:
+    """Let a pod be bound a minute before its namespace is withdrawn that never reached milan."""
+    world.namespaces.now = NamespaceMapping(MappingState.WITHDRAWN)
+    world.now = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)  # noqa: TID251  # as the fake
+    if offloading:
+        key = Key(world.pair.local_namespace, keys.OFFLOADING_NAME)
+        made = named(keys.NAMESPACE_OFFLOADING, key, spec={"podOffloadingStrategy": "Remote"})
+        made["metadata"]["finalizers"] = [keys.NAMESPACE_OFFLOADING_FINALIZER]
+        made = await world.local.create(keys.NAMESPACE_OFFLOADING, made)
+        if offloading == "ending":
+            await world.local.delete(keys.NAMESPACE_OFFLOADING, key, uid=objects.uid(made))
+    reference = {"apiVersion": "apps/v1", "kind": owner, "name": "web", "uid": "1"}
+    owners = [{**reference, "controller": True}] if owner else []
+    notes = {keys.PLACEMENT: note} if note else {}
+    await world.bound(metadata={"annotations": notes, "ownerReferences": owners})
+
+
+@pytest.mark.parametrize("offloading", ["", "ending"])
+async def test_a_pod_that_was_on_its_way_makes_way_for_one_that_is_judged_anew(
+    world: World, offloading: str
+) -> None:
+    await unoffloaded(world, offloading, JUDGED, "ReplicaSet")
+
+    await world.reconcile(2)
+
+    status = await world.status()
+    assert (status["phase"], status["reason"]) == ("Failed", "OffloadingAborted")
+
+
+@pytest.mark.parametrize(
+    ("offloading", "note", "owner"),
+    [
+        ("there", JUDGED, "ReplicaSet"),
+        ("", "", "ReplicaSet"),
+        ("", "strategy=Remote generation=1 added=nodeAffinity", "ReplicaSet"),
+        ("", JUDGED, "DaemonSet"),
+        ("", JUDGED, ""),
+    ],
+)
+async def test_a_pod_that_never_started_waits_where_no_other_would_be_placed_elsewhere(
+    world: World, offloading: str, note: str, owner: str
+) -> None:
+    await unoffloaded(world, offloading, note, owner)
+
+    again = await world.reconcile(2)
+
+    assert (await world.status())["reason"] == "OffloadingBackOff"
+    assert (again is not None) == (offloading == "there")
+
+
+@pytest.mark.parametrize("state", [MappingState.WAITING, MappingState.WITHDRAWN])
+async def test_a_pod_that_never_started_backs_off(world: World, state: MappingState) -> None:
+    world.namespaces.now = NamespaceMapping(state)
+    world.now = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)  # noqa: TID251  # as the fake
+    await world.bound()
+
+    await world.reconcile(3)
+
+    status = await world.status()
+    assert (status["phase"], status["reason"]) == ("Pending", "OffloadingBackOff")
+    assert world.recorder.told == [("Warning", "ReflectionDisabled")]
+
+    world.namespaces.now = NamespaceMapping(MappingState.OFFLOADED, world.pair)
+    await world.reconcile()
+    assert await world.shadow()
+    assert "reason" not in await world.status()
+
+
+async def test_a_new_pod_is_not_judged_while_its_namespace_may_be_on_its_way(
+    fake_world: World,
+) -> None:
+    world = fake_world
+    world.namespaces.now = NamespaceMapping(MappingState.WAITING)
+    world.now = dt.datetime.now(dt.UTC)  # noqa: TID251  # as the fake
+    await world.bound()
+
+    again = await world.reconcile()
+
+    assert again is not None
+    assert 0 < again <= 11
+    assert world.writes() == (0, 0)
+
+
+async def test_a_pod_that_ran_fails_when_its_namespace_is_withdrawn(world: World) -> None:
+    await world.offloaded()
+    world.namespaces.now = NamespaceMapping(MappingState.WITHDRAWN, world.pair)
+
+    await world.reconcile(2)
+
+    status = await world.status()
+    assert (status["phase"], status["reason"]) == ("Failed", "OffloadingAborted")
+    assert worlds.named_condition(status, "Ready")["status"] == "False"
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
+    assert world.recorder.told.count(("Warning", "ReflectionDisabled")) == 1
+
+    world.namespaces.now = NamespaceMapping(MappingState.OFFLOADED, world.pair)
+    await world.reconcile(2)
+    assert await world.shadow() is None
+    assert (await world.status())["phase"] == "Failed"
+
+
+async def test_a_pod_that_runs_is_left_alone_while_nothing_is_known(world: World) -> None:
+    await world.offloaded()
+    before = await world.status()
+    world.namespaces.now = NamespaceMapping(MappingState.WAITING)
+
+    await world.reconcile(3)
+
+    assert await world.status() == before
+
+
+async def test_a_terminating_pod_goes_with_its_namespace(world: World) -> None:
+    await world.offloaded()
+    await world.delete_locally()
+    world.namespaces.now = NamespaceMapping(MappingState.WITHDRAWN, world.pair)
+
+    await world.reconcile(2)
+    assert await world.shadow() is None
+    assert await world.pod()
+
+    world.namespaces.now = NamespaceMapping(MappingState.WITHDRAWN)
+    await world.reconcile()
+    assert await world.pod() is None
+
+
+async def test_a_terminating_pod_that_ran_waits_while_nothing_is_known(world: World) -> None:
+    await world.offloaded()
+    await world.delete_locally()
+    world.namespaces.now = NamespaceMapping(MappingState.WAITING)
+
+    assert await world.reconcile(2) is not None
+
+    assert await world.pod()
+
+
+async def test_a_terminating_pod_that_never_ran_goes_at_once(world: World) -> None:
+    await world.bound()
+    await world.delete_locally()
+    world.namespaces.now = NamespaceMapping(MappingState.WAITING)
+
+    await world.reconcile()
+
+    assert await world.pod() is None
+
+
+async def test_what_we_wrote_and_the_cache_lacks_is_not_written_again(fake_world: World) -> None:
+    world = fake_world
+    stale = await world.bound()
+    assert isinstance(world.local, FakeCluster)
+    local = worlds.Late(world.local, stale)
+    world.local = local  # type: ignore[assignment]  # a Cluster all the same
+    world.restart()
+    await world.reconcile()
+    await world.run_remotely(running())
+    await world.reconcile()
+    written = local.patches
+
+    await world.reconcile(3)
+
+    assert local.patches == written == 1
