@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from apis import keys, objects
+from apis import keys, objects, reflection
 from apis.objects import Key, Kind, Object
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflection import Reflected
@@ -93,18 +93,24 @@ def reason_to_stay(kind: Kind, obj: Object, policy: Policy) -> Stay | None:
 UNMENTIONED: Final = "no pod on the provider mentions it (policy Referenced)"
 
 
-def is_by_reference(namespace: Mapping[str, object]) -> bool:
-    """Whether ``namespace`` asks that of it only leaves what offloaded pods mention."""
-    return objects.annotations(namespace).get(keys.REFLECTION_POLICY) == Policy.REFERENCED.value
+def asked_policy(offloading: Mapping[str, object]) -> Policy | None:
+    """Return the policy that a NamespaceOffloading asks for, None where it asks for none.
+
+    Admission refuses what is no policy. Of what came past it as little leaves as possible.
+    """
+    said = objects.annotations(offloading).get(keys.REFLECTION_POLICY)
+    if said is None:
+        return None
+    return next((one for one in reflection.ALL if one.value == said), Policy.ALLOW_LIST)
 
 
-def in_namespace(row: Reflected, policy: Policy, *, by_reference: bool) -> Policy:
+def in_namespace(row: Reflected, policy: Policy, asked: Policy | None) -> Policy:
     """Return the policy for a kind, ``policy`` being that of the virtual node.
 
-    A namespace narrows what leaves, and never widens it: what has to be allowed still has to.
+    What the namespace asks for goes before it, for the kinds that pods mention. Source:
+    behaviour.md 0.4, "the narrower scope wins".
     """
-    narrows = policy is Policy.DENY_LIST and Policy.REFERENCED in row.policies
-    return Policy.REFERENCED if by_reference and narrows else policy
+    return asked if asked and Policy.REFERENCED in row.policies else policy
 
 
 def own_word(obj: Object) -> Stay | None:

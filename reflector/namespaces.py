@@ -98,10 +98,10 @@ class KindLoop:
 
 
 class Asked(NamedTuple):
-    """A pair of namespaces, and whether the local one narrows what leaves it."""
+    """A pair of namespaces, and by which policy what pods mention leaves, if one is asked for."""
 
     pair: Pair
-    by_reference: bool = False
+    policy: Policy | None = None
 
 
 class Reflected:
@@ -144,8 +144,7 @@ class Reflected:
 
     def _reflection(self, loop: KindLoop) -> Reflection:
         forge, rules = loop.forge, loop.rules
-        by_reference = self._asked.by_reference
-        policy = leaving.in_namespace(forge.row, rules.policy, by_reference=by_reference)
+        policy = leaving.in_namespace(forge.row, rules.policy, self._asked.policy)
         scene = Scene(self._asked.pair, policy, rules.settings, self._inputs)
         both = (self._sides.home, self._sides.foreign)
         originals, twins = both if forge.row.is_outward else reversed(both)
@@ -187,11 +186,13 @@ class Namespaces:
         self._shared = Shared(self._sides.home)
         selection = namespacemaps.ours(identity.tenant_namespace, identity.foreign_cluster_id)
         self._maps: Informer[Object] = Informer(selection)
-        self._known: Informer[Partial] = Informer(Selection(keys.NAMESPACE, Partial))
+        named_so = f"metadata.name={keys.OFFLOADING_NAME}"
+        offloadings = Selection(keys.NAMESPACE_OFFLOADING, Partial, fields=named_so)
+        self._offloadings: Informer[Partial] = Informer(offloadings)
         own = Key(identity.tenant_namespace, identity.foreign_cluster_id)
         sources: list[Source[Any]] = [
             Source(self._maps),
-            Source(self._known, functools.partial(_narrowed, own)),
+            Source(self._offloadings, functools.partial(_asks_otherwise, own)),
         ]
         self._runner = Runner("reflected-namespaces", self, sources)
         self._scopes: Scopes[Asked] = Scopes(self._reflect)
@@ -217,7 +218,7 @@ class Namespaces:
             self._tasks = tasks
             self._shared.begin(tasks)
             tasks.create_task(self._maps.run(self._live))
-            tasks.create_task(self._known.run(self._live))
+            tasks.create_task(self._offloadings.run(self._live))
             for work in beside:
                 tasks.create_task(work)
             for runner in self._runners():
@@ -245,11 +246,11 @@ class Namespaces:
         return Pair(who.home_cluster_id, who.foreign_cluster_id, local, remote)
 
     def _asked(self, pair: Pair) -> Asked | None:
-        """Return how to reflect ``pair``; None for a namespace that is not seen (yet)."""
-        found = self._known.get(Key("", pair.local_namespace))
-        if found is None:  # it might narrow what leaves it
+        """Return how to reflect ``pair``; None while its NamespaceOffloading is not seen."""
+        found = self._offloadings.get(Key(pair.local_namespace, keys.OFFLOADING_NAME))
+        if found is None:  # it might narrow what leaves
             return None
-        return Asked(pair, leaving.is_by_reference({"metadata": _annotated(found)}))
+        return Asked(pair, _policy(found))
 
     async def _reflect(self, asked: Asked) -> None:
         """Reflect until cancelled; kinds that may be unknown somewhere hold up no others."""
@@ -261,15 +262,13 @@ class Namespaces:
                 tasks.create_task(reflected.run())
 
 
-def _annotated(namespace: Partial | None) -> Object:
-    return {"annotations": namespace.metadata.annotations if namespace else None}
+def _policy(offloading: Partial) -> Policy | None:
+    return leaving.asked_policy({"metadata": {"annotations": offloading.metadata.annotations}})
 
 
-def _narrowed(own: Key, change: Change[Partial]) -> Iterable[Key]:
-    """Return ``own``, the one key there is, when a namespace says or takes back its policy."""
-    before, after = (
-        leaving.is_by_reference({"metadata": _annotated(each)}) for each in (change.old, change.new)
-    )
+def _asks_otherwise(own: Key, change: Change[Partial]) -> Iterable[Key]:
+    """Return ``own``, the one key there is, when a NamespaceOffloading asks for another policy."""
+    before, after = (each and _policy(each) for each in (change.old, change.new))
     came = (change.old is None) != (change.new is None)
     return [own] if came or before != after else []
 

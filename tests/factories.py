@@ -26,6 +26,13 @@ def namespace(name: str, **labels: str) -> Object:
     return named(keys.NAMESPACE, Key("", name), metadata={"labels": labels})
 
 
+def offloading(namespace: str, annotations: dict[str, str] | None = None) -> Object:
+    """Return a NamespaceOffloading."""
+    key = Key(namespace, keys.OFFLOADING_NAME)
+    metadata = {"annotations": annotations or {}}
+    return made(keys.NAMESPACE_OFFLOADING, key, metadata=metadata, spec={})
+
+
 def node(name: str = "node", **rest: Any) -> Object:
     """Return a Node."""
     return named(keys.NODE, Key("", name), **rest)

@@ -47,7 +47,8 @@ class Peer:
 class Contents:
     """What is in the namespace."""
 
-    namespace: Object
+    asked: Policy | None
+    """By which policy its NamespaceOffloading lets go what pods mention."""
     by_kind: Mapping[Kind, Iterable[Object]]
     """Without those that this cluster does not know."""
     pods: Sequence[Object] = ()
@@ -91,8 +92,7 @@ def failures(events: Iterable[Object]) -> dict[About, str]:
 def _lines(contents: Contents, peer: Peer, row: Reflected) -> Iterator[Line]:
     config = peer.options.reflectors.get(row.name)
     policy = (config and config.policy) or row.default
-    by_reference = leaving.is_by_reference(contents.namespace)
-    policy = leaving.in_namespace(row, policy, by_reference=by_reference)
+    policy = leaving.in_namespace(row, policy, contents.asked)
     if row.kind not in contents.by_kind:
         reason = f"this cluster has no such kind: install the CRD {row.kind.resource}"
         yield Line(peer.cluster, peer.remote_namespace, row.kind.kind, "", UNKNOWN, reason)

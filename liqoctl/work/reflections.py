@@ -2,16 +2,25 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import click
 
-from apis import keys, nodeselector, objects, placement
+from apis import keys, leaving, nodeselector, objects, placement
 from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceOffloading, VirtualNode, VkOptionsTemplate
+from apis.offloading import ReflectionPolicy as Policy
 from kube import errors
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import reflections as forge
 from liqoctl.forge.reflections import Contents, Line, Peer
+
+
+class Origin(NamedTuple):
+    """A namespace, and by which policy its NamespaceOffloading lets go what pods mention."""
+
+    namespace: str
+    asked: Policy | None
 
 
 async def reflected(cluster: Cluster, namespace: str) -> list[Line]:
@@ -20,22 +29,22 @@ async def reflected(cluster: Cluster, namespace: str) -> list[Line]:
     Raises:
         click.ClickException: it does not exist, or is not offloaded to any cluster.
     """
-    found, maps = await asyncio.gather(
-        _namespace(cluster, namespace), _list(cluster, keys.NAMESPACE_MAP)
+    asked, maps = await asyncio.gather(
+        _asked(cluster, namespace), _list(cluster, keys.NAMESPACE_MAP)
     )
     twins = list(forge.peers_of(namespace, maps))
     if not twins:
         raise click.ClickException(
             f"namespace {namespace} is nowhere else: see liqoctl why namespace {namespace}"
         )
-    return await _lines(cluster, found, twins)
+    return await _lines(cluster, Origin(namespace, asked), twins)
 
 
 async def would_be(cluster: Cluster, wanted: Object) -> list[Line]:
     """Return what would be reflected where, were the NamespaceOffloading ``wanted`` there."""
     namespace = objects.key_of(wanted).namespace
-    found, nodes, own = await asyncio.gather(
-        _namespace(cluster, namespace), _list(cluster, keys.NODE), _cluster_id(cluster)
+    asked, nodes, own = await asyncio.gather(
+        _asked(cluster, namespace), _list(cluster, keys.NODE), _cluster_id(cluster)
     )
     offloading = NamespaceOffloading.parse(wanted)
     clusters = {
@@ -44,7 +53,8 @@ async def would_be(cluster: Cluster, wanted: Object) -> list[Line]:
         if placement.is_virtual(node) and _is_selected(offloading, node)
     }
     twins = [(one, offloading.remote_name(namespace, own)) for one in sorted(clusters) if one]
-    return await _lines(cluster, found, twins)
+    origin = Origin(namespace, leaving.asked_policy(wanted) or asked)
+    return await _lines(cluster, origin, twins)
 
 
 def show(lines: Sequence[Line]) -> None:
@@ -62,29 +72,29 @@ def _is_selected(offloading: NamespaceOffloading, node: Object) -> bool:
     return not terms or nodeselector.matches(terms, objects.labels(node), name)
 
 
-async def _namespace(cluster: Cluster, name: str) -> Object:
-    found = await cluster.get_live(keys.NAMESPACE, Key("", name))
-    if found is None:
-        raise click.ClickException(f"namespace {name} does not exist")
-    return found
+async def _asked(cluster: Cluster, namespace: str) -> Policy | None:
+    """Return the policy that the NamespaceOffloading of ``namespace`` asks for, if any."""
+    if await cluster.get_live(keys.NAMESPACE, Key("", namespace)) is None:
+        raise click.ClickException(f"namespace {namespace} does not exist")
+    key = Key(namespace, keys.OFFLOADING_NAME)
+    found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
+    return leaving.asked_policy(found) if found else None
 
 
-async def _lines(
-    cluster: Cluster, namespace: Object, twins: Iterable[tuple[str, str]]
-) -> list[Line]:
+async def _lines(cluster: Cluster, origin: Origin, twins: Iterable[tuple[str, str]]) -> list[Line]:
     peers = await _peers(cluster, twins)
-    return forge.lines(await _contents(cluster, namespace, peers), peers)
+    return forge.lines(await _contents(cluster, origin, peers), peers)
 
 
-async def _contents(cluster: Cluster, namespace: Object, peers: Iterable[Peer]) -> Contents:
-    name = objects.key_of(namespace).name
+async def _contents(cluster: Cluster, origin: Origin, peers: Iterable[Peer]) -> Contents:
+    name = origin.namespace
     kinds = list({row.kind for peer in peers for row in forge.rows(peer)})
     (pods, events), several = await asyncio.gather(
         asyncio.gather(_list(cluster, keys.POD, name), _list(cluster, keys.EVENT, name)),
         asyncio.gather(*(_known(cluster, kind, name) for kind in kinds)),
     )
     by_kind = {kind: found for kind, found in zip(kinds, several, strict=True) if found is not None}
-    return Contents(namespace, by_kind, pods, forge.failures(events))
+    return Contents(origin.asked, by_kind, pods, forge.failures(events))
 
 
 async def _peers(cluster: Cluster, twins: Iterable[tuple[str, str]]) -> list[Peer]:

@@ -22,8 +22,10 @@ async def world(
     annotations: dict[str, str] | None = None,
 ) -> FakeCluster:
     cluster = FakeCluster()
-    namespace = named(keys.NAMESPACE, Key("", "shop"), metadata={"annotations": annotations or {}})
-    await cluster.create(keys.NAMESPACE, namespace)
+    await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", "shop")))
+    if annotations is not None:
+        offloading = factories.offloading("shop", annotations)
+        await cluster.create(keys.NAMESPACE_OFFLOADING, offloading)
     labels = {keys.APP_NAME: keys.CLUSTER_ID_CONFIG_MAP}
     own = named(
         keys.CONFIG_MAP,
@@ -197,17 +199,26 @@ async def test_what_is_over_and_what_an_object_before_it_was_told_is_no_failure(
     assert [line for line in lines if line.state == "failed"] == []
 
 
-@pytest.mark.parametrize("said_by", ["template", "namespace"])
-async def test_what_no_offloaded_pod_mentions_stays_when_so_asked(said_by: str) -> None:
-    asked = {keys.REFLECTION_POLICY: "Referenced"} if said_by == "namespace" else {}
-    cluster = await world("DenyList" if asked else "Referenced", annotations=asked)
+@pytest.mark.parametrize(
+    ("template", "offloading", "expected"),
+    [
+        ("Referenced", None, "stays"),
+        ("Referenced", {}, "stays"),
+        ("DenyList", {keys.REFLECTION_POLICY: "Referenced"}, "stays"),
+        ("Referenced", {keys.REFLECTION_POLICY: "DenyList"}, "failed"),
+    ],
+)
+async def test_what_no_offloaded_pod_mentions_stays_when_so_asked(
+    template: str, offloading: dict[str, str] | None, expected: str
+) -> None:
+    cluster = await world(template, annotations=offloading)
     await offload(cluster)
 
     lines = await reflections.reflected(cluster, "shop")
 
     states = {(line.kind, line.name): line.state for line in lines}
     assert states["Secret", "plain"] == "reflected"
-    assert states["ConfigMap", "taken"] == "stays"
+    assert states["ConfigMap", "taken"] == expected
     assert states["Service", "web"] == "reflected"
 
 

@@ -117,7 +117,6 @@ def test_a_virtual_kubelet_has_cluster_wide_only_what_cannot_be_narrowed() -> No
         "pods/status",
         "nodes",
         "nodes/status",
-        "namespaces",
         "persistentvolumes",
         "storageclasses",
         "namespaceoffloadings",

@@ -94,7 +94,7 @@ async def home() -> FakeCluster:
     await cluster.create(keys.NODE, named(keys.NODE, Key("", "milan"), metadata={"labels": labels}))
     await cluster.create(keys.NAMESPACE_MAP, namespace_map())
     for namespace in NAMESPACES:
-        await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", namespace)))
+        await cluster.create(keys.NAMESPACE_OFFLOADING, factories.offloading(namespace))
         await cluster.create(keys.POD, pod(namespace))
         for number in range(SECRETS):
             await cluster.create(keys.SECRET, secret(namespace, number))
@@ -152,8 +152,8 @@ async def play(rome: FakeCluster, provider: Cluster, policy: Policy, run: str, t
         KindLoop(forge, Rules(policy if policy in row.policies else row.default), tell, 3)
         for row, forge in FORGES.items()
     ]
-    narrowed = (await rome.list(Selection(keys.NAMESPACE, Object))).items.values()
-    entitled_by = Policy.REFERENCED if any(map(leaving.is_by_reference, narrowed)) else policy
+    offloadings = (await rome.list(Selection(keys.NAMESPACE_OFFLOADING, Object))).items.values()
+    entitled_by = next(filter(None, map(leaving.asked_policy, offloadings)), policy)
     reflecting = Namespaces(IDENTITY, loops, rome, provider)
     running = asyncio.create_task(reflecting.run())
     try:
@@ -180,11 +180,12 @@ def check(sent: str, policy: Policy) -> None:
 @pytest.mark.parametrize("said_by", ["installation", "namespaces"])
 async def test_only_entitled_canaries_are_sent(policy: Policy, said_by: str) -> None:
     rome, wire = await home(), Wire()
-    chosen = policy if said_by == "installation" else Policy.DENY_LIST
+    other = {Policy.DENY_LIST: Policy.REFERENCED, Policy.REFERENCED: Policy.DENY_LIST}
+    chosen = policy if said_by == "installation" else other[policy]
     if said_by == "namespaces":
         for namespace in NAMESPACES:
             asked = {"metadata": {"annotations": {keys.REFLECTION_POLICY: policy.value}}}
-            await rome.patch(keys.NAMESPACE, Key("", namespace), asked)
+            await rome.patch(keys.NAMESPACE_OFFLOADING, Key(namespace, "offloading"), asked)
 
     await play(rome, wire, chosen, "rome", CHURN)
 

@@ -46,6 +46,7 @@ async def offloaded(server: ClusterClient, stem: str) -> Identity:
     tenant, remote = f"{stem}-tenant", f"{stem}-remote"
     for name in (stem, tenant, remote):
         await server.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
+    await server.create(keys.NAMESPACE_OFFLOADING, factories.offloading(stem))
     for name in ("loud", "quiet"):
         await server.create(keys.CONFIG_MAP, factories.config_map(stem, name))
     labels = {keys.REMOTE_CLUSTER_ID: "milan", "liqo.io/replication": "true"}

@@ -232,6 +232,7 @@ async def mapped(home: ClusterClient, tenant: str, pair: Pair, kubeconfig: bytes
     spec = {"desiredMapping": {here: remote}}
     key = Key(tenant, "milan")
     made = named(keys.NAMESPACE_MAP, key, metadata={"labels": labels}, spec=spec)
+    await home.create(keys.NAMESPACE_OFFLOADING, factories.offloading(here))
     await home.create(keys.NAMESPACE_MAP, made)
     current = {here: {"remoteNamespace": remote, "phase": "Accepted"}}
     await home.patch_status(keys.NAMESPACE_MAP, key, {"currentMapping": current})

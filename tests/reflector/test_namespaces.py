@@ -75,7 +75,7 @@ async def reflecting(home: FakeCluster, foreign: FakeCluster) -> AsyncIterator[N
 async def world() -> tuple[FakeCluster, FakeCluster]:
     home, foreign = FakeCluster(), FakeCluster()
     for name in ("foo", "bar"):
-        await home.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
+        await home.create(keys.NAMESPACE_OFFLOADING, factories.offloading(name))
     await home.create(keys.NAMESPACE_MAP, namespace_map())
     await home.create(keys.CONFIG_MAP, factories.config_map("foo"))
     return home, foreign
@@ -129,6 +129,52 @@ async def test_drift_on_the_provider_is_repaired() -> None:
             keys.CONFIG_MAP, Key("foo-rome", "settings"), uid=twin["metadata"]["uid"]
         )
         await eventually(lambda: there(foreign, "foo-rome"))
+
+
+async def test_a_namespaceoffloading_says_by_which_policy_its_namespace_is_reflected() -> None:
+    home, foreign = await world()
+    await home.create(keys.CONFIG_MAP, factories.config_map("bar"))
+    asked = {"metadata": {"annotations": {keys.REFLECTION_POLICY: "Referenced"}}}
+    here = Key("foo", keys.OFFLOADING_NAME)
+    await home.patch(keys.NAMESPACE_OFFLOADING, here, asked)
+    await home.create(keys.SERVICE, factories.service("foo"))
+    await offload(home, {"foo": "foo-rome", "bar": "bar-rome"})
+
+    def twins() -> set[tuple[Kind, Key]]:
+        there = set(foreign.everything())
+        return {(kind, key) for kind, key in there if key.namespace == "foo-rome"}
+
+    service = (keys.SERVICE, Key("foo-rome", "web"))
+    settings = (keys.CONFIG_MAP, Key("foo-rome", "settings"))
+    async with reflecting(home, foreign):
+        await until(lambda: service in twins())
+        await eventually(lambda: there(foreign, "bar-rome"))
+        assert twins() == {service}
+
+        asked["metadata"]["annotations"][keys.REFLECTION_POLICY] = "DenyList"
+        await home.patch(keys.NAMESPACE_OFFLOADING, here, asked)
+        await until(lambda: settings in twins())
+
+        asked["metadata"]["annotations"][keys.REFLECTION_POLICY] = "AllowList"
+        await home.patch(keys.NAMESPACE_OFFLOADING, here, asked)
+        await until(lambda: settings not in twins())
+
+    assert twins() == {service}
+
+
+async def test_nothing_leaves_before_the_namespaceoffloading_is_seen() -> None:
+    """It may ask for another policy."""
+    home, foreign = await world()
+    await home.create(keys.CONFIG_MAP, factories.config_map("new"))
+    await offload(home, {"foo": "foo-rome", "new": "new-rome"})
+
+    async with reflecting(home, foreign) as namespaces:
+        await eventually(lambda: there(foreign, "foo-rome"))
+        assert {pair.local_namespace for pair in namespaces.running} == {"foo"}
+        assert not await there(foreign, "new-rome")
+
+        await home.create(keys.NAMESPACE_OFFLOADING, factories.offloading("new"))
+        await eventually(lambda: there(foreign, "new-rome"))
 
 
 async def test_leftovers_of_what_went_while_nobody_watched_are_removed() -> None:

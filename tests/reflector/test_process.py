@@ -100,6 +100,7 @@ async def names(server: ClusterClient, plane: Plane) -> tuple[str, str, str]:
     tenant, local, remote = stem, f"{stem}-local", f"{stem}-remote"
     for name in (tenant, local, remote):
         await server.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
+    await server.create(keys.NAMESPACE_OFFLOADING, factories.offloading(local))
     encoded = base64.b64encode(plane.kubeconfig.read_bytes()).decode()
     data = {"kubeconfig": encoded}
     await server.create(keys.SECRET, named(keys.SECRET, Key(tenant, "key"), data=data))
@@ -205,6 +206,34 @@ async def both_know_their_provider(log: audit.Log, tenant: str) -> None:
             calls = [call for call in log.read() if call.agent.startswith(AGENT)]
             secrets_ = (call for call in calls if call.resource == "secrets")
             lists += sum((call.verb, call.namespace) == ("list", tenant) for call in secrets_)
+
+
+@pytest.mark.cluster
+async def test_a_namespaceoffloading_says_what_leaves_its_namespace(
+    server: ClusterClient, plane: Plane, names: tuple[str, str, str]
+) -> None:
+    tenant, local, remote = names
+    allowed = factories.config_map(local, "allowed", a="1")
+    allowed["metadata"]["annotations"] = {keys.ALLOW_REFLECTION: "true"}
+    await server.create(keys.CONFIG_MAP, allowed)
+    await server.create(keys.CONFIG_MAP, factories.config_map(local, "settings", a="1"))
+
+    def are(*wanted: str) -> Callable[[world.World], bool]:
+        twins = {Key(remote, name) for name in ("allowed", "settings")}
+        return lambda found: twins & set(found) == {Key(remote, name) for name in wanted}
+
+    async def ask(policy: str | None) -> None:
+        asked = {"metadata": {"annotations": {keys.REFLECTION_POLICY: policy}}}
+        await server.patch(keys.NAMESPACE_OFFLOADING, Key(local, keys.OFFLOADING_NAME), asked)
+
+    with process(plane, tenant, "one"):
+        await world.until(server, keys.CONFIG_MAP, remote, are("allowed", "settings"))
+        await ask("AllowList")
+        await world.until(server, keys.CONFIG_MAP, remote, are("allowed"))
+        await ask("Referenced")
+        await world.until(server, keys.CONFIG_MAP, remote, are())
+        await ask(None)
+        await world.until(server, keys.CONFIG_MAP, remote, are("allowed", "settings"))
 
 
 async def told(server: ClusterClient, local: str, reason: str) -> list[Object]:

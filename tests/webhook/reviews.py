@@ -68,6 +68,12 @@ def offloading(namespace: str = "shop", *, name: str = keys.OFFLOADING_NAME, **s
     return named(keys.NAMESPACE_OFFLOADING, Key(namespace, name), spec=spec)
 
 
+def by_policy(said: str) -> Object:
+    """Return a NamespaceOffloading that asks for a policy of reflection."""
+    key, metadata = Key("shop", keys.OFFLOADING_NAME), {keys.REFLECTION_POLICY: said}
+    return named(keys.NAMESPACE_OFFLOADING, key, metadata={"annotations": metadata}, spec={})
+
+
 def namespace(name: str, *, is_labelled: bool = True) -> Object:
     labels = {"liqo.io/scheduling-enabled": "true"} if is_labelled else {}
     return named(keys.NAMESPACE, Key("", name), metadata={"labels": labels})

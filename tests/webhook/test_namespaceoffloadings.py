@@ -6,10 +6,11 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object
-from tests.webhook.reviews import offloading
+from tests.webhook.reviews import by_policy, offloading
 from webhook.admission import Admitted, DeniedError, MalformedError
 from webhook.rules import namespaceoffloadings as rules
 
+POLICIES = ("DenyList", "AllowList", "Referenced")
 EU = {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]}
 
 
@@ -282,3 +283,25 @@ def test_a_new_selector_is_judged_and_an_old_one_is_not() -> None:
 def test_what_is_none_is_malformed(obj: Object) -> None:
     with pytest.raises(MalformedError, match="not a NamespaceOffloading"):
         rules.check_create(obj, "shop", others={}, cluster_id="rome")
+
+
+@pytest.mark.parametrize("said", POLICIES)
+def test_a_policy_of_reflection_may_be_chosen_and_changed(said: str) -> None:
+    assert created(by_policy(said)) == Admitted(warnings=[])
+    assert rules.check_update(offloading(), by_policy(said)) == Admitted(warnings=[])
+
+
+@pytest.mark.parametrize("said", ["referenced", "", "CustomLiqo", "everything"])
+def test_what_is_no_policy_of_reflection_is_refused_with_those_that_are(said: str) -> None:
+    about = rf"{keys.REFLECTION_POLICY} is {said!r}.*{', '.join(POLICIES)}"
+    with pytest.raises(DeniedError, match=about):
+        created(by_policy(said))
+    with pytest.raises(DeniedError, match=about):
+        rules.check_update(offloading(), by_policy(said))
+
+
+def test_a_policy_that_was_there_before_is_not_judged_again() -> None:
+    old, new = by_policy("referenced"), by_policy("referenced")
+    new["spec"]["podOffloadingStrategy"] = "Remote"
+
+    assert rules.check_update(old, new) == Admitted(warnings=[])

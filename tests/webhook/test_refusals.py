@@ -17,7 +17,7 @@ from apis import keys
 from apis.nodeselector import Term
 from apis.objects import Key, Kind, Object, named
 from tests.factories import node, pod, pod_spec
-from tests.webhook.reviews import Known, answered, body, namespace, offloading
+from tests.webhook.reviews import Known, answered, body, by_policy, namespace, offloading
 from webhook import admission, app
 from webhook.admission import DeniedError, Judge
 
@@ -296,6 +296,7 @@ ROWS = [
     ),
     Row("spec.clusterSelector", "with fewer", NSO, OFFLOADING, offloading(**terms(100))),
     Row("nodeSelectorTerms[0]", "correct it", NSO, OFFLOADING, offloading(**terms(1, values=[]))),
+    Row(keys.REFLECTION_POLICY, "use DenyList", NSO, OFFLOADING, by_policy("all")),
     Row("spec.remoteNamespaceName", "set it", NSO, OFFLOADING, offloading(**SELECTED)),
     Row(
         "remote namespace",

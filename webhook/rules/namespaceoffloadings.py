@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from apis import keys, naming, nodeselector, placement
+from apis import keys, naming, nodeselector, placement, reflection
 from apis.objects import Key, Object, annotations
 from apis.offloading import MappingStrategy, NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
@@ -41,6 +41,7 @@ def check_create(
         raise DeniedError(f"{message}: offload another namespace")
     offloading = _parse(obj)
     _check_selector(obj)
+    _check_policy(obj)
     _check_remote_name(offloading, namespace, cluster_id)
     _check_collision(offloading, namespace, others=others, cluster_id=cluster_id)
     return Admitted(warnings=[*_oddities(obj, offloading)])
@@ -64,6 +65,8 @@ def check_update(old: Object, new: Object) -> Admitted:
         return Admitted()
     if _terms(old) != _terms(new):
         _check_selector(new)
+    if _asked(old) != _asked(new):
+        _check_policy(new)
     return Admitted(warnings=[*_oddities(new, after)])
 
 
@@ -134,6 +137,17 @@ def _check_selector(obj: Object) -> None:
         nodeselector.check(terms)
     except ValueError as error:
         raise DeniedError(f"spec.clusterSelector.{error}: correct it", code=INVALID) from error
+
+
+def _check_policy(obj: Object) -> None:
+    asked, known = _asked(obj), [policy.value for policy in reflection.ALL]
+    if asked is not None and asked not in known:
+        message = f"annotation {keys.REFLECTION_POLICY} is {asked!r}, and no policy"
+        raise DeniedError(f"{message}: use {', '.join(known)}, or remove it", code=INVALID)
+
+
+def _asked(obj: Object) -> str | None:
+    return annotations(obj).get(keys.REFLECTION_POLICY)
 
 
 def _check_remote_name(offloading: NamespaceOffloading, namespace: str, cluster_id: str) -> None:
