@@ -46,11 +46,6 @@ WATCH_SEEN: Final = Gauge(
     ["resource"],
     registry=REGISTRY,
 )
-UNANSWERED: Final = Gauge(
-    "kubelet_unanswered_pods",
-    "Pods whose ShadowPod the provider took a minute ago, and made no Pod of",
-    registry=REGISTRY,
-)
 QUEUE_DEPTH: Final = Gauge(
     "kube_queue_depth", "Keys that wait for a worker", ["controller"], registry=REGISTRY
 )
@@ -81,12 +76,6 @@ EVENTS: Final = Counter(
     "kube_events",
     "Events by outcome: written, merged, dropped",
     ["outcome"],
-    registry=REGISTRY,
-)
-STREAMS: Final = Gauge(
-    "kubelet_streams",
-    "Open exec, attach and portforward streams",
-    ["subresource"],
     registry=REGISTRY,
 )
 

@@ -10,9 +10,9 @@ from typing import Final
 from apis import keys, objects
 from apis.objects import Key, Object
 from apis.pairs import Pair
-from kube import metrics
 from kube.cluster import Cluster
 from kube.written import Written
+from kubelet import metrics
 from kubelet.contract import Node, Recorder
 from kubelet.forge import answers, life, news, status
 from kubelet.forge.clean import LocalContext

@@ -11,9 +11,10 @@ from aiohttp import web
 from multidict import CIMultiDictProxy, MultiMapping
 
 from apis.objects import Key
-from kube import metrics, tunnel
+from kube import tunnel
 from kube.access import Access
 from kube.leg import Leg
+from kubelet import metrics
 
 Pairs = list[tuple[str, str]]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from kube import metrics
+from kubelet import metrics
 from tests.kubelet import rigs
 from tests.kubelet.rigs import Rig
 from tests.kubelet.test_streams import EXEC, HEAD, SPDY, opened, tasks
