@@ -15,7 +15,8 @@ from apis.resources import Resources
 from controllers.quota import forge
 from controllers.quota.accounts import Accounts
 from controllers.quota.bookings import granted_to
-from controllers.quota.forge import Account, Booking, Plan, Reserve
+from controllers.quota.forge import Booking, Plan, Reserve
+from controllers.quota.idle import Idle
 from controllers.shadowpod.slim import SlimPod
 from kube.cluster import Cluster, Selection
 from kube.errors import ConflictError
@@ -24,8 +25,6 @@ from kube.written import Written
 
 SETTLE_S: Final = 1.0
 """What only tells that booked Pods are there is written together with what else comes."""
-ORPHAN_S: Final = 2.0
-"""A create of a process that was killed is over by then: its ShadowPod's booking may go."""
 HELD_S: Final = 15.0
 """A lease lasts as long: who kept the ledger before creates nothing any more out of its reserve."""
 BEHIND_S: Final = 0.1
@@ -58,15 +57,14 @@ class QuotaReconciler:
     ) -> None:
         self._cluster, self._accounts = cluster, accounts
         self._bookings = accounts.bookings
+        self.idle = Idle(cluster, accounts, tick)
+        """Tells of bookings that nobody will use any more."""
         self._term, self._tell, self._tick = term, tell, tick
         self._taken_over: set[Key] = set()
         self._refused: set[Key] = set()
         self._written = Written()
         self._unknown: dict[Key, Mapping[Key, str]] = {}
         self._unsettled: dict[Key, float] = {}
-        self._orphans: dict[Key, dict[str, float]] = {}
-        self._seen: dict[Key, set[str]] = {}
-        self._had: dict[Key, dict[str, Booking]] = {}
         self._free_at: dict[Key, float] = {}
         self._since: dict[Key, float] = {}
         self._left: dict[Key, Resources] = {}
@@ -85,7 +83,7 @@ class QuotaReconciler:
         except ValueError as error:
             raise TerminalError(quotas.UNREADABLE, str(error)) from error
         held, others = self._and_drawn(key, held), self._of_others(key, reserve)
-        gone, again_s = await self._gone(grant, held)
+        gone, again_s = await self.idle.gone(grant, held)
         gone |= self._accounts.all_put_off()
         account = self._accounts.of(grant.user)
         began = self._tick()
@@ -112,9 +110,10 @@ class QuotaReconciler:
         self._taken_over.discard(key)
         self._refused.discard(key)
         self._written.forget(key)
+        self.idle.forget(key)
         kept: tuple[dict[Key, Any], ...] = (
-            *(self._unknown, self._unsettled, self._orphans, self._seen, self._had),
-            *(self._free_at, self._since, self._left, self._drawn),
+            *(self._unknown, self._unsettled, self._free_at, self._since),
+            *(self._left, self._drawn),
         )
         for one in kept:
             one.pop(key, None)
@@ -246,63 +245,3 @@ class QuotaReconciler:
             known[claim.uid] = found
             if before is None or before.without_amounts != found.without_amounts:
                 self._tell(claim.key)
-
-    # Bookings whose ShadowPod is gone ----------------------------------------------------------
-
-    async def _gone(
-        self, grant: Grant, held: Sequence[Booking]
-    ) -> tuple[AbstractSet[str], float | None]:
-        """Return the bookings that nobody will use any more, and when to look again.
-
-        A Pod that was seen, and is gone, is not on its way any more. A Pod that is to grow no
-        more may just do so.
-        """
-        account = self._accounts.of(grant.user)
-        orphans, idle = forge.orphans(held, account), forge.idle(held, account)
-        seen = self._seen.get(grant.key, set()) | account.owners()
-        self._seen[grant.key] = seen = seen & {one.uid for one in held}
-        now, before = self._tick(), self._orphans.pop(grant.key, {})
-        since = {one.uid: before.get(one.uid, now) for one in (*orphans, *idle)}
-        if since:
-            self._orphans[grant.key] = since
-        gone = {
-            one.uid
-            for one in orphans
-            if one.uid in seen or (now - since[one.uid] >= ORPHAN_S and await self._is_gone(one))
-        }
-        had = self._fulfilled(grant.key, held, account)
-        gone |= {
-            one.uid
-            for one in idle
-            if had.get(one.uid) == one
-            or (now - since[one.uid] >= ORPHAN_S and not self._accounts.is_creating(one.uid))
-        }
-        return gone, ORPHAN_S / 4 if len(gone) < len(since) else None
-
-    def _fulfilled(
-        self, key: Key, held: Sequence[Booking], account: Account
-    ) -> Mapping[str, Booking]:
-        """Return the bookings whose Pod was seen to take what is booked, by UID."""
-        had = self._had.get(key, {})
-        self._had[key] = {
-            one.uid: one
-            for one in held
-            if had.get(one.uid) == one or forge.is_fulfilled(one, account)
-        }
-        return self._had[key]
-
-    async def _is_gone(self, booking: Booking) -> bool:
-        """Whether no Pod can come of it: asked of the server, since a cache may be behind."""
-        if self._accounts.is_creating(booking.uid):
-            return False
-        shadow = await self._cluster.get_live(keys.SHADOW_POD, booking.key)
-        if shadow is not None and objects.uid(shadow) == booking.uid and not _has_ended(shadow):
-            return False
-        pod = await self._cluster.get_live(keys.POD, booking.key)
-        owner = objects.controller_of(pod) if pod else None
-        return owner is None or owner["uid"] != booking.uid
-
-
-def _has_ended(shadow: Object) -> bool:
-    phase = (shadow.get("status") or {}).get("phase")
-    return objects.is_terminating(shadow) or phase in {"Succeeded", "Failed"}

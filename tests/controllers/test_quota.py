@@ -13,7 +13,8 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Object, named
 from controllers.quota.accounts import Accounts
-from controllers.quota.reconciler import HELD_S, ORPHAN_S, SETTLE_S, SHARE, QuotaReconciler
+from controllers.quota.idle import ORPHAN_S
+from controllers.quota.reconciler import HELD_S, SETTLE_S, SHARE, QuotaReconciler
 from controllers.quota.taking import Additions
 from controllers.shadowpod import slim
 from controllers.shadowpod.reconciler import RETRY_S, ShadowPodReconciler
@@ -707,7 +708,13 @@ def kept(world: World) -> list[int]:
     """Return how much each memory holds."""
     return [
         len(held)
-        for part in (world.accounts, world.accounts.bookings, world.additions, world.quota)
+        for part in (
+            world.accounts,
+            world.accounts.bookings,
+            world.additions,
+            world.quota,
+            world.quota.idle,
+        )
         for held in vars(part).values()
         if isinstance(held, dict | set)
     ]
