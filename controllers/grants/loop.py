@@ -23,23 +23,12 @@ SETTLE_S: Final = 0.5
 
 def controller(manager: Manager) -> Term:
     """Return the term of this controller."""
-    slices, quotas, tenants, policies, storage_classes = (
-        manager.informer(selection)
-        for selection in (
-            selections.RESOURCE_SLICES,
-            selections.QUOTAS,
-            selections.TENANTS,
-            selections.PROVIDER_POLICIES,
-            selections.STORAGE_CLASSES,
-        )
-    )
-    sources = [
-        Source(slices, _of_slice),
-        *(
-            Source(informer, _everything)
-            for informer in (quotas, tenants, policies, storage_classes)
-        ),
-    ]
+    slices = manager.informer(selections.RESOURCE_SLICES)
+    tenants = manager.informer(selections.TENANTS)
+    policies = manager.informer(selections.PROVIDER_POLICIES)
+    storage_classes = manager.informer(selections.STORAGE_CLASSES)
+    others = (manager.informer(selections.QUOTAS), tenants, policies, storage_classes)
+    sources = [Source(slices, _of_slice), *(Source(each, _everything) for each in others)]
 
     def loops() -> list[Loop]:
         capacity = Capacity(manager.live)

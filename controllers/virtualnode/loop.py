@@ -11,7 +11,7 @@ from controllers.manager import Manager, Term
 from controllers.virtualnode.forge import arguments, rights
 from controllers.virtualnode.forge.arguments import Fabric, LocalCluster
 from controllers.virtualnode.reconciler import Observed, VirtualNodeReconciler
-from kube.informer import Change
+from kube.informer import Change, Informer
 from kube.runner import Runner, Source
 
 Those = Callable[[Callable[[Key, Object], bool]], list[Key]]
@@ -35,11 +35,7 @@ def controller(manager: Manager) -> Term:
     foreign_clusters = manager.informer(selections.FOREIGN_CLUSTERS)
 
     networks, servers = fabric.networks(manager), fabric.api_servers(manager)
-
-    def known_fabric() -> Fabric | None:
-        if networks is None or servers is None:
-            return None
-        return arguments.fabric(networks.items().values(), servers.items().values())
+    local = LocalCluster(manager.cluster_id, manager.namespace, _fabric(networks, servers))
 
     def is_gone(cluster_id: str) -> bool:
         return foreignclusters.is_gone(foreign_clusters.get(Key("", cluster_id)))
@@ -65,13 +61,24 @@ def controller(manager: Manager) -> Term:
         reconciler = VirtualNodeReconciler(
             manager.cached,
             Observed(views.cached(virtual_nodes), views.cached(bindings), is_gone),
-            local=LocalCluster(manager.cluster_id, manager.namespace, known_fabric),
+            local=local,
             events=manager.events,
             clock=manager.clock,
         )
         return Runner("virtualnode", reconciler, sources, workers=manager.limits.workers)
 
     return lambda: [runner()]
+
+
+def _fabric(
+    networks: Informer[Object] | None, servers: Informer[Object] | None
+) -> Callable[[], Fabric | None]:
+    def known() -> Fabric | None:
+        if networks is None or servers is None:
+            return None
+        return arguments.fabric(networks.items().values(), servers.items().values())
+
+    return known
 
 
 def _by_label(those: Those) -> Keys:
