@@ -9,6 +9,7 @@ KubeError
   ExpiredError           410: list again
   ForbiddenError         our rights are wrong, or the kind goes: retry slowly, say which
   InvalidError           the server refuses the object: terminal, our bug or the user's input
+    UnknownFieldError    its kind has no such field there: the CRD is older than the object
 """
 
 from apis.objects import Object
@@ -58,11 +59,17 @@ class InvalidError(KubeError):
     """The server refuses the object itself: retrying the same cannot help."""
 
 
+class UnknownFieldError(InvalidError):
+    """The kind has no such field on this server, whose CRD is older than the object."""
+
+
 class UnauthorizedError(KubeError):
     """The credentials are not, or no longer, valid."""
 
 
 _SERVER_ERROR = 500
+_UNKNOWN_FIELD = "field not declared in schema"
+"""What server-side apply says of it, with the code 500."""
 _GATEWAY = frozenset({502, 503, 504})
 _BY_STATUS: dict[int, type[KubeError]] = {
     400: InvalidError,
@@ -91,6 +98,8 @@ def refusal(status: int, answer: Object, *, retry_after_s: float | None = None) 
     if answer.get("reason") == "Expired":
         kind = ExpiredError
     said = str(answer.get("message") or answer.get("reason") or "no message")
+    if _UNKNOWN_FIELD in said:
+        kind = UnknownFieldError
     error = kind(f"{said} ({code})")
     error.status, error.said = code, said
     if isinstance(error, BusyError) and retry_after_s is not None:

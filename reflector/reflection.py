@@ -31,6 +31,8 @@ FOREIGN_RETRY_S: Final = 15.0
 STALE_RETRY_S: Final = 1.0
 NOT_YET_RETRY_S: Final = 15.0
 TERMINATING_RETRY_S: Final = 5.0
+REFUSED_RETRY_S: Final = 300.0
+"""What the other cluster refuses it may take some day, by a newer CRD or another policy."""
 UNFOLLOWED_RETRY_S: Final = 20.0
 """Of a twin that no watch shows nobody tells when it changes or goes: its kind came just now, or
 it may be written and not listed."""
@@ -194,8 +196,9 @@ class Reflection:
         except errors.InvalidError as error:
             if _ANOTHER in str(error):
                 raise errors.ConflictError(str(error)) from error
-            self.told.failed(original, str(error))
-            raise TerminalError(FAILED, f"{self._name(original)}: {error}") from error
+            self.told.failed(original, self._refused(error))
+            logger.warning("A twin was refused", extra={"key": objects.key_of(original)})
+            return None, REFUSED_RETRY_S
         except (errors.ForbiddenError, errors.NotFoundError) as error:
             if _is_leaving(error):  # its mapping is about to leave, or to come anew
                 return None, TERMINATING_RETRY_S
@@ -204,6 +207,14 @@ class Reflection:
         extra = {"kind": str(self._kind), "key": objects.key_of(original)}
         logger.info("Reflected an object", extra=extra)
         return made, None
+
+    def _refused(self, error: errors.InvalidError) -> str:
+        if not isinstance(error, errors.UnknownFieldError):
+            return str(error)
+        return (
+            f"{error.said}: {self._pair.destination} has an older version of this kind, "
+            f"its administrator has to update the CRD {self._twin_kind.resource}"
+        )
 
     def _withheld(self, error: errors.KubeError) -> str:
         if isinstance(error, errors.ForbiddenError):

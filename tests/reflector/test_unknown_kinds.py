@@ -6,6 +6,7 @@ comes and goes there as on a provider.
 
 import asyncio
 import contextlib
+import itertools
 import secrets
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -140,6 +141,39 @@ async def test_a_kind_that_comes_goes_and_comes_there_is_told_and_heals_by_itsel
         await until(lambda: told[-1][0] == SUCCESSFUL)
 
     assert await server.get_live(here, shop)
+
+
+async def test_a_field_that_an_older_crd_lacks_is_told_and_goes_once_that_is_updated(
+    server: ClusterClient,
+) -> None:
+    stem = f"test-{secrets.token_hex(4)}"
+    here, there = kind("widget", stem), kind("gadget", stem)
+    shop, twin = Key(stem, "shop"), Key(f"{stem}-remote", "shop")
+    await installed(server, here)
+    older = definition(there)
+    spec = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    older["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = {
+        "type": "object",
+        "properties": {"spec": spec},
+    }
+    await server.apply(CRD, older, manager="tests")
+    await established(server, Key("", there.resource))
+
+    async with reflecting(server, stem, [replace(reflection.custom(here), twin=there)]) as told:
+        await server.create(here, named(here, shop, spec={"a": 1, "b": 2}))
+        await until(lambda: any(reason == FAILED for reason, _ in told))
+        why = next(text for reason, text in told if reason == FAILED)
+        assert ".spec.b: field not declared in schema" in why
+        assert f"update the CRD {there.resource}" in why
+
+        await installed(server, there)
+        async with asyncio.timeout(WITHIN_S):
+            for attempt in itertools.count():  # the server takes a moment to use the new one
+                await server.patch(here, shop, {"metadata": {"labels": {"try": f"n{attempt}"}}})
+                if await server.get_live(there, twin):
+                    break
+                await asyncio.sleep(0.2)
+        await until(lambda: told[-1][0] == SUCCESSFUL)
 
 
 async def test_a_kind_that_is_unknown_here_goes_once_it_is_known(server: ClusterClient) -> None:
