@@ -12,7 +12,6 @@ from apis.objects import Key, Object, uid
 from kube import errors, metrics
 from kube.cluster import Cluster, Event, Listing, Selection
 from kube.informer import AWAY_S, Change, Informer
-from kube.resting import RestingInformer
 from kube.slim import Partial, Slim
 from tests.factories import config_map, pod
 from tests.fakes import FakeCluster
@@ -553,62 +552,6 @@ async def test_of_what_has_no_end_the_newest_are_kept_and_each_is_told() -> None
         await until(lambda: len(told) == 20)
 
     assert [key.name for key in informer.items()] == ["c17", "c18", "c19"]
-
-
-async def test_a_resting_informer_opens_no_watch_until_it_is_announced_even_after_a_failure() -> (
-    None
-):
-    told: list[Change[Object]] = []
-    cluster = FakeCluster()
-    informer = RestingInformer(Selection(keys.CONFIG_MAP, Object), dice=lambda: 0.0)
-    informer.subscribe(told.append)
-    async with running(informer.run(cluster)):
-        await informer.synced.wait()
-        await cluster.create(keys.CONFIG_MAP, config("before"))
-        assert cluster.requests["watch", "configmaps"] == 0
-        cluster.fail("list", refused(503))
-        await informer.awake()
-        await cluster.create(keys.CONFIG_MAP, config("after"))
-        await until(lambda: len(told) == 2)
-
-    assert cluster.requests["list", "configmaps"] == 3
-    assert cluster.requests["watch", "configmaps"] == 1
-
-
-async def test_a_resting_informer_follows_at_once_what_is_there() -> None:
-    cluster = FakeCluster()
-    await cluster.create(keys.CONFIG_MAP, config())
-    informer = RestingInformer(Selection(keys.CONFIG_MAP, Object))
-    async with running(informer.run(cluster)):
-        await until(lambda: cluster.requests["watch", "configmaps"])
-        await informer.awake()
-
-    assert cluster.requests["list", "configmaps"] == 1
-
-
-@pytest.mark.parametrize("code", [403, 404])
-async def test_what_may_be_lacking_holds_up_nobody_and_is_followed_once_it_is_there(
-    code: int,
-) -> None:
-    cluster, time = FakeCluster(), Time()
-    lacking = (errors.NotFoundError, errors.ForbiddenError)
-    cluster.fail("list", refused(code), times=10**6)
-    informer = RestingInformer(
-        Selection(keys.CONFIG_MAP, Object), clock=time, sleep=time.sleep, may_lack=lacking
-    )
-    told: list[Change[Object]] = []
-    informer.subscribe(told.append)
-    async with running(informer.run(cluster)):
-        await informer.synced.wait()
-        assert not await informer.awake()
-        assert cluster.requests["watch", "configmaps"] == 0
-        cluster.heal()
-        await cluster.create(keys.CONFIG_MAP, config())
-        await until(lambda: len(told) == 1)
-
-        assert await informer.awake()
-
-    assert informer.get(A)
 
 
 async def test_another_error_than_may_be_lacking_leaves_it_unsynced() -> None:

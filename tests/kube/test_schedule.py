@@ -1,0 +1,246 @@
+"""Which key is next, held against a slow and simple reference."""
+
+import os
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube.schedule import BURST, MAX_S, RETRIES_PER_S, Schedule
+from tests.kube.running import dice
+
+SCHEDULES: Final = int(os.environ.get("PYLIQO_SCHEDULES", "2000"))
+
+
+@dataclass
+class Reference:
+    """What a work queue promises, in lists and by looking at everything each time."""
+
+    ready: list[int] = field(default_factory=list)
+    working: list[int] = field(default_factory=list)
+    again: list[int] = field(default_factory=list)
+    later: dict[int, tuple[float, int]] = field(default_factory=dict)
+    failures: dict[int, int] = field(default_factory=dict)
+    retries: list[float] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, key: int) -> None:
+        waiting = self.again if key in self.working else self.ready
+        if key not in waiting:
+            waiting.append(key)
+
+    def add_at(self, key: int, when: float) -> None:
+        self.count += 1
+        if key not in self.later or when < self.later[key][0]:
+            self.later[key] = (when, self.count)
+
+    def retry(self, key: int, now: float) -> float:
+        self.failures[key] = self.failures.get(key, 0) + 1
+        own = 0.005
+        for _ in range(self.failures[key] - 1):
+            own = min(own * 2, 1000)
+        delay = max(own, self._ration(now))
+        self.add_at(key, now + delay)
+        return delay
+
+    def take(self, now: float) -> int | None:
+        due = sorted((when, count, key) for key, (when, count) in self.later.items())
+        for when, _, key in due:
+            if when <= now:
+                del self.later[key]
+                self.add(key)
+        if not self.ready:
+            return None
+        self.working.append(self.ready[0])
+        return self.ready.pop(0)
+
+    def done(self, key: int) -> None:
+        self.working.remove(key)
+        if key in self.again:
+            self.again.remove(key)
+            self.ready.append(key)
+
+    def _ration(self, now: float) -> float:
+        # Played anew from the start: 100 tokens, 10 a second, a debt is a delay.
+        self.retries.append(now)
+        tokens, at = 100.0, self.retries[0]
+        for moment in self.retries:
+            tokens = min(100.0, tokens + (moment - at) * 10) - 1
+            at = moment
+        return max(0.0, -tokens / 10)
+
+
+def play(schedule: Schedule[int], dice: random.Random, steps: int) -> None:
+    """Do ``steps`` random things to a schedule and to the reference; they must always agree."""
+    reference = Reference()
+    now = 0.0
+    for _ in range(steps):
+        key = dice.randrange(4)
+        move = dice.randrange(8)
+        if move == 0:
+            now += dice.choice((0.0, 0.001, 0.005, 0.1, 3.0))
+        elif move == 1:
+            schedule.add(key, now)
+            reference.add(key)
+        elif move == 2:
+            when = now + dice.choice((0.0, 0.004, 0.1, 1.0))
+            schedule.add_at(key, when)
+            reference.add_at(key, when)
+        elif move in {3, 4}:
+            assert schedule.take(now) == reference.take(now)
+        elif move == 5 and reference.working:
+            finished = dice.choice(reference.working)
+            schedule.done(finished)
+            reference.done(finished)
+        elif move == 6:
+            assert schedule.retry(key, now) == pytest.approx(reference.retry(key, now))
+        else:
+            schedule.forget(key)
+            reference.failures.pop(key, None)
+        assert len(schedule) == len(reference.ready)
+        assert len(set(reference.working)) == len(reference.working)
+        assert schedule.is_idle == (not reference.ready + reference.working)
+
+
+def test_thousands_of_random_schedules_agree_with_the_reference() -> None:
+    chance = dice(20)
+    for _ in range(SCHEDULES):
+        play(Schedule(), chance, 40)
+
+
+@settings(max_examples=SCHEDULES // 20, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 300))
+def test_any_schedule_agrees_with_the_reference(dice: random.Random, steps: int) -> None:
+    play(Schedule(), dice, steps)
+
+
+def test_the_same_key_waits_once() -> None:
+    schedule: Schedule[str] = Schedule()
+    for _ in range(3):
+        schedule.add("a", 0)
+
+    assert schedule.take(0) == "a"
+    assert schedule.take(0) is None
+
+
+def test_a_key_is_never_worked_on_twice_at_a_time_and_runs_again_if_it_changed() -> None:
+    schedule: Schedule[str] = Schedule()
+    schedule.add("a", 0)
+    schedule.take(0)
+    schedule.add("a", 0)
+    schedule.add("a", 0)
+    assert schedule.take(0) is None
+
+    schedule.done("a")
+
+    assert schedule.take(0) == "a"
+    schedule.done("a")
+    assert schedule.take(0) is None
+
+
+def test_back_off_doubles_from_5_ms_to_1000_s_and_is_forgotten() -> None:
+    schedule: Schedule[str] = Schedule(per_s=1e9)
+    delays = [schedule.retry("a", 0) for _ in range(25)]
+
+    assert delays[:4] == [0.005, 0.01, 0.02, 0.04]
+    assert delays[-1] == MAX_S == 1000
+    assert schedule.failures("a") == 25
+    schedule.forget("a")
+    assert schedule.retry("a", 0) == 0.005
+
+
+def test_retries_of_all_keys_share_a_ration() -> None:
+    schedule: Schedule[int] = Schedule()
+    delays = [schedule.retry(key, 0) for key in range(120)]
+
+    assert (RETRIES_PER_S, BURST) == (10, 100)
+    assert delays[:100] == [0.005] * 100
+    assert delays[100:] == pytest.approx([0.1 * (n + 1) for n in range(20)])
+
+
+def test_keys_whose_server_is_away_wait_shortly_and_take_nobodys_ration() -> None:
+    schedule: Schedule[int] = Schedule()
+    for _ in range(8):
+        waits = {schedule.await_server(key, 0.0) for key in range(5000)}
+
+    assert waits == {5.0}
+    assert schedule.retry(1, 0.0) == 0.005  # neither tokens nor its own back-off were touched
+    assert schedule.next_due() == 0.005
+    schedule.forget(1)
+    assert schedule.await_server(1, 0.0) == 0.2
+
+
+def test_when_the_server_is_back_the_keys_that_wait_for_it_are_due_and_no_others() -> None:
+    schedule: Schedule[str] = Schedule()
+    for _ in range(5):
+        schedule.await_server("away", 0.0)
+    schedule.retry("own", 0.0, at_least_s=60)
+
+    schedule.server_is_back(1.0)
+
+    assert schedule.take(1.0) == "away"
+    assert schedule.take(1.0) is None
+    assert schedule.next_due() == 60
+    assert schedule.await_server("away", 1.0) == 0.2
+
+
+@pytest.mark.parametrize("waiting", [10, 50_000])
+def test_a_key_that_changes_while_it_is_worked_on_costs_the_same_among_many(waiting: int) -> None:
+    schedule: Schedule[Counted] = Schedule()
+    keys = [Counted(number) for number in range(waiting)]
+    for key in keys:
+        schedule.add(key, 0.0)
+    taken = schedule.take(0.0)
+    assert taken is keys[0]
+    schedule.add(taken, 0.0)
+    Counted.compared = 0
+
+    schedule.done(taken)
+
+    assert Counted.compared < 5
+
+
+class Counted:
+    """A key that counts how often it was compared."""
+
+    compared = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return self is other
+
+
+def test_what_is_added_and_not_retried_is_not_rationed() -> None:
+    schedule: Schedule[int] = Schedule()
+    for key in range(1000):
+        schedule.add(key, 0)
+
+    assert sum(schedule.take(0) is not None for _ in range(1001)) == 1000
+
+
+def test_the_earlier_of_two_times_counts() -> None:
+    schedule: Schedule[str] = Schedule()
+    schedule.add_at("a", 10)
+    schedule.add_at("a", 5)
+    schedule.add_at("a", 20)
+
+    assert schedule.next_due() == 5
+    assert schedule.take(4) is None
+    assert schedule.take(5) == "a"
+    assert schedule.next_due() is None
+
+
+def test_a_retry_is_not_before_what_the_server_asked_for() -> None:
+    schedule: Schedule[str] = Schedule()
+
+    assert schedule.retry("a", 0, at_least_s=7) == 7
+    assert schedule.next_due() == 7
