@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from apis import keys, naming, objects
 from apis.objects import Key, Kind, Object, named
-from certs import identity, pki
+from certs import pki
 from controllers import keypair, views
 from controllers.grants import reconciler as grants
 from controllers.grants.forge.applications import Standard
@@ -52,7 +52,6 @@ from tests.fakes import FakeCluster
 NOW = clock.now().replace(microsecond=0)
 """The moment at which all of it happens; commands judge certificates by the real clock."""
 CA = pki.new_ca("ca", now=NOW, lifetime=timedelta(days=10))
-KEYS: Final = {name: identity.new_key() for name in ("rome", "milan")}
 WRITES: Final = ("create", "apply", "patch", "patch_status", "delete")
 OWN_RIGHTS: Final = {
     "rome rolebinding liqo-tenant-milan/liqo-controller-manager",

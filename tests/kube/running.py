@@ -181,6 +181,3 @@ class Time:
         self.slept.append(seconds)
         self.now += seconds
         await asyncio.sleep(0)
-
-
-Sleep = Callable[[float], Awaitable[None]]

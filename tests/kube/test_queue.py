@@ -1,15 +1,11 @@
 """Workers that wait for keys, and leave."""
 
 import asyncio
-import os
-from typing import Final
 
 import pytest
 
 from kube.queue import Queue, QueueClosedError
 from tests.kube.running import Time, dice, running, turns, until
-
-SCHEDULES: Final = int(os.environ.get("PYLIQO_SCHEDULES", "2000"))
 
 
 async def test_a_waiting_worker_gets_what_is_added() -> None:
