@@ -7,6 +7,7 @@ each request in each way; by default at every third one, in turns.
 
 import asyncio
 import contextlib
+import itertools
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
@@ -163,8 +164,9 @@ async def swept(way: str, *commands: Command, at: int) -> AsyncIterator[tuple[in
 
 def numbers(way: str, stride: int) -> Iterator[int]:
     """Yield the requests to end a command at, others for each ``way``."""
-    yield from range(1 + WAYS.index(way) * stride // len(WAYS), MOST, stride)
-    raise AssertionError(f"more than {MOST} requests")
+    for number in itertools.count(1 + WAYS.index(way) * stride // len(WAYS), stride):
+        yield number
+        assert number < MOST, f"more than {MOST} requests"
 
 
 @pytest.mark.parametrize("way", WAYS)
