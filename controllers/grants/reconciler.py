@@ -6,6 +6,7 @@ Source: behaviour.md 4.5, 4.6, 4.17; security.md A15.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from kube.errors import (
     ConflictError,
     ForbiddenError,
     InvalidError,
+    KubeError,
     NotFoundError,
 )
 from kube.events import Recorder
@@ -40,6 +42,8 @@ LATE_S: Final = 40.0
 NOT_YET_S: Final = 0.2
 
 _REFUSED: Final = (ConflictError, ForbiddenError, InvalidError, NotFoundError, TerminalError)
+
+_REPLICAS: Final = Selection(keys.RESOURCE_SLICE, Object, labels=f"{keys.REPLICATED}=true")
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +98,11 @@ class GrantsReconciler:
         if key != ALL:
             return None
         ledger = await self._cluster.get_live(keys.PROVIDER_POLICY, LEDGER)
-        look = await self._look(ledger)
+        try:
+            look = await self._look(ledger)
+        except (ForbiddenError, NotFoundError) as error:
+            await self._tell_withheld(error)
+            raise
         if look is None:
             return NOT_YET_S
         await self._grant(ledger, look)
@@ -126,9 +134,8 @@ class GrantsReconciler:
         return _Look(seen, {one.claim.key: one for one in found}, shares, claims)
 
     async def _seen(self, ledger: Object | None) -> Seen:
-        replicas = Selection(keys.RESOURCE_SLICE, Object, labels=f"{keys.REPLICATED}=true")
         found, quotas = await asyncio.gather(
-            self._cluster.list(replicas), self._cluster.list(Selection(keys.QUOTA, Object))
+            self._cluster.list(_REPLICAS), self._cluster.list(Selection(keys.QUOTA, Object))
         )
         known = dict(await self._observed.policies())
         known.pop(LEDGER, None)
@@ -147,6 +154,22 @@ class GrantsReconciler:
         )
 
     # Writing -----------------------------------------------------------------------------------
+
+    async def _tell_withheld(self, error: KubeError) -> None:
+        """Say on each slice that waits for an answer why it gets none; the next look grants it."""
+        seen = Seen(
+            slices=(await self._cluster.list(_REPLICAS)).items,
+            quotas={},
+            tenants=await self._observed.tenants(),
+            policies=await self._observed.policies(),
+            ledger={},
+        )
+        refusal = applications.withheld(error.said, is_kind=isinstance(error, NotFoundError))
+        for one in applications.applications(seen, self._standard):
+            if one.is_ours and not slices.answer(one.obj, slices.RESOURCES):
+                status = written.denied(one.obj, refusal, self._clock())
+                with contextlib.suppress(ConflictError):
+                    await self._write_status(one.obj, status)
 
     async def _book(self, ledger: Object | None, entries: Sequence[Object]) -> None:
         if ledger is None:

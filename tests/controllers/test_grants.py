@@ -14,7 +14,7 @@ from apis.resources import Resources
 from controllers import views
 from controllers.grants.forge.applications import Standard
 from controllers.grants.reconciler import ALL, GrantsReconciler, Observed
-from kube import client
+from kube import client, errors
 from kube.cluster import Cluster, Selection
 from kube.errors import AlreadyExistsError, ConflictError, NotReachableError
 from kube.informer import Informer
@@ -392,6 +392,39 @@ async def test_what_rounding_takes_is_in_condition_and_event(provider: Provider)
     note = "nvidia.com/gpu: 90% of 1 free is 0.9, granted 0 (rounding Down)"
     assert note in (await provider.answer(key))[2]
     assert provider.told.reasons == ["ResourceSliceResourcesAccepted"]
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (errors.refusal(404, {}), "the provider does not serve the kind quotas.offloading.liqo.io"),
+        (errors.refusal(403, {"message": "quotas may not be listed"}), "quotas may not be listed"),
+    ],
+    ids=["kind", "right"],
+)
+async def test_what_the_provider_lacks_is_told_on_the_slice_that_waits_until_it_is_there(
+    error: errors.KubeError, why: str
+) -> None:
+    """F34; a slice that was answered keeps its answer."""
+    fake = FakeCluster(strict=True)
+    provider = Provider(fake, "lacking", Tick())
+    await provider.add_tenant()
+    served = await provider.ask("served")
+    await provider.settle()
+    waiting = await provider.ask("waiting")
+    fake.fail("list", error, kind=keys.QUOTA, times=2)
+
+    for _ in range(2):
+        with pytest.raises(type(error)):
+            await provider.loop.reconcile(ALL)
+
+    cure = "its administrator runs liqoctl install, then the slice is granted by itself"
+    assert await provider.answer(waiting) == ("Denied", "ProviderIncomplete", f"{why}: {cure}")
+    assert (await provider.answer(served))[0] == "Accepted"
+    assert provider.told.reasons.count("ProviderIncomplete") == 1
+    await provider.settle()
+    assert (await provider.answer(waiting))[0] == "Accepted"
+    assert await provider.quota(waiting) is not None
 
 
 async def test_nothing_to_share_is_a_no_that_becomes_a_yes(provider: Provider) -> None:

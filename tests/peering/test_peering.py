@@ -12,12 +12,13 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from apis import authentication, conditions, keys, naming
+from apis import authentication, conditions, keys, naming, slices
 from certs import identity, pki
 from sandbox import audit, binaries
 from sandbox.kubectl import Kubectl
@@ -224,10 +225,12 @@ def test_what_a_consumer_poisoned_holds_up_no_end(both: World) -> None:
         stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": poisoned}),
     )
 
+    began = time.monotonic()
     both.unpeer("rome", "milan")
 
     assert world.settled(lambda: both["milan"].get(OURS, "-A"), []) == []
     world.until(lambda: not may(both, ROME[0], "get", "renews", "-n", SPACE), "the rights to go")
+    sys.stderr.write(f"all that was poisoned is gone after {time.monotonic() - began:.1f} s\n")
 
 
 @pytest.mark.parametrize("kind", ["user", "group"])
@@ -347,6 +350,26 @@ def test_controllers_that_are_killed_on_the_way_leave_what_the_others_leave(both
     world.until(lambda: left(both) == before, "nothing to be left")
 
 
+def test_a_consumer_is_let_in_without_waiting_for_what_its_controllers_make(both: World) -> None:
+    """``authenticate --no-wait``: they are away, and make the kubeconfig once they are back."""
+    rome = both["rome"]
+    let_in = both.between("authenticate", "rome", "milan")
+    assert let_in.exit_code == 0, let_in.output
+    name = naming.controlplane_identity("milan")
+    identity = ("identities.authentication.liqo.io", name, "-n", "liqo-tenant-milan")
+    rome.kill()
+    rome.kubectl.run("delete", *identity)
+
+    done = both.between("authenticate", "rome", "milan", "--no-wait")
+
+    made = rome.kubectl.get(*identity)
+    rome.start()
+    assert done.exit_code == 0, done.output
+    assert "status" not in made
+    world.until(lambda: rome.kubectl.get(*identity).get("status") or {}, "the kubeconfig")
+    both.unpeer("rome", "milan")
+
+
 def test_a_right_that_is_taken_away_is_named_and_all_goes_on_with_it(both: World) -> None:
     """F34: milan's controllers cannot make what rome asks for, until they may again."""
     milan = both["milan"]
@@ -356,11 +379,17 @@ def test_a_right_that_is_taken_away_is_named_and_all_goes_on_with_it(both: World
         return len(re.findall(r"cannot \w+ resource \W+quotas", milan.log()[before:]))
 
     with milan.without("quotas"):
-        both.between("peer", "rome", "milan", "--no-create-virtual-node", "--timeout=20s")
+        may = ("auth", "can-i", "list", "quotas.offloading.liqo.io", "-A", "-q", f"--as={MANAGER}")
+        world.until(lambda: world.refusal(milan.kubectl, *may), "the right to be gone")
+        done = both.between("peer", "rome", "milan", "--no-create-virtual-node")
+        assert done.exit_code == 1
+        assert 'cannot list resource "quotas"' in " ".join(done.output.split())
+        assert 'cannot list resource "quotas"' in refused(both)
         world.until(refusals, "the right to be named")
         assert refusals() < 200, "it runs hot"
 
     world.until(lambda: milan.get("quotas.offloading.liqo.io", "-A"), "the quota")
+    world.until(lambda: not refused(both), "rome to be told that it is granted")
     both.peer("rome", "milan")
     both.unpeer("rome", "milan")
 
@@ -373,15 +402,32 @@ def test_a_kind_of_ours_that_is_missing_is_named_and_all_goes_on_once_it_is_ther
     before = len(milan.log())
 
     with milan.lacking("quotas.offloading.liqo.io"):
-        both.between("peer", "rome", "milan", "--no-create-virtual-node", "--timeout=10s")
+        served = ("get", "--raw", "/apis/offloading.liqo.io/v1beta1/quotas")
+        world.until(lambda: world.refusal(milan.kubectl, *served), "the kind to be gone")
+        missing = "does not serve the kind quotas.offloading.liqo.io: its administrator runs"
+        done = both.between("peer", "rome", "milan", "--no-create-virtual-node")
+        assert done.exit_code == 1
+        assert missing in " ".join(done.output.split())
+        assert missing in refused(both)
         world.until(lambda: "quotas" in milan.log()[before:], "the kind to be named")
+        told = ("events", "-n", SPACE, "--field-selector=reason=ProviderIncomplete")
+        world.until(lambda: milan.get(*told), "an event")
         assert milan.log()[before:].count("quotas") < 1000, "it runs hot"
 
     asked = ("get", "quotas.offloading.liqo.io", "-A")
     world.until(lambda: not world.refusal(milan.kubectl, *asked), "the kind to be served")
     world.until(lambda: milan.get("quotas.offloading.liqo.io", "-A"), "the quota")
+    world.until(lambda: not refused(both), "rome to be told that it is granted")
     both.peer("rome", "milan")
     both.unpeer("rome", "milan")
+
+
+def refused(both: World) -> str:
+    """Return why rome's slice has no resources, as rome is told; empty when it has."""
+    kind = "resourceslices.authentication.liqo.io"
+    found = both["rome"].kubectl.get(kind, "milan", "-n", "liqo-tenant-milan")
+    said = conditions.find((found.get("status") or {}).get("conditions"), slices.RESOURCES) or {}
+    return "" if said.get("status") == slices.ACCEPTED else str(said.get("message", "nothing yet"))
 
 
 def test_a_twin_that_does_not_go_is_told_and_holds_nobody_up(both: World) -> None:

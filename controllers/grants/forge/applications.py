@@ -19,6 +19,7 @@ DENIED: Final = "ResourceSliceResourcesDenied"
 CLASS_DISABLED: Final = "DefaultResourceSliceClassDisabled"
 CLASS_REFUSED: Final = "ResourceSliceClassNotAllowed"
 UNREADABLE: Final = "ResourceSliceUnreadable"
+WITHHELD: Final = "ProviderIncomplete"
 
 ACTIVE, CORDONED, DRAINED = "Active", "Cordoned", "Drained"
 
@@ -88,6 +89,16 @@ def applications(seen: Seen, standard: Standard) -> list[Application]:
         if slices.is_replica(obj) and tenant and slices.is_accepted(obj, slices.AUTHENTICATION):
             found.append(_application(obj, tenant, seen, standard))
     return found
+
+
+def withheld(said: str, *, is_kind: bool) -> Refusal:
+    """Return why nothing is granted where the kind Quota, or the right to read it, is missing.
+
+    ``said`` are the API server's words.
+    """
+    why = f"the provider does not serve the kind {keys.QUOTA.resource}" if is_kind else said
+    cure = "its administrator runs liqoctl install, then the slice is granted by itself"
+    return Refusal(WITHHELD, f"{why}: {cure}")
 
 
 def leaving(seen: Seen) -> Iterator[Claim]:

@@ -34,7 +34,7 @@ def status(
 ) -> Object | None:
     """Return the whole status of a slice; None where nothing is to be said now."""
     if application.refusal:
-        return _denied(application.obj, application.refusal, now)
+        return denied(application.obj, application.refusal, now)
     if share is None:
         return None
     was_accepted = slices.is_accepted(application.obj, slices.RESOURCES)
@@ -42,7 +42,7 @@ def status(
         if not _is_empty(share.target):
             return None  # its turn comes as soon as others have given back
         message = "; ".join(share.notes) or "nothing is left to grant"
-        return _denied(application.obj, Refusal(NOTHING, message), now)
+        return denied(application.obj, Refusal(NOTHING, message), now)
     message = "; ".join(share.notes) or "granted as asked, the rest by default"
     before = application.obj.get("status") or {}
     return {
@@ -55,7 +55,8 @@ def status(
     }
 
 
-def _denied(obj: Object, refusal: Refusal, now: datetime) -> Object:
+def denied(obj: Object, refusal: Refusal, now: datetime) -> Object:
+    """Return the whole status of the slice ``obj`` that gets nothing, and why."""
     before = obj.get("status") or {}
     said = conditions.set_(
         before.get("conditions"), slices.RESOURCES, slices.DENIED, refusal.reason,
