@@ -144,13 +144,20 @@ async def bind(cluster: FakeCluster, phase: str = "", key: Key = WEB) -> Object:
 
 
 async def put_map(cluster: FakeCluster, found: Object) -> None:
-    if await cluster.get(keys.NAMESPACE_MAP, MAP) is None:
-        await cluster.create(keys.NAMESPACE_MAP, found)
-    desired = {"desiredMapping": None}
-    await cluster.patch(keys.NAMESPACE_MAP, MAP, {"spec": desired})
-    await cluster.patch(keys.NAMESPACE_MAP, MAP, {"spec": found["spec"]})
-    await cluster.patch_status(keys.NAMESPACE_MAP, MAP, {"currentMapping": None})
-    await cluster.patch_status(keys.NAMESPACE_MAP, MAP, found["status"])
+    """Let the map be ``found``, in one write of each part: nothing is withdrawn in between."""
+    there = await cluster.get(keys.NAMESPACE_MAP, MAP)
+    if there is None:
+        there = await cluster.create(keys.NAMESPACE_MAP, found)
+    desired = _instead(there["spec"]["desiredMapping"], found["spec"]["desiredMapping"])
+    await cluster.patch(keys.NAMESPACE_MAP, MAP, {"spec": {"desiredMapping": desired}})
+    current = (there.get("status") or {}).get("currentMapping") or {}
+    status = {"currentMapping": _instead(current, found["status"]["currentMapping"])}
+    await cluster.patch_status(keys.NAMESPACE_MAP, MAP, status)
+
+
+def _instead(old: Object, new: Object) -> Object:
+    """Return the merge patch that makes ``old`` ``new``."""
+    return {**dict.fromkeys(old), **new}
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
