@@ -3,7 +3,7 @@
 ``PYLIQO_TEST_PODS`` says how many pods; 1000 is the full size. With ``PYLIQO_TEST_CRASHES=all`` the
 process dies before and after each call of a life, reads too, not only after the first write of each
 part of it.
-Source: faults.md F1, F19; security.md I3.
+Source: faults.md F1, F3, F19; security.md I3.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from kube.cluster import Selection
 from sandbox import audit
 from sandbox.audit import Call
 from sandbox.controlplane import Plane
+from tests.kube.running import some_at_once
+from tests.kubelet import worlds
 from tests.kubelet.milan import Milan
 from tests.kubelet.sites import Site, eventually
 from tests.kubelet.toll import Toll, identity
@@ -139,9 +142,66 @@ async def test_killed_amid_a_burst_and_at_rest_it_doubles_and_writes_nothing(
         await until(lambda pods: restarts(pods.values()) == restarts([pods[ANEW]]) == 1, site)
         writes = await logged(log, site, is_about("marker"))
 
-    others = {call.name for call in writes if call.resource in PARTS} - {"marker", ANEW}
-    assert not others
-    assert sum(len(uids) for uids in milan.births.values()) == PODS + 2
+        assert {call.name for call in writes if call.resource in PARTS} <= {"marker", ANEW}
+        assert sum(len(uids) for uids in milan.births.values()) == PODS + 2
+
+        await site.kill(signal.SIGKILL)
+        away = Away([name for name in pods if name != ANEW])
+        await away.change(site)
+        await asyncio.to_thread(log.settled, plane.api)
+        began = time.monotonic()
+        await site.start()
+        await eventually(lambda: away.is_caught_up(site, milan))
+        took_s = time.monotonic() - began
+        calls = await asyncio.to_thread(log.settled, plane.api)
+        costs = Counter(
+            (call.namespace, call.resource.partition("/")[0], call.name)
+            for call in calls
+            if is_of(site, call) and call.is_write and call.resource not in {"leases", "events"}
+        )
+        sys.stderr.write(
+            f"{PODS} changes while it was away: all true after {took_s:.1f} s, "
+            f"at most {max(costs.values())} writes an object\n"
+        )
+        assert sum(len(uids) for uids in milan.births.values()) == PODS + 2 + len(away.made)
+
+
+class Away:
+    """What happens while no virtual kubelet runs: a change each for pods of those ``names``."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.labelled, self.restarted, self.deleted = names[::3], names[1::3], names[2::3]
+        self.made = [f"new-{number}" for number in range(len(self.deleted))]
+
+    async def change(self, site: Site) -> None:
+        """Label, restart, delete and bind pods."""
+        cluster, labels = site.cluster, {"metadata": {"labels": {"tier": "front"}}}
+        status, pods = worlds.running(restarts=1), await local_pods(site)
+        await some_at_once(
+            [
+                *(cluster.patch(keys.POD, Key(site.home, one), labels) for one in self.labelled),
+                *(
+                    cluster.patch_status(keys.POD, Key(site.twin, one), status)
+                    for one in self.restarted
+                ),
+                *(
+                    cluster.delete(keys.POD, Key(site.home, one), uid=objects.uid(pods[one]))
+                    for one in self.deleted
+                ),
+                *(site.bind(one) for one in self.made),
+            ]
+        )
+
+    async def is_caught_up(self, site: Site, milan: Milan) -> bool:
+        """Return whether all of it is true on the other side."""
+        here = await local_pods(site)
+        there = {key.name: pod for key, pod in milan.pods.items().items()}
+        return (
+            not {*self.deleted} & (here.keys() | there.keys())
+            and all("tier" in objects.labels(there[one]) for one in self.labelled)
+            and restarts(here[one] for one in self.restarted) == len(self.restarted)
+            and all(is_ready(here[one]) for one in (*self.labelled, *self.restarted, *self.made))
+        )
 
 
 ANEW = "web-0"

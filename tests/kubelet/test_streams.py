@@ -185,21 +185,27 @@ async def test_an_end_on_either_side_is_an_end_on_both(rig: Rig) -> None:
 
 
 async def test_streams_that_ended_leave_nothing_behind(rig: Rig) -> None:
-    before = await rig.apart.run(tasks())
+    tasks_before, files_before = await rig.apart.run(tasks()), files()
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(50):
             reader, _ = await stack.enter_async_context(opened(rig, EXEC, SPDY))
             await reader.readexactly(len(HEAD))
+        assert len(rig.streams) == 50
     async with asyncio.timeout(300):
         for stream in rig.streams:
             await stream.lost.wait()
-        while await rig.apart.run(tasks()) > before:
+        while await rig.apart.run(tasks()) > tasks_before or files() > files_before:
             pass
 
 
 async def tasks() -> int:
     await asyncio.sleep(0.05)
     return len(asyncio.all_tasks())
+
+
+def files() -> int:
+    """Return how many files, sockets among them, this process has open: of all who take part."""
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def test_an_idle_stream_ends_with_the_server(rig: Rig) -> None:
