@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from apis import keys
-from apis.objects import Key, Object
+from apis.objects import Key
 from apis.pairs import Pair
 from kube.cluster import Cluster
 from kube.gate import Gate, Right
+from kube.slim import Packed
 from kubelet.contract import Namespaces
 from kubelet.forge import shadowpod, usage
 from kubelet.forge.mapping import MappingState
+from kubelet.forge.usage import Measured
 
 
 class NotHereError(Exception):
@@ -29,7 +31,7 @@ class Lookups:
     local: Cluster
     remote: Cluster
     namespaces: Namespaces
-    pods_here: Callable[[], Mapping[Key, Object]]
+    pods_here: Callable[[], Mapping[Key, Packed]]
     gate: Gate
 
     async def authorize(
@@ -44,9 +46,14 @@ class Lookups:
         user = await self.gate.user(certificate, authorization)
         await self.gate.check(user, rights)
 
-    async def pods(self) -> list[Object]:
-        """Return the pods bound to this node."""
-        return [pod for _, pod in sorted(self.pods_here().items())]
+    async def pods(self) -> list[bytes]:
+        """Return the JSON of each pod bound to this node."""
+        here = self.pods_here()
+        return [here[key].json() for key in sorted(here)]
+
+    async def measured(self) -> dict[Key, Measured]:
+        """Return what of each pod bound to this node its metrics need; one is decoded at a time."""
+        return {key: Measured.of(pod.whole()) for key, pod in self.pods_here().items()}
 
     async def pairs(self) -> list[Pair]:
         """Return the pairs of namespaces in which pods of this node run."""

@@ -287,7 +287,7 @@ class Loops:
             local=self._local,
             remote=self._remote,
             namespaces=self._mappings,
-            pods_here=lambda: {key: pod.whole() for key, pod in self._pods_here.items().items()},
+            pods_here=self._pods_here.items,
             gate=Gate(self._home, self._settings.node_name),
         )
 

@@ -18,7 +18,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from apis import exposition, keys, naming
-from apis.objects import Key, Object, key_of
+from apis.objects import Key, Object
 from kube import clock, errors
 from kube.access import Access
 from kube.apart import Caller
@@ -98,10 +98,9 @@ async def healthz(_api: Api, _request: web.Request) -> web.StreamResponse:
 
 async def pods(api: Api, _request: web.Request) -> web.StreamResponse:
     """Return the pods bound to this node, as a PodList."""
-    items = await api.ask(api.lookups.pods())
-    return web.json_response(
-        {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
-    )
+    items = b",".join(await api.ask(api.lookups.pods()))
+    body = b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[%s]}' % items
+    return web.Response(body=body, content_type="application/json", charset="utf-8")
 
 
 async def container_logs(api: Api, request: web.Request) -> web.StreamResponse:
@@ -135,7 +134,7 @@ def _connected(action: Action) -> Callable[[Api, web.Request], Awaitable[web.Str
 
 async def metrics(api: Api, request: web.Request) -> web.StreamResponse:
     """Return what the provider says that the pods of this node use."""
-    pods = {key_of(pod): pod for pod in await api.ask(api.lookups.pods())}
+    pods = await api.ask(api.lookups.measured())
     path = f"{keys.METRICS_ROOT}/scrape/{api.consumer}{request.path}"
     try:
         families = usage.of_pods(await api.provider().get_text(path), pods)
@@ -151,7 +150,7 @@ async def metrics(api: Api, request: web.Request) -> web.StreamResponse:
 
 async def summary(api: Api, _request: web.Request) -> web.StreamResponse:
     """Return what the pods of this node use, by the provider's own metrics API."""
-    pods = {key_of(pod): pod for pod in await api.ask(api.lookups.pods())}
+    pods = await api.ask(api.lookups.measured())
     pairs = await api.ask(api.lookups.pairs())
     measured: dict[Key, Object] = {}
     failures: list[errors.KubeError] = []

@@ -7,6 +7,7 @@ Source: behaviour.md 5.7, 5.8; Kubernetes, "Node metrics data"; kubelet API ``st
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from apis import exposition, objects, quantity
@@ -21,6 +22,21 @@ _NANOS: Final = 10**9
 _MICROSECONDS: Final = 6
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What metrics need of a pod that is here: all of a thousand, decoded, would be 20 MiB."""
+
+    uid: str
+    created: str | None
+    containers: frozenset[str]
+
+    @classmethod
+    def of(cls, pod: Object) -> "Measured":
+        """Return it of ``pod``."""
+        created = pod["metadata"].get("creationTimestamp")
+        return cls(objects.uid(pod), created, containers(pod))
+
+
 class NodeCpu:
     """CPU seconds of all pods that were ever here, which never go down though pods go away."""
 
@@ -28,7 +44,7 @@ class NodeCpu:
         self._seconds = 0.0
         self._last: dict[tuple[Key, str], float] = {}
 
-    def add(self, samples: Iterable[Sample], here: Mapping[Key, Object]) -> float:
+    def add(self, samples: Iterable[Sample], here: Mapping[Key, Measured]) -> float:
         """Return the seconds, with what ``samples`` of containers tell of since the last time."""
         now = {(pod_of(one), one.labels.get("container", "")): one.number() for one in samples}
         for container, seconds in now.items():
@@ -45,7 +61,7 @@ def pod_of(sample: Sample) -> Key:
     return Key(sample.labels.get("namespace", ""), sample.labels.get("pod", ""))
 
 
-def of_pods(text: str, here: Mapping[Key, Object]) -> list[Family]:
+def of_pods(text: str, here: Mapping[Key, Measured]) -> list[Family]:
     """Return what ``text`` says of pods that are here and their containers."""
     families = exposition.families([text])
     for family in families:
@@ -53,21 +69,21 @@ def of_pods(text: str, here: Mapping[Key, Object]) -> list[Family]:
     return families
 
 
-def _is_here(sample: Sample, here: Mapping[Key, Object]) -> bool:
+def _is_here(sample: Sample, here: Mapping[Key, Measured]) -> bool:
     pod = here.get(pod_of(sample))
     container = sample.labels.get("container", "")
-    is_known = pod is not None and (container in {"", "POD"} or container in containers(pod))
+    is_known = pod is not None and (container in {"", "POD"} or container in pod.containers)
     return is_known and not math.isnan(sample.number())
 
 
-def containers(pod: Object) -> set[str]:
+def containers(pod: Object) -> frozenset[str]:
     """Return the names of all containers of ``pod``."""
     fields = ("containers", "initContainers", "ephemeralContainers")
-    return {item["name"] for field in fields for item in pod["spec"].get(field) or []}
+    return frozenset(item["name"] for field in fields for item in pod["spec"].get(field) or [])
 
 
 def of_node(
-    families: Iterable[Family], here: Mapping[Key, Object], cpu: NodeCpu, now_ms: int
+    families: Iterable[Family], here: Mapping[Key, Measured], cpu: NodeCpu, now_ms: int
 ) -> list[Family]:
     """Return the node's own metrics, of which no kubelet speaks: the sum over its pods."""
     samples = {family.name: family.samples for family in families}
@@ -88,7 +104,7 @@ def _of_node(name: str, kind: str, value: float, now_ms: int) -> Family:
 
 
 def summary(
-    node: str, started: str, pods: Mapping[Key, Object], measured: Mapping[Key, Object]
+    node: str, started: str, pods: Mapping[Key, Measured], measured: Mapping[Key, Object]
 ) -> Object:
     """Return the answer of ``/stats/summary``.
 
@@ -98,33 +114,30 @@ def summary(
     told = [
         one
         for key, metrics in sorted(measured.items())
-        if key in pods and (one := _pod(pods[key], metrics))
+        if key in pods and (one := _pod(key, pods[key], metrics))
     ]
     latest = max((one["cpu"]["time"] for one in told), default=started)
     total = {"nodeName": node, "startTime": started, **_usage(latest, told)}
     return {"node": total, "pods": told}
 
 
-def _pod(pod: Object, metrics: Object) -> Object | None:
+def _pod(key: Key, pod: Measured, metrics: Object) -> Object | None:
     at = str(metrics.get("timestamp") or "")
-    known = containers(pod)
-    created = pod["metadata"].get("creationTimestamp")
     try:
         told = [
             {
                 "name": one["name"],
-                "startTime": created,
+                "startTime": pod.created,
                 "cpu": {"time": at, "usageNanoCores": _nanos(one, "cpu")},
                 "memory": _memory(at, _nanos(one, "memory") // _NANOS),
             }
             for one in metrics.get("containers") or []
-            if one.get("name") in known
+            if one.get("name") in pod.containers
         ]
     except (ValueError, TypeError, AttributeError, KeyError):
         return None
-    metadata = pod["metadata"]
-    reference = {**objects.key_of(pod)._asdict(), "uid": metadata.get("uid", "")}
-    return {"podRef": reference, "startTime": created, "containers": told, **_usage(at, told)}
+    reference = {**key._asdict(), "uid": pod.uid}
+    return {"podRef": reference, "startTime": pod.created, "containers": told, **_usage(at, told)}
 
 
 def _usage(at: str, parts: Iterable[Mapping[str, Any]]) -> Object:

@@ -20,6 +20,7 @@ from kube.access import Access
 from kube.apart import Apart, Caller, Likeness
 from kube.client import ClusterClient
 from kube.gate import Gate
+from kube.slim import Packed
 from kubelet import serving
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.lookups import Lookups
@@ -168,7 +169,7 @@ async def running(port: int = 0, *, silent_s: float = listener.SILENT_S) -> Asyn
     async with client_of(port) if port else provider(found) as client:
         lookups = Lookups(
             NODE, local, remote, Namespaces(NamespaceMapping(MappingState.OFFLOADED, PAIR)),
-            pods_here=lambda: {WEB: pod}, gate=Gate(local, NODE),
+            pods_here=lambda: {WEB: Packed.of(pod)}, gate=Gate(local, NODE),
         )  # fmt: skip
         apart, likeness = Apart("kubelet-api"), Likeness(client)
         api = Api(lookups, Caller(), likeness, consumer="rome", clock=lambda: NOW, started=NOW)

@@ -2,6 +2,7 @@
 
 import base64
 import datetime as dt
+import json
 import ssl
 from dataclasses import dataclass, field
 
@@ -15,7 +16,7 @@ from kubelet.certificate import CertificateReconciler
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet.rigs import DAY, Rig, now
-from tests.kubelet.worlds import NOW, TWIN
+from tests.kubelet.worlds import NOW, TWIN, WEB
 
 LOGS = "/containerLogs/shop/web/main"
 
@@ -76,6 +77,13 @@ async def test_who_may_not(rig: Rig, path: str, who: str, token: str, expected: 
 async def test_what_there_is(rig: Rig, path: str, expected: int) -> None:
     assert (await rig.get(path))[0] == expected
     assert (await rig.get(path, None, token="good"))[0] == expected  # noqa: S106  # of the test
+
+
+async def test_the_pods_of_the_node_are_a_list_of_whole_pods(rig: Rig) -> None:
+    status, said = await rig.get("/pods")
+    told = json.loads(said)
+    assert (status, told["kind"], told["apiVersion"]) == (200, "PodList", "v1")
+    assert told["items"] == [await rig.local.get(keys.POD, WEB)]
 
 
 async def test_health_is_for_everybody(rig: Rig) -> None:

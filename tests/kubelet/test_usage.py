@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from apis import exposition, objects
+from apis import exposition
 from apis.objects import Key, Object
 from kubelet.forge import usage
-from kubelet.forge.usage import NodeCpu
+from kubelet.forge.usage import Measured, NodeCpu
 from tests import factories
 from tests.kubelet.rigs import Rig
 
@@ -24,8 +24,8 @@ pod_cpu_usage_seconds_total{{namespace="shop",pod="web"}} 11 1000
 {extra}"""
 
 
-def here(*keys: Key) -> dict[Key, Object]:
-    return {key: factories.pod(*key) for key in keys}
+def here(*keys: Key) -> dict[Key, Measured]:
+    return {key: Measured.of(factories.pod(*key)) for key in keys}
 
 
 def test_only_pods_that_are_here_are_told_of() -> None:
@@ -80,7 +80,7 @@ def test_one_bad_pod_never_fails_the_summary() -> None:
         },
     )
     [web] = told["pods"]
-    assert web["podRef"] == {"namespace": "shop", "name": "web", "uid": objects.uid(pods[WEB])}
+    assert web["podRef"] == {"namespace": "shop", "name": "web", "uid": pods[WEB].uid}
     assert [one["name"] for one in web["containers"]] == ["main"]
     assert told["node"]["cpu"]["usageNanoCores"] == 250_000_000
     assert told["node"]["memory"]["workingSetBytes"] == 2 * 2**20
