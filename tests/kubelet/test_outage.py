@@ -99,6 +99,7 @@ async def site(plane: Plane, crds: None, gate: Gate, tmp_path: Path) -> AsyncIte
         way = behind(plane, gate, tmp_path)
         made = Site(real, plane.kubeconfig, f"vk-{secrets.token_hex(3)}", provider=way)
         await made.prepare()
+        await real.create(keys.NAMESPACE_OFFLOADING, factories.offloading(made.home))
         yield made
         await made.end()
 
