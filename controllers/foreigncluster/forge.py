@@ -159,10 +159,11 @@ def _authentication(facts: Facts) -> Iterable[_Finding]:
 def _tenant(tenant: Object) -> _Finding:
     said, name = tenant.get("status") or {}, tenant["metadata"]["name"]
     needs_no_key = (tenant.get("spec") or {}).get("authzPolicy") == "TolerateNoHandshake"
-    if said.get("tenantNamespace") and (said.get("authParams") or needs_no_key):
+    verdict = conditions.find(said.get("conditions"), "Ready") or {}
+    has_key = said.get("tenantNamespace") and (said.get("authParams") or needs_no_key)
+    if has_key and verdict.get("status") != "False":  # the key stays when somebody is put out
         return _Finding(TENANT, "Ready", "TenantReady", f"tenant {name} may sign in")
-    told = [one["message"] for one in said.get("conditions") or () if one.get("message")]
-    why = next(iter(told), "it has no certificate yet")
+    why = verdict.get("message") or "it has no certificate yet"
     return _Finding(TENANT, "NotReady", "TenantNotReady", f"tenant {name} may not sign in: {why}")
 
 

@@ -169,6 +169,13 @@ async def test_a_consumer(peer: Peer) -> None:
     ready = await peer.status()
     assert found(ready, "authentication") == {"AuthTenantStatus": ("Ready", "TenantReady")}
 
+    refused = {"type": "Ready", "status": "False", "reason": "NameCollision", "message": "taken"}
+    await peer.cluster.patch_status(keys.TENANT, key, {"conditions": [refused]})
+    put_out = await peer.status()
+    assert found(put_out, "authentication") == {"AuthTenantStatus": ("NotReady", "TenantNotReady")}
+    [condition] = put_out["modules"]["authentication"]["conditions"]
+    assert condition["message"] == f"tenant {peer.name} may not sign in: taken"
+
 
 async def test_a_provider_from_identity_to_node(peer: Peer) -> None:
     await peer.identity()

@@ -9,20 +9,24 @@ import itertools
 import json
 import os
 import random
-from collections.abc import AsyncIterator, Iterator
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import pytest
 
 from apis import authentication, keys, naming, objects, quantity
 from apis.objects import Key, Kind, Object, named
 from apis.quantity import Quantity
-from certs import pki
-from kube import client, errors
+from certs import identity, pki
+from kube import client, errors, wire
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from liqoctl.forge import peering
 from tests import factories
 from tests.conftest import CRD as DEFINITION
 from tests.kube.running import dice, running
@@ -425,7 +429,7 @@ REFLECTED: Final[dict[str, tuple[Kind, Object]]] = {
 async def test_what_an_object_says_of_itself_moves_nobody(
     kubelet: ClusterClient, milan: ClusterClient, kind: str
 ) -> None:
-    """A7: by create, patch and apply; it stays what the consumer sent, and nothing comes of it."""
+    """A7: by each verb that writes; it stays what the consumer sent, and nothing comes of it."""
     of, body = REFLECTED[kind]
     body = {part: body[part] for part in ("data", "spec") if part in body}
     rights, before = await bound(milan), await names_of(milan)
@@ -436,12 +440,15 @@ async def test_what_an_object_says_of_itself_moves_nobody(
         if said := await refusal(kubelet, of, forged):
             assert mark in said
             await kubelet.create(of, named(of, key, **body))
-        for change in (_patch, _apply):
+        plain = Key(TWIN, f"forged-{number}-later")
+        await kubelet.create(of, named(of, plain, **body))
+        for where, change in ((key, _patch), (key, _apply), (plain, _update)):
             with contextlib.suppress(errors.ForbiddenError, errors.InvalidError):
-                await change(kubelet, of, key, labels)
-        found = await until_one(milan, of, key, lambda _: True)
-        managers = {one["manager"] for one in found["metadata"]["managedFields"]}
-        assert managers <= {"hostile", "pyliqo-liqo-shadowendpointslice"}, (mark, managers)
+                await change(kubelet, of, where, labels)
+        for where in (key, plain):
+            found = await until_one(milan, of, where, lambda _: True)
+            managers = {one["manager"] for one in found["metadata"].get("managedFields", ())}
+            assert managers <= {"hostile", "pyliqo-liqo-shadowendpointslice"}, (mark, managers)
     await remove_all(milan, of)
     assert await bound(milan) <= rights  # what other tests left may go meanwhile
     assert await names_of(milan) <= before
@@ -453,6 +460,25 @@ async def _patch(who: ClusterClient, kind: Kind, key: Key, metadata: Object) -> 
 
 async def _apply(who: ClusterClient, kind: Kind, key: Key, metadata: Object) -> None:
     await who.apply(kind, named(kind, key, metadata=metadata), manager="hostile")
+
+
+async def _update(who: ClusterClient, kind: Kind, key: Key, metadata: Object) -> None:
+    """Replace the whole object, which no program of ours does; again when somebody was faster."""
+    connector = aiohttp.TCPConnector(ssl=who.access.tls or False)
+    async with aiohttp.ClientSession(
+        headers={"User-Agent": "hostile"}, connector=connector
+    ) as http:
+        while True:
+            found = await who.get_live(kind, key)
+            assert found
+            body = wire.typed(kind, {**found, "metadata": {**found["metadata"], **metadata}})
+            address = wire.url(who.access.server, wire.path(kind, key), None)
+            async with http.put(address, json=body) as answer:
+                if answer.ok:
+                    return
+                refused = await wire.refusal(answer)
+                if not isinstance(refused, errors.ConflictError):
+                    raise refused
 
 
 async def names_of(milan: ClusterClient) -> set[Key]:
@@ -591,7 +617,39 @@ def odd(chance: random.Random, schema: Object) -> Any:
 async def test_objects_without_sense_end_no_controller_and_hold_up_nobody(
     hostile: Hostile, control: ClusterClient, kubelet: ClusterClient, milan: ClusterClient
 ) -> None:
-    """A19: generated from the schemas; then a good slice is answered as ever."""
+    """A19: generated from the schemas; meanwhile and after, slices with sense are answered."""
+    flooded = asyncio.Event()
+    meanwhile: list[float] = []
+    async with naples(milan) as ask_for_naples:
+        alone = [await ask_for_naples() for _ in range(10)]
+
+        async def others() -> None:
+            while not flooded.is_set() or not meanwhile:
+                meanwhile.append(await ask_for_naples())
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(others())
+            stored = await flood(control, kubelet, milan)
+            flooded.set()
+    _print_p99("a slice of another consumer", alone=alone, meanwhile=meanwhile)
+
+    good = world.replica(SLICE, "good", spec=wanted(hostile, "good", cpu="1"))
+    assert not await refusal(control, SLICE, good)
+    found = await until_one(milan, SLICE, objects.key_of(good), lambda it: len(answers(it)) > 1)
+
+    assert set(answers(found).values()) == {"Accepted"}
+    assert len(stored) > MALFORMED / 10, "otherwise nothing was tried"
+    process = hostile.both["milan"].process
+    assert process
+    assert process.poll() is None
+    for kind, key, who in [*stored, (SLICE, objects.key_of(good), control)]:
+        await remove(who, kind, key)
+
+
+async def flood(
+    control: ClusterClient, kubelet: ClusterClient, milan: ClusterClient
+) -> list[tuple[Kind, Key, ClusterClient]]:
+    """Send ``MALFORMED`` objects; return those that were stored, and by whom."""
     chance, stored = dice(12), []
     for number, (kind, who, where) in zip(
         range(MALFORMED),
@@ -613,18 +671,62 @@ async def test_objects_without_sense_end_no_controller_and_hold_up_nobody(
             obj["metadata"]["labels"][keys.ORIGIN] = "rome"
         if not await refusal(who, kind, obj):
             stored.append((kind, objects.key_of(obj), who))
+    return stored
 
-    good = world.replica(SLICE, "good", spec=wanted(hostile, "good", cpu="1"))
-    assert not await refusal(control, SLICE, good)
-    found = await until_one(milan, SLICE, objects.key_of(good), lambda it: len(answers(it)) > 1)
 
-    assert set(answers(found).values()) == {"Accepted"}
-    assert len(stored) > MALFORMED / 10, "otherwise nothing was tried"
-    process = hostile.both["milan"].process
-    assert process
-    assert process.poll() is None
-    for kind, key, who in [*stored, (SLICE, objects.key_of(good), control)]:
-        await remove(who, kind, key)
+@contextlib.asynccontextmanager
+async def naples(milan: ClusterClient) -> AsyncIterator[Callable[[], Awaitable[float]]]:
+    """Let another consumer in; yield what asks for a slice of its, and the seconds until it has it.
+
+    The slice is gone after that.
+    """
+    space = naming.tenant_namespace("naples")
+    spec = {"clusterID": "naples", "authzPolicy": "TolerateNoHandshake"}
+    tenant = named(keys.TENANT, Key(space, "naples"), spec=spec)
+    key, numbers = identity.new_key(), itertools.count()
+
+    async def ask_for_one() -> float:
+        name = f"pool-{next(numbers)}"
+        user = naming.quota_name(name, "naples")
+        request = pki.new_csr(key, common_name=user, organizations=["naples"])
+        asked = world.replica(SLICE, name, spec={
+            "consumerClusterID": "naples", "providerClusterID": "milan",
+            "csr": authentication.encoded(request), "resources": {"cpu": "1"},
+        })  # fmt: skip
+        asked["metadata"] |= {"namespace": space}
+        asked["metadata"]["labels"] |= {keys.ORIGIN_ID: "naples", keys.REMOTE_CLUSTER_ID: "naples"}
+        began = time.monotonic()
+        made = await milan.create(SLICE, asked)
+        of = Selection(SLICE, Object, space, fields=f"metadata.name={name}")
+        async with asyncio.timeout(world.PATIENCE_S):
+            await _until_granted(milan, of, made)
+        took = time.monotonic() - began
+        await remove(milan, SLICE, Key(space, name))
+        return took
+
+    async with (
+        existing(milan, keys.NAMESPACE, peering.tenant_namespace("naples")),
+        existing(milan, keys.TENANT, tenant),
+    ):
+        yield ask_for_one
+
+
+async def _until_granted(milan: ClusterClient, of: Selection[Object], made: Object) -> None:
+    version = made["metadata"]["resourceVersion"]
+    async with contextlib.aclosing(milan.watch(of, version)) as events:
+        async for event in events:
+            said = answers(event.object) if event.type == "MODIFIED" else {}
+            if said == {"Authentication": "Accepted", "Resources": "Accepted"}:
+                return
+    raise AssertionError(f"the watch of {of.fields} ended")
+
+
+def _print_p99(what: str, **seconds: list[float]) -> None:
+    for when, took in seconds.items():
+        took.sort()
+        p50, p99 = (took[min(len(took) - 1, len(took) * part // 100)] for part in (50, 99))
+        said = f"P50 {p50:.3f} s, P99 {p99:.3f} s of {len(took)}"
+        sys.stderr.write(f"{what}, {when}: {said}\n")
 
 
 async def schema_of(milan: ClusterClient, kind: Kind) -> Object:

@@ -351,10 +351,15 @@ def test_controllers_that_are_killed_on_the_way_leave_what_the_others_leave(both
 
 
 def test_a_consumer_is_let_in_without_waiting_for_what_its_controllers_make(both: World) -> None:
-    """``authenticate --no-wait``: they are away, and make the kubeconfig once they are back."""
+    """``authenticate --no-wait``: they are away, and make the kubeconfig once they are back.
+
+    Before, each half of ``authenticate`` alone lets it in.
+    """
     rome = both["rome"]
-    let_in = both.between("authenticate", "rome", "milan")
-    assert let_in.exit_code == 0, let_in.output
+    remote = ("--remote-kubeconfig", str(both["milan"].plane.kubeconfig))
+    for half in ("tenant", "identity"):
+        made = both.liqoctl("rome", "create", half, *remote, f"--timeout={world.PATIENCE_S}s")
+        assert made.exit_code == 0, made.output
     name = naming.controlplane_identity("milan")
     identity = ("identities.authentication.liqo.io", name, "-n", "liqo-tenant-milan")
     rome.kill()
@@ -362,10 +367,10 @@ def test_a_consumer_is_let_in_without_waiting_for_what_its_controllers_make(both
 
     done = both.between("authenticate", "rome", "milan", "--no-wait")
 
-    made = rome.kubectl.get(*identity)
+    found = rome.kubectl.get(*identity)
     rome.start()
     assert done.exit_code == 0, done.output
-    assert "status" not in made
+    assert "status" not in found
     world.until(lambda: rome.kubectl.get(*identity).get("status") or {}, "the kubeconfig")
     both.unpeer("rome", "milan")
 

@@ -5,6 +5,7 @@ faults.md F25. Source: faults.md F25, F26.
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Final
 import pytest
 
 from apis import keys, naming
-from apis.objects import Key, Object
+from apis.objects import Key, Object, named
 from kube import client, errors, peer
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -30,6 +31,8 @@ LEAST: Final = int(COUNTED_S / flags.seconds(LIFETIME)) + 1
 """So many identities are used in that time, at least: each is renewed at two thirds of its life."""
 PAUSE_S: Final = 0.1
 SPACE: Final = "liqo-tenant-milan"
+WATCHED: Final = Key("liqo-tenant-rome", "watched")
+NUMBER: Final = "tests.example/number"
 ENDED_S: Final = 2 * flags.seconds(LIFETIME) + 300
 IDENTITIES: Final = (
     naming.controlplane_identity("milan"),
@@ -45,11 +48,18 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def test_no_call_fails_at_any_renewal(both: World) -> None:
-    """As a kubelet and a replicator connect: by the Secret, and on by what it becomes."""
-    for traffic in asyncio.run(_of_all(both)):
+    """As a kubelet and a replicator connect: by the Secret, and on by what it becomes.
+
+    A watch goes on over each renewal, where it was: it tells every change once.
+    """
+    seen, *traffics = asyncio.run(_of_all(both))
+    for traffic in traffics:
         assert traffic.failures == []
         assert traffic.calls > COUNTED_S
         assert len(traffic.used) >= LEAST
+    assert seen.failures == []
+    assert seen.told == list(range(len(seen.told)))
+    assert len(seen.used) >= LEAST
     assert all(member.process and member.process.poll() is None for member in both.members.values())
 
 
@@ -63,8 +73,79 @@ class Traffic:
     """Digests of the credentials that were used."""
 
 
-async def _of_all(both: World) -> list[Traffic]:
-    return await asyncio.gather(*(_traffic(both, identity) for identity in IDENTITIES))
+@dataclass
+class Seen(Traffic):
+    """What a watch told: ``calls`` is how often it was opened."""
+
+    told: list[int] = field(default_factory=list)
+
+
+async def _of_all(both: World) -> tuple[Seen, Traffic, Traffic]:
+    control, slice_ = IDENTITIES
+    return await asyncio.gather(
+        _watched(both, control), _traffic(both, control), _traffic(both, slice_)
+    )
+
+
+async def _watched(both: World, identity: str) -> Seen:
+    """Watch an object of the provider that changes all the time, until the last change is told."""
+    secret, seen = Key(SPACE, naming.kubeconfig_secret(identity)), Seen()
+    of = Selection(keys.NAMESPACE_MAP, Object, WATCHED.namespace)
+    async with (
+        client.connect(both["rome"].plane.kubeconfig, user_agent="tests") as home,
+        client.connect(both["milan"].plane.kubeconfig, user_agent="tests") as milan,
+        peer.follow(home, secret, user_agent="watch") as remote,
+    ):
+        version = (await remote.list(of)).version
+        async with asyncio.timeout(COUNTED_S + ENDED_S), asyncio.TaskGroup() as tasks:
+            changing = tasks.create_task(_change(milan))
+            while not changing.done() or len(seen.told) < changing.result():
+                seen.used.add(remote.access.digest)
+                seen.calls += 1
+                try:
+                    version = await _follow(remote, of, version, seen.told, changing)
+                except errors.KubeError as error:
+                    seen.failures.append(repr(error))
+                    await asyncio.sleep(PAUSE_S)
+    sys.stderr.write(f"{len(seen.told)} changes, told by {seen.calls} watches\n")
+    return seen
+
+
+async def _change(milan: ClusterClient) -> int:
+    """Change what is watched for a while; return how often."""
+    loop = asyncio.get_running_loop()
+    end, number = loop.time() + COUNTED_S, 0
+    made = await milan.create(keys.NAMESPACE_MAP, _numbered(number))
+    while loop.time() < end:
+        await asyncio.sleep(PAUSE_S)
+        number += 1
+        await milan.patch(keys.NAMESPACE_MAP, WATCHED, {"metadata": _numbered(number)["metadata"]})
+    await milan.delete(keys.NAMESPACE_MAP, WATCHED, uid=made["metadata"]["uid"])
+    return number + 1
+
+
+def _numbered(number: int) -> Object:
+    annotations = {"annotations": {NUMBER: str(number)}}
+    return named(keys.NAMESPACE_MAP, WATCHED, metadata=annotations, spec={})
+
+
+async def _follow(
+    remote: ClusterClient,
+    of: Selection[Object],
+    version: str,
+    told: list[int],
+    changing: asyncio.Task[int],
+) -> str:
+    """Note the changes until the watch ends, or has told the last; return how far it came."""
+    async with contextlib.aclosing(remote.watch(of, version)) as events:
+        async for event in events:
+            version = event.version or version
+            if event.key == WATCHED and event.type in {"ADDED", "MODIFIED"}:
+                told.append(int(event.object["metadata"]["annotations"][NUMBER]))
+            if event.key == WATCHED and event.type == "DELETED":
+                await changing  # which deletes it as its last deed
+                break
+    return version
 
 
 async def _traffic(both: World, identity: str) -> Traffic:

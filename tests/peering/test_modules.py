@@ -1,0 +1,162 @@
+"""A ForeignCluster tells each module as it is, soon after it has changed.
+
+The API server of a peer is in tests/controllers/test_foreigncluster_checker.py.
+Source: behaviour.md 1.13, 4.14.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+
+from apis import conditions, keys
+from apis.objects import Key, Object, named
+from kube import client, waiting
+from kube.client import ClusterClient
+from tests.controllers.support import virtual_node
+from tests.peering import world
+from tests.peering.world import World
+
+pytestmark = pytest.mark.cluster
+
+CHANGES: Final = int(os.environ.get("PYLIQO_TEST_MODULES", "3"))
+"""How often each module breaks and heals; 20 for a P50."""
+HERE: Final = "liqo-tenant-milan"
+
+
+@pytest.fixture(scope="module")
+def peered(both: World) -> Any:
+    both.peer("rome", "milan")
+    yield both
+    both.unpeer("rome", "milan")
+
+
+@pytest.fixture
+async def rome(peered: World) -> AsyncIterator[ClusterClient]:
+    async with client.connect(peered["rome"].plane.kubeconfig, user_agent="tests") as found:
+        yield found
+
+
+@pytest.fixture
+async def milan(peered: World) -> AsyncIterator[ClusterClient]:
+    async with client.connect(peered["milan"].plane.kubeconfig, user_agent="tests") as found:
+        yield found
+
+
+async def test_authentication_is_told_by_the_provider(milan: ClusterClient) -> None:
+    """Somebody gives rights to a user who is called like the consumer: it is not let in."""
+    binding = named(
+        keys.ROLE_BINDING,
+        Key("default", "theirs"),
+        roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        subjects=[{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "rome"}],
+    )
+    made: list[Object] = []
+
+    async def break_it() -> None:
+        made.append(await milan.create(keys.ROLE_BINDING, binding))
+
+    async def heal_it() -> None:
+        uid = made.pop()["metadata"]["uid"]
+        await milan.delete(keys.ROLE_BINDING, Key("default", "theirs"), uid=uid)
+
+    says = Told(milan, "rome", "authentication", "AuthTenantStatus")
+    await says.what_happens(break_it, heal_it)
+
+
+async def test_offloading_is_told_by_the_consumer(rome: ClusterClient) -> None:
+    """The virtual kubelet and its Node are played, since nothing here runs a pod."""
+    await rome.create(keys.VIRTUAL_NODE, virtual_node(HERE, "milan", "milan"))
+    await rome.create(keys.DEPLOYMENT, deployment())
+    labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: "milan"}
+    await rome.create(keys.NODE, named(keys.NODE, NODE, metadata={"labels": labels}))
+
+    def node_is(status: str) -> Callable[[], Awaitable[None]]:
+        return lambda: ready(rome, status)
+
+    def replicas_are(number: int) -> Callable[[], Awaitable[None]]:
+        return lambda: run(rome, number)
+
+    await ready(rome, "True")
+    await run(rome, 1)
+    node = Told(rome, "milan", "offloading", "OffloadingNodeStatus")
+    await node.what_happens(node_is("False"), node_is("True"))
+    kubelet = Told(rome, "milan", "offloading", "OffloadingVirtualNodeStatus")
+    await kubelet.what_happens(replicas_are(0), replicas_are(1))
+
+    for kind, key in (
+        (keys.VIRTUAL_NODE, Key(HERE, "milan")),
+        (keys.DEPLOYMENT, DEPLOYMENT),
+        (keys.NODE, NODE),
+    ):
+        found = await rome.get_live(kind, key)
+        assert found
+        await rome.delete(kind, key, uid=found["metadata"]["uid"])
+
+
+class Told:
+    """One condition of a module of a ForeignCluster."""
+
+    def __init__(self, cluster: ClusterClient, peer: str, module: str, type_: str) -> None:
+        self._cluster, self._peer, self._module, self._type = cluster, Key("", peer), module, type_
+
+    async def what_happens(
+        self, break_it: Callable[[], Awaitable[None]], heal_it: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Show that each change is told, and print after how long."""
+        await self._until("Ready")
+        broken_s, healed_s = [], []
+        for _ in range(CHANGES):
+            broken_s.append(await self._told_after(break_it, "NotReady"))
+            healed_s.append(await self._told_after(heal_it, "Ready"))
+        for what, took in (("broken", broken_s), ("healed", healed_s)):
+            p50, most = sorted(took)[len(took) // 2], max(took)
+            times = f"P50 {p50:.2f} s, longest {most:.2f} s of {CHANGES}"
+            sys.stderr.write(f"{self._type} {what}: told after {times}\n")
+
+    async def _told_after(self, change: Callable[[], Awaitable[None]], status: str) -> float:
+        began = time.monotonic()
+        await change()
+        await self._until(status)
+        return time.monotonic() - began
+
+    async def _until(self, status: str) -> None:
+        def is_so(found: Object | None) -> bool:
+            modules = ((found or {}).get("status") or {}).get("modules") or {}
+            told = (modules.get(self._module) or {}).get("conditions")
+            return (conditions.find(told, self._type) or {}).get("status") == status
+
+        async with asyncio.timeout(world.PATIENCE_S):
+            await waiting.until(self._cluster, keys.FOREIGN_CLUSTER, self._peer, is_so)
+
+
+NODE: Final = Key("", "milan")
+DEPLOYMENT: Final = Key(HERE, "vk-milan")
+
+
+def deployment() -> Object:
+    app = {"app": "milan"}
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": app},
+        "template": {
+            "metadata": {"labels": app},
+            "spec": {"containers": [{"name": "c", "image": "none"}]},
+        },
+    }
+    labels = {keys.COMPONENT: keys.VIRTUAL_KUBELET, keys.REMOTE_CLUSTER_ID: "milan"}
+    return named(keys.DEPLOYMENT, DEPLOYMENT, metadata={"labels": labels}, spec=spec)
+
+
+async def ready(rome: ClusterClient, status: str) -> None:
+    condition = {"type": "Ready", "status": status, "reason": "r", "message": "m"}
+    await rome.patch_status(keys.NODE, NODE, {"conditions": [condition]})
+
+
+async def run(rome: ClusterClient, replicas: int) -> None:
+    counts = {"replicas": 1, "readyReplicas": replicas}
+    await rome.patch_status(keys.DEPLOYMENT, DEPLOYMENT, counts)
