@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from apis import keys
-from apis.objects import Key
+from apis.objects import Key, Object
 from sandbox import audit
 from tests.journeys import world
 
@@ -88,6 +88,10 @@ async def test_a_pod_up_to_running_costs_at_most_five_writes(
     assert {call.code for call in writes} <= {200, 201}
 
 
+def tells_its_version(foreign_cluster: Object) -> bool:
+    return bool((foreign_cluster.get("status") or {}).get("version"))
+
+
 async def quiet(logs: Logs) -> None:
     """Return once what others left has come to rest: two renewals with nothing else beside them.
 
@@ -109,6 +113,8 @@ async def test_nothing_is_written_or_listed_while_nothing_changes(
     await world.until_one(
         both.rome, keys.POD, Key(namespace, "calm"), lambda pod: world.phase(pod) == "Running"
     )
+    # Which version a new peer runs is asked once a minute until it says so.
+    await world.until_one(both.rome, keys.FOREIGN_CLUSTER, Key("", both.node), tells_its_version)
     await quiet(logs)
 
     calls = await logs.until(lambda calls: renewals(calls) >= HEARTBEATS)
