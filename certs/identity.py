@@ -15,8 +15,27 @@ _BARE_BYTES: Final = 32
 
 
 def new_key() -> bytes:
-    """Return a new Ed25519 private key, as PEM (PKCS 8, not encrypted)."""
-    return pki.private_pem(ed25519.Ed25519PrivateKey.generate())
+    """Return a new Ed25519 private key, as PEM (PKCS 8, not encrypted).
+
+    Its public half does not end in a zero byte: providers that run Liqo cut that off, and then
+    compare what is left with the key of the request.
+    """
+    while True:
+        key = ed25519.Ed25519PrivateKey.generate()
+        if not key.public_key().public_bytes_raw().endswith(b"\0"):
+            return pki.private_pem(key)
+
+
+def public_key(key: bytes) -> bytes:
+    """Return the public half of the private ``key`` (PEM) as a Tenant carries it.
+
+    That of Ed25519 as its 32 bytes, which is the one form that providers that run Liqo read (PEM
+    ends their reconciliation by a panic); others, which those do not know, as PEM.
+    """
+    public = pki.private_key(key).public_key()
+    if isinstance(public, ed25519.Ed25519PublicKey):
+        return public.public_bytes_raw()
+    return pki.public_pem(public)
 
 
 def sign(key: bytes, text: bytes) -> bytes:
@@ -52,6 +71,22 @@ def is_key_of(request: bytes, public: bytes) -> bool:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return False
     return isinstance(asked, pki.PublicKey) and pki.public_pem(asked) == pki.public_pem(given)
+
+
+def is_public_key_of(public: bytes, key: bytes) -> bool:
+    """Whether ``public``, in either form, is the public half of the private ``key`` (PEM)."""
+    try:
+        return pki.public_pem(_public(public)) == pki.public_key(key)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+
+
+def is_certified(certificate: bytes, public: bytes) -> bool:
+    """Whether the PEM ``certificate`` is for ``public``: PEM, or 32 bare bytes."""
+    try:
+        return pki.certified_key(certificate) == pki.public_pem(_public(public))
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return False
 
 
 def _verify(public: pki.PublicKey, text: bytes, signature: bytes) -> None:

@@ -142,8 +142,13 @@ def expiry(certificate: bytes) -> dt.datetime:
 
 def fits_key(certificate: bytes, key: bytes) -> bool:
     """Whether the private ``key`` is the one that the PEM ``certificate`` speaks of."""
+    return certified_key(certificate) == public_key(key)
+
+
+def certified_key(certificate: bytes) -> bytes:
+    """Return, as PEM, the key that ``certificate`` is for; nothing for a kind not used here."""
     found = _certificate(certificate).public_key()
-    return isinstance(found, PublicKey) and public_pem(found) == public_key(key)
+    return public_pem(found) if isinstance(found, PublicKey) else b""
 
 
 def is_signed_by(certificate: bytes, ca: bytes) -> bool:

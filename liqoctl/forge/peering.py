@@ -10,6 +10,7 @@ from typing import Final
 from apis import authentication, conditions, keys, naming, objects
 from apis.authentication import AuthParams
 from apis.objects import Key, Kind, Object
+from certs import identity as own
 from certs import pki
 
 Metadata = Mapping[str, Mapping[str, str]]
@@ -123,10 +124,25 @@ def params_of(obj: Object | None) -> Object:
 
 
 def is_ready(tenant_: Object | None) -> str:
-    """Return the status of ``Ready`` for the spec as it is now; empty before it is judged."""
+    """Return the status of ``Ready`` for the spec as it is now; empty before it is judged.
+
+    A provider that runs Liqo writes no conditions: there, the certificate says yes.
+    """
+    if not _conditions(tenant_):
+        return "True" if _is_certified(tenant_ or {}) else ""
     found = _condition(tenant_, "Ready")
     generation = ((tenant_ or {}).get("metadata") or {}).get("generation")
     return str(found.get("status", "")) if found.get("observedGeneration") == generation else ""
+
+
+def _is_certified(tenant_: Object) -> bool:
+    """Whether there is a certificate for the key that the Tenant names now."""
+    try:
+        certificate = AuthParams.parse(params_of(tenant_)).certificate
+        public = authentication.decoded(tenant_.get("spec") or {}, "publicKey")
+    except ValueError:
+        return False
+    return bool(certificate) and own.is_certified(certificate, public)
 
 
 def is_judged(tenant_: Object | None) -> bool:
@@ -141,7 +157,11 @@ def complaint(tenant_: Object | None) -> str:
 
 
 def _condition(obj: Object | None, type_: str) -> Object:
-    return conditions.find(((obj or {}).get("status") or {}).get("conditions"), type_) or {}
+    return conditions.find(_conditions(obj), type_) or {}
+
+
+def _conditions(obj: Object | None) -> list[Object]:
+    return ((obj or {}).get("status") or {}).get("conditions") or []
 
 
 def answers(resource_slice_: Object | None) -> dict[str, str]:

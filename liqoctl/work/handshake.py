@@ -133,7 +133,8 @@ async def let_in(peers: Peers, proxy_url: str = "") -> Object:
     key = await private_key(peers.consumer.cluster, peers.liqo_namespace)
     where = Key(there, peers.consumer_id)
     found = await peers.provider.cluster.get_live(keys.TENANT, where)
-    if found and forge.is_let_in(found) and _spec(found, "publicKey") == pki.public_key(key):
+    is_ours = identity.is_public_key_of(_spec(found, "publicKey"), key)
+    if found and is_ours and forge.is_let_in(found):
         tenant = await _certified(peers.provider, where)
     else:
         text = await nonce(peers.provider, there, peers.consumer_id)
@@ -242,7 +243,7 @@ def proof_of(
     key: bytes, consumer: str, signature: bytes, before: Object | None = None
 ) -> dict[str, bytes]:
     """Return what proves the consumer's name; the request it made ``before`` is kept."""
-    public = pki.public_key(key)
+    public = identity.public_key(key)
     request = _spec(before, "csr")
     if not identity.is_key_of(request, public):
         organizations = [keys.PEER_ORGANIZATION]

@@ -1,5 +1,7 @@
 """A cluster proves who it is: by keys of the three kinds that peers use."""
 
+import datetime as dt
+
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -42,6 +44,31 @@ def test_a_bare_ed25519_key_is_understood() -> None:
     bare = loaded.public_bytes(*raw)
 
     assert identity.is_signed(bare, b"nonce", identity.sign(key, b"nonce"))
+
+
+def test_a_tenant_carries_an_ed25519_key_as_liqo_reads_it() -> None:
+    """Liqo's provider takes ``spec.publicKey`` for the 32 bytes, less a zero at their end."""
+    made = [identity.public_key(identity.new_key()) for _ in range(600)]
+
+    assert {len(public) for public in made} == {32}
+    assert not [public for public in made if public.endswith(b"\0")]
+    assert identity.public_key(RSA) == pki.public_key(RSA)
+
+
+@pytest.mark.parametrize("key", ALL)
+def test_a_public_key_is_known_in_either_form(key: bytes) -> None:
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    ca = pki.new_ca("ca", now=now, lifetime=dt.timedelta(days=1))
+    csr = pki.new_csr(key, common_name="rome")
+    certificate = pki.sign(ca, csr, client=True, now=now, lifetime=dt.timedelta(hours=1))
+
+    for public in (pki.public_key(key), identity.public_key(key)):
+        assert identity.is_public_key_of(public, key)
+        assert identity.is_certified(certificate, public)
+        assert not identity.is_public_key_of(public, identity.new_key())
+    assert not identity.is_certified(certificate, identity.public_key(identity.new_key()))
+    assert not identity.is_certified(b"none", identity.public_key(key))
+    assert not identity.is_public_key_of(b"", key)
 
 
 @pytest.mark.parametrize(

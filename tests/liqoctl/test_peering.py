@@ -1,6 +1,7 @@
 """What peers are told and shown, and the end of a peering without the peer."""
 
 import asyncio
+import base64
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -10,7 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from apis import keys, objects
+from apis.authentication import AuthParams
 from apis.objects import Key, Object, named
+from certs import identity, pki
 from kube import access
 from kube.client import ClusterClient
 from kube.errors import ForbiddenError
@@ -48,6 +51,37 @@ def test_a_tenant_is_believed_about_what_it_says_now_only() -> None:
     assert forge.is_judged(tenant("False"))
     assert forge.complaint(tenant("False")) == "NameCollision: rolebinding a/b"
     assert not forge.is_let_in_now(tenant(), NOW)
+
+
+def test_a_tenant_of_liqo_is_believed_by_its_certificate() -> None:
+    """Liqo writes no conditions: ``authParams`` for the key that the Tenant names is its yes."""
+    key, other = identity.new_key(), identity.new_key()
+    ca = pki.new_ca("ca", now=NOW, lifetime=timedelta(days=1))
+    csr = pki.new_csr(key, common_name="rome", organizations=["liqo.io"])
+    signed = pki.sign(ca, csr, client=True, now=NOW, lifetime=timedelta(hours=1))
+    params = AuthParams("https://milan:6443", b"ca", signed).shown()
+
+    def of_liqo(public: bytes, **status: object) -> Object:
+        made = tenant()
+        spec = {"clusterID": "rome", "publicKey": base64.b64encode(public).decode()}
+        return {**made, "spec": spec, "status": {"tenantNamespace": "n", **status}}
+
+    accepted = of_liqo(identity.public_key(key), authParams=params)
+    assert forge.is_let_in(accepted)
+    assert forge.is_let_in_now(accepted, NOW)
+    assert not forge.is_let_in_now(accepted, NOW + timedelta(hours=2))
+    assert not forge.is_judged(of_liqo(identity.public_key(key)))
+    assert not forge.is_judged(of_liqo(identity.public_key(other), authParams=params))
+    assert not forge.is_judged(of_liqo(identity.public_key(key), authParams={"signedCRT": "?"}))
+
+
+def test_a_consumer_names_its_key_by_the_bytes_that_liqo_reads() -> None:
+    key = identity.new_key()
+
+    proof = handshake.proof_of(key, "rome", b"signature")
+
+    assert proof["publicKey"] == identity.public_key(key)
+    assert identity.is_key_of(proof["csr"], proof["publicKey"])
 
 
 def test_tables_show_a_line_each_and_nothing_that_moves_the_cursor() -> None:
