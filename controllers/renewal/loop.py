@@ -11,6 +11,8 @@ def controller(manager: Manager) -> Term:
     renews = manager.informer(selections.RENEWS)
     identities = manager.informer(selections.IDENTITIES)
     tenants = manager.informer(selections.TENANTS)
+    slices = manager.informer(selections.RESOURCE_SLICES)
+    beside = concerns.beside(renews)
 
     def runners() -> tuple[Runner, Runner]:
         local = LocalRenewReconciler(manager.cached, manager.cluster_id, manager.events)
@@ -18,7 +20,9 @@ def controller(manager: Manager) -> Term:
         return (
             Runner("renewal", local, [Source(identities), Source(renews)]),
             Runner(
-                "renewalanswer", remote, [Source(renews), Source(tenants, concerns.beside(renews))]
+                "renewalanswer",
+                remote,
+                [Source(renews), Source(tenants, beside), Source(slices, beside)],
             ),
         )
 

@@ -75,7 +75,10 @@ class LocalRenewReconciler:
 
 @dataclass(frozen=True)
 class RemoteRenewReconciler:
-    """The replica of a consumer's Renew: what its Tenant has now."""
+    """The replica of a consumer's Renew: what its Tenant has now, or its slice.
+
+    A consumer of ours asks for its control plane only; one that runs Liqo for each identity.
+    """
 
     cluster: Cluster
     all_tenants: Callable[[], Mapping[Key, Object]]
@@ -90,9 +93,20 @@ class RemoteRenewReconciler:
         if labels.get(keys.REPLICATED) != "true" or not consumer or origin != consumer:
             return None
         params = self._params(key.namespace, consumer)
+        if params and _is_for_slice(renew):
+            params = await self._params_of_slice(renew, consumer)
         if params:
             await upkeep.write_status(self.cluster, KIND, renew, {"authParams": params})
         return None
+
+    async def _params_of_slice(self, renew: Object, consumer: str) -> Object | None:
+        ref = renew["spec"].get("resourceSliceRef") or {}
+        where = Key(objects.key_of(renew).namespace, str(ref.get("name") or ""))
+        found = where.name and await self.cluster.get(keys.RESOURCE_SLICE, where)
+        if not found or objects.labels(found).get(keys.ORIGIN_ID) != consumer:
+            return None
+        params: Object | None = (found.get("status") or {}).get("authParams")
+        return params
 
     def _params(self, namespace: str, consumer: str) -> Object | None:
         for key, obj in self.all_tenants().items():
@@ -101,6 +115,10 @@ class RemoteRenewReconciler:
             params: Object | None = (obj.get("status") or {}).get("authParams")
             return params
         return None
+
+
+def _is_for_slice(renew: Object) -> bool:
+    return (renew.get("spec") or {}).get("identityType") == IdentityType.RESOURCE_SLICE.value
 
 
 def _is_active(obj: Object, consumer: str) -> bool:

@@ -391,3 +391,40 @@ async def test_a_renew_is_answered_by_the_tenant_of_its_namespace(
 
     renew = await there(rome.fake, keys.RENEW, where)
     assert ("status" in renew and bool(renew["status"].get("authParams"))) is is_answered
+
+
+@pytest.mark.parametrize(
+    ("condition", "origin", "ref", "is_answered"),
+    [
+        ("Active", "milan", {"name": "rome"}, True),
+        ("Drained", "milan", {"name": "rome"}, False),
+        ("Active", "turin", {"name": "rome"}, False),
+        ("Active", "milan", {"name": "other"}, False),
+        ("Active", "milan", None, False),
+    ],
+)
+async def test_a_renew_of_a_slice_is_answered_by_the_slice(
+    rome: Rome, condition: str, origin: str, ref: object, *, is_answered: bool
+) -> None:
+    """Liqo asks for each identity; that of the control plane would have other rights."""
+    spec = {"identityType": "ResourceSlice", "consumerClusterID": "milan", "csr": "YQ=="}
+    labels = {keys.REPLICATED: "true", keys.ORIGIN_ID: "milan"}
+    where = Key(SPACE, "resourceslice-rome")
+    wanted = named(keys.RENEW, where, metadata={"labels": labels}, spec=spec)
+    if ref:
+        wanted["spec"] = {**spec, "resourceSliceRef": ref}
+    await rome.fake.create(keys.RENEW, wanted)
+    of_slice = AuthParams(PARAMS.api_server, PARAMS.ca, certificate(hours=20)).shown()
+    metadata = {"labels": {**labels, keys.ORIGIN_ID: origin}}
+    asked = Key(SPACE, "rome")
+    await rome.fake.create(
+        keys.RESOURCE_SLICE, named(keys.RESOURCE_SLICE, asked, metadata=metadata)
+    )
+    await rome.fake.patch_status(keys.RESOURCE_SLICE, asked, {"authParams": of_slice})
+    tenants = {Key(SPACE, "milan"): tenant(condition)}
+
+    await rome.settle(RemoteRenewReconciler(rome.cluster, lambda: tenants), where)
+
+    renew = await there(rome.fake, keys.RENEW, where)
+    shown = (renew.get("status") or {}).get("authParams")
+    assert shown == (of_slice if is_answered else None)
