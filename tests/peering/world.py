@@ -63,7 +63,11 @@ class Member:
         identity = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": "clusterid-configmap", "namespace": "liqo"},
+            "metadata": {
+                "name": "clusterid-configmap",
+                "namespace": "liqo",
+                "labels": {keys.APP_NAME: keys.CLUSTER_ID_CONFIG_MAP},
+            },
             "data": {"CLUSTER_ID": self.name},
         }
         kubectl.apply([identity])
@@ -239,17 +243,19 @@ def replica(kind: Kind, name: str, **rest: Any) -> Object:
 
 
 @contextlib.contextmanager
-def running(directory: Path, *, lifetime: str = "") -> Iterator[World]:
-    """Yield both clusters; certificates live ``lifetime`` at most."""
+def running(
+    directory: Path, *, lifetime: str = "", milan: type[Member] = Member
+) -> Iterator[World]:
+    """Yield both clusters, of which ``milan`` may be another's; certificates live ``lifetime``."""
     with contextlib.ExitStack() as stack:
         members = {}
-        for name in ("rome", "milan"):
+        for name, kind in (("rome", Member), ("milan", milan)):
             own = directory / name
             own.mkdir()
             plane = stack.enter_context(controlplane.start(own))
             plane.start_signer(lifetime)
             (port,) = controlplane.free_ports(1)
-            member = Member(name, plane, own, port)
+            member = kind(name, plane, own, port)
             member.prepare()
             member.start()
             stack.callback(member.stop)
