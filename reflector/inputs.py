@@ -118,6 +118,11 @@ class Inputs:
             self._here.setdefault(of, Informer(of, may_lack=(errors.NotFoundError,)))
         self._looked[input_.kind] = self._add(self._here, of, runner, touched)
 
+    def is_lacking(self) -> bool:
+        """Whether a list is refused, which counts as nothing there."""
+        informers = (*self._here.values(), *self._there.values())
+        return any(informer.is_lacking for informer in informers)
+
     def followed(self) -> list[Followed]:
         """Return all of them."""
         return [

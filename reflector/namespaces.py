@@ -132,13 +132,15 @@ class Reflected:
             told = tellings.last((await self._sides.home.list(of)).items.values())
             for _, reflection in self._parts:
                 reflection.told.remember(reflection.namespace, told)
+            for rights in self._rights:
+                rights.remember(pair.destination, told)
 
     def _told_of(self, loop: KindLoop) -> Rights | None:
         """Return who tells of rights, which only for kinds of our own table are surely there."""
-        kind = loop.forge.row.kind
-        if loop.warn is None or loop.forge.row in KINDS:
+        row = loop.forge.row
+        if loop.warn is None or row in KINDS:
             return None
-        rights = Rights(self._sides.home, self._asked.pair.local_namespace, kind, loop.warn)
+        rights = Rights(self._sides.home, self._asked.pair.local_namespace, row, loop.warn)
         self._inputs.tell(rights)
         return rights
 
@@ -167,6 +169,9 @@ class Reflected:
     def _begin(self) -> None:
         for loop, reflection in self._parts:
             loop.begin(reflection.namespace, reflection)
+        if not self._inputs.is_lacking():
+            for rights in self._rights:
+                rights.listed()
 
     def _end(self) -> None:
         for loop, reflection in self._parts:

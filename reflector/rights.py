@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from apis import keys
-from apis.objects import Key, Kind, Object, named
+from apis.objects import Key, Object, named
+from apis.reflection import Reflected
+from apis.tellings import About, Said
 from kube import errors
 from kube.cluster import Cluster
 from reflector.told import FAILED, SUCCESSFUL, Tell
@@ -21,16 +23,29 @@ class Rights:
     Source: faults.md F34.
     """
 
-    def __init__(self, home: Cluster, namespace: str, kind: Kind, tell: Tell) -> None:
-        self._home, self._tell, self._kind = home, tell, kind
+    def __init__(self, home: Cluster, namespace: str, row: Reflected, tell: Tell) -> None:
+        self._home, self._tell, self._row = home, tell, row
         self._where = Key(namespace, keys.OFFLOADING_NAME)
         self._missing: dict[str, str] = {}
+        self._told, self._is_known = "", False
         self._changed = asyncio.Event()
+
+    def remember(self, destination: str, told: Mapping[About, Said]) -> None:
+        """Take what Events say for said: that it is over is told after a restart, too."""
+        said = told.get(About(destination, self._row.name))
+        if said and said.reason == FAILED:
+            self._told = said.message
+
+    def listed(self) -> None:
+        """Note that all was listed: the rights for it are there, as nobody said otherwise."""
+        self._is_known = True
+        self._changed.set()
 
     def of(self, cluster: str) -> Callable[[str], None]:
         """Return what notes which right is missing in ``cluster``, in its words; "" for none."""
 
         def note(said: str) -> None:
+            self._is_known = self._is_known or bool(said)
             self._missing |= {cluster: said}
             self._changed.set()
 
@@ -38,24 +53,23 @@ class Rights:
 
     async def run(self) -> None:
         """Tell until cancelled."""
-        told = ""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(AGAIN_S if told else None):
+                async with asyncio.timeout(AGAIN_S if self._told else None):
                     await self._changed.wait()
             self._changed.clear()
             missing = [f"on {where}: {said}" for where, said in self._missing.items() if said]
-            if missing or told:
-                told = "; ".join(missing)
-                await self._say(told)
+            if missing or (self._told and self._is_known):
+                self._told = "; ".join(missing)
+                await self._say(self._told)
 
     async def _say(self, missing: str) -> None:
-        offloading = await self._offloading()
+        offloading, resource = await self._offloading(), self._row.kind.resource
         if missing:
-            text = f"{self._kind.resource} cannot be followed {missing}: grant get, list and watch"
+            text = f"{resource} cannot be followed {missing}: grant get, list and watch"
             self._tell(offloading, "Warning", FAILED, text)
         else:
-            text = f"{self._kind.resource} can be followed again"
+            text = f"{resource} can be followed again"
             self._tell(offloading, "Normal", SUCCESSFUL, text)
 
     async def _offloading(self) -> Object:

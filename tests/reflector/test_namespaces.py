@@ -6,11 +6,14 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, cast
 
+import pytest
+
 from apis import keys, leaving, objects, reflection, tellings
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
 from kube import errors
+from reflector.forge import custom
 from reflector.kinds import FORGES
 from reflector.namespaces import Identity, KindLoop, Namespaces, Rules
 from tests import factories
@@ -376,6 +379,60 @@ async def test_what_was_told_before_a_restart_is_over_or_not_told_again() -> Non
         await eventually(lambda: there(foreign, "foo-rome", "later"))
 
     assert told == [("settings", tellings.SUCCESSFUL)]
+
+
+@pytest.mark.parametrize("was_told", [True, False])
+async def test_that_a_right_came_is_told_though_a_restart_was_between(*, was_told: bool) -> None:
+    home, foreign = await world()
+    row = reflection.custom(Kind("example.com", "v1", "Widget", "widgets"))
+    await offload(home, {"foo": "foo-rome"})
+    offloading = await home.get(keys.NAMESPACE_OFFLOADING, Key("foo", keys.OFFLOADING_NAME))
+    assert offloading
+    if was_told:
+        event = said(offloading, keys.FAILED_REFLECTION, "widgets cannot be followed")
+        event["involvedObject"]["kind"] = keys.NAMESPACE_OFFLOADING.kind
+        event["reportingComponent"] = tellings.component(row.name)
+        await home.create(keys.EVENT, event)
+    warned: list[tuple[Key, str]] = []
+
+    def warn(of: Object, _type: str, reason: str, _message: str) -> None:
+        warned.append((objects.key_of(of), reason))
+
+    loop = KindLoop(custom.forge(row), Rules(), tell, WORKERS, warn=warn)
+    async with looping(Namespaces(IDENTITY, [loop], home, foreign).run()):
+        await home.create(row.kind, named(row.kind, Key("foo", "one"), spec={}))
+        await until(lambda: (row.kind, Key("foo-rome", "one")) in foreign.everything())
+        await until(lambda: len(warned) >= was_told)
+        await turns(200)
+
+    over = (Key("foo", keys.OFFLOADING_NAME), tellings.SUCCESSFUL)
+    assert warned == [over] * was_told
+
+
+async def test_a_right_that_is_missing_still_after_a_restart_is_not_told_to_be_there() -> None:
+    home, foreign = await world()
+    row = reflection.custom(Kind("example.com", "v1", "Widget", "widgets"))
+    await offload(home, {"foo": "foo-rome"})
+    event = said(factories.offloading("foo"), keys.FAILED_REFLECTION, "widgets cannot")
+    event["involvedObject"]["kind"] = keys.NAMESPACE_OFFLOADING.kind
+    event["reportingComponent"] = tellings.component(row.name)
+    await home.create(keys.EVENT, event)
+    warned: list[str] = []
+
+    def warn(_of: Object, _type: str, reason: str, _message: str) -> None:
+        warned.append(reason)
+
+    withheld = errors.ForbiddenError('cannot list resource "widgets"')
+    foreign.fail("list", withheld, kind=row.twin, times=10**6)
+    loop = KindLoop(custom.forge(row), Rules(), tell, WORKERS, warn=warn)
+    async with looping(Namespaces(IDENTITY, [loop], home, foreign).run()):
+        await until(lambda: warned)
+        assert warned == [keys.FAILED_REFLECTION]
+        foreign.heal()
+        await home.create(row.kind, named(row.kind, Key("foo", "one"), spec={}))
+        await until(lambda: len(warned) > 1)
+
+    assert warned == [keys.FAILED_REFLECTION, tellings.SUCCESSFUL]
 
 
 async def test_much_that_is_missing_at_once_takes_no_twin_along_for_a_while() -> None:
