@@ -199,6 +199,35 @@ async def test_what_goes_wrong_over_there_is_told_here(both: world.Pair, namespa
     assert "Insufficient cpu" in condition(pod, "PodScheduled")["message"]
 
 
+FOUND = (
+    "env; cat /proc/mounts; at='/var /run /etc /tmp /root'; find $at -name '*token*'; "
+    "grep -rls eyJhbGciOi $at; echo that is all; "
+)
+"""Shows where a token may be; each begins like this, for that is ``{"alg":`` in base64."""
+
+
+async def test_a_pod_holds_no_token_of_the_provider(both: world.Pair, namespace: str) -> None:
+    """A3, by what is in a container that runs."""
+    await both.offload(namespace)
+    key = Key(namespace, "bare")
+    await both.rome.create(
+        keys.POD, world.pod(namespace, "bare", both.image, FOUND + world.sleeping())
+    )
+    await world.until_one(both.rome, keys.POD, key, lambda pod: world.phase(pod) == "Running")
+
+    log = f"/api/v1/namespaces/{both.twin(namespace)}/pods/bare/log"
+    told = await world.until_logged(both.milan, log, "that is all")
+
+    assert "HOSTNAME=" in told
+    assert "/run/secrets/kubernetes.io/serviceaccount " in told  # mounted, as at home
+    assert [line for line in told.splitlines() if "token" in line.lower()] == []
+    assert "eyJhbGciOi" not in told
+    remote = await both.milan.get_live(keys.POD, Key(both.twin(namespace), "bare"))
+    assert remote
+    assert remote["spec"]["automountServiceAccountToken"] is False
+    assert "serviceAccountToken" not in json.dumps(remote["spec"].get("volumes"))
+
+
 ASK = """\
 import json, os, ssl, urllib.request
 at = '/var/run/secrets/kubernetes.io/serviceaccount/'

@@ -130,6 +130,7 @@ async def test_a_slice_becomes_a_node_that_follows_it_and_goes_with_it(
     await peering.allocatable("mypool", cpu="2", memory="2Gi", pods="20")
 
     await second_node_on_one_slice(peering)
+    await node_from_a_secret(peering)
     took = sorted([await resized(peering, 3 + number % 6) for number in range(RESIZES)])
     p50, p99 = took[RESIZES // 2], took[RESIZES * 99 // 100]
     with capsys.disabled():
@@ -161,6 +162,19 @@ async def second_node_on_one_slice(peering: Peering) -> None:
     assert found["metadata"]["labels"][keys.RESOURCE_SLICE_NAME] == "mypool"
     table = await peering.liqoctl("milan", "get", "virtualnode")
     assert "second   rome        mypool" in table
+
+
+async def node_from_a_secret(peering: Peering) -> None:
+    """Without a slice: the amounts are those of the command."""
+    secret = naming.kubeconfig_secret(naming.resourceslice_identity("mypool"))
+    await peering.liqoctl(
+        "milan", "create", "virtualnode", "third", "--remote-cluster-id", "rome",
+        "--kubeconfig-secret-name", secret, "--cpu", "1", "--memory", "1Gi", "--pods", "5",
+        "--timeout", "5m",
+    )  # fmt: skip
+    assert is_ready(await peering.allocatable("third", cpu="1", memory="1Gi", pods="5"))
+    await peering.liqoctl("milan", "delete", "virtualnode", "third", "-n", HERE)
+    await peering.gone((peering.milan, keys.NODE, Key("", "third")))
 
 
 async def resized(peering: Peering, cpu: int) -> float:
