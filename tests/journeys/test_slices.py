@@ -172,8 +172,9 @@ async def node_from_a_secret(peering: Peering) -> None:
         "--kubeconfig-secret-name", secret, "--cpu", "1", "--memory", "1Gi", "--pods", "5",
         "--timeout", "5m",
     )  # fmt: skip
-    assert is_ready(await peering.allocatable("third", cpu="1", memory="1Gi", pods="5"))
-    await peering.liqoctl("milan", "delete", "virtualnode", "third", "-n", HERE)
+    await peering.allocatable("third", cpu="1", memory="1Gi", pods="5")
+    await world.until_one(peering.milan, keys.NODE, Key("", "third"), is_ready)
+    await peering.liqoctl("milan", "delete", "virtualnode", "third", "-n", HERE, "--timeout", "5m")
     await peering.gone((peering.milan, keys.NODE, Key("", "third")))
 
 
