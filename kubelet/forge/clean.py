@@ -14,6 +14,7 @@ from apis import naming, quantity
 from apis.objects import Object
 from apis.remap import Remap
 
+_RECURSIVE: Final = frozenset({"Disabled", "IfPossible", "Enabled"})
 _TRUTHS: Final = frozenset({"True", "False", "Unknown"})
 _MESSAGE_LIMIT: Final = 1024
 _WORD_LIMIT: Final = 512
@@ -175,9 +176,13 @@ def _mounts(spec: Object, value: object) -> list[Object]:
     """Return what is said of mounts that the container has."""
     have = {(one.get("name"), one.get("mountPath")) for one in spec.get("volumeMounts") or []}
     return [
-        {name: one[name] for name in ("name", "mountPath", "readOnly") if name in one}
+        {
+            **{name: one[name] for name in ("name", "mountPath", "readOnly") if name in one},
+            **({"recursiveReadOnly": recursive} if recursive in _RECURSIVE else {}),
+        }
         for one in mappings(value)
-        if (one.get("name"), one.get("mountPath")) in have
+        if isinstance(recursive := one.get("recursiveReadOnly", ""), str)
+        and (one.get("name"), one.get("mountPath")) in have
         and isinstance(one.get("readOnly", False), bool)
     ]
 

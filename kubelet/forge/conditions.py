@@ -9,7 +9,8 @@ from typing import Final
 
 from apis import keys, objects
 from apis.objects import Object
-from kubelet.forge.clean import Filter, mappings, stamp
+from kubelet.forge import generation
+from kubelet.forge.clean import Filter, mapping, mappings, stamp
 
 OFFLOADED: Final = keys.OFFLOADED_CONDITION
 """Condition of a local pod that the provider refuses; it goes when the pod is taken."""
@@ -44,24 +45,28 @@ def of(pod: Object) -> list[Object]:
     return (pod.get("status") or {}).get("conditions") or []
 
 
-def mirrored(local: Object, theirs: Object, clean: Filter, deferred: str = "") -> list[Object]:
+def mirrored(local: Object, remote: Object, clean: Filter, deferred: str = "") -> list[Object]:
     """Return the provider's conditions of known types, then the local ones of other types.
 
     Readiness gates are judged here, by what anybody here said of them. ``deferred`` says why the
     pod may not grow yet, in which its own kubelet has no part.
     """
-    offered = {
-        item["type"]: clean.condition(item)
-        for item in mappings(theirs.get("conditions"))
+    said = {
+        item["type"]: item
+        for item in mappings(mapping(remote.get("status")).get("conditions"))
         if isinstance(item.get("type"), str) and item["type"] in _TYPES
     }
-    remote = {name: item for name, item in offered.items() if item}
-    if READY in remote:
-        remote[READY] = _judged(local, remote, clean.home.now)
+    theirs = {name: item for name, one in said.items() if (item := clean.condition(one))}
+    if READY in theirs:
+        theirs[READY] = _judged(local, theirs, clean.home.now)
+    had = {item.get("type"): item for item in of(local)}
+    for name, item in theirs.items():
+        number = generation.taken_up(local, remote, had.get(name, {}), said[name])
+        theirs[name] = item if number is None else {**item, "observedGeneration": number}
     if deferred:
-        remote.setdefault(RESIZE_PENDING, _deferred(local, clean.text(deferred), clean.home.now))
-    others = [item for item in of(local) if _is_others(item, remote)]
-    return [*remote.values(), *others]
+        theirs.setdefault(RESIZE_PENDING, _deferred(local, clean.text(deferred), clean.home.now))
+    others = [item for item in of(local) if _is_others(item, theirs)]
+    return [*theirs.values(), *others]
 
 
 def is_unavailable(local: Object) -> bool:

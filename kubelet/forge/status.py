@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from apis import keys, objects
+from apis import keys
 from apis.objects import Object
-from kubelet.forge import conditions, containers
+from kubelet.forge import conditions, containers, generation
 from kubelet.forge.clean import Filter, LocalContext, bounded, mapping, mappings, pod_address, stamp
 from kubelet.forge.conditions import OFFLOADED
 
@@ -65,11 +65,11 @@ def mirrored(local: Object, remote: Object, home: LocalContext, deferred: str = 
         reason=clean.word(theirs.get("reason")),
         message=clean.text(theirs.get("message")),
         startTime=clean.time(theirs.get("startTime")) or before.get("startTime"),
-        conditions=[*conditions.mirrored(local, theirs, clean, deferred), *foreign],
+        conditions=[*conditions.mirrored(local, remote, clean, deferred), *foreign],
         initContainerStatuses=containers.mirrored(local, theirs, clean, "initContainers"),
         containerStatuses=containers.mirrored(local, theirs, clean, "containers"),
         ephemeralContainerStatuses=containers.mirrored(local, theirs, clean, "ephemeralContainers"),
-        observedGeneration=_taken_up(local, remote),
+        observedGeneration=generation.taken_up(local, remote, before, theirs),
         **_addresses(address, home),
     )
 
@@ -85,7 +85,7 @@ def out_of_reach(local: Object, now: datetime) -> Object:
 
 def ending(local: Object, remote: Object, home: LocalContext) -> Object:
     """Return the status of a pod whose remote one ends to be made anew: its conditions follow."""
-    theirs = conditions.mirrored(local, mapping(remote.get("status")), Filter(home))
+    theirs = conditions.mirrored(local, remote, Filter(home))
     return _whole(local, **{**_kept(local), "conditions": theirs})
 
 
@@ -235,22 +235,6 @@ def _kept(local: Object) -> Object:
 
 def _is_ours(reason: object) -> bool:
     return reason in (FAILED_REFLECTION, OFFLOADING_BACK_OFF)
-
-
-def _taken_up(local: Object, remote: Object) -> int | None:
-    """Return the generation of the local pod that runs on the provider; None if nobody says.
-
-    Source: behaviour.md 5.5.5; Kubernetes, Pod, status.observedGeneration.
-    """
-    before: int | None = status_of(local).get("observedGeneration")
-    theirs = mapping(remote.get("status")).get("observedGeneration")
-    has, wants = remote["metadata"].get("generation"), local["metadata"].get("generation")
-    if not all(isinstance(one, int) for one in (theirs, has, wants)):
-        return before
-    sent = objects.annotations(remote).get(keys.LOCAL_POD_GENERATION, "1")
-    if theirs < has or not sent.isdecimal():
-        return before
-    return int(max(before or 0, min(int(sent), wants)))
 
 
 def _phase(before: Object, theirs: Object) -> str:

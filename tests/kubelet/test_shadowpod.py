@@ -152,6 +152,8 @@ SOURCES: dict[str, tuple[Object, bool]] = {
     "configMap": ({"name": "settings", "items": []}, True),
     "secret": ({"name": "keys", "optional": True}, True),
     "downwardAPI": ({"items": []}, True),
+    "clusterTrustBundle": ({"name": "roots", "path": "roots.pem", "optional": True}, True),
+    "podCertificate": ({"signerName": "example.org/any", "keyType": "ED25519"}, True),
     "serviceAccountToken": ({"path": "token"}, False),
 }
 
@@ -163,6 +165,8 @@ def test_of_a_projected_volume_all_but_tokens_is_kept(kind: str) -> None:
     made = forged({"volumes": [volume]})
     sources = [{kind: source}] if is_kept else []
     assert made["volumes"] == [{"name": "v", "projected": {"sources": sources, "defaultMode": 420}}]
+    told = "".join(podspecs.complaints(made, Policy(level="privileged")))
+    assert (kind in told) is (kind == "podCertificate"), "it would be of the provider's signers"
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(None, "robot"), ("theirs", "theirs")])

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apis import remap
+from apis import keys, remap
 from apis.objects import Object
+from kube import client
 from kubelet.forge import news, status
 from kubelet.forge.clean import LocalContext
+from sandbox.controlplane import Plane
 from tests import factories
 from tests.kubelet import worlds
 from tests.kubelet.worlds import NOW, condition, container, running
@@ -218,6 +220,53 @@ def test_unknown_conditions_of_the_provider_stay_there_and_ours_stay_here() -> N
     assert [item["type"] for item in made["conditions"]] == ["Ready", "example.org/Mine"]
 
 
+@pytest.mark.parametrize(
+    ("theirs", "sent", "wants", "had", "expected"),
+    [
+        (2, "1", 1, {}, 1),
+        (2, "3", 3, {"observedGeneration": 1}, 3),
+        (1, "3", 3, {"observedGeneration": 1}, 1),
+        (2, "9", 3, {"observedGeneration": 1}, 3),
+        (2, "2", 3, {"observedGeneration": 3}, 3),
+        (2, "soon", 3, {}, None),
+        ("2", "3", 3, {}, None),
+        (2, "3", None, {}, None),
+    ],
+)
+def test_a_condition_says_which_generation_of_the_local_pod_it_is_about(
+    theirs: object, sent: str, wants: int | None, had: Object, expected: int | None
+) -> None:
+    """The provider has generation 2 of its pod, made of generation ``sent`` of ours."""
+    pod = local({"phase": "Running", "conditions": [{**condition("Ready"), **had}]})
+    pod["metadata"] |= {} if wants is None else {"generation": wants}
+    offered = remote(running(conditions=[condition("Ready") | {"observedGeneration": theirs}]))
+    annotations = {keys.LOCAL_POD_GENERATION: sent}
+    offered["metadata"] |= {"generation": 2, "annotations": annotations}
+
+    made = status.mirrored(pod, offered, HOME)
+    again = status.mirrored({**pod, "status": made}, offered, HOME)
+
+    (ready,) = made["conditions"]
+    assert ready.get("observedGeneration") == expected
+    assert again == made
+
+
+@pytest.mark.parametrize("said", ["Disabled", "IfPossible", "Enabled", "Maybe", "", 1, {}])
+def test_of_a_mount_only_what_a_kubelet_says_is_told(said: object) -> None:
+    mount = {"name": "data", "mountPath": "/data", "readOnly": True}
+    main = {**factories.pod_spec()["containers"][0], "volumeMounts": [mount]}
+    told = container({"running": {}}) | {"volumeMounts": [{**mount, "recursiveReadOnly": said}]}
+
+    made = status.mirrored(
+        local(containers=[main]), remote(running(containerStatuses=[told])), HOME
+    )
+
+    known = {"recursiveReadOnly": said} if said in ("Disabled", "IfPossible", "Enabled") else {}
+    (found,) = made["containerStatuses"]
+    assert found.get("volumeMounts", []) in ([mount | known], [])
+    assert bool(known) <= ("volumeMounts" in found)
+
+
 def test_restarts_of_the_provider_are_added() -> None:
     home = LocalContext("10.0.0.9", NOW, restarts=3)
     made = status.mirrored(local(), remote(running(restarts=2)), home)
@@ -256,3 +305,96 @@ def test_an_aborted_pod_keeps_what_had_ended() -> None:
         status.aborted({**pod, "status": made}, NOW)["containerStatuses"]
         == made["containerStatuses"]
     )
+
+
+# Every field of a status --------------------------------------------------------------------------
+
+NOT_TAKEN = {
+    "PodStatus": {
+        "allocatedResources": "resources of a whole pod are refused",
+        "extendedResourceClaimStatus": "written by the scheduler here; claims are refused",
+        "nominatedNodeName": "written by the scheduler here",
+        "qosClass": "written by the API server here",
+        "resize": "what conditions say now",
+        "resourceClaimStatuses": "written by a controller here; claims are refused",
+        "resources": "resources of a whole pod are refused",
+    },
+    "ContainerStatus": {
+        "allocatedResourcesStatus": "an alpha feature; it names devices of the provider",
+        "stopSignal": "an alpha feature",
+    },
+}
+"""What is not the provider's to say. Source: Kubernetes API reference, PodStatus."""
+STATES: dict[str, Object] = {
+    "ContainerStateWaiting": {"reason": "Waits", "message": "said"},
+    "ContainerStateRunning": {"startedAt": "2026-01-31T11:00:00Z"},
+    "ContainerStateTerminated": {
+        "exitCode": 3,
+        "signal": 9,
+        "reason": "Error",
+        "message": "said",
+        "startedAt": "2026-01-31T11:00:00Z",
+        "finishedAt": "2026-01-31T11:00:01Z",
+        "containerID": "containerd://1",
+    },
+}
+
+
+def full() -> dict[str, Object]:
+    """Return by type what has each field that is taken of a provider."""
+    amounts = {"cpu": "1"}
+    one = {
+        **container({"waiting": STATES["ContainerStateWaiting"]}),
+        "lastState": {"terminated": STATES["ContainerStateTerminated"]},
+        "containerID": "containerd://1",
+        "imageID": "sha256:1",
+        "started": True,
+        "allocatedResources": amounts,
+        "resources": {"limits": amounts, "requests": amounts},
+        "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True, **RECURSIVE}],
+        "user": {"linux": {"uid": 1, "gid": 1, "supplementalGroups": [1]}},
+    }
+    when = {"lastProbeTime": "2026-01-31T11:00:00Z", "lastTransitionTime": "2026-01-31T11:00:00Z"}
+    why = {"reason": "Why", "message": "said", "observedGeneration": 1}
+    ready = {"type": "Ready", "status": "True", **when, **why}
+    whole = running(conditions=[ready], containerStatuses=[one], reason="Why", message="said")
+    more = {"startTime": "2026-01-31T11:00:00Z", "observedGeneration": 1}
+    host = {"hostIP": "10.0.0.9", "hostIPs": [{"ip": "10.0.0.9"}]}
+    address = {"podIP": "10.1.0.7", "podIPs": [{"ip": "10.1.0.7"}]}
+    kinds = ("initContainerStatuses", "ephemeralContainerStatuses")
+    return {
+        "PodStatus": {**whole, **more, **host, **address, **{kind: [one] for kind in kinds}},
+        "PodCondition": ready,
+        "ContainerStatus": one,
+        "VolumeMountStatus": one["volumeMounts"][0],
+        "LinuxContainerUser": one["user"]["linux"],
+        **STATES,
+    }
+
+
+RECURSIVE = {"recursiveReadOnly": "Disabled"}
+
+
+def test_each_field_of_a_full_status_arrives() -> None:
+    mount = {"name": "data", "mountPath": "/data"}
+    names = ("containers", "initContainers", "ephemeralContainers")
+    main: Object = {"name": "main", "volumeMounts": [mount]}
+    pod = factories.pod(spec={name: [main] for name in names}, status={})
+    pod["metadata"]["generation"] = 1
+    said = full()["PodStatus"]
+    offered = remote(said)
+    offered["metadata"]["generation"] = 1
+
+    made = status.mirrored(pod, offered, HOME)
+
+    assert made == said
+
+
+@pytest.mark.cluster
+async def test_every_field_of_a_status_that_the_api_server_has_was_judged(plane: Plane) -> None:
+    async with client.connect(plane.kubeconfig) as real:
+        published = json.loads(await real.get_text("/openapi/v3/api/v1"))["components"]["schemas"]
+
+    for type_, taken in full().items():
+        fields = set(published[f"io.k8s.api.core.v1.{type_}"]["properties"])
+        assert fields == {*taken, *NOT_TAKEN.get(type_, {})}, type_
