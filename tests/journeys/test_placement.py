@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from apis import conditions, keys, objects, placement, resources
-from apis.objects import Key, Object
+from apis.objects import Key, Object, named
 from kube.client import ClusterClient
+from kube.cluster import Selection
 from sandbox import install
 from tests.journeys import world
 from tests.journeys.kubectl import Kubectl
@@ -44,6 +45,39 @@ async def test_local_pods_stay_and_runtime_class_pods_go(both: world.Pair, names
 
     assert await bound(both, namespace, "home") != both.node
     assert await bound(both, namespace, "away", runtimeClassName="liqo") == both.node
+
+
+async def test_a_runtime_class_counts_at_home_by_the_one_here_and_runs_by_the_one_there(
+    both: world.Pair, namespace: str
+) -> None:
+    key, virtual = Key("", f"{namespace}-box"), {"nodeSelector": {"liqo.io/type": "virtual-node"}}
+    here, there = {"cpu": "20m"}, {"cpu": "10m", "memory": "8Mi"}
+    classes = {
+        both.rome: {"overhead": {"podFixed": here}, "scheduling": virtual},
+        both.milan: {"overhead": {"podFixed": there}},
+    }
+    await both.offload(namespace)
+    try:
+        for cluster, fields in classes.items():
+            made = named(keys.RUNTIME_CLASSES, key, handler="runc", **fields)
+            await cluster.create(keys.RUNTIME_CLASSES, made)
+        for name, class_ in (("boxed", key.name), ("away", keys.RUNTIME_CLASS)):
+            made = world.pod(namespace, name, both.image, runtimeClassName=class_)
+            await both.rome.create(keys.POD, made)
+
+        def run(found: world.World) -> bool:
+            return {world.phase(pod) for pod in found.values()} == {"Running"}
+
+        pods = await world.until(both.rome, keys.POD, namespace, run)
+        twins = (await both.milan.list(Selection(keys.POD, Object, both.twin(namespace)))).items
+    finally:
+        for cluster in classes:
+            await world.remove(cluster, keys.RUNTIME_CLASSES, key)
+
+    assert pods[Key(namespace, "boxed")]["spec"]["overhead"] == here
+    boxed, away = (twins[Key(both.twin(namespace), name)]["spec"] for name in ("boxed", "away"))
+    assert (boxed["runtimeClassName"], boxed["overhead"]) == (key.name, there)
+    assert "runtimeClassName" not in away
 
 
 async def test_local_and_remote_pods_may_go_to_both(both: world.Pair, namespace: str) -> None:
