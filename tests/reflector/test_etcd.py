@@ -6,7 +6,9 @@ Source: faults.md F12, F14.
 
 import asyncio
 import contextlib
+import os
 import secrets
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
@@ -22,13 +24,14 @@ from reflector.kinds import FORGES
 from reflector.namespaces import KindLoop, Namespaces, Rules
 from sandbox import controlplane
 from sandbox.controlplane import Plane
-from tests import factories
+from tests import conftest, factories
 from tests.kube.running import running
 from tests.reflector.test_floods import offloaded
 
 pytestmark = pytest.mark.cluster
 
 WITHIN_S: Final = 240
+FULL: Final = bool(os.environ.get("PYLIQO_TEST_RESTORED"))
 REFUSED_S: Final = 3.0
 SLOWLY: Final = 12
 VERSIONS: Final = 300
@@ -157,3 +160,54 @@ async def test_a_provider_that_is_restored_from_yesterday_gets_what_it_lacks(
 async def _all(cluster: ClusterClient, namespace: str) -> dict[str, Object]:
     found = (await cluster.list(Selection(keys.CONFIG_MAP, Object, namespace))).items
     return {key.name: obj for key, obj in found.items()}
+
+
+@pytest.fixture(scope="module")
+def yesterday(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    with controlplane.start(tmp_path_factory.mktemp("rome")) as plane:
+        yield plane
+
+
+@pytest.mark.skipif(not FULL, reason="a minute of waiting: PYLIQO_TEST_RESTORED=1")
+async def test_a_home_that_is_restored_from_yesterday_takes_no_twin_along_for_a_minute(
+    yesterday: Plane, provider: Plane, tmp_path: Path
+) -> None:
+    await conftest.install_crds(yesterday.kubeconfig)
+    stem, warned = f"test-{secrets.token_hex(4)}", list[tuple[float, str]]()
+    names = {f"late-{number}" for number in range(20)}
+
+    def warn(_of: Object, _type: str, reason: str, _message: str) -> None:
+        warned.append((time.monotonic(), reason))
+
+    async with (
+        client.connect(yesterday.kubeconfig, user_agent="tests") as home,
+        client.connect(provider.kubeconfig, user_agent="tests") as seen,
+        client.connect(provider.kubeconfig, user_agent="pyliqo-reflector") as foreign,
+    ):
+        identity = await offloaded(home, stem)
+        made = Reflected(home, seen, stem)
+        await seen.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", made.twin)))
+        loop = KindLoop(FORGES[reflection.CONFIG_MAP], Rules(), lambda *_: None, 3, warn=warn)
+        async with running(Namespaces(identity, [loop], home, foreign).run()):
+            yesterday.save(tmp_path / "saved")
+            async with client.connect(yesterday.kubeconfig, user_agent="tests") as anew:
+                for name in names:
+                    await anew.create(keys.CONFIG_MAP, factories.config_map(stem, name, told="a"))
+            for name in names:
+                await made.says(name, "a")
+            twins = await _all(seen, made.twin)
+
+            yesterday.restore(tmp_path / "saved")
+
+            async with asyncio.timeout(WITHIN_S):
+                while not warned:  # noqa: ASYNC110  # what is told comes by a call
+                    await asyncio.sleep(0.05)
+            kept = await _all(seen, made.twin)
+            assert kept.keys() == twins.keys()
+            assert {reason for _, reason in warned} == {keys.MASS_ABSENCE}
+            async with asyncio.timeout(WITHIN_S):
+                while names & (await _all(seen, made.twin)).keys():  # noqa: ASYNC110  # for a minute
+                    await asyncio.sleep(0.2)
+            lasted_s = time.monotonic() - warned[0][0]
+            print(f"twins of what a restore took went {lasted_s:.1f} s after it was told")  # noqa: T201
+            assert {"loud", "quiet"} <= (await _all(seen, made.twin)).keys()
