@@ -296,9 +296,36 @@ async def test_a_provider_cordons_and_drains_a_slice_and_takes_it_back(peering: 
     await world.until_one(peering.milan, keys.NODE, Key("", "mypool"), is_ready)
     await running(peering, "second")
     assert await peering.rome.get_live(keys.POD, Key(twin, "second")) is not None
+    await drained_as_a_whole_and_taken_back(peering, twin)
     await world.remove(peering.milan, keys.NAMESPACE, Key("", DRAINED))
     await world.until_gone(peering.rome, keys.NAMESPACE, Key("", twin))
     await peering.liqoctl("milan", "delete", "rs", "mypool")
+
+
+async def drained_as_a_whole_and_taken_back(peering: Peering, twin: str) -> None:
+    """The tenant: nothing of milan stays on rome, and milan puts it all there again."""
+    there = (
+        (peering.rome, keys.NAMESPACE, Key("", twin)),
+        (peering.rome, keys.RESOURCE_SLICE, Key(THERE, "mypool")),
+        (peering.rome, keys.QUOTA, Key(THERE, USER)),
+    )
+    await peering.liqoctl("rome", "drain", "tenant", "milan", "--timeout", "5m")
+    await peering.gone(*there)
+
+    await peering.liqoctl("rome", "activate", "tenant", "milan", "--timeout", "5m")
+    made = world.deployment(DRAINED, "again", peering.image, 1)
+    await peering.milan.create(keys.DEPLOYMENT, made)
+    await world.until(
+        peering.rome,
+        keys.POD,
+        twin,
+        lambda pods: any(
+            key.name.startswith("again-") and world.phase(pod) == "Running"
+            for key, pod in pods.items()
+        ),
+    )
+    for cluster, kind, key in there:
+        assert await cluster.get_live(kind, key) is not None
 
 
 DRAINED = "journey-drained"
