@@ -5,12 +5,13 @@ What differs is listed here with its reason, and in docs/kubectl-on-virtual-node
 
 import asyncio
 import difflib
+import json
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import pytest
@@ -153,6 +154,15 @@ DIFFERENT: Final[Mapping[str, str]] = {
 }
 REASONS: Final = Path(__file__).parents[2] / "docs" / "kubectl-on-virtual-nodes.md"
 
+FIELDS: Final[Mapping[str, str]] = {
+    "metadata.annotations": "how admission placed the pod, and which Pod of the provider runs it",
+    "metadata.labels": "that it is offloaded, and the region that the virtual node has",
+    "spec.affinity": "the virtual nodes that the namespace's strategy selects",
+    "spec.tolerations": "that of virtual nodes",
+}
+"""What differs in the JSON of a pod, of its status nothing; names, addresses, times, IDs aside."""
+COUNTED: Final = frozenset({"metadata.managedFields", "metadata.resourceVersion"})
+
 _RUNS: Final = (
     (r"journey-[0-9a-f]{6}(-rome)?", "NAMESPACE"),
     (r"\b(rome|milan)-1\b|\bmilan\b", "NODE"),
@@ -168,7 +178,10 @@ _RUNS: Final = (
 
 def normalised(done: Done) -> str:
     """Return what a command did, without names that must differ."""
-    text = f"{done.code}\n{done.out.decode('utf-8', 'replace')}\n{done.err}"
+    return without_names(f"{done.code}\n{done.out.decode('utf-8', 'replace')}\n{done.err}")
+
+
+def without_names(text: str) -> str:
     for pattern, name in _RUNS:
         text = re.sub(pattern, name, text)
     return text
@@ -212,7 +225,84 @@ async def test_thirty_commands_say_the_same_on_both_nodes(
     assert set(different) == set(DIFFERENT)
 
 
+def lives(namespace: str, image: str) -> Mapping[str, Object]:
+    """Return pods by what becomes of them, which they stay."""
+    runs = web(namespace, image)
+    (main, _side) = runs["spec"]["containers"]
+    plain = {name: main[name] for name in ("image", "imagePullPolicy", "resources")}
+    sidecar = {**plain, "name": "sidecar", "restartPolicy": "Always", "command": main["command"]}
+    runs["spec"]["initContainers"] = [
+        sidecar,
+        {**plain, "name": "prepare", "command": ["sh", "-c", "true"]},
+    ]
+    told = "echo why > /dev/termination-log; exit 3"
+    no_image = world.pod(namespace, "no-image", "localhost/nowhere:none")
+    no_image["spec"]["containers"][0]["imagePullPolicy"] = "Never"
+    return {
+        "Ready": runs,
+        "Failed": world.pod(namespace, "ended", image, told, restartPolicy="Never"),
+        "CrashLoopBackOff": world.pod(namespace, "loops", image, told),
+        "ErrImageNeverPull": no_image,
+    }
+
+
+def is_in(life: str, pod: Object) -> bool:
+    """Whether ``pod`` is Ready, of that phase, or waits for that reason."""
+    statuses = pod.get("status", {}).get("containerStatuses") or [{}]
+    waits = statuses[0].get("state", {}).get("waiting", {}).get("reason")
+    return is_ready(pod) if life == "Ready" else life in (world.phase(pod), waits)
+
+
+def fields(pod: Object) -> Mapping[str, str]:
+    """Return what a pod says, by field, without names that must differ and without order."""
+    told = {}
+    for part in ("metadata", "spec", "status"):
+        for name, value in pod[part].items():
+            told[f"{part}.{name}"] = without_names(json.dumps(in_order(name, value)))
+    return {name: text for name, text in told.items() if name not in COUNTED}
+
+
+def in_order(name: str, value: Any) -> Any:
+    """Return ``value``, conditions sorted, and of restarts only whether there were any."""
+    if name == "conditions":
+        return sorted(value, key=lambda one: str(one["type"]))
+    if name == "containerStatuses":
+        return [{**one, "restartCount": bool(one["restartCount"])} for one in value]
+    return value
+
+
+async def until_same(both: world.Pair, life: str, keys_: Sequence[Key]) -> None:
+    """Wait until both pods are in that state, and differ as documented and not else."""
+    told: set[str] = set()
+    try:
+        async with asyncio.timeout(world.PATIENCE_S):
+            while told != FIELDS.keys():
+                pods = [await both.rome.get_live(keys.POD, key) for key in keys_]
+                if all(pod and is_in(life, pod) for pod in pods):
+                    real, virtual = (fields(pod) for pod in pods if pod)
+                    names = real.keys() | virtual.keys()
+                    told = {name for name in names if real.get(name) != virtual.get(name)}
+                await asyncio.sleep(0.5)
+    except TimeoutError as error:
+        raise AssertionError(f"{life}: {sorted(told)} of {pods}") from error
+
+
+async def test_the_whole_pod_says_the_same_on_both_nodes(both: world.Pair, namespace: str) -> None:
+    here = f"journey-{secrets.token_hex(3)}"
+    await both.offload(namespace)
+    await both.rome.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", here)))
+    try:
+        for space in (here, namespace):
+            for pod in lives(space, both.image).values():
+                await both.rome.create(keys.POD, pod)
+        for life, pod in lives(here, both.image).items():
+            name = str(pod["metadata"]["name"])
+            await until_same(both, life, [Key(here, name), Key(namespace, name)])
+    finally:
+        await world.remove(both.rome, keys.NAMESPACE, Key("", here))
+
+
 def test_each_difference_is_justified() -> None:
     text = REASONS.read_text(encoding="utf-8")
-    for name in DIFFERENT:
+    for name in (*DIFFERENT, *FIELDS):
         assert f"| `{name}` |" in text
