@@ -31,7 +31,8 @@ from tests.reflector.test_floods import offloaded
 pytestmark = pytest.mark.cluster
 
 WITHIN_S: Final = 240
-FULL: Final = bool(os.environ.get("PYLIQO_TEST_RESTORED"))
+HELD_S: Final = float(os.environ.get("PYLIQO_TEST_HELD_S", "20"))
+"""How long twins stay then; 60 is what the reflector uses."""
 REFUSED_S: Final = 3.0
 SLOWLY: Final = 12
 VERSIONS: Final = 300
@@ -168,10 +169,10 @@ def yesterday(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
         yield plane
 
 
-@pytest.mark.skipif(not FULL, reason="a minute of waiting: PYLIQO_TEST_RESTORED=1")
-async def test_a_home_that_is_restored_from_yesterday_takes_no_twin_along_for_a_minute(
-    yesterday: Plane, provider: Plane, tmp_path: Path
+async def test_a_home_that_is_restored_from_yesterday_takes_no_twin_along_for_a_while(
+    yesterday: Plane, provider: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("kube.breaker.HOLD_S", HELD_S)
     await conftest.install_crds(yesterday.kubeconfig)
     stem, warned = f"test-{secrets.token_hex(4)}", list[tuple[float, str]]()
     names = {f"late-{number}" for number in range(20)}
