@@ -221,14 +221,26 @@ async def _watch_over(origin: Origin, key: PeerKey, replicas: dict[Kind, Informe
     is_told = False
     while True:
         await asyncio.sleep(_LOOK_S)
-        is_silent = not replicas or any(map(_is_silent, replicas.values()))
+        silent = [kind for kind, informer in replicas.items() if _is_silent(informer)]
+        is_silent = bool(silent) or not replicas
         if is_silent and not is_told:
-            secret = secret_of(key)
-            message = f"cluster {key.cluster_id} does not answer the identity in secret {secret}"
-            _tell(origin, key, "PeerUnreachable", message)
+            others = len(replicas) - len(silent)
+            _tell(origin, key, "PeerUnreachable", complaint(key, silent if others else ()))
         if is_told and not is_silent:
             _tell(origin, key, "PeerReachable", f"cluster {key.cluster_id} answers again")
         is_told = is_silent
+
+
+def complaint(key: PeerKey, kinds: Sequence[Kind] = ()) -> str:
+    """Return that a peer does not answer: for ``kinds`` only, or without any at all.
+
+    Source: faults.md F34.
+    """
+    message = f"cluster {key.cluster_id} does not answer the identity in secret {secret_of(key)}"
+    if not kinds:
+        return message
+    named = ", ".join(kind.resource for kind in kinds)
+    return f"{message} about {named}: see that it has these kinds, and lets that identity list them"
 
 
 def _is_silent(replicas: Informer[Object]) -> bool:

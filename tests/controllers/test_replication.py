@@ -8,6 +8,7 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from controllers.replication import forge
 from controllers.replication.forge import Peering
+from controllers.replication.peers import PeerKey, complaint
 from controllers.replication.reconciler import ReleaseReconciler, ReplicationReconciler
 from kube.cluster import Cluster
 from kube.errors import ForbiddenError, NotReachableError
@@ -232,3 +233,15 @@ async def test_what_a_namespace_waits_for_there_is_forgotten_and_told() -> None:
 
     assert list((await peers.original())["status"]["currentMapping"]) == ["foo"]
     assert told.reasons == ["NamespacesAbandoned"]
+
+
+def test_a_peer_that_is_silent_about_some_kinds_is_told_with_their_names() -> None:
+    milan = PeerKey("liqo-tenant-milan", "milan")
+
+    assert complaint(milan) == (
+        "cluster milan does not answer the identity in secret "
+        "liqo-tenant-milan/kubeconfig-controlplane-milan"
+    )
+    assert "about resourceslices.authentication.liqo.io: see that it has" in complaint(
+        milan, [keys.RESOURCE_SLICE]
+    )
