@@ -6,6 +6,7 @@ Home is the API server of all tests. Source: faults.md F15; behaviour.md 6.5, 6.
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import secrets
 import ssl
 import time
@@ -42,6 +43,8 @@ BUSY: Final = (
     "--max-mutating-requests-inflight=3",
 )
 """Administrators are never refused for that, others at once."""
+STATIC: Final = 30042
+"""Of the part of the range from which API servers give no port by themselves."""
 WITHIN_S: Final = 240
 
 
@@ -66,14 +69,15 @@ class Pair:
     @contextlib.asynccontextmanager
     async def reflecting(
         self, row: Reflected, settings: Settings | None = None, who: ClusterClient | None = None
-    ) -> AsyncIterator[None]:
-        """Reflect the kind of ``row`` meanwhile, as ``who`` on the provider."""
+    ) -> AsyncIterator[list[str]]:
+        """Reflect the kind of ``row`` meanwhile, as ``who`` on the provider; yield what is told."""
+        told: list[str] = []
         identity = await offloaded(self.home, self.local)
         rules = Rules(row.default, settings or Settings())
         foreign = who or self.milan
-        loops = [KindLoop(FORGES[row], rules, lambda *_: None, WORKERS)]
+        loops = [KindLoop(FORGES[row], rules, lambda *said: told.append(said[-1]), WORKERS)]
         async with running(Namespaces(identity, loops, self.home, foreign).run()):
-            yield
+            yield told
 
 
 @pytest.fixture
@@ -103,6 +107,30 @@ async def test_a_node_port_is_of_their_choice_unless_it_is_forced(pair: Pair) ->
         await world.until_one(
             pair.milan, keys.SERVICE, there, lambda found: node_port(found) == ours
         )
+
+
+async def test_a_forced_node_port_that_is_taken_is_told_and_had_once_it_is_free(pair: Pair) -> None:
+    here, there, taker = Key(pair.local, "web"), Key(pair.remote, "web"), Key("default", "taker")
+    fixed = [{"port": 80, "nodePort": STATIC}]
+    other = factories.service(*taker, type="NodePort", ports=fixed)
+    await pair.milan.create(keys.SERVICE, other)
+    async with pair.reflecting(reflection.SERVICE) as told:
+        mine = factories.service(*here, type="NodePort", ports=fixed)
+        mine["metadata"]["annotations"] = {keys.FORCE_REMOTE_NODE_PORT: "true"}
+        await pair.home.create(keys.SERVICE, mine)
+        async with asyncio.timeout(WITHIN_S):
+            while not any("is already allocated" in text for text in told):  # noqa: ASYNC110  # a call tells
+                await asyncio.sleep(0.05)
+
+        await world.remove(pair.milan, keys.SERVICE, taker)
+        async with asyncio.timeout(WITHIN_S):
+            for attempt in itertools.count():  # what was refused is tried again when it changes
+                labels = {"metadata": {"labels": {"try": f"n{attempt}"}}}
+                await pair.home.patch(keys.SERVICE, here, labels)
+                if twin := await pair.milan.get_live(keys.SERVICE, there):
+                    assert node_port(twin) == STATIC
+                    break
+                await asyncio.sleep(0.2)
 
 
 def size(storage: str) -> Object:
