@@ -22,6 +22,7 @@ from certs import pki
 from kube import client
 from kube.client import ClusterClient
 from sandbox.controlplane import Plane
+from tests import factories
 from tests.kubelet.sites import PATIENCE_S, Site, eventually, free_port
 
 pytestmark = pytest.mark.cluster
@@ -133,6 +134,7 @@ async def test_a_virtual_node_imports_what_it_works_with_and_nothing_else(pod: P
         data = {"a": base64.b64encode(b"1").decode()}
         made = named(keys.CONFIG_MAP, Key(site.home, "settings"), data=data)
         await cluster.create(keys.CONFIG_MAP, made)
+        await cluster.create(keys.NAMESPACE_OFFLOADING, factories.offloading(site.home))
         await eventually(is_served)
         await eventually(is_reflected)
         found = {name: await modules(process) for name, process in processes.items()}
