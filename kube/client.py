@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -117,8 +117,10 @@ class ClusterClient:
     async def apply(self, kind: Kind, obj: Object, *, manager: str) -> Object:
         query = {"fieldManager": manager, "force": "true"}
         body = wire.typed(kind, obj)
-        path = wire.path(kind, key_of(obj))
-        return await self._call("apply", kind, "PATCH", path, body, query=query, headers=_APPLY)
+        key = key_of(obj)
+        path = wire.path(kind, key)
+        with _meant(kind, key, obj):
+            return await self._call("apply", kind, "PATCH", path, body, query=query, headers=_APPLY)
 
     async def patch(
         self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
@@ -126,13 +128,8 @@ class ClusterClient:
         path = wire.path(kind, key, subresource)
         is_shared = kind == keys.POD and subresource == "status"
         headers = _STRATEGIC if is_shared else _MERGE
-        try:
+        with _meant(kind, key, changes):
             return await self._call("patch", kind, "PATCH", path, changes, headers=headers)
-        except errors.InvalidError as error:
-            if "uid" not in changes.get("metadata", {}) or "metadata.uid" not in str(error):
-                raise
-            # A UID that is sent means: only if it is this one. The server calls it immutable.
-            raise errors.ConflictError(f"{kind} {key} is another object now") from error
 
     async def patch_status(
         self, kind: Kind, key: Key, status: Object, *, metadata: Object | None = None
@@ -276,3 +273,14 @@ class ClusterClient:
 def _watch_s() -> str:
     """Return after how many seconds a server shall end a watch: not all at once."""
     return str(300 + secrets.randbelow(300))
+
+
+@contextlib.contextmanager
+def _meant(kind: Kind, key: Key, sent: Object) -> Iterator[None]:
+    """Let a UID that is sent mean: only if it is this one. The server calls it immutable."""
+    try:
+        yield
+    except errors.InvalidError as error:
+        if "uid" not in sent.get("metadata", {}) or "metadata.uid" not in str(error):
+            raise
+        raise errors.ConflictError(f"{kind} {key} is another object now") from error

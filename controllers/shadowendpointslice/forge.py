@@ -104,7 +104,7 @@ def endpoint_slice(shadow: Object, reach: Reach, *, is_reachable: bool) -> Objec
         keys.MANAGED_BY: keys.MANAGED_BY_SHADOW_ENDPOINT_SLICE,
         keys.ENDPOINT_SLICE_MANAGED_BY: keys.ENDPOINT_SLICE_MANAGER,
     }
-    left_out = {keys.LAST_APPLIED, keys.APPLIED}
+    left_out = {keys.LAST_APPLIED, keys.APPLIED, keys.DIRECT_CONNECTIONS_DATA}
     annotations = {
         name: value for name, value in objects.annotations(shadow).items() if name not in left_out
     }

@@ -8,11 +8,14 @@ from apis import drift, keys, objects
 from apis.objects import Key, Object
 from controllers.shadowendpointslice import forge
 from controllers.shadowendpointslice.forge import Reach
-from kube.cluster import Cluster
+from kube import errors
+from kube.cluster import NO_VERSION, Cluster
 from kube.events import Recorder
 from kube.reconcile import TerminalError
 
 KIND: Final = keys.SHADOW_ENDPOINT_SLICE
+REFUSED_RETRY_S: Final = 300.0
+"""What this API server calls invalid it may take some day: newer, or by another policy."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +56,23 @@ class ShadowEndpointSliceReconciler:
             self._events.event(KIND, shadow, "Warning", "FailedCreateEndpointSlice", message)
             raise TerminalError("NameTaken", message)
         if found is None or not drift.is_current(wanted, wanted, found):
-            manager = keys.SHADOW_ENDPOINT_SLICE_MANAGER
-            await self._cluster.apply(keys.ENDPOINT_SLICE, wanted, manager=manager)
-            logger.info("Wrote an EndpointSlice", extra={"endpointslice": str(key)})
+            return await self._write(shadow, wanted, found)
+        return None
+
+    async def _write(self, shadow: Object, wanted: Object, found: Object | None) -> float | None:
+        """Write the slice; one that is refused is told, and tried again seldom."""
+        # The very slice that was looked at; where there was none, a new one; or a conflict.
+        only = {"uid": objects.uid(found)} if found else {"resourceVersion": NO_VERSION}
+        sent = {**wanted, "metadata": {**wanted["metadata"], **only}}
+        manager, key = keys.SHADOW_ENDPOINT_SLICE_MANAGER, str(objects.key_of(shadow))
+        try:
+            await self._cluster.apply(keys.ENDPOINT_SLICE, sent, manager=manager)
+        except errors.InvalidError as error:
+            message = f"no endpointslice is made of it: {error}"
+            self._events.event(KIND, shadow, "Warning", "FailedCreateEndpointSlice", message)
+            logger.warning("An EndpointSlice was refused", extra={"endpointslice": key})
+            return REFUSED_RETRY_S
+        logger.info("Wrote an EndpointSlice", extra={"endpointslice": key})
         return None
 
     def _known(self, shadow: Object, origin: str) -> Reach:

@@ -1,15 +1,21 @@
 """EndpointSlices of ShadowEndpointSlices: there without the consumer, and never for our own."""
 
+import contextlib
 from typing import Any
 
 import msgspec
 import pytest
 
-from apis import keys, remap
-from apis.objects import Key, Object, named
+from apis import keys, objects, remap
+from apis.objects import Key, Kind, Object, named
 from controllers.shadowendpointslice import forge
 from controllers.shadowendpointslice.forge import Addressed, Reach
-from controllers.shadowendpointslice.reconciler import ShadowEndpointSliceReconciler
+from controllers.shadowendpointslice.reconciler import (
+    REFUSED_RETRY_S,
+    ShadowEndpointSliceReconciler,
+)
+from kube import errors
+from kube.cache import CachedCluster
 from kube.cluster import Cluster
 from kube.reconcile import TerminalError
 from tests.controllers.support import Ledger, Told
@@ -35,12 +41,14 @@ def shadow(namespace: str, *addresses: str, **rest: Any) -> Object:
     return named(keys.SHADOW_ENDPOINT_SLICE, Key(namespace, "web-1"), **body)
 
 
-def reconciler(cluster: Cluster, peers: dict[Key, Object] | None = None) -> Any:
+def reconciler(
+    cluster: Cluster, peers: dict[Key, Object] | None = None, *, told: Told | None = None
+) -> Any:
     return ShadowEndpointSliceReconciler(
         cluster,
         reach=lambda _consumer: REACH,
         peers=lambda: peers or {},
-        events=Told(cluster).recorder,
+        events=(told or Told(cluster)).recorder,
     )
 
 
@@ -105,6 +113,17 @@ def test_nobody_stands_in_for_addresses_of_this_cluster(*, address: str, is_kept
 
     assert bool(made["endpoints"]) is is_kept
     assert forge.refused(asked, REACH) == ([] if is_kept else [address])
+
+
+def test_of_annotations_goes_what_is_not_for_whoever_makes_the_slice() -> None:
+    """Source: behaviour.md 4.11."""
+    asked = shadow("foo", "10.202.0.7")
+    direct = {keys.DIRECT_CONNECTIONS_DATA: '{"clusterAddresses": {}}'}
+    asked["metadata"] |= {"uid": "1", "annotations": {keys.APPLIED: "1", "note": "1", **direct}}
+
+    made = forge.endpoint_slice(asked, REACH, is_reachable=True)
+
+    assert made["metadata"]["annotations"] == {"note": "1"}
 
 
 def configuration(consumer: str) -> Object:
@@ -193,6 +212,55 @@ async def endpoints(cluster: Cluster, key: Key) -> dict[str, bool]:
     found = await cluster.get_live(keys.ENDPOINT_SLICE, key)
     assert found
     return {one["addresses"][0]: one["conditions"]["ready"] for one in found["endpoints"]}
+
+
+@pytest.mark.parametrize(
+    "cluster", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True
+)
+async def test_a_slice_that_the_api_server_refuses_is_told_and_tried_again_seldom(
+    cluster: Cluster, namespace: str
+) -> None:
+    key = Key(namespace, "web-1")
+    odd = shadow(namespace, "10.202.0.7")
+    odd["spec"]["template"]["endpoints"][0]["hostname"] = "no_host"
+    await cluster.create(keys.SHADOW_ENDPOINT_SLICE, odd)
+    told = Told(cluster)
+    loop = reconciler(cluster, told=told)
+
+    assert await loop.reconcile(key) == REFUSED_RETRY_S
+
+    assert told.reasons == ["FailedCreateEndpointSlice"]
+    assert await cluster.get_live(keys.ENDPOINT_SLICE, key) is None
+    template = {"template": {"endpoints": [{"addresses": ["10.202.0.7"]}]}}
+    await cluster.patch(keys.SHADOW_ENDPOINT_SLICE, key, {"spec": template})
+    assert await loop.reconcile(key) is None
+    assert await endpoints(cluster, key) == {"10.202.0.7": True}
+
+
+class Late(CachedCluster):
+    """Where somebody makes a namesake after we looked and before we write."""
+
+    async def apply(self, kind: Kind, obj: Object, *, manager: str) -> Object:
+        theirs = named(kind, objects.key_of(obj), addressType="IPv4", endpoints=[])
+        with contextlib.suppress(errors.AlreadyExistsError):
+            await self.create(kind, theirs)
+        return await super().apply(kind, obj, manager=manager)
+
+
+async def test_a_slice_made_in_the_same_moment_is_not_overwritten(
+    cluster: Cluster, namespace: str
+) -> None:
+    key = Key(namespace, "web-1")
+    await cluster.create(keys.SHADOW_ENDPOINT_SLICE, shadow(namespace, "10.202.0.7"))
+
+    with pytest.raises(errors.ConflictError):
+        await reconciler(Late(cluster)).reconcile(key)
+
+    found = await cluster.get_live(keys.ENDPOINT_SLICE, key)
+    assert found
+    assert not found["endpoints"]
+    with pytest.raises(TerminalError):
+        await reconciler(cluster).reconcile(key)
 
 
 async def test_somebody_elses_slice_is_left_alone(cluster: Cluster, namespace: str) -> None:

@@ -124,6 +124,21 @@ async def test_an_apply_with_the_version_of_nothing_only_creates(
     assert left["data"] == {"a": "theirs"}
 
 
+async def test_an_apply_with_a_uid_is_for_that_object_only(
+    cluster: Cluster, namespace: str
+) -> None:
+    made = await cluster.apply(keys.CONFIG_MAP, config(namespace, a="1"), manager="one")
+    await cluster.delete(keys.CONFIG_MAP, where(namespace), uid=uid(made))
+    other = await cluster.create(keys.CONFIG_MAP, config(namespace, a="theirs"))
+    sent = config(namespace, a="2")
+    sent = {**sent, "metadata": {**sent["metadata"], "uid": uid(made)}}
+
+    with pytest.raises(errors.ConflictError):
+        await cluster.apply(keys.CONFIG_MAP, sent, manager="one")
+
+    assert await cluster.get_live(keys.CONFIG_MAP, where(namespace)) == other
+
+
 async def test_a_field_that_another_took_over_stays(cluster: Cluster, namespace: str) -> None:
     await cluster.apply(keys.CONFIG_MAP, config(namespace, a="1", b="1"), manager="one")
     await cluster.patch(keys.CONFIG_MAP, where(namespace), {"data": {"a": "theirs"}})
