@@ -21,6 +21,10 @@ class NotYetError(Exception):
     """The twin cannot be made before something else is there; the message is for its author."""
 
 
+class UnseenError(NotYetError):
+    """Nothing can be said before something is seen that may never be: nothing is done or told."""
+
+
 @dataclass(frozen=True)
 class Stay:
     """Why an object has no twin."""
@@ -91,6 +95,35 @@ def reason_to_stay(kind: Kind, obj: Object, policy: Policy) -> Stay | None:
 
 
 UNMENTIONED: Final = "no pod on the provider mentions it (policy Referenced)"
+
+
+def service_of(endpoint_slice: Object) -> Key | None:
+    """Return the Service of ``endpoint_slice``, None for one without."""
+    name = objects.labels(endpoint_slice).get(keys.SERVICE_NAME)
+    return Key(objects.key_of(endpoint_slice).namespace, name) if name else None
+
+
+def slice_stays(
+    endpoint_slice: Object, service: Object | None, policy: Policy, *, is_needed: bool
+) -> Stay | None:
+    """Return why an EndpointSlice has no twin: as its ``service``, unless it says itself.
+
+    ``is_needed`` is whether any of its endpoints is not on the provider. Source: behaviour.md 6.6.
+
+    Raises:
+        ContradictionError: it carries both annotations.
+    """
+    labels = objects.labels(endpoint_slice)
+    if labels.get(keys.ENDPOINT_SLICE_MANAGED_BY) == keys.ENDPOINT_SLICE_MANAGER:
+        return Stay("it was reflected here", is_told=False)
+    if service_of(endpoint_slice) == BUILT_IN_SERVICE:
+        return Stay("the API server of each cluster is its own", is_told=False)
+    if (said := own_word(endpoint_slice)) is not SILENT:
+        return said
+    stay = reason_to_stay(keys.SERVICE, service or endpoint_slice, policy)
+    if stay is not None:
+        return Stay(stay.reason, is_told=False)  # the Service is told
+    return None if is_needed else Stay("all its endpoints are on the provider", is_told=False)
 
 
 def asked_policy(offloading: Mapping[str, object]) -> Policy | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from apis import reflection
+from apis import leaving, reflection
 from apis.reflection import Reflected
 
 BEGIN: Final = "<!-- made by: python3 -m reflector.chapter docs/what-is-reflected.md -->"
@@ -15,9 +15,11 @@ _HEAD: Final = ("kind", "goes", "on the other side", "policies", "workers", "has
 
 
 def table() -> str:
-    """Return the table in Markdown."""
+    """Return the table in Markdown, and which annotations are in no row of it."""
     lines = [_HEAD, ["---"] * len(_HEAD), *_rows()]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    rows = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    never = "".join(f"- `{name}`\n" for name in sorted(leaving.NEVER_ANNOTATIONS))
+    return f"{rows}\nThese annotations never leave, whatever is said:\n\n{never}"
 
 
 def _rows() -> Iterator[Sequence[str]]:

@@ -39,8 +39,6 @@ it may be written and not listed."""
 ABSENT_RETRY_S: Final = 5.0
 _TERMINATING: Final = "being terminated"
 _NO_NAMESPACE: Final = 'namespaces "'
-_ANOTHER: Final = "metadata.uid"
-"""What the server finds invalid when a namesake has taken the place of the object we meant."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +88,8 @@ class Reflection:
             if original is None or stay is not None:
                 return await self._withdraw(key, original, stay)
             return await self._keep(key, original)
+        except leaving.UnseenError:
+            return None  # it is looked at once that comes
         except leaving.NotYetError as error:
             if original is not None:
                 self.told.failed(original, str(error))
@@ -119,12 +119,31 @@ class Reflection:
         wanted = self.forge.twin(original, self._scene)
         wanted = drift.stamped(self.forge.settled(wanted, found) if found else wanted)
         if found is None or not self._is_current(wanted, found):
+            if found and self._is_in_the_way(wanted, found):
+                await self._make_room(original, where)
+                found = None
             found, again_s = await self._apply(original, wanted, found)
             if again_s is not None:
                 return again_s
-        self.told.succeeded(original)
-        await self._write_back(key, original, found)
-        return None
+        again_s = await self._tell_home(key, original, found)
+        if again_s is None:
+            self.told.succeeded(original)
+        return again_s
+
+    def _is_in_the_way(self, wanted: Object, found: Object) -> bool:
+        """Whether its server lets ``found`` not become as its original has been made anew.
+
+        What the provider itself has done to a twin is no reason to remove it.
+        """
+        sent, was = (objects.annotations(each).get(keys.APPLIED) for each in (wanted, found))
+        return sent != was and self.forge.is_fixed(wanted, found)
+
+    async def _make_room(self, original: Object, where: Key) -> None:
+        """Remove such a twin, the original and it by a live look."""
+        live = await self._originals.get_live(self._kind, objects.key_of(original))
+        if live is None or objects.uid(live) != objects.uid(original):
+            raise errors.ConflictError(f"{self._name(original)} is another object now")
+        await self._delete(where, await self._twins.get_live(self._twin_kind, where))
 
     def _may_look(self, original: Object) -> bool:
         """Whether its share allows what comes next: a look costs a request, too."""
@@ -194,8 +213,6 @@ class Reflection:
         try:
             made = await self._twins.apply(self._twin_kind, wanted, manager=keys.REFLECTION_MANAGER)
         except errors.InvalidError as error:
-            if _ANOTHER in str(error):
-                raise errors.ConflictError(str(error)) from error
             self.told.failed(original, self._refused(error))
             logger.warning("A twin was refused", extra={"key": objects.key_of(original)})
             return None, REFUSED_RETRY_S
@@ -251,6 +268,20 @@ class Reflection:
         if found and self._is_twin(found) and not objects.is_terminating(found):
             await self._twins.delete(self._twin_kind, where, uid=objects.uid(found))
             logger.info("Removed a twin", extra={"kind": str(self._twin_kind), "key": where})
+
+    async def _tell_home(self, key: Key, original: Object, twin: Object | None) -> float | None:
+        """Write what follows from ``twin`` at home; what is refused there is told, too."""
+        try:
+            await self._write_back(key, original, twin)
+        except (errors.InvalidError, errors.ForbiddenError, errors.NotFoundError) as error:
+            if await self._originals.get_live(self._kind, key) is None:
+                return None  # it has gone, and its twin goes with it
+            said = f"what {self._pair.destination} tells of it cannot be written here: {error}"
+            self.told.failed(original, said)
+            if not isinstance(error, errors.InvalidError):
+                raise
+            return REFUSED_RETRY_S
+        return None
 
     async def _write_back(self, key: Key, original: Object | None, twin: Object | None) -> None:
         for write in self.forge.back(key, original, twin, self._scene):

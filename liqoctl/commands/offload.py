@@ -25,7 +25,7 @@ OFFLOAD_EXAMPLES = options.examples(
     "liqoctl offload namespace foo --namespace-mapping-strategy EnforceSameName",
     "liqoctl offload namespace foo -l 'region in (europe,us-west), !staging'",
     "liqoctl offload ns --ns-selector team=web --timeout 1m",
-    "liqoctl offload namespace foo --dry-run",
+    "liqoctl offload namespace foo --reflection-policy Referenced --dry-run",
     "liqoctl offload namespace foo -o yaml > offloading.yaml",
 )
 
@@ -58,6 +58,14 @@ OFFLOAD_EXAMPLES = options.examples(
     multiple=True,
     help="Which clusters, by the labels of their virtual nodes. Given several times, a cluster "
     "that meets one of them is selected.  [default: every cluster]",
+)
+@click.option(
+    "--reflection-policy",
+    "reflection",
+    type=click.Choice(forge.REFLECTION_POLICIES),
+    help="Of ConfigMaps and Secrets go all but those that are excluded (DenyList), those that are "
+    "allowed (AllowList), or those that offloaded pods mention (Referenced).  "
+    "[default: as the virtual nodes say]",
 )
 @click.option("--ns-selector", help="Offload the namespaces with these labels too.")
 @options.switch("--dry-run", help="Only say what would be reflected where.")

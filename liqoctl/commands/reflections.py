@@ -12,8 +12,7 @@ EXAMPLES = options.examples("liqoctl get reflections -n shop")
 def get_reflections(session: Session) -> None:
     """Show what of a namespace is reflected where, and why not.
 
-    Reads only. ConfigMaps, Secrets, Services and Ingresses are listed; EndpointSlices go as their
-    Services, claims with their first pod.
+    Reads only. EndpointSlices go as their Services, claims with their first pod.
     """
     from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
 

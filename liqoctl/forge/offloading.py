@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from apis import keys, labelselector, objects
+from apis import keys, labelselector, objects, reflection
 from apis.objects import Key, Object
 from liqoctl.forge import manifests
 
 MAPPING_STRATEGIES: Final = ("DefaultName", "EnforceSameName", "SelectedName")
 POD_STRATEGIES: Final = ("LocalAndRemote", "Local", "Remote")
+REFLECTION_POLICIES: Final = tuple(policy.value for policy in reflection.ALL)
 TIGHTENED: Final = (
     "the new pod offloading strategy is stricter than the current one: "
     "pods that violate it and already run are not evicted"
@@ -45,6 +46,8 @@ class Wanted:
     pods: str | None = None
     remote_name: str = ""
     selectors: Sequence[str] = ()
+    reflection: str | None = None
+    """By which policy ConfigMaps and Secrets go; None as the virtual nodes say."""
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Labels and annotations that all objects get."""
 
@@ -75,7 +78,15 @@ def manifest(namespace: str, wanted: Wanted) -> Object:
         terms = [labelselector.to_term(labelselector.parse(text)) for text in wanted.selectors]
         spec["clusterSelector"] = {"nodeSelectorTerms": terms}
     where = Key(namespace, keys.OFFLOADING_NAME)
-    return manifests.made(keys.NAMESPACE_OFFLOADING, where, spec, wanted.metadata)
+    return manifests.made(keys.NAMESPACE_OFFLOADING, where, spec, _metadata(wanted))
+
+
+def _metadata(wanted: Wanted) -> Mapping[str, Mapping[str, str]]:
+    if not wanted.reflection:
+        return wanted.metadata
+    given = wanted.metadata.get("annotations") or {}
+    annotations = {**given, keys.REFLECTION_POLICY: wanted.reflection}
+    return {**wanted.metadata, "annotations": annotations}
 
 
 def changes(existing: Object, wanted: Object, fields: frozenset[str]) -> Object:

@@ -4,17 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from apis import keys, leaving, mentions, objects, reflection, tellings
+from apis import claims, keys, leaving, mentions, objects, reflection, tellings
+from apis.claims import Storage
+from apis.leaving import Stay
 from apis.objects import Kind, Object
 from apis.offloading import MappingPhase, NamespaceMap, VkOptionsTemplate
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflection import Reflected
 from apis.tellings import About
 
-SHOWN: Final = tuple(
-    row for row in reflection.KINDS if row.is_outward and not row.like and row.is_configurable
-)
-"""Kinds whose objects go as policies and annotations say; the others follow Services and pods."""
+SHOWN: Final = tuple(row for row in reflection.KINDS if row.is_outward)
 HEAD: Final = ("CLUSTER", "REMOTE NAMESPACE", "KIND", "NAME", "STATE", "REASON")
 REFLECTED, STAYS, FAILED, OFF = "reflected", "stays", "failed", "off"
 UNKNOWN: Final = "unknown"
@@ -41,6 +40,7 @@ class Peer:
     options: VkOptionsTemplate
     nodes: frozenset[str] = frozenset()
     """Its virtual nodes."""
+    offers_storage: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class Contents:
     by_kind: Mapping[Kind, Iterable[Object]]
     """Without those that this cluster does not know."""
     pods: Sequence[Object] = ()
+    volumes: Mapping[str, Object] = field(default_factory=dict)
+    """Those that its claims are bound to, by name."""
     failures: Mapping[About, str] = field(default_factory=dict)
     """What the reflectors said last that they could not do."""
 
@@ -91,8 +93,7 @@ def failures(events: Iterable[Object]) -> dict[About, str]:
 
 def _lines(contents: Contents, peer: Peer, row: Reflected) -> Iterator[Line]:
     config = peer.options.reflectors.get(row.name)
-    policy = (config and config.policy) or row.default
-    policy = leaving.in_namespace(row, policy, contents.asked)
+    policy = leaving.in_namespace(row, _policy(peer, row), contents.asked)
     if row.kind not in contents.by_kind:
         reason = f"this cluster has no such kind: install the CRD {row.kind.resource}"
         yield Line(peer.cluster, peer.remote_namespace, row.kind.kind, "", UNKNOWN, reason)
@@ -113,17 +114,50 @@ def _lines(contents: Contents, peer: Peer, row: Reflected) -> Iterator[Line]:
             yield line
 
 
+def _policy(peer: Peer, row: Reflected) -> Policy:
+    by = reflection.BY_NAME[row.like] if row.like else row
+    config = peer.options.reflectors.get(by.name)
+    return (config and config.policy) or by.default
+
+
 def _reason(contents: Contents, peer: Peer, row: Reflected, policy: Policy, obj: Object) -> str:
+    judge = _JUDGES.get(row, _as_policies_say)
     try:
-        stay = leaving.reason_to_stay(row.kind, obj, policy)
-    except leaving.ContradictionError as error:
+        stay = judge(contents, peer, row, policy, obj)
+    except (leaving.ContradictionError, leaving.NotYetError) as error:
         return str(error)
-    if stay is not None:
-        return stay.reason
-    if policy is not Policy.REFERENCED:
-        return ""
+    return stay.reason if stay else ""
+
+
+def _as_policies_say(
+    contents: Contents, peer: Peer, row: Reflected, policy: Policy, obj: Object
+) -> Stay | None:
+    stay = leaving.reason_to_stay(row.kind, obj, policy)
+    if stay is not None or policy is not Policy.REFERENCED:
+        return stay
     wanted = (row.kind, objects.key_of(obj).name)
     offloaded = (pod for pod in contents.pods if pod["spec"].get("nodeName") in peer.nodes)
     if any(wanted in mentions.of(pod["spec"]) for pod in offloaded):
-        return ""
-    return leaving.UNMENTIONED
+        return None
+    return Stay(leaving.UNMENTIONED)
+
+
+def _as_its_service(
+    contents: Contents, peer: Peer, _row: Reflected, policy: Policy, obj: Object
+) -> Stay | None:
+    where = leaving.service_of(obj)
+    services = contents.by_kind.get(keys.SERVICE, ())
+    service = next((each for each in services if objects.key_of(each) == where), None)
+    is_needed = any(one.get("nodeName") not in peer.nodes for one in obj.get("endpoints") or [])
+    return leaving.slice_stays(obj, service, policy, is_needed=is_needed)
+
+
+def _with_its_data(
+    contents: Contents, peer: Peer, _row: Reflected, _policy: Policy, obj: Object
+) -> Stay | None:
+    is_node, volume = peer.nodes.__contains__, contents.volumes.get
+    return claims.reason_to_stay(obj, Storage(peer.cluster, peer.offers_storage, is_node, volume))
+
+
+_JUDGES: Final = {reflection.ENDPOINT_SLICE: _as_its_service, reflection.CLAIM: _with_its_data}
+"""How kinds are judged that go by more than policies."""

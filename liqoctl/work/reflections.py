@@ -94,7 +94,17 @@ async def _contents(cluster: Cluster, origin: Origin, peers: Iterable[Peer]) -> 
         asyncio.gather(*(_known(cluster, kind, name) for kind in kinds)),
     )
     by_kind = {kind: found for kind, found in zip(kinds, several, strict=True) if found is not None}
-    return Contents(origin.asked, by_kind, pods, forge.failures(events))
+    volumes = await _volumes(cluster, by_kind.get(keys.PERSISTENT_VOLUME_CLAIM, ()))
+    return Contents(origin.asked, by_kind, pods, volumes, forge.failures(events))
+
+
+async def _volumes(cluster: Cluster, claims: Iterable[Object]) -> dict[str, Object]:
+    """Return the volumes of ``claims`` by name."""
+    names = {str(claim["spec"].get("volumeName") or "") for claim in claims} - {""}
+    found = await asyncio.gather(
+        *(cluster.get_live(keys.PERSISTENT_VOLUME, Key("", name)) for name in names)
+    )
+    return {name: each for name, each in zip(names, found, strict=True) if each}
 
 
 async def _peers(cluster: Cluster, twins: Iterable[tuple[str, str]]) -> list[Peer]:
@@ -120,7 +130,9 @@ def _peer(
     default = Key(keys.LIQO_NAMESPACE, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
     chosen = nodes[0].vk_options_template_ref if nodes else None
     options = templates.get(chosen or default) or VkOptionsTemplate("")
-    return Peer(cluster_id, remote, options, frozenset(each.name for each in nodes))
+    offers_storage = any(each.storage_classes for each in nodes)
+    names = frozenset(each.name for each in nodes)
+    return Peer(cluster_id, remote, options, names, offers_storage)
 
 
 async def _cluster_id(cluster: Cluster) -> str:

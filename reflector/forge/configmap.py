@@ -35,9 +35,15 @@ def original_name(name: str, pair: Pair) -> str:
     return name
 
 
+def is_fixed(wanted: Object, found: Object) -> bool:
+    """Whether ``found`` is immutable and says something else."""
+    return twins.is_immutable(found, wanted, FIELDS)
+
+
 FORGE: Final = Forge(
     reflection.CONFIG_MAP,
     twin,
+    is_fixed=is_fixed,
     stays=referenced.stays(keys.CONFIG_MAP),
     twin_name=twin_name,
     original_name=original_name,

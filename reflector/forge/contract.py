@@ -116,6 +116,10 @@ def _as_wanted(wanted: Object, _found: Object) -> Object:
     return wanted
 
 
+def _never(_wanted: Object, _found: Object) -> bool:
+    return False
+
+
 def _no_write(
     _key: Key, _original: Object | None, _twin: Object | None, _scene: Scene
 ) -> Iterable[Write]:
@@ -139,6 +143,8 @@ class Forge:
     """Return of a wanted twin what the server shows as it was sent."""
     settled: Callable[[Object, Object], Object] = _as_wanted
     """Return the wanted twin (first) with what cannot be changed in the one there is (second)."""
+    is_fixed: Callable[[Object, Object], bool] = _never
+    """Whether no server lets the twin there is (second) become the wanted one (first)."""
     pace: Callable[[Object], str] | None = None
     """Return whose share of writes an original takes; None for kinds without limit."""
     back: Callable[[Key, Object | None, Object | None, Scene], Iterable[Write]] = _no_write

@@ -41,26 +41,10 @@ def stays(local: Object, scene: Scene) -> Stay | None:
     Raises:
         ContradictionError: it carries both annotations.
     """
-    labels = objects.labels(local)
-    if labels.get(keys.ENDPOINT_SLICE_MANAGED_BY) == keys.ENDPOINT_SLICE_MANAGER:
-        return Stay("it was reflected here", is_told=False)
-    service = _service(local)
-    if service == leaving.BUILT_IN_SERVICE:
-        return Stay("the API server of each cluster is its own", is_told=False)
-    if (said := leaving.own_word(local)) is not leaving.SILENT:
-        return said
+    service = leaving.service_of(local)
     found = scene.look.get(keys.SERVICE, service) if service else None
-    stay = leaving.reason_to_stay(keys.SERVICE, found or local, scene.policy)
-    if stay is not None:
-        return Stay(stay.reason, is_told=False)  # the Service is told
-    if not any(True for _ in _elsewhere(local, scene)):
-        return Stay("all its endpoints are on the provider", is_told=False)
-    return None
-
-
-def _service(local: Object) -> Key | None:
-    name = objects.labels(local).get(keys.SERVICE_NAME)
-    return Key(objects.key_of(local).namespace, name) if name else None
+    is_needed = any(True for _ in _elsewhere(local, scene))
+    return leaving.slice_stays(local, found, scene.policy, is_needed=is_needed)
 
 
 def _elsewhere(local: Object, scene: Scene) -> Iterable[Object]:
@@ -119,7 +103,7 @@ def _of_service(old: Object | None, new: Object | None, scene: Scene) -> Iterabl
         return []
     service = objects.key_of(changed)
     slices = scene.look.each(keys.ENDPOINT_SLICE)
-    return [objects.key_of(each) for each in slices if _service(each) == service]
+    return [objects.key_of(each) for each in slices if leaving.service_of(each) == service]
 
 
 def _says_the_same(old: Object | None, new: Object | None) -> bool:

@@ -6,7 +6,8 @@ Source: behaviour.md 6.9. The data is where the twin is, and pods follow it.
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys, leaving, objects, reflection, volumes
+from apis import claims, keys, leaving, objects, reflection, volumes
+from apis.claims import Storage
 from apis.leaving import Stay
 from apis.objects import Key, Object, named
 from reflector.forge import shapes, twins
@@ -52,27 +53,31 @@ def settled(wanted: Object, found: Object) -> Object:
 
 def stays(local: Object, scene: Scene) -> Stay | None:
     """Return why ``local`` is no matter of this provider, None when it is."""
-    if local["spec"].get("storageClassName") != scene.settings.virtual_storage_class:
-        return Stay("its class is not the virtual one", is_told=False)
-    if local["spec"].get("volumeName"):
-        return _elsewhere(local, scene)
-    annotations = objects.annotations(local)
-    if not any(
-        annotations.get(name) == keys.STORAGE_PROVISIONER for name in keys.STORAGE_PROVISIONERS
-    ):
-        return Stay("nobody has asked for its volume yet", is_told=False)
-    if not _is_selected(local, scene):
-        return Stay("its first pod does not go to the provider", is_told=False)
-    if not scene.settings.enable_storage:
-        return Stay(f"{scene.pair.destination} offers no storage", is_told=True)
-    return None
+    return claims.reason_to_stay(local, _storage(scene))
+
+
+def _storage(scene: Scene) -> Storage:
+    def is_node(name: str) -> bool:
+        node: shapes.Labelled | None = scene.look.get(keys.NODE, Key("", name))
+        return node is not None and node.is_node_of(scene.pair.destination)
+
+    return Storage(
+        scene.pair.destination,
+        scene.settings.enable_storage,
+        is_node,
+        lambda name: scene.look.get(keys.PERSISTENT_VOLUME, Key("", name)),
+        scene.settings.virtual_storage_class,
+    )
 
 
 def back(key: Key, original: Object | None, twin_: Object | None, scene: Scene) -> Iterable[Write]:
     """Yield what binds the claim at home to the provider, or lets it be bound elsewhere."""
+    is_bound = bool(original and original["spec"].get("volumeName"))
+    if not is_bound:
+        yield from _released(key, original, scene)
     if original is None:
-        yield from _released(key, scene)
-    elif twin_ is not None and not original["spec"].get("volumeName"):
+        return
+    if twin_ is not None and not is_bound:
         volume = volume_of(original, scene)
         if scene.look.get(keys.PERSISTENT_VOLUME, objects.key_of(volume)) is None:
             yield Write("create", keys.PERSISTENT_VOLUME, objects.key_of(volume), volume)
@@ -121,48 +126,23 @@ def _access_modes(local: Object) -> list[str]:
     return modes or list(local["spec"].get("accessModes") or [])
 
 
-def _is_selected(local: Object, scene: Scene) -> bool:
-    name = objects.annotations(local).get(keys.SELECTED_NODE)
-    node: shapes.Labelled | None = scene.look.get(keys.NODE, Key("", name)) if name else None
-    return node is not None and node.is_node_of(scene.pair.destination)
-
-
-def _elsewhere(local: Object, scene: Scene) -> Stay | None:
-    """Judge a bound claim by its volume; one that is not seen (yet) proves nothing.
-
-    Raises:
-        NotYetError: the volume is not there.
-    """
-    name = local["spec"]["volumeName"]
-    volume = scene.look.get(keys.PERSISTENT_VOLUME, Key("", name))
-    if volume is None:
-        raise leaving.NotYetError(f"persistentvolume {name} of the claim is not there")
-    if _is_on(volume, scene):
-        return None
-    return Stay("its volume is not on the provider", is_told=False)
-
-
-def _is_on(volume: Object, scene: Scene) -> bool:
-    made_by = objects.annotations(volume).get(keys.PROVISIONED_BY)
-    where = objects.labels(volume).get(keys.REMOTE_CLUSTER_ID)
-    return made_by == keys.STORAGE_PROVISIONER and where == scene.pair.destination
-
-
 def _is_refused(original: Object, scene: Scene) -> bool:
     return (
         not original["spec"].get("volumeName")
         and original["spec"].get("storageClassName") == scene.settings.virtual_storage_class
         and not scene.settings.enable_storage
-        and _is_selected(original, scene)
+        and _storage(scene).is_selected(original)
     )
 
 
-def _released(key: Key, scene: Scene) -> Iterable[Write]:
-    """Yield the deletions of the volumes of a claim that has gone."""
+def _released(key: Key, original: Object | None, scene: Scene) -> Iterable[Write]:
+    """Yield the deletions of the volumes of claims that have gone, maybe before ``original``."""
+    own, storage = objects.uid(original) if original else "", _storage(scene)
     for volume in scene.look.each(keys.PERSISTENT_VOLUME):
         is_released = (volume.get("status") or {}).get("phase") == "Released"
         is_to_go = volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete"
-        if is_released and is_to_go and _claim(volume) == key and _is_on(volume, scene):
+        is_left = _claim(volume) == key and volume["spec"]["claimRef"].get("uid") != own
+        if is_released and is_to_go and is_left and storage.has(volume):
             where = objects.key_of(volume)
             yield Write("delete", keys.PERSISTENT_VOLUME, where, volume)
 
@@ -172,7 +152,7 @@ def _grown(key: Key, original: Object, twin_: Object, scene: Scene) -> Iterable[
     where = Key("", original["spec"]["volumeName"])
     volume = scene.look.get(keys.PERSISTENT_VOLUME, where)
     capacity = (twin_.get("status") or {}).get("capacity")
-    if volume is None or not _is_on(volume, scene):
+    if volume is None or not _storage(scene).has(volume):
         return
     if volumes.grown(capacity, volume["spec"]):
         changes = {"metadata": {"uid": objects.uid(volume)}, "spec": {"capacity": capacity}}

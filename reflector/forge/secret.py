@@ -8,6 +8,7 @@ from reflector.forge import referenced, twins
 from reflector.forge.contract import Forge, Scene
 
 FIELDS: Final = ("data", "type", "immutable")
+_OPAQUE: Final = "Opaque"
 
 
 def twin(local: Object, scene: Scene) -> Object:
@@ -18,9 +19,16 @@ def twin(local: Object, scene: Scene) -> Object:
     return twins.of(keys.SECRET, local, scene, keep=FIELDS)
 
 
+def is_fixed(wanted: Object, found: Object) -> bool:
+    """Whether ``found`` is of another type, or immutable and says something else."""
+    was, is_ = (each.get("type") or _OPAQUE for each in (found, wanted))
+    return was != is_ or twins.is_immutable(found, wanted, FIELDS)
+
+
 FORGE: Final = Forge(
     reflection.SECRET,
     twin,
+    is_fixed=is_fixed,
     stays=referenced.stays(keys.SECRET),
     selector=(f"!{keys.SERVICE_ACCOUNT_NAME}",),
     inputs=referenced.inputs(keys.SECRET),

@@ -22,6 +22,7 @@ COPIED: Final = (
 )
 PORT_FIELDS: Final = ("name", "port", "targetPort", "protocol", "appProtocol")
 HEADLESS: Final = "None"
+_WITHOUT_ADDRESS: Final = "ExternalName"
 
 
 def twin(local: Object, scene: Scene) -> Object:
@@ -74,4 +75,12 @@ def shown(wanted: Object) -> Object:
     return {**wanted, "spec": {**spec, "ports": ports}}
 
 
-FORGE: Final = Forge(reflection.SERVICE, twin, shown=shown)
+def is_fixed(wanted: Object, found: Object) -> bool:
+    """Whether one of the two is headless: a Service stays so, unless it has no address at all."""
+    specs = (wanted["spec"], found["spec"])
+    if any(spec.get("type") == _WITHOUT_ADDRESS for spec in specs):
+        return False
+    return len({spec.get("clusterIP") == HEADLESS for spec in specs}) > 1
+
+
+FORGE: Final = Forge(reflection.SERVICE, twin, shown=shown, is_fixed=is_fixed)

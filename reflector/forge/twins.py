@@ -23,3 +23,9 @@ def of(
     where = scene.pair.twin_of(objects.key_of(local))
     kept = {name: local[name] for name in keep if local.get(name) is not None}
     return objects.named(kind, where, metadata=metadata, **kept, **rest)
+
+
+def is_immutable(found: Object, wanted: Object, fields: Iterable[str]) -> bool:
+    """Whether ``found`` says that it is immutable, and ``fields`` differ."""
+    is_other = any((found.get(name) or None) != (wanted.get(name) or None) for name in fields)
+    return bool(found.get("immutable")) and is_other

@@ -156,6 +156,20 @@ def test_changes_touch_only_what_differs_and_twice_is_once() -> None:
     assert existing == snapshot
 
 
+def test_a_policy_of_reflection_is_an_annotation_beside_others() -> None:
+    given = {"annotations": {"team": "shop"}, "labels": {"a": "b"}}
+    wanted = offloading.Wanted(reflection="Referenced", metadata=given)
+    before = offloading.manifest("foo", offloading.Wanted())
+
+    made = offloading.manifest("foo", wanted)
+    changes = offloading.changes(before, made, wanted.fields())
+
+    annotations = {"team": "shop", "pyliqo.io/reflection": "Referenced"}
+    assert made["metadata"]["annotations"] == annotations
+    assert changes == {"metadata": {"annotations": annotations, "labels": {"a": "b"}}}
+    assert offloading.changes(made, before, frozenset()) == {}
+
+
 WANTED = virtualnode.Wanted(
     name="milan", namespace="liqo-tenant-milan", cluster_id="milan", slice_name="pool"
 )

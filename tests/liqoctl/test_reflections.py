@@ -181,6 +181,78 @@ async def test_each_provider_has_its_own_failures() -> None:
     }
 
 
+def endpoints(name: str, node: str) -> Object:
+    metadata = {"labels": {keys.SERVICE_NAME: "web"}}
+    found = [{"addresses": ["192.0.2.7"], "nodeName": node}]
+    key = Key("shop", name)
+    return named(keys.ENDPOINT_SLICE, key, metadata=metadata, endpoints=found, addressType="IPv4")
+
+
+def claim(name: str, class_: str = "liqo", volume: str = "", **annotations: str) -> Object:
+    spec = {"storageClassName": class_, **({"volumeName": volume} if volume else {})}
+    metadata = {"annotations": annotations}
+    return named(keys.PERSISTENT_VOLUME_CLAIM, Key("shop", name), metadata=metadata, spec=spec)
+
+
+async def test_endpoints_go_as_their_service_and_claims_with_their_data() -> None:
+    cluster = await world()
+    await offload(cluster, "milan", "turin")
+    for name, node in (("at-home", "rome-1"), ("at-milan", "milan")):
+        await cluster.create(keys.ENDPOINT_SLICE, endpoints(name, node))
+    odd = await cluster.create(keys.ENDPOINT_SLICE, endpoints("unreached", "rome-1"))
+    why = "address 192.0.2.7 is of no pod here"
+    await cluster.create(keys.EVENT, told(("endpointslice", "turin"), odd, why))
+    metadata = {
+        "labels": {keys.REMOTE_CLUSTER_ID: "milan"},
+        "annotations": {keys.PROVISIONED_BY: keys.STORAGE_PROVISIONER},
+    }
+    for name, more in (("there", metadata), ("here", {})):
+        volume = named(keys.PERSISTENT_VOLUME, Key("", name), metadata=more, spec={})
+        await cluster.create(keys.PERSISTENT_VOLUME, volume)
+    asked = {keys.STORAGE_PROVISIONERS[0]: keys.STORAGE_PROVISIONER, keys.SELECTED_NODE: "turin"}
+    for one in (
+        claim("at-milan", volume="there"),
+        claim("at-home", volume="here"),
+        claim("lost", volume="gone"),
+        claim("of-another-class", "fast"),
+        claim("new"),
+        claim("without-storage", **asked),
+    ):
+        await cluster.create(keys.PERSISTENT_VOLUME_CLAIM, one)
+
+    lines = await reflections.reflected(cluster, "shop")
+
+    def of(kind: str, cluster_id: str) -> dict[str, tuple[str, str]]:
+        mine = (line for line in lines if (line.kind, line.cluster) == (kind, cluster_id))
+        return {line.name: (line.state, line.reason) for line in mine}
+
+    there = ("stays", "all its endpoints are on the provider")
+    sent = ("reflected", "")
+    assert of("EndpointSlice", "milan") == {"at-home": sent, "at-milan": there, "unreached": sent}
+    assert of("EndpointSlice", "turin") == {
+        "at-home": sent,
+        "at-milan": sent,
+        "unreached": ("failed", why),
+    }
+    stays = {
+        "at-home": ("stays", "its volume is not on the provider"),
+        "lost": ("stays", "persistentvolume gone of the claim is not there"),
+        "of-another-class": ("stays", "its class is not the virtual one"),
+        "new": ("stays", "nobody has asked for its volume yet"),
+    }
+    elsewhere = ("stays", "its first pod does not go to the provider")
+    assert of("PersistentVolumeClaim", "milan") == {
+        **stays,
+        "at-milan": sent,
+        "without-storage": elsewhere,
+    }
+    assert of("PersistentVolumeClaim", "turin") == {
+        **stays,
+        "at-milan": ("stays", "its volume is not on the provider"),
+        "without-storage": ("stays", "turin offers no storage"),
+    }
+
+
 async def test_what_is_over_and_what_an_object_before_it_was_told_is_no_failure() -> None:
     cluster = await world()
     await offload(cluster)
@@ -232,6 +304,16 @@ async def test_before_offloading_it_is_told_what_would_be() -> None:
     assert {(line.cluster, line.remote_namespace) for line in lines} == {("turin", "shop-rome")}
     assert {line.name for line in lines if line.state == "stays"} == {"skipped", "token"}
     assert cluster.everything() == before
+
+
+async def test_before_offloading_the_policy_that_would_be_asked_for_counts() -> None:
+    cluster = await world()
+    wanted = forge.manifest("shop", forge.Wanted(reflection="Referenced"))
+
+    lines = await reflections.would_be(cluster, wanted)
+
+    states = {line.cluster: line.state for line in lines if line.name == "plain"}
+    assert states == {"milan": "reflected", "turin": "stays"}
 
 
 async def test_a_namespace_that_is_nowhere_else_says_so() -> None:

@@ -161,3 +161,17 @@ def test_the_volume_goes_after_its_claim_unless_it_is_kept() -> None:
     assert list(claims.back(HERE, None, None, scene(OFFERED, kept))) == []
     (write,) = claims.back(HERE, None, None, scene(OFFERED, released))
     assert (write.verb, write.key) == ("delete", Key("", "pvc-7"))
+
+
+def test_the_volume_goes_though_a_claim_of_the_same_name_is_there_again() -> None:
+    """As where a volume is moved, and where a StatefulSet makes its claims anew."""
+    spec = {"persistentVolumeReclaimPolicy": "Delete"}
+    volume = claims.volume_of(claim(), scene())
+    left = {**volume, "status": {"phase": "Released"}, "spec": {**volume["spec"], **spec}}
+    again = claim({})
+    again["metadata"]["uid"] = "8"
+
+    (write,) = claims.back(HERE, again, None, scene(OFFERED, left))
+
+    assert (write.verb, write.key) == ("delete", Key("", "pvc-7"))
+    assert list(claims.back(HERE, claim(), None, scene(OFFERED, left))) == []

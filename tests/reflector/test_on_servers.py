@@ -8,8 +8,8 @@ from apis.pairs import Pair
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
-from reflector.forge.contract import Scene
-from reflector.reflection import REFUSED_RETRY_S, Ends, Reflection
+from reflector.forge.contract import Scene, Settings
+from reflector.reflection import Ends, Reflection
 from tests import factories
 from tests.reflector import behind
 from tests.reflector.looks import Seen
@@ -141,17 +141,124 @@ async def test_an_event_that_happens_again_is_the_same_one_at_home(
     assert (await cluster.list(at_home)).items == again
 
 
-async def test_an_immutable_twin_is_refused_by_the_server(cluster: Cluster, pair: Pair) -> None:
-    here = Key(pair.local_namespace, "mine")
-    fixed = original(keys.CONFIG_MAP, pair.local_namespace) | {"immutable": True}
-    made = await cluster.create(keys.CONFIG_MAP, fixed)
-    await reflection(cluster, pair, keys.CONFIG_MAP).reconcile(here)
-    await cluster.delete(keys.CONFIG_MAP, here, uid=made["metadata"]["uid"])
-    await cluster.create(keys.CONFIG_MAP, fixed | {"data": {"a": "other"}})
+FIXED: Object = {"immutable": True}
+NO_ADDRESS: Object = {"spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
+ANEW: dict[str, tuple[Kind, Object, Object]] = {
+    "data that cannot change": (keys.CONFIG_MAP, FIXED, FIXED | {"data": {"a": "other"}}),
+    "secrets that cannot change": (keys.SECRET, FIXED, FIXED | {"data": {"a": "eQ=="}}),
+    "may change from now on": (keys.CONFIG_MAP, FIXED, {}),
+    "another type": (keys.SECRET, {}, {"type": "shop.example/own"}),
+    "headless": (keys.SERVICE, {}, NO_ADDRESS),
+    "with an address": (keys.SERVICE, NO_ADDRESS, {}),
+}
 
-    again_s = await reflection(cluster, pair, keys.CONFIG_MAP).reconcile(here)
 
-    assert again_s == REFUSED_RETRY_S
+@pytest.mark.parametrize(("kind", "before", "after"), ANEW.values(), ids=ANEW)
+async def test_what_is_made_anew_and_cannot_change_is_made_anew_there(
+    cluster: Cluster, pair: Pair, kind: Kind, before: Object, after: Object
+) -> None:
+    here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
+    made = await cluster.create(kind, original(kind, pair.local_namespace) | before)
+    await reflection(cluster, pair, kind).reconcile(here)
+    first = await cluster.get_live(kind, there)
+    assert first
+    await cluster.delete(kind, here, uid=made["metadata"]["uid"])
+    again = await cluster.create(kind, original(kind, pair.local_namespace) | after)
+
+    assert await reflection(cluster, pair, kind).reconcile(here) is None
+
+    twin = await cluster.get_live(kind, there)
+    assert twin
+    assert pair.reflects(twin)
+    assert twin["metadata"]["uid"] != first["metadata"]["uid"]
+    assert said(twin) == said(again)
+
+
+def said(obj: Object) -> tuple[object, ...]:
+    is_headless = (obj.get("spec") or {}).get("clusterIP") == "None"
+    return obj.get("data"), obj.get("type"), obj.get("immutable"), is_headless
+
+
+TYPES = {
+    "Opaque": {"a": "eA=="},
+    "kubernetes.io/dockercfg": {".dockercfg": "e30="},
+    "kubernetes.io/dockerconfigjson": {".dockerconfigjson": "e30="},
+    "kubernetes.io/basic-auth": {"username": "eA==", "password": "eQ=="},
+    "kubernetes.io/ssh-auth": {"ssh-privatekey": "eA=="},
+    "kubernetes.io/tls": {"tls.crt": "eA==", "tls.key": "eQ=="},
+    "shop.example/own": {"b": "eA=="},
+}
+
+
+@pytest.mark.parametrize(("type_", "data"), TYPES.items(), ids=TYPES)
+async def test_a_secret_of_each_type_goes_with_its_type(
+    cluster: Cluster, pair: Pair, type_: str, data: dict[str, str]
+) -> None:
+    here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
+    body = original(keys.SECRET, pair.local_namespace) | {"type": type_, "data": data}
+    await cluster.create(keys.SECRET, body)
+
+    assert await reflection(cluster, pair, keys.SECRET).reconcile(here) is None
+
+    twin = await cluster.get_live(keys.SECRET, there)
+    assert twin
+    assert (twin["type"], twin["data"]) == (type_, data)
+
+
+CLASS = "theirs.example/lb"
+WALK = (
+    "NodePort", "ClusterIP", "LoadBalancer", "ClusterIP", "ExternalName", "NodePort",
+    "LoadBalancer", "NodePort", "ExternalName", "LoadBalancer", "ExternalName", "ClusterIP",
+)  # fmt: skip
+"""From a ClusterIP, each type after each other one."""
+
+
+@pytest.mark.parametrize(
+    "cluster", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True
+)
+async def test_a_service_becomes_each_type_after_each_other_one(
+    cluster: Cluster, pair: Pair
+) -> None:
+    here, there = Key(pair.local_namespace, "web"), Key(pair.remote_namespace, "web")
+    live = CachedCluster(cluster)
+    offered = Settings(enable_load_balancer=True, load_balancer_class=CLASS)
+    scene = Scene(pair, settings=offered)
+    reflecting = Reflection(forge_of(keys.SERVICE), scene, Ends(live, live, lambda *_: None))
+    await cluster.create(keys.SERVICE, factories.service(*here))
+    await reflecting.reconcile(here)
+
+    for type_ in WALK:
+        name = f"db.{pair.local_namespace}.svc" if type_ == "ExternalName" else None
+        spec = {"type": type_, "externalName": name}
+        await cluster.patch(keys.SERVICE, here, {"spec": spec})
+        assert await reflecting.reconcile(here) is None
+        twin = await cluster.get_live(keys.SERVICE, there)
+        assert twin
+        assert kind_of_service(twin) == {
+            "type": type_,
+            "has_address": name is None,
+            "has_node_port": type_ in {"NodePort", "LoadBalancer"},
+            "class": CLASS if type_ == "LoadBalancer" else None,
+            "name": name and f"db.{pair.remote_namespace}.svc",
+        }
+        await cluster.patch(keys.SERVICE, here, {"metadata": {"labels": {"was": type_}}})
+        await reflecting.reconcile(here)
+        again = await cluster.get_live(keys.SERVICE, there)
+        assert again
+        assert again["spec"] == twin["spec"], "what the server gave it stays"
+        await reflecting.reconcile(here)
+        assert await cluster.get_live(keys.SERVICE, there) == again
+
+
+def kind_of_service(twin: Object) -> Object:
+    spec = twin["spec"]
+    return {
+        "type": spec["type"],
+        "has_address": bool(spec.get("clusterIP")),
+        "has_node_port": bool(spec["ports"][0].get("nodePort")),
+        "class": spec.get("loadBalancerClass"),
+        "name": spec.get("externalName"),
+    }
 
 
 async def test_a_namesake_that_took_the_place_meanwhile_is_a_conflict(

@@ -417,6 +417,9 @@ async def test_custom_resources_that_were_asked_for_go_and_their_status_comes_ba
     export = named(SERVICE_EXPORT, here, metadata=allowed, spec=exported)
     await server.create(SERVICE_EXPORT, export)
     await server.create(SERVICE_EXPORT, named(SERVICE_EXPORT, Key(local, "other")))
+    taken, theirs = Key(remote, "taken"), {"hostnames": ["theirs.example"]}
+    await server.create(HTTP_ROUTE, named(HTTP_ROUTE, Key(local, taken.name), spec=ROUTE))
+    their_own = await server.create(HTTP_ROUTE, named(HTTP_ROUTE, taken, spec=theirs))
 
     with process(plane, tenant, "one", *OPTED_IN):
         twin = await appears(server, Selection(SERVICE_EXPORT, Object, remote), there)
@@ -438,8 +441,18 @@ async def test_custom_resources_that_were_asked_for_go_and_their_status_comes_ba
         await world.until_one(*of_one, lambda found: found.get("status") == valid)
         await world.remove(server, HTTP_ROUTE, here)
         await world.until_gone(server, HTTP_ROUTE, there)
+        await world.until(server, keys.EVENT, local, lambda found: is_told(found, taken))
+        assert await server.get_live(HTTP_ROUTE, taken) == their_own
 
     assert await server.get_live(SERVICE_EXPORT, Key(remote, "other")) is None
+
+
+def is_told(events: world.World, twin: Key) -> bool:
+    text = f"{twin} exists on milan and is not ours"
+    return any(
+        event["reason"] == keys.FAILED_REFLECTION and text in event["message"]
+        for event in events.values()
+    )
 
 
 def generation(found: Object) -> int:

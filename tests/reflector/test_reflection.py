@@ -9,10 +9,12 @@ from apis.leaving import Filter
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
+from apis.reflection import custom as custom_row
 from kube import errors
 from kube.breaker import HOLD_S, Breaker
 from kube.cache import CachedCluster
 from kube.reconcile import TerminalError
+from reflector.forge import custom
 from reflector.forge.contract import Forge, Scene, Settings
 from reflector.kinds import FORGES
 from reflector.reflection import ABSENT_RETRY_S, REFUSED_RETRY_S, Ends, Reflection
@@ -24,6 +26,7 @@ PAIR = Pair("rome", "milan", "foo", "foo-rome")
 HERE = Key("foo", "mine")
 THERE = Key("foo-rome", "mine")
 WRITES = ("create", "apply", "patch", "patch_status", "delete", "post")
+WIDGET = Kind("tests.example", "v1", "Widget", "widgets")
 SKIP = {"metadata": {"annotations": {"liqo.io/skip-reflection": "true"}}}
 
 
@@ -55,7 +58,7 @@ class World:
         policy: Policy = Policy.DENY_LIST,
         settings: Settings | None = None,
     ) -> Reflection:
-        ends = Ends(CachedCluster(self.home), CachedCluster(self.foreign), self._tell)
+        ends = Ends(CachedCluster(self.home), CachedCluster(self.foreign), self.tell)
         return Reflection(forge_of(kind), Scene(PAIR, policy, settings or Settings()), ends)
 
     def writes(self) -> int:
@@ -69,7 +72,7 @@ class World:
     def reasons(self) -> list[tuple[str, str]]:
         return [(type_, reason) for type_, reason, _ in self.told]
 
-    def _tell(self, obj: Object, type_: str, reason: str, message: str) -> None:
+    def tell(self, obj: Object, type_: str, reason: str, message: str) -> None:
         self.told.append((type_, reason, message))
 
 
@@ -368,15 +371,80 @@ async def test_contradictory_annotations_are_told_to_the_author(world: World) ->
     assert world.reasons() == [("Warning", "FailedReflection")]
 
 
-async def test_an_immutable_twin_is_told_and_seldom_retried(world: World) -> None:
+async def test_an_immutable_twin_of_what_was_made_anew_is_made_anew(world: World) -> None:
     fixed = original(keys.CONFIG_MAP, immutable=True)
     made = await world.home.create(keys.CONFIG_MAP, fixed)
     await world.reflection().reconcile(HERE)
     await world.home.delete(keys.CONFIG_MAP, HERE, uid=made["metadata"]["uid"])
     await world.home.create(keys.CONFIG_MAP, {**fixed, "data": {"a": "other"}})
 
+    assert await world.reflection().reconcile(HERE) is None
+
+    twin = await world.foreign.get(keys.CONFIG_MAP, THERE)
+    assert twin
+    assert twin["data"] == {"a": "other"}
+    assert world.told == []
+
+
+async def test_a_twin_that_a_provider_fixed_is_kept_and_told(world: World) -> None:
+    """Making it anew would never end where the provider's own rules fix all of a kind."""
+    await world.home.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP))
+    await world.reflection().reconcile(HERE)
+    await world.foreign.patch(keys.CONFIG_MAP, THERE, {"data": {"a": "theirs"}})
+    fixed = await world.foreign.patch(keys.CONFIG_MAP, THERE, {"immutable": True})
+
     assert await world.reflection().reconcile(HERE) == REFUSED_RETRY_S
-    assert world.reasons()[-1] == ("Warning", "FailedReflection")
+
+    assert await world.foreign.get(keys.CONFIG_MAP, THERE) == fixed
+    assert world.reasons() == [("Warning", "FailedReflection")]
+
+
+@pytest.mark.parametrize(
+    ("error", "again_s"),
+    [
+        (errors.refusal(422, {"message": "status.replicas: Invalid value"}), REFUSED_RETRY_S),
+        (errors.refusal(403, {"message": "cannot patch widgets/status"}), None),
+        (errors.refusal(404, {"message": "widgets have no status"}), None),
+    ],
+    ids=["invalid", "no right", "no subresource"],
+)
+async def test_what_comes_home_and_is_refused_is_told_and_its_end_too(
+    world: World, error: errors.KubeError, again_s: float | None
+) -> None:
+    ends = Ends(CachedCluster(world.home), CachedCluster(world.foreign), world.tell)
+    reflection = Reflection(custom.forge(custom_row(WIDGET)), Scene(PAIR), ends)
+    await world.home.create(WIDGET, named(WIDGET, HERE, spec={"a": 1}))
+    await reflection.reconcile(HERE)
+    await world.foreign.patch_status(WIDGET, THERE, {"replicas": 1})
+    world.home.fail("patch_status", error)
+
+    if again_s is None:
+        with pytest.raises(type(error)):
+            await reflection.reconcile(HERE)
+    else:
+        assert await reflection.reconcile(HERE) == again_s
+    (failed,) = world.told
+    assert failed[:2] == ("Warning", "FailedReflection")
+    assert error.said in failed[2]
+
+    assert await reflection.reconcile(HERE) is None
+    assert world.reasons()[1:] == [("Normal", "SuccessfulReflection")]
+    local = await world.home.get(WIDGET, HERE)
+    assert local
+    assert local["status"] == {"replicas": 1}
+
+
+async def test_of_a_claim_whose_volume_is_not_seen_nothing_is_done_or_told(world: World) -> None:
+    """It may be of this cluster, which is no failure, or one that is on its way to the cache."""
+    kind, spec = keys.PERSISTENT_VOLUME_CLAIM, {"storageClassName": "liqo", "volumeName": "pvc-7"}
+    await world.home.create(kind, named(kind, HERE, spec=spec))
+    twin = named(kind, THERE, metadata={"labels": PAIR.labels()}, spec={})
+    before = await world.foreign.create(kind, twin)
+
+    assert await world.reflection(kind).reconcile(HERE) is None
+
+    assert await world.foreign.get(kind, THERE) == before
+    assert world.told == []
 
 
 async def test_while_the_twin_namespace_goes_it_waits_quietly(world: World) -> None:

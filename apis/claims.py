@@ -1,0 +1,64 @@
+"""Which claims go to a provider: of the virtual class, with their first pod, then with their data.
+
+Source: behaviour.md 4.15, 6.9.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from apis import keys, objects
+from apis.leaving import Stay, UnseenError
+from apis.objects import Object
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What of a provider its claims depend on."""
+
+    cluster_id: str
+    is_offered: bool
+    is_node: Callable[[str], bool]
+    """Whether the node of that name is one of its virtual nodes."""
+    volume: Callable[[str], Object | None]
+    """The PersistentVolume of that name at home."""
+    virtual_class: str = keys.VIRTUAL_STORAGE_CLASS
+
+    def is_selected(self, claim: Object) -> bool:
+        """Whether the first pod of ``claim`` goes there."""
+        name = objects.annotations(claim).get(keys.SELECTED_NODE, "")
+        return bool(name) and self.is_node(name)
+
+    def has(self, volume: Object) -> bool:
+        """Whether the data of ``volume`` is there."""
+        made_by = objects.annotations(volume).get(keys.PROVISIONED_BY)
+        where = objects.labels(volume).get(keys.REMOTE_CLUSTER_ID)
+        return made_by == keys.STORAGE_PROVISIONER and where == self.cluster_id
+
+
+def reason_to_stay(claim: Object, storage: Storage) -> Stay | None:
+    """Return why ``claim`` is no matter of the provider, None when it is.
+
+    Raises:
+        UnseenError: it is bound to a volume that is not seen (yet), which proves nothing.
+    """
+    if claim["spec"].get("storageClassName") != storage.virtual_class:
+        return Stay("its class is not the virtual one", is_told=False)
+    if name := claim["spec"].get("volumeName"):
+        return _elsewhere(storage, name)
+    annotations = objects.annotations(claim)
+    if not any(
+        annotations.get(name) == keys.STORAGE_PROVISIONER for name in keys.STORAGE_PROVISIONERS
+    ):
+        return Stay("nobody has asked for its volume yet", is_told=False)
+    if not storage.is_selected(claim):
+        return Stay("its first pod does not go to the provider", is_told=False)
+    if not storage.is_offered:
+        return Stay(f"{storage.cluster_id} offers no storage", is_told=True)
+    return None
+
+
+def _elsewhere(storage: Storage, name: str) -> Stay | None:
+    volume = storage.volume(name)
+    if volume is None:
+        raise UnseenError(f"persistentvolume {name} of the claim is not there")
+    return None if storage.has(volume) else Stay("its volume is not on the provider", is_told=False)
