@@ -4,13 +4,15 @@ Source: the Prometheus text exposition format, version 0.0.4.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_LINE: Final = 16 * 1024
-_SAMPLE: Final = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)(?:[ \t]+(-?\d+))?")
+_SAMPLE: Final = re.compile(
+    r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+([-+.0-9a-zA-Z]+)(?:[ \t]+(-?[0-9]{1,18}))?"
+)
 _LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\[\\n"])*)",?')
 _ABOUT: Final = re.compile(r"# (HELP|TYPE) ([a-zA-Z_:][a-zA-Z0-9_:]*)(?: .*)?")
 
@@ -44,18 +46,21 @@ class Family:
     samples: list[Sample] = field(default_factory=list)
 
 
-def families(texts: Iterable[str]) -> list[Family]:
-    """Return the metrics of all ``texts`` together, each once, in the order in which they came."""
+def families(texts: Iterable[str], keep: Callable[[Sample], bool] = lambda _: True) -> list[Family]:
+    """Return the metrics of all ``texts`` together, each once, in the order in which they came.
+
+    Of the samples those that ``keep`` wants: a node's are many, and others' are not even kept.
+    """
     found: dict[str, Family] = {}
     for text in texts:
         current = ""
-        for line in text.splitlines():
+        for line in text.split("\n"):  # and at nothing else: labels may have odd characters
             if len(line) > MAX_LINE:
                 continue
             if about := _ABOUT.fullmatch(line):
                 current = about[2]
                 _tell(found.setdefault(current, Family(current)), line)
-            elif sample := _sample(line):
+            elif (sample := _sample(line)) and keep(sample):
                 name = current if current and sample.name.startswith(current) else sample.name
                 found.setdefault(name, Family(name)).samples.append(sample)
     return list(found.values())

@@ -12,6 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from certs.plain import KeyPair
+from kube import connection
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class Server:
         if self._runner.server is None:
             await self._runner.setup()
             self._sweeping = asyncio.create_task(self._sweep())
-        self._listener = await asyncio.get_running_loop().create_server(
+        listener = await asyncio.get_running_loop().create_server(
             self._runner.server,  # type: ignore[arg-type]  # a factory of protocols
             self._host,
             self._port,
@@ -95,9 +96,13 @@ class Server:
             ssl_handshake_timeout=HANDSHAKE_S,
             ssl_shutdown_timeout=CLOSE_S,
             reuse_address=True,
+            start_serving=False,
         )
-        self._context = context
-        self.port = self._listener.sockets[0].getsockname()[1]
+        for each in listener.sockets:
+            connection.keep_alive(each)  # Linux gives it to all that it accepts
+        await listener.start_serving()
+        self._listener, self._context = listener, context
+        self.port = listener.sockets[0].getsockname()[1]
         logger.info("Listens", extra={"port": self.port})
 
     async def _sweep(self) -> None:

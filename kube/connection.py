@@ -26,8 +26,9 @@ _KEEP_ALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 45_000),
 )
+_UNREAD_MS: Final = 45_000
+"""How long a server may take nothing of a request: none is read late."""
 
 # As it is imported, aiohttp reads all authorities of the machine for who says nothing of TLS: 1 MiB
 # of each daemon. Here everybody says whom to trust; who does not trusts nobody.
@@ -198,10 +199,14 @@ def _socket(address: Any) -> socket.socket:
     family, kind, protocol = address[:3]
     made = socket.socket(family, kind, protocol)
     keep_alive(made)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
     return made
 
 
 def keep_alive(of: socket.socket) -> None:
-    """Let the kernel find out when the other side of ``of`` vanishes without a word."""
+    """Let the kernel find out when the other side of ``of`` vanishes without a word.
+
+    One that is there and reads nothing, as a process in a container may for hours, is no such side.
+    """
     for level, option, value in _KEEP_ALIVE:
         of.setsockopt(level, option, value)

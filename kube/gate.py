@@ -20,6 +20,8 @@ T = TypeVar("T")
 ALLOW_S: Final = 120.0
 DENY_S: Final = 30.0
 MAX_REMEMBERED: Final = 4096
+REVIEWS_AT_ONCE: Final = 8
+"""Tokens that are asked about at once: who comes with many takes no more of our requests."""
 _BEARER: Final = "Bearer "
 
 
@@ -68,6 +70,7 @@ class Gate:
         self._cluster, self._node, self._clock = cluster, node, clock
         self._users: _Memory[User | None] = _Memory(clock)
         self._verdicts: _Memory[bool] = _Memory(clock)
+        self._turn = asyncio.Semaphore(REVIEWS_AT_ONCE)
         self._flights: dict[Hashable, asyncio.Task[Any]] = {}
         """What is being asked now: whoever wants to know the same waits for the same answer."""
 
@@ -107,7 +110,8 @@ class Gate:
 
     async def _review_token(self, digest: bytes, token: str) -> User | None:
         review = _review(keys.TOKEN_REVIEW.api_version, "TokenReview", {"token": token})
-        answer = await self._ask(keys.TOKEN_REVIEW, review, UnauthenticatedError)
+        async with self._turn:
+            answer = await self._ask(keys.TOKEN_REVIEW, review, UnauthenticatedError)
         user = _token_user(answer.get("status") or {})
         self._users.put(digest, user, ALLOW_S if user else DENY_S)
         return user

@@ -5,9 +5,10 @@ A route is a row of ``ROUTES``; exec, attach and port-forward come as rows of th
 Source: behaviour.md 5.7; security.md D1-D3, I7; stack.md 7.
 """
 
+import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,7 +28,7 @@ from kube.gate import DeniedError, Right, UnauthenticatedError
 from kubelet import streams
 from kubelet.forge import clean, usage
 from kubelet.forge.usage import NodeCpu
-from kubelet.lookups import Lookups, NotHereError
+from kubelet.lookups import Lookups, NotHereError, NotKnownError
 from kubelet.streams import Action
 
 T = TypeVar("T")
@@ -80,7 +81,7 @@ class Api:
 
 @dataclass(frozen=True)
 class Route:
-    """One path; whoever has one of ``rights`` on the node may use it, no rights mean everybody."""
+    """One path; whoever has one of ``rights`` on the node may use it, and nobody else."""
 
     method: str
     path: str
@@ -109,11 +110,20 @@ async def container_logs(api: Api, request: web.Request) -> web.StreamResponse:
     twin = await _twin(api, key, container)
     query = {"container": container, **log_options(request.query)}
     path = f"/api/v1/namespaces/{twin.namespace}/pods/{twin.name}/log"
+    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    response.enable_chunked_encoding()
     try:
         async with api.provider().stream("GET", path, query) as upstream:
-            return await _relay(upstream.content.iter_any(), request)
+            await response.prepare(request)
+            async for chunk in upstream.content.iter_any():
+                await response.write(chunk)  # no faster than it is read
     except errors.KubeError as error:
-        raise _refusal(error) from error
+        if not response.prepared:
+            raise _refusal(error) from error
+        logger.warning("Cut a log short", extra={"pod": str(key), "error": str(error)})
+        raise asyncio.CancelledError from error  # no more of it: who reads sees that it has no end
+    await response.write_eof()
+    return response
 
 
 def _connected(action: Action) -> Callable[[Api, web.Request], Awaitable[web.StreamResponse]]:
@@ -176,9 +186,9 @@ async def not_here(_api: Api, request: web.Request) -> web.StreamResponse:
 
 
 ROUTES: Final[tuple[Route, ...]] = (
-    Route("GET", "/healthz", (), healthz),
+    Route("GET", "/healthz", (Right("get", "healthz"), PROXY), healthz),
     Route("GET", "/pods", (Right("get", "pods"), PROXY), pods),
-    Route("GET", "/runningpods/", (PROXY,), pods),
+    Route("GET", "/runningpods/", (Right("get", "pods"), PROXY), pods),
     Route("GET", "/containerLogs/{namespace}/{pod}/{container}", (PROXY,), container_logs),
     *(
         Route(method, path, (CONNECT,), _connected(action))
@@ -207,9 +217,7 @@ def application(api: Api) -> web.Application:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         row = rows.get(request.match_info.handler)
-        rights = row.rights if row else (PROXY,)
-        if rights:
-            await _authorize(api, request, rights)
+        await _authorize(api, request, row.rights if row else (PROXY,))
         return await handler(request)
 
     app = web.Application(middlewares=[guard], client_max_size=2**16)
@@ -271,18 +279,8 @@ _OPTIONS: Final[Mapping[str, Callable[[str], bool]]] = {
     "limitBytes": _is_count,
     "sinceSeconds": _is_count,
     "sinceTime": lambda value: bool(_TIME.fullmatch(value)),
+    "stream": lambda value: value in {"All", "Stdout", "Stderr"},
 }
-
-
-async def _relay(chunks: AsyncIterator[bytes], request: web.Request) -> web.StreamResponse:
-    """Pass on what comes, no faster than it is read."""
-    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-    response.enable_chunked_encoding()
-    await response.prepare(request)
-    async for chunk in chunks:
-        await response.write(chunk)
-    await response.write_eof()
-    return response
 
 
 # Whose pod ---------------------------------------------------------------------------------------
@@ -308,6 +306,8 @@ async def _twin(api: Api, key: Key, container: str) -> Key:
         return await api.ask(api.lookups.twin(key, container))
     except NotHereError as error:
         raise web.HTTPNotFound(text=f"{error}\n") from None
+    except NotKnownError as error:
+        raise web.HTTPServiceUnavailable(text=f"{clean.text(str(error))}\n") from error
     except errors.KubeError as error:
         raise _refusal(error) from error
 

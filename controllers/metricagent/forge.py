@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from apis import exposition, keys, objects
+from apis.exposition import Sample
 from apis.objects import Key, Object
 
 GROUP: Final = keys.METRICS_GROUP
@@ -54,13 +55,18 @@ def twins(namespaces: Iterable[Object], consumer: str) -> dict[str, str]:
 
 def narrowed(texts: Iterable[str], twins: Mapping[str, str], pods: Collection[Key]) -> str:
     """Return the samples of offloaded ``pods`` in ``twins``, under their original namespaces."""
-    families = exposition.families(texts)
+
+    def is_theirs(sample: Sample) -> bool:
+        namespace, pod = sample.labels.get("namespace", ""), sample.labels.get("pod", "")
+        return namespace in twins and Key(namespace, pod) in pods
+
+    families = exposition.families(texts, is_theirs)
     for family in families:
         family.samples = [
-            sample._replace(labels={**sample.labels, "namespace": twins[namespace]})
+            sample._replace(
+                labels={**sample.labels, "namespace": twins[sample.labels["namespace"]]}
+            )
             for sample in family.samples
-            if (namespace := sample.labels.get("namespace", "")) in twins
-            and Key(namespace, sample.labels.get("pod", "")) in pods
         ]
     return exposition.text(families)
 

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import ssl
-import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -34,17 +33,16 @@ class Kubelets:
     ) -> None:
         self._client, self._nodes, self._tls = client, nodes, tls
         self._turn: dict[str, asyncio.Lock] = {path: asyncio.Lock() for path in keys.SCRAPED}
-        self._said: dict[str, tuple[float, list[str]]] = {}
+        self._said: dict[str, list[str]] = {}
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
     async def say(self, path: str) -> list[str]:
         """Return what each kubelet says at ``path``, at most 5 s old."""
         async with self._turn[path]:
-            until, texts = self._said.get(path, (0.0, []))
-            if time.monotonic() >= until:
-                texts = await self._ask_all(path)
-                self._said[path] = (time.monotonic() + FRESH_S, texts)
-            return texts
+            if path not in self._said:
+                self._said[path] = await self._ask_all(path)
+                asyncio.get_running_loop().call_later(FRESH_S, self._said.pop, path)
+            return self._said[path]
 
     async def _ask_all(self, path: str) -> list[str]:
         where = [found for node in self._nodes() if (found := forge.address(node))]

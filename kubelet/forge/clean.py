@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeGuard
 
 from apis import naming, quantity
 from apis.objects import Object
@@ -79,10 +79,10 @@ class Filter:
 
     def time(self, value: object) -> str | None:
         """Return the time if it is one, and neither ancient nor of tomorrow."""
-        if not isinstance(value, str) or not _TIME.fullmatch(value):
+        if not is_time(value):
             return None
         latest = stamp(self.home.now + _SLACK)
-        return value if _OLDEST <= value <= latest and _is_date(value) else None
+        return value if _OLDEST <= value <= latest else None
 
     def condition(self, item: Object) -> Object | None:
         """Return the condition with known fields, None if its status is none."""
@@ -201,7 +201,10 @@ def _filled(fields: Object) -> Object:
     return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
-def _is_date(value: str) -> bool:
+def is_time(value: object) -> TypeGuard[str]:
+    """Whether ``value`` is a time as Kubernetes writes it."""
+    if not isinstance(value, str) or not _TIME.fullmatch(value):
+        return False
     try:
         datetime.fromisoformat(value)
     except ValueError:

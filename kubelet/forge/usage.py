@@ -5,7 +5,6 @@ The provider sends it, so only what concerns pods that are here is believed.
 Source: behaviour.md 5.7, 5.8; Kubernetes, "Node metrics data"; kubelet API ``stats/v1alpha1``.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +12,7 @@ from typing import Any, Final
 from apis import exposition, objects, quantity
 from apis.exposition import Family, Sample
 from apis.objects import Key, Object
+from kubelet.forge import clean
 
 CPU: Final = "container_cpu_usage_seconds_total"
 MEMORY: Final = "container_memory_working_set_bytes"
@@ -20,6 +20,9 @@ _NODE_CPU: Final = "node_cpu_usage_seconds_total"
 _NODE_MEMORY: Final = "node_memory_working_set_bytes"
 _NANOS: Final = 10**9
 _MICROSECONDS: Final = 6
+_MOST: Final = 2**63 - 1
+"""More than anybody uses; who reads an amount as an integer of 64 bits loses the whole answer
+by one that is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class NodeCpu:
 
     def add(self, samples: Iterable[Sample], here: Mapping[Key, Measured]) -> float:
         """Return the seconds, with what ``samples`` of containers tell of since the last time."""
-        now = {(pod_of(one), one.labels.get("container", "")): one.number() for one in samples}
+        now = {(pod_of(one), one.labels.get("container", "")): _used(one) for one in samples}
         for container, seconds in now.items():
             before = self._last.get(container, 0.0)
             # A counter that fell began anew: its container was restarted.
@@ -63,17 +66,18 @@ def pod_of(sample: Sample) -> Key:
 
 def of_pods(text: str, here: Mapping[Key, Measured]) -> list[Family]:
     """Return what ``text`` says of pods that are here and their containers."""
-    families = exposition.families([text])
-    for family in families:
-        family.samples = [sample for sample in family.samples if _is_here(sample, here)]
-    return families
+    return exposition.families([text], lambda sample: _is_here(sample, here))
 
 
 def _is_here(sample: Sample, here: Mapping[Key, Measured]) -> bool:
     pod = here.get(pod_of(sample))
     container = sample.labels.get("container", "")
     is_known = pod is not None and (container in {"", "POD"} or container in pod.containers)
-    return is_known and not math.isnan(sample.number())
+    return is_known and abs(sample.number()) <= _MOST  # so is no NaN
+
+
+def _used(sample: Sample) -> float:
+    return max(0.0, sample.number())
 
 
 def containers(pod: Object) -> frozenset[str]:
@@ -88,10 +92,10 @@ def of_node(
     """Return the node's own metrics, of which no kubelet speaks: the sum over its pods."""
     samples = {family.name: family.samples for family in families}
     seconds = cpu.add(samples.get(CPU, ()), here)
-    memory = sum(sample.number() for sample in samples.get(MEMORY, ()))
+    memory = sum(map(_used, samples.get(MEMORY, ())))
     return [
         _of_node(_NODE_CPU, "counter", round(seconds, _MICROSECONDS), now_ms),
-        _of_node(_NODE_MEMORY, "gauge", int(memory), now_ms),
+        _of_node(_NODE_MEMORY, "gauge", min(int(memory), _MOST), now_ms),
     ]
 
 
@@ -122,14 +126,16 @@ def summary(
 
 
 def _pod(key: Key, pod: Measured, metrics: Object) -> Object | None:
-    at = str(metrics.get("timestamp") or "")
+    at = metrics.get("timestamp")
+    if not clean.is_time(at):
+        return None
     try:
         told = [
             {
                 "name": one["name"],
                 "startTime": pod.created,
-                "cpu": {"time": at, "usageNanoCores": _nanos(one, "cpu")},
-                "memory": _memory(at, _nanos(one, "memory") // _NANOS),
+                "cpu": {"time": at, "usageNanoCores": _amount(one, "cpu", 1)},
+                "memory": _memory(at, _amount(one, "memory", _NANOS)),
             }
             for one in metrics.get("containers") or []
             if one.get("name") in pod.containers
@@ -144,13 +150,24 @@ def _usage(at: str, parts: Iterable[Mapping[str, Any]]) -> Object:
     parts = list(parts)
     cores = sum(part["cpu"]["usageNanoCores"] for part in parts)
     memory = sum(part["memory"]["usageBytes"] for part in parts)
-    return {"cpu": {"time": at, "usageNanoCores": cores}, "memory": _memory(at, memory)}
+    return {
+        "cpu": {"time": at, "usageNanoCores": min(cores, _MOST)},
+        "memory": _memory(at, min(memory, _MOST)),
+    }
 
 
 def _memory(at: str, amount: int) -> Object:
     return {"time": at, "usageBytes": amount, "workingSetBytes": amount}
 
 
-def _nanos(container: Mapping[str, Any], resource: str) -> int:
-    """Return billionths of what ``container`` uses of ``resource``."""
-    return max(0, quantity.parse((container.get("usage") or {}).get(resource, "0")).nanos)
+def _amount(container: Mapping[str, Any], resource: str, unit: int) -> int:
+    """Return what ``container`` uses of ``resource``, in so many billionths.
+
+    Raises:
+        ValueError: nobody uses that much.
+    """
+    told = quantity.parse((container.get("usage") or {}).get(resource, "0"))
+    amount = max(0, told.nanos) // unit
+    if amount > _MOST:
+        raise ValueError(f"{resource} of {told}")
+    return amount

@@ -33,6 +33,12 @@ def test_a_metric_without_samples_is_not_written() -> None:
     assert "container_cpu" not in exposition.text(families)
 
 
+def test_a_line_ends_at_the_end_of_a_line_only() -> None:
+    """Else a label's odd characters could make a sample of what is in it."""
+    line = 'm{image="a\u2028up 1\x0bup 2\x85up 3"} 1'
+    assert exposition.text(exposition.families([line])) == f"{line}\n"
+
+
 def test_a_value_may_look_like_a_label() -> None:
     [family] = exposition.families(['m{a="x\\",namespace=\\"kube-system",namespace="shop"} 1'])
     assert family.samples[0].labels == {
@@ -46,7 +52,7 @@ def test_a_value_may_look_like_a_label() -> None:
     [
         'm{a="b} 1', 'm{a=b} 1', "m{} ", "m", "1m 2", 'm{a="b"x="c"} 1 2 3', 'm{a="\\q"} 1',
         "\x00", "{} 1",
-        'm{a="' + "x" * 20_000 + '"} 1',
+        'm{a="' + "x" * 20_000 + '"} 1', "m 1_0", "m \u0661", "m 1 \u0661", f"m 1 {'1' * 19}",
     ],
 )  # fmt: skip
 def test_a_line_that_makes_no_sense_is_passed_over(line: str) -> None:

@@ -37,6 +37,9 @@ class Asked:
     pod: str = "vk-milan-1"
     pem: bytes | None = None
     dns: list[str] = field(default_factory=list)
+    uid: str | None = None
+    """That the token tells of the pod; by default its own."""
+    more_pods: tuple[str, ...] = ()
 
     def request(self, pod_uid: str) -> Object:
         names: Any = {"ips": self.ips}
@@ -49,8 +52,8 @@ class Asked:
             **names,
         )
         extra = {
-            "authentication.kubernetes.io/pod-name": [self.pod],
-            "authentication.kubernetes.io/pod-uid": [pod_uid],
+            "authentication.kubernetes.io/pod-name": [self.pod, *self.more_pods],
+            "authentication.kubernetes.io/pod-uid": [pod_uid if self.uid is None else self.uid],
         }
         spec = {
             "request": base64.b64encode(pem).decode(),
@@ -70,9 +73,13 @@ async def rome() -> FakeCluster:
     await cluster.create(keys.VIRTUAL_NODE, virtual_node(TENANT, "milan", "milan"))
     labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: "milan"}
     await cluster.create(keys.NODE, factories.node("milan", metadata={"labels": labels}))
-    for name, own in (("vk-milan-1", keys.VIRTUAL_KUBELET), ("other", "none")):
+    for name, own, account in (
+        ("vk-milan-1", keys.VIRTUAL_KUBELET, "milan"),
+        ("other", "none", "milan"),
+        ("theirs", keys.VIRTUAL_KUBELET, "turin"),
+    ):
         metadata = {"labels": {keys.COMPONENT: own, keys.VIRTUAL_NODE_LABEL: "milan"}}
-        spec = factories.pod_spec(serviceAccountName="milan")
+        spec = factories.pod_spec(serviceAccountName=account)
         await cluster.create(keys.POD, factories.pod(TENANT, name, spec=spec, metadata=metadata))
         await cluster.patch_status(keys.POD, Key(TENANT, name), {"podIP": ADDRESS})
     return cluster
@@ -117,6 +124,20 @@ async def test_the_request_of_a_virtual_kubelet_is_approved(rome: FakeCluster) -
         pytest.param(Asked(pod="other"), id="a pod that is no virtual kubelet"),
         pytest.param(Asked(pod="gone"), id="no pod"),
         pytest.param(Asked(pem=b"nonsense"), id="nonsense"),
+        pytest.param(Asked(common_name="milan"), id="half a name"),
+        pytest.param(Asked(common_name="system:serviceaccount:kube-system:x"), id="an account"),
+        pytest.param(Asked(organizations=["system:nodes", "system:nodes"]), id="one twice"),
+        pytest.param(Asked(ips=[f"::ffff:{ADDRESS}"]), id="the address in another form"),
+        pytest.param(Asked(ips=["127.0.0.1"]), id="the address of everybody"),
+        pytest.param(Asked(dns=["milan"]), id="a name of DNS"),
+        pytest.param(Asked(dns=["kubernetes.default.svc"], ips=[]), id="the API server's name"),
+        pytest.param(Asked(usages=("server auth",)), id="one usage less"),
+        pytest.param(Asked(usages=("any",)), id="any usage"),
+        pytest.param(Asked(usages=("digital signature", "server auth", "cert sign")), id="a CA"),
+        pytest.param(Asked(pod="theirs"), id="a pod of another account"),
+        pytest.param(Asked(uid="of an older one"), id="a pod of that name before"),
+        pytest.param(Asked(uid=""), id="no UID"),
+        pytest.param(Asked(more_pods=("other",)), id="two pods"),
     ],
 )
 async def test_anything_else_is_denied(rome: FakeCluster, asked: Asked) -> None:

@@ -121,6 +121,8 @@ async def test_kubectl_reaches_into_an_offloaded_pod(
         one = over(kubectl, protocol)
         await exit_codes_arrive(one)
         await bytes_pass_unchanged(one)
+        await the_end_of_the_input_ends_nothing_else(one)
+        await a_debugger_is_talked_to(one, both.image)
         await a_terminal_has_the_size_of_ours(one, "exec", "-it", "web", *MAIN, "--", *SIZES)
         await a_terminal_has_the_size_of_ours(one, "attach", "-it", "twice", "-c", "terminal")
         await ports_are_forwarded(one)
@@ -341,6 +343,34 @@ async def bytes_pass_unchanged(kubectl: Kubectl) -> None:
     assert hashlib.sha256(back).digest() == hashlib.sha256(sent).digest()
 
 
+async def the_end_of_the_input_ends_nothing_else(kubectl: Kubectl) -> None:
+    """What a process says once it has read all, and its exit code, arrive."""
+    sent, script = bytes(100_000), "wc -c; head -c 300000 /dev/zero; exit 7"
+    done = await kubectl.run("exec", "-i", "web", *MAIN, "--", "sh", "-c", script, stdin=sent)
+    assert (done.code, done.out == b"100000\n" + bytes(300_000)) == (7, True), done.err
+
+
+async def a_debugger_is_talked_to(kubectl: Kubectl, image: str) -> None:
+    """``kubectl debug -i`` adds a container to the pod as it runs, and attaches to it."""
+    word = secrets.token_hex(4)
+    container = (f"--image={image}", "--image-pull-policy=IfNotPresent", f"--container=d-{word}")
+    script = "while read line; do echo heard $line; done"
+    async with kubectl.started(
+        "debug", "-i", "web", *container, "--", "sh", "-c", script, stdin=asyncio.subprocess.PIPE
+    ) as process:
+        await is_heard(process, word)
+
+
+async def is_heard(process: asyncio.subprocess.Process, word: str) -> None:
+    """Say ``word`` to a process, and wait until it says that it heard that."""
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(f"{word}\n".encode())
+    await process.stdin.drain()
+    async with asyncio.timeout(300):
+        await process.stdout.readuntil(f"heard {word}".encode())
+
+
 async def a_terminal_has_the_size_of_ours(kubectl: Kubectl, *command: str) -> None:
     ours, theirs = pty.openpty()
     try:
@@ -407,16 +437,10 @@ async def files_are_copied(kubectl: Kubectl, folder: Path) -> None:
 
 
 async def a_process_is_attached_to(kubectl: Kubectl) -> None:
-    word = secrets.token_hex(4)
     async with kubectl.started(
         "attach", "-i", "web", "-c", "side", stdin=asyncio.subprocess.PIPE
     ) as process:
-        assert process.stdin
-        assert process.stdout
-        process.stdin.write(f"{word}\n".encode())
-        await process.stdin.drain()
-        async with asyncio.timeout(300):
-            await process.stdout.readuntil(f"heard {word}".encode())
+        await is_heard(process, secrets.token_hex(4))
 
 
 async def logs_are_read(kubectl: Kubectl) -> None:

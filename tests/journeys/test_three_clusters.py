@@ -17,12 +17,12 @@ import pytest
 
 from apis import conditions, keys, naming, objects
 from apis.objects import Key, Object, named
-from kube import access, client
+from kube import access, client, errors
 from kube.client import ClusterClient
 from sandbox import images, install, network, pair
 from sandbox.clusters import Sandbox
 from sandbox.kubectl import Kubectl
-from tests.journeys import two_providers, world
+from tests.journeys import test_metrics, two_providers, world
 
 pytestmark = pytest.mark.journey
 
@@ -150,7 +150,7 @@ async def test_pods_of_one_name_live_side_by_side(three: Three) -> None:
     for consumer, provider in (("rome", "milan"), ("rome", THIRD), (THIRD, "milan")):
         await three[consumer].create(keys.POD, pod(name, provider))
 
-    uids = set()
+    uids = {}
     for consumer, provider in (("rome", "milan"), ("rome", THIRD), (THIRD, "milan")):
         local = await running(three[consumer], name, f"on-{provider}")
         twin = naming.default_remote_namespace(name, consumer)
@@ -158,8 +158,9 @@ async def test_pods_of_one_name_live_side_by_side(three: Three) -> None:
         assert local["spec"]["nodeName"] == provider
         assert remote["spec"]["nodeName"] == f"{provider}-1"
         assert remote["metadata"]["annotations"][keys.LOCAL_POD_UID] == objects.uid(local)
-        uids.add(objects.uid(remote))
-    assert len(uids) == 3
+        uids[consumer, provider] = objects.uid(remote)
+    assert len(set(uids.values())) == 3
+    await each_is_told_what_its_own_pod_uses(three, uids["rome", "milan"], uids[THIRD, "milan"])
 
     await world.remove(three["rome"], keys.POD, Key(name, f"on-{THIRD}"))
     await world.until_gone(
@@ -172,6 +173,21 @@ async def test_pods_of_one_name_live_side_by_side(three: Three) -> None:
         await world.remove(three[consumer], keys.NAMESPACE_OFFLOADING, key)
         await world.until_gone(three[consumer], keys.NAMESPACE_OFFLOADING, key)
         await world.remove(three[consumer], keys.NAMESPACE, Key("", name))
+
+
+async def each_is_told_what_its_own_pod_uses(three: Three, of_rome: str, of_turin: str) -> None:
+    """Both pods on milan have one name in one namespace: a UID in its cgroup tells which it is."""
+    uids = {"rome": of_rome, THIRD: of_turin}
+    for consumer, uid in uids.items():
+        [(other, other_uid)] = [item for item in uids.items() if item[0] != consumer]
+        path = f"{test_metrics.SCRAPE}/{{}}/metrics/cadvisor"
+        async with test_metrics.consumer(three[consumer]) as there:
+            async with asyncio.timeout(world.PATIENCE_S):
+                while uid not in (told := await there.get_text(path.format(consumer))):  # noqa: ASYNC110  # the kubelet looks every 10 s
+                    await asyncio.sleep(1)
+            assert other_uid not in told
+            with pytest.raises(errors.ForbiddenError):
+                await there.get_text(path.format(other))
 
 
 def says_its_server(foreign_cluster: Object) -> str:

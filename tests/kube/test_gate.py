@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from apis import keys
-from apis.objects import Object
+from apis.objects import Kind, Object
 from kube import errors
 from kube import gate as gate_
 from kube.gate import DeniedError, Gate, Right, UnauthenticatedError, User
@@ -179,3 +179,34 @@ async def test_it_fails_closed_when_nobody_can_be_asked() -> None:
         await gate.check(ADMIN, LOGS)
     with pytest.raises(UnauthenticatedError):
         await gate.user(None, "Bearer right")
+
+
+class Busy(FakeCluster):
+    """Knows how many requests were there at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there = self.most = 0
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        self.there += 1
+        self.most = max(self.most, self.there)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        try:
+            return await super().create(kind, obj)
+        finally:
+            self.there -= 1
+
+
+async def test_a_flood_of_tokens_takes_a_few_requests_at_once_and_all_are_judged() -> None:
+    cluster = Busy()
+    cluster.answers[keys.TOKEN_REVIEW] = knows("t7")
+    gate = Gate(cluster)
+
+    found = await asyncio.gather(
+        *(gate.user(None, f"Bearer t{number}") for number in range(40)), return_exceptions=True
+    )
+
+    assert [number for number, one in enumerate(found) if isinstance(one, User)] == [7]
+    assert cluster.most == gate_.REVIEWS_AT_ONCE

@@ -41,6 +41,7 @@ class Rig:
     server: Server
     apart: Apart
     ca: pki.KeyPair
+    namespaces: Namespaces
     seen: list[str] = field(default_factory=list)
     queries: list[list[tuple[str, str]]] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
@@ -166,9 +167,10 @@ async def running(port: int = 0, *, silent_s: float = listener.SILENT_S) -> Asyn
     pod = await local.create(keys.POD, factories.pod(*WEB, spec=spec))
     await remote.create(keys.POD, twin_of(pod))
     found: list[Rig] = []
+    namespaces = Namespaces(NamespaceMapping(MappingState.OFFLOADED, PAIR))
     async with client_of(port) if port else provider(found) as client:
         lookups = Lookups(
-            NODE, local, remote, Namespaces(NamespaceMapping(MappingState.OFFLOADED, PAIR)),
+            NODE, local, remote, namespaces,
             pods_here=lambda: {WEB: Packed.of(pod)}, gate=Gate(local, NODE),
         )  # fmt: skip
         apart, likeness = Apart("kubelet-api"), Likeness(client)
@@ -181,7 +183,7 @@ async def running(port: int = 0, *, silent_s: float = listener.SILENT_S) -> Asyn
         await apart.run(server.trust(ca.certificate.decode()))
         assert not server.is_listening, "no certificate yet"
         await apart.run(server.certify(made))
-        found.append(Rig(local, remote, server, apart, ca))
+        found.append(Rig(local, remote, server, apart, ca, namespaces))
         yield found[0]
         await apart.run(server.close())
         await apart.run(likeness.close())

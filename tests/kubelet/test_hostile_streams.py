@@ -171,6 +171,20 @@ async def test_frames_that_never_come_are_waited_for_by_nobody(act: Act) -> None
         await reader.read()
 
 
+async def test_a_log_that_breaks_off_has_no_end() -> None:
+    """Who reads it takes it neither for whole nor for another answer."""
+    piece = b"4\r\none\n\r\n"
+    act = says(OK + b"Transfer-Encoding: chunked\r\n\r\n" + piece)
+    async with (
+        before(act) as (rig, _),
+        opened(rig, LOGS, {}, "GET") as (reader, _),
+        asyncio.timeout(300),
+    ):
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert body in (b"", piece)
+
+
 @pytest.mark.parametrize("path", [EXEC, LOGS])
 async def test_who_leaves_leaves_nothing_behind(path: str) -> None:
     head = HEAD if path == EXEC else OK + b"Content-Length: 9999\r\n\r\none\n"

@@ -12,6 +12,7 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Object
 from certs import pki
+from kube import errors
 from kubelet.certificate import CertificateReconciler
 from tests import factories
 from tests.fakes import FakeCluster
@@ -22,14 +23,15 @@ LOGS = "/containerLogs/shop/web/main"
 
 
 async def test_logs_come_from_the_provider(rig: Rig) -> None:
-    query = "?follow=true&tailLines=0&timestamps=true&previous=false&sinceSeconds=5"
+    query = "?follow=true&tailLines=0&timestamps=true&previous=false&sinceSeconds=5&stream=All"
     assert await rig.get(LOGS + query) == (200, "one\ntwo\n")
     path = "/api/v1/namespaces/shop-rome/pods/web/log?container=main"
     assert rig.seen == [f"{path}&{query[1:]}"]
 
 
 @pytest.mark.parametrize(
-    "option", ["tailLines=-1", "tailLines=a", "follow=yes", "sinceTime=now", "limitBytes=1e9"]
+    "option",
+    ["stream=both", "tailLines=-1", "tailLines=a", "follow=yes", "sinceTime=now", "limitBytes=1e9"],
 )
 async def test_an_option_that_makes_no_sense_is_refused(rig: Rig, option: str) -> None:
     assert (await rig.get(f"{LOGS}?{option}"))[0] == 400
@@ -86,8 +88,22 @@ async def test_the_pods_of_the_node_are_a_list_of_whole_pods(rig: Rig) -> None:
     assert told["items"] == [await rig.local.get(keys.POD, WEB)]
 
 
-async def test_health_is_for_everybody(rig: Rig) -> None:
-    assert await rig.get("/healthz", None) == (200, "ok")
+async def test_health_is_for_who_may_know_as_on_every_kubelet(rig: Rig) -> None:
+    assert await rig.get("/healthz") == (200, "ok")
+    assert (await rig.get("/healthz", None))[0] == 401
+    assert (await rig.get("/healthz", "mallory"))[0] == 403
+
+
+async def test_that_home_does_not_say_where_a_namespace_goes_is_told(rig: Rig) -> None:
+    rig.namespaces.error = errors.NotReachableError("GET https://home/x: no answer in time")
+    status, text = await rig.get(LOGS)
+    assert status == 503
+    assert text == (
+        "whether namespace shop is offloaded is not known now: "
+        "GET https://home/x: no answer in time\n"
+    )
+    status, text = await rig.get("/stats/summary")
+    assert (status, json.loads(text)["pods"]) == (200, [])
 
 
 async def test_a_certificate_of_another_authority_opens_nothing(rig: Rig) -> None:
@@ -148,13 +164,13 @@ async def test_another_certificate_is_served_at_once(rig: Rig) -> None:
         aiohttp.ClientSession() as session,
         session.get(f"https://127.0.0.1:{port}/healthz", ssl=context) as answer,
     ):
-        assert answer.status == 200
+        assert answer.status == 401
 
 
 async def test_another_authority_of_clients_replaces_the_first(rig: Rig) -> None:
     await rig.apart.run(rig.server.trust(""))
     assert (await rig.get(LOGS))[0] == 401
-    assert (await rig.get("/healthz", None))[0] == 200
+    assert (await rig.get("/healthz", None))[0] == 401
 
 
 # The serving certificate -------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import copy
 import datetime as dt
 import json
+import os
 import re
 from typing import Any
 
@@ -21,6 +22,8 @@ from tests.kubelet import worlds
 from tests.kubelet.worlds import NOW, condition, container, running
 
 HOME = LocalContext("10.0.0.9", NOW)
+EXAMPLES = int(os.environ.get("PYLIQO_TEST_STATUSES", "1000"))
+"""The full size: PYLIQO_TEST_STATUSES=50000"""
 RANK = {"Pending": 0, "Running": 1, "Unknown": 1, "Succeeded": 2, "Failed": 2}
 
 
@@ -118,7 +121,7 @@ statuses = st.one_of(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(before=st.sampled_from(sorted(RANK)), offered=statuses)
 def test_whatever_the_provider_says_is_made_harmless(before: str, offered: Any) -> None:
     pod = local({"phase": before, "qosClass": "BestEffort"})

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import os
 import secrets
 import socket
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from certs import listener
 from kube import tunnel
+from kube.access import Access
 from tests.kubelet import rigs
 from tests.kubelet.rigs import Rig
 
@@ -27,6 +29,9 @@ NOT_PASSED_ON = {
     "Cookie": "a=b",
 }
 HEAD = b"HTTP/1.1 101 Now\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+
+UNREAD_S = float(os.environ.get("PYLIQO_TEST_UNREAD_S", "0.2"))
+"""The full size, more than any limit of TCP's that was ever set: PYLIQO_TEST_UNREAD_S=90"""
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -93,6 +98,69 @@ async def test_a_slow_reader_gets_all_that_was_sent(rig: Rig) -> None:
             got += piece
             await asyncio.sleep(0.002)
     assert bytes(got) == rig.greeting + b"bye"
+
+
+async def test_a_process_that_reads_late_is_waited_for() -> None:
+    """So does a kubelet: whoever is there and reads nothing has not vanished."""
+    sent = secrets.token_bytes(2**24)
+    got: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def provider(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD)
+        await asyncio.sleep(UNREAD_S)  # what is tested: that nothing is read, and it goes on
+        try:
+            got.set_result(await reader.readexactly(len(sent)))
+        except asyncio.IncompleteReadError as cut_off:
+            got.set_exception(cut_off)
+        writer.close()
+
+    there = await asyncio.start_server(provider, "127.0.0.1", 0)
+    port = there.sockets[0].getsockname()[1]
+    async with there, rigs.running(port) as rig, opened(rig, EXEC, SPDY) as (reader, writer):
+        await reader.readexactly(len(HEAD))
+        writer.write(sent)
+        async with asyncio.timeout(300 + UNREAD_S):
+            assert await got == sent
+
+
+async def test_no_limit_of_tcp_ends_a_stream_that_is_not_read() -> None:
+    async def provider(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD)
+        await reader.read()
+        writer.close()
+
+    there = await asyncio.start_server(provider, "127.0.0.1", 0)
+    access = Access(f"http://127.0.0.1:{there.sockets[0].getsockname()[1]}", None)
+    _, leg = await tunnel.dial(access, "POST", "/exec", [], SPDY.items())
+    assert leg.transport
+    of = leg.transport.get_extra_info("socket")
+    assert of.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
+    leg.abort()
+    await leg.ended
+    there.close()
+
+
+async def test_of_both_sides_it_is_found_out_when_they_vanish(rig: Rig) -> None:
+    """Nobody says anything, and Linux asks both within 15 s whether they are there still."""
+    async with opened(rig, EXEC, SPDY) as (reader, _), asyncio.timeout(300):
+        await reader.readexactly(len(HEAD))
+        provider = rig.streams[0].transport.get_extra_info("sockname")[1]
+        while not (is_asked(local=rig.server.port) and is_asked(remote=provider)):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)  # until the kernel has what was sent last acknowledged
+
+
+def is_asked(local: int = 0, remote: int = 0) -> bool:
+    """Whether a connection of that port has a timer of keepalive that ends within 15 s."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, here, there, state, _, timer, *_ = line.split()
+        ports = int(here.partition(":")[2], 16), int(there.partition(":")[2], 16)
+        kind, _, when = timer.partition(":")
+        is_one = local == ports[0] or remote == ports[1]
+        if is_one and (state, kind) == ("01", "02") and int(when, 16) <= 15 * 100:
+            return True
+    return False
 
 
 async def test_what_comes_after_the_end_costs_nothing_of_what_is_on_its_way(rig: Rig) -> None:
@@ -246,5 +314,5 @@ async def test_who_says_nothing_is_shown_the_door() -> None:
                 assert await silent[0][0].read() == b""
             with contextlib.suppress(OSError):
                 assert await silent[1][0].read() == b""
-        assert (await silent[2][0].readline()).startswith(b"HTTP/1.1 200 ")
+        assert (await silent[2][0].readline()).startswith(b"HTTP/1.1 401 ")
         assert not silent[2][0].at_eof()

@@ -33,6 +33,11 @@ def test_only_pods_that_are_here_are_told_of() -> None:
         f'{usage.CPU}{{container="main",namespace="kube-system",pod="etcd"}} 99 1\n'
         f'{usage.CPU}{{container="other",namespace="shop",pod="web"}} 99 1\n'
         f'{usage.CPU}{{container="main",namespace="shop",pod="web"}} NaN 1\n'
+        f'{usage.MEMORY}{{container="main",namespace="shop",pod="web"}} +Inf 99\n'
+        f'{usage.MEMORY}{{container="main",namespace="shop",pod="web"}} 99e99 1\n'
+        f'{usage.MEMORY}{{container="main",namespace="shop",pod="web"}} 9_9 1\n'
+        f'{usage.MEMORY}{{container="main",namespace="shop",pod="web"}} 0x99 1\n'
+        f'{usage.MEMORY}{{container="main",namespace="shop",pod="web"}} 1 {"9" * 30}\n'
         "node_cpu_usage_seconds_total 99 1\nscrape_error 1\n"
     )
     told = exposition.text(usage.of_pods(text(extra=strange), here(WEB)))
@@ -62,12 +67,35 @@ def test_the_memory_of_the_node_is_the_sum() -> None:
     assert "node_memory_working_set_bytes{} 4096 7\n" in told
 
 
+@pytest.mark.parametrize("said", ["9e18", "-4096"])
+def test_the_sum_is_an_amount_whatever_is_said(said: str) -> None:
+    more = "".join(
+        f'{usage.MEMORY}{{container="main",namespace="shop",pod="{name}"}} {said} 1\n'
+        for name in ("web", "db")
+    )
+    families = usage.of_pods(text(extra=more), here(WEB, DB))
+    [_, memory] = usage.of_node(families, here(WEB, DB), NodeCpu(), 7)
+    assert 4096 <= int(memory.samples[0].value) < 2**63
+
+
 def measured(**containers: dict[str, str]) -> Object:
     told = [{"name": name, "usage": amount} for name, amount in containers.items()]
     return {"timestamp": "2026-01-31T12:00:00Z", "containers": told}
 
 
-def test_one_bad_pod_never_fails_the_summary() -> None:
+BAD: dict[str, Object] = {
+    "no number": measured(main={"cpu": "NaN"}),
+    "no integer of 64 bits": measured(main={"cpu": "1", "memory": "1e30"}),
+    "more than all": measured(main={"cpu": "99999999999"}),
+    "no time": {**measured(main={"cpu": "1"}), "timestamp": "yesterday"},
+    "no date": {**measured(main={"cpu": "1"}), "timestamp": "2026-02-31T00:00:00Z"},
+    "without a time": {**measured(main={"cpu": "1"}), "timestamp": None},
+    "a time that is none": {**measured(main={"cpu": "1"}), "timestamp": {"a": 1}},
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_one_bad_pod_never_fails_the_summary(bad: str) -> None:
     pods = here(WEB, DB)
     told = usage.summary(
         "milan",
@@ -75,7 +103,7 @@ def test_one_bad_pod_never_fails_the_summary() -> None:
         pods,
         {
             WEB: measured(main={"cpu": "250m", "memory": "2Mi"}, other={"cpu": "9"}),
-            DB: measured(main={"cpu": "NaN"}),
+            DB: BAD[bad],
             Key("shop", "unknown"): measured(main={"cpu": "9"}),
         },
     )

@@ -39,8 +39,8 @@ ROUTES: Final = (
 # 400 of exec, attach and portForward: let in, and told that it asked for no upgrade. 501 and 404:
 # let in, and told that there is no such thing. 0: no TLS connection, so nothing was asked.
 EVERYTHING: Final = (200, 200, 200, 200, 400, 400, 400, 400, 501, 501, 200, 200, 200, 404)
-NOBODY: Final = (200, *[401] * 13)
-NO_RIGHT: Final = (200, *[403] * 13)
+NOBODY: Final = (401,) * 14
+NO_RIGHT: Final = (403,) * 14
 NO_CONNECTION: Final = (0,) * 14
 GRANTED: Final[dict[str, set[tuple[str, str]]]] = {
     "kube-apiserver-kubelet-client": {
@@ -86,7 +86,7 @@ TABLE: Final[dict[str, tuple[Credential, tuple[int, ...]]]] = {
     "token without a right": (Credential(headers="Authorization: Bearer t-none"), NO_RIGHT),
     "token for metrics": (
         Credential(headers="Authorization: Bearer t-metrics"),
-        (200, 403, 403, 403, 403, 403, 403, 403, 403, 403, 403, 200, 200, 403),
+        (403, 403, 403, 403, 403, 403, 403, 403, 403, 403, 403, 200, 200, 403),
     ),
     "token that may get": (
         Credential(headers="Authorization: Bearer t-reader"),
@@ -94,15 +94,15 @@ TABLE: Final[dict[str, tuple[Credential, tuple[int, ...]]]] = {
     ),
     "certificate that may create": (
         Credential("creator"),
-        (200, 403, 403, 403, 400, 400, 400, 400, 501, 501, 403, 403, 403, 403),
+        (403, 403, 403, 403, 400, 400, 400, 400, 501, 501, 403, 403, 403, 403),
     ),
     "certificate for pods": (
         Credential("lister"),
-        (200, 200, 403, 403, 403, 403, 403, 403, 403, 403, 403, 403, 403, 403),
+        (403, 200, 200, 403, 403, 403, 403, 403, 403, 403, 403, 403, 403, 403),
     ),
     "certificate for stats": (
         Credential("stats"),
-        (200, 403, 403, 403, 403, 403, 403, 403, 403, 403, 200, 403, 403, 403),
+        (403, 403, 403, 403, 403, 403, 403, 403, 403, 403, 200, 403, 403, 403),
     ),
     "HTTP/1.0": (Credential(protocol="HTTP/1.0"), NOBODY),
     "HTTP/2": (Credential("kube-apiserver-kubelet-client", protocol="HTTP/2.0"), (400,) * 14),
@@ -191,6 +191,34 @@ def test_the_table_has_no_fewer_requests_than_promised() -> None:
     assert len(TABLE) * len(ROUTES) >= 170
 
 
+METHODS: Final = ("HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("nothing", {401}),
+        ("token without a right", {403}),
+        ("token for metrics", {403, 501}),
+        ("API server", {400, 404, 405, 501}),
+    ],
+)
+async def test_no_other_method_opens_a_route(judged: Rig, name: str, expected: set[int]) -> None:
+    """501 of metrics: let in, as the right is one for all that is below that path."""
+    by, _ = TABLE[name]
+    tls, paths = context(judged, by), sorted({route.split()[1] for route in ROUTES})
+    others = [f"{method} {path}" for method in METHODS for path in paths]
+    got = {
+        other: await ask(judged, tls, f"{other} HTTP/1.1\r\nHost: me\r\n{by.headers}\r\n\r\n")
+        for other in others
+        if other not in ROUTES
+    }
+    assert len(got) >= 80
+    assert {other: status for other, status in got.items() if status not in expected} == {}
+    assert set(got.values()) == expected
+    assert judged.seen == []
+
+
 async def test_nobody_is_let_in_while_nobody_can_say(rig: Rig) -> None:
     def away(_: Object) -> Object:
         raise errors.NotReachableError("away")
@@ -213,15 +241,17 @@ SHAPES: Final = (
     "/containerLogs/{}/web/main", "/containerLogs/shop/{}/main", "/containerLogs/shop/web/{}",
     "/exec/{}/web/main", "/exec/shop/{}/main", "/exec/shop/web/{}", "/attach/shop/{}/main",
     "/portForward/{}/web", "/portForward/shop/{}", "/containerLogs/shop/web/main/{}",
+    "/stats/{}", "/metrics/{}", "/metrics/resource/{}",
 )  # fmt: skip
 EXACT: Final = re.compile(
     r"/api/v1/namespaces/shop-rome/pods/web/(log|exec|attach|portforward)(\?[^/]*)?"
+    r"|/apis/metrics.liqo.io/v1beta1/scrape/rome/metrics(/(cadvisor|probes|resource))?"
 )
 
 
 async def test_no_path_leads_elsewhere(judged: Rig) -> None:
     corpus = [shape.format(trick) for shape, trick in itertools.product(SHAPES, TRICKS)]
-    assert len(corpus) >= 400
+    assert len(corpus) >= 500
     tls = context(judged, Credential("kube-apiserver-kubelet-client"))
     upgrade = "Host: me\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
     for path in corpus:

@@ -31,8 +31,11 @@ class Namespaces:
     def __init__(self, mapping: NamespaceMapping) -> None:
         self.now = mapping
         self.synced = True
+        self.error: Exception | None = None
 
     async def mapping(self, namespace: str) -> NamespaceMapping:
+        if self.error:
+            raise self.error
         return self.now
 
     def is_synced(self, namespace: str) -> bool:

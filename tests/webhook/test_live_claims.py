@@ -186,3 +186,16 @@ def test_the_namespaces_of_the_cluster_have_no_virtual_node(live: Installed) -> 
 
     assert f"lacks the label {keys.TENANT_NAMESPACE}=true" in found.message
     assert live.read(keys.VIRTUAL_NODE, wanted) is None
+
+
+def test_a_certificate_that_home_gives_to_no_pod_is_asked_for_nowhere(live: Installed) -> None:
+    """``PodCertificateRequest`` is off in 1.35: the API server takes the field out of pods."""
+    wanted = ASKED_FOR["spec.pod.volumes"]
+
+    made = create(live, offloaded(live, "Remote"), {}, **wanted)
+
+    assert made.is_done, made
+    volumes = [one for one in made.body["spec"]["volumes"] if one["name"] == "v"]
+    assert [one["projected"]["sources"] for one in volumes] == [[{}]]
+    sent = live.create(keys.SHADOW_POD, shadow(live.twin(), volumes=volumes), user=KUBELET)
+    assert sent.is_done, sent
