@@ -111,7 +111,7 @@ async def test_a_process_that_reads_late_is_waited_for() -> None:
         await asyncio.sleep(UNREAD_S)  # what is tested: that nothing is read, and it goes on
         try:
             got.set_result(await reader.readexactly(len(sent)))
-        except asyncio.IncompleteReadError as cut_off:
+        except (OSError, asyncio.IncompleteReadError) as cut_off:
             got.set_exception(cut_off)
         writer.close()
 

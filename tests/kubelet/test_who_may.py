@@ -16,6 +16,7 @@ from apis import keys
 from apis.objects import Object
 from certs import listener, pki
 from kube import errors
+from kubelet.forge.mapping import MappingState, NamespaceMapping
 from tests import factories
 from tests.kubelet.rigs import DAY, Rig, now
 from tests.kubelet.worlds import TWIN
@@ -305,6 +306,12 @@ async def test_only_the_very_pod_that_is_bound_here_is_reached(rig: Rig, path: s
         assert await status() == 404, change
         back = {part: remote["metadata"][part] for part in change}
         await rig.remote.patch(keys.POD, TWIN, {"metadata": back})
+    assert await status() in {200, 400}
+    mapped = rig.namespaces.now
+    for state in (MappingState.WAITING, MappingState.WITHDRAWN):
+        rig.namespaces.now = NamespaceMapping(state, mapped.pair)
+        assert await status() == 404, state
+    rig.namespaces.now = mapped
     assert await status() in {200, 400}
     await rig.remote.delete(keys.POD, TWIN, uid=remote["metadata"]["uid"])
     assert await status() == 404, "it does not run there"
