@@ -41,13 +41,14 @@ def reason_to_stay(claim: Object, storage: Storage) -> Stay | None:
     Raises:
         UnseenError: it is bound to a volume that is not seen (yet), which proves nothing.
     """
+    name = claim["spec"].get("volumeName")
     if claim["spec"].get("storageClassName") != storage.virtual_class:
-        return Stay("its class is not the virtual one", is_told=False)
-    if name := claim["spec"].get("volumeName"):
+        return _of_another_class(storage, name)
+    if name:
         return _elsewhere(storage, name)
     annotations = objects.annotations(claim)
     if not any(
-        annotations.get(name) == keys.STORAGE_PROVISIONER for name in keys.STORAGE_PROVISIONERS
+        annotations.get(one) == keys.STORAGE_PROVISIONER for one in keys.STORAGE_PROVISIONERS
     ):
         return Stay("nobody has asked for its volume yet", is_told=False)
     if not storage.is_selected(claim):
@@ -55,6 +56,14 @@ def reason_to_stay(claim: Object, storage: Storage) -> Stay | None:
     if not storage.is_offered:
         return Stay(f"{storage.cluster_id} offers no storage", is_told=True)
     return None
+
+
+def _of_another_class(storage: Storage, name: str | None) -> Stay | None:
+    """Judge a claim of a class that is not offered, or not any more: data that is there stays."""
+    volume = storage.volume(name) if name else None
+    if volume is not None and storage.has(volume):
+        return None
+    return Stay("its class is not the virtual one", is_told=False)
 
 
 def _elsewhere(storage: Storage, name: str) -> Stay | None:

@@ -3,11 +3,12 @@
 A list that is empty, or half, is what a broken server, a lost right or a restored store looks like.
 What only such a list lacks is asked for live anyway; while the breaker is open nothing is deleted
 or made anew for its sake, and it is told: by a virtual kubelet on its Node, by a reflector on the
-NamespaceOffloading. Source: security.md B9; faults.md F12.
+NamespaceOffloading. Of a server that is known to have gone back to an older state, whatever is
+missing is suspicious. Source: security.md B9; faults.md F12.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from apis.objects import Key
@@ -20,7 +21,10 @@ HOLD_S: Final = 60.0
 
 
 class Breaker:
-    """Open while more than five objects, and more than a fifth, are absent from lists only."""
+    """Open while more than five objects, and more than a fifth, are absent from lists only.
+
+    One is enough where the server has gone back to an older state.
+    """
 
     def __init__(
         self, on_change: Callable[[], None], clock: Callable[[], float] = time.monotonic
@@ -49,9 +53,23 @@ class Breaker:
 
         return stop
 
+    def suspect(self, informer: Informer[Any], keys: Iterable[Key]) -> None:
+        """Count ``keys`` as missed by ``informer``, which has not had them since it began.
+
+        For a process that begins, and knows from elsewhere what should be there.
+        """
+        now = self._clock()
+        self._absent[informer].update(dict.fromkeys(keys, now))
+        self._look()
+
     def is_open(self) -> bool:
         """Whether nothing may rest on absence now."""
         return any(self._is_suspicious(*one) for one in self._absent.items())
+
+    @property
+    def is_after_restore(self) -> bool:
+        """Whether a server has gone back to an older state."""
+        return any(informer.went_back for informer in self._absent)
 
     def missing(self) -> int:
         """Return how many are absent from lists and were not seen to go; 0 while it is closed."""
@@ -61,6 +79,8 @@ class Breaker:
 
     def _is_suspicious(self, informer: Informer[Any], absent: dict[Key, float]) -> bool:
         missing = len(self._recent(absent))
+        if informer.went_back:
+            return missing > 0
         return missing > FEW and missing > PART * (missing + len(informer.items()))
 
     def _recent(self, absent: dict[Key, float]) -> list[Key]:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from apis.objects import Key
-from kube import errors, metrics
+from kube import behind, errors, metrics
 from kube.cluster import Event, Selection, Watched
 
 T = TypeVar("T")
@@ -83,6 +83,8 @@ class Informer(Generic[T]):
         self.on_withheld: Callable[[str], None] = _tell_nobody
         """Told of a right that is missing, in the server's words, and "" once it is there."""
         self._withheld = ""
+        self.went_back = False
+        """Whether a list was older than what was known: the server's store was restored."""
         self._may_lack = may_lack
         self._items: dict[Key, T] = {}
         self._handlers: list[Handler[T]] = []
@@ -198,6 +200,7 @@ class Informer(Generic[T]):
         metrics.RELISTS.labels(self._resource, cause).inc()
         listing = await cluster.list(self.selection)
         self._heard()
+        self.went_back = self.went_back or behind.is_behind(listing.version, self._version)
         self._version, self.is_lacking = listing.version, False
         changes = [*self._gone(listing.items), *self._there(listing.items)]
         # First the whole store, then the news: a handler that looks around sees one state.

@@ -67,6 +67,8 @@ class Inputs:
         self._there: dict[Selection[Any], Informer[Any]] = {}
         self._feeds: dict[Informer[Any], list[tuple[Runner, Keys]]] = {}
         self._looked: dict[Kind, Informer[Any]] = {}
+        self._outward: list[tuple[Reflection, Informer[Any], Informer[Any]]] = []
+        """With originals and twins."""
 
     def get(self, kind: Kind, key: Key) -> Any:
         return _whole(self._looked[kind].get(key))
@@ -98,6 +100,17 @@ class Inputs:
             resting = self._there[of] = RestingInformer(of, may_lack=_may_lack(forge.row))
             reflection.before_first = resting.awake
             self._add(self._there, of, runner, functools.partial(_originals, reflection))
+            self._outward.append((reflection, self._looked[forge.row.kind], resting))
+
+    def begun(self) -> None:
+        """Suspect what twins are there of and is not, as all is known now.
+
+        It went while nobody reflected, or home was restored from an older state meanwhile.
+        """
+        for reflection, originals, twins in self._outward:
+            wanted = map(reflection.original_of, twins.items())
+            missing = [key for key in wanted if originals.get(key) is None]
+            reflection.breaker.suspect(originals, missing)
 
     def tell(self, rights: Rights) -> None:
         """Let ``rights`` know of those that are missing for what is followed so far."""

@@ -169,6 +169,7 @@ class Reflected:
     def _begin(self) -> None:
         for loop, reflection in self._parts:
             loop.begin(reflection.namespace, reflection)
+        self._inputs.begun()
         if not self._inputs.is_lacking():
             for rights in self._rights:
                 rights.listed()

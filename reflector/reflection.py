@@ -37,6 +37,8 @@ UNFOLLOWED_RETRY_S: Final = 20.0
 """Of a twin that no watch shows nobody tells when it changes or goes: its kind came just now, or
 it may be written and not listed."""
 ABSENT_RETRY_S: Final = 5.0
+_MUCH: Final = "more than a fifth"
+_SOME: Final = "the API server has gone back to an older state, and a part"
 _TERMINATING: Final = "being terminated"
 _NO_NAMESPACE: Final = 'namespaces "'
 
@@ -289,8 +291,9 @@ class Reflection:
 
     def _on_breaker(self) -> None:
         if self.breaker.is_open():
+            much = _SOME if self.breaker.is_after_restore else _MUCH
             self.on_absence(
-                f"more than a fifth of the {self._kind.plural} is missing from a list at once: "
+                f"{much} of the {self._kind.plural} is missing from a list at once: "
                 f"unless they come back, their twins on {self._pair.destination} go "
                 f"after {HOLD_S:.0f} s"
             )

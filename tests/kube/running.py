@@ -111,6 +111,10 @@ class Gate:
         await asyncio.gather(*self._through, return_exceptions=True)
         await turns()
 
+    def lead_to(self, port: int) -> None:
+        """Lead new connections to another port from now on."""
+        self._to = port
+
     def hold(self) -> None:
         """Let no byte through any more, and break nothing: as if all packets were dropped."""
         self._passing.clear()

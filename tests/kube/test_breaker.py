@@ -53,6 +53,24 @@ def test_more_than_five_and_more_than_a_fifth(before: int, after: int, *, is_ope
     assert bool(told) is is_open
 
 
+@pytest.mark.parametrize("after", [39, 0])
+def test_of_a_restored_server_one_that_is_missing_is_enough(after: int) -> None:
+    now, told = [0.0], list[bool]()
+    breaker = Breaker(lambda: told.append(breaker.is_open()), clock=lambda: now[0])
+    cache = Cache()
+    breaker.watch(cache)
+    cache.lists(40)
+    assert not breaker.is_after_restore
+
+    cache.went_back = True
+    cache.lists(after)
+
+    assert (breaker.is_open(), breaker.missing()) == (True, 40 - after)
+    assert breaker.is_after_restore
+    now[0] += HOLD_S + 1
+    assert not breaker.is_open()
+
+
 def test_it_closes_when_all_is_there_again_or_after_a_while() -> None:
     now, told = [0.0], list[bool]()
     breaker = Breaker(lambda: told.append(breaker.is_open()), clock=lambda: now[0])

@@ -154,6 +154,16 @@ async def test_a_version_ahead_of_the_server_means_list_again() -> None:
     assert script.asked == ["list", "watch from 5", "list", "watch from 3"]
 
 
+async def test_a_list_that_is_older_than_what_was_known_means_a_restored_store() -> None:
+    _, _, informer, _ = await play(listed("5"), [refused(410)], listed("9"), end=4)
+    assert not informer.went_back
+
+    acts = listed("5"), [refused(410)], listed("3"), [refused(410)], listed("9")
+    _, _, informer, _ = await play(*acts, end=6)
+
+    assert informer.went_back
+
+
 @pytest.mark.parametrize("code", [429, 500, 503])
 async def test_a_busy_server_is_asked_later_from_the_same_version(code: int) -> None:
     busy = refused(code)

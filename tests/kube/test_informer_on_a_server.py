@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,6 +14,7 @@ from kube import access, client, metrics
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
+from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests.factories import config_map
 from tests.kube.running import Gate, running, some_at_once, until
@@ -127,6 +130,36 @@ async def test_a_restart_of_the_server_costs_at_most_one_list_and_no_event(plane
     assert more.pop("expired") <= 1
     assert not any(more.values())
     assert [change.key.name for change in told] == ["after"]
+
+
+async def test_a_rolling_restart_of_two_servers_costs_a_list_each_at_most(
+    plane: Plane, gate: Gate, tmp_path: Path
+) -> None:
+    """Of two API servers of one etcd behind one address, each ends once while the other serves."""
+    causes = ("start", "expired", "ahead", "unreadable", "refused")
+    with controlplane.beside(plane, tmp_path) as second:
+        async with connected(plane, gate) as through:
+            namespace = await made(through, plane)
+            informer, told = followed(namespace)
+            async with running(informer.run(through)):
+                await until(informer.synced.is_set)
+                for number, (ends, serves) in enumerate([(plane, second), (second, plane)]):
+                    before = sum(map(lists, causes))
+                    async with connected(ends) as direct:
+                        await create(direct, namespace, f"before-{number}")
+                    await until(lambda number=number: len(told) == 2 * number + 1)  # type: ignore[misc]
+                    await gate.shut()
+                    gate.lead_to(urlsplit(serves.server).port or 443)
+                    ends.kill_apiserver()
+                    async with connected(serves) as direct:
+                        await create(direct, namespace, f"during-{number}")
+                    await gate.open()
+                    await until(lambda number=number: len(told) == 2 * number + 2)  # type: ignore[misc]
+                    assert sum(map(lists, causes)) - before <= 1
+                    ends.start_apiserver()
+
+    wanted = [f"{when}-{number}" for number in range(2) for when in ("before", "during")]
+    assert [change.key.name for change in told] == wanted
 
 
 async def test_a_cut_connection_loses_and_doubles_nothing(plane: Plane, gate: Gate) -> None:

@@ -125,6 +125,18 @@ def test_a_bound_claim_is_where_its_volume_is() -> None:
         claims.stays(bound, scene())
 
 
+def test_data_stays_when_the_virtual_class_gets_another_name() -> None:
+    renamed = Settings(enable_storage=True, virtual_storage_class="other")
+    volume = claims.volume_of(claim(), scene())
+    elsewhere = claims.volume_of(claim(), Scene(Pair("rome", "turin", "foo", "foo-rome")))
+    bound = claim({}, volumeName="pvc-7")
+
+    assert claims.stays(bound, scene(renamed, volume)) is None
+    assert claims.stays(bound, scene(renamed, elsewhere))
+    assert claims.stays(bound, scene(renamed)), "a volume of this cluster"
+    assert claims.stays(claim(), scene(renamed, volume)), "bound by nobody yet"
+
+
 def test_what_grew_on_the_provider_is_told_at_home() -> None:
     volume = claims.volume_of(claim(), scene())
     bound = {**claim({}, volumeName="pvc-7"), "status": {"capacity": {"storage": "1Gi"}}}

@@ -473,6 +473,53 @@ async def test_much_that_is_missing_at_once_takes_no_twin_along_for_a_while() ->
     assert told[0][1].startswith("more than a fifth of the configmaps is missing from a list")
 
 
+async def test_much_that_went_while_nobody_reflected_takes_no_twin_along_for_a_while() -> None:
+    home, foreign = await world()
+    await offload(home, {"foo": "foo-rome"})
+    names = {f"n{number}" for number in range(20)}
+    for name in names:
+        await home.create(keys.CONFIG_MAP, factories.config_map("foo", name))
+    told: list[str] = []
+
+    def warn(_of: Object, _type: str, reason: str, _message: str) -> None:
+        told.append(reason)
+
+    def twins() -> set[str]:
+        return {key.name for _, key in foreign.everything()} & names
+
+    async with reflecting(home, foreign):
+        await until(lambda: twins() == names)
+    for name in names:  # home comes back from an older state, and all its processes are new
+        found = await home.get(keys.CONFIG_MAP, Key("foo", name))
+        assert found
+        await home.delete(keys.CONFIG_MAP, Key("foo", name), uid=objects.uid(found))
+
+    loop = KindLoop(FORGES[reflection.CONFIG_MAP], Rules(), tell, WORKERS, warn=warn)
+    async with looping(Namespaces(IDENTITY, [loop], home, foreign).run()):
+        await until(lambda: told)
+        await home.create(keys.CONFIG_MAP, factories.config_map("foo", "later"))
+        await eventually(lambda: there(foreign, "foo-rome", "later"))
+        await turns(200)
+        assert twins() == names
+
+    assert told == [keys.MASS_ABSENCE]
+
+
+async def test_a_few_that_went_while_nobody_reflected_take_their_twins_along() -> None:
+    home, foreign = await world()
+    await offload(home, {"foo": "foo-rome"})
+    async with reflecting(home, foreign):
+        await eventually(lambda: there(foreign, "foo-rome"))
+    found = await home.get(keys.CONFIG_MAP, Key("foo", "settings"))
+    assert found
+    await home.delete(keys.CONFIG_MAP, Key("foo", "settings"), uid=objects.uid(found))
+
+    async with reflecting(home, foreign):
+        async with asyncio.timeout(WITHIN_S):
+            while await there(foreign, "foo-rome"):  # noqa: ASYNC110  # as above
+                await asyncio.sleep(0.005)
+
+
 def watched(cluster: FakeCluster) -> set[str]:
     return {plural for verb, plural in cluster.requests if verb == "watch"}
 
