@@ -299,8 +299,20 @@ def _shown(grant: Grant, amounts: Resources) -> dict[str, str]:
 def is_urgent(before: Object, after: Object, drawn: AbstractSet[str] = frozenset()) -> bool:
     """Whether somebody waits for the write; not for what was ``drawn`` from the reserve, by UID.
 
-    That booked Pods are there, too, is told with what else comes.
+    That booked Pods are there is told with what else comes, and that Pods are gone: a thousand that
+    go are as many changes, of which one write a second tells.
     """
     old, new = ({one["uid"]: one for one in side.get("bookings") or []} for side in (before, after))
-    is_awaited = any(old.get(uid) != one for uid, one in new.items() if uid not in drawn)
-    return is_awaited or (before.get("booked") != after["booked"] and not drawn)
+    if any(old.get(uid) != one for uid, one in new.items() if uid not in drawn):
+        return True
+    is_another = before.get("booked") != after["booked"] and not drawn
+    return is_another and (not old.keys() <= new.keys() or _is_more_booked(before, after))
+
+
+def _is_more_booked(before: Object, after: Object) -> bool:
+    """Whether more of anything is booked than was said, or nothing readable was said."""
+    try:
+        said = resources.parse(before["booked"])
+    except (KeyError, ValueError):
+        return True
+    return bool(resources.more(resources.parse(after["booked"]), said))

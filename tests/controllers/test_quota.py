@@ -243,6 +243,37 @@ async def test_one_write_books_all_and_a_second_one_tells_that_they_run(world: W
     assert settled["bookings"] == []
 
 
+async def test_one_write_a_second_tells_of_those_that_go(world: World) -> None:
+    await world.grant("5")
+    for name in "abcde":
+        await world.ask(name)
+    await world.settle()
+    world.now += SETTLE_S
+    await world.settle()
+    before = len(world.ledger.writes)
+    for name in "abc":
+        world.now += SETTLE_S / 4
+        await world.remove(name)
+        await world.caught_up()
+        assert await world.quota.reconcile(world.key)
+    assert len(world.ledger.writes) == before
+
+    await world.ask("f", "3")
+    await world.settle()
+
+    assert await world.running() == ["d", "e", "f"], "whoever waits does not wait for that"
+    world.now += SETTLE_S
+    await world.settle()
+    for name in "def":
+        await world.remove(name)
+    await world.settle()
+    before = len(world.ledger.writes)
+    world.now += SETTLE_S
+    await world.settle()
+    assert [one[1] for one in world.ledger.writes[before:]] == ["quota"]
+    assert (await world.status())["booked"] == {"cpu": "0"}
+
+
 async def test_no_pod_is_created_before_it_is_booked(world: World) -> None:
     await world.grant("1")
     key = await world.ask("a")

@@ -157,7 +157,12 @@ def test_only_what_somebody_waits_for_is_urgent() -> None:
 
     assert forge.is_urgent({}, first)
     assert not forge.is_urgent(first, seen)
-    assert forge.is_urgent(seen, forge.plan(grant(), [], account(), set()).status)
+    assert not forge.is_urgent(seen, forge.plan(grant(), [], account(), set()).status)
+    foreign = forge.plan(grant(), [], account(a=running("a"), b=running("b")), set()).status
+    assert forge.is_urgent(seen, foreign)
+    assert not forge.is_urgent(seen, foreign, {"uid-c"})
+    assert forge.is_urgent({**seen, "booked": {"cpu": "lots"}}, seen)
+    assert forge.is_urgent(first, forge.plan(grant(), [], account(), set()).status)
 
 
 names = st.sampled_from("abcdefgh")
