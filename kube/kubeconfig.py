@@ -8,16 +8,15 @@ Source: security.md B5; Kubernetes, "Client Configuration (v1)".
 
 import base64
 import binascii
+import json
+import re
 import urllib.parse
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import yaml
-
 MAX_BYTES: Final = 64 * 1024
-_MAX_DEPTH: Final = 8
-_MAX_NODES: Final = 500
+_JSON: Final = re.compile(rb"\{[\t\n\r\x20-\x5b\x5d-\x7e]*")
 
 _TOP: Final = {"apiVersion", "kind", "preferences", "clusters", "users", "contexts"} | {
     "current-context"
@@ -105,55 +104,39 @@ def _load(text: bytes) -> Mapping[str, Any]:
     if len(text) > MAX_BYTES:
         raise KubeconfigError(f"the kubeconfig is larger than {MAX_BYTES} bytes")
     try:
-        _check_events(text)
-        node = yaml.compose(text, Loader=yaml.CSafeLoader)
-        loaded = _plain(node) if node else None
-    except (yaml.YAMLError, UnicodeError, ValueError) as error:
-        if isinstance(error, KubeconfigError):
-            raise
-        # The cause is not chained: PyYAML quotes the text, keys included.
-        raise KubeconfigError("the kubeconfig is not YAML") from None
+        loaded = _of_json(text)
+    except (ValueError, RecursionError):
+        loaded = _of_yaml(text)
     if not isinstance(loaded, dict):
         raise KubeconfigError("the kubeconfig is not a mapping")
     return loaded
 
 
-def _check_events(text: bytes) -> None:
-    depth = nodes = documents = 0
-    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-        if getattr(event, "anchor", None):
-            raise KubeconfigError("anchors and aliases are not allowed in a kubeconfig")
-        if getattr(event, "tag", None):
-            raise KubeconfigError("tags are not allowed in a kubeconfig")
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        nodes += isinstance(event, yaml.NodeEvent)
-        documents += isinstance(event, yaml.DocumentStartEvent)
-        if depth > _MAX_DEPTH or nodes > _MAX_NODES or documents > 1:
-            raise KubeconfigError("the kubeconfig is nested too deeply or holds too much")
+def _of_json(text: bytes) -> Any:
+    """Return JSON of printable ASCII, without escapes, in which nothing is twice: as we write it.
+
+    Raises:
+        ValueError, RecursionError: it is something else, on which YAML has the last word.
+    """
+    if not _JSON.fullmatch(text):
+        raise ValueError("not as we write it")
+    return json.loads(text, object_pairs_hook=_once, parse_int=str, parse_float=str)
 
 
-def _plain(node: yaml.Node) -> Any:
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(item) for item in node.value]
-    if isinstance(node, yaml.MappingNode):
-        names = [name.value for name, _ in node.value]
-        for name in names:
-            if not isinstance(name, Hashable) or not isinstance(name, str):
-                raise KubeconfigError("a key of the kubeconfig is not a word")
-            if names.count(name) > 1:
-                raise KubeconfigError(f"{name} is given twice")
-        return {name.value: _plain(value) for name, value in node.value}
-    if node.tag == "tag:yaml.org,2002:null":
-        return None
-    return node.value if node.tag == "tag:yaml.org,2002:str" else _NotText(node.value)
+def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    found = list(pairs)
+    if len(dict(found)) < len(found):
+        raise ValueError("a key is given twice")
+    return dict(found)
 
 
-class _NotText:
-    """A number, a boolean, a date: nothing in a kubeconfig is one, but for what is refused."""
+def _of_yaml(text: bytes) -> Any:
+    from kube import strictyaml  # noqa: PLC0415  # seldom needed, and 0.6 MiB
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    try:
+        return strictyaml.load(text)
+    except strictyaml.StrictYamlError as error:
+        raise KubeconfigError(str(error)) from None
 
 
 def _known(value: Any, keys: Iterable[str], where: str) -> Mapping[str, Any]:
@@ -186,8 +169,6 @@ def _named(
 
 def _text(fields: Mapping[str, Any], name: str, where: str, *, required: bool = False) -> str:
     value = fields.get(name)
-    if isinstance(value, _NotText):
-        value = value.text
     if value is not None and not isinstance(value, str):
         raise KubeconfigError(f"{name} of {where} is not a text")
     if required and not value:

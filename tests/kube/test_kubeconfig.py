@@ -138,14 +138,13 @@ def test_whatever_else_it_says_is_refused_by_name(
         def ignore_aliases(self, data: Any) -> bool:
             return True
 
-    text = yaml.dump(doc, Dumper=NoAliases).encode()
-
-    with pytest.raises(KubeconfigError) as caught:
-        kubeconfig.parse(text)
-    assert sentence in str(caught.value)
-    with pytest.raises(KubeconfigError):
-        access.from_kubeconfig(text)
-    assert PEM not in str(caught.value)
+    for text in (yaml.dump(doc, Dumper=NoAliases), json.dumps(doc)):
+        with pytest.raises(KubeconfigError) as caught:
+            kubeconfig.parse(text.encode())
+        assert sentence in str(caught.value)
+        with pytest.raises(KubeconfigError):
+            access.from_kubeconfig(text.encode())
+        assert PEM not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +159,10 @@ def test_whatever_else_it_says_is_refused_by_name(
         (b"[" + b"1," * 30_000 + b"]", "nested"),
         (b"---\na: 1\n---\nb: 2", "nested"),
         (b"current-context: a\ncurrent-context: b", "given twice"),
+        (b'{"current-context": "a", "current-context": "b"}', "given twice"),
+        (b'{"clusters": ' + b"[" * 30_000 + b"]" * 30_000 + b"}", "nested"),
+        (b'{"token": "a\x7f"}', "not YAML"),
+        (b'{"token": NaN}', "token"),
         (b"? [a]\n: b", "not a word"),
         (b"\xff\xfe\x00", "not YAML"),
         (b"a: b: c", "not YAML"),

@@ -45,6 +45,7 @@ FOR_OTHERS: Final = {
     "kubernetes",
     "multiprocessing",
     "rich",
+    "yaml",  # kubeconfigs of ours are JSON
     "zipfile",
 }
 ONLY_TO_SERVE: Final = {"aiohttp.web", "aiohttp.web_app", "aiohttp.web_urldispatcher"}
