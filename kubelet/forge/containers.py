@@ -15,26 +15,44 @@ def mirrored(local: Object, theirs: Object, clean: Filter, which: str) -> list[O
     offered = {str(item.get("name")): item for item in mappings(theirs.get(field))}
     status: Object = local.get("status") or {}
     have = {str(item.get("name")): item for item in status.get(field) or []}
-    policy = str(local["spec"].get("restartPolicy") or "Always")
+    policy = "Never" if which == "ephemeralContainers" else local["spec"].get("restartPolicy")
     made = []
     for container in local["spec"].get(which) or []:
         name = container["name"]
         after = clean.container(container, offered[name]) if name in offered else None
-        always = container.get("restartPolicy") == "Always"
-        made.append(_settled(have.get(name), after, "Always" if always else policy))
+        made.append(_settled(have.get(name), after, {"restartPolicy": policy, **container}))
     return [item for item in made if item is not None]
 
 
-def _settled(before: Object | None, after: Object | None, policy: str) -> Object | None:
+def _settled(before: Object | None, after: Object | None, container: Object) -> Object | None:
     """Return ``after``, unless the API server refuses to let the container leave its end.
 
     Source: Kubernetes, pkg/apis/core/validation, ValidateContainerStateTransition.
     """
     ended = mapping(mapping((before or {}).get("state")).get("terminated"))
-    restarts = policy == "Always" or (policy == "OnFailure" and ended.get("exitCode") != 0)
-    if not ended or restarts or "terminated" in mapping((after or {}).get("state")):
+    if not ended or "terminated" in mapping((after or {}).get("state")):
         return after
-    return before
+    return after if may_run_again(container, int(ended.get("exitCode") or 0)) else before
+
+
+def may_run_again(container: Object, exit_code: int) -> bool:
+    """Whether a container that ended so may run again: by its own rules, else by its policy.
+
+    Shape: a Container; without a ``restartPolicy`` of its own it has that of its pod.
+    Source: Kubernetes, "Pod Lifecycle", individual container restart policy and rules.
+    """
+    rules = container.get("restartPolicyRules") or []
+    first: Object = next((rule for rule in rules if _applies(rule, exit_code)), {})
+    if first.get("action") == "Restart":
+        return True
+    policy = container.get("restartPolicy") or "Always"
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+
+
+def _applies(rule: Object, exit_code: int) -> bool:
+    asked = mapping(rule.get("exitCodes"))
+    is_listed = exit_code in (asked.get("values") or [])
+    return is_listed if asked.get("operator") == "In" else bool(asked) and not is_listed
 
 
 def all_ended(local: Object, reason: str, exit_code: int, now: datetime) -> Object:

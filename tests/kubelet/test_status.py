@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apis import keys, remap
-from apis.objects import Object
-from kube import client
+from apis.objects import Key, Object
+from kube import client, errors
+from kube.cluster import Cluster
 from kubelet.forge import news, status
 from kubelet.forge.clean import LocalContext
 from sandbox.controlplane import Plane
@@ -401,3 +402,97 @@ async def test_every_field_of_a_status_that_the_api_server_has_was_judged(plane:
     for type_, taken in full().items():
         fields = set(published[f"io.k8s.api.core.v1.{type_}"]["properties"])
         assert fields == {*taken, *NOT_TAKEN.get(type_, {})}, type_
+
+
+# A container that runs again ---------------------------------------------------------------------
+
+
+def rule(operator: str, *codes: int) -> Object:
+    return {"action": "Restart", "exitCodes": {"operator": operator, "values": list(codes)}}
+
+
+AGAIN: list[tuple[str, str, Object, int]] = [
+    *(
+        ("containers", policy, {}, code)
+        for policy in ("Always", "OnFailure", "Never")
+        for code in (0, 3)
+    ),
+    *(
+        ("containers", "Never", {"restartPolicy": own}, code)
+        for own in ("Always", "OnFailure", "Never")
+        for code in (0, 3)
+    ),
+    ("containers", "Always", {"restartPolicy": "Never"}, 3),
+    ("containers", "Always", {"restartPolicy": "OnFailure"}, 0),
+    *(
+        ("containers", "Never", {"restartPolicy": "Never", "restartPolicyRules": [found]}, code)
+        for found in (rule("In", 3, 4), rule("NotIn", 3, 4))
+        for code in (0, 3)
+    ),
+    ("initContainers", "Never", {"restartPolicy": "Always"}, 0),
+    ("initContainers", "OnFailure", {}, 0),
+    ("initContainers", "OnFailure", {}, 3),
+    ("ephemeralContainers", "Always", {}, 3),
+]
+"""Which containers, the policy of the pod, what the container says, how it ended."""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("cluster", ["real"], indirect=True)
+async def test_a_container_runs_again_where_the_api_server_lets_it(
+    cluster: Cluster, namespace: str
+) -> None:
+    lets = [
+        await is_let(cluster, Key(namespace, f"row-{number}"), row)
+        for number, row in enumerate(AGAIN)
+    ]
+    told = [is_told_to_run(row) for row in AGAIN]
+    assert list(zip(AGAIN, told, strict=True)) == list(zip(AGAIN, lets, strict=True))
+    assert {True, False} == set(lets)
+
+
+def with_one(row: tuple[str, str, Object, int], name: str, namespace: str = "shop") -> Object:
+    """Return the pod of a row; an ephemeral container comes to a pod that is there."""
+    which, policy, own, _ = row
+    one = {"name": "one", "image": "nginx", **own}
+    main = {"name": "main", "image": "nginx"}
+    spec: Object = {"restartPolicy": policy, "containers": [main]}
+    spec[which] = [main, one] if which == "containers" else [one]
+    return factories.pod(namespace, name, spec=spec)
+
+
+def at(row: tuple[str, str, Object, int], state: Object) -> Object:
+    """Return the status of a pod whose container is so."""
+    field = row[0].removesuffix("s") + "Statuses"
+    return {"phase": "Running", field: [{**container(state), "name": "one"}]}
+
+
+ENDED_AT = {"startedAt": "2026-01-31T11:00:00Z", "finishedAt": "2026-01-31T11:00:01Z"}
+RUNS = {"running": {"startedAt": "2026-01-31T11:00:02Z"}}
+
+
+async def is_let(real: Cluster, key: Key, row: tuple[str, str, Object, int]) -> bool:
+    """Whether the API server takes it that a container runs that has ended."""
+    pod = with_one(row, key.name, key.namespace)
+    later = {"ephemeralContainers": pod["spec"].pop("ephemeralContainers", [])}
+    await real.create(keys.POD, pod)
+    if later["ephemeralContainers"]:
+        await real.patch(keys.POD, key, {"spec": later}, subresource="ephemeralcontainers")
+    over = {"terminated": {"exitCode": row[3], **ENDED_AT}}
+    await real.patch_status(keys.POD, key, at(row, over))
+    try:
+        await real.patch_status(keys.POD, key, at(row, RUNS))
+    except errors.InvalidError as error:
+        if "non-terminated state" not in str(error):
+            raise
+        return False
+    return True
+
+
+def is_told_to_run(row: tuple[str, str, Object, int]) -> bool:
+    """Whether a local pod is told that a container runs that has ended."""
+    over = {"terminated": {"exitCode": row[3], **ENDED_AT}}
+    pod = {**with_one(row, "web"), "status": at(row, over)}
+    made = status.mirrored(pod, remote(at(row, RUNS)), HOME)
+    (one,) = made[row[0].removesuffix("s") + "Statuses"]
+    return "running" in one["state"]
