@@ -1,27 +1,19 @@
 """What people and controllers do to a pod that runs: it works as on a node of one's own."""
 
-import asyncio
 import json
-import os
-import secrets
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import pytest
 
 from apis import keys
-from apis.objects import Key, Object
-from kube.client import ClusterClient
+from apis.objects import Key, Kind, Object, named
 from sandbox import images
-from tests.journeys import world
+from tests.journeys import failures, world
+from tests.journeys.failures import Wrong
 
 pytestmark = pytest.mark.journey
 
 GATE = "example.org/in-rotation"
-FAILURES: Final = int(os.environ.get("PYLIQO_TEST_FAILURES", "1"))
-"""Pods that fail in each way."""
 
 
 def condition(pod: Object, type_: str) -> Object:
@@ -36,21 +28,6 @@ def is_ready(pod: Object) -> bool:
 def container(pod: Object, field: str = "containerStatuses") -> Object:
     found: list[Object] = pod.get("status", {}).get(field) or [{}]
     return found[0]
-
-
-async def told(both: world.Pair, key: Key, reason: str) -> str:
-    """Return the message of the Event of that reason about a pod."""
-    events = await world.until(
-        both.rome,
-        keys.EVENT,
-        key.namespace,
-        lambda seen: any(is_about(one, key, reason) for one in seen.values()),
-    )
-    return next(str(one["message"]) for one in events.values() if is_about(one, key, reason))
-
-
-def is_about(event: Object, key: Key, reason: str) -> bool:
-    return bool(event["involvedObject"].get("name") == key.name and event["reason"] == reason)
 
 
 def rich(namespace: str, image: str) -> Object:
@@ -140,6 +117,9 @@ async def test_a_rich_pod_runs_changes_and_ends(both: world.Pair, namespace: str
     remote = await both.milan.get(keys.POD, there)
     assert remote
     assert remote["metadata"]["labels"]["tier"] == "front"
+    assert remote["metadata"]["annotations"]["note"] == "new"
+    assert remote["spec"]["containers"][0]["image"] == images.product_name()
+    assert remote["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "4m"
     assert remote["spec"]["activeDeadlineSeconds"] == 3600
     assert {"key": "gpu", "operator": "Exists"} in remote["spec"]["tolerations"]
     assert changed["metadata"]["uid"] == running["metadata"]["uid"]
@@ -162,7 +142,8 @@ async def change(both: world.Pair, key: Key) -> None:
     main = {**pod["spec"]["containers"][0], "image": images.product_name()}
     tolerations = [*pod["spec"]["tolerations"], {"key": "gpu", "operator": "Exists"}]
     spec = {"containers": [main], "tolerations": tolerations, "activeDeadlineSeconds": 3600}
-    await both.rome.patch(keys.POD, key, {"metadata": {"labels": {"tier": "front"}}, "spec": spec})
+    metadata = {"labels": {"tier": "front"}, "annotations": {"note": "new"}}
+    await both.rome.patch(keys.POD, key, {"metadata": metadata, "spec": spec})
     smaller = {**main, "resources": {"requests": {"cpu": "4m", "memory": "8Mi"}}}
     await both.rome.patch(keys.POD, key, {"spec": {"containers": [smaller]}}, subresource="resize")
     debug = {
@@ -190,23 +171,9 @@ def is_changed(pod: Object) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Wrong:
-    """A pod that fails over there, and what is told of it here."""
-
-    spec: Object
-    is_told: Callable[[Object], bool]
-    """Whether the status of a pod, here or there, tells it."""
-    reason: str
-    """Of the Event at home."""
-    text: str
-    is_made: bool = True
-    """Whether there is a Pod over there; what is refused counts from its binding here."""
-
-
 WRONG = {
     "large": Wrong(
-        {"resources": {"requests": {"cpu": "7"}}},
+        {"resources": {"requests": {"cpu": "7", "memory": "8Mi"}}},
         lambda pod: "Insufficient cpu" in condition(pod, "PodScheduled").get("message", ""),
         "FailedScheduling",
         "Insufficient cpu",
@@ -224,41 +191,41 @@ WRONG = {
         "privileged",
         is_made=False,
     ),
+    "over-quota": Wrong(
+        {"resources": {"requests": {"cpu": "5m", "memory": "1Gi"}}},
+        lambda pod: "exceeded quota" in condition(pod, keys.OFFLOADED_CONDITION).get("message", ""),
+        keys.FAILED_REFLECTION,
+        "exceeded quota",
+        is_made=False,
+    ),
 }
+
+
+QUOTA: Final = Kind("", "v1", "ResourceQuota", "resourcequotas")
+MEMORY: Final = "512Mi"
+"""More no pods of the twin may ask for together, as somebody there decided."""
+
+
+async def limit(both: world.Pair, twin: str) -> None:
+    """Limit the twin as any administrator does, and wait until that holds."""
+    key = Key(twin, "tight")
+    hard = {"requests.memory": MEMORY}
+    await both.milan.create(QUOTA, named(QUOTA, key, spec={"hard": hard}))
+    await world.until_one(
+        both.milan, QUOTA, key, lambda found: found.get("status", {}).get("hard") == hard
+    )
 
 
 async def test_what_goes_wrong_over_there_is_told_here(both: world.Pair, namespace: str) -> None:
     await both.offload(namespace)
+    await limit(both, both.twin(namespace))
 
-    took = [await fails(both, namespace, name) for name in list(WRONG) * FAILURES]
+    took = [
+        await failures.fails(both, namespace, kind, WRONG[kind])
+        for kind in list(WRONG) * failures.FAILURES
+    ]
 
     print(f"told at home after: {', '.join(took)}")  # noqa: T201
-
-
-async def fails(both: world.Pair, namespace: str, kind: str) -> str:
-    """Have a pod fail; return how long after its failure there status and Event told it here."""
-    wrong, key = WRONG[kind], Key(namespace, f"{kind}-{secrets.token_hex(3)}")
-    pod = world.pod(namespace, key.name, both.image)
-    pod["spec"]["containers"][0] |= wrong.spec
-
-    async def at(cluster: ClusterClient, namespace: str, holds: Callable[[Object], bool]) -> float:
-        await world.until_one(cluster, keys.POD, Key(namespace, key.name), holds)
-        return time.monotonic()
-
-    async def event() -> float:
-        assert wrong.text in await told(both, key, wrong.reason)
-        return time.monotonic()
-
-    failure = (
-        at(both.milan, both.twin(namespace), wrong.is_told)
-        if wrong.is_made
-        else at(both.rome, namespace, lambda found: bool(found["spec"].get("nodeName")))
-    )
-    begun = asyncio.gather(failure, at(both.rome, namespace, wrong.is_told), event())
-    await both.rome.create(keys.POD, pod)
-    began, status, said = await begun
-    await world.remove(both.rome, keys.POD, key)
-    return f"{kind} {status - began:.2f} s, Event {said - began:.2f} s"
 
 
 FOUND = (

@@ -14,7 +14,8 @@ from apis import conditions, keys, naming, resources
 from apis.objects import Key, Object
 from apis.quantity import Quantity
 from sandbox import pair
-from tests.journeys import world
+from tests.journeys import failures, world
+from tests.journeys.failures import Wrong
 
 pytestmark = pytest.mark.journey
 
@@ -23,6 +24,7 @@ SLICE = Key(naming.tenant_namespace("milan"), "milan")
 ROOM = resources.parse({"memory": "1536Mi"})["memory"]
 """Beyond what others have left there: one pod of a gibibyte, and not two, and none of two."""
 MORE = resources.parse({"memory": "1Gi"})["memory"]
+LARGE: Object = {"requests": {"cpu": "5m", "memory": "1Gi"}}
 
 
 @pytest.fixture
@@ -61,14 +63,25 @@ async def grant(both: world.Pair, memory: str) -> None:
 
 def large(namespace: str, name: str, image: str) -> Object:
     made = world.pod(namespace, name, image)
-    requests = {"cpu": "5m", "memory": "1Gi"}
-    made["spec"]["containers"][0]["resources"] = {"requests": requests}
+    made["spec"]["containers"][0]["resources"] = LARGE
     return made
 
 
 def refusal(pod: Object) -> str:
     found = conditions.find(pod.get("status", {}).get("conditions"), keys.OFFLOADED_CONDITION)
     return str((found or {}).get("message", ""))
+
+
+TOO_MUCH = (
+    "too-much",
+    Wrong(
+        {"resources": LARGE},
+        lambda pod: "the pod asks for 1Gi of memory, quota" in refusal(pod),
+        keys.FAILED_REFLECTION,
+        "the pod asks for 1Gi of memory, quota",
+        is_made=False,
+    ),
+)
 
 
 async def test_it_says_why_and_starts_as_soon_as_another_goes(
@@ -79,6 +92,8 @@ async def test_it_says_why_and_starts_as_soon_as_another_goes(
     await both.rome.create(keys.POD, large(namespace, "first", both.image))
     await world.until_one(both.rome, keys.POD, first, lambda pod: world.phase(pod) == "Running")
 
+    wrong = [await failures.fails(both, namespace, *TOO_MUCH) for _ in range(failures.FAILURES)]
+    print(f"told at home after: {', '.join(wrong)}")  # noqa: T201
     await both.rome.create(keys.POD, large(namespace, "second", both.image))
     waiting = await world.until_one(both.rome, keys.POD, second, lambda pod: bool(refusal(pod)))
 
