@@ -95,7 +95,11 @@ FIELDS: Final[Mapping[str, Field]] = {
     "tolerations": Field(
         Fate.MADE, "its own but that of virtual nodes, and those of `offloadingPatch`; followed"
     ),
-    "topologySpreadConstraints": _SENT,
+    "topologySpreadConstraints": Field(
+        Fate.CHANGED,
+        "a label that the consumer's API server wrote into the selector is in `matchLabelKeys`"
+        " no more",
+    ),
     "volumes": Field(Fate.CHANGED, "projected tokens and root certificates are replaced"),
     "workloadRef": _SCHEDULER,
 }
@@ -114,7 +118,6 @@ CONTAINER_FIELDS: Final[Mapping[str, Field]] = {
             "lifecycle",
             "livenessProbe",
             "name",
-            "ports",
             "readinessProbe",
             "resizePolicy",
             "resources",
@@ -135,6 +138,7 @@ CONTAINER_FIELDS: Final[Mapping[str, Field]] = {
         _SENT,
     ),
     "env": Field(Fate.CHANGED, _ENVIRONMENT),
+    "ports": Field(Fate.CHANGED, "of a pod with `hostNetwork` without `hostPort`"),
 }
 """Every field of a Container and of an EphemeralContainer; the provider judges their values."""
 

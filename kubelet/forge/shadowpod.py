@@ -9,7 +9,7 @@ Source: behaviour.md 5.5.2, 5.5.3.
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from apis import keys, objects, podfields
 from apis.objects import Object
@@ -175,7 +175,45 @@ def _dns(made: Object, _local: Object, pair: Pair, _options: Options) -> None:
         ]
 
 
+def _ports(made: Object, local: Object, _pair: Pair, _options: Options) -> None:
+    """Ask for no port of a node that a pod only has since it shares the network of one here."""
+    if not local["spec"].get("hostNetwork"):
+        return
+    for field in ("containers", "initContainers"):
+        for container in made.get(field) or []:
+            for port in container.get("ports") or []:
+                port.pop("hostPort", None)
+
+
 # Placement on the provider -----------------------------------------------------------------------
+
+
+def _spread_constraints(made: Object, _local: Object, _pair: Pair, _options: Options) -> None:
+    if constraints := made.get("topologySpreadConstraints"):
+        made["topologySpreadConstraints"] = _selected_once(constraints)
+
+
+def _selected_once(term: Any) -> Any:
+    """Return ``term`` without those ``matchLabelKeys`` that its selector names already.
+
+    The API server at home has written their values into the selector, and that of the provider
+    takes no label in both. Source: Kubernetes, "Pod Topology Spread Constraints", matchLabelKeys.
+    """
+    if isinstance(term, list):
+        return [_selected_once(one) for one in term]
+    if not isinstance(term, dict):
+        return term
+    made = {name: _selected_once(value) for name, value in term.items()}
+    if keys_ := made.pop("matchLabelKeys", None):
+        named = _selected(made.get("labelSelector") or {})
+        kept = [key for key in keys_ if key not in named]
+        made |= {"matchLabelKeys": kept} if kept else {}
+    return made
+
+
+def _selected(selector: Object) -> set[str]:
+    listed = selector.get("matchExpressions") or []
+    return {*(selector.get("matchLabels") or {}), *(one["key"] for one in listed)}
 
 
 def _node_selector(made: Object, _local: Object, _pair: Pair, options: Options) -> None:
@@ -200,7 +238,8 @@ def _affinity(made: Object, local: Object, _pair: Pair, options: Options) -> Non
 
 def _propagate(local: Object) -> Object | None:
     affinity: Object = local["spec"].get("affinity") or {}
-    return copy.deepcopy(affinity.get("podAntiAffinity"))
+    found: Object | None = _selected_once(affinity.get("podAntiAffinity"))
+    return found
 
 
 def _soft(local: Object) -> Object:
@@ -243,7 +282,16 @@ def _runtime_class(made: Object, local: Object, _pair: Pair, options: Options) -
         made["runtimeClassName"] = chosen
 
 
-_MUTATORS: Final = (_api_server, _dns, _node_selector, _tolerations, _affinity, _runtime_class)
+_MUTATORS: Final = (
+    _api_server,
+    _dns,
+    _ports,
+    _node_selector,
+    _tolerations,
+    _affinity,
+    _spread_constraints,
+    _runtime_class,
+)
 
 
 def _without(have: dict[str, str], dropped: Iterable[str]) -> dict[str, str]:

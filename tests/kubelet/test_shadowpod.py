@@ -265,3 +265,59 @@ def test_what_the_webhook_noted_stays_at_home() -> None:
     made = shadowpod.metadata(local, PAIR, Options("milan", OffloadingPatch()))
 
     assert made["annotations"] == {"a": "b", keys.LOCAL_POD_UID: "1"}
+
+
+# What an API server at home wrote into the pod ----------------------------------------------------
+
+HASH = {"key": "pod-template-hash", "operator": "In", "values": ["7"]}
+
+
+def spread(**more: Any) -> Object:
+    return {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **more}
+
+
+@pytest.mark.parametrize(
+    ("asked", "selector", "sent"),
+    [
+        (["pod-template-hash"], {"matchExpressions": [HASH]}, None),
+        (["pod-template-hash"], {"matchLabels": {"app": "web"}}, ["pod-template-hash"]),
+        (["app", "pod-template-hash"], {"matchExpressions": [HASH]}, ["app"]),
+    ],
+)
+def test_no_label_is_selected_by_two_fields(
+    asked: list[str], selector: Object, sent: list[str] | None
+) -> None:
+    term = {"topologyKey": "zone", "labelSelector": selector}
+    without = {"matchLabelKeys": sent} if sent else {}
+    anti = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [{**term, "matchLabelKeys": asked}],
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 1, "podAffinityTerm": {**term, "matchLabelKeys": asked}}
+        ],
+    }
+
+    made = forged(
+        {
+            "topologySpreadConstraints": [spread(labelSelector=selector, matchLabelKeys=asked)],
+            "affinity": {"podAntiAffinity": anti},
+        },
+        {keys.ANTI_AFFINITY_PRESET: "propagate"},
+    )
+
+    assert made["topologySpreadConstraints"] == [spread(labelSelector=selector, **without)]
+    assert made["affinity"]["podAntiAffinity"] == {
+        "requiredDuringSchedulingIgnoredDuringExecution": [{**term, **without}],
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 1, "podAffinityTerm": {**term, **without}}
+        ],
+    }
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_ports_of_a_node_are_asked_for_by_who_asked_for_them(is_shared: bool) -> None:  # noqa: FBT001  # a row
+    port = {"containerPort": 80, "hostPort": 80}
+    container = {"name": "main", "image": "x", "ports": [port]}
+
+    made = forged({"hostNetwork": is_shared, "containers": [container]})
+
+    assert made["containers"][0]["ports"] == [{"containerPort": 80} if is_shared else port]
