@@ -39,6 +39,8 @@ SUCCESSFUL_REFLECTION: Final = "SuccessfulReflection"
 FAILED_UPDATE: Final = "FailedUpdate"
 UNKNOWN_FIELD: Final = "UnknownField"
 _NEWER: Final = "it is newer than this virtual kubelet, which wants an upgrade"
+_TOLD: Final = frozenset({404, 500})
+"""A provider whose namespace is gone, or whose admission fails, says so: it may last."""
 TAKEN_S: Final = 0.1
 LOOK_AGAIN_S: Final = 5.0
 """For what no event will tell, such as an object that is not selected by our watches."""
@@ -68,7 +70,7 @@ class PodReconciler:
         self._node, self._namespaces = node, namespaces
         self._recorder, self._clock = recorder, clock
         self._breaker = breaker or Breaker(lambda: None)
-        self._deletions = Deletions(local, remote, departures or Departures())
+        self._deletions = Deletions(local, remote, departures or Departures(), clock)
         self._statuses = Statuses(local, node=node, recorder=recorder, clock=clock)
         self._endings = Endings(clock)
         server = node.options().api_server
@@ -114,9 +116,9 @@ class PodReconciler:
 
     async def _do(self, step: Step, key: Key, observed: Observed) -> float | None:
         logger.debug("Decided", extra={"pod": str(key), "step": step.name})
-        await self._deletions.do(step, observed)
+        again_s = await self._deletions.do(step, observed)
         if observed.local is None or step not in self._steps:
-            return None
+            return again_s
         return await self._steps[step](observed.local, observed)
 
     # Seeing ----------------------------------------------------------------------------------
@@ -152,6 +154,10 @@ class PodReconciler:
             return await self._judge_taken(local, pair)
         except (errors.ForbiddenError, errors.InvalidError) as error:
             return await self._statuses.refuse(local, str(error))
+        except errors.KubeError as error:
+            if error.status in _TOLD:
+                await self._statuses.refuse(local, str(error))
+            raise
         self._creator = objects.labels(made).get(keys.CREATOR_USER, "")
         logger.info("Created shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
         self._statuses.begin(key)
@@ -178,7 +184,12 @@ class PodReconciler:
     async def _follow(self, local: Object, observed: Observed) -> float | None:
         if (shadow := observed.shadow) is None:
             return None
+        again_s = await self._tell(local, shadow, observed)
         await self._update(local, shadow, observed.pair)
+        return again_s
+
+    async def _tell(self, local: Object, shadow: Object, observed: Observed) -> float | None:
+        """Tell how the pod is, whether or not the provider takes a change of it now."""
         if refusal := answers.refusal(shadow):
             await self._statuses.refuse(local, refusal)
             return None  # the provider tells when it changes its mind

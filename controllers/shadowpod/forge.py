@@ -14,6 +14,8 @@ NOT_STARTED: Final = frozenset({"", "Pending", "Unknown"})
 ADMITTED: Final = "Admitted"
 FAILED_CREATE: Final = "FailedCreatePod"
 FAILED_UPDATE: Final = "FailedUpdatePod"
+_DIGITS: Final = 9
+"""Of a grace period: admission bounds it further."""
 
 
 def pod(shadow: Object, reached: Remap | None = None) -> Object:
@@ -78,6 +80,19 @@ def is_finished(shadow: Object) -> bool:
 def final(shadow: Object) -> str:
     """Return the final phase of the consumer's pod; empty while it has none."""
     return objects.annotations(shadow).get(keys.FINISHED, "")
+
+
+def ends_within_s(shadow: Object) -> int | None:
+    """Return in how many seconds its Pod is to end; None while its consumer does not delete it."""
+    said = objects.annotations(shadow).get(keys.DELETION_GRACE, "")
+    is_number = said.isascii() and said.isdecimal() and len(said) <= _DIGITS
+    return max(1, int(said)) if is_number else None
+
+
+def is_over(pod: Object) -> bool:
+    """Whether the Pod has ended, or is about to."""
+    found = (pod.get("status") or {}).get("phase")
+    return found in FINISHED or objects.is_terminating(pod)
 
 
 def ended(shadow: Object) -> Object:

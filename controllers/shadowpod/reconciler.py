@@ -15,13 +15,15 @@ from controllers.shadowpod.contract import Ends, Ledger, NoEnds
 from controllers.shadowpod.growth import Growth
 from controllers.shadowpod.slim import Find
 from kube.cluster import Cluster
-from kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
+from kube.errors import AlreadyExistsError, BusyError, ForbiddenError, InvalidError
 from kube.events import Recorder
 from kube.written import Written
 
 MANAGER: Final = keys.SHADOW_POD_MANAGER
 RETRY_S: Final = 1.0
 MAX_RETRY_S: Final = 300.0
+ADMISSION_FAILED: Final = 500
+"""What an API server answers when a webhook that has to judge does not."""
 AWAITED_S: Final = 5.0
 """A Pod that was created is in the cache by then, or asked for again."""
 
@@ -63,12 +65,7 @@ class ShadowPodReconciler:
         if shadow is None or objects.is_terminating(shadow):
             self._forget(key)
             return None  # the owner reference takes the pod along
-        if forge.is_finished(shadow):
-            await self._write(shadow, forge.ended(shadow))
-            self._seen_ends.forget(shadow)
-            return None  # finished work is not started again
-        if phase := self._seen_ends.of(shadow):
-            await self._write(shadow, {**(shadow.get("status") or {}), "phase": phase})
+        if await self._is_over(key, shadow):
             return None
         try:
             existing = await self._find(keys.POD, key)
@@ -95,6 +92,40 @@ class ShadowPodReconciler:
             return False
         uid, at = self._created.get(objects.key_of(shadow), ("", self._clock()))
         return uid == objects.uid(shadow) and (self._clock() - at).total_seconds() < AWAITED_S
+
+    async def _is_over(self, key: Key, shadow: Object) -> bool:
+        """Whether no Pod is made of it any more: finished work is not started again."""
+        if forge.is_finished(shadow):
+            await self._write(shadow, forge.ended(shadow))
+            self._seen_ends.forget(shadow)
+            await self._stop(key, shadow)
+        elif phase := self._seen_ends.of(shadow):
+            await self._write(shadow, {**(shadow.get("status") or {}), "phase": phase})
+        elif forge.ends_within_s(shadow) is not None:
+            await self._end(key)  # its consumer is about to delete it
+        else:
+            return False
+        return True
+
+    async def _stop(self, key: Key, shadow: Object) -> None:
+        """End a Pod that runs although the consumer saw its work finished."""
+        if forge.final(shadow) not in forge.FINISHED:
+            return
+        existing = await self._find(keys.POD, key)
+        if existing is not None and not forge.is_over(existing):
+            await self._end(key)
+
+    async def _end(self, key: Key) -> None:
+        """End the Pod, if it runs, in the time that its ShadowPod says; no other follows."""
+        shadow, existing = await self._both(key)
+        if shadow is None or existing is None or not objects.is_controlled_by(existing, shadow):
+            return
+        grace_s = forge.ends_within_s(shadow)
+        is_asked = grace_s is not None or forge.final(shadow) in forge.FINISHED
+        if is_asked and not forge.is_over(existing):
+            logger.info("Ending pod", extra={"pod": str(key), "grace_s": grace_s})
+            uid = objects.uid(existing)
+            await self._cluster.delete(keys.POD, key, uid=uid, grace_s=grace_s)
 
     async def _look_after(self, shadow: Object, existing: Object) -> float | None:
         key = objects.key_of(shadow)
@@ -190,7 +221,9 @@ class ShadowPodReconciler:
         logger.info("Creating pod", extra={"pod": str(key)})
         try:
             created = await self._cluster.create(keys.POD, self._pod(shadow))
-        except (ForbiddenError, InvalidError) as error:
+        except (ForbiddenError, InvalidError, BusyError) as error:
+            if isinstance(error, BusyError) and error.status != ADMISSION_FAILED:
+                raise
             if await self._ends(key.namespace):
                 return None  # it goes with its namespace
             if not isinstance(error, InvalidError):

@@ -29,6 +29,8 @@ class Step(Enum):
     REFUSE = auto()
     """The name is taken on the provider by somebody else's object."""
     DELETE_SHADOW = auto()
+    END_WITHIN = auto()
+    """It is to end in another time than its spec says, which the provider has to know before."""
     DELETE_LOCAL = auto()
     """Nothing of the pod is left on the provider: its name may go."""
     OFFLOAD = auto()
@@ -123,7 +125,17 @@ def _ending(observed: Observed) -> Step:
         return Step.DELETE_LOCAL
     if shadow is None or objects.is_terminating(shadow):
         return Step.WATCH_END
-    return Step.DELETE_SHADOW
+    return Step.END_WITHIN if _is_hurried(observed, shadow) else Step.DELETE_SHADOW
+
+
+def _is_hurried(observed: Observed, shadow: Object) -> bool:
+    """Whether the Pod of ``shadow`` runs, and is to end in another time than its spec says."""
+    local, remote = observed.local, observed.mine(observed.remote)
+    if local is None or remote is None:
+        return False
+    is_over = objects.is_terminating(remote) or status.is_finished(remote)
+    is_of_it = objects.annotations(shadow).get(keys.LOCAL_POD_UID) == objects.uid(local)
+    return is_of_it and not is_over and shadowpod.hurry_s(local) is not None
 
 
 def _living(observed: Observed, local: Object) -> Step:

@@ -23,6 +23,8 @@ _UNSTABLE_LABELS: Final = frozenset(
 )
 _PROVIDERS: Final = "liqo.io"
 """Prefix of the labels and annotations that the provider adds to a ShadowPod."""
+_USUAL_GRACE_S: Final = 30
+"""That of a pod that says nothing."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ def metadata(local: Object, pair: Pair, options: Options) -> Object:
             keys.LOCAL_POD_UID,
             keys.LOCAL_POD_GENERATION,
             keys.FINISHED,
+            keys.DELETION_GRACE,
             keys.PLACEMENT,
             keys.REMOTE_POD,
             *options.patch.annotations_not_reflected,
@@ -102,6 +105,16 @@ def changes(existing: Object, local: Object, pair: Pair, options: Options) -> Ob
 def generation_of(local: Object) -> int:
     """Return the generation of the local pod, 1 where its server does not count."""
     return int(local["metadata"].get("generation") or 1)
+
+
+def hurry_s(local: Object) -> int | None:
+    """Return in how many seconds the terminating pod is to end, None if in the time of its spec.
+
+    One that has ended is given none: there is nothing to wait for.
+    """
+    asked = local["metadata"].get("deletionGracePeriodSeconds")
+    usual = local["spec"].get("terminationGracePeriodSeconds", _USUAL_GRACE_S)
+    return int(asked) if asked and asked != usual else None
 
 
 def is_for(remote: Object, local: Object) -> bool:

@@ -11,7 +11,7 @@ from apis.remap import Remap
 from controllers.shadowpod import forge, slim
 from controllers.shadowpod.reconciler import ShadowPodReconciler
 from kube.cluster import Cluster, Selection
-from kube.errors import ForbiddenError, InvalidError
+from kube.errors import BusyError, ForbiddenError, InvalidError, refusal
 from kube.informer import Informer
 from tests import factories
 from tests.controllers.support import NOW, Ledger, Told, end, settle, there
@@ -342,6 +342,57 @@ async def test_work_that_the_consumer_saw_finished_is_not_started_again(
 
     assert await cluster.get_live(keys.POD, web) is None
     assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == phase
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_pod_that_runs_although_its_work_was_seen_finished_is_ended(
+    cluster: Cluster, web: Key, phase: str
+) -> None:
+    await reconciler(cluster).reconcile(web)
+    await run(cluster, web, "Running")
+    finished = {"metadata": {"annotations": {keys.FINISHED: phase}}}
+    await cluster.patch(keys.SHADOW_POD, web, finished)
+
+    await reconciler(cluster).reconcile(web)
+
+    assert await cluster.get_live(keys.POD, web) is None
+    assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == phase
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_pod_that_ended_is_not_deleted_whatever_a_cache_says(
+    cluster: Cluster, web: Key, phase: str
+) -> None:
+    await reconciler(cluster).reconcile(web)
+    running_ = await there(cluster, keys.POD, web)
+    await cluster.patch_status(keys.POD, web, {"phase": phase})
+    finished = {"metadata": {"annotations": {keys.FINISHED: phase}}}
+    await cluster.patch(keys.SHADOW_POD, web, finished)
+
+    async def behind(kind: Kind, key: Key) -> Object | None:
+        return running_ if kind == keys.POD else await cluster.get_live(kind, key)
+
+    await reconciler(cluster, behind).reconcile(web)
+
+    kept = await there(cluster, keys.POD, web)
+    assert kept["status"]["phase"] == phase
+
+
+async def test_that_admission_fails_is_told_and_tried_again(
+    web_on_fake: tuple[FakeCluster, Key],
+) -> None:
+    cluster, web = web_on_fake
+    said = {"message": "failed calling webhook guard: no endpoints"}
+    cluster.fail("create", refusal(500, said), kind=keys.POD)
+    with pytest.raises(BusyError):
+        await reconciler(cluster).reconcile(web)
+
+    found = await there(cluster, keys.SHADOW_POD, web)
+    (condition,) = found["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "FailedCreatePod")
+    assert "guard" in condition["message"]
+    await reconciler(cluster).reconcile(web)
+    assert await cluster.get_live(keys.POD, web)
 
 
 async def test_the_pod_of_somebody_else_is_left_alone(cluster: Cluster, web: Key) -> None:

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.journey
 
 ALWAYS, ON_FAILURE, NEVER = "Always", "OnFailure", "Never"
 ENDLESS = world.sleeping()
+STUBBORN = "trap '' TERM; while :; do sleep 1; done"
 ONCE = "test -f /again/again || { touch /again/again; exit 3; }; " + ENDLESS
 
 
@@ -102,10 +103,11 @@ async def test_a_pod_of_the_same_name_is_a_new_pod(both: world.Pair, namespace: 
     await both.offload(namespace)
     twin = both.twin(namespace)
     key, there = Key(namespace, "again"), Key(twin, "again")
-    first = await run(both, key)
+    first = await run(both, key, STUBBORN, terminationGracePeriodSeconds=600)
     before = await both.milan.get(keys.POD, there)
 
-    await both.rome.delete(keys.POD, key, uid=first["metadata"]["uid"])
+    # As `kubectl delete --grace-period=2`: its spec gives it longer than anybody waits here.
+    await both.rome.delete(keys.POD, key, uid=first["metadata"]["uid"], grace_s=2)
     await world.until_gone(both.rome, keys.POD, key)
     second = await run(both, key)
 
@@ -151,9 +153,10 @@ async def test_logs_come_through_the_virtual_node(both: world.Pair, namespace: s
         assert await answer.text() == "second\n"
 
 
-async def run(both: world.Pair, key: Key) -> Object:
+async def run(both: world.Pair, key: Key, *command: str, **spec: Any) -> Object:
     """Create a pod and return it once it is Running and ready on rome."""
-    await both.rome.create(keys.POD, world.pod(key.namespace, key.name, both.image))
+    pod = world.pod(key.namespace, key.name, both.image, *command, **spec)
+    await both.rome.create(keys.POD, pod)
     return await world.until_one(both.rome, keys.POD, key, is_ready)
 
 

@@ -99,6 +99,46 @@ async def test_a_refused_pod_stays_pending_and_says_why(fake_world: World) -> No
     assert not worlds.named_condition(status, "pyliqo.io/Offloaded")
 
 
+@pytest.mark.parametrize("code", [404, 500])
+async def test_a_provider_that_cannot_judge_is_told_of_and_asked_again(
+    fake_world: World, code: int
+) -> None:
+    world = fake_world
+    assert isinstance(world.remote, FakeCluster)
+    await world.bound()
+    message = "failed calling webhook: no endpoints"
+    world.remote.fail("create", errors.refusal(code, {"message": message}))
+
+    with pytest.raises(errors.KubeError):
+        await world.reconcile()
+
+    assert message in (await world.status())["message"]
+    assert world.recorder.told == [("Warning", "FailedReflection")]
+    await world.reconcile()
+    assert await world.shadow()
+    assert "message" not in await world.status()
+
+
+async def test_how_a_pod_is_arrives_also_while_the_provider_takes_no_change_of_it(
+    fake_world: World,
+) -> None:
+    world = fake_world
+    assert isinstance(world.remote, FakeCluster)
+    await world.offloaded()
+    await world.local.patch(keys.POD, world.web, {"metadata": {"labels": {"tier": "front"}}})
+    await world.runs(worlds.running(restarts=1))
+    world.remote.fail("patch", errors.refusal(500, {"message": "failed calling webhook"}))
+
+    with pytest.raises(errors.BusyError):
+        await world.reconcile()
+
+    assert (await world.status())["containerStatuses"][0]["restartCount"] == 1
+    await world.reconcile()
+    shadow = await world.shadow()
+    assert shadow
+    assert objects.labels(shadow)["tier"] == "front"
+
+
 async def test_a_shadow_that_is_not_admitted_says_why(world: World) -> None:
     await world.bound()
     await world.reconcile()

@@ -417,6 +417,15 @@ ROWS = [
         update(shadow({keys.ORIGIN: "b"})),
     ),
     Row(
+        keys.DELETION_GRACE,
+        "give it from 1 to 3600 seconds",
+        SHADOWS,
+        SHADOW,
+        bearing(annotations={keys.DELETION_GRACE: "0"}),
+        (),
+        update(shadow()),
+    ),
+    Row(
         "spec.pod.nodeSelector",
         "create the pod anew",
         SHADOWS,

@@ -434,6 +434,22 @@ def test_what_may_change_later(change: Object, *, is_allowed: bool) -> None:
     assert message == "" or message.startswith(f"shadowpod {TWIN}/web: spec.pod.")
 
 
+@pytest.mark.parametrize(
+    ("said", "is_allowed"),
+    [("1", True), ("3600", True), ("0", False), ("3601", False), ("-1", False), ("1e3", False)],
+)
+def test_in_what_time_a_pod_ends_is_judged_as_its_spec_is(said: str, *, is_allowed: bool) -> None:
+    new = shadow()
+    new["metadata"]["annotations"] = {keys.DELETION_GRACE: said}
+
+    message = updated(shadow(), new)
+
+    assert (message == "") is is_allowed
+    assert is_allowed or "give it from 1 to 3600 seconds" in message
+    allowed = {"maxTerminationGracePeriodSeconds": 1}
+    assert (updated(shadow(), new, policy(allowedPodFields=allowed)) == "") is (said == "1")
+
+
 def test_an_origin_is_for_life() -> None:
     for labels in ({}, {keys.ORIGIN: "milan"}):
         assert "origin cannot be changed" in updated(shadow(), shadow(labels=labels))

@@ -83,8 +83,20 @@ def _judge(obj: Object, policy: Policy) -> None:
     if policy.level != "privileged":
         for complaint in podsecurity.app_armor(annotations(obj)):
             raise DeniedError(f"{complaint}: {podspecs.cure(complaint)}")
+    _judge_grace(annotations(obj), policy)
     podspecs.judge(pod_spec(obj), policy)
     quotas.demand(pod_spec(obj))
+
+
+def _judge_grace(noted: Mapping[str, str], policy: Policy) -> None:
+    """Judge in what time its Pod is to end, as that of its spec is judged."""
+    said = shape.text(noted.get(keys.DELETION_GRACE), "metadata.annotations")
+    if not said:
+        return
+    is_number = said.isascii() and said.isdecimal() and len(said) <= len(str(policy.max_grace_s))
+    if not is_number or not 1 <= int(said) <= policy.max_grace_s:
+        message = f"metadata.annotations: {keys.DELETION_GRACE} is {said!r}"
+        raise DeniedError(f"{message}: give it from 1 to {policy.max_grace_s} seconds")
 
 
 def policy_of(origin: str, policies: Mapping[Key, Object]) -> Policy:
