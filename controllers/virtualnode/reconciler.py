@@ -16,6 +16,7 @@ from controllers.virtualnode.forge import arguments, deployment, lifecycle, righ
 from controllers.virtualnode.forge.arguments import LocalCluster
 from controllers.virtualnode.forge.rights import Desired
 from kube.cluster import Cluster, Selection
+from kube.errors import ForbiddenError
 from kube.events import Recorder
 from kube.reconcile import TerminalError
 
@@ -169,11 +170,13 @@ class VirtualNodeReconciler:
             await self._report(obj, {lifecycle.NODE: draining})
             return DRAIN_POLL_S
         deleting = (lifecycle.DELETING, "VirtualNodeDeleted", "the virtual node is being deleted")
+        obj = await self._report(obj, {lifecycle.NODE: deleting})
+        if not (await self._node_gone(virtual_node) and await self._is_vacated(virtual_node)):
+            return STOP_POLL_S
         obj = await self._report(obj, {lifecycle.VIRTUAL_KUBELET: deleting})
         if not await self._kubelet_gone(obj, virtual_node):
             return STOP_POLL_S
-        obj = await self._report(obj, {lifecycle.NODE: deleting})
-        if not await self._node_gone(virtual_node):
+        if not await self._node_gone(virtual_node):  # one that did not know yet made it again
             return STOP_POLL_S
         await self._revoke(virtual_node)
         await self._let_go(obj, virtual_node)
@@ -196,16 +199,14 @@ class VirtualNodeReconciler:
         return None
 
     async def _drain(self, obj: Object, virtual_node: VirtualNode) -> Drain:
-        """Cordon the node and ask its pods to leave."""
-        key = Key("", virtual_node.name)
-        node = await self._cluster.get_live(keys.NODE, key)
-        if node is None or not lifecycle.is_node_of(virtual_node, node):
+        """Cordon the node and ask its pods to leave, also where somebody deleted it by hand."""
+        node = await self._cluster.get_live(keys.NODE, Key("", virtual_node.name))
+        if node is not None and not lifecycle.is_node_of(virtual_node, node):
             return Drain()
-        if not node.get("spec", {}).get("unschedulable"):
-            logger.info("Cordoning node", extra={"node": virtual_node.name})
-            await self._cluster.patch(keys.NODE, key, {"spec": {"unschedulable": True}})
+        if node is not None:
+            await self._cordon(node)
         leaving = [pod for pod in await self._pods_on(virtual_node) if lifecycle.has_to_leave(pod)]
-        given_up = await self._given_up(virtual_node, node)
+        given_up = await self._given_up(virtual_node, node) if node else None
         if given_up is not None and given_up <= self._clock():
             return await self._abandon(obj, virtual_node, leaving)
         if self._observed.is_gone(virtual_node.cluster_id):
@@ -216,6 +217,37 @@ class VirtualNodeReconciler:
             if not objects.is_terminating(pod):
                 await upkeep.evict(self._cluster, pod)
         return Drain(len(leaving), given_up)
+
+    async def _cordon(self, node: Object) -> None:
+        if not node.get("spec", {}).get("unschedulable"):
+            key = objects.key_of(node)
+            logger.info("Cordoning node", extra={"node": key.name})
+            await self._cluster.patch(keys.NODE, key, {"spec": {"unschedulable": True}})
+
+    async def _is_vacated(self, virtual_node: VirtualNode) -> bool:
+        """Whether what a drain leaves has ended, or had its time: it goes with its node.
+
+        Without a virtual kubelet it would go on running on the provider, whose twins may stay for
+        the sake of other virtual nodes.
+        """
+        named_so = await self._cluster.get_live(keys.NODE, Key("", virtual_node.name))
+        if named_so is not None or self._observed.is_gone(virtual_node.cluster_id):
+            return True  # another node's pods, or nobody left to end them
+        pods = await self._pods_on(virtual_node)
+        return not any([await self._is_ending(pod) for pod in pods])
+
+    async def _is_ending(self, pod: Object) -> bool:
+        """Ask ``pod`` to end; whether that is waited for."""
+        if objects.is_terminating(pod):
+            return lifecycle.is_waited_for(pod, self._clock())
+        key = objects.key_of(pod)
+        try:
+            await self._cluster.delete(keys.POD, key, uid=objects.uid(pod))
+        except ForbiddenError as error:
+            # What tolerates no virtual node never ran on one; the garbage collector takes it.
+            logger.warning("Pod was not deleted", extra={"pod": str(key), "reason": str(error)})
+            return False
+        return True
 
     async def _given_up(self, virtual_node: VirtualNode, node: Object) -> datetime | None:
         """Return when nobody waits for the pods any more, should no virtual kubelet come."""

@@ -1,7 +1,7 @@
 """A VirtualNode gets its virtual kubelet, and loses it only after its pods have left."""
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -13,7 +13,7 @@ from controllers.virtualnode.forge import lifecycle, rights
 from controllers.virtualnode.forge.arguments import LocalCluster
 from controllers.virtualnode.reconciler import Observed, VirtualNodeReconciler
 from kube.cluster import Cluster, Selection
-from kube.errors import BusyError
+from kube.errors import BusyError, ForbiddenError
 from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.support import (
@@ -42,6 +42,7 @@ class Rome:
     def __post_init__(self) -> None:
         self.told = Told(self.cluster)
         self.gone: set[str] = set()
+        self.now = NOW
         self.reconciler = VirtualNodeReconciler(
             self.cluster,
             Observed(
@@ -51,7 +52,7 @@ class Rome:
             ),
             local=LocalCluster("rome", self.tenant),
             events=self.told.recorder,
-            clock=lambda: NOW,
+            clock=lambda: self.now,
         )
 
     @property
@@ -343,28 +344,92 @@ async def test_pods_are_evicted_before_anything_is_taken_down(
 DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "1"}
 
 
-async def test_pods_that_belong_to_their_node_hold_up_no_drain(
-    drained: tuple[Rome, FakeCluster, Key],
-) -> None:
-    """Those of a DaemonSet and static ones: a drained node would get them back at once."""
+async def left_by_a_drain(drained: tuple[Rome, FakeCluster, Key]) -> list[Key]:
+    """Return the pods that stay on the node when all others have left."""
     rome, fake, pod = drained
     owner = {**DAEMON_SET, "controller": True}
-    pinned = [
+    left = [
         await offloaded_pod(rome, "agent", ownerReferences=[owner]),
         await offloaded_pod(rome, "static", annotations={keys.MIRROR_POD: "x"}),
     ]
     await rome.reconciler.reconcile(rome.key)
     assert objects.is_terminating(await there(fake, keys.POD, pod))
-    await fake.delete(keys.POD, pod, uid=objects.uid(await there(fake, keys.POD, pod)), grace_s=0)
+    await ended(fake, pod)
+    return left
+
+
+async def ended(fake: FakeCluster, *pods: Key) -> None:
+    """Let pods be gone, as the virtual kubelet does."""
+    for key in pods:
+        found = await there(fake, keys.POD, key)
+        await fake.delete(keys.POD, key, uid=objects.uid(found), grace_s=0)
+
+
+async def test_pods_that_belong_to_their_node_hold_up_no_drain_and_end_with_it(
+    drained: tuple[Rome, FakeCluster, Key],
+) -> None:
+    """Those of a DaemonSet and static ones: a drained node would get them back at once."""
+    rome, fake, pod = drained
+    done = await offloaded_pod(rome, "done")
+    await fake.patch_status(keys.POD, done, {"phase": "Succeeded"})
+    left = await left_by_a_drain(drained)
+
+    await rome.settle()
+
+    assert [key for verb, _, key in rome.cluster.writes if verb == "eviction"] == [pod]
+    assert not await rome.is_there(keys.NODE, Key("", rome.name))
+    assert all([objects.is_terminating(await there(fake, keys.POD, key)) for key in left])
+    assert not await rome.is_there(keys.POD, done)
+    assert await rome.is_there(keys.DEPLOYMENT, rome.deployment), "who else would end them there?"
+    await ended(fake, *left)
+    await rome.settle()
+    assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
+
+
+async def test_what_belongs_to_a_node_is_not_waited_for_for_ever(
+    drained: tuple[Rome, FakeCluster, Key],
+) -> None:
+    rome, fake, _ = drained
+    left = await left_by_a_drain(drained)
+    await rome.settle()
+    asked = [await there(fake, keys.POD, key) for key in left]
+    assert await rome.is_there(keys.DEPLOYMENT, rome.deployment)
+
+    last = max(one["metadata"]["deletionTimestamp"] for one in asked)
+    rome.now = datetime.fromisoformat(last) + timedelta(seconds=31)
+    await rome.settle()
+
+    assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
+    assert not await rome.is_there(keys.DEPLOYMENT, rome.deployment)
+
+
+async def test_what_may_not_be_deleted_is_not_waited_for(
+    drained: tuple[Rome, FakeCluster, Key],
+) -> None:
+    rome, fake, _ = drained
+    left = await left_by_a_drain(drained)
+    fake.fail("delete", ForbiddenError("not on a virtual node"), kind=keys.POD, times=100)
 
     await rome.settle()
 
     assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
-    assert not await rome.is_there(keys.NODE, Key("", rome.name))
-    assert [key for verb, _, key in rome.cluster.writes if verb == "eviction"] == [pod]
-    assert [objects.is_terminating(await there(fake, keys.POD, key)) for key in pinned] == [
-        False, False,
-    ]  # fmt: skip
+    assert not any([objects.is_terminating(await there(fake, keys.POD, key)) for key in left])
+
+
+async def test_pods_of_a_node_that_was_deleted_by_hand_leave_too(
+    drained: tuple[Rome, FakeCluster, Key],
+) -> None:
+    rome, fake, pod = drained
+    node = await there(fake, keys.NODE, Key("", rome.name))
+    await fake.delete(keys.NODE, Key("", rome.name), uid=objects.uid(node))
+
+    await rome.settle()
+
+    assert objects.is_terminating(await there(fake, keys.POD, pod))
+    assert await rome.is_there(keys.DEPLOYMENT, rome.deployment)
+    await ended(fake, pod)
+    await rome.settle()
+    assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
 
 
 async def test_when_they_are_gone_so_is_the_rest(drained: tuple[Rome, FakeCluster, Key]) -> None:
@@ -495,10 +560,12 @@ async def test_a_node_that_is_not_virtual_is_never_deleted(rome: Rome) -> None:
     await rome.create(createNode=False)
     await rome.cluster.create(keys.NODE, factories.node(rome.name))
     await rome.settle()
+    pod = await offloaded_pod(rome, f"on-{rome.name}")
     await end(rome.cluster, keys.VIRTUAL_NODE, rome.key)
 
     await rome.settle()
 
+    assert not objects.is_terminating(await there(rome.cluster, keys.POD, pod))
     node = await there(rome.cluster, keys.NODE, Key("", rome.name))
     assert not node["spec"].get("unschedulable") if "spec" in node else True
     assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)

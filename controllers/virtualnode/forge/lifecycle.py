@@ -22,6 +22,8 @@ GIVEN_UP_AFTER: Final = timedelta(minutes=10)
 
 Twice what Kubernetes gives a pod of a node that is lost until it runs on another.
 """
+LEAVES: Final = timedelta(seconds=60)
+"""So long at most what belongs to a node is waited for, once that is gone."""
 TOLD: Final = 10
 """So many pods are named in one message."""
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
@@ -171,6 +173,13 @@ def has_to_leave(pod: Object) -> bool:
     """
     is_over = (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
     return not placement.is_pinned(pod) and not is_over
+
+
+def is_waited_for(pod: Object, now: datetime) -> bool:
+    """Whether ``pod``, which ends with its node, still has time to do that."""
+    metadata = pod["metadata"]
+    grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+    return now < datetime.fromisoformat(metadata["deletionTimestamp"]) - grace + LEAVES
 
 
 def is_node_of(virtual_node: VirtualNode, node: Object) -> bool:
