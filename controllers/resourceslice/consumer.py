@@ -84,8 +84,8 @@ class LocalSliceReconciler:
             return
         if objects.is_terminating(existing):
             return
-        if changes := objects.merge_patch(existing["spec"], wanted["spec"]):
-            await self.cluster.patch(keys.VIRTUAL_NODE, key, {"spec": changes})
+        if changes := forge.changes(existing, wanted):
+            await self.cluster.patch(keys.VIRTUAL_NODE, key, changes)
         await self._tell_room(existing, forge.largest_pod(obj))
 
     async def _tell_room(self, node: Object, largest: Object) -> None:

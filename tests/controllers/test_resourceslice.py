@@ -174,6 +174,30 @@ async def test_a_virtual_node_is_made_of_what_was_granted_and_follows_it(
     assert (node.labels["team"], node.create_node) == ("blue", False)
 
 
+async def test_labels_that_are_suggested_follow_and_those_of_an_administrator_win(
+    consumer: Consumer,
+) -> None:
+    await consumer.ask(annotations={keys.CREATE_VIRTUAL_NODE: "true"})
+    await consumer.settle()
+    await consumer.sign_in()
+    granted = {"cpu": "4"}
+    await consumer.answer(resources=granted, nodeLabels={"region": "po", "tier": "gold"})
+    await consumer.settle()
+    mine = {"spec": {"labels": {"tier": "ours", "team": "blue"}}}
+    await consumer.cluster.patch(keys.VIRTUAL_NODE, consumer.where, mine)
+    await consumer.answer(resources=granted, nodeLabels={"region": "po", "tier": "iron", "x": "1"})
+    await consumer.settle()
+
+    more = VirtualNode.parse(await consumer.node() or {}).labels
+    await consumer.answer(resources=granted, nodeLabels={"region": None, "tier": None, "x": "2"})
+    await consumer.settle()
+    less = VirtualNode.parse(await consumer.node() or {}).labels
+
+    kept = {"tier": "ours", "team": "blue", keys.REMOTE_CLUSTER_ID: consumer.milan}
+    assert more == {"region": "po", "x": "1", **kept}
+    assert less == {"x": "2", **kept}
+
+
 async def test_the_largest_pod_goes_to_the_virtual_node_and_is_never_more_than_was_granted(
     consumer: Consumer,
 ) -> None:

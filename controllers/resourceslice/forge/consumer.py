@@ -3,6 +3,7 @@
 Source: behaviour.md 4.4, 4.7; security.md B3.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -81,15 +82,12 @@ def virtual_node(obj: Object, provider: str, secret: str, existing: Object | Non
     """Return the VirtualNode of the slice ``obj``; what its administrator added to it stays."""
     key, status = objects.key_of(obj), obj.get("status") or {}
     before: Object = (existing or {}).get("spec") or {}
+    offered = suggested(status.get("nodeLabels") or {})
     spec = {
         **before,
         "clusterID": provider,
         "kubeconfigSecretRef": {"name": secret},
-        "labels": {
-            **(before.get("labels") or {}),
-            **suggested(status.get("nodeLabels") or {}),
-            keys.REMOTE_CLUSTER_ID: provider,
-        },
+        "labels": {**offered, **_own(existing), keys.REMOTE_CLUSTER_ID: provider},
         "resourceQuota": {**(before.get("resourceQuota") or {}), "hard": granted(obj)},
     }
     for name in _CLASSES:
@@ -99,9 +97,44 @@ def virtual_node(obj: Object, provider: str, secret: str, existing: Object | Non
         spec["offloadingPatch"] = {**patch, "nodeSelector": dict(selector)}
     metadata = {
         "labels": {keys.REMOTE_CLUSTER_ID: provider, keys.RESOURCE_SLICE_NAME: key.name},
+        "annotations": _note(offered, existing),
         "ownerReferences": [objects.owner_reference(keys.RESOURCE_SLICE, obj)],
     }
     return objects.named(keys.VIRTUAL_NODE, key, metadata=metadata, spec=spec)
+
+
+def changes(existing: Object, wanted: Object) -> Object:
+    """Return the merge patch that makes a VirtualNode as ``wanted``; {} when it is."""
+    have, note = objects.annotations(existing), objects.annotations(wanted)
+    spec = objects.merge_patch(existing["spec"], wanted["spec"])
+    is_noted = note.items() <= have.items()
+    return {
+        **({"spec": spec} if spec else {}),
+        **({} if is_noted else {"metadata": {"annotations": note}}),
+    }
+
+
+def _note(offered: Mapping[str, str], existing: Object | None) -> dict[str, str]:
+    """Return the annotation that tells suggested labels from those of administrators."""
+    is_noted = keys.SUGGESTED_LABELS in objects.annotations(existing or {"metadata": {}})
+    note = {keys.SUGGESTED_LABELS: json.dumps(offered, sort_keys=True)}
+    return note if offered or is_noted else {}
+
+
+def _own(existing: Object | None) -> dict[str, str]:
+    """Return the labels that this cluster's administrators gave: not those that were suggested.
+
+    So what they say wins, and what a provider suggests no more goes.
+    """
+    if existing is None:
+        return {}
+    try:
+        noted = json.loads(objects.annotations(existing).get(keys.SUGGESTED_LABELS, "{}"))
+    except ValueError:
+        noted = {}
+    labels: dict[str, str] = (existing.get("spec") or {}).get("labels") or {}
+    before = noted if isinstance(noted, dict) else {}
+    return {name: value for name, value in labels.items() if before.get(name) != value}
 
 
 def largest_pod(obj: Object) -> dict[str, str]:
