@@ -40,9 +40,10 @@ class Breaker:
         def on_change(change: Change[Any]) -> None:
             if change.new is None and not change.was_seen:
                 absent[change.key] = self._clock()
-            elif absent.pop(change.key, None) is None:
-                return
-            self._look()
+            else:
+                absent.pop(change.key, None)
+            if absent or self._was_open:
+                self._look()
 
         unsubscribe = informer.subscribe(on_change)
 
@@ -84,8 +85,11 @@ class Breaker:
         return missing > FEW and missing > PART * (missing + len(informer.items()))
 
     def _recent(self, absent: dict[Key, float]) -> list[Key]:
+        """Return which of the ``absent`` count still, and forget the others."""
         since = self._clock() - HOLD_S
-        return [key for key, at in absent.items() if at > since]
+        for key in [key for key, at in absent.items() if at <= since]:
+            del absent[key]
+        return list(absent)
 
     def _look(self) -> None:
         if self.is_open() != self._was_open:
