@@ -41,7 +41,10 @@ class Source(Generic[T]):
 
 
 class Runner:
-    """Calls ``reconciler`` for each key of ``sources``, ``workers`` keys at a time."""
+    """Calls ``reconciler`` for each key of ``sources``, ``workers`` keys at a time.
+
+    A key that failed again and again waits no longer than ``back_off_s``.
+    """
 
     def __init__(  # noqa: PLR0913  # the knobs of a loop, all with defaults
         self,
@@ -53,6 +56,7 @@ class Runner:
         wait_for: Sequence[Informer[Any]] = (),
         queue: Queue[Key] | None = None,
         deadline_s: float = RECONCILE_S,
+        back_off_s: float = MAX_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -62,6 +66,7 @@ class Runner:
         self._wait_for = list(wait_for)
         self._queue: Queue[Key] = queue if queue is not None else Queue()
         self._deadline_s = deadline_s
+        self._back_off_s = back_off_s
         self._clock = clock
         self._since: dict[Key, float] = {}
         self._ids = itertools.count(1)
@@ -198,7 +203,7 @@ class Runner:
         if errors.is_away(error):
             retry_s = self._queue.await_server(key)
         else:
-            most_s = _most_s(error)
+            most_s = min(_most_s(error), self._back_off_s)
             retry_s = self._queue.retry(key, at_least_s=_asked_s(error), at_most_s=most_s)
         self._outcomes[_outcome(error)].inc()
         fields = {"error": str(error) or repr(error), "retry_in_s": round(retry_s, 3)}

@@ -15,6 +15,7 @@ from apis import clocks, keys, objects
 from apis.objects import Key, Object
 from apis.offloading import OffloadingPatch, VirtualNode
 from kube import clock
+from kube import version as own_version
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
@@ -38,13 +39,21 @@ from kubelet.forge.node import Identity
 from kubelet.ips import IpReconciler
 from kubelet.lookups import Lookups
 from kubelet.mappings import Mappings
-from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
+from kubelet.node import (
+    RENEWALS,
+    LeaseReconciler,
+    NodeReconciler,
+    PingReconciler,
+    ProviderHealth,
+)
 from kubelet.pods import PodReconciler
 from kubelet.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 COMPONENT: Final = "liqo-pod-reflection"
+NODE_BACK_OFF_S: Final = 10.0
+"""What a server could not take of the Node's status is tried again so soon: pods go by it."""
 
 
 class Loops:
@@ -81,7 +90,9 @@ class Loops:
             self._on_health,
             threshold=settings.ping_failures,
             successes=settings.ping_successes,
+            is_pinged=bool(settings.ping_interval_s),
         )
+        self._was_reachable = True
         self._breaker = Breaker(self._on_breaker)
         self._breaker.watch(self._pods_here)
         self._departures = Departures()
@@ -216,28 +227,34 @@ class Loops:
 
     async def _node_runners(self) -> list[Runner]:
         settings = self._settings
-        version = await self._home.version()
+        version = await self._version()
         identity = Identity(
             name=settings.node_name,
             cluster_id=settings.foreign_cluster_id,
             address=settings.node_ip,
             port=settings.listen_port,
-            version=str(version.get("gitVersion") or Identity.version),
+            version=version or Identity.version,
             labels=settings.extra_labels,
             annotations=settings.extra_annotations,
+            runtime=own_version.own(),
         )
         node = NodeReconciler(
             self._local,
             identity,
             virtual_nodes=self._virtual_nodes.items,
             health=self._health,
+            version=self._version,
             recorder=self._recorder,
             clock=clock.now,
         )
         sources = [Source(self._node), Source(self._virtual_nodes, self._to_node)]
-        self._nodes = Runner("node", node, sources)
+        self._nodes = Runner("node", node, sources, back_off_s=NODE_BACK_OFF_S)
         lease = LeaseReconciler(self._local, duration_s=settings.lease_s, clock=clock.now)
-        return [self._nodes, self._started(Runner("lease", lease, []), self._key)]
+        leases = Runner("lease", lease, [], back_off_s=settings.lease_s / RENEWALS)
+        return [self._nodes, self._started(leases, self._key)]
+
+    async def _version(self) -> str:
+        return str((await self._home.version()).get("gitVersion") or "")
 
     def _to_node(self, _: Change[Object]) -> Iterable[Key]:
         return (self._key,)
@@ -275,6 +292,9 @@ class Loops:
     def _on_health(self, health: Health) -> None:
         if self._nodes is not None:
             self._nodes.enqueue(self._key)
+        if health.is_reachable == self._was_reachable:
+            return
+        self._was_reachable = health.is_reachable
         waiting = self._reconciler.after_silence() if health.is_reachable else ()
         for key in {*self._local_keys(""), *waiting}:  # none waits for the end of its back-off
             self._pods.enqueue(key)

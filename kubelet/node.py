@@ -3,8 +3,10 @@
 Source: behaviour.md 5.3, 5.4; faults.md F4, F7.
 """
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -26,6 +28,8 @@ RENEWALS: Final = 4
 """How often a lease is renewed in its duration."""
 SILENT_S: Final = 2.0
 """Between pings of a provider that does not answer."""
+PROVING_S: Final = 0.2
+"""Between the first answers of a provider, until there are enough to believe it."""
 _LOOK_S: Final = 60.0
 
 
@@ -33,9 +37,15 @@ class ProviderHealth:
     """What is known of the provider's health; ``on_change`` is told each verdict that differs."""
 
     def __init__(
-        self, on_change: Callable[[Health], None], *, threshold: int = 3, successes: int = 1
+        self,
+        on_change: Callable[[Health], None],
+        *,
+        threshold: int = 3,
+        successes: int = 1,
+        is_pinged: bool = True,
     ) -> None:
-        self.health = Health(threshold, successes=successes)
+        """One that is never pinged is taken for one that is there."""
+        self.health = Health(threshold, successes=successes, is_proven=not is_pinged)
         self._on_change = on_change
 
     def record(self, failure: str, ahead: timedelta = timedelta()) -> None:
@@ -49,7 +59,12 @@ class ProviderHealth:
                 "Provider is reachable" if self.health.is_reachable else "Provider is silent",
                 extra={"reason": failure},
             )
+        if _verdict(before) != _verdict(self.health):
             self._on_change(self.health)
+
+
+def _verdict(health: Health) -> tuple[bool, bool]:
+    return health.is_reachable, health.is_proven
 
 
 class PingReconciler:
@@ -72,7 +87,10 @@ class PingReconciler:
         except (errors.KubeError, TimeoutError) as error:
             reason = f"the provider's API server gives no sign of life: {error or 'timeout'}"
             self._provider_health.record(reason)
-        if self._provider_health.health.is_reachable:
+        health = self._provider_health.health
+        if health.answers and not health.is_proven:
+            return min(self._interval_s, PROVING_S)
+        if health.is_reachable:
             return self._interval_s
         return min(self._interval_s, SILENT_S)  # its return is seen soon
 
@@ -120,10 +138,12 @@ class NodeReconciler:
         *,
         virtual_nodes: Callable[[], Mapping[Key, Object]],
         health: Callable[[], Health],
+        version: Callable[[], Awaitable[str]],
         recorder: Recorder,
         clock: Callable[[], datetime],
     ) -> None:
-        self._cluster, self._identity = cluster, identity
+        """``version`` returns that of the cluster, "" if it says none."""
+        self._cluster, self._identity, self._version = cluster, identity, version
         self._recorder = recorder
         self._virtual_nodes, self._health, self._clock = virtual_nodes, health, clock
 
@@ -136,6 +156,8 @@ class NodeReconciler:
             return None
         node = await self._node(key, parsed)
         now = self._clock()
+        if nodestatus.is_heartbeat_due(node, now):
+            await self._follow_version()
         want = nodestatus.status(node, self._identity, parsed, self._health(), now)
         if changes := nodestatus.status_changes(node, want, now):
             await self._cluster.patch_status(keys.NODE, key, changes)
@@ -144,6 +166,12 @@ class NodeReconciler:
                     keys.VIRTUAL_NODE, virtual, "Warning", nodestatus.ABSENCE, alarm
                 )
         return _LOOK_S
+
+    async def _follow_version(self) -> None:
+        """Take up the version of this cluster, which an upgrade changes."""
+        with contextlib.suppress(errors.KubeError):  # then with the next heartbeat
+            if version := await self._version():
+                self._identity = replace(self._identity, version=version)
 
     def _virtual_node(self) -> Object | None:
         found = next(iter(self._virtual_nodes().values()), None)

@@ -24,6 +24,8 @@ class Health:
     answers: int = 0
     is_reachable: bool = True
     """Whether the provider counts as there."""
+    is_proven: bool = True
+    """Whether pings have decided that: at first nobody knows."""
     missing: int = 0
     """How many objects a list lacked at once that were there before: a breaker is open."""
 
@@ -36,11 +38,24 @@ class Health:
         """Return the health after one more ping; ``failure`` is empty when it was answered."""
         if failure:
             failures = min(self.failures + 1, self.threshold)
-            there = self.is_reachable and failures < self.threshold
-            return replace(self, failures=failures, reason=failure, answers=0, is_reachable=there)
+            is_over = failures >= self.threshold
+            return replace(
+                self,
+                failures=failures,
+                reason=failure,
+                answers=0,
+                is_reachable=self.is_reachable and not is_over,
+                is_proven=self.is_proven or is_over,
+            )
         answers = min(self.answers + 1, self.successes)
-        there = self.is_reachable or answers >= self.successes
-        reason = "" if there else self.reason
+        is_enough = answers >= self.successes
+        there = self.is_reachable or is_enough
         return replace(
-            self, failures=0, reason=reason, ahead=ahead, answers=answers, is_reachable=there
+            self,
+            failures=0,
+            reason="" if there else self.reason,
+            ahead=ahead,
+            answers=answers,
+            is_reachable=there,
+            is_proven=self.is_proven or is_enough,
         )

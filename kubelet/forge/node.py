@@ -27,7 +27,7 @@ _TAINT: Final = {
 
 @dataclass(frozen=True)
 class Identity:
-    """What never changes while the process lives."""
+    """Which node it is; of this only the version of the cluster changes."""
 
     name: str
     cluster_id: str
@@ -36,6 +36,8 @@ class Identity:
     version: str = FALLBACK_VERSION
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    runtime: str = "0"
+    """Our own version."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,10 @@ class Wanted:
         return json.dumps(kept, sort_keys=True, separators=(",", ":"))
 
 
-_TOLD_OTHERWISE: Final = frozenset({"kubernetes.io/role", "kubernetes.io/os", "kubernetes.io/arch"})
+ROLE: Final = "kubernetes.io/role"
+OS: Final = "kubernetes.io/os"
+ARCH: Final = "kubernetes.io/arch"
+_TOLD_OTHERWISE: Final = frozenset({ROLE, OS, ARCH})
 """What an administrator may know better, such as the architecture of a provider's nodes."""
 
 
@@ -65,9 +70,9 @@ def wanted(identity: Identity, virtual: VirtualNode) -> Wanted:
     """Return labels, annotations and taints; ours win over those of the VirtualNode."""
     own = {
         keys.HOSTNAME: identity.name,
-        "kubernetes.io/role": "agent",
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
+        ROLE: "agent",
+        OS: "linux",
+        ARCH: "amd64",
         keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE,
         "type": keys.VIRTUAL_KUBELET,
         keys.REMOTE_CLUSTER_ID: identity.cluster_id,

@@ -10,6 +10,7 @@ from typing import Final
 from apis import conditions, keys, quantity, resources
 from apis.objects import Object, merge_patch
 from apis.offloading import VirtualNode
+from kubelet.forge import node as node_
 from kubelet.forge.health import Health
 from kubelet.forge.node import Identity
 
@@ -17,6 +18,7 @@ HEARTBEAT: Final = timedelta(minutes=5)
 READY: Final = "KubeletReady"
 NOT_READY: Final = "KubeletNotReady"
 NOT_REACHABLE: Final = "ProviderNotReachable"
+NOT_PROVEN: Final = "ProviderNotProven"
 CLOCK: Final = "ClockSkew"
 ABSENCE: Final = keys.MASS_ABSENCE
 """Conditions that are there only while they are true."""
@@ -35,7 +37,7 @@ def status(
         "conditions": _conditions(before.get("conditions") or [], virtual, health, now),
         "addresses": _addresses(identity),
         "daemonEndpoints": {"kubeletEndpoint": {"Port": identity.port}},
-        "nodeInfo": {**(before.get("nodeInfo") or {}), **_info(identity)},
+        "nodeInfo": {**(before.get("nodeInfo") or {}), **_info(identity, virtual)},
         "images": list(virtual.images),
     }
 
@@ -47,6 +49,11 @@ def alarm(node: Object, want: Object) -> str:
     return str(now["message"]) if now and not before else ""
 
 
+def is_heartbeat_due(node: Object, now: datetime) -> bool:
+    """Whether the status is written now, even if nothing changed."""
+    return _is_old((node.get("status") or {}).get("conditions") or [], now)
+
+
 def status_changes(node: Object, want: Object, now: datetime) -> Object:
     """Return the merge patch for the status, {} if nothing changed and the heartbeat is young.
 
@@ -54,7 +61,7 @@ def status_changes(node: Object, want: Object, now: datetime) -> Object:
     """
     before: Object = node.get("status") or {}
     same = all(_plain(before.get(name)) == _plain(want[name]) for name in want)
-    if same and not _is_old(before.get("conditions") or [], now):
+    if same and not is_heartbeat_due(node, now):
         return {}
     beating = [
         {**item, "lastHeartbeatTime": _stamp(now)} if item["type"] in _OURS else item
@@ -79,7 +86,7 @@ def _conditions(
 ) -> list[Object]:
     known = {item["type"]: item for item in have}
     is_offering = _has(virtual, "cpu") and _has(virtual, "memory")
-    made = [_condition(known.get("Ready"), _ready(health, is_offering=is_offering), now)]
+    made = [_known_ready(known.get("Ready"), health, now, is_offering=is_offering)]
     for type_, (fine, pressed) in _PRESSURES.items():
         want = (type_, "False", fine) if is_offering else (type_, "True", pressed)
         made.append(_condition(known.get(type_), (*want, ""), now))
@@ -96,7 +103,18 @@ def _is_ours(condition: Object) -> bool:
     return condition["type"] in _OURS or is_network
 
 
+def _known_ready(
+    have: Object | None, health: Health, now: datetime, *, is_offering: bool
+) -> Object:
+    """Return Ready: what was said of it last holds until pings have decided."""
+    if have and not health.is_proven:
+        return have
+    return _condition(have, _ready(health, is_offering=is_offering), now)
+
+
 def _ready(health: Health, *, is_offering: bool) -> tuple[str, str, str, str]:
+    if not health.is_proven:
+        return "Ready", "False", NOT_PROVEN, "the provider's API server has not answered yet"
     if not health.is_reachable:
         return "Ready", "False", NOT_REACHABLE, health.reason
     if not is_offering:
@@ -118,10 +136,11 @@ def _skewed(health: Health) -> tuple[str, str, str, str]:
 
 
 def _condition(have: Object | None, want: tuple[str, str, str, str], now: datetime) -> Object:
-    """Return the condition; time, reason and message change with the status only."""
+    """Return the condition; its time changes with the status only, its message with the reason."""
     type_, status_, reason, message = want
     if have and have.get("status") == status_:
-        return have
+        is_told = have.get("reason") == reason
+        return have if is_told else {**have, "reason": reason, "message": message}
     return {
         "type": type_,
         "status": status_,
@@ -149,15 +168,16 @@ def _addresses(identity: Identity) -> list[Object]:
     return [{"type": "InternalIP", "address": identity.address}] if identity.address else []
 
 
-def _info(identity: Identity) -> Object:
+def _info(identity: Identity, virtual: VirtualNode) -> Object:
+    labels = node_.wanted(identity, virtual).labels
     return {
         "kubeletVersion": identity.version,
         "kubeProxyVersion": "",
-        "operatingSystem": "linux",
-        "architecture": "amd64",
+        "operatingSystem": labels[node_.OS],
+        "architecture": labels[node_.ARCH],
         "osImage": f"cluster {identity.cluster_id}",
         "kernelVersion": "",
-        "containerRuntimeVersion": "pyliqo://",
+        "containerRuntimeVersion": f"pyliqo://{identity.runtime}",
         "machineID": "",
         "systemUUID": "",
         "bootID": "",

@@ -97,11 +97,16 @@ async def joined(server: ClusterClient, version: str) -> None:
     where = Key(HOME, "mypool")
     virtual = await server.get(keys.VIRTUAL_NODE, where)
     assert virtual
+
+    async def told() -> str:
+        return version
+
     node = NodeReconciler(
         server,
         Identity("mypool", PROVIDER, "10.0.0.9", 10250, version),
         virtual_nodes=lambda: {where: virtual},
         health=Health,
+        version=told,
         recorder=Recorder(server, "tests", "tests"),
         clock=lambda: LATER,
     )

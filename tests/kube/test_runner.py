@@ -218,6 +218,23 @@ async def test_what_was_taken_away_is_tried_soon_enough_to_go_on_by_itself(
     assert vars(logged)["error"] == str(error)
 
 
+async def test_a_loop_may_say_how_long_its_keys_wait_at_most(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A lease that is renewed too late is lost, whatever kept the server busy."""
+    queue: Queue[Key] = Queue()
+    for _ in range(30):
+        queue.retry(A)
+    recording = Recording([errors.refusal(500, {})])
+    with caplog.at_level(logging.WARNING):
+        async with running(Runner("lease", recording, [], queue=queue, back_off_s=10).run()):
+            queue.add(A)
+            await until(lambda: recording.seen and caplog.records)
+
+    logged, *_ = [record for record in caplog.records if record.name == "kube.runner"]
+    assert vars(logged)["retry_in_s"] == 10
+
+
 async def test_a_conflict_is_retried_silently(caplog: pytest.LogCaptureFixture) -> None:
     recording = Recording([errors.ConflictError("faster")])
     runner = Runner("conflict", recording, [])

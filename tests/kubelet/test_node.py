@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime as dt
+import re
 import secrets
 from typing import Any, cast
 
@@ -32,6 +33,7 @@ class Keeper:
 
     def __init__(self, cluster: Cluster, name: str = "milan", **spec: Any) -> None:
         self.cluster, self.now, self.health = cluster, NOW, Health()
+        self.version = IDENTITY.version
         self.key = Key("", name)
         self.counted = Counted(cluster)
         self.recorder = Recorder()
@@ -41,6 +43,7 @@ class Keeper:
             dataclasses.replace(IDENTITY, name=name),
             virtual_nodes=lambda: {VIRTUAL: self.virtual} if self.virtual else {},
             health=lambda: self.health,
+            version=self.asked,
             recorder=self.recorder,
             clock=lambda: self.now,
         )
@@ -50,6 +53,10 @@ class Keeper:
         hard = {"cpu": cpu, "memory": memory, **spec.pop("hard", {})}
         spec = {"clusterID": "milan-id", "resourceQuota": {"hard": hard}, **spec}
         self.virtual: Object | None = objects.named(keys.VIRTUAL_NODE, VIRTUAL, spec=spec)
+
+    async def asked(self) -> str:
+        """Return the version that the cluster says."""
+        return self.version
 
     async def reconcile(self) -> Object:
         """Reconcile twice, the second time without a write, and return the Node."""
@@ -205,6 +212,64 @@ async def test_a_silent_provider_makes_it_not_ready_with_the_reason(keeper: Keep
     assert named_condition((await keeper.reconcile())["status"], "Ready")["status"] == "True"
 
 
+class Pinged:
+    """A virtual kubelet that has just started, and what becomes of its pings."""
+
+    def __init__(self, keeper: Keeper, **rest: Any) -> None:
+        self.keeper = keeper
+        self.provider = ProviderHealth(lambda _: None, threshold=3, successes=2, **rest)
+
+    async def ready(self, *pings: str) -> tuple[str, str, str]:
+        """Return what the Node says after ``pings``, each empty or why it was lost."""
+        for failure in pings:
+            self.provider.record(failure)
+        self.keeper.health = self.provider.health
+        found = named_condition((await self.keeper.reconcile())["status"], "Ready")
+        return found["status"], found["reason"], found["lastTransitionTime"]
+
+
+async def test_a_new_node_is_ready_once_its_provider_is_proven_to_be_there(keeper: Keeper) -> None:
+    fresh = Pinged(keeper)
+
+    assert (await fresh.ready())[:2] == ("False", "ProviderNotProven")
+    assert (await fresh.ready(""))[:2] == ("False", "ProviderNotProven")
+    assert (await fresh.ready("lost", ""))[:2] == ("False", "ProviderNotProven")
+    assert (await fresh.ready(""))[:2] == ("True", "KubeletReady")
+
+
+async def test_who_starts_anew_says_nothing_else_of_the_node_until_that_is_proven(
+    keeper: Keeper,
+) -> None:
+    """A restart is neither an outage nor the end of one."""
+    well = await Pinged(keeper).ready("", "")
+    keeper.now += dt.timedelta(seconds=1)
+    assert [await Pinged(keeper).ready(*pings) for pings in ([], ["lost"], ["", ""])] == [well] * 3
+
+    out = await Pinged(keeper).ready(*["lost"] * 3)
+    assert out == ("False", "ProviderNotReachable", "2026-01-31T12:00:01Z")
+    keeper.now += dt.timedelta(seconds=1)
+    again = Pinged(keeper)
+    assert [await again.ready(), await again.ready(""), await again.ready("lost")] == [out] * 3
+    assert await again.ready("", "") == ("True", "KubeletReady", "2026-01-31T12:00:02Z")
+
+
+async def test_a_provider_that_is_never_pinged_is_taken_to_be_there(keeper: Keeper) -> None:
+    assert (await Pinged(keeper, is_pinged=False).ready())[0] == "True"
+
+
+async def test_the_reason_is_the_one_of_now_and_the_time_that_of_the_status(
+    keeper: Keeper,
+) -> None:
+    keeper.offer(cpu="0")
+    await keeper.reconcile()
+    keeper.health, keeper.now = SILENT, NOW + dt.timedelta(seconds=35)
+
+    ready = named_condition((await keeper.reconcile())["status"], "Ready")
+
+    assert (ready["reason"], ready["message"]) == ("ProviderNotReachable", SILENT.reason)
+    assert ready["lastTransitionTime"] == "2026-01-31T12:00:00Z"
+
+
 @pytest.mark.parametrize("resource", ["cpu", "memory"])
 async def test_without_cpu_or_memory_it_is_not_ready(keeper: Keeper, resource: str) -> None:
     keeper.offer(**{resource: "0"})
@@ -221,6 +286,20 @@ async def test_an_idle_node_is_written_once_in_five_minutes(keeper: Keeper) -> N
         await keeper.reconciler.reconcile(NODE)
 
     assert 10 <= keeper.counted.writes - before <= 12
+
+
+async def test_the_version_is_that_of_the_cluster_also_after_an_upgrade(keeper: Keeper) -> None:
+    await keeper.reconcile()
+    keeper.version, keeper.now = "v1.36.0", NOW + dt.timedelta(minutes=6)
+
+    assert (await keeper.reconcile())["status"]["nodeInfo"]["kubeletVersion"] == "v1.36.0"
+
+
+async def test_what_runs_the_pods_is_told_as_it_is_known(keeper: Keeper) -> None:
+    keeper.offer(labels={"kubernetes.io/arch": "arm64"})
+    told = (await keeper.reconcile())["status"]["nodeInfo"]
+    assert (told["operatingSystem"], told["architecture"]) == ("linux", "arm64")
+    assert re.fullmatch(r"pyliqo://\d+\S*", told["containerRuntimeVersion"])
 
 
 async def test_conditions_of_others_stay(keeper: Keeper) -> None:
@@ -279,7 +358,7 @@ async def test_much_that_is_missing_at_once_shows_until_it_is_back_and_is_told_o
 
 
 async def test_three_lost_pings_in_a_row_are_an_outage_and_two_answers_end_it() -> None:
-    answers = [True, False, False, True, False, False, False, True, False, True, True]
+    answers = [True, True, False, False, True, False, False, False, True, False, True, True]
     verdicts: list[bool] = []
     changes: list[bool] = []
     provider_health = ProviderHealth(
@@ -292,13 +371,14 @@ async def test_three_lost_pings_in_a_row_are_an_outage_and_two_answers_end_it() 
         return dt.timedelta()
 
     pings = PingReconciler(ping, provider_health, interval_s=10)
+    assert await pings.reconcile(NODE) == 0.2, "one answer proves nothing yet"
     for _ in range(11):
         again_s = await pings.reconcile(NODE)
         verdicts.append(provider_health.health.is_reachable)
         assert again_s == (10 if verdicts[-1] else 2), "its return is seen soon"
 
     assert verdicts == [True] * 6 + [False] * 4 + [True]
-    assert changes == [False, True]
+    assert changes == [True, False, True]
 
 
 async def test_a_ping_that_takes_too_long_is_lost() -> None:
@@ -333,7 +413,7 @@ async def test_a_provider_that_vanishes_without_a_word_is_noticed_within_45_s() 
 
 async def test_clocks_that_are_too_far_apart_show_until_they_are_set(keeper: Keeper) -> None:
     told: list[bool] = []
-    provider_health = ProviderHealth(lambda health: told.append(health.is_in_step))
+    provider_health = ProviderHealth(lambda health: told.append(health.is_in_step), is_pinged=False)
     found = []
     for ahead_s in (0, 300, 612, -301, 0):
         provider_health.record("", dt.timedelta(seconds=ahead_s))
