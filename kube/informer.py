@@ -36,6 +36,8 @@ SURE: Final = 2
 """So many failures in a row are no accident: rights may come a moment after what they are for."""
 NEEDED: Final = "needed"
 """Why a resting informer lists again."""
+WITHHELD: Final = "withheld"
+"""Why one lists whose right was taken away: a watch that is opened may say nothing for long."""
 _AHEAD: Final = 504
 
 
@@ -152,6 +154,7 @@ class Informer(Generic[T]):
             except errors.KubeError as raised:
                 error, cause = raised, cause or _cause_to_list(raised)
                 self._go_without(error, failures)
+                cause = cause or (WITHHELD if self._withheld else "")
             if error is None and cause == NEEDED:
                 continue
             lasted_s = self._clock() - began

@@ -21,6 +21,10 @@ class Namespaces(Protocol):
         """Whether all that the provider has of the namespace has been seen."""
         ...
 
+    def withheld(self, namespace: str) -> str:
+        """Return which right in the namespace's twin is missing, "" if none is."""
+        ...
+
 
 class Recorder(Protocol):
     """Tells users."""

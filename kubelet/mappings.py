@@ -8,12 +8,13 @@ Source: behaviour.md 1.2, 5.5; controllers.md 14, 30; faults.md F21, F22.
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from apis import keys
-from apis.objects import Key, Object
+from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceMap
 from apis.pairs import Pair
 from kube import namespacemaps
@@ -73,6 +74,11 @@ class Mappings:
         followed = self._followed.get(namespace)
         pair = self._cached().get(namespace)
         return followed is not None and followed.pair == pair and followed.is_synced
+
+    def withheld(self, namespace: str) -> str:
+        """Return which right there is missing, in the server's words; "" if none is."""
+        followed = self._followed.get(namespace)
+        return followed.withheld if followed else ""
 
     async def run(self, runner: Runner, locals_: Callable[[str], Iterable[Key]]) -> None:
         """Follow the NamespaceMap for ever; ``locals_`` are the pods here of a namespace."""
@@ -139,6 +145,7 @@ class _Followed:
 
     def __init__(self, pair: Pair, node: str, departures: Departures, breaker: Breaker) -> None:
         self.pair, self._breaker = pair, breaker
+        self._withheld: dict[Kind, str] = {}
         self._notes = {keys.SHADOW_POD: departures.on_shadow, keys.POD: departures.on_remote}
         labels = f"{pair.selector()},{keys.NODE_NAME}={node}"
         self.informers: list[Informer[Packed]] = [
@@ -150,22 +157,39 @@ class _Followed:
     def is_synced(self) -> bool:
         return all(informer.synced.is_set() for informer in self.informers)
 
+    @property
+    def withheld(self) -> str:
+        return next(iter(self._withheld.values()), "")
+
     async def run(
         self, remote: CachedCluster, runner: Runner, locals_: Callable[[str], Iterable[Key]]
     ) -> None:
         """Follow; when all is seen, let all pods of the namespace be looked at, and those left."""
         undo = contextlib.ExitStack()
 
+        def look() -> None:
+            for key in locals_(self.pair.local_namespace):
+                runner.enqueue(key)
+
         def begin() -> None:
             for informer in self.informers:
                 undo.callback(informer.subscribe(self._notes[informer.selection.kind]))
                 undo.callback(self._breaker.watch(informer))
-            for key in locals_(self.pair.local_namespace):
-                runner.enqueue(key)
+            look()
+
+        for informer in self.informers:
+            informer.on_withheld = functools.partial(self._withhold, look, informer.selection.kind)
 
         feeds = [(runner, self._keys)]
         scope = Scope([Followed(informer, remote, feeds) for informer in self.informers])
         await scope.run(begin=begin, end=undo.close)
+
+    def _withhold(self, look: Callable[[], None], kind: Kind, said: str) -> None:
+        """Take note of a right that is missing, or of its return where nothing is ``said``."""
+        self._withheld.pop(kind, None)
+        if said:
+            self._withheld[kind] = said
+        look()
 
     def _keys(self, change: Change[Packed]) -> Iterable[Key]:
         return (self.pair.original_of(change.key),)

@@ -15,6 +15,7 @@ from apis.pairs import Pair
 from kube import errors
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
+from kube.schedule import WITHHELD_MAX_S
 from kubelet.contract import Namespaces, Node, Recorder
 from kubelet.deletions import Deletions
 from kubelet.departures import Departures
@@ -94,11 +95,8 @@ class PodReconciler:
         mapping = await self._namespaces.mapping(key.namespace)
         if mapping.state is not MappingState.OFFLOADED or mapping.pair is None:
             return await self._fall_back(local, mapping) if local else None
-        if not self._namespaces.is_synced(key.namespace):
-            return None  # its barrier asks for all its pods when it falls
-        if self._node.is_provider_silent():
-            await self._wait_out(key, local)
-            return None  # asked for again when the silence ends
+        if await self._is_out_of_sight(key, local, mapping.pair):
+            return None  # asked for again when it is not any more
         observed = await self._observe(key, local, mapping.pair, self._remote.seen)
         if rests_on_absence(decide(observed), observed):
             observed = await self._observe(key, local, mapping.pair, self._remote.get_live)
@@ -116,7 +114,13 @@ class PodReconciler:
 
     async def _do(self, step: Step, key: Key, observed: Observed) -> float | None:
         logger.debug("Decided", extra={"pod": str(key), "step": step.name})
-        again_s = await self._deletions.do(step, observed)
+        try:
+            again_s = await self._deletions.do(step, observed)
+        except errors.ForbiddenError as error:
+            if step is Step.DELETE_LOCAL or observed.local is None:
+                raise
+            await self._withhold(observed.local, observed.pair, str(error))
+            return WITHHELD_MAX_S
         if observed.local is None or step not in self._steps:
             return again_s
         return await self._steps[step](observed.local, observed)
@@ -241,13 +245,34 @@ class PodReconciler:
             await self._update(local, observed.shadow, observed.pair)
         return None
 
-    # The provider is silent --------------------------------------------------------------------
+    # Nobody sees what there is on the provider -------------------------------------------------
+
+    async def _is_out_of_sight(self, key: Key, local: Object | None, pair: Pair) -> bool:
+        """Whether nobody knows now how the pod is on the provider; if that lasts, it is told."""
+        if self._node.is_provider_silent():
+            await self._wait_out(key, local)
+            return True
+        if missing := self._namespaces.withheld(key.namespace):
+            await self._withhold(local, pair, missing)
+            return True
+        return not self._namespaces.is_synced(key.namespace)
 
     async def _wait_out(self, key: Key, local: Object | None) -> None:
         """Mark a pod that runs as out of reach; everything else is looked at afterwards."""
         self._silent.add(key)
         if local and not objects.is_terminating(local) and status.is_running(local):
             await self._statuses.out_of_reach(local)
+
+    async def _withhold(self, local: Object | None, pair: Pair, missing: str) -> None:
+        """Tell that the provider took a right away, without which nobody knows how the pod is."""
+        if local is None:
+            return
+        said = f"cluster {pair.destination} gives this virtual node too few rights: {missing}"
+        message = f"{said}: ask its administrator"
+        if not status.is_finished(local):
+            await self._statuses.refuse(local, message)
+        elif objects.is_terminating(local):
+            self._recorder.event(keys.POD, local, "Warning", status.FAILED_REFLECTION, message)
 
     def after_silence(self) -> Iterable[Key]:
         """Return what has to be looked at now that the provider answers again."""
@@ -299,9 +324,11 @@ class PodReconciler:
             return None
         try:
             observed = await self._observe_live(objects.key_of(local), mapping.pair)
-        except errors.ForbiddenError:
-            return LOOK_AGAIN_S  # our rights go before the namespace does; then its entry goes
-        await self._deletions.do(decide(observed), observed)
+            await self._deletions.do(decide(observed), observed)
+        except errors.ForbiddenError as error:
+            # Our rights go before the namespace does; then its entry goes.
+            if decisions.is_overdue(local, self._clock()):
+                await self._withhold(local, mapping.pair, str(error))
         return LOOK_AGAIN_S
 
     def _forget(self, key: Key) -> None:

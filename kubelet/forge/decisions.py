@@ -17,6 +17,8 @@ from kubelet.forge.mapping import MappingState
 
 PATIENCE: Final = timedelta(seconds=10)
 """A namespace is offloaded that long after its first pods: before, they are not judged."""
+OVERDUE: Final = timedelta(seconds=60)
+"""So long after its grace a pod that ends is waited for without a word."""
 
 
 class Step(Enum):
@@ -193,6 +195,12 @@ def patience_s(local: Object, now: datetime) -> float:
     if not created:
         return 0.0
     return (datetime.fromisoformat(created) + PATIENCE - now).total_seconds()
+
+
+def is_overdue(local: Object, now: datetime) -> bool:
+    """Whether a pod that is being deleted should have ended a while ago."""
+    ends = datetime.fromisoformat(local["metadata"]["deletionTimestamp"])
+    return now > ends + OVERDUE
 
 
 def is_labelled(local: Object) -> bool:

@@ -117,7 +117,13 @@ def _said(source: str, who: Object, at: str) -> Object:
 def _ending(facts: Facts, pod: Object) -> Finding | None:
     if not objects.is_terminating(pod):
         return None
-    return Finding(Outcome.ENDS, f"is being deleted{_on(facts, pod)}")
+    clause = f"is being deleted{_on(facts, pod)}"
+    refused = pods.refused(pod)
+    if refused is None:
+        return Finding(Outcome.ENDS, clause)
+    cluster = section(facts)["cluster"] or "the provider"
+    cure = f"ask the administrator of {cluster}; it is tried again"
+    return Finding(Outcome.ENDS, f"{clause}, and cannot end: {refused.get('message')}", (cure,))
 
 
 def _ended(facts: Facts, pod: Object) -> Finding | None:

@@ -185,8 +185,8 @@ async def test_a_right_that_is_missing_is_told_once_and_so_is_that_it_came() -> 
     forbidden, time, said = refused(403), Time(), list[str]()
     informer, _ = followed(clock=time, dice=lambda: 1.0, sleep=time.sleep)
     informer.on_withheld = said.append
-    comes = [event("ADDED", at("6", "b"))]
-    script = Script(*[forbidden] * 4, listed("5"), [forbidden], [forbidden], comes)
+    back = listed("6", at("6", "b"))
+    script = Script(*[forbidden] * 4, listed("5"), [forbidden], forbidden, back)
     async with running(informer.run(script)):
         await until(lambda: B in informer.items())
 

@@ -13,7 +13,7 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Object
 from apis.offloading import NamespaceMap, OffloadingPatch
-from kube import errors
+from kube import errors, informer
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.cluster import Listing, Selection
@@ -30,7 +30,17 @@ from kubelet.pods import PodReconciler
 from tests import factories
 from tests.controllers.support import Ledger
 from tests.fakes import FakeCluster
-from tests.kubelet.worlds import HOST, NODE, NOW, TWIN, WEB, Namespaces, Recorder, running
+from tests.kubelet.worlds import (
+    HOST,
+    NODE,
+    NOW,
+    TWIN,
+    WEB,
+    Namespaces,
+    Recorder,
+    named_condition,
+    running,
+)
 
 CLUSTERS = ClusterPair("rome", "milan")
 CHANGES: Final = int(os.environ.get("PYLIQO_TEST_CHANGES", "15"))
@@ -292,6 +302,36 @@ async def test_a_shadow_left_over_goes_when_its_namespace_is_seen(
 
     async with Kubelet(local, remote).running():
         await eventually(lambda: not has_shadow(remote))
+
+
+async def test_rights_that_go_are_told_on_the_pod_and_all_goes_on_when_they_are_back(
+    clusters: tuple[FakeCluster, FakeCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a provider drains its tenant. Source: faults.md F34."""
+    monkeypatch.setattr(informer, "MAX_BACKOFF_S", 0.01)
+    local, remote = clusters
+    await bind(local)
+    await put_map(local, namespace_map())
+    kubelet = Kubelet(local, remote)
+
+    def told() -> Object:
+        return named_condition(pod(local).get("status", {}), keys.OFFLOADED_CONDITION)
+
+    async with kubelet.running():
+        await eventually(lambda: has_shadow(remote))
+        await remote.create(keys.POD, twin_of(remote.everything()[keys.SHADOW_POD, TWIN]))
+        await remote.patch_status(keys.POD, TWIN, running())
+        await eventually(lambda: phase(local) == "Running")
+        remote.fail("*", errors.ForbiddenError("pods is forbidden (403)"), times=10**9)
+        remote.cut()
+        await eventually(lambda: "pods is forbidden" in told().get("message", ""))
+        assert named_condition(pod(local)["status"], "Ready")["status"] == "False"
+
+        remote.heal()
+        await eventually(lambda: not told())
+        await eventually(lambda: named_condition(pod(local)["status"], "Ready")["status"] == "True")
+
+    assert ("Warning", "FailedReflection") in kubelet.recorder.told
 
 
 async def test_at_rest_nothing_is_listed_or_written(

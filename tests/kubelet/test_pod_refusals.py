@@ -1,5 +1,7 @@
 """Whose pods are touched, and which are refused."""
 
+from typing import Final
+
 import pytest
 
 from apis import keys, objects
@@ -8,6 +10,8 @@ from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World
+
+OFFLOADED: Final = keys.OFFLOADED_CONDITION
 
 
 @pytest.mark.parametrize("kind", [keys.SHADOW_POD, keys.POD], ids=str)
@@ -185,3 +189,65 @@ async def test_nothing_is_deleted_for_lack_of_contact(
 
     assert await world.pod()
     assert (keys.SHADOW_POD, world.twin) in world.remote.everything()
+
+
+# Rights that were taken away ---------------------------------------------------------------------
+
+MISSING: Final = "pods is forbidden: User vk cannot list resource pods (403)"
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+async def test_a_right_that_was_taken_away_is_told_on_the_pod_until_it_is_back(
+    world: World, *, is_synced: bool
+) -> None:
+    """Nobody knows how a pod is that nobody may look at: also where nothing was seen before."""
+    await world.offloaded()
+    world.namespaces.missing, world.namespaces.synced = MISSING, is_synced
+    before = world.writes()
+    await world.reconcile(2)
+
+    status = await world.status()
+    ready = worlds.named_condition(status, "Ready")
+    assert (status["phase"], ready["status"]) == ("Running", "False")
+    assert MISSING in ready["message"]
+    assert "ask its administrator" in worlds.named_condition(status, OFFLOADED)["message"]
+    assert world.recorder.told[-1:] == [("Warning", "FailedReflection")]
+    assert world.writes() == (before[0] + 1, before[1])
+
+    world.namespaces.missing, world.namespaces.synced = "", True
+    await world.reconcile()
+    status = await world.status()
+    assert worlds.named_condition(status, "Ready")["status"] == "True"
+    assert worlds.named_condition(status, OFFLOADED) == {}
+
+
+async def test_a_pod_that_ends_where_nobody_may_end_it_says_so(fake_world: World) -> None:
+    """As when the provider drains the tenant: told once, tried again, and ended in the end."""
+    world = fake_world
+    assert isinstance(world.remote, FakeCluster)
+    await world.offloaded()
+    await world.delete_locally()
+    refusal = errors.ForbiddenError("shadowpods is forbidden: vk cannot delete (403)")
+    world.remote.fail("delete", refusal, kind=keys.SHADOW_POD, times=3)
+    told = len(world.recorder.told)
+
+    assert [await world.reconcile() for _ in range(3)] == [20.0] * 3
+
+    shown = worlds.named_condition(await world.status(), OFFLOADED)
+    assert "cannot delete" in shown["message"]
+    assert world.recorder.told[told:] == [("Warning", "FailedReflection")]
+    assert await world.shadow()
+    await world.reconcile()
+    assert await world.shadow() is None
+
+
+async def test_how_a_pod_ended_stays_as_it_was_told(world: World) -> None:
+    await world.offloaded()
+    await world.runs(worlds.ended("Succeeded", 0))
+    await world.reconcile()
+    before = await world.pod()
+    world.namespaces.missing = MISSING
+
+    await world.reconcile()
+
+    assert await world.pod() == before

@@ -38,6 +38,18 @@ async def test_while_the_provider_is_silent_nothing_is_mirrored_and_the_pod_is_n
     assert worlds.named_condition(pod["status"], "Ready")["status"] == "True"
 
 
+async def test_who_starts_during_an_outage_marks_what_it_never_saw_there(world: World) -> None:
+    await world.offloaded()
+    world.restart()
+    world.namespaces.synced, world.is_silent = False, True
+
+    await world.reconcile()
+
+    pod = await world.pod()
+    assert pod
+    assert objects.labels(pod)[keys.REMOTE_UNAVAILABLE] == "true"
+
+
 async def test_nothing_is_deleted_or_made_while_the_provider_is_silent(world: World) -> None:
     await world.offloaded()
     world.is_silent = True

@@ -7,6 +7,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, named
+from kube import errors
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
@@ -183,6 +184,29 @@ async def test_a_terminating_pod_that_ran_waits_while_nothing_is_known(world: Wo
     assert await world.reconcile(2) is not None
 
     assert await world.pod()
+
+
+async def test_a_terminating_pod_says_so_if_rights_that_go_with_its_namespace_stay_away(
+    fake_world: World,
+) -> None:
+    world = fake_world
+    assert isinstance(world.remote, FakeCluster)
+    await world.offloaded()
+    await world.delete_locally()
+    world.namespaces.now = NamespaceMapping(MappingState.WITHDRAWN, world.pair)
+    world.remote.fail("get", errors.ForbiddenError("vk cannot get (403)"), times=100)
+    pod = await world.pod()
+    assert pod
+    world.now = dt.datetime.fromisoformat(pod["metadata"]["deletionTimestamp"])
+    await world.reconcile()
+    assert not worlds.named_condition(await world.status(), keys.OFFLOADED_CONDITION)
+
+    world.now += dt.timedelta(seconds=61)
+    await world.reconcile(2)
+
+    told = worlds.named_condition(await world.status(), keys.OFFLOADED_CONDITION)
+    assert "cannot get" in told["message"]
+    assert world.recorder.told[-1:] == [("Warning", "FailedReflection")]
 
 
 async def test_a_terminating_pod_that_never_ran_goes_at_once(world: World) -> None:

@@ -32,6 +32,7 @@ class Namespaces:
         self.now = mapping
         self.synced = True
         self.error: Exception | None = None
+        self.missing = ""
 
     async def mapping(self, namespace: str) -> NamespaceMapping:
         if self.error:
@@ -40,6 +41,9 @@ class Namespaces:
 
     def is_synced(self, namespace: str) -> bool:
         return self.synced
+
+    def withheld(self, namespace: str) -> str:
+        return self.missing
 
 
 class Recorder:

@@ -148,6 +148,14 @@ AWAY = {"labels": {keys.REMOTE_UNAVAILABLE: "true"}}
             "Ends",
             "is being deleted on rome-1 (this cluster)",
         ),
+        (
+            pod("Running", "milan", metadata=DELETED, conditions=[REFUSED_THERE]),
+            "Ends",
+            (
+                "is being deleted on milan (virtual node of cluster milan-id), "
+                "and cannot end: quota exceeded: cpu"
+            ),
+        ),
         (pod("Succeeded", "rome-1"), "Ended", "ended on rome-1 (this cluster): Succeeded"),
         (
             pod("Failed", "gone", reason="Evicted", message="low on disk"),
