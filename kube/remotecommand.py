@@ -4,6 +4,7 @@ Each message begins with the number of its channel. Source: Kubernetes, ``pods/e
 subprotocol ``v5.channel.k8s.io``.
 """
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -53,12 +54,19 @@ class Command:
         return b"".join([part async for part in self.output()]).decode("utf-8", "replace")
 
     async def write(self, data: bytes) -> None:
-        """Pass ``data`` to its stdin; waits while it does not read."""
-        await self._socket.send_bytes(bytes([_INPUT]) + data)
+        """Pass ``data`` to its stdin; waits while it does not read.
+
+        What comes after its end is dropped: how it ended, its output says.
+        """
+        await self._send(bytes([_INPUT]) + data)
 
     async def end_input(self) -> None:
         """Say that its stdin ends here."""
-        await self._socket.send_bytes(bytes([_CLOSE, _INPUT]))
+        await self._send(bytes([_CLOSE, _INPUT]))
+
+    async def _send(self, message: bytes) -> None:
+        with contextlib.suppress(ConnectionResetError):  # it is closed, or closes now
+            await self._socket.send_bytes(message)
 
     def _check(self) -> None:
         if self._status is None:

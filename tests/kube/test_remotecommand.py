@@ -96,3 +96,24 @@ async def test_a_flood_of_errors_is_cut_to_its_end(
 
     assert len(str(raised.value)) == 4096
     assert str(raised.value).endswith("y" * 3000)
+
+
+async def test_what_is_written_after_its_end_is_dropped(
+    server: tuple[Server, test_utils.BaseTestServer],
+) -> None:
+    """As tar ends at the end of an archive, and not at that of its stdin."""
+    served, listening = server
+    served.frames = [b"\x01done", SUCCESS]
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(listening.make_url("/exec"), protocols=PROTOCOLS) as socket,
+    ):
+        command = Command(socket)
+        await command.end_input()
+        assert await command.text() == "done"
+
+        await command.write(b"zeros")
+        await command.end_input()
+
+        assert await command.text() == "", "it ended well, still"
+    assert served.heard == [END_OF_INPUT]
