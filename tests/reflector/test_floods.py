@@ -24,7 +24,7 @@ from tests import factories
 pytestmark = pytest.mark.cluster
 
 EVENTS: Final = int(os.environ.get("PYLIQO_TEST_EVENTS", "300"))
-ORDINARY: Final = EVENTS // 30
+ORDINARY: Final = min(EVENTS // 30, 1000)
 AT_ONCE: Final = 20
 WITHIN_S: Final = 300
 HOME: Final = "pyliqo-flooded-home"
@@ -65,9 +65,10 @@ def flood(namespace: str) -> Iterator[Object]:
 
 async def ordinary(server: ClusterClient, stem: str, run: str, count: int) -> list[float]:
     """Create ConfigMaps one after the other; return the seconds until each is on the provider."""
-    of, took = Selection(keys.CONFIG_MAP, Object, f"{stem}-remote"), list[float]()
-    for number in range(count):
-        name = f"{run}-{number}"
+    took = list[float]()
+    for name in (f"{run}-{number}" for number in range(count)):
+        fields = f"metadata.name={name}"
+        of = Selection(keys.CONFIG_MAP, Object, f"{stem}-remote", fields=fields)
         listing, began = await server.list(of), time.monotonic()
         await server.create(keys.CONFIG_MAP, factories.config_map(stem, name))
         async with asyncio.timeout(WITHIN_S):
