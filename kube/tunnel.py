@@ -136,7 +136,8 @@ def _head(access: Access, method: str, path: str, query: Headers, headers: Heade
     lines = [f"{method} {url.raw_path_qs} HTTP/1.1", *(f"{k}: {v}" for k, v in [*ours, *headers])]
     if any("\r" in line or "\n" in line for line in lines):
         raise errors.InvalidError("a header of the request has a line break")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+    # As the web server decodes headers, whatever bytes they have.
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
 
 
 async def _upgrade(leg: Leg, head: bytes) -> bytes:

@@ -111,7 +111,6 @@ async def container_logs(api: Api, request: web.Request) -> web.StreamResponse:
     query = {"container": container, **log_options(request.query)}
     path = f"/api/v1/namespaces/{twin.namespace}/pods/{twin.name}/log"
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-    response.enable_chunked_encoding()
     try:
         async with api.provider().stream("GET", path, query) as upstream:
             await response.prepare(request)

@@ -20,7 +20,11 @@ from tests.kubelet.rigs import Rig
 
 EXEC = "/exec/shop/web/main?command=ls&command=a%26b%3Dc+d&input=1&output=1&tty=0"
 SPDY = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1", "X-Stream-Protocol-Version": "v4.channel"}
-WEBSOCKET = {"Sec-WebSocket-Protocol": "v5.channel.k8s.io", "Sec-WebSocket-Version": "13"}
+WEBSOCKET = {
+    "Sec-WebSocket-Protocol": "v5.channel.k8s.io",
+    "Sec-WebSocket-Version": "13",
+    "User-Agent": "caf\xe9/1 \udce9",  # text, and a byte that is none
+}
 NOT_PASSED_ON = {
     "Authorization": "Bearer mine",
     "Impersonate-User": "root",
@@ -45,7 +49,7 @@ async def opened(
         "127.0.0.1", rig.server.port, ssl=rig.context(who), server_hostname="127.0.0.1"
     )
     lines = [f"{method} {path} HTTP/1.1", "Host: me", *(f"{k}: {v}" for k, v in headers.items())]
-    writer.write("\r\n".join([*lines, "", ""]).encode())
+    writer.write("\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape"))
     try:
         yield reader, writer
     finally:

@@ -106,6 +106,9 @@ TABLE: Final[dict[str, tuple[Credential, tuple[int, ...]]]] = {
         (403, 403, 403, 403, 403, 403, 403, 403, 403, 403, 200, 403, 403, 403),
     ),
     "HTTP/1.0": (Credential(protocol="HTTP/1.0"), NOBODY),
+    "API server, HTTP/1.0": (
+        Credential("kube-apiserver-kubelet-client", protocol="HTTP/1.0"), EVERYTHING,
+    ),
     "HTTP/2": (Credential("kube-apiserver-kubelet-client", protocol="HTTP/2.0"), (400,) * 14),
 }  # fmt: skip
 
