@@ -252,7 +252,8 @@ def _asked_s(error: Exception) -> float:
 
 
 def _most_s(error: Exception) -> float:
-    return WITHHELD_MAX_S if errors.is_withheld(error) else MAX_S
+    is_for_a_while = errors.is_withheld(error) or isinstance(error, errors.BusyError)
+    return WITHHELD_MAX_S if is_for_a_while else MAX_S
 
 
 def _outcome(error: Exception) -> str:

@@ -20,8 +20,9 @@ AWAY_MAX_S: Final = 5.0
 """While a server is away keys wait no longer: it may be back at any moment (faults.md F4)."""
 
 WITHHELD_MAX_S: Final = 20.0
-"""So long at most a key waits for a right or a kind that was taken away: nothing tells when it is
-back, and all goes on within 30 s of that (faults.md F34)."""
+"""So long at most a key waits for a right or a kind that was taken away, or for a server that says
+that it cannot now, as one whose webhooks are down does: nothing tells when that is over, and all
+goes on within 30 s of it (faults.md F34)."""
 
 
 class Schedule(Generic[K]):

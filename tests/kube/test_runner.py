@@ -196,6 +196,7 @@ async def test_a_server_that_is_away_costs_a_key_neither_ration_nor_back_off(
     [
         (errors.ForbiddenError("no right"), 20),
         (errors.NotFoundError("no such kind"), 20),
+        (errors.refusal(500, {"message": "failed calling webhook"}), 20),
         (ExceptionGroup("both", [errors.ForbiddenError("a"), errors.NotFoundError("b")]), 20),
         (errors.InvalidError("wrong"), 1000),
     ],
