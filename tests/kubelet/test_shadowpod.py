@@ -193,6 +193,13 @@ def test_the_offloading_patch_places() -> None:
     assert made["affinity"] == {"nodeAffinity": term}
 
 
+def test_a_preset_takes_nothing_of_the_offloading_patch_away() -> None:
+    term: Object = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+    made = forged(annotations={keys.ANTI_AFFINITY_PRESET: "hard"}, node_affinity=term)
+    assert made["affinity"]["nodeAffinity"] == term
+    assert made["affinity"]["podAntiAffinity"]
+
+
 @pytest.mark.parametrize(
     ("annotation", "own", "offered", "expected"),
     [
