@@ -34,19 +34,16 @@ class Wrong:
     """Whether there is a Pod over there; what is refused counts from its binding here."""
 
 
-async def told(both: world.Pair, key: Key, reason: str) -> str:
-    """Return the message of the Event of that reason about a pod."""
-    events = await world.until(
-        both.rome,
-        keys.EVENT,
-        key.namespace,
-        lambda seen: any(is_about(one, key, reason) for one in seen.values()),
+async def until_told(both: world.Pair, key: Key, reason: str, text: str) -> None:
+    """Return once an Event of that reason about a pod says ``text``."""
+
+    def says(event: Object) -> bool:
+        is_about = event["involvedObject"].get("name") == key.name and event["reason"] == reason
+        return bool(is_about and text in event["message"])
+
+    await world.until(
+        both.rome, keys.EVENT, key.namespace, lambda seen: any(map(says, seen.values()))
     )
-    return next(str(one["message"]) for one in events.values() if is_about(one, key, reason))
-
-
-def is_about(event: Object, key: Key, reason: str) -> bool:
-    return bool(event["involvedObject"].get("name") == key.name and event["reason"] == reason)
 
 
 async def fails(both: world.Pair, namespace: str, kind: str, wrong: Wrong) -> str:
@@ -60,7 +57,7 @@ async def fails(both: world.Pair, namespace: str, kind: str, wrong: Wrong) -> st
         return time.monotonic()
 
     async def event() -> float:
-        assert wrong.text in await told(both, key, wrong.reason)
+        await until_told(both, key, wrong.reason, wrong.text)
         return time.monotonic()
 
     failure = (
