@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import click
 
-from apis import keys, leaving, nodeselector, objects, placement
+from apis import keys, leaving, naming, nodeselector, objects, placement
 from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceOffloading, VirtualNode, VkOptionsTemplate
 from apis.offloading import ReflectionPolicy as Policy
@@ -111,28 +111,36 @@ async def _peers(cluster: Cluster, twins: Iterable[tuple[str, str]]) -> list[Pee
     nodes, templates = await asyncio.gather(
         _list(cluster, keys.VIRTUAL_NODE), _list(cluster, keys.VK_OPTIONS_TEMPLATE)
     )
-    by_key = {objects.key_of(each): VkOptionsTemplate.parse(each) for each in templates}
+    twins = list(twins)
     parsed = sorted(map(VirtualNode.parse, nodes), key=lambda each: each.name)
+    of_each = [[node for node in parsed if node.cluster_id == one] for one, _ in twins]
+    leaders = await asyncio.gather(*(_leader(cluster, of_one) for of_one in of_each))
+    by_key = {objects.key_of(each): VkOptionsTemplate.parse(each) for each in templates}
     return [
-        _peer(
-            cluster_id, remote, [each for each in parsed if each.cluster_id == cluster_id], by_key
+        Peer(
+            cluster_id,
+            remote,
+            by_key.get(_template_of(leader)) or VkOptionsTemplate(""),
+            frozenset(each.name for each in of_one),
+            bool(leader and leader.storage_classes),
         )
-        for cluster_id, remote in twins
+        for (cluster_id, remote), of_one, leader in zip(twins, of_each, leaders, strict=True)
     ]
 
 
-def _peer(
-    cluster_id: str,
-    remote: str,
-    nodes: Sequence[VirtualNode],
-    templates: dict[Key, VkOptionsTemplate],
-) -> Peer:
+def _template_of(node: VirtualNode | None) -> Key:
     default = Key(keys.LIQO_NAMESPACE, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
-    chosen = nodes[0].vk_options_template_ref if nodes else None
-    options = templates.get(chosen or default) or VkOptionsTemplate("")
-    offers_storage = any(each.storage_classes for each in nodes)
-    names = frozenset(each.name for each in nodes)
-    return Peer(cluster_id, remote, options, names, offers_storage)
+    return (node and node.vk_options_template_ref) or default
+
+
+async def _leader(cluster: Cluster, nodes: Sequence[VirtualNode]) -> VirtualNode | None:
+    """Return the one of a provider's virtual nodes that reflects for all of them."""
+    if not nodes[1:]:
+        return next(iter(nodes), None)
+    lease = await cluster.get_live(keys.LEASE, Key(nodes[0].namespace, keys.REFLECTOR_LEASE))
+    holder = str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
+    held = [each for each in nodes if holder.startswith(f"{naming.vk_deployment(each.name)}-")]
+    return max(held or nodes[:1], key=lambda each: len(each.name))
 
 
 async def _cluster_id(cluster: Cluster) -> str:

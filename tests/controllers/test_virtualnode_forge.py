@@ -8,7 +8,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
-from apis.offloading import VirtualNode, VkOptionsTemplate
+from apis.offloading import ReflectionPolicy, VirtualNode, VkOptionsTemplate
 from controllers.manager import Limits
 from controllers.virtualnode import loop
 from controllers.virtualnode.forge import arguments, deployment, lifecycle, rights
@@ -102,6 +102,7 @@ def test_each_container_understands_its_arguments() -> None:
         kind: {"workers": 2, "type": "DenyList"}
         for kind in ("pod", "configmap", "secret", "service", "ingress", "event")
     }
+    reflectors["secret"]["type"] = "Referenced"
     extra = [f"--{flag}=5s" for flag in ("node-ping-interval", "node-ping-timeout")]
     options = template(
         reflectorsConfig=reflectors,
@@ -117,6 +118,8 @@ def test_each_container_understands_its_arguments() -> None:
             {"loadBalancerClassName": "a"},
             {"loadBalancerClassName": "b", "default": True},
         ],
+        ingressClasses=[{"ingressClassName": "theirs"}],
+        storageClasses=[{"storageClassName": "disk"}],
     )
     arguments = {
         name: [each.replace("$(POD_IP)", "10.0.0.1") for each in container["args"]]
@@ -134,7 +137,14 @@ def test_each_container_understands_its_arguments() -> None:
     assert (kubelet.health_port, reflector.health_port) == (8081, 8082)
     assert kubelet.node_extra_labels == {"a": "b", "c": "d"}
     assert reflector.secret_reflection_workers == 7
+    assert reflector.secret_reflection_type is ReflectionPolicy.REFERENCED
+    assert reflector.configmap_reflection_type is ReflectionPolicy.DENY_LIST
     assert reflector.remote_real_load_balancer_class_name == "b"
+    assert reflector.remote_real_ingress_class_name == "theirs"
+    assert reflector.remote_real_storage_class_name == "disk"
+    assert reflector.enable_load_balancer
+    assert reflector.enable_ingress
+    assert reflector.enable_storage
 
 
 @pytest.mark.parametrize("name", ["kubelet", "reflector"])

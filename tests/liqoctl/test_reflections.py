@@ -11,6 +11,7 @@ from liqoctl.work import reflections
 from tests import factories
 from tests.fakes import FakeCluster
 
+ALLOWED = {"workers": 3, "type": "AllowList"}
 SKIP = {"annotations": {keys.SKIP_REFLECTION: "true"}}
 ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
 
@@ -314,6 +315,32 @@ async def test_before_offloading_the_policy_that_would_be_asked_for_counts() -> 
 
     states = {line.cluster: line.state for line in lines if line.name == "plain"}
     assert states == {"milan": "reflected", "turin": "stays"}
+
+
+@pytest.mark.parametrize(
+    ("holder", "state"),
+    [("vk-milan-5c-x", "reflected"), ("vk-milan-2-5c-y", "stays"), ("", "reflected")],
+)
+async def test_of_several_virtual_nodes_the_template_of_the_one_that_reflects_counts(
+    holder: str, state: str
+) -> None:
+    cluster = await world()
+    await offload(cluster)
+    where, template = Key("liqo-tenant-milan", "milan-2"), Key("liqo", "narrow")
+    narrow = {"containerImage": "x", "reflectorsConfig": {"service": ALLOWED}}
+    chosen = {"name": template.name, "namespace": template.namespace}
+    spec = {"clusterID": "milan", "vkOptionsTemplateRef": chosen}
+    lease = Key(where.namespace, keys.REFLECTOR_LEASE)
+    for kind, key, body in (
+        (keys.VK_OPTIONS_TEMPLATE, template, narrow),
+        (keys.VIRTUAL_NODE, where, spec),
+        (keys.LEASE, lease, {"holderIdentity": holder}),
+    ):
+        await cluster.create(kind, named(kind, key, spec=body))
+
+    lines = await reflections.reflected(cluster, "shop")
+
+    assert {line.state for line in lines if line.kind == "Service"} == {state}
 
 
 async def test_a_namespace_that_is_nowhere_else_says_so() -> None:
