@@ -17,6 +17,10 @@ KIND: Final = keys.SHADOW_ENDPOINT_SLICE
 REFUSED_RETRY_S: Final = 300.0
 """What this API server calls invalid it may take some day: newer, or by another policy."""
 
+FOREIGN_RETRY_S: Final = 15.0
+"""Somebody else's slice is not in our watch; so look now and then whether it has gone."""
+_TERMINATING: Final = "being terminated"
+
 logger = logging.getLogger(__name__)
 
 
@@ -53,8 +57,8 @@ class ShadowEndpointSliceReconciler:
         found = await self._cluster.get(keys.ENDPOINT_SLICE, key)
         if found is not None and not objects.is_controlled_by(found, shadow):
             message = f"endpointslice {key} exists and is not the ShadowEndpointSlice's"
-            self._events.event(KIND, shadow, "Warning", "FailedCreateEndpointSlice", message)
-            raise TerminalError("NameTaken", message)
+            self._fail(shadow, message)
+            return FOREIGN_RETRY_S
         if found is None or not drift.is_current(wanted, wanted, found):
             return await self._write(shadow, wanted, found)
         return None
@@ -67,13 +71,19 @@ class ShadowEndpointSliceReconciler:
         manager, key = keys.SHADOW_ENDPOINT_SLICE_MANAGER, str(objects.key_of(shadow))
         try:
             await self._cluster.apply(keys.ENDPOINT_SLICE, sent, manager=manager)
-        except errors.InvalidError as error:
-            message = f"no endpointslice is made of it: {error}"
-            self._events.event(KIND, shadow, "Warning", "FailedCreateEndpointSlice", message)
-            logger.warning("An EndpointSlice was refused", extra={"endpointslice": key})
+        except (errors.InvalidError, errors.ForbiddenError) as error:
+            if _TERMINATING not in str(error):  # else the shadow is about to go, too
+                self._fail(shadow, f"no endpointslice is made of it: {error}")
+            if isinstance(error, errors.ForbiddenError):
+                raise
             return REFUSED_RETRY_S
         logger.info("Wrote an EndpointSlice", extra={"endpointslice": key})
         return None
+
+    def _fail(self, shadow: Object, message: str) -> None:
+        self._events.event(KIND, shadow, "Warning", "FailedCreateEndpointSlice", message)
+        extra = {"endpointslice": str(objects.key_of(shadow)), "said": message}
+        logger.warning("No EndpointSlice is made", extra=extra)
 
     def _known(self, shadow: Object, origin: str) -> Reach:
         try:

@@ -11,14 +11,15 @@ from apis.objects import Key, Kind, Object, named
 from controllers.shadowendpointslice import forge
 from controllers.shadowendpointslice.forge import Addressed, Reach
 from controllers.shadowendpointslice.reconciler import (
+    FOREIGN_RETRY_S,
     REFUSED_RETRY_S,
     ShadowEndpointSliceReconciler,
 )
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
-from kube.reconcile import TerminalError
 from tests.controllers.support import Ledger, Told
+from tests.fakes import FakeCluster
 
 NODE = {
     "metadata": {"name": "milan-1"},
@@ -259,8 +260,7 @@ async def test_a_slice_made_in_the_same_moment_is_not_overwritten(
     found = await cluster.get_live(keys.ENDPOINT_SLICE, key)
     assert found
     assert not found["endpoints"]
-    with pytest.raises(TerminalError):
-        await reconciler(cluster).reconcile(key)
+    assert await reconciler(cluster).reconcile(key) == FOREIGN_RETRY_S
 
 
 async def test_somebody_elses_slice_is_left_alone(cluster: Cluster, namespace: str) -> None:
@@ -269,7 +269,26 @@ async def test_somebody_elses_slice_is_left_alone(cluster: Cluster, namespace: s
     before = await cluster.create(keys.ENDPOINT_SLICE, theirs)
     await cluster.create(keys.SHADOW_ENDPOINT_SLICE, shadow(namespace, "10.202.0.7"))
 
-    with pytest.raises(TerminalError, match="not the ShadowEndpointSlice's"):
-        await reconciler(cluster).reconcile(key)
+    told = Told(cluster)
+    loop = reconciler(cluster, told=told)
+    assert await loop.reconcile(key) == FOREIGN_RETRY_S
 
     assert await cluster.get_live(keys.ENDPOINT_SLICE, key) == before
+    assert told.reasons == ["FailedCreateEndpointSlice"]
+    await cluster.delete(keys.ENDPOINT_SLICE, key, uid=before["metadata"]["uid"])
+    assert await loop.reconcile(key) is None
+    assert await endpoints(cluster, key) == {"10.202.0.7": True}
+
+
+async def test_a_right_or_room_that_is_missing_for_it_is_told() -> None:
+    cluster, key = FakeCluster(), Key("shop", "web-1")
+    await cluster.create(keys.SHADOW_ENDPOINT_SLICE, shadow("shop", "10.202.0.7"))
+    told = Told(cluster)
+    loop = reconciler(cluster, told=told)
+    for said in ("exceeded quota: slices", "namespace shop is being terminated"):
+        cluster.fail("apply", errors.refusal(403, {"message": said}))
+        with pytest.raises(errors.ForbiddenError):
+            await loop.reconcile(key)
+
+    assert told.reasons == ["FailedCreateEndpointSlice"]
+    assert await loop.reconcile(key) is None
