@@ -182,12 +182,20 @@ async def each_is_told_what_its_own_pod_uses(three: Three, of_rome: str, of_turi
         [(other, other_uid)] = [item for item in uids.items() if item[0] != consumer]
         path = f"{test_metrics.SCRAPE}/{{}}/metrics/cadvisor"
         async with test_metrics.consumer(three[consumer]) as there:
-            async with asyncio.timeout(world.PATIENCE_S):
-                while uid not in (told := await there.get_text(path.format(consumer))):  # noqa: ASYNC110  # the kubelet looks every 10 s
-                    await asyncio.sleep(1)
+            told = await once_told(there, path.format(consumer), uid)
             assert other_uid not in told
             with pytest.raises(errors.ForbiddenError):
                 await there.get_text(path.format(other))
+
+
+async def once_told(cluster: ClusterClient, path: str, mark: str) -> str:
+    """Return what is said at ``path`` once ``mark`` is in it; who says it may just be starting."""
+    async with asyncio.timeout(world.PATIENCE_S):
+        while True:
+            with contextlib.suppress(errors.KubeError):
+                if mark in (told := await cluster.get_text(path)):
+                    return told
+            await asyncio.sleep(1)
 
 
 def says_its_server(foreign_cluster: Object) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +18,13 @@ from controllers.virtualnode.forge import rights
 from kube import client
 from sandbox.kubectl import Kubectl, KubectlError
 from tests.manifests import documents
+from tests.peering.rights import Somebody, sweep
 
 pytestmark = pytest.mark.cluster
 
 MANAGER: Final = "system:serviceaccount:liqo:liqo-controller-manager"
 PATIENCE_S: Final = 300
+GOLDEN: Final = Path(__file__).with_name("rights-of-a-virtual-kubelet.txt")
 NODE: Final = "milan"
 TENANT: Final = "tenant-of-milan"
 KUBELET: Final = (
@@ -161,6 +164,9 @@ RIGHTS: Final[list[tuple[str, str, str, bool]]] = [
     ("get", "namespacemaps", TENANT, True),
     ("patch", "virtualnodes", TENANT, False),
     ("create", "pods", "offloaded", False),
+    ("create", "pods/binding", "offloaded", False),
+    ("create", "pods/exec", "offloaded", False),
+    ("patch", "pods/ephemeralcontainers", "offloaded", False),
     ("patch", "pods/status", "default", True),
     ("patch", "pods", "offloaded", False),
     ("create", "clusterrolebindings", "", False),
@@ -179,12 +185,30 @@ def test_rights_of_a_virtual_kubelet(virtual_node: VirtualNode, admin: Kubectl) 
     assert found == RIGHTS
 
 
+def test_a_virtual_kubelet_has_the_rights_of_the_golden_file_and_no_more(
+    virtual_node: VirtualNode, admin: Kubectl
+) -> None:
+    """Every verb on every resource, where it works and where it does not (C1)."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{TENANT}")
+    kubelet = Somebody("it", f"system:serviceaccount:{TENANT}:{NODE}", groups)
+    places = (TENANT, "offloaded", "default", "kube-system")
+    wanted, until = GOLDEN.read_text(encoding="utf-8").splitlines(), time.monotonic() + PATIENCE_S
+
+    while (found := sweep(admin.kubeconfig, [kubelet], places)) != wanted:
+        if os.environ.get("PYLIQO_WRITE_GOLDEN") or time.monotonic() > until:
+            break  # what was bound last may not be in force yet
+
+    if os.environ.get("PYLIQO_WRITE_GOLDEN"):
+        GOLDEN.write_text("\n".join(found) + "\n", encoding="utf-8")
+    assert found == wanted
+
+
 ALLOWED: Final = 'jsonpath={.status.allowed}{"\\n"}'
 
 
 def review(verb: str, resource: str, namespace: str) -> dict[str, Any]:
     kind, _, name = resource.partition("/")
-    part = "subresource" if name in {"token", "status", "approval"} else "name"
+    part = "subresource" if name in SUBRESOURCES else "name"
     attributes = {"verb": verb, "namespace": namespace, "resource": kind, part: name}
     return {
         "apiVersion": "authorization.k8s.io/v1",
@@ -198,6 +222,7 @@ def review(verb: str, resource: str, namespace: str) -> dict[str, Any]:
     }
 
 
+SUBRESOURCES: Final = {"token", "status", "approval", "binding", "exec", "ephemeralcontainers"}
 GROUPS: Final = {
     "leases": "coordination.k8s.io",
     "namespacemaps": keys.OFFLOADING_GROUP,
