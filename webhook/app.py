@@ -96,6 +96,7 @@ def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> 
     shadow = partial(handlers.validate_shadow_pod, lookup, is_enforced=is_enforced)
     label = handlers.mutate_foreign_cluster
     unknown = partial(handlers.needs_the_server, lookup)
+    strange = partial(handlers.knows_no_twin, lookup)
     ways = ("attach", "exec", "portforward")
     return {
         "/mutate/pod": Judge(keys.POD, create, pod, waits=unknown),
@@ -108,7 +109,7 @@ def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> 
         "/validate/pod/binding": Judge(keys.POD, create, binding, ("binding",)),
         "/validate/pod/connection": Judge(keys.POD, connect, connection, ways),
         "/validate/resourceslices": Judge(keys.RESOURCE_SLICE, both, resource_slice),
-        "/validate/shadowpods": Judge(keys.SHADOW_POD, both, shadow),
+        "/validate/shadowpods": Judge(keys.SHADOW_POD, both, shadow, waits=strange),
         "/validate/tenants": Judge(keys.TENANT, both, tenant),
         "/validate/virtualnodes": Judge(keys.VIRTUAL_NODE, both, node),
     }
@@ -119,7 +120,7 @@ def _never(_namespace: str) -> bool:
 
 
 def waits(table: Mapping[str, Judge], path: str, body: bytes) -> bool:
-    """Whether the answer at ``path`` may take until an API server has answered."""
+    """Whether the answer at ``path`` mostly takes until an API server has answered."""
     judge = table.get(path)
     return path == METRICS if judge is None else judge.waits(admission.namespace_in(body))
 

@@ -73,6 +73,11 @@ def needs_the_server(lookup: Lookup, namespace: str) -> bool:
     return found is None or is_terminating(found)
 
 
+def knows_no_twin(lookup: Lookup, namespace: str) -> bool:
+    """Whether no cache has the twin ``namespace``; a Quota that refuses is asked of the server."""
+    return lookup.cached(keys.NAMESPACE, Key("", namespace)) is None
+
+
 def mutate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
     """Place the pods of an offloaded namespace; a labelled one has none until it is known how.
 

@@ -32,6 +32,13 @@ logger = logging.getLogger(__name__)
 Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[Cluster]]
 
 
+class MustWaitError(BaseException):
+    """Called in the loop, and only the server can tell: call again in a thread.
+
+    No failure of a review, so nothing that answers those may catch it.
+    """
+
+
 class CachedReader:
     """Fulfils ``handlers.Lookup``, once ``follow`` runs.
 
@@ -119,8 +126,8 @@ class CachedReader:
 
     def _ask(self, ask: Callable[["_Live"], Coroutine[Any, Any, T]], until: float) -> T:
         live = _result(self._live, until)
-        if live.is_here():
-            raise RuntimeError("the loop cannot wait for itself: call what waits in a thread")
+        if live.is_here():  # a loop cannot wait for itself
+            raise MustWaitError
         asked = asyncio.run_coroutine_threadsafe(ask(live), live.loop)
         try:
             return _result(asked, until)

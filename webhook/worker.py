@@ -17,7 +17,7 @@ import time
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from wsgiref.types import StartResponse, WSGIEnvironment
@@ -29,6 +29,7 @@ from gunicorn.workers import base
 
 from kube import heap
 from webhook.drain import BEGUN_S, LINGER_S, Drain
+from webhook.reader import MustWaitError
 from webhook.reviews import ARRIVED, CERTIFICATE, MAX_BODY
 from webhook.tls import CachedContext, PresentContext
 
@@ -67,7 +68,9 @@ class Service:
 
     app: App
     waits: Callable[[str, bytes], bool]
-    """Whether the answer to that body at that path may take until an API server has answered."""
+    """Whether the answer to that body at that path mostly takes until an API server has answered.
+
+    An app that is called in the loop, and has to wait after all, raises ``MustWaitError``."""
     beside: Callable[[], Coroutine[Any, Any, None]]
     """Runs in the loop that calls the app, as long as that does."""
 
@@ -157,11 +160,11 @@ class Loop:
         return _closed(response) if self._drain.has_begun else response
 
     async def _called(self, environ: WSGIEnvironment, body: bytes) -> web.Response:
-        app, is_large = self._service.app, len(body) > LARGE
-        if not is_large and not self._service.waits(environ["PATH_INFO"], body):
-            return _call(app, environ)
-        threads = self._large if is_large else self._threads
-        return await asyncio.get_running_loop().run_in_executor(threads, _call, app, environ)
+        if len(body) > LARGE:
+            return await _called_in(self._large, self._service.app, environ)
+        if not self._service.waits(environ["PATH_INFO"], body):
+            return await called(self._service.app, environ, self._threads)
+        return await _called_in(self._threads, self._service.app, environ)
 
 
 class Clients(web.Server):
@@ -269,6 +272,22 @@ def _environ(request: web.BaseRequest, body: bytes, arrived: float) -> WSGIEnvir
 @functools.lru_cache(maxsize=64)
 def _variable(header: str) -> str:
     return f"HTTP_{header.upper().replace('-', '_')}"
+
+
+async def called(app: App, environ: WSGIEnvironment, threads: Executor) -> web.Response:
+    """Return what the WSGI ``app`` answers: here, or in a thread if it turns out to have to wait.
+
+    What begins and ends there anew has changed nothing before.
+    """
+    try:
+        return _call(app, environ)
+    except MustWaitError:
+        environ["wsgi.input"].seek(0)
+        return await _called_in(threads, app, environ)
+
+
+async def _called_in(threads: Executor, app: App, environ: WSGIEnvironment) -> web.Response:
+    return await asyncio.get_running_loop().run_in_executor(threads, _call, app, environ)
 
 
 def _call(app: App, environ: WSGIEnvironment) -> web.Response:
