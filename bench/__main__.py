@@ -1,4 +1,4 @@
-"""``python -m bench [SUITE...]`` measures; ``python -m bench check`` guards against regressions."""
+"""``python -m bench [SUITE...]`` measures; ``check`` guards, ``writes`` tells what writes cost."""
 
 import asyncio
 import contextlib
@@ -22,6 +22,7 @@ from bench import (
     report,
     show,
     takeover,
+    writes,
 )
 from bench.plan import Plan
 from bench.result import Run
@@ -41,6 +42,7 @@ from sandbox.locks import HeldError
 _COMMANDS: Final[dict[str, Callable[[Sequence[str]], int]]] = {
     "check": check.main,
     "show": show.main,
+    "writes": writes.main,
 }
 _INTERRUPTED: Final = 130
 _FAILURES: Final = (

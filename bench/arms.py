@@ -100,7 +100,7 @@ async def ready(stage: Stage, settings: Settings) -> AsyncIterator[None]:
         await _namespaces(stage)
         await stack.enter_async_context(_nodes(stage))
         if settings.has("floor") or settings.has("ideal"):
-            await stage.milan.create(leftovers.CUSTOM_RESOURCE, _shadow_copy())
+            await define_shadow_pods(stage.milan)
         if answering := [arm for arm in CONST if settings.has(arm)]:
             await stack.enter_async_context(const(stage, answering))
         if settings.has("ideal"):
@@ -108,6 +108,11 @@ async def ready(stage: Stage, settings: Settings) -> AsyncIterator[None]:
         if settings.has("ours"):
             await ours(stage)
         yield
+
+
+async def define_shadow_pods(cluster: client.ClusterClient) -> None:
+    """Let ``cluster`` know ShadowPods of a group that no webhook or controller knows."""
+    await cluster.create(leftovers.CUSTOM_RESOURCE, _shadow_copy())
 
 
 async def ours(stage: Stage) -> None:

@@ -15,6 +15,8 @@ from sandbox.layout import Site
 
 PACKAGES: Final = ("pyliqo", "aiohttp", "msgspec", "kubernetes", "Flask", "gunicorn", "matplotlib")
 _LIMITED: Final = ("kube-controller-manager", "kube-scheduler")
+SLOW_SYNC_S: Final = "0.016"
+"""A bound of etcd's histogram of syncs: twice what most of them take."""
 _FSYNC: Final = "etcd_disk_wal_fsync_duration_seconds_bucket"
 _METRICS: Final = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())"
 
@@ -75,9 +77,20 @@ def afterwards(stage: Stage) -> dict[str, Any]:
 
 def fsync_p99_ms(site: Site) -> float | None:
     """Return how long etcd's slowest syncs took since its start; None when it does not tell."""
-    buckets = [line for line in _metrics(site).splitlines() if line.startswith(_FSYNC)]
-    pairs = [(line.split('le="')[1].split('"')[0], float(line.split()[-1])) for line in buckets]
+    pairs = _syncs(site)
     return None if not pairs else round(figures.histogram(pairs, 0.99) * 1000, 3)
+
+
+def slow_syncs(site: Site) -> float:
+    """Return how many syncs of etcd's log have taken longer than 16 ms since it started."""
+    counts = dict(_syncs(site))
+    return counts.get("+Inf", 0.0) - counts.get(SLOW_SYNC_S, 0.0)
+
+
+def _syncs(site: Site) -> list[tuple[str, float]]:
+    """Return (le, cumulated count) of how long etcd's syncs took, [] when it does not tell."""
+    buckets = [line for line in _metrics(site).splitlines() if line.startswith(_FSYNC)]
+    return [(line.split('le="')[1].split('"')[0], float(line.split()[-1])) for line in buckets]
 
 
 def etcd_version(metrics: str) -> str:

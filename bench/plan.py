@@ -11,7 +11,7 @@ from bench import figures
 SHARES: Final = {
     "admission": 5.0,
     "offload": 4.0,
-    "reflection": 2.0,
+    "reflection": 4.0,
     "memory": 8.0,
     "idle": 5.0,
     "burst": 10.0,

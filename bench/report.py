@@ -10,14 +10,16 @@ from typing import Final, TypeAlias
 from rich.console import Console
 from rich.table import Table
 
-from bench import costs, counters, result, slow
+from bench import costs, counters, phases, result, slow
 from bench.figures import Spread
+from bench.phases import Way
 from bench.result import Block, Goal, Run
-from bench.stage import OFF
+from bench.stage import OFF, PROVIDER
 from bench.suites import admission, burst, idle, memory, offload, reflection
 
 NOT_RUN: Final = "not run"
 _WIDTH: Final = 140
+_MISSING: Final = "-"
 _FILE: Final = "%Y-%m-%dT%H-%M-%S"
 _MARKS: Final = {True: "[green]met[/]", False: "[red]not met[/]", None: f"[dim]{NOT_RUN}[/]"}
 
@@ -62,12 +64,33 @@ def remarks(run: Run) -> Iterable[str]:
     }
     yield "Repetitions: " + ", ".join(f"{name} x {count}" for name, count in repetitions.items())
     yield from (f"Left out for want of time: {line}" for line in run.settings.get("left_out", []))
+    yield from slowest(run.blocks)
     off = [one.figures[OFF] for one in run.blocks if OFF in one.figures]
     if off:
         yield (
             f"The audit logs of {len(off)} blocks and apiserver_request_total differ by at most "
             f"{max(off):.2f} % for any verb and resource of pods and ShadowPods."
         )
+
+
+def slowest(blocks: Sequence[Block]) -> Iterable[str]:
+    """Yield where the time went of the slowest write of each verb that had to be reflected."""
+    for arm in (arm for arm in reflection.ARMS if arm != reflection.BARE):
+        of = result.chosen(blocks, reflection.SUITE, arm)
+        for verb in phases.VERBS:
+            ways = [(phases.way_of_slowest(block.figures, verb), block) for block in of]
+            found = [(way, block) for way, block in ways if way is not None]
+            if found:
+                yield _slowest(verb, *max(found, key=lambda each: each[0].whole))
+
+
+def _slowest(verb: str, way: Way, block: Block) -> str:
+    syncs = block.figures.get(f"{reflection.SLOW_SYNCS}{PROVIDER}", 0.0)
+    return (
+        f"Slowest {verb} of {block.arm}, in repetition {block.repetition + 1}: {way.whole:.1f} ms, "
+        f"{way.asked:.1f} of them until the provider was asked, {way.there:.1f} in its API server, "
+        f"{way.told:.1f} until it was seen; {syncs:.0f} syncs of its etcd took more than 16 ms"
+    )
 
 
 def memory_table(blocks: Sequence[Block]) -> Table:
@@ -118,7 +141,9 @@ def _arms(blocks: Sequence[Block], title: str, suite: str, columns: _Columns) ->
     for arm in arms:
         for size in result.sizes(blocks, suite, arm):
             of = result.chosen(blocks, suite, arm, size)
-            table.add_row(arm, f"{size:,}", *(cell(of) for cell in columns.values()))
+            cells = [cell(of) for cell in columns.values()]
+            if set(cells) != {_MISSING}:  # a result of before has not all figures
+                table.add_row(arm, f"{size:,}", *cells)
     return table
 
 
@@ -160,7 +185,7 @@ def _requests_a_pod(block: Block) -> float:
 
 def _told(spread: Spread | None) -> str:
     if spread is None:
-        return "-"
+        return _MISSING
     return f"{spread.median:,.2f} [dim]{spread.low:,.2f}-{spread.high:,.2f}[/]"
 
 
@@ -206,6 +231,12 @@ _OF_ARMS: Final[Sequence[tuple[str, str, _Columns]]] = (
         "delete P50 ms": _time("delete", 50),
         "create P99 ms": _time("create", 99),
         "drift P99 ms": _time("drift", 99),
+    }),
+    ("The way of a write to the provider", reflection.SUITE, {
+        **{f"{verb} there P99 ms": _time(f"{verb}-there", 99) for verb in phases.VERBS},
+        "update asked P99 ms": _time("update-asked", 99),
+        "update told P99 ms": _time("update-told", 99),
+        "slow syncs": _figure(f"{reflection.SLOW_SYNCS}{PROVIDER}"),
     }),
     ("Many objects at once", reflection.BULK, {
         "seconds": _figure("bulk_s"),

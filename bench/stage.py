@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from bench import checks, counters, crosscheck, figures
+from bench import checks, counters, crosscheck, figures, phases
 from bench.counters import Component
 from bench.observe import Observer
+from bench.phases import Written
 from bench.plan import Plan
 from bench.result import Block
 from kube.client import ClusterClient
@@ -40,6 +41,8 @@ class Draft:
     figures: dict[str, float] = field(default_factory=dict)
     series: dict[str, list[float]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
+    written: list[Written] = field(default_factory=list)
+    """Whose way to the provider is told, by the provider's log."""
     pods: int = 0
     """How many creations of pods the audit logs have to show."""
 
@@ -98,6 +101,9 @@ class Stage:
         calls = {name: [*calls.get(name, ()), *more] for name, more in last.items()}
         if cross_check:
             _cross_check(draft, calls, totals, await self._totals())
+        found_ways = phases.ways(draft.written, calls.get(PROVIDER, ()))
+        draft.times |= phases.times(found_ways)
+        draft.figures |= phases.slowest(found_ways)
         self.blocks.append(_finished(draft, calls, seconds, used, moved, pss_mib))
 
     async def _calls(self, logs: Mapping[str, audit.Log]) -> dict[str, list[audit.Call]]:

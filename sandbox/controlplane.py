@@ -74,6 +74,10 @@ class Plane:
         """The API server as its administrator sees it."""
         return api.of(self.files, self.listening)
 
+    def pid(self, name: str) -> int:
+        """Return the process ID of a program that runs: ``etcd``, ``kube-apiserver``."""
+        return self._running[name].pid
+
     def start(self) -> None:
         """Start both; return when the API server is ready."""
         self._start("etcd", flags.etcd(self.files, self.listening, unsafe=True))

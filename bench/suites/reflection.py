@@ -1,27 +1,36 @@
 """ConfigMaps, Secrets and Services that follow their originals: one by one, and all at once."""
 
+import asyncio
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Kind
-from bench import arms, leftovers, load, waiting
+from bench import arms, figures, leftovers, load, machine, waiting
 from bench.observe import Story
+from bench.phases import Written
 from bench.settings import LIQO, Settings
-from bench.stage import CONSUMER, PROVIDER, Stage
+from bench.stage import CONSUMER, PROVIDER, Draft, Stage
 from bench.suites.burst import client_of
 from bench.suites.offload import since
+from kube.client import ClusterClient
 
 SUITE: Final = "reflection"
 BULK: Final = "reflection-bulk"
-ARMS: Final = ("bare", "ours", *LIQO)
+BARE, FLOOR = "bare", "floor"
+ARMS: Final = (BARE, FLOOR, "ours", *LIQO)
+"""``floor`` writes home and provider itself, one after the other: less no reflection can do."""
 KINDS: Final = (keys.CONFIG_MAP, keys.SECRET, keys.SERVICE)
 SERVICES: Final = 5
 """One Service for so many ConfigMaps and so many Secrets."""
-_EACH: Final = 10
+SLOW_SYNCS: Final = "slow_syncs_"
+"""Figures of a block: syncs of a cluster's etcd of more than 16 ms."""
+_EACH: Final = 34
+"""Of each kind: with 102 samples a single one is not the P99."""
 _WITHIN_S: Final = 300.0
 _DRIFTED: Final = -1
 
@@ -33,14 +42,21 @@ class Side:
     cluster: str
     namespace: str
     seen: str
+    is_replayed: bool = False
+    """Whether nobody reflects, and what is written here is written there as well."""
+
+    @property
+    def is_reflected(self) -> bool:
+        """Whether a system does the rest."""
+        return self.cluster == CONSUMER and not self.is_replayed
 
     @classmethod
     def of(cls, arm: str) -> "Side":
         """Return the side of ``arm``; ``bare`` writes straight to the provider."""
-        if arm == "bare":
-            there = arms.remote_namespace(arm)
+        there = arms.remote_namespace(arm)
+        if arm == BARE:
             return cls(PROVIDER, there, there)
-        return cls(CONSUMER, arms.local_namespace(arm), arms.remote_namespace(arm))
+        return cls(CONSUMER, arms.local_namespace(arm), there, is_replayed=arm == FLOOR)
 
 
 async def run(stage: Stage, settings: Settings) -> None:
@@ -57,27 +73,47 @@ async def run(stage: Stage, settings: Settings) -> None:
 async def _one_by_one(stage: Stage, arm: str, repetition: int) -> None:
     side, mark = Side.of(arm), secrets.token_hex(2)
     async with stage.block(SUITE, arm, repetition, _EACH * len(KINDS)) as draft:
+        before = await _slow_syncs(stage)
         for kind in KINDS:
             for number in range(_EACH):
-                await _life(stage, side, kind, f"single-{mark}-{number}", draft.times)
+                await _life(stage, side, kind, f"single-{mark}-{number}", draft)
+        draft.figures |= figures.added(await _slow_syncs(stage), before)
 
 
-async def _life(
-    stage: Stage, side: Side, kind: Kind, name: str, times: dict[str, list[float]]
-) -> None:
+async def _slow_syncs(stage: Stage) -> dict[str, float]:
+    names = list(stage.sites)
+    counts = [await asyncio.to_thread(machine.slow_syncs, stage.sites[name]) for name in names]
+    return {f"{SLOW_SYNCS}{name}": count for name, count in zip(names, counts, strict=True)}
+
+
+async def _life(stage: Stage, side: Side, kind: Kind, name: str, draft: Draft) -> None:
     """Create, change and delete one object; note when each was seen, and what the write took."""
     cluster, key = client_of(stage, side.cluster), Key(side.namespace, name)
+    there = Key(side.seen, name)
     began = monotonic()
     made = await cluster.create(kind, load.item(kind, *key, 1))
-    await _note(stage, side, kind, name, "1", (began, monotonic(), "create"), times)
+    write = began, monotonic(), "create"
+    twin = await _replay(stage, side, lambda to: to.create(kind, load.item(kind, *there, 1)))
+    await _note(stage, side, kind, name, "1", write, draft)
     began = monotonic()
     await cluster.patch(kind, key, load.changed(kind, 2))
-    await _note(stage, side, kind, name, "2", (began, monotonic(), "update"), times)
-    if side.cluster == CONSUMER and kind == keys.CONFIG_MAP:
-        times.setdefault("drift", []).append(await _drift(stage, side, kind, name))
+    write = began, monotonic(), "update"
+    await _replay(stage, side, lambda to: to.patch(kind, there, load.changed(kind, 2)))
+    await _note(stage, side, kind, name, "2", write, draft)
+    if side.is_reflected and kind == keys.CONFIG_MAP:
+        draft.times.setdefault("drift", []).append(await _drift(stage, side, kind, name))
     began = monotonic()
     await cluster.delete(kind, key, uid=made["metadata"]["uid"])
-    await _note(stage, side, kind, name, "", (began, monotonic(), "delete"), times)
+    write = began, monotonic(), "delete"
+    await _replay(stage, side, lambda to: to.delete(kind, there, uid=objects.uid(twin)))
+    await _note(stage, side, kind, name, "", write, draft)
+
+
+async def _replay(
+    stage: Stage, side: Side, write: Callable[[ClusterClient], Awaitable[Any]]
+) -> Any:
+    """Do in milan what was done in rome, where nobody else does; return what it answers."""
+    return await write(stage.milan) if side.is_replayed else None
 
 
 async def _note(  # noqa: PLR0913, PLR0917  # one write: where, what, when
@@ -87,7 +123,7 @@ async def _note(  # noqa: PLR0913, PLR0917  # one write: where, what, when
     name: str,
     sequence: str,
     write: tuple[float, float, str],
-    times: dict[str, list[float]],
+    draft: Draft,
 ) -> None:
     began, answered, verb = write
     told = load.told(kind, sequence) if sequence else ""
@@ -103,10 +139,11 @@ async def _note(  # noqa: PLR0913, PLR0917  # one write: where, what, when
         what=f"{verb} of {kind} {name}", within_s=_WITHIN_S,
     )  # fmt: skip
     seen = when(story, PROVIDER, side.seen) or answered
-    times.setdefault(f"{verb}-write", []).append(answered - began)
-    times.setdefault(verb, []).append(
-        since(seen, answered, when(story, side.cluster, side.namespace))
-    )
+    took = since(seen, answered, when(story, side.cluster, side.namespace))
+    draft.times.setdefault(f"{verb}-write", []).append(answered - began)
+    draft.times.setdefault(verb, []).append(took)
+    wall = time.time() - monotonic()
+    draft.written.append(Written(verb, kind.plural, name, seen - took + wall, seen + wall))
 
 
 async def _drift(stage: Stage, side: Side, kind: Kind, name: str) -> float:
@@ -148,15 +185,18 @@ def names(count: int) -> list[str]:
 
 async def make(stage: Stage, side: Side, wanted: dict[Kind, list[str]]) -> Story:
     """Create all objects at once; return once they are seen in milan."""
-    cluster = client_of(stage, side.cluster)
     await waiting.together(
-        cluster.create(kind, load.item(kind, side.namespace, name, 1))
-        for kind, of_kind in wanted.items()
-        for name in of_kind
+        _make_one(stage, side, kind, name) for kind, of_kind in wanted.items() for name in of_kind
     )
     return await stage.observer.until(
         lambda story: _have(story, side, wanted), what="all objects", within_s=_WITHIN_S
     )
+
+
+async def _make_one(stage: Stage, side: Side, kind: Kind, name: str) -> None:
+    cluster = client_of(stage, side.cluster)
+    await cluster.create(kind, load.item(kind, side.namespace, name, 1))
+    await _replay(stage, side, lambda to: to.create(kind, load.item(kind, side.seen, name, 1)))
 
 
 def _have(story: Story, side: Side, wanted: dict[Kind, list[str]]) -> bool:
@@ -176,9 +216,11 @@ def _created(story: Story, side: Side, wanted: dict[Kind, list[str]]) -> Sequenc
 
 async def remove(stage: Stage, side: Side, wanted: dict[Kind, list[str]]) -> None:
     """Delete the objects; return once none is seen in milan."""
-    cluster = client_of(stage, side.cluster)
+    places = [(client_of(stage, side.cluster), side.namespace)]
+    places += [(stage.milan, side.seen)] if side.is_replayed else []
     await waiting.together(
-        leftovers.remove(cluster, kind, Key(side.namespace, name))
+        leftovers.remove(cluster, kind, Key(namespace, name))
+        for cluster, namespace in places
         for kind, of_kind in wanted.items()
         for name in of_kind
     )
