@@ -373,7 +373,9 @@ async def _play_kubelet(fake: FakeCluster) -> None:
     for kind, key in everything:
         if kind == keys.DEPLOYMENT and (kind, key) in everything:
             name = key.name.removeprefix("vk-")
-            if (keys.NODE, Key("", name)) not in everything:
+            virtual = everything.get((keys.VIRTUAL_NODE, Key(key.namespace, name)))
+            is_wanted = virtual is not None and not objects.is_terminating(virtual)
+            if is_wanted and (keys.NODE, Key("", name)) not in everything:
                 labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: name}
                 made = named(keys.NODE, Key("", name), metadata={"labels": labels}, spec={})
                 await fake.create(keys.NODE, made)
