@@ -229,7 +229,9 @@ async def test_a_provider_that_falls_silent_is_told_and_is_alone_in_that(
         sys.stdout.write(f"\nsilence told after {silent_s:.2f} s, return after {back_s:.2f} s\n")
 
 
-async def test_three_tiers_over_two_providers(three: Three) -> None:
+async def test_three_tiers_over_two_providers(
+    three: Three, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Names, scaling, a rolling update, volumes that stay and volumes that move, and the end."""
     name = f"journey-{secrets.token_hex(3)}"
     await three["rome"].create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
@@ -237,7 +239,9 @@ async def test_three_tiers_over_two_providers(three: Three) -> None:
     shop = await two_providers.begin(three.clients, three.kubeconfigs, name)
     await shop.ask("first", two_providers.HOME_NODE, *two_providers.PROVIDERS)
     await two_providers.scaling_moves_endpoints(shop)
-    await two_providers.a_rolling_update_loses_no_request(shop)
+    counts = await two_providers.a_rolling_update_loses_no_request(shop)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{counts}\n")
 
     await two_providers.ended(shop, "store-0")
     await two_providers.pods_follow_their_data(shop, "store-1", "milan", ["store-0", "store-1"])

@@ -4,43 +4,49 @@ rome is the consumer, milan and turin are its providers; each has a volume or tw
 """
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from apis import keys, naming
-from apis.objects import Key, Object, named
+from apis.objects import Key, Object, is_terminating, named
+from kube import errors
 from kube.client import ClusterClient
+from kube.cluster import Selection
 from sandbox import images, install, pair
 from tests.journeys import test_three_tiers as tiers
 from tests.journeys import world
 
 PROVIDERS = ("milan", "turin")
 HOME_NODE = "rome-1"
-GRACE_S = 8
+GRACE_S = 12
 """How long a pod goes on serving after it was told to end: until no endpoint leads to it."""
 SERVE = (
-    f"mkdir -p www; echo served > www/index.html; busybox httpd -f -p {tiers.PORT} -h www & "
+    f"mkdir -p www; echo $HOSTNAME > www/index.html; busybox httpd -f -p {tiers.PORT} -h www & "
     f"trap 'sleep {GRACE_S}; exit 0' TERM; while :; do sleep 1; done"
 )
 KEEP = (
     "test -e /data/index.html || echo stored > /data/index.html; "
     f"echo $HOSTNAME >> /data/visitors; exec busybox httpd -f -p {tiers.PORT} -h /data"
 )
+REQUESTS = int(os.environ.get("PYLIQO_TEST_REQUESTS", "100"))
+"""So many from each cluster have to be answered before an update, and after it."""
 LOAD = """python3 -u -c '
-import os, time, urllib.request as u
-done = lost = 0
+import collections, json, os, time, urllib.request as u
+served, lost = collections.Counter(), []
 while not os.path.exists("/tmp/stop"):
     try:
-        u.urlopen("http://api/", timeout=10).read()
-        done += 1
+        served[u.urlopen("http://api/", timeout=10).read().decode().strip()] += 1
     except OSError as error:
-        lost += 1
-        print("lost", error)
-    open("/tmp/done", "w").write(str(done))
+        lost.append(str(error))
+    open("/tmp/said.new", "w").write(json.dumps({"served": served, "lost": lost}))
+    os.rename("/tmp/said.new", "/tmp/said")
     time.sleep(0.02)
-print("done", done)
-raise SystemExit(1 if lost or not done else 0)
+print(open("/tmp/said").read())
 '"""
 
 
@@ -156,24 +162,75 @@ async def scaling_moves_endpoints(shop: Shop) -> None:
         )
 
 
-async def a_rolling_update_loses_no_request(shop: Shop) -> None:
-    """From home and from milan requests go on while both Deployments are replaced."""
-    loads = {place: f"load-{place}" for place in (HOME_NODE, "milan")}
+@dataclass
+class Load:
+    """What a load generator says of its requests: answered ones by who served them."""
+
+    served: Counter[str]
+    lost: list[str]
+
+    @property
+    def answered(self) -> int:
+        return self.served.total()
+
+
+async def said(shop: Shop, name: str, holds: Callable[[Load], bool]) -> Load:
+    """Return what a load generator says, once it ``holds``."""
+    async with asyncio.timeout(world.PATIENCE_S):
+        while True:
+            text = "{}"
+            with contextlib.suppress(errors.KubeError):  # it is asked again anyway
+                text = await sh(shop, name, "cat /tmp/said 2> /dev/null || echo '{}'")
+            told = json.loads(text)
+            load = Load(Counter(told.get("served")), told.get("lost") or [])
+            assert not load.lost, f"{name} lost requests: {load.lost}"
+            if holds(load):
+                return load
+            await asyncio.sleep(1)
+
+
+async def apis(shop: Shop) -> set[str]:
+    """Return the pods of the API that nobody has told to end."""
+    found = (await shop.rome.list(Selection(keys.POD, Object, shop.namespace))).items
+    return {key.name for key, pod in found.items() if is_api(pod) and not is_terminating(pod)}
+
+
+async def a_rolling_update_loses_no_request(shop: Shop) -> str:
+    """Requests go on from each cluster while both Deployments are replaced; return the counts.
+
+    All pods of before are reached from everywhere, and so are all that come after them.
+    """
+    loads = {place: f"load-{place}" for place in (HOME_NODE, *PROVIDERS)}
     for place, name in loads.items():
         made = world.pod(shop.namespace, name, shop.image, LOAD, restartPolicy="Never")
         made["spec"]["nodeSelector"] = at(place)
         await shop.rome.create(keys.POD, made)
+    old = await apis(shop)
+    assert len(old) == len(PROVIDERS)
     for name in loads.values():
         await shop.running(name)
-        await sh(shop, name, "until test -s /tmp/done; do sleep 1; done")
+        await said(shop, name, lambda it: it.answered >= REQUESTS and it.served.keys() >= old)
     for place in PROVIDERS:
         change = {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
         await shop.rome.patch(keys.DEPLOYMENT, shop.key(f"api-{place}"), change)
     await world.until(shop.rome, keys.DEPLOYMENT, shop.namespace, are_updated)
     await world.until(shop.rome, keys.POD, shop.namespace, lambda seen: not old_ones(seen))
+    new, counts = await apis(shop), []
+    assert len(new) == len(PROVIDERS)
+    assert not new & old
     for name in loads.values():
+        wanted = (await said(shop, name, lambda _: True)).answered + REQUESTS
+        await said(
+            shop, name,
+            lambda it, wanted=wanted: it.answered >= wanted and it.served.keys() >= new,  # type: ignore[misc]
+        )  # fmt: skip
         await sh(shop, name, "touch /tmp/stop")
     await shop.over(*loads.values())
+    for place, name in loads.items():
+        last = json.loads(await log(shop.rome, shop.key(name)))
+        assert last["lost"] == []
+        counts.append(f"{sum(last['served'].values())} from {place}")
+    return f"requests during a rolling update: {', '.join(counts)}, none lost"
 
 
 async def pods_follow_their_data(shop: Shop, name: str, node: str, visitors: list[str]) -> None:
@@ -295,9 +352,12 @@ def old_ones(pods: world.World) -> list[Key]:
     return [
         key
         for key, pod in pods.items()
-        if pod["metadata"].get("labels", {}).get("app") == "api"
-        and "version" not in pod["metadata"].get("annotations", {})
+        if is_api(pod) and "version" not in pod["metadata"].get("annotations", {})
     ]
+
+
+def is_api(pod: Object) -> bool:
+    return bool(pod["metadata"].get("labels", {}).get("app") == "api")
 
 
 def are_at_home(pods: world.World) -> bool:
