@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from apis import keys, objects
+from apis import keys, objects, policies
 from apis.objects import Key, Object, named
 from tests.journeys import world
 
@@ -46,7 +46,10 @@ async def test_a_strategy_that_the_provider_does_not_accept_is_told_until_it_doe
 ) -> None:
     """Its ProviderPolicy refuses the entry alone; what it says of Pod Security holds for twins."""
     key, policy = Key(namespace, keys.OFFLOADING_NAME), Key("", "rome")
-    spec = {"namespaceMappingStrategies": ["DefaultName"], "podSecurityLevel": "restricted"}
+    default = await both.milan.get_live(keys.PROVIDER_POLICY, Key("", policies.DEFAULT))
+    assert default, "it suggests the region that namespaces choose the cluster by"
+    narrowed = {"namespaceMappingStrategies": ["DefaultName"], "podSecurityLevel": "restricted"}
+    spec = {**default["spec"], **narrowed}
     await both.milan.create(keys.PROVIDER_POLICY, named(keys.PROVIDER_POLICY, policy, spec=spec))
     try:
         wanted = world.offloading(namespace, namespaceMappingStrategy="EnforceSameName")
