@@ -77,7 +77,7 @@ def test_defaults_are_filled_in(kinds: Kubectl, namespace: str) -> None:
     assert tenant["spec"]["authzPolicy"] == "KeysExchange"
     assert tenant["spec"]["tenantCondition"] == "Active"
     assert node["spec"]["kubeconfigSecretRef"] == {"name": ""}
-    found = kinds.get("shadowpod", "x", "-n", namespace)
+    found = kinds.get(f"shadowpod.{keys.SHADOW_POD.group}", "x", "-n", namespace)
     assert found["status"]["phase"] == "Unknown"
 
 
