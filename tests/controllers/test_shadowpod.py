@@ -93,6 +93,12 @@ async def run(cluster: Cluster, key: Key, phase: str) -> None:
     await reconciler(cluster).reconcile(key)
 
 
+async def seen_finished(cluster: Cluster, key: Key, phase: str) -> None:
+    """Note on the ShadowPod, as a virtual kubelet does, how the local pod ended."""
+    note = {"metadata": {"annotations": {keys.FINISHED: phase}}}
+    await cluster.patch(keys.SHADOW_POD, key, note)
+
+
 async def test_the_pod_is_created_with_metadata_spec_and_owner(cluster: Cluster, web: Key) -> None:
     await reconciler(cluster).reconcile(web)
 
@@ -335,8 +341,7 @@ async def test_work_that_the_consumer_saw_finished_is_not_started_again(
     await reconciler(cluster).reconcile(web)
     await cluster.patch_status(keys.POD, web, {"phase": phase})
     await end(cluster, keys.POD, web)  # nobody looked in between
-    finished = {"metadata": {"annotations": {keys.FINISHED: phase}}}
-    await cluster.patch(keys.SHADOW_POD, web, finished)
+    await seen_finished(cluster, web, phase)
 
     await reconciler(cluster).reconcile(web)
 
@@ -350,8 +355,7 @@ async def test_a_pod_that_runs_although_its_work_was_seen_finished_is_ended(
 ) -> None:
     await reconciler(cluster).reconcile(web)
     await run(cluster, web, "Running")
-    finished = {"metadata": {"annotations": {keys.FINISHED: phase}}}
-    await cluster.patch(keys.SHADOW_POD, web, finished)
+    await seen_finished(cluster, web, phase)
 
     await reconciler(cluster).reconcile(web)
 
@@ -366,8 +370,7 @@ async def test_a_pod_that_ended_is_not_deleted_whatever_a_cache_says(
     await reconciler(cluster).reconcile(web)
     running_ = await there(cluster, keys.POD, web)
     await cluster.patch_status(keys.POD, web, {"phase": phase})
-    finished = {"metadata": {"annotations": {keys.FINISHED: phase}}}
-    await cluster.patch(keys.SHADOW_POD, web, finished)
+    await seen_finished(cluster, web, phase)
 
     async def behind(kind: Kind, key: Key) -> Object | None:
         return running_ if kind == keys.POD else await cluster.get_live(kind, key)
