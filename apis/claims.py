@@ -43,7 +43,7 @@ def reason_to_stay(claim: Object, storage: Storage) -> Stay | None:
     """
     name = claim["spec"].get("volumeName")
     if claim["spec"].get("storageClassName") != storage.virtual_class:
-        return _of_another_class(storage, name)
+        return _of_another_class(claim, storage)
     if name:
         return _elsewhere(storage, name)
     annotations = objects.annotations(claim)
@@ -58,12 +58,18 @@ def reason_to_stay(claim: Object, storage: Storage) -> Stay | None:
     return None
 
 
-def _of_another_class(storage: Storage, name: str | None) -> Stay | None:
+def _of_another_class(claim: Object, storage: Storage) -> Stay | None:
     """Judge a claim of a class that is not offered, or not any more: data that is there stays."""
+    name, class_ = claim["spec"].get("volumeName"), claim["spec"].get("storageClassName")
     volume = storage.volume(name) if name else None
     if volume is not None and storage.has(volume):
         return None
-    return Stay("its class is not the virtual one", is_told=False)
+    is_of = f"its class is {class_}" if class_ else "it has no class"
+    there = storage.cluster_id
+    return Stay(
+        f"{is_of}, not {storage.virtual_class}, so it stays here: pods on {there} use the claim of "
+        f"this name there, which only the administrator of {there} makes"
+    )
 
 
 def _elsewhere(storage: Storage, name: str) -> Stay | None:

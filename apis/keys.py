@@ -48,7 +48,6 @@ SERVICE: Final = Kind("", "v1", "Service", "services")
 LIMIT_RANGE: Final = Kind("", "v1", "LimitRange", "limitranges")
 SERVICE_ACCOUNT: Final = Kind("", "v1", "ServiceAccount", "serviceaccounts")
 EVENT: Final = Kind("", "v1", "Event", "events")
-POD_METRICS: Final = Kind("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
 METRICS_GROUP: Final = "metrics.liqo.io"
 METRICS_VERSION: Final = "v1beta1"
 METRICS_ROOT: Final = f"/apis/{METRICS_GROUP}/{METRICS_VERSION}"
@@ -109,6 +108,9 @@ IP: Final = Kind("ipam.liqo.io", "v1alpha1", "IP", "ips")
 NETWORK: Final = Kind("ipam.liqo.io", "v1alpha1", "Network", "networks")
 CONFIGURATION: Final = Kind("networking.liqo.io", "v1beta1", "Configuration", "configurations")
 ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+SERVICE_CIDR: Final = Kind(
+    "networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", namespaced=False
+)
 INGRESS: Final = Kind("networking.k8s.io", "v1", "Ingress", "ingresses")
 PERSISTENT_VOLUME_CLAIM: Final = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 PERSISTENT_VOLUME: Final = Kind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False)
@@ -130,6 +132,11 @@ WEBHOOK_SERVICE: Final = "liqo-webhook"
 WEBHOOK_CONFIGURATION: Final = "liqo-webhook"
 WEBHOOK_CERTS_SECRET: Final = "liqo-webhook-certs"  # noqa: S105  # the name, not a secret
 WEBHOOK_PORT: Final = 9443
+LABELLING_WEBHOOK: Final = "nsoff.label.liqo.io"
+LABELLING_PATH: Final = "/label/namespace"
+"""Where it is called, before a last segment that API servers alone are told."""
+LABELLING_DOOR: Final = "labelling-door"
+"""That segment, in the Secret of the serving certificate."""
 KUBELET_PORT: Final = 10250
 NODE_LEASE_NAMESPACE: Final = "kube-node-lease"
 REFLECTOR_LEASE: Final = "virtual-kubelet-leader-election"
@@ -254,6 +261,12 @@ OFFERED_STORAGE_CLASSES: Final = "pyliqo.io/storage-classes"
 """On a twin: which classes its consumer may name, ``a,b``; without it any. So the next two."""
 OFFERED_INGRESS_CLASSES: Final = "pyliqo.io/ingress-classes"
 OFFERED_LOAD_BALANCER_CLASSES: Final = "pyliqo.io/load-balancer-classes"
+OFFERED_SERVICE_TYPES: Final = "pyliqo.io/service-types"
+"""On a twin: which types its Services may have besides those that stay in the cluster, ``a,b``."""
+OFFERED_INGRESS_HOSTS: Final = "pyliqo.io/ingress-hosts"
+"""On a twin: a regular expression (RE2) for each whole host of its Ingresses; without it any."""
+OFFERED_STATIC_VOLUMES: Final = "pyliqo.io/static-volumes"
+"""On a twin: ``true`` where its claims may take volumes that have no class."""
 FORCE_REMOTE_NODE_PORT: Final = "liqo.io/force-remote-node-port"
 DIRECT_CONNECTIONS_DATA: Final = "liqo.io/direct-connections-data"
 """On a ShadowEndpointSlice, by Liqo: addresses of third clusters, for whoever makes the slice."""
@@ -314,6 +327,8 @@ PROVIDER_VERSION: Final = "pyliqo.io/provider-version"
 """On the replica of a ResourceSlice: which pyliqo the provider runs."""
 APPLIED: Final = "pyliqo.io/applied"
 """On a twin: the digest of what was sent, so that after a restart nothing is sent again."""
+APPLIED_META: Final = "virtual-kubelet.io/last-applied-object-meta"
+"""On a virtual Node and a ShadowPod: which labels, annotations and taints were written, as JSON."""
 LOCAL_POD_GENERATION: Final = "pyliqo.io/local-pod-generation"
 """On a ShadowPod and its Pod: the generation of the local pod that they were brought to."""
 REMOTE_POD: Final = "pyliqo.io/remote-pod"
@@ -357,6 +372,8 @@ UPDATED_CONDITION: Final = "Updated"
 """Of a ShadowPod: whether its Pod follows a change of its specification."""
 NO_REMOTE_POD: Final = "NoRemotePod"
 FAILED_REFLECTION: Final = "FailedReflection"
+REFLECTED_IN_PART: Final = "ReflectedInPart"
+"""The twin lacks something of its original that the provider does not offer."""
 REFLECTION_DISABLED: Final = "ReflectionDisabled"
 MASS_ABSENCE: Final = "MassAbsence"
 """So much is missing from a list at once that nothing is deleted for it, for a while."""

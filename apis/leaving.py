@@ -189,6 +189,7 @@ _CHOICES: Final[dict[Policy, _Choice]] = {
     Policy.DENY_LIST: _unless_denied,
     Policy.ALLOW_LIST: _if_allowed,
     Policy.REFERENCED: _unless_denied,  # and who mentions it is for the two kinds to see
+    Policy.RELEVANT: _unless_denied,  # and what is relevant is for Events to say
     Policy.CUSTOM: _always,  # these kinds have no rules of their own but the protected set
 }
 

@@ -1,45 +1,77 @@
 """Which ConfigMaps and Secrets a pod reads. Source: Kubernetes API reference, "PodSpec"."""
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from apis import keys
 from apis.objects import Kind, Object
 
 Mention: TypeAlias = tuple[Kind, str]
 
+CONTAINERS: Final = "containers", "initContainers", "ephemeralContainers"
+PATHS: Final[dict[Kind, tuple[str, ...]]] = {
+    keys.SECRET: (
+        "imagePullSecrets[].name",
+        *(f"{each}[].env[].valueFrom.secretKeyRef.name" for each in CONTAINERS),
+        *(f"{each}[].envFrom[].secretRef.name" for each in CONTAINERS),
+        "volumes[].secret.secretName",
+        "volumes[].projected.sources[].secret.name",
+        "volumes[].csi.nodePublishSecretRef.name",
+        "volumes[].azureFile.secretName",
+        *(
+            f"volumes[].{driver}.secretRef.name"
+            for driver in (
+                "cephfs",
+                "cinder",
+                "flexVolume",
+                "iscsi",
+                "rbd",
+                "scaleIO",
+                "storageos",
+            )
+        ),
+    ),
+    keys.CONFIG_MAP: (
+        *(f"{each}[].env[].valueFrom.configMapKeyRef.name" for each in CONTAINERS),
+        *(f"{each}[].envFrom[].configMapRef.name" for each in CONTAINERS),
+        "volumes[].configMap.name",
+        "volumes[].projected.sources[].configMap.name",
+    ),
+}
+"""Where a PodSpec names one of its namespace; ``[]`` stands for each of a list.
+
+Source: Kubernetes, ``VisitPodSecretNames`` and ``VisitPodConfigmapNames`` of ``pkg/api/v1/pod``.
+"""
+
 
 def of(spec: Object) -> frozenset[Mention]:
     """Return the kind and name of each that a pod with ``spec`` mentions, needed or optional."""
-    found = [*_pulled(spec), *_mounted(spec), *_read(spec)]
-    return frozenset((kind, name) for kind, name in found if name)
+    return frozenset(_found(spec, _TREE))
 
 
-def _pulled(spec: Object) -> Iterator[Mention]:
-    for secret in spec.get("imagePullSecrets") or []:
-        yield keys.SECRET, _name(secret)
+def _tree() -> Object:
+    """Return ``PATHS`` as one tree: what many paths share is looked at once."""
+    root: Object = {}
+    for kind, paths in PATHS.items():
+        for path in paths:
+            *steps, last = path.split(".")
+            branch = root
+            for step in steps:
+                branch = branch.setdefault(step, {})
+            branch[last] = kind
+    return root
 
 
-def _mounted(spec: Object) -> Iterator[Mention]:
-    for volume in spec.get("volumes") or []:
-        yield keys.CONFIG_MAP, _name(volume.get("configMap"))
-        yield keys.SECRET, str((volume.get("secret") or {}).get("secretName") or "")
-        for source in (volume.get("projected") or {}).get("sources") or []:
-            yield keys.CONFIG_MAP, _name(source.get("configMap"))
-            yield keys.SECRET, _name(source.get("secret"))
+_TREE: Final = _tree()
 
 
-def _read(spec: Object) -> Iterator[Mention]:
-    for field in ("containers", "initContainers"):
-        for container in spec.get(field) or []:
-            for variable in container.get("env") or []:
-                source = variable.get("valueFrom") or {}
-                yield keys.CONFIG_MAP, _name(source.get("configMapKeyRef"))
-                yield keys.SECRET, _name(source.get("secretKeyRef"))
-            for whole in container.get("envFrom") or []:
-                yield keys.CONFIG_MAP, _name(whole.get("configMapRef"))
-                yield keys.SECRET, _name(whole.get("secretRef"))
-
-
-def _name(reference: Any) -> str:
-    return str((reference or {}).get("name") or "")
+def _found(value: Object, tree: Object) -> Iterator[Mention]:
+    for step, branch in tree.items():
+        child: Any = value.get(step.removesuffix("[]"))
+        if not child:
+            continue
+        if isinstance(branch, Kind):
+            yield branch, str(child)
+            continue
+        for each in child if step.endswith("[]") else (child,):
+            yield from _found(each, branch)

@@ -12,6 +12,7 @@ from apis import keys
 LABEL_LIMIT: Final = 63
 SUBDOMAIN_LIMIT: Final = 253
 _HASH_LENGTH: Final = 8
+_TWIN_HASH_LENGTH: Final = 10
 _CONSUMER_HASH_LENGTH: Final = 12
 _TOKEN_HASH_LENGTH: Final = 6
 _ROOT_CA_PREFIX: Final = 5
@@ -57,8 +58,11 @@ def vk_deployment(virtual_node: str) -> str:
 
 
 def default_remote_namespace(namespace: str, cluster_id: str) -> str:
-    """Return the twin's name under DefaultName; check it, for it may be too long for one."""
-    return f"{namespace}-{cluster_id}"
+    """Return the twin's name under DefaultName; the same for ever, since it is where its pods are.
+
+    One that is too long for a namespace is its first 52 characters and a hash of the whole.
+    """
+    return shorten(f"{namespace}-{cluster_id}", length=_TWIN_HASH_LENGTH)
 
 
 def root_ca_config_map(cluster_id: str) -> str:
@@ -83,12 +87,15 @@ def token_key(volume: str, path: str) -> str:
     return f"{volume}-{_hash(path, _TOKEN_HASH_LENGTH)}"
 
 
-def shorten(name: str, limit: int = LABEL_LIMIT) -> str:
-    """Return ``name``, or its beginning and a hash of the whole where it is beyond ``limit``."""
+def shorten(name: str, limit: int = LABEL_LIMIT, *, length: int = _HASH_LENGTH) -> str:
+    """Return ``name``, or its beginning and a hash of the whole where it is beyond ``limit``.
+
+    ``length`` is that of the hash, in characters.
+    """
     if len(name) <= limit:
         return name
-    kept = name[: limit - _HASH_LENGTH - 1].rstrip("-.")
-    return f"{kept}-{_hash(name, _HASH_LENGTH)}"
+    kept = name[: limit - length - 1].rstrip("-.")
+    return f"{kept}-{_hash(name, length)}"
 
 
 def is_dns_label(name: str) -> bool:

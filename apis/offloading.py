@@ -48,6 +48,7 @@ class ReflectionPolicy(Enum):
     ALLOW_LIST = "AllowList"
     CUSTOM = "CustomLiqo"
     REFERENCED = "Referenced"
+    RELEVANT = "Relevant"
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,8 @@ class NamespaceMap:
     remote_cluster_id: str
     desired: dict[str, str] = field(default_factory=dict)
     current: dict[str, CurrentMapping] = field(default_factory=dict)
+    offered: Object | None = None
+    """What the provider takes in twins, as ``apis.offers`` reads it; None where it does not say."""
 
     @classmethod
     def parse(cls, obj: Object) -> "NamespaceMap":
@@ -134,6 +137,7 @@ class NamespaceMap:
             remote_cluster_id=objects.labels(obj).get(keys.REMOTE_CLUSTER_ID, ""),
             desired=dict(spec.get("desiredMapping") or {}),
             current={local: CurrentMapping.parse(entry) for local, entry in current.items()},
+            offered=status.get("offered"),
         )
 
 

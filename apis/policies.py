@@ -25,6 +25,8 @@ LEVELS: Final = (PRIVILEGED, BASELINE, "restricted")
 
 MAX_REMOTE_NAMESPACES: Final = 1000
 
+_DEFAULT: Final = frozenset({"", slices.DEFAULT_CLASS})
+
 Offered: TypeAlias = tuple[OfferedClass, ...] | None
 
 
@@ -39,6 +41,11 @@ class Sharing:
     def percent_of(self, resource: str) -> int:
         """Return the percentage of ``resource``."""
         return self.by_resource.get(resource, self.percentage)
+
+    def told(self) -> str:
+        """Return it in words: ``90% of what is free (nvidia.com/gpu 100%)``."""
+        others = [f"{name} {percent}%" for name, percent in sorted(self.by_resource.items())]
+        return f"{self.percentage}% of what is free" + (f" ({', '.join(others)})" if others else "")
 
 
 @dataclass(frozen=True)
@@ -59,11 +66,17 @@ class ProviderPolicy:
     slice_classes: tuple[str, ...] | None = None
     """Which a tenant may name; None: any."""
     default_slice_class: str = slices.DEFAULT_CLASS
-    """What a slice without a class belongs to."""
+    """What a slice of class ``default``, or without a class, belongs to."""
     mapping_strategies: frozenset[MappingStrategy] | None = None
     storage_classes: Offered = None
     ingress_classes: Offered = None
     load_balancer_classes: Offered = None
+    service_types: frozenset[str] | None = None
+    """Which types a Service may have besides those that stay in the cluster; see below for None."""
+    ingress_hosts: str = ""
+    """A regular expression for whole hosts of Ingresses; empty for any."""
+    static_volumes: bool = False
+    """Whether a claim may take a volume that has no class."""
     node_labels: Mapping[str, str] | None = None
 
     @classmethod
@@ -83,11 +96,21 @@ class ProviderPolicy:
 
     def class_of(self, named: str) -> str:
         """Return the class of a slice whose spec says ``named``."""
-        return named or self.default_slice_class
+        return self.default_slice_class if named in _DEFAULT else named
 
-    def allows_class(self, class_: str) -> bool:
-        """Whether a tenant may have a slice of this class."""
-        return self.slice_classes is None or class_ in self.slice_classes
+    def allows_class(self, named: str) -> bool:
+        """Whether a slice may say ``named`` in its spec: by that name, or by what it means."""
+        if self.slice_classes is None:
+            return True
+        means = self.class_of(named)
+        return not {means, named or slices.DEFAULT_CLASS}.isdisjoint(self.slice_classes)
+
+    @property
+    def offered_service_types(self) -> frozenset[str]:
+        """Who offers classes of load balancers offers load balancers, unless the policy says."""
+        if self.service_types is not None:
+            return self.service_types
+        return frozenset(["LoadBalancer"] if self.load_balancer_classes else [])
 
     def allows_name(self, twin: str) -> bool:
         """Whether a twin namespace may be called so."""
@@ -155,6 +178,9 @@ def _fields(spec: Object) -> dict[str, Any]:
         "storage_classes": _classes(spec.get("storageClasses"), "storageClassName"),
         "ingress_classes": _classes(spec.get("ingressClasses"), "ingressClassName"),
         "load_balancer_classes": _classes(spec.get("loadBalancerClasses"), "loadBalancerClassName"),
+        "service_types": _set(spec.get("serviceTypes")),
+        "ingress_hosts": (spec.get("ingressHosts") or {}).get("pattern") or "",
+        "static_volumes": bool(spec.get("staticVolumes")),
         "node_labels": spec.get("nodeLabels"),
     }
 
@@ -177,6 +203,10 @@ def _check_pattern(pattern: str) -> None:
 
 def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(names)
+
+
+def _set(names: list[str] | None) -> frozenset[str] | None:
+    return None if names is None else frozenset(names)
 
 
 def _classes(offered: list[Object] | None, name: str) -> Offered:

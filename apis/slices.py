@@ -20,6 +20,8 @@ AUTHENTICATION: Final = "Authentication"
 RESOURCES: Final = "Resources"
 ACCEPTED: Final = "Accepted"
 DENIED: Final = "Denied"
+AUTHENTICATION_DENIED: Final = "ResourceSliceAuthenticationDenied"
+"""The reason by which a slice is not certified for what it says itself: request, consumer ID."""
 DRAINED: Final = "ResourceSliceDrained"
 """The reason by which a consumer knows that its pods have to leave."""
 _FALSE: Final = frozenset({"false", "False", "0"})
@@ -61,18 +63,6 @@ class ResourceSlice:
         return naming.quota_name(self.key.name, self.consumer)
 
 
-def is_local(obj: Object) -> bool:
-    """Whether this cluster asks for it."""
-    labels = objects.labels(obj)
-    return labels.get(keys.REPLICATION) == "true" and bool(labels.get(keys.REMOTE_ID))
-
-
-def is_replica(obj: Object) -> bool:
-    """Whether another cluster asks for it."""
-    labels = objects.labels(obj)
-    return labels.get(keys.REPLICATED) == "true" and bool(labels.get(keys.ORIGIN_ID))
-
-
 def is_accepted(obj: Object, type_: str) -> bool:
     """Whether the provider said yes to ``Authentication`` or ``Resources``."""
     return answer(obj, type_) == ACCEPTED
@@ -92,15 +82,23 @@ def makes_virtual_node(obj: Object) -> bool:
 
 def is_cordoned(obj: Object) -> bool:
     """Whether the provider lets no more pods in, for this slice or for its whole tenant."""
-    found = objects.annotations(obj)
-    return any(
-        name in found and found[name] not in _FALSE for name in (keys.CORDON, keys.CORDON_TENANT)
-    )
+    return any(says_yes(obj, name) for name in (keys.CORDON, keys.CORDON_TENANT))
+
+
+def says_yes(obj: Object, name: str) -> bool:
+    """Whether the annotation ``name`` is there and does not say no."""
+    return objects.annotations(obj).get(name, "false") not in _FALSE
+
+
+def is_spoiled(obj: Object) -> bool:
+    """Whether what its consumer wrote into ``obj`` makes it none of that consumer."""
+    found = conditions.find((obj.get("status") or {}).get("conditions"), AUTHENTICATION) or {}
+    return found.get("status") == DENIED and found.get("reason") == AUTHENTICATION_DENIED
 
 
 def is_drained(obj: Object) -> bool:
     """Whether the provider wants the pods of its replica ``obj`` to leave."""
-    return objects.annotations(obj).get(keys.DRAIN, "false") not in _FALSE
+    return says_yes(obj, keys.DRAIN)
 
 
 def has_to_leave(obj: Object) -> bool:

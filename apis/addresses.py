@@ -1,0 +1,50 @@
+"""IP addresses that another cluster names: each in one spelling only. Pure.
+
+Two readers of another spelling may see two addresses: ``010.0.0.1`` is 10.0.0.1 for an API server
+and kube-proxy, 8.0.0.1 for many a C library, and none for Python. Source: RFC 5952, RFC 6943.
+"""
+
+import ipaddress
+from typing import Final, TypeAlias
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_TYPES: Final = {"IPv4": 4, "IPv6": 6}
+_LOW: Final = ipaddress.ip_network("::/96")
+"""Of IPv4-compatible addresses, which nobody uses any more, and of ``::1``."""
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+
+
+def read(text: str, type_: str) -> Address | None:
+    """Return the address ``text`` of an EndpointSlice's address type; None if it is none of it.
+
+    None is also what is not in its one spelling (leading zeros, upper case, a zone), an IPv4
+    address in IPv6 (``::ffff:10.0.0.1``), and every name: nothing is an address of type FQDN.
+    """
+    try:
+        one = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    if one.version != _TYPES.get(type_) or str(one) != text:
+        return None
+    if isinstance(one, ipaddress.IPv6Address):
+        is_odd = one.scope_id is not None or one.ipv4_mapped is not None or one in _LOW
+        return None if is_odd else one
+    return one
+
+
+def reached(one: Address) -> tuple[Address, ...]:
+    """Return the addresses at which packets to ``one`` may arrive: its own, and one inside it.
+
+    Source: RFC 3056 (6to4), RFC 6052 (NAT64).
+    """
+    if isinstance(one, ipaddress.IPv4Address):
+        return (one,)
+    if one in _NAT64:
+        return one, ipaddress.IPv4Address(int(one) & 0xFFFFFFFF)
+    return (one, one.sixtofour) if one.sixtofour else (one,)
+
+
+def is_special(one: Address) -> bool:
+    """Whether no API server takes ``one`` for an endpoint: one such would stop its slice."""
+    return one.is_loopback or one.is_link_local or one.is_multicast or one.is_unspecified

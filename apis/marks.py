@@ -1,0 +1,101 @@
+"""What a consumer may write into the metadata of this project's kinds, as a table.
+
+``manifests/70-policies/consumer-marks.yaml`` has an API server judge by it, the replicator sends no
+more than it lets through, and ``docs/what-a-consumer-may-say.md`` shows it.
+Source: security.md A7, A20; behaviour.md 2.1, 2.2, 4.12.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from apis import keys
+from apis.objects import Kind
+
+
+class Says(Enum):
+    """What the value of a mark has to be; the text is that of the page."""
+
+    TRUE = "`true`"
+    FALSE = "`false`"
+    CONSUMER = "the cluster ID that the namespace names"
+    ANYTHING = "anything"
+    NOTHING = "is the provider's to set: absent, or as it was"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One label or annotation, and what it may say."""
+
+    key: str
+    says: Says
+    is_needed: bool = False
+    """Whether nothing is created without it."""
+
+
+REPLICAS: Final[tuple[Kind, ...]] = (keys.NAMESPACE_MAP, keys.RESOURCE_SLICE, keys.RENEW)
+"""What the control plane of a consumer puts into its tenant namespace."""
+SHADOWS: Final[tuple[Kind, ...]] = (keys.SHADOW_POD, keys.SHADOW_ENDPOINT_SLICE)
+"""What its virtual kubelets put into its twins."""
+
+REPLICA_LABELS: Final = (
+    Mark(keys.REPLICATED, Says.TRUE, is_needed=True),
+    Mark(keys.ORIGIN_ID, Says.CONSUMER, is_needed=True),
+    Mark(keys.REMOTE_CLUSTER_ID, Says.CONSUMER),
+    Mark(keys.REPLICATION, Says.FALSE),
+    Mark(keys.REMOTE_ID, Says.ANYTHING),
+    Mark(keys.LIQO_MANAGED, Says.ANYTHING),
+    Mark(keys.RESOURCE_SLICE_NAME, Says.ANYTHING),
+    Mark(keys.IDENTITY_TYPE, Says.ANYTHING),
+)
+"""Any other label of the domains below is refused."""
+REPLICA_ANNOTATIONS: Final = (
+    Mark(keys.CREATE_VIRTUAL_NODE, Says.ANYTHING),
+    Mark(keys.CONSUMER_VERSION, Says.ANYTHING),
+    Mark(keys.CORDON, Says.NOTHING),
+    Mark(keys.CORDON_TENANT, Says.NOTHING),
+    Mark(keys.DRAIN, Says.NOTHING),
+    Mark(keys.PROVIDER_VERSION, Says.NOTHING),
+)
+"""Any other annotation of the domains below is refused."""
+SHADOW_LABELS: Final = (
+    Mark(keys.ORIGIN, Says.CONSUMER),
+    Mark(keys.REMOTE_CLUSTER_ID, Says.CONSUMER),
+    Mark(keys.ORIGIN_ID, Says.CONSUMER),
+    Mark(keys.REPLICATED, Says.NOTHING),
+    Mark(keys.REPLICATION, Says.NOTHING),
+    Mark(keys.REMOTE_ID, Says.NOTHING),
+)
+"""Any other label or annotation passes: users write them on pods and Services, and nobody here
+takes them for a mark."""
+
+_OURS: Final = re.compile(r"([^/]+[.])?(py)?liqo[.]io/")
+_NEVER: Final = frozenset({Says.NOTHING})
+
+
+def is_ours(name: str) -> bool:
+    """Whether a label or annotation is of the domains in which names mean something to us."""
+    return _OURS.match(name) is not None
+
+
+def labels_of_replica(found: Mapping[str, str]) -> dict[str, str]:
+    """Return those labels of a local object that a provider takes on its replica."""
+    return _taken(found, REPLICA_LABELS)
+
+
+def annotations_of_replica(found: Mapping[str, str]) -> dict[str, str]:
+    """Return those annotations of a local object that a provider takes on its replica."""
+    return _taken(found, REPLICA_ANNOTATIONS)
+
+
+def labels_of_shadow(found: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a user's object that may follow it: none that says whose a shadow is."""
+    marks = {mark.key for mark in SHADOW_LABELS}
+    return {name: value for name, value in found.items() if name not in marks}
+
+
+def _taken(found: Mapping[str, str], table: tuple[Mark, ...]) -> dict[str, str]:
+    known = {mark.key for mark in table if mark.says not in _NEVER}
+    return {name: value for name, value in found.items() if name in known or not is_ours(name)}

@@ -1,0 +1,79 @@
+"""What a provider allows in pods of its consumers, as its ProviderPolicy says. Pure.
+
+Source: behaviour.md 3.8; security.md A1-A3.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from apis.objects import Key, Object
+from apis.policies import DEFAULT
+
+MAX_GRACE_S: Final = 3600
+"""Longer no pod may take to end, unless a ProviderPolicy allows it: its node may have to go."""
+PRIVILEGED: Final = "privileged"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a provider allows beyond the defaults, or narrows; None: whatever is asked for."""
+
+    level: str = "baseline"
+    priority_classes: frozenset[str] = frozenset()
+    runtime_classes: frozenset[str] | None = None
+    service_accounts: frozenset[str] | None = None
+    tolerations: tuple[Object, ...] = ()
+    max_grace_s: int = MAX_GRACE_S
+    volume_types: frozenset[str] = frozenset()
+    """Those beyond the default ones."""
+    affinity_namespaces: frozenset[str] = frozenset()
+    """Whose pods terms of affinity may name besides; * for those of any."""
+    annotation_domains: frozenset[str] = frozenset()
+    """Whose orders to programs of the cluster reach them. See ``apis.agents``."""
+    own_namespaces: frozenset[str] = frozenset()
+    """The consumer's own twins, as far as its pod names them."""
+    storage_classes: frozenset[str] | None = None
+    has_default_storage_class: bool = False
+    """Whether one of them is taken where none is named."""
+    static_volumes: bool = False
+    """Whether a claim may take a volume that has no class."""
+
+    def where(self, own_namespaces: frozenset[str]) -> "Policy":
+        """Return it for a pod that names ``own_namespaces``."""
+        return replace(self, own_namespaces=own_namespaces)
+
+    @classmethod
+    def parse(cls, obj: Object | None) -> "Policy":
+        """Return what the ProviderPolicy ``obj`` says; without any, the defaults."""
+        spec = (obj or {}).get("spec") or {}
+        allowed = spec.get("allowedPodFields") or {}
+        classes = spec.get("storageClasses")
+        return cls(
+            level=spec.get("podSecurityLevel") or "baseline",
+            priority_classes=frozenset(allowed.get("priorityClassNames") or ()),
+            runtime_classes=_names(allowed.get("runtimeClassNames")),
+            service_accounts=_names(allowed.get("serviceAccountNames")),
+            tolerations=tuple(allowed.get("tolerations") or ()),
+            max_grace_s=allowed.get("maxTerminationGracePeriodSeconds", MAX_GRACE_S),
+            volume_types=frozenset(allowed.get("volumeTypes") or ()),
+            affinity_namespaces=frozenset(allowed.get("affinityNamespaces") or ()),
+            annotation_domains=frozenset(allowed.get("annotationDomains") or ()),
+            storage_classes=_names(None if classes is None else [*map(_class, classes)]),
+            static_volumes=bool(spec.get("staticVolumes")),
+            has_default_storage_class=any(one.get("default") for one in classes or ()),
+        )
+
+
+def of(consumer: str, policies: Mapping[Key, Object]) -> Policy:
+    """Return what holds for the consumer: its own policy, else that for all, else the defaults."""
+    own = policies.get(Key("", consumer))
+    return Policy.parse(own or policies.get(Key("", DEFAULT)))
+
+
+def _class(offered: Object) -> str:
+    return str(offered.get("storageClassName"))
+
+
+def _names(listed: list[str] | None) -> frozenset[str] | None:
+    return None if listed is None else frozenset(listed)

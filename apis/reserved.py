@@ -1,0 +1,35 @@
+"""The namespaces that nobody may offload, and the names that no tenant may ask for."""
+
+from typing import Final
+
+from apis import keys
+
+SYSTEM_PREFIXES: Final = ("kube-", "liqo-tenant-")
+SYSTEM: Final = frozenset({keys.LIQO_NAMESPACE, keys.STORAGE_NAMESPACE})
+INSTALLED: Final = frozenset([
+    "argocd", "calico-system", "cattle-system", "cert-manager", "cnpg-system", "crossplane-system",
+    "external-secrets", "flux-system", "gatekeeper-system", "gpu-operator", "ingress-nginx",
+    "istio-system", "knative-eventing", "knative-serving", "kubernetes-dashboard", "kyverno",
+    "linkerd", "linkerd-viz", "local-path-storage", "longhorn-system", "metallb-system",
+    "rook-ceph", "tekton-pipelines", "tigera-operator", "velero",
+])  # fmt: skip
+"""Where installers put software: in a twin of that name its consumer would read its Secrets."""
+
+_PREFIXES: Final = (*SYSTEM_PREFIXES, "openshift-")
+_NAMES: Final = SYSTEM | {"default", "openshift"}
+
+
+def is_system(namespace: str) -> bool:
+    """Whether a namespace holds the cluster's own parts or ours, which stay at home.
+
+    Source: behaviour.md 9, row 43.
+    """
+    return namespace in SYSTEM or namespace.startswith(SYSTEM_PREFIXES)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a provider refuses ``name`` for a twin namespace, whoever asks.
+
+    Source: security.md A4, A5.
+    """
+    return name in _NAMES or name.startswith(_PREFIXES)
