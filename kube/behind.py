@@ -5,10 +5,13 @@ happens until it has: who followed it would miss that for ever. So a watch that 
 connection goes on only once the server has said which version it has. Source: faults.md F12.
 """
 
-from typing import Any
+from typing import Any, Final
 from weakref import WeakSet
 
 from kube.cluster import Selection
+
+_LONGEST: Final = 20
+"""Digits of the largest version: servers count in 64 bits."""
 
 
 class Doubts:
@@ -34,4 +37,8 @@ def is_behind(version: str, since: str) -> bool:
 
     Source: Kubernetes API concepts, "Resource versions": of one resource they may be compared.
     """
-    return version.isdecimal() and since.isdecimal() and int(version) < int(since)
+    return _is_number(version) and _is_number(since) and int(version) < int(since)
+
+
+def _is_number(version: str) -> bool:
+    return version.isascii() and version.isdecimal() and len(version) <= _LONGEST

@@ -30,25 +30,28 @@ class Breaker:
         self, on_change: Callable[[], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._on_change, self._clock = on_change, clock
+        self._watched: list[Informer[Any]] = []
         self._absent: dict[Informer[Any], dict[Key, float]] = {}
+        """Of those of the watched that miss something: since when, the oldest first."""
         self._was_open = False
 
     def watch(self, informer: Informer[Any]) -> Callable[[], None]:
         """Count what ``informer`` misses; return how to stop that."""
-        absent = self._absent.setdefault(informer, {})
+        self._watched.append(informer)
 
         def on_change(change: Change[Any]) -> None:
             if change.new is None and not change.was_seen:
-                absent[change.key] = self._clock()
-            else:
+                self._note(informer, [change.key])
+            elif absent := self._absent.get(informer):
                 absent.pop(change.key, None)
-            if absent or self._was_open:
+            if self._absent or self._was_open:
                 self._look()
 
         unsubscribe = informer.subscribe(on_change)
 
         def stop() -> None:
             unsubscribe()
+            self._watched.remove(informer)
             self._absent.pop(informer, None)
             self._look()
 
@@ -59,37 +62,44 @@ class Breaker:
 
         For a process that begins, and knows from elsewhere what should be there.
         """
-        now = self._clock()
-        self._absent[informer].update(dict.fromkeys(keys, now))
+        self._note(informer, keys)
         self._look()
 
     def is_open(self) -> bool:
-        """Whether nothing may rest on absence now."""
-        return any(self._is_suspicious(*one) for one in self._absent.items())
+        """Whether nothing may rest on absence now: asked at each decision, mostly for nothing."""
+        return any(self._is_suspicious(informer) for informer in list(self._absent))
 
     @property
     def is_after_restore(self) -> bool:
         """Whether a server has gone back to an older state."""
-        return any(informer.went_back for informer in self._absent)
+        return any(informer.went_back for informer in self._watched)
 
     def missing(self) -> int:
         """Return how many are absent from lists and were not seen to go; 0 while it is closed."""
         if not self.is_open():
             return 0
-        return sum(len(self._recent(absent)) for absent in self._absent.values())
+        return sum(self._missed(informer) for informer in list(self._absent))
 
-    def _is_suspicious(self, informer: Informer[Any], absent: dict[Key, float]) -> bool:
-        missing = len(self._recent(absent))
+    def _note(self, informer: Informer[Any], keys: Iterable[Key]) -> None:
+        absent, now = self._absent.setdefault(informer, {}), self._clock()
+        for key in keys:
+            absent.pop(key, None)  # it is the newest now
+            absent[key] = now
+
+    def _is_suspicious(self, informer: Informer[Any]) -> bool:
+        missing = self._missed(informer)
         if informer.went_back:
             return missing > 0
         return missing > FEW and missing > PART * (missing + len(informer.items()))
 
-    def _recent(self, absent: dict[Key, float]) -> list[Key]:
-        """Return which of the ``absent`` count still, and forget the others."""
-        since = self._clock() - HOLD_S
-        for key in [key for key, at in absent.items() if at <= since]:
-            del absent[key]
-        return list(absent)
+    def _missed(self, informer: Informer[Any]) -> int:
+        """Return how many count still; the others are forgotten."""
+        absent, since = self._absent[informer], self._clock() - HOLD_S
+        while absent and next(iter(absent.values())) <= since:
+            del absent[next(iter(absent))]
+        if not absent:
+            del self._absent[informer]
+        return len(absent)
 
     def _look(self) -> None:
         if self.is_open() != self._was_open:

@@ -17,7 +17,7 @@ from kube import access as access_
 from kube import behind, errors, pulse, remotecommand, transport, wire
 from kube.access import Access
 from kube.behind import Doubts
-from kube.cluster import Event, Listing, Selection
+from kube.cluster import SHARED, Event, Listing, Selection
 from kube.pulse import Pulse
 from kube.remotecommand import Command
 from kube.transport import Transport
@@ -126,7 +126,7 @@ class ClusterClient:
         self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
     ) -> Object:
         path = wire.path(kind, key, subresource)
-        is_shared = kind == keys.POD and subresource == "status"
+        is_shared = kind in SHARED and subresource == "status"
         headers = _STRATEGIC if is_shared else _MERGE
         with _meant(kind, key, changes):
             return await self._call("patch", kind, "PATCH", path, changes, headers=headers)

@@ -4,10 +4,13 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from apis import keys
 from apis.objects import Key, Kind, Object
 
 T = TypeVar("T")
 
+SHARED: Final = frozenset({keys.POD, keys.NODE})
+"""Kinds whose status has several writers: it is patched so that none loses a condition."""
 NO_VERSION: Final = "1"
 """A resourceVersion that no object has, etcd's before its first write: an apply with it creates."""
 
@@ -92,8 +95,8 @@ class Cluster(Watched, Protocol):
     ) -> Object:
         """Merge ``status`` into the status subresource and return the object.
 
-        Several write the status of a pod: its conditions are merged by type and its addresses by
-        IP, with ``$patch`` for what goes (Kubernetes, strategic merge patch).
+        Several write the status of what is ``SHARED``: conditions are merged by type, addresses
+        of a pod by IP, with ``$patch`` for what goes (Kubernetes, strategic merge patch).
 
         ``metadata`` may hold ``uid`` or ``resourceVersion`` as precondition (ConflictError),
         and for pods ``labels``: the status subresource takes both in one write.

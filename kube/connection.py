@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import ssl
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
 
@@ -13,7 +15,7 @@ import aiohttp
 import yarl
 from aiohttp import connector
 
-from kube import errors
+from kube import descriptors, errors
 from kube.access import Access
 
 CALLS_AT_ONCE: Final = 64
@@ -63,6 +65,13 @@ def in_words(error: BaseException) -> str:
     return os.strerror(number) if number else str(cause) or type(cause).__name__
 
 
+def failure(what: str, error: BaseException) -> errors.KubeError:
+    """Return what it means that ``what``, in words, had no answer: it may be our own fault."""
+    if descriptors.are_used_up(error):
+        return errors.ExhaustedError(f"{what}: {descriptors.in_words()}")
+    return errors.NotReachableError(f"{what}: {in_words(error)}")
+
+
 class Connection:
     """Two sessions: one for calls, and one without a limit for what lasts (watches, logs)."""
 
@@ -70,13 +79,18 @@ class Connection:
         self.access = access
         headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._calls = _session(access, headers, limit=CALLS_AT_ONCE, made=self._sockets.add)
+        self._of_calls = functools.partial(
+            _session, access, headers, limit=CALLS_AT_ONCE, made=self._sockets.add
+        )
+        self._calls = self._of_calls()
+        self._under_way: Counter[aiohttp.ClientSession] = Counter()
+        self._closing: set[asyncio.Task[None]] = set()
         self._lasting = _session(access, headers, limit=0, made=self._sockets.add)
         self._watches: set[aiohttp.ClientResponse] = set()
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._is_retired = False
+        self._is_retired = self._is_closed = False
 
     @contextlib.asynccontextmanager
     async def request(
@@ -90,7 +104,7 @@ class Connection:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request; redirects are not followed, and answers not inflated."""
         session = self._lasting if is_watch or is_lasting else self._calls
-        with self._counted():
+        with self._counted(), self._using(session):
             async with session.request(
                 method, url, allow_redirects=False, **{**rest, **self._identity(rest)}
             ) as answer:
@@ -117,6 +131,31 @@ class Connection:
                 except aiohttp.WSServerHandshakeError as error:
                     raise errors.refusal(error.status, {"message": what}) from error
                 yield opened
+
+    def start_anew(self) -> None:
+        """Let calls open new connections, as those there are may lead nowhere; no watch ends."""
+        if not self._is_closed:
+            old, self._calls = self._calls, self._of_calls()
+            self._let_go(old)
+
+    @contextlib.contextmanager
+    def _using(self, session: aiohttp.ClientSession) -> Iterator[None]:
+        self._under_way[session] += 1
+        try:
+            yield
+        finally:
+            self._under_way[session] -= 1
+            self._let_go(session)
+
+    def _let_go(self, session: aiohttp.ClientSession) -> None:
+        """Close ``session`` if another took its place and nothing is under way on it."""
+        if self._under_way[session] > 0:
+            return
+        del self._under_way[session]
+        if session not in {self._calls, self._lasting}:
+            task = asyncio.get_running_loop().create_task(session.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     def _identity(self, rest: dict[str, Any]) -> dict[str, Any]:
         headers = dict(rest.get("headers") or {})
@@ -160,8 +199,11 @@ class Connection:
 
     async def close(self) -> None:
         """Close all sockets; return once they are, or the server takes too long to agree."""
+        self._is_closed = True
         try:
-            await self._calls.close()
+            await asyncio.gather(
+                self._calls.close(), *(each.close() for each in self._under_way), *self._closing
+            )
         finally:  # also when whoever closes them is cancelled
             await self._lasting.close()
         # A TLS socket left in the middle of a watch closes when the server has answered to that.

@@ -2,6 +2,7 @@
 
 KubeError
   NotReachableError      no answer in time: retry
+  ExhaustedError         this process cannot connect to anybody now: retry, the server is well
   BusyError              429 or 5xx: retry, not before ``retry_after_s``
   NotFoundError          a write to what is gone: start over from a read
   AlreadyExistsError     somebody created it first: read it, adopt it only if it is ours by record
@@ -27,6 +28,10 @@ class KubeError(Exception):
 
 class NotReachableError(KubeError):
     """Nothing was answered in time; the outcome of a write is unknown: retry."""
+
+
+class ExhaustedError(KubeError):
+    """This process has nothing left to connect with: that says nothing of the server."""
 
 
 class BusyError(KubeError):
@@ -67,7 +72,9 @@ class UnauthorizedError(KubeError):
     """The credentials are not, or no longer, valid."""
 
 
+_WITHHELD = (ForbiddenError, NotFoundError, UnauthorizedError, BusyError, ExhaustedError)
 _SERVER_ERROR = 500
+_CODES = range(100, 600)
 _UNKNOWN_FIELD = "field not declared in schema"
 """What server-side apply says of it, with the code 500."""
 _GATEWAY = frozenset({502, 503, 504})
@@ -91,7 +98,7 @@ def refusal(status: int, answer: Object, *, retry_after_s: float | None = None) 
     Shape: ``answer`` is {"code": int, "reason": str, "message": str}, all optional.
     Units: ``status`` 0 takes the code of the answer (an ERROR event of a watch has no other).
     """
-    code = status or int(answer.get("code") or _SERVER_ERROR)
+    code = status or _code(answer.get("code"))
     kind = _BY_STATUS.get(code, BusyError if code >= _SERVER_ERROR else InvalidError)
     if answer.get("reason") == "AlreadyExists":
         kind = AlreadyExistsError
@@ -107,11 +114,19 @@ def refusal(status: int, answer: Object, *, retry_after_s: float | None = None) 
     return error
 
 
+def _code(told: object) -> int:
+    """Return the code that an answer tells of itself; what is none is a failure of the server."""
+    return told if isinstance(told, int) and told in _CODES else _SERVER_ERROR
+
+
 def is_withheld(error: BaseException) -> bool:
-    """Whether ``error``, or each one of a group, says that a right or a kind is missing."""
+    """Whether ``error``, or each one of a group, is no fault of an object: others have it, too.
+
+    A right or a kind is missing, credentials have ended, or the server cannot now, or we cannot.
+    """
     if isinstance(error, BaseExceptionGroup):
         return all(map(is_withheld, error.exceptions))
-    return isinstance(error, (ForbiddenError, NotFoundError))
+    return isinstance(error, _WITHHELD)
 
 
 def is_away(error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Final
 
 from kube import errors
@@ -18,8 +19,12 @@ LOOK_AGAIN_S: Final = 10.0
 class Identity:
     """Follows ``access`` as its credentials are renewed; connections of before end in peace."""
 
-    def __init__(self, access: Access, user_agent: str) -> None:
+    def __init__(
+        self, access: Access, user_agent: str, on_change: Callable[[], None] = lambda: None
+    ) -> None:
+        """``on_change`` is called when we have become somebody else."""
         self.user_agent = user_agent
+        self._on_change = on_change
         self.connection = Connection(access, user_agent)
         """The one for what is new; whoever waited meanwhile asks ``current``."""
         self._retiring: set[asyncio.Task[None]] = set()
@@ -45,6 +50,7 @@ class Identity:
         task = asyncio.get_running_loop().create_task(old.retire())
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
+        self._tell(old.access)
 
     async def current(self) -> Connection:
         """Return the connection; every ten seconds look first whether we are outdated."""
@@ -74,4 +80,13 @@ class Identity:
             self.replace(new)
         else:
             self.connection.access = new
-        return (new.digest, new.authorization) != (old.digest, old.authorization)
+            self._tell(old)
+        return _who(new) != _who(old)
+
+    def _tell(self, old: Access) -> None:
+        if _who(self.access) != _who(old):
+            self._on_change()
+
+
+def _who(someone: Access) -> tuple[str, str]:
+    return someone.digest, someone.authorization

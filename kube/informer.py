@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from apis.objects import Key
-from kube import behind, errors, metrics
+from kube import behind, errors, heap, metrics
 from kube.cluster import Event, Selection, Watched
 
 T = TypeVar("T")
@@ -39,6 +39,8 @@ NEEDED: Final = "needed"
 WITHHELD: Final = "withheld"
 """Why one lists whose right was taken away: a watch that is opened may say nothing for long."""
 _AHEAD: Final = 504
+_SAID: Final = 500
+"""Characters of what an answer that cannot be read is told by."""
 
 
 class Change(NamedTuple, Generic[T]):
@@ -112,12 +114,13 @@ class Informer(Generic[T]):
     def subscribe(self, handler: Handler[T]) -> Callable[[], None]:
         """Tell ``handler`` each change, beginning with what is there; return how to stop that.
 
-        A handler is called in the loop and must neither block nor raise.
+        A handler is called in the loop and must not block. One that raises, since it can make
+        nothing of an object, is logged and has missed that change; the others have not.
         """
         self._handlers.append(handler)
         if self.synced.is_set():
             for key, item in list(self._items.items()):
-                handler(Change(key, None, item))
+                _call(handler, Change(key, None, item))
 
         def unsubscribe() -> None:
             with contextlib.suppress(ValueError):
@@ -139,6 +142,7 @@ class Informer(Generic[T]):
         finally:
             metrics.WATCHES.labels(self._resource).dec()
             metrics.CACHED.labels(self._resource).dec(len(self._items))
+            heap.has_ended()
 
     async def _follow(self, cluster: Watched) -> None:
         cause, failures = "start", 0
@@ -151,8 +155,9 @@ class Informer(Generic[T]):
                     cause, began = await self._rested(), self._clock()
                 if not cause:
                     await self._watch(cluster)
-            except errors.KubeError as raised:
-                error, cause = raised, cause or _cause_to_list(raised)
+            except Exception as raised:  # noqa: BLE001  # whatever an answer does to who reads it
+                error = self._as_refusal(raised)
+                cause = cause or _cause_to_list(error)
                 self._go_without(error, failures)
                 cause = cause or (WITHHELD if self._withheld else "")
             if error is None and cause == NEEDED:
@@ -163,6 +168,13 @@ class Informer(Generic[T]):
             if error or lasted_s < SHORT_S:
                 failures += 1
                 await self._back_off(failures, error)
+
+    def _as_refusal(self, raised: Exception) -> errors.KubeError:
+        """Return what an answer that nobody can read means: to list again, and not at once."""
+        if isinstance(raised, errors.KubeError):
+            return raised
+        logger.error("cannot read it", extra={"resource": self._resource}, exc_info=raised)
+        return errors.ExpiredError(f"unreadable answer about {self._resource}: {raised!r}"[:_SAID])
 
     async def _rested(self) -> str:
         """Return why to list again after a rest; empty to follow at once."""
@@ -278,12 +290,19 @@ class Informer(Generic[T]):
 
     def _tell(self, change: Change[T]) -> None:
         for handler in list(self._handlers):
-            handler(change)
+            _call(handler, change)
 
     def _heard(self) -> None:
         self._withhold("")
         self._seen = self._clock()
         metrics.WATCH_SEEN.labels(self._resource).set_to_current_time()
+
+
+def _call(handler: Handler[T], change: Change[T]) -> None:
+    try:
+        handler(change)
+    except Exception:
+        logger.exception("could make nothing of a change", extra={"object": str(change.key)})
 
 
 def _tell_nobody(_: str) -> None:

@@ -7,7 +7,6 @@ Source: security.md B5; Kubernetes, "Client Configuration (v1)".
 """
 
 import base64
-import binascii
 import json
 import re
 import urllib.parse
@@ -179,7 +178,7 @@ def _text(fields: Mapping[str, Any], name: str, where: str, *, required: bool = 
 def _data(fields: Mapping[str, Any], name: str) -> bytes:
     try:
         data = base64.b64decode(_text(fields, name, "the kubeconfig"), validate=True)
-    except binascii.Error:
+    except ValueError:  # binascii.Error, and what is not ASCII
         raise KubeconfigError(f"{name} is not base64") from None
     if data and b"-----BEGIN " not in data:
         raise KubeconfigError(f"{name} is not PEM")

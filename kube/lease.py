@@ -22,6 +22,9 @@ from kube.cluster import Cluster
 logger = logging.getLogger(__name__)
 
 _JITTER: Final = 0.2
+_RENEWAL_JITTER: Final = 0.1
+_AGAIN: Final = 0.2
+"""After such a part of an attempt's time a renewal that failed is tried again."""
 _RELEASE_S: Final = 3.0
 
 
@@ -32,7 +35,7 @@ class Election:
     the object that ``owner`` returns the lease goes, too, once its last holder was that one's.
     """
 
-    def __init__(  # noqa: PLR0913  # three figures of the protocol, three sources of chance
+    def __init__(  # noqa: PLR0913  # five figures of the protocol, three sources of chance
         self,
         cluster: Cluster,
         key: Key,
@@ -40,14 +43,23 @@ class Election:
         *,
         duration_s: float = 15,
         renew_s: float = 10,
+        every_s: float = 5,
+        attempt_s: float = 2.5,
         retry_s: float = 2,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], dt.datetime] = clock_.now,
         dice: Callable[[], float] = random.random,
         owner: Callable[[], Awaitable[Object | None]] | None = None,
     ) -> None:
-        if not duration_s > renew_s > retry_s > 0:
-            raise ValueError("a lease needs duration_s > renew_s > retry_s > 0")
+        """Who leads renews every ``every_s``, and has to within ``renew_s``, or leads no more.
+
+        Who waits looks every ``retry_s``, whether the lease did not change for ``duration_s``.
+        """
+        least_s = min(every_s, attempt_s, retry_s)
+        if not duration_s > renew_s > every_s + attempt_s > least_s > 0:
+            needed = "duration_s > renew_s > every_s + attempt_s, and each above 0"
+            raise ValueError(f"a lease needs {needed}")
+        self._every_s, self._attempt_s = every_s, attempt_s
         self._cluster, self._key, self._identity = cluster, key, identity
         self._duration_s, self._renew_s, self._retry_s = duration_s, renew_s, retry_s
         self._clock, self._now, self._dice = clock, now, dice
@@ -61,7 +73,7 @@ class Election:
     @property
     def is_leader(self) -> bool:
         """Whether we may write: true until the renew deadline, before anybody can take over."""
-        return self._renewed is not None and self._clock() < self._renewed + self._renew_s
+        return self._left_s() > 0
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do ``work`` whenever we are elected; return when it returns.
@@ -98,7 +110,7 @@ class Election:
     async def _acquire(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(self._renew_s):
+                async with asyncio.timeout(2 * self._attempt_s):  # it reads before it writes
                     if await self._try():
                         return
             except (errors.KubeError, TimeoutError) as error:
@@ -106,20 +118,29 @@ class Election:
             await self._pause()
 
     async def _renew(self) -> None:
-        """Return when the lease is lost."""
+        """Return when the lease is lost.
+
+        One request that hangs takes no more than half of the time between two renewals; the next
+        attempt goes by a new connection (``kube.transport``).
+        """
+        pause_s = self._every_s
         while self._renewed is not None:
-            left_s = self._renewed + self._renew_s - self._clock()
-            pause_s = min(self._retry_s * (1 + _JITTER * self._dice()), max(left_s, 0))
-            await asyncio.sleep(pause_s)
-            left_s = self._renewed + self._renew_s - self._clock()
+            pause_s *= 1 + _RENEWAL_JITTER * self._dice()
+            await asyncio.sleep(min(pause_s, max(self._left_s(), 0)))
+            left_s = self._left_s()
             if left_s <= 0:
                 return
             try:
-                async with asyncio.timeout(left_s):
+                async with asyncio.timeout(min(left_s, self._attempt_s)):
                     if not await self._try():
                         return
+                pause_s = self._every_s
             except (errors.KubeError, TimeoutError) as error:
                 self._log(error)
+                pause_s = self._attempt_s * _AGAIN
+
+    def _left_s(self) -> float:
+        return 0.0 if self._renewed is None else self._renewed + self._renew_s - self._clock()
 
     async def _try(self) -> bool:
         """Take or renew the lease by compare-and-swap; whether it is ours now."""

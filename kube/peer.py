@@ -5,11 +5,10 @@ Source: behaviour.md 5.2 (1); security.md B5, C2.
 
 import asyncio
 import base64
-import binascii
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from apis import keys
 from apis.objects import Key, Object
@@ -20,6 +19,9 @@ from kube.cluster import Cluster, Selection
 from kube.informer import Informer
 
 logger = logging.getLogger(__name__)
+
+AGAIN_S: Final = 5.0
+"""After so long a kubeconfig is taken that could not be, for want of a file descriptor."""
 
 
 @contextlib.asynccontextmanager
@@ -54,7 +56,7 @@ def identity(secret: Object) -> Access:
     encoded = (secret.get("data") or {}).get(keys.KUBECONFIG_KEY, "")
     try:
         text = base64.b64decode(encoded, validate=True)
-    except binascii.Error:
+    except ValueError:  # binascii.Error, and what is not ASCII
         raise kubeconfig.KubeconfigError(f"{keys.KUBECONFIG_KEY} is not base64") from None
     if not text:
         raise kubeconfig.KubeconfigError(f"the Secret lacks the key {keys.KUBECONFIG_KEY}")
@@ -86,6 +88,11 @@ async def _next(informer: Informer[Object], secret: Key, changed: asyncio.Event)
             continue
         try:
             return identity(found)
+        except OSError as error:  # no file descriptor is left
+            fields = {"secret": secret, "reason": str(error)}
+            logger.warning("Kubeconfig cannot be taken now", extra=fields)
+            await asyncio.sleep(AGAIN_S)
+            changed.set()
         except kubeconfig.KubeconfigError as error:
             reason = str(error)
             logger.warning(
@@ -95,9 +102,15 @@ async def _next(informer: Informer[Object], secret: Key, changed: asyncio.Event)
 
 @contextlib.asynccontextmanager
 async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
+    """Do ``work`` meanwhile; what it raises ends whoever is inside, who would go on without it."""
+    raised: Exception | None = None
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(work)
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  # raised below, as it is and in no group
+            raised = error
+        finally:
+            task.cancel()
+    if raised is not None:
+        raise raised

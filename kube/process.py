@@ -25,7 +25,7 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response
 from aiohttp.web_server import Server
 
-from kube import heap, logs, metrics
+from kube import descriptors, heap, logs, metrics
 from kube.persist import persist
 
 logger = logging.getLogger(__name__)
@@ -120,14 +120,8 @@ class Process:
                 self._working.remove(loop)
 
     def settled(self) -> None:
-        """Say that the caches are filled: what is there will stay, so the collector skips it.
-
-        What was said to stay before, and is gone by now, is collected.
-        """
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()
-        heap.give_back()
+        """Say that the caches are filled: what is there will stay."""
+        heap.settle()
 
     async def stop(self) -> None:
         """Finish what waits, for at most 10 s."""
@@ -186,6 +180,7 @@ def run(  # noqa: PLR0913  # what each __main__ passes on from its flags
     ``settings`` are what was validated at the start; they are logged.
     """
     logs.setup(json=json_logs, level=level)
+    descriptors.take_all()
     gc.set_threshold(100_000, 50, 50)
     sslproto.SSLProtocol.max_size = TLS_BUFFER
     fields = {"program": name, "settings": dict(settings or {})}

@@ -1,12 +1,13 @@
 """The queue between events and workers: what is next, a ``Schedule`` says."""
 
 import asyncio
+import random
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Generic
 
-from kube.schedule import MAX_S, K, Schedule
+from kube.schedule import MAX_S, WITHHELD_MAX_S, K, Schedule
 
 
 class QueueClosedError(Exception):
@@ -17,7 +18,7 @@ class Queue(Generic[K]):
     """A ``Schedule`` with somebody who waits for it: the workers of one event loop."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._schedule: Schedule[K] = Schedule()
+        self._schedule: Schedule[K] = Schedule(dice=random.random)
         self._clock = clock
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._is_closed = False
@@ -59,6 +60,18 @@ class Queue(Generic[K]):
         self._wake()
         return delay_s
 
+    def hold(self, key: K, *, at_least_s: float = 0.0, at_most_s: float = WITHHELD_MAX_S) -> float:
+        """Make ``key``, which its server does not let, ready after a while, which is returned.
+
+        It is ready at once when another such key is let.
+        """
+        if self._is_closed:
+            return 0.0
+        now = self._clock()
+        delay_s = self._schedule.hold(key, now, at_least_s=at_least_s, at_most_s=at_most_s)
+        self._wake()
+        return delay_s
+
     def await_server(self, key: K) -> float:
         """Make ``key`` ready when a server that does not answer may, and return that in seconds."""
         if self._is_closed:
@@ -68,7 +81,7 @@ class Queue(Generic[K]):
         return delay_s
 
     def server_is_back(self) -> None:
-        """Make those keys ready that wait for a server that did not answer."""
+        """Make those keys ready that wait for a server that did not answer, or let them."""
         if not self._is_closed:
             self._schedule.server_is_back(self._clock())
             self._wake()
@@ -78,8 +91,10 @@ class Queue(Generic[K]):
         return self._schedule.failures(key)
 
     def forget(self, key: K) -> None:
-        """Let the next back-off of ``key`` be the shortest."""
-        self._schedule.forget(key)
+        """Let the next back-off of ``key`` be the shortest; what was held like it is ready."""
+        if self._schedule.forget(key) and not self._is_closed:
+            self._schedule.let(self._clock())
+            self._wake()
 
     async def get(self) -> K:
         """Wait for the next key; call ``done`` with it after the work.

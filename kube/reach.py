@@ -24,7 +24,8 @@ class Reach:
         on_return: Callable[[], None],
     ) -> None:
         self._probe = probe
-        self._on_return = [on_return]
+        self._start_anew = on_return
+        self._on_return: list[Callable[[], None]] = []
         self._on_loss: list[Callable[[], None]] = []
         self._looking: asyncio.Task[None] | None = None
         self._there = asyncio.Event()
@@ -42,7 +43,10 @@ class Reach:
         return time.monotonic() - self._since if self.is_lost else 0.0
 
     def subscribe(self, on_return: Callable[[], None]) -> Callable[[], None]:
-        """Call ``on_return`` at the end of each outage; return how to stop that."""
+        """Call ``on_return`` when it may answer otherwise; return how to stop that.
+
+        That is at the end of each outage, and when our credentials have changed.
+        """
         self._on_return.append(on_return)
         return lambda: self._on_return.remove(on_return)
 
@@ -50,6 +54,10 @@ class Reach:
         """Call ``on_loss`` at the beginning of each outage; return how to stop that."""
         self._on_loss.append(on_loss)
         return lambda: self._on_loss.remove(on_loss)
+
+    def is_another(self) -> None:
+        """Take note that we are somebody else now: it may let us do what it did not."""
+        _tell(self._on_return)
 
     def doubt(self) -> None:
         """Look whether it answers: a request had no answer, which may be that request's fault."""
@@ -94,7 +102,7 @@ class Reach:
             return  # it was that request alone
         logger.warning("server answers again", extra={"after_s": round(self.lost_s(), 1)})
         self._there.set()
-        _tell(self._on_return)
+        _tell([self._start_anew, *self._on_return])
 
 
 def _tell(listeners: Iterable[Callable[[], None]]) -> None:

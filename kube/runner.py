@@ -23,6 +23,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 DRAIN_S: Final = 10.0
+_TOLD: Final = 13
+"""So often a back-off doubles before it is the longest of what a server does not let."""
 RECONCILE_S: Final = 300.0
 """A reconcile that takes longer is cut off and retried: each of its calls has a deadline."""
 
@@ -87,7 +89,7 @@ class Runner:
         self._queue.add_after(key, after_s)
 
     def server_is_back(self) -> None:
-        """Try those keys now that a server did not answer; subscribe it to a ``Reach``."""
+        """Try those keys now that a server did not answer or let; subscribe it to a ``Reach``."""
         self._queue.server_is_back()
 
     def is_synced(self) -> bool:
@@ -200,19 +202,25 @@ class Runner:
 
     def _put_off(self, key: Key, error: Exception) -> None:
         self._retries.inc()
-        if errors.is_away(error):
-            retry_s = self._queue.await_server(key)
-        else:
-            most_s = min(_most_s(error), self._back_off_s)
-            retry_s = self._queue.retry(key, at_least_s=_asked_s(error), at_most_s=most_s)
+        retry_s = self._retry_s(key, error)
         self._outcomes[_outcome(error)].inc()
         fields = {"error": str(error) or repr(error), "retry_in_s": round(retry_s, 3)}
         if isinstance(error, errors.ConflictError):
             logger.debug("somebody else was faster", extra=fields)
         elif isinstance(error, errors.KubeError) or errors.is_away(error):
-            logger.warning("tries again", extra=fields)
+            is_news = not errors.is_withheld(error) or _is_news(self._queue.failures(key))
+            logger.log(logging.WARNING if is_news else logging.DEBUG, "tries again", extra=fields)
         else:
             logger.error("tries again", extra=fields, exc_info=error)
+
+    def _retry_s(self, key: Key, error: Exception) -> float:
+        if errors.is_away(error):
+            return self._queue.await_server(key)
+        asked_s = _asked_s(error)
+        if errors.is_withheld(error):
+            most_s = min(WITHHELD_MAX_S, self._back_off_s)
+            return self._queue.hold(key, at_least_s=asked_s, at_most_s=most_s)
+        return self._queue.retry(key, at_least_s=asked_s, at_most_s=self._back_off_s)
 
 
 class _Attachment:
@@ -251,9 +259,9 @@ def _asked_s(error: Exception) -> float:
     return error.retry_after_s if isinstance(error, errors.BusyError) else 0.0
 
 
-def _most_s(error: Exception) -> float:
-    is_for_a_while = errors.is_withheld(error) or isinstance(error, errors.BusyError)
-    return WITHHELD_MAX_S if is_for_a_while else MAX_S
+def _is_news(failures: int) -> bool:
+    """Whether to tell of a failure: of each while back-offs grow, then ever less often."""
+    return failures <= _TOLD or not failures & (failures - 1)
 
 
 def _outcome(error: Exception) -> str:

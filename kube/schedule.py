@@ -5,8 +5,9 @@ Source: controllers.md 16-17; client-go, ``util/workqueue``.
 
 import heapq
 import itertools
+import math
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -23,13 +24,22 @@ WITHHELD_MAX_S: Final = 20.0
 """So long at most a key waits for a right or a kind that was taken away, or for a server that says
 that it cannot now, as one whose webhooks are down does: nothing tells when that is over, and all
 goes on within 30 s of it (faults.md F34)."""
+_JITTER: Final = 0.25
 
 
 class Schedule(Generic[K]):
     """Decides alone; all times are seconds on the caller's clock."""
 
-    def __init__(self, *, per_s: float = RETRIES_PER_S) -> None:
+    def __init__(
+        self, *, per_s: float = RETRIES_PER_S, dice: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """``dice`` returns from 0 to 1; without it nothing is left to chance."""
         self._bucket = _Bucket(per_s, BURST)
+        self._held_bucket = _Bucket(per_s, BURST)
+        self._dice = dice
+        self._held: set[K] = set()
+        self._waiting: dict[K, None] = {}
+        self._called: set[K] = set()
         self._ready: deque[K] = deque()
         self._dirty: dict[K, float] = {}
         self._processing: set[K] = set()
@@ -69,10 +79,27 @@ class Schedule(Generic[K]):
 
         ``at_most_s`` bounds what is doubled, not the ration.
         """
-        failures = self._failures.get(key, 0)
-        self._failures[key] = failures + 1
-        own_s = min(BASE_S * 2.0 ** min(failures, 64), at_most_s)
-        delay_s = max(own_s, self._bucket.reserve(now), at_least_s)
+        self._leave(key)
+        delay_s = max(self._own_s(key, at_most_s), self._bucket.reserve(now), at_least_s)
+        self.add_at(key, now + delay_s)
+        return delay_s
+
+    def hold(
+        self, key: K, now: float, *, at_least_s: float = 0.0, at_most_s: float = WITHHELD_MAX_S
+    ) -> float:
+        """Add ``key``, which its server does not let, after its back-off, and return that.
+
+        What it waits for others wait for, too: they are due as soon as one of them is let. No
+        ration keeps it for longer than ``at_most_s``; it only spreads what is tried sooner, and
+        those that wait longest do not all come at once.
+        """
+        if key in self._called:  # it was called too early: now it waits in peace
+            self._called.discard(key)
+        else:
+            self._waiting[key] = None
+        self._held.add(key)
+        own_s = max(self._own_s(key, at_most_s), self._held_bucket.reserve(now, at_most_s))
+        delay_s = max(own_s * (1 - _JITTER * self._dice()), at_least_s)
         self.add_at(key, now + delay_s)
         return delay_s
 
@@ -88,19 +115,28 @@ class Schedule(Generic[K]):
         return delay_s
 
     def server_is_back(self, now: float) -> None:
-        """Let no key wait any more for a server that did not answer."""
+        """Let no key wait any more for a server that did not answer, or did not let it."""
         for key in self._away:
             self.add_at(key, now)
         self._away.clear()
+        self.let(now)
+
+    def let(self, now: float) -> None:
+        """Let each key that is held be tried once, as one of them was let."""
+        for key in self._waiting:
+            self.add_at(key, now)
+        self._called.update(self._waiting)
+        self._waiting.clear()
 
     def failures(self, key: K) -> int:
         """Return how often ``key`` has been retried since it was forgotten."""
         return self._failures.get(key, 0)
 
-    def forget(self, key: K) -> None:
-        """Let the next back-off of ``key`` be the shortest."""
+    def forget(self, key: K) -> bool:
+        """Let the next back-off of ``key`` be the shortest; whether it was held."""
         self._failures.pop(key, None)
         self._away.pop(key, None)
+        return self._leave(key)
 
     def take(self, now: float) -> K | None:
         """Return the next key to work on, None when none is ready; call ``done`` after."""
@@ -133,6 +169,19 @@ class Schedule(Generic[K]):
         """Return when the key that has been waiting longest was added."""
         return next(iter(self._dirty.values()), None)
 
+    def _own_s(self, key: K, at_most_s: float) -> float:
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        return min(BASE_S * 2.0 ** min(failures, 64), at_most_s)
+
+    def _leave(self, key: K) -> bool:
+        """Hold ``key`` no more; whether it was held."""
+        was_held = key in self._held
+        self._held.discard(key)
+        self._called.discard(key)
+        self._waiting.pop(key, None)
+        return was_held
+
     def _promote(self, now: float) -> None:
         while (due := self.next_due()) is not None and due <= now:
             _, _, key = heapq.heappop(self._heap)
@@ -148,10 +197,13 @@ class _Bucket:
         self._tokens = float(burst)
         self._at: float | None = None
 
-    def reserve(self, now: float) -> float:
-        """Take a token and return in how many seconds it is there."""
+    def reserve(self, now: float, at_most_s: float = math.inf) -> float:
+        """Take a token and return in how many seconds it is there; none that is later."""
         if self._at is not None:
             self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_s)
         self._at = now
+        wait_s = max(0.0, (1 - self._tokens) / self._per_s)
+        if wait_s > at_most_s:
+            return at_most_s
         self._tokens -= 1
-        return max(0.0, -self._tokens / self._per_s)
+        return wait_s

@@ -14,9 +14,9 @@ from typing import Any, Final
 import aiohttp
 from prometheus_client import Counter, Histogram
 
-from kube import errors, metrics, wire
+from kube import descriptors, errors, metrics, wire
 from kube.access import Access
-from kube.connection import Connection, in_words
+from kube.connection import Connection, failure
 from kube.identity import Identity
 from kube.reach import Reach
 
@@ -38,8 +38,8 @@ class Transport:
     """The way to one API server, in the name of ``access``."""
 
     def __init__(self, access: Access, user_agent: str) -> None:
-        self.identity = Identity(access, user_agent)
         self.reach = Reach(self._probe, self._start_anew)
+        self.identity = Identity(access, user_agent, self.reach.is_another)
         self._bulk = asyncio.Semaphore(BULK_AT_ONCE)
 
     async def close(self) -> None:
@@ -55,7 +55,7 @@ class Transport:
         Raises:
             KubeError: the server refused, or did not answer in time.
         """
-        turn = contextlib.nullcontext() if resource in _FIRST else self._bulk
+        turn = self._first() if resource in _FIRST else self._bulk
         self._check_reach(f"{method} {path}")
         async with deadline(CALL_S + _RETRIES * _WAIT_HERE_S, f"{method} {path}"), turn:
             for attempt in range(_RETRIES + 1):
@@ -101,6 +101,18 @@ class Transport:
             async with connection.websocket(what, url, **rest) as socket:
                 yield socket, connection
 
+    @contextlib.asynccontextmanager
+    async def _first(self) -> AsyncIterator[None]:
+        """Let what must be in time wait for nobody; what was not is followed on new connections.
+
+        Whoever gives up waiting for an answer, as a lease does, cancels its request.
+        """
+        try:
+            yield
+        except (asyncio.CancelledError, errors.NotReachableError):
+            self.identity.connection.start_anew()
+            raise
+
     async def wait_for_return(self, what: str) -> None:
         """Let lists and watches, which follow for ever, go on the moment the server is back.
 
@@ -129,8 +141,9 @@ class Transport:
                 connection.request("GET", wire.url(access.server, "/livez", None)),
             ):
                 return True  # whatever it says
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            return False
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            # Who cannot ask has learnt nothing.
+            return descriptors.are_used_up(error) and not self.reach.is_lost
         finally:
             await connection.close()
 
@@ -180,8 +193,10 @@ class Transport:
         try:
             yield
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self.reach.doubt()
-            raise errors.NotReachableError(f"{what}: {in_words(error)}") from error
+            failed = failure(what, error)
+            if isinstance(failed, errors.NotReachableError):
+                self.reach.doubt()
+            raise failed from error
 
 
 @contextlib.asynccontextmanager

@@ -64,9 +64,7 @@ async def dial(
             return await _upgrade(leg, _head(access, method, path, query, headers)), leg
     except _UNANSWERED as error:
         _abort(leg)
-        raise errors.NotReachableError(
-            f"{method} {access.server}{path}: {connection.in_words(error)}"
-        ) from error
+        raise connection.failure(f"{method} {access.server}{path}", error) from error
     except BaseException:
         _abort(leg)
         raise

@@ -42,7 +42,7 @@ class _Frame(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
-_UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeError, KeyError, TypeError)
+_UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError, LookupError, TypeError)
 _PAGE: Final = msgspec.json.Decoder(_Page)
 _FRAME: Final = msgspec.json.Decoder(_Frame)
 _HEAD: Final = msgspec.json.Decoder(_Head)
