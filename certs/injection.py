@@ -1,4 +1,7 @@
-"""Tells the API servers whom to trust: the bundle, in each webhook of both configurations."""
+"""Tells the API servers whom to trust: the bundle, in each webhook of both configurations.
+
+And the door: what ends the path of the one webhook that may write, and that only they may call.
+"""
 
 import base64
 import logging
@@ -14,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class InjectionReconciler:
-    """Keeps ``clientConfig.caBundle`` of one configuration equal to the stored bundle."""
+    """Keeps what ``clientConfig`` says of one configuration equal to what is stored."""
 
     def __init__(self, cluster: Cluster, kind: Kind, certs_key: Key) -> None:
         self._cluster = cluster
@@ -28,7 +31,7 @@ class InjectionReconciler:
         trusted = rotation.trusted_in(secret)
         if configuration is None or not trusted:
             return None
-        wanted = injected(self._kind, configuration, trusted)
+        wanted = injected(self._kind, configuration, trusted, rotation.door_in(secret))
         if wanted is not None:
             await self._cluster.apply(self._kind, wanted, manager=MANAGER)
             fields = {"kind": self._kind.kind, "configuration": key.name}
@@ -36,12 +39,26 @@ class InjectionReconciler:
         return None
 
 
-def injected(kind: Kind, configuration: Object, trusted: bytes) -> Object | None:
-    """Return what to apply so that all webhooks trust the bundle; None when they do. Pure."""
+def injected(kind: Kind, configuration: Object, trusted: bytes, door: str = "") -> Object | None:
+    """Return what to apply so that all webhooks are called right; None when they are. Pure."""
     bundle = base64.b64encode(trusted).decode()
     hooks = configuration.get("webhooks") or []
-    if all((hook.get("clientConfig") or {}).get("caBundle") == bundle for hook in hooks):
+    wanted = {hook["name"]: {"caBundle": bundle, **_path(hook["name"], door)} for hook in hooks}
+    if all(_has(hook.get("clientConfig") or {}, wanted[hook["name"]]) for hook in hooks):
         return None
     key = Key("", configuration["metadata"]["name"])
-    applied = [{"name": hook["name"], "clientConfig": {"caBundle": bundle}} for hook in hooks]
+    applied = [{"name": name, "clientConfig": client} for name, client in wanted.items()]
     return named(kind, key, webhooks=applied)
+
+
+def _path(hook: str, door: str) -> Object:
+    """Return where the webhook that labels is called; of the others the manifests say it."""
+    if hook != keys.LABELLING_WEBHOOK or not door:
+        return {}
+    return {"service": {"path": f"{keys.LABELLING_PATH}/{door}"}}
+
+
+def _has(client: Object, wanted: Object) -> bool:
+    path = (client.get("service") or {}).get("path")
+    is_path = "service" not in wanted or path == wanted["service"]["path"]
+    return bool(is_path and client.get("caBundle") == wanted["caBundle"])

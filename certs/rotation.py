@@ -1,7 +1,7 @@
 """Keeps the webhook's authority and serving certificate alive in two Secrets.
 
 ``liqo-ca`` holds the authority with its key, which nobody else mounts; ``liqo-webhook-certs`` what
-the webhook serves with, and the bundle that API servers are told to trust.
+the webhook serves with, and what API servers are told: whom to trust, and the door that is theirs.
 """
 
 import base64
@@ -9,6 +9,8 @@ import binascii
 import contextlib
 import datetime as dt
 import logging
+import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -29,10 +31,12 @@ CA_LIFETIME: Final = dt.timedelta(days=365)
 LEAF_LIFETIME: Final = dt.timedelta(days=30)
 SETTLED: Final = dt.timedelta(minutes=5)
 """What a new authority waits before it signs: all API servers have its certificate by then."""
+DOOR_BYTES: Final = 16
 LOOK_AGAIN_S: Final = 3600.0
 LOOK_SOONEST_S: Final = 1.0
 
 _PAIRS: Final = (("tls.crt", "tls.key"), ("previous.crt", "previous.key"))
+_DOOR: Final = re.compile(rb"[0-9a-f]{32}")
 _EXPIRY: Final = Gauge(
     "certs_expiry_timestamp_seconds",
     "When the stored certificate ends: authority, serving",
@@ -156,6 +160,7 @@ class RotationReconciler:
         if reason or pair is None:
             pair = self._issued(authorities, now)
         wanted = {"ca.crt": trusted, "tls.crt": pair.certificate, "tls.key": pair.key}
+        wanted[keys.LABELLING_DOOR] = (door_in(secret) or secrets.token_hex(DOOR_BYTES)).encode()
         if wanted != data:
             await self._store(where, secret, wanted)
             fields = {"secret": str(where), "reason": reason or "the authorities changed"}
@@ -201,6 +206,12 @@ def authorities_in(secret: Object | None, now: dt.datetime) -> list[KeyPair]:
 def trusted_in(secret: Object | None) -> bytes:
     """Return the bundle in the Secret ``liqo-webhook-certs``, empty when there is none."""
     return _data(secret).get("ca.crt", b"")
+
+
+def door_in(secret: Object | None) -> str:
+    """Return the last segment of the path of the webhook that labels; empty when there is none."""
+    found = _data(secret).get(keys.LABELLING_DOOR, b"")
+    return found.decode() if _DOOR.fullmatch(found) else ""
 
 
 def _holds(pair: KeyPair, now: dt.datetime) -> bool:
