@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from apis.objects import Kind, Object
+from apis.refusals import DeniedError
 from webhook import strictjson
 from webhook.patch import Operation
 
@@ -30,14 +31,6 @@ _REASONS: Final = {
     500: "InternalError",
     503: "ServiceUnavailable",
 }
-
-
-class DeniedError(Exception):
-    """The request is understood and refused; users see the message, so say what to do."""
-
-    def __init__(self, message: str, *, code: int = 403) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class MalformedError(Exception):

@@ -1,6 +1,7 @@
 """The WSGI app: the table of paths and judges, probes and metrics, each of them a route."""
 
 import functools
+import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,7 +17,7 @@ from kube import gate
 from kube import metrics as kube_metrics
 from webhook import admission, handlers
 from webhook.admission import Judge
-from webhook.handlers import Lookup
+from webhook.handlers import Labels, Lookup
 from webhook.reviews import Answer, Reviews
 
 METRICS: Final = "/metrics"
@@ -31,6 +32,8 @@ class Doors:
     """Raises UnauthenticatedError or DeniedError for who may not read the metrics."""
     is_caller: Callable[[Mapping[str, Any]], bool] | None = None
     """Whether a client certificate is an API server's; None asks for none."""
+    door: Callable[[], str] = str
+    """What ends the path of the one review that may write; empty lets nobody in."""
 
 
 class NoSession(SessionInterface):
@@ -44,7 +47,7 @@ class NoSession(SessionInterface):
 
 
 class App(flask.Flask):
-    """A Flask app as lean as this one may be: no sessions, no hooks, routes without parts.
+    """A Flask app as lean as this one may be: no sessions, no hooks.
 
     What Flask looks for at each request, and never finds here, costs as much as a judgement.
     """
@@ -78,8 +81,17 @@ class App(flask.Flask):
         return response
 
 
-def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> Mapping[str, Judge]:
-    """Return who answers at which path; webhook configurations name these paths."""
+def judges(
+    lookup: Lookup,
+    label: Labels | None = None,
+    *,
+    runtime_class: str,
+    is_enforced: bool = False,
+) -> Mapping[str, Judge]:
+    """Return who answers at which path; webhook configurations name these paths.
+
+    Without ``label`` labelling namespaces is left to the controllers.
+    """
     partial = functools.partial
     create, both = frozenset({"CREATE"}), frozenset({"CREATE", "UPDATE"})
     connect = frozenset({"CONNECT"})
@@ -94,13 +106,23 @@ def judges(lookup: Lookup, *, runtime_class: str, is_enforced: bool = False) -> 
     resource_slice = partial(handlers.validate_resource_slice, lookup)
     fill_shadow = partial(handlers.mutate_shadow_pod, is_enforced=is_enforced)
     shadow = partial(handlers.validate_shadow_pod, lookup, is_enforced=is_enforced)
-    label = handlers.mutate_foreign_cluster
+    foreign = handlers.mutate_foreign_cluster
+    mark = handlers.mutate_resource_slice
     unknown = partial(handlers.needs_the_server, lookup)
     strange = partial(handlers.knows_no_twin, lookup)
     ways = ("attach", "exec", "portforward")
+    writing = {}
+    if label is not None:
+        enable = partial(handlers.label_namespace, lookup, label)
+        writing[keys.LABELLING_PATH] = Judge(keys.NAMESPACE_OFFLOADING, create, enable)
     return {
+        **writing,
         "/mutate/pod": Judge(keys.POD, create, pod, waits=unknown),
-        "/mutate/foreign-cluster": Judge(keys.FOREIGN_CLUSTER, both, label, waits=_never),
+        "/mutate/pod/update": Judge(
+            keys.POD, frozenset({"UPDATE"}), handlers.mutate_pod_update, waits=_never
+        ),
+        "/mutate/foreign-cluster": Judge(keys.FOREIGN_CLUSTER, both, foreign, waits=_never),
+        "/mutate/resourceslices": Judge(keys.RESOURCE_SLICE, create, mark, waits=_never),
         "/mutate/shadowpods": Judge(keys.SHADOW_POD, create, fill_shadow, waits=_never),
         "/mutate/tenants": Judge(keys.TENANT, both, handlers.mutate_tenant, waits=_never),
         "/mutate/virtualnodes": Judge(keys.VIRTUAL_NODE, create, fill_node),
@@ -121,7 +143,7 @@ def _never(_namespace: str) -> bool:
 
 def waits(table: Mapping[str, Judge], path: str, body: bytes) -> bool:
     """Whether the answer at ``path`` mostly takes until an API server has answered."""
-    judge = table.get(path)
+    judge = table.get(path) or table.get(path.rpartition("/")[0])
     return path == METRICS if judge is None else judge.waits(admission.namespace_in(body))
 
 
@@ -133,7 +155,7 @@ def create_app(
     """Build the WSGI app; everything it touches comes in as an argument."""
     app = App("webhook", static_folder=None)
     app.url_map.merge_slashes = False  # nobody is sent elsewhere, as no host is known here
-    routes: dict[str, tuple[str, Callable[[], ResponseReturnValue]]] = {
+    routes: dict[str, tuple[str, Callable[..., ResponseReturnValue]]] = {
         "/healthz": ("GET", lambda: "ok"),
         "/readyz": ("GET", functools.partial(_ready, doors)),
         METRICS: ("GET", functools.partial(_metrics, doors)),
@@ -142,6 +164,10 @@ def create_app(
             for path, judge in table.items()
         },
     }
+    _, labelling = routes.pop(keys.LABELLING_PATH, ("", None))
+    if labelling is not None:
+        behind = functools.partial(_behind, doors.door, labelling)
+        routes[f"{keys.LABELLING_PATH}/<segment>"] = ("POST", behind)
     for path, (method, view) in routes.items():
         app.add_url_rule(
             path, endpoint=path, view_func=view, methods=[method], provide_automatic_options=False
@@ -159,6 +185,16 @@ def _ready(doors: Doors) -> ResponseReturnValue:
 def _metrics(doors: Doors) -> ResponseReturnValue:
     doors.may_scrape(flask.request.headers.get("Authorization", ""))
     return flask.Response(kube_metrics.page(), content_type=kube_metrics.CONTENT_TYPE)
+
+
+def _behind(
+    door: Callable[[], str], view: Callable[[], ResponseReturnValue], segment: str
+) -> ResponseReturnValue:
+    """Answer who knows the door; to all others there is nothing here."""
+    wanted = door()
+    if not wanted or not hmac.compare_digest(wanted.encode(), segment.encode()):
+        raise werkzeug.exceptions.NotFound
+    return view()
 
 
 def _refused(code: int, error: Exception) -> ResponseReturnValue:

@@ -1,22 +1,24 @@
 """One handler a webhook: look up what the rule needs, and ask the rule. No rule is in here."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
-from apis import keys
+from apis import keys, podaffinity, whose
 from apis.objects import Key, Kind, Object, is_terminating, labels
-from apis.offloading import NamespaceOffloading
+from apis.offloading import NamespaceOffloading, PodOffloadingStrategy
 from apis.placement import LIVING
+from apis.refusals import DeniedError
 from kube.cluster import Selection
 from kube.errors import KubeError
 from kube.slim import PlacedPod
-from webhook.admission import Admitted, DeniedError, Request
+from webhook.admission import Admitted, MalformedError, Request
 from webhook.rules import (
     connections,
     foreignclusters,
     namespaceoffloadings,
+    namespaces,
     placements,
     pods,
     quotas,
@@ -28,6 +30,9 @@ from webhook.rules import (
 )
 
 T = TypeVar("T")
+
+Labels: TypeAlias = Callable[[str, str, float], None]
+"""Labels the namespace, for the NamespaceOffloading of the UID, within so many seconds."""
 
 COUNT_S: Final = 2.0
 """What counting pods for a warning may take: a change never fails for want of the count."""
@@ -62,6 +67,10 @@ class Lookup(Protocol):
         """Return what is selected as the server has it now; raise KubeError."""
         ...
 
+    def may_get(self, request: Request, kind: Kind, namespace: str) -> bool:
+        """Whether who sent ``request`` may get ``kind`` there; not if nobody says so in time."""
+        ...
+
     def within(self, seconds: float) -> "Lookup":
         """Return a Lookup that gives up ``seconds`` from now."""
         ...
@@ -92,9 +101,14 @@ def mutate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted
     namespace = reader.get(keys.NAMESPACE, Key("", request.namespace))
     if namespace is None or labels(namespace).get(keys.SCHEDULING_ENABLED) != "true":
         return Admitted(verdict="unchanged: not offloaded")
-    if reader.get(keys.NAMESPACE_OFFLOADING, Key(request.namespace, keys.OFFLOADING_NAME)):
+    found = reader.get(keys.NAMESPACE_OFFLOADING, Key(request.namespace, keys.OFFLOADING_NAME))
+    if found and is_terminating(found):
         message = "the NamespaceOffloading of its namespace is being deleted, and places no pod"
         raise DeniedError(f"{message}: try again when it is gone", code=500)
+    if found:  # it came between the two looks
+        return _placed(reader, runtime_class, request, _parsed(found))
+    if namespaces.is_ahead(namespace):
+        return Admitted(verdict="unchanged: not offloaded yet")
     message = (
         f"namespace {request.namespace} has the label {keys.SCHEDULING_ENABLED} and no "
         f"NamespaceOffloading: create or correct {keys.OFFLOADING_NAME!r} there, remove the "
@@ -113,6 +127,11 @@ def _placed(
         nodes = reader.all(keys.NODE).values()
         return placements.warned(admitted, pod, offloading, nodes, runtime_class=runtime_class)
     return admitted
+
+
+def mutate_pod_update(request: Request) -> Admitted:
+    """Keep the toleration that admission added to a pod, whatever its new list of them is."""
+    return pods.keep_tolerations(request.old_object, request.object)
 
 
 def validate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
@@ -160,9 +179,38 @@ def validate_namespace_offloading(lookup: Lookup, runtime_class: str, request: R
     config = reader.get(keys.CONFIG_MAP, _CLUSTER_ID) or {}
     cluster_id = str((config.get("data") or {}).get(keys.CLUSTER_ID_KEY) or "")
     others = reader.list_live(keys.NAMESPACE_OFFLOADING)  # rare, and no two may miss each other
+
+    def may_know(namespace: str) -> bool:
+        return reader.may_get(request, keys.NAMESPACE_OFFLOADING, namespace)
+
     return namespaceoffloadings.check_create(
-        request.object, request.namespace, others=others, cluster_id=cluster_id
+        request.object,
+        request.namespace,
+        others=others,
+        cluster_id=cluster_id,
+        may_know=may_know,
     )
+
+
+def label_namespace(lookup: Lookup, label: Labels, request: Request) -> Admitted:
+    """Label the namespace of a NamespaceOffloading that is about to be stored; refuse nothing.
+
+    ``validate_namespace_offloading`` is asked at the same time. If that, or anybody, refuses it,
+    the controller that keeps the label takes it back.
+    """
+    if request.is_dry_run:
+        return Admitted(verdict="unchanged: a dry run")
+    try:
+        offloading = namespaceoffloadings.check_alone(request.object, request.namespace)
+    except (DeniedError, MalformedError):
+        return Admitted(verdict="unchanged: refused elsewhere")
+    if offloading.strategy is PodOffloadingStrategy.LOCAL:
+        return Admitted(verdict="unchanged: Local")
+    key = Key(request.namespace, keys.OFFLOADING_NAME)
+    if lookup.cached(keys.NAMESPACE_OFFLOADING, key) is not None:
+        return Admitted(verdict="unchanged: there is one already")
+    label(request.namespace, str(request.object["metadata"].get("uid") or ""), request.budget_s)
+    return Admitted(verdict="labelled")
 
 
 def _count_misplaced(lookup: Lookup, runtime_class: str, request: Request) -> int | None:
@@ -230,6 +278,11 @@ def validate_tenant(lookup: Lookup, request: Request) -> Admitted:
     )
 
 
+def mutate_resource_slice(request: Request) -> Admitted:
+    """Say of a new ResourceSlice that a virtual node is to be made of it, if nobody has."""
+    return resourceslices.mark(request.object, request.groups)
+
+
 def validate_resource_slice(lookup: Lookup, request: Request) -> Admitted:
     """Judge a ResourceSlice by its name, and a consumer's changes of one."""
     if request.operation == "UPDATE":
@@ -238,7 +291,7 @@ def validate_resource_slice(lookup: Lookup, request: Request) -> Admitted:
     if resourceslices.is_replica(request.object):
         return Admitted(verdict="allowed: a replica")
     found = lookup.within(request.budget_s).list_live(keys.RESOURCE_SLICE)
-    local = [key for key, one in found.items() if labels(one).get(keys.REPLICATION) == "true"]
+    local = [key for key, one in found.items() if not whose.is_foreign(one)]
     return resourceslices.check_create(Key(request.namespace, request.name), local)
 
 
@@ -257,12 +310,18 @@ def validate_shadow_pod(lookup: Lookup, request: Request, *, is_enforced: bool) 
     if request.operation == "UPDATE":
         if is_enforced:
             shadowpods.check_creator(old, new, request.user)
-        return shadowpods.check_update(old, new, policies)
+        return shadowpods.check_update(old, new, policies, _affine(reader, new))
     namespace = reader.get(keys.NAMESPACE, Key("", request.namespace))
-    admitted = shadowpods.check_create(new, namespace, policies)
+    admitted = shadowpods.check_create(new, namespace, policies, _affine(reader, new))
     if is_enforced:
         _check_quota(reader, new)
     return admitted
+
+
+def _affine(reader: Lookup, shadow: Object) -> list[Object | None]:
+    """Return the namespaces that terms of its affinity name, None for what is not there."""
+    names = podaffinity.looked_up(shadowpods.pod_spec(shadow))
+    return [reader.get(keys.NAMESPACE, Key("", name)) for name in sorted(names)]
 
 
 def _check_quota(reader: Lookup, shadow: Object) -> None:
@@ -277,10 +336,13 @@ def _check_quota(reader: Lookup, shadow: Object) -> None:
 def _offloading(reader: Lookup, namespace: str) -> NamespaceOffloading | None:
     """Return how ``namespace`` is offloaded; one that ends places no pod any more."""
     found = reader.get(keys.NAMESPACE_OFFLOADING, Key(namespace, keys.OFFLOADING_NAME))
-    if found is None or is_terminating(found):
-        return None
+    return None if found is None or is_terminating(found) else _parsed(found)
+
+
+def _parsed(found: Object) -> NamespaceOffloading:
     try:
         return NamespaceOffloading.parse(found)
     except ValueError as error:
-        message = f"namespaceoffloading {namespace}/{keys.OFFLOADING_NAME} cannot be read: {error}"
+        where = found["metadata"].get("namespace", "")
+        message = f"namespaceoffloading {where}/{keys.OFFLOADING_NAME} cannot be read: {error}"
         raise DeniedError(f"{message}: correct it", code=500) from error

@@ -12,12 +12,14 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from apis import keys
 from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError, NotReachableError
 from kube.informer import Informer
 from kube.persist import persist
 from webhook import metrics
+from webhook.admission import Request
 from webhook.lag import Lagging
 
 DEADLINE_S: Final = 8.0
@@ -98,6 +100,9 @@ class CachedReader:
             raise NotReachableError(f"the cache of {kind.resource} is not filled yet: try again")
         return dict(informer.items())  # which changes while a thread iterates
 
+    def may_get(self, request: Request, kind: Kind, namespace: str) -> bool:
+        return self._may_get(request, kind, namespace, time.monotonic() + self._within_s)
+
     def within(self, seconds: float) -> "_Until":
         return _Until(self, time.monotonic() + seconds)
 
@@ -123,6 +128,14 @@ class CachedReader:
     def _select_live(self, of: Selection[T], until: float) -> Mapping[Key, T]:
         with _counted(of.kind):
             return self._ask(lambda live: _listing(live.cluster, of), until)
+
+    def _may_get(self, request: Request, kind: Kind, namespace: str, until: float) -> bool:
+        review, asked = keys.SUBJECT_ACCESS_REVIEW, _question(request, kind, namespace)
+        try:
+            answer = self._ask(lambda live: live.cluster.create(review, asked), until)
+        except KubeError:
+            return False
+        return (answer.get("status") or {}).get("allowed") is True
 
     def _ask(self, ask: Callable[["_Live"], Coroutine[Any, Any, T]], until: float) -> T:
         live = _result(self._live, until)
@@ -169,6 +182,9 @@ class _Until:
     def all(self, kind: Kind) -> Mapping[Key, Object]:
         return self._reader.all(kind)
 
+    def may_get(self, request: Request, kind: Kind, namespace: str) -> bool:
+        return self._reader._may_get(request, kind, namespace, self._until)  # noqa: SLF001  # a view of that class
+
     def within(self, seconds: float) -> "_Until":
         return _Until(self._reader, min(self._until, time.monotonic() + seconds))
 
@@ -202,6 +218,15 @@ def _result(future: Future[T], until: float) -> T:
         return future.result(max(0.0, until - time.monotonic()))
     except TimeoutError as error:
         raise NotReachableError(LATE) from error
+
+
+def _question(request: Request, kind: Kind, namespace: str) -> Object:
+    """Return the SubjectAccessReview that asks whether who sent ``request`` may get ``kind``."""
+    review = keys.SUBJECT_ACCESS_REVIEW
+    resource = {"group": kind.group, "version": kind.version, "resource": kind.plural}
+    asked = {"verb": "get", "namespace": namespace, **resource}
+    spec = {"user": request.user, "groups": list(request.groups), "resourceAttributes": asked}
+    return {"apiVersion": review.api_version, "kind": review.kind, "metadata": {}, "spec": spec}
 
 
 async def _listing(cluster: Cluster, of: Selection[T]) -> Mapping[Key, T]:

@@ -5,12 +5,12 @@ import os
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from apis import keys
+from apis import keys, whose
 from apis.objects import Kind, Object
 from kube import client, version
 from kube.client import ClusterClient
 from kube.cluster import Selection
-from webhook import app, serving, tls
+from webhook import app, labelling, serving, tls
 from webhook.reader import CachedReader
 from webhook.scrapers import Scrapers
 from webhook.settings import Settings
@@ -29,9 +29,13 @@ def load(settings: Settings) -> Service:
         is_ready=lambda: reader.is_ready() and not served.drain.has_begun,
         may_scrape=Scrapers(reader).check,
         is_caller=callers if served.client_ca else None,
+        door=labelling.Door(served.tls / keys.LABELLING_DOOR),
     )
     table = app.judges(
-        reader, runtime_class=settings.runtime_class, is_enforced=settings.is_enforced
+        reader,
+        labelling.through(reader),
+        runtime_class=settings.runtime_class,
+        is_enforced=settings.is_enforced,
     )
     made = app.create_app(table, doors=doors)
     return Service(made, functools.partial(app.waits, table), reader.follow)
@@ -44,7 +48,7 @@ def _cached(settings: Settings) -> list[Kind | Selection[Object]]:
         keys.NAMESPACE_OFFLOADING,
         keys.PROVIDER_POLICY,
         Selection(keys.NODE, Object, labels=virtual),
-        Selection(keys.NAMESPACE, Object, labels=keys.REMOTE_CLUSTER_ID),
+        Selection(keys.NAMESPACE, Object, labels=whose.PEERS),
         *([keys.QUOTA] if settings.is_enforced else []),
     ]
 

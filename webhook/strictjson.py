@@ -3,6 +3,7 @@
 Source: admission.md 2-9; security.md D8.
 """
 
+import itertools
 import json
 import math
 from typing import Any, Final, NoReturn
@@ -10,7 +11,15 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 MAX_DEPTH: Final = 200
-_NO_BRACKETS: Final = bytes(sorted(set(range(256)) - set(b"{}[]")))
+MAX_NESTED: Final = 2**19
+"""Lists and objects in one body: what the two largest objects of an API server have, and more."""
+
+_KEPT: Final = b"{}[]"
+_REST: Final = bytes(sorted(set(range(256)) - set(_KEPT) - set(b'"')))
+_STEPS: Final = bytes.maketrans(_KEPT, b"\x01\xff\x01\xff")
+"""One level down, one up, as signed bytes."""
+_AT_ONCE: Final = 2**16
+"""Brackets that are counted before another thread may have its turn."""
 
 
 def decode(body: bytes) -> Any:
@@ -22,6 +31,7 @@ def decode(body: bytes) -> Any:
     Raises:
         ValueError: not JSON in UTF-8, or nothing that API servers send: the message says so.
     """
+    _check_shape(body)
     try:
         value = msgspec.json.decode(body)
         is_plain = msgspec.json.encode(value) == _as_written_here(body)
@@ -30,8 +40,6 @@ def decode(body: bytes) -> Any:
     if not is_plain:
         value = None  # a large one does not have to be there twice
         value = _read_strictly(body)
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and _is_deep(body, value):
-        raise ValueError(f"nested deeper than {MAX_DEPTH}")
     return value
 
 
@@ -83,23 +91,34 @@ def _finite(digits: str) -> float:
     return number
 
 
-def _is_deep(body: bytes, value: Any) -> bool:
-    """Whether ``value``, which was read from ``body``, is nested too deep."""
-    brackets = body.translate(None, _NO_BRACKETS)
-    for _ in range(MAX_DEPTH // 2):
-        brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
-        if not brackets:  # a round takes one level away, or two
-            return False
-    return _depth_exceeds(value, MAX_DEPTH)  # or texts with brackets
+def _check_shape(body: bytes) -> None:
+    """Check that ``body`` is nested neither too deep nor too often; it need be no JSON yet.
+
+    Each byte is looked at a fixed number of times, whatever the depth, and nothing is decoded.
+
+    Raises:
+        ValueError: it is.
+    """
+    if _openings(body) <= MAX_DEPTH:
+        return
+    brackets = _brackets(body)
+    if _openings(brackets) > MAX_NESTED:
+        raise ValueError(f"more than {MAX_NESTED} lists and objects")
+    steps = memoryview(brackets.translate(_STEPS)).cast("b")
+    depth = 0
+    for start in range(0, len(steps), _AT_ONCE):
+        depths = list(itertools.accumulate(steps[start : start + _AT_ONCE], initial=depth))
+        if max(depths) > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH}")
+        depth = depths[-1]
 
 
-def _depth_exceeds(value: Any, most: int) -> bool:
-    level, depth = [value], 0
-    while level := [node for node in level if isinstance(node, dict | list)]:
-        depth += 1
-        if depth > most:
-            return True
-        level = [
-            child for node in level for child in (node.values() if isinstance(node, dict) else node)
-        ]
-    return False
+def _openings(text: bytes) -> int:
+    return text.count(b"{") + text.count(b"[")
+
+
+def _brackets(body: bytes) -> bytes:
+    """Return the brackets in ``body`` that are in no text."""
+    plain = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
+    kept = plain.translate(None, _REST).replace(b'""', b"")  # most texts have no brackets
+    return b"".join(kept.split(b'"')[::2])

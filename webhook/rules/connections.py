@@ -5,9 +5,10 @@ Source: security.md A23.
 
 from collections.abc import Iterable
 
-from apis import keys, objects
+from apis import keys, objects, whose
 from apis.objects import Object
-from webhook.admission import Admitted, DeniedError
+from apis.refusals import DeniedError
+from webhook.admission import Admitted
 
 
 def is_by_its_consumer(namespace: Object | None, user: str, groups: Iterable[str]) -> bool:
@@ -15,7 +16,7 @@ def is_by_its_consumer(namespace: Object | None, user: str, groups: Iterable[str
 
     Source: behaviour.md 2.5, certificates.
     """
-    consumer = objects.labels(namespace or {"metadata": {}}).get(keys.REMOTE_CLUSTER_ID, "")
+    consumer = whose.consumer_of(namespace)
     return bool(consumer) and (user == consumer or consumer in groups)
 
 

@@ -3,32 +3,50 @@
 Source: behaviour.md 3.2; admission.md 24-25; security.md D6.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
-from apis import keys, naming, nodeselector, placement, reflection
+from apis import keys, naming, nodeselector, placement, reflection, reserved
 from apis.objects import Key, Object, annotations
 from apis.offloading import MappingStrategy, NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
-from webhook.admission import Admitted, DeniedError
+from apis.refusals import DeniedError
+from webhook.admission import Admitted
 from webhook.rules import shape
 
 MAX_TERMS: Final = 99
 """Of a cluster selector: one more may be added, and pods take 100 in all."""
 INVALID: Final = 422
 
-_RESERVED: Final = frozenset({"kube-system", keys.LIQO_NAMESPACE})
-_RESERVED_PREFIXES: Final = ("kube-", "liqo-")
-
 
 def check_create(
-    obj: Object, namespace: str, *, others: Mapping[Key, Object], cluster_id: str
+    obj: Object,
+    namespace: str,
+    *,
+    others: Mapping[Key, Object],
+    cluster_id: str,
+    may_know: Callable[[str], bool],
 ) -> Admitted:
     """Admit a new NamespaceOffloading of ``namespace``, with warnings for what is odd.
 
     ``others`` are all that exist; ``cluster_id`` is our own, empty while nobody has chosen it.
+    ``may_know`` says of a namespace whether whoever asks may be told that it is offloaded.
+
+    Raises:
+        DeniedError: with the field, the rule and the way out.
+        MalformedError: not a NamespaceOffloading.
+    """
+    offloading = check_alone(obj, namespace)
+    _check_remote_name(offloading, namespace, cluster_id)
+    wanted = _remote_name(offloading, namespace, cluster_id)
+    _check_collision(wanted, _owners(wanted, namespace, others, cluster_id), may_know)
+    return Admitted(warnings=[*_oddities(obj, offloading)])
+
+
+def check_alone(obj: Object, namespace: str) -> NamespaceOffloading:
+    """Return a new NamespaceOffloading of ``namespace`` that is right, whatever else there is.
 
     Raises:
         DeniedError: with the field, the rule and the way out.
@@ -36,15 +54,13 @@ def check_create(
     """
     check_shape(obj)
     _check_name(obj)
-    if is_reserved(namespace):
+    if reserved.is_system(namespace):
         message = f"namespace {namespace} belongs to the system and is not offloaded"
         raise DeniedError(f"{message}: offload another namespace")
     offloading = _parse(obj)
     _check_selector(obj)
     _check_policy(obj)
-    _check_remote_name(offloading, namespace, cluster_id)
-    _check_collision(offloading, namespace, others=others, cluster_id=cluster_id)
-    return Admitted(warnings=[*_oddities(obj, offloading)])
+    return offloading
 
 
 def check_update(old: Object, new: Object) -> Admitted:
@@ -105,11 +121,6 @@ def count_warnings(obj: Object, count: int | None) -> list[str]:
     return [f"{what}: they are not evicted, unless you annotate {note}={strategy}"]
 
 
-def is_reserved(namespace: str) -> bool:
-    """Whether ``namespace`` is Kubernetes' or ours, and so is never offloaded."""
-    return namespace in _RESERVED or namespace.startswith(_RESERVED_PREFIXES)
-
-
 def _check_name(obj: Object) -> None:
     name = obj["metadata"].get("name") or ""
     if name != keys.OFFLOADING_NAME:
@@ -118,9 +129,10 @@ def _check_name(obj: Object) -> None:
 
 
 def _check_immutable(before: NamespaceOffloading, after: NamespaceOffloading) -> None:
+    chosen = after.mapping_strategy is MappingStrategy.SELECTED_NAME
     if before.mapping_strategy is not after.mapping_strategy:
         field, was = "namespaceMappingStrategy", before.mapping_strategy.value
-    elif before.remote_namespace_name != after.remote_namespace_name:
+    elif chosen and before.remote_namespace_name != after.remote_namespace_name:
         field, was = "remoteNamespaceName", before.remote_namespace_name or "unset"
     else:
         return
@@ -155,31 +167,29 @@ def _check_remote_name(offloading: NamespaceOffloading, namespace: str, cluster_
     if chosen and not offloading.remote_namespace_name:
         raise DeniedError("spec.remoteNamespaceName is mandatory with SelectedName: set it")
     name = _remote_name(offloading, namespace, cluster_id)
+    way = f"choose another with {'' if chosen else 'SelectedName and '}spec.remoteNamespaceName"
     if name and not naming.is_dns_label(name):
         rule = "must be at most 63 characters of a-z, 0-9 and '-'"
-        message = f"the remote namespace {name!r} {rule}"
-        way = "" if chosen else "SelectedName and "
-        raise DeniedError(f"{message}: choose another with {way}spec.remoteNamespaceName")
-    if chosen and is_reserved(name):
-        message = f"spec.remoteNamespaceName {name!r} belongs to the system of the other cluster"
-        raise DeniedError(f"{message}: choose another")
+        raise DeniedError(f"the remote namespace {name!r} {rule}: {way}")
+    if reserved.is_reserved(name):
+        raise DeniedError(f"the remote namespace {name!r} is reserved on every provider: {way}")
 
 
-def _check_collision(
-    offloading: NamespaceOffloading,
-    namespace: str,
-    *,
-    others: Mapping[Key, Object],
-    cluster_id: str,
-) -> None:
-    wanted = _remote_name(offloading, namespace, cluster_id)
-    if not wanted:
-        return
-    for key, other in list(others.items()):
+def _check_collision(wanted: str, owners: Iterable[str], may_know: Callable[[str], bool]) -> None:
+    for owner in owners:
+        whose = owner if may_know(owner) else "another namespace"
+        message = f"the remote namespace {wanted!r} is already that of {whose}"
+        way = "choose another with SelectedName and spec.remoteNamespaceName"
+        raise DeniedError(f"{message}: {way}", code=409)
+
+
+def _owners(
+    wanted: str, namespace: str, others: Mapping[Key, Object], cluster_id: str
+) -> Iterator[str]:
+    """Yield whose remote namespace is called ``wanted``, besides that of ``namespace``."""
+    for key, other in list(others.items()) if wanted else []:
         if key.namespace != namespace and _taken(other, key.namespace, cluster_id) == wanted:
-            message = f"the remote namespace {wanted!r} is already that of {key.namespace}"
-            way = "choose another with SelectedName and spec.remoteNamespaceName"
-            raise DeniedError(f"{message}: {way}", code=409)
+            yield key.namespace
 
 
 def _taken(other: Object, namespace: str, cluster_id: str) -> str:

@@ -7,14 +7,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from apis import nodeselector, objects, placement, podfields
+from apis import nodeselector, objects, parts, placement, podfields
 from apis.judgement import Judgement
 from apis.objects import Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
+from apis.refusals import DeniedError
 from webhook import patch
-from webhook.admission import Admitted, DeniedError
-from webhook.rules import pods, shape
+from webhook.admission import Admitted
+from webhook.rules import pods
 
 _SHOWN: Final = 3
 
@@ -110,8 +111,8 @@ def _is_selected(node: Object, offloading: NamespaceOffloading) -> bool:
 
 def target(binding: Object) -> str:
     """Return the node that a Binding names, empty for none."""
-    found = shape.struct(binding.get("target"), "target")
-    return shape.text(found.get("name"), "target.name")
+    found = parts.struct(binding.get("target"), "target")
+    return parts.text(found.get("name"), "target.name")
 
 
 def _nowhere(pod: Object, virtual: Iterable[Object]) -> str:

@@ -14,8 +14,9 @@ from apis.nodeselector import Term
 from apis.objects import Object, annotations
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
+from apis.refusals import DeniedError
 from webhook import patch
-from webhook.admission import Admitted, DeniedError
+from webhook.admission import Admitted
 from webhook.patch import Operation, Path
 from webhook.rules import shape
 
@@ -176,6 +177,28 @@ def _tolerate(pod: Object) -> list[Operation]:
     if any(_covers(toleration) for toleration in patch.find(pod, _TOLERATIONS) or []):
         return []
     return patch.append(pod, _TOLERATIONS, TOLERATION)
+
+
+def keep_tolerations(old: Object, new: Object) -> Admitted:
+    """Give ``new`` back what lets ``old`` onto virtual nodes: no update may take a toleration away.
+
+    Kubernetes' own DefaultTolerationSeconds does the same with those that it adds.
+
+    Raises:
+        MalformedError: not pods.
+    """
+    check_shape(old)
+    check_shape(new)
+    lost = [
+        one
+        for one in patch.find(old, _TOLERATIONS) or []
+        if one.get("key") == keys.VIRTUAL_NODE_TAINT
+        and one not in (patch.find(new, _TOLERATIONS) or [])
+    ]
+    if not lost:
+        return Admitted(verdict="unchanged: has its tolerations")
+    have = patch.find(new, _TOLERATIONS) or []
+    return Admitted(patch.put(new, _TOLERATIONS, [*have, *lost]), verdict="kept: its tolerations")
 
 
 def _covers(toleration: Object) -> bool:

@@ -7,11 +7,10 @@ ShadowPod controller, which keeps the ledger, tells it why it waits. Source: beh
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys, quotas
+from apis import keys, parts, quotas
 from apis.objects import Object
 from apis.quotas import Demand, Grant
-from webhook.admission import DeniedError
-from webhook.rules import shape
+from apis.refusals import DeniedError
 
 UNREADABLE: Final = 500
 
@@ -51,7 +50,7 @@ def demand(spec: Object) -> Demand:
     try:
         return Demand.of(spec)
     except ValueError as error:
-        raise DeniedError(str(error), code=shape.INVALID) from error
+        raise DeniedError(str(error), code=parts.INVALID) from error
 
 
 def judge(spec: Object, quota: Object) -> None:

@@ -1,14 +1,16 @@
-"""When a ResourceSlice may be made, and what its consumer may change. Pure.
+"""When a ResourceSlice may be made, what becomes of it, and what its consumer may change. Pure.
 
-Source: behaviour.md 3.5.
+Source: behaviour.md 0.4, 3.5.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys
+from apis import keys, whose
 from apis.objects import Key, Object, annotations, labels
-from webhook.admission import Admitted, DeniedError
+from apis.refusals import DeniedError
+from webhook import patch
+from webhook.admission import Admitted
 from webhook.rules import shape
 
 CONTROL_PLANES: Final = "liqo.io"
@@ -17,10 +19,22 @@ PROVIDERS: Final = (keys.CORDON, keys.CORDON_TENANT, keys.DRAIN)
 """Annotations by which a provider keeps a slice in check."""
 
 
+_CREATE_NODE: Final = ("metadata", "annotations", keys.CREATE_VIRTUAL_NODE)
+
+
+def mark(obj: Object, groups: Iterable[str]) -> Admitted:
+    """Have a virtual node made of a slice that a user of this cluster asks for and says no more."""
+    shape.check(obj, "ResourceSlice")
+    is_of_this_cluster = CONTROL_PLANES not in groups and not whose.is_marked(labels(obj))
+    if not is_of_this_cluster or keys.CREATE_VIRTUAL_NODE in annotations(obj):
+        return Admitted(verdict="unchanged")
+    return Admitted(patch.put(obj, _CREATE_NODE, "true"), verdict="becomes a virtual node")
+
+
 def is_replica(obj: Object) -> bool:
     """Whether it came from another cluster, where its name was judged."""
     shape.check(obj, "ResourceSlice")
-    return labels(obj).get(keys.REPLICATED) == "true"
+    return whose.is_marked(labels(obj))
 
 
 def check_create(key: Key, local: Iterable[Key]) -> Admitted:

@@ -4,18 +4,18 @@ Source: behaviour.md 3.7, 3.8; security.md A1-A3, A7, A13.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from apis import keys
+from apis import keys, parts, podaffinity, podpolicies, podsecurity, podspecs, whose
 from apis.objects import Key, Object, annotations, labels
+from apis.podpolicies import Policy
+from apis.refusals import DeniedError
 from webhook import patch
-from webhook.admission import Admitted, DeniedError
+from webhook.admission import Admitted
 from webhook.patch import Operation
-from webhook.rules import podsecurity, podspecs, quotas, shape
-from webhook.rules.podspecs import Policy
+from webhook.rules import quotas, shape
 
-DEFAULT_POLICY: Final = "default"
 _CREATOR: Final = ("metadata", "labels", keys.CREATOR_USER)
 _TOKEN: Final = ("spec", "pod", "automountServiceAccountToken")
 _CHANGEABLE: Final = ("activeDeadlineSeconds", "ephemeralContainers", "tolerations")
@@ -53,8 +53,15 @@ def check_bearing(old: Object, new: Object, groups: Sequence[str]) -> None:
             raise DeniedError(f"metadata.{field} are for the provider to set: leave them out")
 
 
-def check_create(obj: Object, namespace: Object | None, policies: Mapping[Key, Object]) -> Admitted:
+def check_create(
+    obj: Object,
+    namespace: Object | None,
+    policies: Mapping[Key, Object],
+    named: Iterable[Object | None] = (),
+) -> Admitted:
     """Admit what the consumer of ``namespace`` may run here.
+
+    ``named`` are the namespaces that its terms of affinity name, as far as they are there.
 
     Raises:
         DeniedError: not its namespace, or not a pod that is allowed here.
@@ -68,11 +75,11 @@ def check_create(obj: Object, namespace: Object | None, policies: Mapping[Key, O
         raise DeniedError(f"{message}: set it to the cluster ID of the consumer")
     if namespace is None:
         raise DeniedError("the namespace does not exist: create it first", code=400)
-    consumer = labels(namespace).get(keys.REMOTE_CLUSTER_ID)
-    if consumer != origin:
+    if whose.consumer_of(namespace) != origin:
         message = f"metadata.labels: {keys.ORIGIN} is {origin!r}, and the namespace"
         raise DeniedError(f"{message} is not one of that cluster: use a namespace mapped to it")
-    _judge(obj, policy_of(origin, policies))
+    policy = podpolicies.of(origin, policies).where(podaffinity.own(named, origin))
+    _judge(obj, policy)
     if spec.get("ephemeralContainers"):
         message = "spec.pod.ephemeralContainers are for a pod that runs"
         raise DeniedError(f"{message}: add them once the ShadowPod exists")
@@ -80,17 +87,21 @@ def check_create(obj: Object, namespace: Object | None, policies: Mapping[Key, O
 
 
 def _judge(obj: Object, policy: Policy) -> None:
-    if policy.level != "privileged":
-        for complaint in podsecurity.app_armor(annotations(obj)):
-            raise DeniedError(f"{complaint}: {podspecs.cure(complaint)}")
-    _judge_grace(annotations(obj), policy)
+    _judge_notes(obj, policy)
     podspecs.judge(pod_spec(obj), policy)
     quotas.demand(pod_spec(obj))
 
 
+def _judge_notes(obj: Object, policy: Policy) -> None:
+    if policy.level != "privileged":
+        for complaint in podsecurity.app_armor(annotations(obj)):
+            raise DeniedError(f"{complaint}: {podspecs.cure(complaint)}")
+    _judge_grace(annotations(obj), policy)
+
+
 def _judge_grace(noted: Mapping[str, str], policy: Policy) -> None:
     """Judge in what time its Pod is to end, as that of its spec is judged."""
-    said = shape.text(noted.get(keys.DELETION_GRACE), "metadata.annotations")
+    said = parts.text(noted.get(keys.DELETION_GRACE), "metadata.annotations")
     if not said:
         return
     is_number = said.isascii() and said.isdecimal() and len(said) <= len(str(policy.max_grace_s))
@@ -99,14 +110,15 @@ def _judge_grace(noted: Mapping[str, str], policy: Policy) -> None:
         raise DeniedError(f"{message}: give it from 1 to {policy.max_grace_s} seconds")
 
 
-def policy_of(origin: str, policies: Mapping[Key, Object]) -> Policy:
-    """Return what holds for the consumer: its own policy, else that for all, else the defaults."""
-    own = policies.get(Key("", origin))
-    return Policy.parse(own or policies.get(Key("", DEFAULT_POLICY)))
-
-
-def check_update(old: Object, new: Object, policies: Mapping[Key, Object]) -> Admitted:
+def check_update(
+    old: Object,
+    new: Object,
+    policies: Mapping[Key, Object],
+    named: Iterable[Object | None] = (),
+) -> Admitted:
     """Admit a change of metadata and of what may change in a Pod; judge what is new of it.
+
+    Its virtual kubelet has to tell of its end also where a policy was narrowed since it came.
 
     Raises:
         DeniedError: anything else changed, or to what is not allowed.
@@ -123,7 +135,11 @@ def check_update(old: Object, new: Object, policies: Mapping[Key, Object]) -> Ad
         raise DeniedError(
             f"{message}: create the pod anew, or change images, resources, tolerations, deadline"
         )
-    _judge(new, policy_of(origin or "", policies))
+    policy = podpolicies.of(origin or "", policies).where(podaffinity.own(named, origin or ""))
+    if before == after:
+        _judge_notes(new, policy)
+    else:
+        _judge(new, policy)
     return Admitted()
 
 
@@ -164,7 +180,7 @@ def judged_creator(obj: Object) -> str:
 def pod_spec(obj: Object) -> Object:
     """Return ``spec.pod``, {} if there is none."""
     shape.check(obj, "ShadowPod")
-    return shape.struct((obj.get("spec") or {}).get("pod"), "spec.pod")
+    return parts.struct((obj.get("spec") or {}).get("pod"), "spec.pod")
 
 
 def _told(obj: Object) -> tuple[object, ...]:
@@ -177,7 +193,7 @@ def _fixed(spec: Object) -> Object:
     kept = {name: copy.copy(value) for name, value in spec.items() if name not in _CHANGEABLE}
     for field in ("containers", "initContainers"):
         if field in kept:
-            listed = shape.structs(kept[field], f"spec.pod.{field}")
+            listed = parts.structs(kept[field], f"spec.pod.{field}")
             kept[field] = [
                 {name: value for name, value in one.items() if name not in _OF_CONTAINERS}
                 for one in listed

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from apis import authentication, keys
+from apis import authentication, keys, parts
 from apis.objects import Key, Kind, Object, key_of, labels
+from apis.refusals import DeniedError
 from webhook import patch
-from webhook.admission import Admitted, DeniedError
+from webhook.admission import Admitted
 from webhook.rules import shape
 
 _LABEL: Final = ("metadata", "labels", keys.REMOTE_CLUSTER_ID)
@@ -93,4 +94,4 @@ def _check_name(cluster_id: str, bindings: Iterable[tuple[Kind, Object]]) -> Non
 
 
 def _cluster_id(obj: Object) -> str:
-    return shape.text((obj.get("spec") or {}).get("clusterID"), "spec.clusterID")
+    return parts.text((obj.get("spec") or {}).get("clusterID"), "spec.clusterID")

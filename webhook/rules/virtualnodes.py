@@ -6,10 +6,11 @@ Source: behaviour.md 3.4, 9 #9; security.md C4; decision 0006.
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys, quotas, resources
+from apis import keys, parts, quotas, resources
 from apis.objects import Key, Object, key_of, labels
+from apis.refusals import DeniedError
 from webhook import patch
-from webhook.admission import Admitted, DeniedError
+from webhook.admission import Admitted
 from webhook.patch import Operation
 from webhook.rules import shape
 
@@ -25,12 +26,12 @@ def template_key(obj: Object) -> Key:
     """
     shape.check(obj, "VirtualNode")
     path = "spec.vkOptionsTemplateRef"
-    reference = shape.struct((obj.get("spec") or {}).get("vkOptionsTemplateRef"), path)
-    namespace = shape.text(reference.get("namespace"), f"{path}.namespace")
+    reference = parts.struct((obj.get("spec") or {}).get("vkOptionsTemplateRef"), path)
+    namespace = parts.text(reference.get("namespace"), f"{path}.namespace")
     if namespace not in ("", keys.LIQO_NAMESPACE):
         message = f"{path}.namespace is {namespace!r}, and templates count in"
         raise DeniedError(f"{message} {keys.LIQO_NAMESPACE!r} only: refer to one there")
-    name = shape.text(reference.get("name"), f"{path}.name")
+    name = parts.text(reference.get("name"), f"{path}.name")
     return Key(keys.LIQO_NAMESPACE, name or keys.DEFAULT_VK_OPTIONS_TEMPLATE)
 
 
@@ -59,14 +60,14 @@ def _flags(spec: Object, options: Object) -> Object:
 
 def _not_reflected(spec: Object, options: Object) -> Object:
     path = "spec.offloadingPatch"
-    have = shape.struct(spec.get("offloadingPatch"), path)
+    have = parts.struct(spec.get("offloadingPatch"), path)
     united = {name: _union(have, options, name) for name in _LISTS}
     changed = {name: names for name, names in united.items() if names != (have.get(name) or [])}
     return {"offloadingPatch": {**have, **changed}} if changed else {}
 
 
 def _union(have: Object, options: Object, name: str) -> list[str]:
-    own = shape.items(have.get(name), f"spec.offloadingPatch.{name}")
+    own = parts.items(have.get(name), f"spec.offloadingPatch.{name}")
     return [*own, *(one for one in options.get(name) or [] if one not in own)]
 
 
@@ -138,11 +139,11 @@ def _check_amounts(before: Object, obj: Object) -> None:
     if quota == before.get("resourceQuota"):
         return
     path = "spec.resourceQuota.hard"
-    hard = shape.struct(shape.struct(quota, "spec.resourceQuota").get("hard"), path)
+    hard = parts.struct(parts.struct(quota, "spec.resourceQuota").get("hard"), path)
     try:
         quotas.check_amounts(hard, path)
     except ValueError as error:
-        raise DeniedError(str(error), code=shape.INVALID) from error
+        raise DeniedError(str(error), code=parts.INVALID) from error
 
 
 def slice_key(obj: Object) -> Key | None:

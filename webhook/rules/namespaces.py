@@ -1,0 +1,35 @@
+"""Which namespace gets the label that has its pods judged, from admission itself. Pure.
+
+Source: behaviour.md 3.2; security.md D4.
+"""
+
+from apis import keys, reserved
+from apis.objects import Object, annotations, is_terminating, labels
+
+
+def enabled(namespace: Object, by: str) -> Object | None:
+    """Return the merge patch that labels ``namespace`` for the NamespaceOffloading of UID ``by``.
+
+    None where there is a label already, whoever set it, or none is due. What is labelled so is
+    marked, and whoever keeps the label may take it back; it is written to what was read, or not
+    at all.
+    """
+    if keys.SCHEDULING_ENABLED in labels(namespace) or is_terminating(namespace):
+        return None
+    if reserved.is_system(namespace["metadata"]["name"]):
+        return None
+    return {
+        "metadata": {
+            "labels": {keys.SCHEDULING_ENABLED: "true"},
+            "annotations": {keys.SCHEDULING_ENABLED_BY: by},
+            "resourceVersion": namespace["metadata"]["resourceVersion"],
+        }
+    }
+
+
+def is_ahead(namespace: Object) -> bool:
+    """Whether the label of a ``namespace`` without a NamespaceOffloading is ours.
+
+    It came ahead of one, or stayed after it; nobody asked for pods to wait there.
+    """
+    return keys.SCHEDULING_ENABLED_BY in annotations(namespace)
