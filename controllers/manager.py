@@ -36,6 +36,8 @@ class Limits:
     """Whether Pods of consumers that end on a node that is not Ready are deleted by force."""
     real_storage_class: str = ""
     """Of the claims behind those of the virtual class; empty for the cluster's default."""
+    service_cidrs: tuple[str, ...] = ()
+    """The networks of Services where no ServiceCIDR says them: no consumer's endpoint is in one."""
     has_fabric: bool = False
     """Whether addresses of consumers are those that their Configurations say."""
 

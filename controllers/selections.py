@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from apis import keys
+from apis import keys, whose
 from apis.objects import Kind, Object
 from kube.cluster import Selection
 
@@ -23,7 +23,7 @@ NAMESPACE_MAPS: Final = every(keys.NAMESPACE_MAP)
 VIRTUAL_NODES: Final = every(keys.VIRTUAL_NODE)
 NODES: Final = every(keys.NODE, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}")
 """The virtual ones."""
-PEER_NAMESPACES: Final = every(keys.NAMESPACE, labels=keys.REMOTE_CLUSTER_ID)
+PEER_NAMESPACES: Final = every(keys.NAMESPACE, labels=whose.PEERS)
 """Tenant namespaces and twins."""
 ENABLED_NAMESPACES: Final = every(keys.NAMESPACE, labels=keys.SCHEDULING_ENABLED)
 ROLE_BINDINGS: Final = every(

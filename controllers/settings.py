@@ -1,6 +1,7 @@
 """The flags of the controllers, validated once."""
 
 import argparse
+import ipaddress
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -105,6 +106,15 @@ def _add_loops(parser: argparse.ArgumentParser) -> None:
         help="of claims of the class liqo on this cluster's nodes (default: the default class)",
     )
     parser.add_argument(
+        "--service-cidr",
+        dest="service_cidrs",
+        type=_networks,
+        default=(),
+        metavar="NETWORK,...",
+        help="of this cluster's Services, which no consumer's endpoint may be in; ServiceCIDRs, "
+        "which Kubernetes 1.33 and later have, need no flag",
+    )
+    parser.add_argument(
         "--ip-fabric",
         dest="has_fabric",
         action=argparse.BooleanOptionalAction,
@@ -174,6 +184,16 @@ def _add_grants(parser: argparse.ArgumentParser) -> None:
             metavar="NAME[;default],...",
             help=f"{kind} classes offered to consumers",
         )
+
+
+def _networks(text: str) -> tuple[str, ...]:
+    parts = tuple(part for part in text.split(",") if part)
+    for part in parts:
+        try:
+            ipaddress.ip_network(part)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{part!r} is no network: {error}") from error
+    return parts
 
 
 def _count(text: str) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
+from apis import whose
 from apis.objects import Key, Object
 from kube.cluster import Cluster, Selection
 from kube.informer import Informer
@@ -18,6 +19,11 @@ def cached(informer: Informer[Object]) -> View:
         return informer.items()
 
     return items
+
+
+def consumers(namespaces: Informer[Object]) -> Callable[[str], str]:
+    """Return what tells whose pods run in the namespace of a name; empty where it is no twin."""
+    return lambda name: whose.consumer_of(namespaces.get(Key("", name)))
 
 
 def live(cluster: Cluster, of: Selection[Object]) -> View:

@@ -40,7 +40,10 @@ def template(namespace: str, image: str) -> Object:
             },
             "labelsNotReflected": [],
             "annotationsNotReflected": list(keys.ANNOTATIONS_OF_CONTROLLERS),
-            "reflectorsConfig": {"pod": {"workers": 10, "type": "CustomLiqo"}, **reflected},
+            "reflectorsConfig": {
+                "pod": {"workers": reflection.POD_WORKERS, "type": "CustomLiqo"},
+                **reflected,
+            },
         },
     )
 

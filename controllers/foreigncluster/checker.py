@@ -134,7 +134,11 @@ class Checker:
         before = self._found.get(cluster_id)
         if before and not before.is_answering and remote.reach.is_lost:
             return  # its client looks every second whether it is back
-        after = await self._answer(cluster_id, remote, question, before, count)
+        try:
+            after = await self._answer(cluster_id, remote, question, before, count)
+        except errors.ExhaustedError as error:
+            logger.warning("cannot ask", extra={"cluster": cluster_id, "error": str(error)})
+            return
         if after != before:
             self._found[cluster_id] = after
             self._tell(cluster_id)
@@ -155,6 +159,8 @@ class Checker:
         except TimeoutError:
             remote.reach.doubt()
             return _silent(before, question.unanswered)
+        except errors.ExhaustedError:
+            raise  # that says nothing of the peer
         except KubeError as error:
             return _silent(before, str(error))
         return Reach.answering(version, pyliqo, ahead, before)
@@ -234,6 +240,9 @@ async def _hold(remote: ClusterClient, question: Question) -> None:
             await asyncio.sleep(_AGAIN_S)
         except KubeError as error:  # perhaps this may not be watched: the questions remain
             await asyncio.sleep(_AGAIN_S if errors.is_away(error) else INTERVAL_S)
+        except Exception:  # an answer that nobody can read
+            logger.exception("cannot follow a peer", extra={"server": remote.access.server})
+            await asyncio.sleep(INTERVAL_S)
 
 
 async def _beat(remote: ClusterClient, nothing: Selection[Object], question: Question) -> None:

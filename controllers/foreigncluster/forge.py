@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from apis import conditions, foreignclusters, keys, naming, objects, slices
+from apis import conditions, foreignclusters, keys, naming, objects, whose
 from apis.objects import Key, Object, named
 
 API_SERVER: Final = foreignclusters.API_SERVER_STATUS
@@ -96,11 +96,6 @@ def cluster_of(obj: Object) -> str:
     """Return the other cluster that ``obj`` is about: by its spec, else by its label."""
     said = (obj.get("spec") or {}).get("clusterID")
     return str(said or objects.labels(obj).get(keys.REMOTE_CLUSTER_ID) or "")
-
-
-def is_tenant_namespace(namespace: Object) -> bool:
-    """Whether it is one of a peering, and not a twin."""
-    return objects.labels(namespace).get(keys.TENANT_NAMESPACE) == "true"
 
 
 def is_of_control_plane(identity: Object) -> bool:
@@ -280,7 +275,7 @@ _OF_REACH: Final = ("conditions", "kubernetesVersion", "clockSkewSeconds")
 
 def slice_of(cluster_id: str, found: Iterable[Object]) -> str:
     """Return the name of a slice of ours of that provider; empty while there is none."""
-    ours = (one for one in found if not slices.is_replica(one) and cluster_of(one) == cluster_id)
+    ours = (one for one in found if not whose.is_foreign(one) and cluster_of(one) == cluster_id)
     return next((str(one["metadata"]["name"]) for one in ours), "")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import keys, objects, slices
+from apis import keys, objects, whose
 from apis.objects import Key, Object
 from controllers.foreigncluster import forge
 from controllers.foreigncluster.forge import Facts, Reach
@@ -36,17 +36,21 @@ class Observed:
         """Return what there is about one cluster."""
         tenants = _about(cluster_id, await self.tenants())
         identities = _about(cluster_id, await self.identities())
-        namespaces = _about(cluster_id, await self.namespaces())
+        namespaces = [
+            each["metadata"]["name"]
+            for _, each in sorted((await self.namespaces()).items())
+            if whose.peer_of(each) == cluster_id
+        ]
+        found = await self.slices()
         return Facts(
             cluster_id,
-            namespace=next(
-                (one["metadata"]["name"] for one in namespaces if forge.is_tenant_namespace(one)),
-                "",
-            ),
+            namespace=next(iter(namespaces), ""),
             tenant=next(iter(tenants), None),
             identity=next(filter(forge.is_of_control_plane, identities), None),
             replicas=[
-                one for one in _about(cluster_id, await self.slices()) if slices.is_replica(one)
+                found[key]
+                for key in sorted(found)
+                if key.namespace in namespaces and whose.is_foreign(found[key], cluster_id)
             ],
             virtual_nodes=_about(cluster_id, await self.virtual_nodes()),
             deployments=await self.deployments(),

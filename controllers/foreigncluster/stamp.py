@@ -7,7 +7,7 @@ may read. Nothing else of a peer is readable on both sides.
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, objects, slices
+from apis import keys, objects, whose
 from apis.objects import Key
 from kube.cluster import Cluster
 
@@ -25,7 +25,7 @@ class StampReconciler:
         obj = await self.cluster.get(KIND, key)
         if obj is None or objects.is_terminating(obj):
             return None
-        name = keys.PROVIDER_VERSION if slices.is_replica(obj) else keys.CONSUMER_VERSION
+        name = keys.PROVIDER_VERSION if whose.is_foreign(obj) else keys.CONSUMER_VERSION
         if objects.annotations(obj).get(name) != self.version:
             annotations = {"annotations": {name: self.version}}
             await self.cluster.patch(KIND, key, {"metadata": annotations})

@@ -7,20 +7,22 @@ Source: behaviour.md 4.5, 4.6, 4.17; security.md A15.
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import keys, naming, objects, policies, slices
+from apis import keys, naming, objects, policies, slices, whose
 from apis.objects import Key, Object
 from apis.offloading import OfferedClass
 from apis.resources import Resources
 from controllers import upkeep
-from controllers.grants.forge import applications, division, written
+from controllers.grants.forge import applications, division, marks, written
 from controllers.grants.forge.applications import Application, Entry, Seen, Standard
 from controllers.grants.forge.division import Claim, Share
+from controllers.grants.forge.marks import Mark
 from controllers.views import View
 from kube.cluster import Cluster, Selection
 from kube.errors import (
@@ -43,7 +45,7 @@ NOT_YET_S: Final = 0.2
 
 _REFUSED: Final = (ConflictError, ForbiddenError, InvalidError, NotFoundError, TerminalError)
 
-_REPLICAS: Final = Selection(keys.RESOURCE_SLICE, Object, labels=f"{keys.REPLICATED}=true")
+_REPLICAS: Final = Selection(keys.RESOURCE_SLICE, Object, labels=whose.REPLICAS)
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +69,7 @@ class _Look:
     applications: Mapping[Key, Application]
     shares: Mapping[Key, Share]
     claims: Mapping[Key, Claim]
+    marks: Mapping[Key, Mark]
 
     @property
     def needs_ledger(self) -> bool:
@@ -110,17 +113,19 @@ class GrantsReconciler:
 
     async def _grant(self, ledger: Object | None, look: _Look) -> None:
         entries = written.entries(look.claims, look.shares)
-        if look.needs_ledger:
-            await self._book(ledger, entries)
+        await self._book(ledger, entries if look.needs_ledger else None, look.marks)
         upkeep.raise_all(await self._write_all(look, written.parsed(entries)))
+        await self._close(look)
 
     # Looking -----------------------------------------------------------------------------------
 
     async def _look(self, ledger: Object | None) -> _Look | None:
         seen = await self._seen(ledger)
+        known = marks.parsed(((ledger or {}).get("status") or {}).get("cordoned") or ())
+        seen = dataclasses.replace(seen, slices=await self._marked(seen.slices, known))
         found = applications.applications(seen, self._standard)
         claims = {one.claim.key: one.claim for one in found}
-        claims |= {claim.key: claim for claim in applications.leaving(seen)}
+        claims |= {claim.key: claim for claim in applications.leaving(seen, claims.keys())}
         users = frozenset(
             naming.quota_name(claim.key.name, claim.tenant)
             for claim in claims.values()
@@ -131,7 +136,25 @@ class GrantsReconciler:
         if free is None:
             return None
         shares = division.divide(claims.values(), free)
-        return _Look(seen, {one.claim.key: one for one in found}, shares, claims)
+        kept = marks.current(known, seen.slices, seen.tenants)
+        return _Look(seen, {one.claim.key: one for one in found}, shares, claims, kept)
+
+    async def _marked(
+        self, found: Mapping[Key, Object], known: Mapping[Key, Mark]
+    ) -> dict[Key, Object]:
+        """Return the slices, those that were made anew with their cordon and drain back on them.
+
+        One that is gone again meanwhile is left out: its next change brings us back.
+        """
+        marked = dict(found)
+        for key, obj in found.items():
+            if annotations := marks.lost(obj, known):
+                changes = {"metadata": {"uid": objects.uid(obj), "annotations": annotations}}
+                try:
+                    marked[key] = await self._cluster.patch(keys.RESOURCE_SLICE, key, changes)
+                except (ConflictError, NotFoundError):
+                    del marked[key]
+        return marked
 
     async def _seen(self, ledger: Object | None) -> Seen:
         found, quotas = await asyncio.gather(
@@ -171,11 +194,20 @@ class GrantsReconciler:
                 with contextlib.suppress(ConflictError):
                     await self._write_status(one.obj, status)
 
-    async def _book(self, ledger: Object | None, entries: Sequence[Object]) -> None:
+    async def _book(
+        self, ledger: Object | None, entries: Sequence[Object] | None, kept: Mapping[Key, Mark]
+    ) -> None:
+        """Write what is granted, if somebody has to know, and which slices are kept in check."""
+        if ledger is None and entries is None and not kept:
+            return
         if ledger is None:
             ledger = await self._make_ledger()
         before: Object = ledger.get("status") or {}
-        wanted = {**before, "keeper": self._term, "grants": list(entries)}
+        wanted = {name: value for name, value in before.items() if name != "cordoned"}
+        if entries is not None:
+            wanted |= {"keeper": self._term, "grants": list(entries)}
+        if kept:
+            wanted["cordoned"] = marks.shown(kept)
         if changes := objects.merge_patch(before, wanted):
             version = {"resourceVersion": ledger["metadata"]["resourceVersion"]}
             await self._cluster.patch_status(
@@ -233,12 +265,24 @@ class GrantsReconciler:
             self._events.event(keys.RESOURCE_SLICE, made, type_, reason, message)
         return made
 
+    async def _close(self, look: _Look) -> None:
+        """Have the Quotas of slices that take no part, and hold something, follow their tenants."""
+        for slice_, quotas in look.seen.quotas_of.items():
+            tenant = applications.tenant_of(look.seen.tenants, slice_.namespace)
+            if slice_ in look.applications or tenant is None:
+                continue
+            is_cordoned = applications.is_closed_to(look.seen.slices.get(slice_), tenant)
+            for quota in quotas:
+                if changes := written.closed(quota, is_cordoned=is_cordoned):
+                    await self._cluster.patch(keys.QUOTA, objects.key_of(quota), changes)
+
     async def _write_quota(self, obj: Object, application: Application, look: _Look) -> None:
         tenant = applications.tenant_of(look.seen.tenants, objects.key_of(obj).namespace)
         wanted = written.quota(
             obj,
+            application.claim.tenant,
             application.policy.limits_enforcement or self._standard.limits_enforcement,
-            is_cordoned=slices.is_cordoned(obj) or applications.is_closed(tenant),
+            is_cordoned=tenant is None or applications.is_closed_to(obj, tenant),
         )
         found = look.seen.quotas.get(objects.key_of(wanted))
         if found is None:

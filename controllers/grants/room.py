@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, objects, resources, slices
+from apis import keys, objects, resources, slices, whose
 from apis.objects import Key, Object
 from apis.resources import Resources
 from controllers import upkeep
@@ -49,5 +49,5 @@ def room(granted: Mapping[str, str], largest: Resources) -> dict[str, str]:
 
 
 def _is_granted(obj: Object) -> bool:
-    is_there = slices.is_replica(obj) and not objects.is_terminating(obj)
+    is_there = whose.is_foreign(obj) and not objects.is_terminating(obj)
     return is_there and slices.is_accepted(obj, slices.RESOURCES)

@@ -6,7 +6,7 @@ Source: behaviour.md 2.5, 4.8; security.md B4, B5.
 from collections.abc import Iterable
 from typing import Final
 
-from apis import authentication, keys, naming, objects
+from apis import authentication, keys, naming, objects, whose
 from apis.authentication import AuthParams, Identity, IdentityType
 from apis.objects import Key, Object
 from certs import kubeconfig, pki
@@ -100,10 +100,7 @@ def is_needed(secret_: Object, replicated: Iterable[Object]) -> bool:
     """Whether anything is still to be withdrawn from the peer that the kubeconfig is for."""
     where, peer = objects.key_of(secret_).namespace, authentication.remote_cluster(secret_)
     return any(
-        objects.key_of(each).namespace == where
-        and objects.labels(each).get(keys.REPLICATION) == "true"
-        and objects.labels(each).get(keys.REMOTE_ID) == peer
-        for each in replicated
+        objects.key_of(each).namespace == where and whose.is_for(each, peer) for each in replicated
     )
 
 
@@ -140,4 +137,4 @@ def check_same(params: AuthParams, trusted: AuthParams) -> None:
     if not params.is_same_server(trusted):
         message = f"the provider names the API server {params.api_server!r}, or a CA or proxy, "
         message += f"other than at peering time ({trusted.api_server!r})"
-        raise RefusedError("ServerChanged", f"{message}: peer anew if that is right")
+        raise RefusedError("ServerChanged", f"{message}: liqoctl peer --replace if that is right")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from apis import keys, naming, objects
+from apis import naming, whose
 from apis.objects import Key, Object
 from controllers import concerns, selections, views
 from controllers.identity import forge
@@ -57,7 +57,7 @@ def _by_secret(change: Change[Object]) -> Iterable[Key]:
 
 def _by_replicated(change: Change[Object]) -> Iterable[Key]:
     """Return the Identity whose kubeconfig may be needed no more, when an object is gone."""
-    peer = objects.labels(change.old).get(keys.REMOTE_ID) if change.old else None
+    peer = whose.destination(change.old) if change.old else ""
     if change.new is not None or not peer:
         return []
     return [Key(change.key.namespace, naming.controlplane_identity(peer))]

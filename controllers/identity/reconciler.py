@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from apis import conditions, keys, naming, objects
+from apis import conditions, keys, naming, objects, whose
 from apis.authentication import AuthParams, Identity
 from apis.objects import Key, Object
-from controllers import upkeep
+from controllers import tenants, upkeep
 from controllers.identity import forge
 from controllers.identity.forge import RefusedError
 from controllers.views import View
@@ -91,7 +91,10 @@ class SliceIdentityReconciler:
 
     async def reconcile(self, key: Key) -> float | None:
         obj = await self.cluster.get(SLICE, key)
-        if obj is None or objects.is_terminating(obj) or not _is_local(obj):
+        if obj is None or objects.is_terminating(obj):
+            return None
+        provider = await tenants.peer_in(self.cluster, key.namespace)
+        if not whose.is_for(obj, provider):
             return None
         answer = _answer(obj)
         if answer == _DENIED:
@@ -103,11 +106,10 @@ class SliceIdentityReconciler:
                 is_ours=lambda found: objects.is_controlled_by(found, obj),
             )
         if answer == _ACCEPTED:
-            await self._accept(obj)
+            await self._accept(obj, provider)
         return None
 
-    async def _accept(self, obj: Object) -> None:
-        provider = objects.labels(obj)[keys.REMOTE_ID]
+    async def _accept(self, obj: Object, provider: str) -> None:
         try:
             params = AuthParams.parse((obj.get("status") or {}).get("authParams"))
             await self._check_server(obj, provider, params)
@@ -129,11 +131,6 @@ class SliceIdentityReconciler:
             message = f"identity {where} does not exist: peer with {provider} first"
             raise RefusedError("NotPeered", message)
         forge.check_same(params, Identity.parse(found).params)
-
-
-def _is_local(obj: Object) -> bool:
-    labels = objects.labels(obj)
-    return labels.get(keys.REPLICATION) == "true" and bool(labels.get(keys.REMOTE_ID))
 
 
 def _answer(obj: Object) -> str:

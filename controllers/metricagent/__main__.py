@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from apis import keys
+from apis import keys, whose
 from apis.objects import Key, Kind, Object
 from certs.listener import Server
 from controllers.metricagent import serving
@@ -58,7 +58,7 @@ class Loops:
         self._settings, self._cluster = settings, cluster
         of_shadows = f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_POD}"
         self._pods = Informer(Selection(keys.POD, Partial, labels=of_shadows))
-        self._namespaces = _informer(keys.NAMESPACE, labels=keys.REMOTE_CLUSTER_ID)
+        self._namespaces = _informer(keys.NAMESPACE, labels=whose.PEERS)
         self._nodes = _informer(keys.NODE, labels=f"{keys.NODE_TYPE}!={keys.VIRTUAL_NODE_TYPE}")
         self._proxies = _informer(
             keys.CONFIG_MAP,

@@ -6,7 +6,7 @@ Source: behaviour.md 5.9; security.md A21.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from apis import exposition, keys, objects
+from apis import exposition, keys, objects, whose
 from apis.exposition import Sample
 from apis.objects import Key, Object
 
@@ -48,7 +48,7 @@ def twins(namespaces: Iterable[Object], consumer: str) -> dict[str, str]:
     return {
         objects.key_of(namespace).name: original
         for namespace in namespaces
-        if objects.labels(namespace).get(keys.REMOTE_CLUSTER_ID) == consumer
+        if whose.consumer_of(namespace) == consumer
         if (original := objects.annotations(namespace).get(keys.ORIGINAL_NAME, ""))
     }
 

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from apis import conditions, keys, naming, objects, policies
+from apis import conditions, keys, naming, objects, offers, policies, reserved, whose
 from apis.objects import Key, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import MappingPhase, NamespaceMap
 from apis.policies import ProviderPolicy
-from controllers import protected
 
 ACCEPTED: Final = MappingPhase.ACCEPTED
 FAILED: Final = MappingPhase.CREATION_LOOP_BACK_OFF
@@ -40,11 +39,10 @@ def tenant(namespace: Object | None, namespace_map: Object) -> Tenant:
     Source: security.md A7.
     """
     where = objects.key_of(namespace_map)
-    labels = objects.labels(namespace) if namespace else {}
-    cluster_id = labels.get(keys.REMOTE_CLUSTER_ID, "")
-    if labels.get(keys.TENANT_NAMESPACE) != "true" or not cluster_id:
+    cluster_id = whose.peer_of(namespace)
+    if not cluster_id:
         raise RefusedError("NoTenant", f"namespace {where.namespace} is no tenant namespace")
-    if objects.labels(namespace_map).get(keys.ORIGIN_ID) != cluster_id:
+    if not whose.origin(namespace_map, cluster_id):
         message = f"namespacemap {where} does not come from cluster {cluster_id}"
         raise RefusedError("OriginMismatch", message)
     return Tenant(where.namespace, cluster_id)
@@ -66,16 +64,12 @@ def check_welcome(tenant_: Tenant, tenants: Iterable[Object]) -> None:
             raise RefusedError("TenantRefused", f"tenant {objects.key_of(found)} is refused: {why}")
 
 
-def is_replica(namespace_map: Object) -> bool:
-    """Whether this cluster is the provider for ``namespace_map``."""
-    return objects.labels(namespace_map).get(keys.REPLICATED) == "true"
-
-
-def status(entries: Mapping[str, Entry]) -> Object:
-    """Return the whole status: {currentMapping: {local: {remoteNamespace, phase, ...}}}."""
+def status(entries: Mapping[str, Entry], policy: ProviderPolicy) -> Object:
+    """Return the whole status: {currentMapping: {local: {remoteNamespace, ...}}, offered: {}}."""
     if not entries:
         return {}
-    return {"currentMapping": {local: _shown(entries[local]) for local in sorted(entries)}}
+    shown_ = {local: _shown(entries[local]) for local in sorted(entries)}
+    return {"currentMapping": shown_, "offered": offers.shown(policy)}
 
 
 def _shown(entry: Entry) -> Object:
@@ -116,7 +110,7 @@ def check_name(name: str) -> None:
     """
     if not naming.is_dns_label(name):
         raise RefusedError("InvalidName", f"{name!r} is no valid name for a namespace")
-    if protected.is_reserved(name):
+    if reserved.is_reserved(name):
         message = f"namespace {name} is reserved on this cluster: select another remote name"
         raise RefusedError("NameReserved", message)
 
@@ -139,12 +133,23 @@ def check_twin(namespace: Object, namespace_map: Object, local: str) -> None:
 
 
 class Room:
-    """The twins of one tenant, and how many it may have."""
+    """The twins of one tenant, and how many it may have, as one look of ``asker`` finds them.
 
-    def __init__(self, twins: Iterable[Object], tenant_: Tenant, policy: ProviderPolicy) -> None:
+    ``given`` are those that its maps were given since this process began, by name: all looks of a
+    tenant share it, for no cache has seen yet what another look has just made.
+    """
+
+    def __init__(  # one look, all of it
+        self,
+        twins: Iterable[Object],
+        asker: Key,
+        tenant_: Tenant,
+        policy: ProviderPolicy,
+        given: dict[str, Key],
+    ) -> None:
         owners = ((owner_of(twin), twin["metadata"]["name"]) for twin in twins)
-        self._taken = {name for owner, name in owners if owner and owner[0] == tenant_.namespace}
-        self._tenant, self._policy = tenant_, policy
+        self._seen = {name for owner, name in owners if owner and owner[0] == asker.namespace}
+        self._asker, self._tenant, self._policy, self._given = asker, tenant_, policy, given
         self._limit = policy.max_remote_namespaces
 
     def take(self, local: str, name: str) -> None:
@@ -154,18 +159,22 @@ class Room:
             RefusedError: the ProviderPolicy allows no such name, or the tenant has them all.
         """
         check_policy(local, name, self._tenant.cluster_id, self._policy)
-        if name not in self._taken and len(self._taken) >= self._limit:
+        taken = self._seen | self._given.keys()
+        if name in taken:
+            return
+        if len(taken) >= self._limit:
             name = self._policy.name
             raise RefusedError(
                 "TooManyNamespaces",
                 f"the limit of {self._limit} namespaces is reached (spec.remoteNamespaces.max of"
                 f" providerpolicy {name}): unoffload one, or ask the provider for more",
             )
-        self._taken.add(name)
+        self._given[name] = self._asker
 
     def leave(self, name: str) -> None:
-        """Note that there is no such twin."""
-        self._taken.discard(name)
+        """Note that ``asker`` has no such twin."""
+        if self._given.get(name) == self._asker:
+            del self._given[name]
 
 
 def check_policy(local: str, name: str, consumer: str, policy: ProviderPolicy) -> None:
@@ -179,6 +188,10 @@ def check_policy(local: str, name: str, consumer: str, policy: ProviderPolicy) -
         accepted = ", ".join(sorted(one.value for one in policy.mapping_strategies or ()))
         message = f"providerpolicy {policy.name} accepts no namespaceMappingStrategy {asked}"
         raise RefusedError("StrategyNotAllowed", f"{message}, only: {accepted or 'none'}")
+    if name in reserved.INSTALLED and not policy.remote_namespaces:
+        message = f"namespace {name} is kept for software of this cluster that is installed there"
+        opened = f"spec.remoteNamespaces.pattern of providerpolicy {policy.name} opens it"
+        raise RefusedError("NameReserved", f"{message}: select another remote name, or {opened}")
     if not policy.allows_name(name):
         message = f"providerpolicy {policy.name} allows no namespace {name} for {local}"
         cure = f"names match {policy.remote_namespaces}: select another remote name"
@@ -208,7 +221,9 @@ def outdated(twin: Object, policy: ProviderPolicy) -> Object:
     level, had = policy.pod_security_level, objects.labels(twin).get(keys.POD_SECURITY_ENFORCE, "")
     labels = {keys.POD_SECURITY_ENFORCE: level} if policies.is_stricter(level, had) else {}
     said = objects.annotations(twin)
-    notes = {name: text for name, text in _classes(policy).items() if said.get(name) != text}
+    notes = {
+        name: text for name, text in offers.annotations(policy).items() if said.get(name) != text
+    }
     changes = {"labels": labels, "annotations": notes}
     return {name: change for name, change in changes.items() if change}
 
@@ -220,7 +235,7 @@ def namespace(
 
     Source: security.md A1, A17.
     """
-    classes = {name: text for name, text in _classes(policy).items() if text is not None}
+    said = {name: text for name, text in offers.annotations(policy).items() if text is not None}
     metadata = {
         "labels": {
             keys.REMOTE_CLUSTER_ID: tenant_.cluster_id,
@@ -230,23 +245,10 @@ def namespace(
         "annotations": {
             keys.MANAGED_BY_NAMESPACE_MAP: owner_mark(namespace_map),
             keys.ORIGINAL_NAME: local,
-            **classes,
+            **said,
         },
     }
     return objects.named(keys.NAMESPACE, Key("", name), metadata=metadata)
-
-
-def _classes(policy: ProviderPolicy) -> dict[str, str | None]:
-    """Return the classes that may be named there; None where the policy says nothing of them."""
-    offered = {
-        keys.OFFERED_STORAGE_CLASSES: policy.storage_classes,
-        keys.OFFERED_INGRESS_CLASSES: policy.ingress_classes,
-        keys.OFFERED_LOAD_BALANCER_CLASSES: policy.load_balancer_classes,
-    }
-    return {
-        name: None if classes is None else ",".join(one.name for one in classes)
-        for name, classes in offered.items()
-    }
 
 
 def bindings(name: str, namespace_map: Object, tenant_: Tenant, account: Key) -> list[Object]:

@@ -1,11 +1,12 @@
 """Keeps the twin namespaces that a map asks for, and no others: many entries side by side."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, objects, policies
+from apis import keys, objects, policies, whose
 from apis.objects import Key, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import NamespaceMap
@@ -68,11 +69,13 @@ class NamespaceMapReconciler:
         self._account = account
         self._events = events
         self._written = Written()
+        self._given: defaultdict[str, dict[str, Key]] = defaultdict(dict)
+        """By tenant namespace and name, which map was given a twin."""
         self._pace = pace or Pace()
 
     async def reconcile(self, key: Key) -> float | None:
         obj = self._written.newest(key, await self._cluster.get(KIND, key))
-        if obj is None or not forge.is_replica(obj):
+        if obj is None or not whose.is_foreign(obj):
             return None
         if (left_s := self._pace.left_s(key)) is not None:
             return left_s
@@ -109,7 +112,8 @@ class NamespaceMapReconciler:
 
     async def _look(self, obj: Object, tenant: Tenant, policy: ProviderPolicy) -> _Look:
         found = await self._observed.namespaces()
-        twins = Twins(self._cluster, obj, tenant, policy, found, account=self._account)
+        given = self._given[objects.key_of(obj).namespace]
+        twins = Twins(self._cluster, obj, tenant, policy, found, given=given, account=self._account)
         return _Look(obj, twins, {}, [])
 
     async def _serve(self, look: _Look) -> bool:
@@ -181,7 +185,7 @@ class NamespaceMapReconciler:
             if entry.reason and before.get(local) != entry:
                 message = f"namespace {local}: {entry.message}"
                 self._events.event(KIND, look.obj, "Warning", entry.reason, message)
-        status = forge.status(look.entries)
+        status = forge.status(look.entries, look.twins.policy)
         made = await upkeep.write_status(self._cluster, KIND, look.obj, status)
         if made is not look.obj:
             self._written.add(look.obj, made)

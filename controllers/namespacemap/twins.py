@@ -32,12 +32,14 @@ class Twins:
         policy: ProviderPolicy,
         found: Mapping[Key, Object],
         *,
+        given: dict[str, Key],
         account: Key,
     ) -> None:
         self._cluster, self._map, self._found = cluster, namespace_map, found
         self._tenant, self.policy, self._account = tenant, policy, account
         self._answered = NamespaceMap.parse(namespace_map).current
-        self._room = Room(found.values(), tenant, policy)
+        asker = objects.key_of(namespace_map)
+        self._room = Room(found.values(), asker, tenant, policy, given)
 
     async def make(self, local: str, name: str) -> Entry:
         """Return the entry of ``local`` after its twin and the rights in it are there.
@@ -66,12 +68,15 @@ class Twins:
         seen = self._found.get(Key("", name))
         if seen and objects.is_terminating(seen) and forge.is_twin(seen, self._map, local):
             return False  # an event follows when it is
-        return await upkeep.remove(
+        is_gone = await upkeep.remove(
             self._cluster,
             keys.NAMESPACE,
             Key("", name),
             is_ours=lambda found: forge.is_twin(found, self._map, local),
         )
+        if is_gone:
+            self._room.leave(name)
+        return is_gone
 
     async def _namespace(self, local: str, name: str) -> Object:
         """Return the twin, made if need be; what the server then says is ours is what counts."""

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import conditions, keys, nodeselector, objects
+from apis import conditions, keys, nodeselector, objects, reserved
 from apis.nodeselector import Term
 from apis.objects import Key, Object
 from apis.offloading import CurrentMapping, MappingPhase, PodOffloadingStrategy, VirtualNode
-from controllers import protected
 
 REQUIRED: Final = "OffloadingRequired"
 READY: Final = "Ready"
@@ -50,7 +49,7 @@ def check_namespace(namespace: str) -> None:
     Raises:
         ValueError: it holds the cluster's own parts or ours.
     """
-    if protected.is_system(namespace):
+    if reserved.is_system(namespace):
         raise ValueError(f"namespace {namespace} belongs to the system: it stays here")
 
 

@@ -3,14 +3,13 @@
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys
+from apis import keys, whose
 from apis.objects import Key, Object
 from controllers import selections, views
 from controllers.concerns import Keys
 from controllers.manager import Manager, Term
 from controllers.namespaceoffloading import forge
 from controllers.namespaceoffloading.reconciler import NamespaceOffloadingReconciler, Observed
-from controllers.replication.forge import destination
 from controllers.virtualnode.forge import rights
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
@@ -58,7 +57,7 @@ def controller(manager: Manager) -> Term:
 
 def _by_map(offloadings: Informer[Object]) -> Keys:
     def keys_of(change: Change[Object]) -> Iterable[Key]:
-        if not any(destination(obj) for obj in (change.old, change.new) if obj):
+        if not any(whose.destination(obj) for obj in (change.old, change.new) if obj):
             return []  # a replica, which is for the provider in us
         touched = forge.touched(change.old, change.new)
         if touched is None:

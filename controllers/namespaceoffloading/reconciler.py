@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import keys, nodeselector, objects
+from apis import keys, nodeselector, objects, whose
 from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading, VirtualNode
-from controllers import upkeep
+from controllers import tenants, upkeep
 from controllers.namespaceoffloading import forge
 from controllers.namespaceoffloading.entries import Entries
 from controllers.views import View
@@ -19,8 +19,8 @@ from kube.events import Recorder
 from kube.reconcile import TerminalError
 from kube.written import Written
 
-ORPHAN_S: Final = 30.0
-"""How long an admitted NamespaceOffloading may take until its label is taken back."""
+ORPHAN_S: Final = 10.0
+"""How long a NamespaceOffloading may take after admission has labelled its namespace."""
 KIND: Final = keys.NAMESPACE_OFFLOADING
 FINALIZER: Final = keys.NAMESPACE_OFFLOADING_FINALIZER
 
@@ -198,21 +198,27 @@ class NamespaceOffloadingReconciler:
             for key, obj in (await self._observed.virtual_nodes()).items()
             if not objects.is_terminating(obj)
         }
-        maps = (await self._observed.namespace_maps()).values()
         return {
             cluster_id: Peer(
-                each,
+                namespace_map,
                 tuple(
                     node
                     for node in virtual_nodes
                     if node.cluster_id == cluster_id and Key(node.namespace, node.name) in staying
                 ),
             )
-            for each in maps
-            if (cluster_id := objects.labels(each).get(keys.REMOTE_ID, ""))
-            and objects.labels(each).get(keys.REPLICATION) == "true"
-            and not objects.is_terminating(each)
+            for cluster_id, namespace_map in (await self._maps()).items()
         }
+
+    async def _maps(self) -> dict[str, Object]:
+        """Return the map of each cluster: the one called like it, where its tenant namespace is."""
+        found = {}
+        for key, each in (await self._observed.namespace_maps()).items():
+            if key.name != whose.destination(each) or objects.is_terminating(each):
+                continue
+            if key.name == await tenants.peer_in(self._cluster, key.namespace):
+                found[key.name] = each
+        return found
 
     async def _label(self, namespace: str, obj: Object, offloading: NamespaceOffloading) -> None:
         found = await self._cluster.get(keys.NAMESPACE, Key("", namespace))

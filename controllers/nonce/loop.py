@@ -3,9 +3,9 @@
 import secrets as dice
 from collections.abc import Iterable
 
-from apis import keys
+from apis import keys, whose
 from apis.objects import Key, Object
-from controllers import selections, tenants, views
+from controllers import selections, views
 from controllers.manager import Manager, Term
 from controllers.nonce.reconciler import NonceReconciler
 from kube.informer import Change
@@ -39,6 +39,6 @@ def controller(manager: Manager) -> Term:
 
 
 def _inside(change: Change[Object]) -> Iterable[Key]:
-    if not any(tenants.is_tenant_namespace(each) for each in (change.old, change.new) if each):
+    if not any(whose.peer_of(each) for each in (change.old, change.new) if each):
         return []  # twins hold the Secrets of others
     return [Key(change.key.name, name) for name in _NAMES]

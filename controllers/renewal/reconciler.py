@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, objects, whose
 from apis.authentication import AuthParams, Identity, IdentityType, Tenant, TenantCondition
 from apis.objects import Key, Object
 from certs import pki
@@ -87,10 +87,8 @@ class RemoteRenewReconciler:
         renew = await self.cluster.get(KIND, key)
         if renew is None or objects.is_terminating(renew):
             return None
-        labels = objects.labels(renew)
         consumer = await tenants.peer_in(self.cluster, key.namespace)
-        origin = labels.get(keys.ORIGIN_ID)
-        if labels.get(keys.REPLICATED) != "true" or not consumer or origin != consumer:
+        if not consumer or not whose.origin(renew, consumer):
             return None
         params = self._params(key.namespace, consumer)
         if params and _is_for_slice(renew):
@@ -103,7 +101,7 @@ class RemoteRenewReconciler:
         ref = renew["spec"].get("resourceSliceRef") or {}
         where = Key(objects.key_of(renew).namespace, str(ref.get("name") or ""))
         found = where.name and await self.cluster.get(keys.RESOURCE_SLICE, where)
-        if not found or objects.labels(found).get(keys.ORIGIN_ID) != consumer:
+        if not found or not whose.origin(found, consumer):
             return None
         params: Object | None = (found.get("status") or {}).get("authParams")
         return params
@@ -132,9 +130,7 @@ def _is_active(obj: Object, consumer: str) -> bool:
 def _renew(obj: Object, identity: Identity, cluster_id: str) -> Object:
     metadata = {
         "labels": {
-            keys.REPLICATION: "true",
-            keys.REMOTE_ID: identity.cluster_id,
-            keys.REMOTE_CLUSTER_ID: identity.cluster_id,
+            **whose.original(identity.cluster_id),
             keys.LIQO_MANAGED: "true",
         },
         "ownerReferences": [objects.owner_reference(keys.IDENTITY, obj)],

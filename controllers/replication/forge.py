@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from apis import keys, objects
+from apis import keys, marks, objects, whose
 from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceMap
 
@@ -26,20 +26,12 @@ class Peering:
 
     def selector(self) -> str:
         """Return the label selector of our replicas on the peer."""
-        return f"{keys.REPLICATED}=true,{keys.ORIGIN_ID}={self.local_cluster_id}"
-
-
-def destination(obj: Object) -> str:
-    """Return the cluster that ``obj`` is replicated to; empty for an object that stays."""
-    labels = objects.labels(obj)
-    return labels.get(keys.REMOTE_ID, "") if labels.get(keys.REPLICATION) == "true" else ""
+        return whose.replicas_of(self.local_cluster_id)
 
 
 def is_replica(obj: Object, peering: Peering) -> bool:
     """Whether ``obj``, on the peer, was put there by this cluster."""
-    labels = objects.labels(obj)
-    origin = labels.get(keys.ORIGIN_ID)
-    return labels.get(keys.REPLICATED) == "true" and origin == peering.local_cluster_id
+    return bool(whose.origin(obj, peering.local_cluster_id))
 
 
 def replica(kind: Kind, local: Object, peering: Peering) -> Object:
@@ -59,15 +51,9 @@ def replica(kind: Kind, local: Object, peering: Peering) -> Object:
 
 
 def labels(local: Object, peering: Peering) -> dict[str, str]:
-    """Return the labels of the replica of ``local``."""
-    kept = {name: value for name, value in objects.labels(local).items() if name != keys.OWNERSHIP}
-    return {
-        **kept,
-        keys.REPLICATION: "false",
-        keys.REPLICATED: "true",
-        keys.ORIGIN_ID: peering.local_cluster_id,
-        keys.REMOTE_CLUSTER_ID: peering.local_cluster_id,
-    }
+    """Return the labels of the replica of ``local``; what a provider refuses stays here."""
+    kept = marks.labels_of_replica(objects.labels(local))
+    return {**kept, **whose.replica(peering.local_cluster_id)}
 
 
 def changes(kind: Kind, local: Object, remote: Object, peering: Peering) -> Object:
@@ -97,11 +83,8 @@ def _differing(remote: Object, wanted: Object, field: str) -> dict[str, str]:
 
 
 def _annotations(local: Object) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in objects.annotations(local).items()
-        if name != keys.LAST_APPLIED
-    }
+    kept = marks.annotations_of_replica(objects.annotations(local))
+    return {name: value for name, value in kept.items() if name != keys.LAST_APPLIED}
 
 
 def size(obj: Object) -> int:

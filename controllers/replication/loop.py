@@ -20,6 +20,9 @@ def controller(manager: Manager) -> Term:
         events=manager.events,
         user_agent=manager.user_agent,
         foreign_clusters=manager.informer(selections.FOREIGN_CLUSTERS),
+        namespaces=manager.informer(selections.PEER_NAMESPACES),
+        identities=manager.informer(selections.IDENTITIES),
+        secrets=manager.tenant_secrets(),
         may_write=manager.may_write,
     )
     return lambda: [Peers(origin)]

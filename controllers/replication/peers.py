@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from apis import foreignclusters, keys, naming, objects
+from apis import foreignclusters, keys, naming, objects, whose
 from apis.objects import Key, Kind, Object
-from controllers.replication import forge
 from controllers.replication.forge import Peering
 from controllers.replication.reconciler import ReleaseReconciler, ReplicationReconciler
 from kube import peer
@@ -50,6 +49,11 @@ class Origin:
     user_agent: str
     foreign_clusters: Informer[Object] = field(repr=False)
     """What is known of the peers: one that is gone for good is not asked any more."""
+    namespaces: Informer[Object] = field(repr=False)
+    """Tenant namespaces, which name their peer."""
+    identities: Informer[Object] = field(repr=False)
+    secrets: Informer[Object] = field(repr=False)
+    """Those of tenant namespaces: a kubeconfig outlives its Identity until all is withdrawn."""
     may_write: Callable[[], bool] = lambda: True
     """Whether this process leads: without it nothing is written to a peer either."""
     runners: set[Runner] = field(default_factory=set, repr=False)
@@ -58,6 +62,21 @@ class Origin:
     def is_gone(self, cluster_id: str) -> bool:
         """Whether that peer does not come back."""
         return foreignclusters.is_gone(self.foreign_clusters.get(Key("", cluster_id)))
+
+    def followed(self) -> list[Informer[Object]]:
+        """Return all that tells whether there is a peer, and anything for it."""
+        others = (self.foreign_clusters, self.namespaces, self.identities, self.secrets)
+        return [*self.informers.values(), *others]
+
+    def peers(self) -> dict[str, str]:
+        """Return the cluster of each tenant namespace from which we can sign in to it."""
+        named = {key.name: whose.peer_of(obj) for key, obj in self.namespaces.items().items()}
+        return {name: peer for name, peer in named.items() if self._is_peered(PeerKey(name, peer))}
+
+    def _is_peered(self, key: "PeerKey") -> bool:
+        identity = Key(key.namespace, naming.controlplane_identity(key.cluster_id))
+        has_identity = self.identities.get(identity) or self.secrets.get(secret_of(key))
+        return bool(key.cluster_id) and bool(has_identity or self.is_gone(key.cluster_id))
 
 
 class _Work(NamedTuple):
@@ -84,7 +103,7 @@ class Peers:
 
     async def run(self) -> None:
         """Follow the local objects for ever; cancel to stop all peers."""
-        informers = [*self._origin.informers.values(), self._origin.foreign_clusters]
+        informers = self._origin.followed()
         for informer in informers:
             await informer.synced.wait()
         stops = [informer.subscribe(lambda _: self._changed.set()) for informer in informers]
@@ -99,7 +118,8 @@ class Peers:
                 stop()
 
     async def _adjust(self, tasks: asyncio.TaskGroup) -> None:
-        peers = wanted_peers(list(self._origin.informers.values()))
+        found = [informer.items() for informer in self._origin.informers.values()]
+        peers = wanted_peers(found, self._origin.peers())
         wanted = {_Work(peer_, self._origin.is_gone(peer_.cluster_id)) for peer_ in peers}
         begun, ended = await self._scopes.keep(tasks, wanted)
         for what, several in (("Started", begun), ("Stopped", ended)):
@@ -127,22 +147,28 @@ class Peers:
                     replicas: dict[Kind, Informer[Object]] = {}
                     tasks.create_task(_watch_over(self._origin, key, replicas))
                     tasks.create_task(_replicate(self._origin, key, replicas))
-            except* KubeError as group:
+            except* Exception as group:
+                _, unknown = group.split(KubeError)
                 error = str(group.exceptions[0])
                 logger.warning(
                     "replication starts again",
                     extra={"cluster": key.cluster_id, "error": error, "retry_in_s": RESTART_S},
+                    exc_info=unknown,
                 )
             await asyncio.sleep(RESTART_S)
 
 
-def wanted_peers(informers: Sequence[Informer[Object]]) -> set[PeerKey]:
-    """Return the peers for which there is anything to replicate."""
+def wanted_peers(found: Iterable[Mapping[Key, Object]], peers: Mapping[str, str]) -> set[PeerKey]:
+    """Return the peers for which there is anything to replicate among ``found``.
+
+    ``peers`` are those that are followed at all, by their tenant namespace: no label of an object
+    adds one.
+    """
     return {
-        PeerKey(key.namespace, cluster_id)
-        for informer in informers
-        for key, obj in informer.items().items()
-        if (cluster_id := forge.destination(obj))
+        PeerKey(key.namespace, peer_)
+        for objects_ in found
+        for key, obj in objects_.items()
+        if (peer_ := peers.get(key.namespace, "")) and whose.is_for(obj, peer_)
     }
 
 
@@ -210,7 +236,7 @@ def _originals(key: PeerKey) -> Callable[[Change[Object]], list[Key]]:
 
     def keys_of(change: Change[Object]) -> list[Key]:
         obj = change.new or change.old
-        ours = obj is not None and forge.destination(obj) == key.cluster_id
+        ours = obj is not None and whose.destination(obj) == key.cluster_id
         return [change.key] if ours and change.key.namespace == key.namespace else []
 
     return keys_of
@@ -252,5 +278,5 @@ def _tell(origin: Origin, key: PeerKey, reason: str, message: str) -> None:
     type_: Literal["Normal", "Warning"] = "Normal" if reason == "PeerReachable" else "Warning"
     for kind, informer in origin.informers.items():
         for obj in informer.items().values():
-            if forge.destination(obj) == key.cluster_id:
+            if whose.destination(obj) == key.cluster_id:
                 origin.events.event(kind, obj, type_, reason, message)

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, objects, whose
 from apis.objects import Key, Kind, Object
 from controllers import upkeep
 from controllers.pace import Pace
@@ -39,7 +39,7 @@ class ReplicationReconciler:
             return None
         if objects.is_terminating(original):
             return await self._withdraw(original)
-        if forge.destination(original) != self.peering.remote_cluster_id:
+        if not whose.is_for(original, self.peering.remote_cluster_id):
             return None
         original = await upkeep.add_finalizer(self.local, self.kind, original, FINALIZER)
         out_s, back_s = self.out.left_s(key), self.back.left_s(key)
@@ -137,7 +137,7 @@ class ReleaseReconciler:
         await self.local.patch_status(self.kind, key, status, metadata=where)
 
     def _tell(self, original: Object, reason: str, what: str) -> None:
-        peer = forge.destination(original)
+        peer = whose.destination(original)
         message = f"cluster {peer} is given up; if it comes back it still has {what}"
         self.events.event(self.kind, original, "Warning", reason, message)
         logger.warning("Left something to a peer that is gone", extra={"left": what})

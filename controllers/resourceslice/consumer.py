@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Final
 
-from apis import keys, naming, objects, slices
+from apis import keys, naming, objects, slices, whose
 from apis.objects import Key, Object
 from controllers import tenants, upkeep
 from controllers.resourceslice.forge import consumer as forge
@@ -13,6 +13,8 @@ from kube.events import Recorder
 
 KIND: Final = keys.RESOURCE_SLICE
 GOING_POLL_S: Final = 5.0
+WAITING_S: Final = 5.0
+"""Until a slice is looked at again whose Identity has no kubeconfig yet, news of it or none."""
 
 logger = logging.getLogger(__name__)
 
@@ -28,17 +30,17 @@ class LocalSliceReconciler:
 
     async def reconcile(self, key: Key) -> float | None:
         obj = await self.cluster.get(KIND, key)
-        if obj is None or slices.is_replica(obj):
+        provider = await tenants.peer_in(self.cluster, key.namespace)
+        if obj is None or whose.is_foreign(obj, provider):
             return None
         if objects.is_terminating(obj):
             return await self._take_down(obj)
-        provider = await tenants.peer_in(self.cluster, key.namespace)
         if not provider or not self._is_for(obj, provider):
             return None
         obj = await self._complete(obj, provider)
         if forge.wants_node(obj):
-            await self._make_node(obj, provider)
-        elif slices.has_to_leave(obj):
+            return await self._make_node(obj, provider)
+        if slices.has_to_leave(obj):
             await self._vacate(obj)
         return None
 
@@ -63,30 +65,31 @@ class LocalSliceReconciler:
         self.events.event(KIND, made, "Normal", "Reconciled", f"asks cluster {provider}")
         return made
 
-    async def _make_node(self, obj: Object, provider: str) -> None:
+    async def _make_node(self, obj: Object, provider: str) -> float | None:
         key = objects.key_of(obj)
         identity = Key(key.namespace, naming.resourceslice_identity(key.name))
         found = await self.cluster.get(keys.IDENTITY, identity)
         secret = _secret_of(found)
         if not secret:
-            return  # it comes with the Identity, which brings us back
+            return WAITING_S
         existing = await self.cluster.get(keys.VIRTUAL_NODE, key)
         if existing is not None and not objects.is_controlled_by(existing, obj):
             message = f"virtualnode {key} exists and is not of this slice: delete or keep it"
             self.events.event(KIND, obj, "Warning", "NameTaken", message)
-            return
+            return None
         wanted = forge.virtual_node(obj, provider, secret, existing)
         if existing is None:
             logger.info("Creating virtual node", extra={"virtualnode": str(key)})
             made = await self.cluster.create(keys.VIRTUAL_NODE, wanted)
             message = f"virtualnode {objects.key_of(made)} is made of it"
             self.events.event(KIND, obj, "Normal", "VirtualNodeCreated", message)
-            return
+            return None
         if objects.is_terminating(existing):
-            return
+            return None
         if changes := forge.changes(existing, wanted):
             await self.cluster.patch(keys.VIRTUAL_NODE, key, changes)
         await self._tell_room(existing, forge.largest_pod(obj))
+        return None
 
     async def _tell_room(self, node: Object, largest: Object) -> None:
         status = node.get("status") or {}

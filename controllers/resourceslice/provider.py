@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import keys, naming, objects, slices
+from apis import keys, naming, objects, whose
 from apis.authentication import Tenant, TenantCondition
 from apis.objects import Key, Object
 from controllers import tenants, upkeep
@@ -42,12 +42,14 @@ class ReplicaReconciler:
         if obj is None:
             await self._forget(key)
             return None
-        if not slices.is_replica(obj) or objects.is_terminating(obj):
+        if objects.is_terminating(obj):
             return None
         if not (obj.get("spec") or {}).get("csr"):
             return None  # the consumer's controllers are about to add it
         consumer = await tenants.peer_in(self.cluster, key.namespace)
-        tenant = await self._tenant(obj, consumer) if consumer else None
+        if not consumer or not whose.origin(obj, consumer):
+            return None
+        tenant = await self._tenant(obj, consumer)
         return await self._answer(obj, tenant) if tenant else None
 
     async def _tenant(self, obj: Object, consumer: str) -> Tenant | None:

@@ -1,16 +1,18 @@
 """The EndpointSlice that a ShadowEndpointSlice asks for, as far as the provider allows it."""
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
-from apis import conditions, keys, objects, remap
+from apis import addresses, conditions, keys, objects
+from apis.addresses import Address
 from apis.objects import Object
 from apis.remap import Network, Remap
 
+_IPV4: Final = "IPv4"
 _NEEDED: Final = ("NetworkConnectionStatus", "APIServerStatus")
 _WELL: Final = frozenset({"Established", "Ready", "None", "Disabled", ""})
 
@@ -54,9 +56,13 @@ class Own:
 
     networks: tuple[Network, ...] = ()
 
-    def has(self, address: str) -> bool:
-        """Whether ``address`` is of this cluster; what is no address (FQDN) is not."""
-        return remap.contains(self.networks, address)
+    def has(self, address: Address) -> bool:
+        """Whether ``address`` is of this cluster."""
+        return any(address in network for network in self.networks)
+
+
+def _nobodys(_address: str) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -66,23 +72,36 @@ class Reach:
     own: Own = field(default_factory=Own)
     fabric: Remap | None = None
     """What the Configuration of the consumer says; None where no IP fabric joins the clusters."""
+    is_pods: Callable[[str], bool] = _nobodys
+    """Whether an address is that of a pod of this cluster."""
 
-    def of(self, address: str) -> str:
+    def of(self, address: str, type_: str = _IPV4) -> str:
         """Return how ``address`` is reached, "" if the consumer may not name it.
 
-        It may not name this cluster's own, nor, with a fabric, what is in none of the networks
-        that were agreed on (security.md A16).
+        It may not name this cluster's own, nor what is no address of ``type_`` in its one spelling,
+        nor, with a fabric, what is in none of the networks that were agreed on (security.md A16).
         """
         reached = self.fabric.of(address) if self.fabric else address
-        if self.own.has(reached) or _is_special(reached):
+        if any(addresses.read(each, type_) is None for each in (address, reached)):
+            return ""
+        ends = addresses.reached(ipaddress.ip_address(reached))
+        if any(self._is_closed(end) for end in ends):
             return ""
         is_agreed = self.fabric is None or self.fabric.reaches(reached)
         return reached if is_agreed else ""
 
+    def _is_closed(self, end: Address) -> bool:
+        return self.own.has(end) or addresses.is_special(end) or self.is_pods(str(end))
 
-def own(nodes: Iterable[Addressed], api_servers: Iterable[Object]) -> Own:
-    """Return the addresses of ``nodes``, of their pods, and those in the slices of API servers."""
-    texts = [text for node in nodes for text in node.texts()]
+
+def own(
+    nodes: Iterable[Addressed], api_servers: Iterable[Object], services: Iterable[str] = ()
+) -> Own:
+    """Return the addresses of ``nodes``, of their pods, and those in the slices of API servers.
+
+    ``services``: the networks of Services.
+    """
+    texts = [*services, *(text for node in nodes for text in node.texts())]
     texts += [
         address
         for each in api_servers
@@ -96,9 +115,10 @@ def endpoint_slice(shadow: Object, reach: Reach, *, is_reachable: bool) -> Objec
     """Return the EndpointSlice of ``shadow``, owned by it.
 
     Endpoints at addresses of this cluster are left out: a consumer could draw requests to nodes,
-    to the API server or to other tenants' pods (security.md A16).
+    to the API server or to other tenants' pods (security.md A16). So are those that are no IP
+    addresses in their one spelling: an API server may read another address out of them than we.
     """
-    template = (shadow.get("spec") or {}).get("template") or {}
+    template = _template(shadow)
     labels = {
         **objects.labels(shadow),
         keys.MANAGED_BY: keys.MANAGED_BY_SHADOW_ENDPOINT_SLICE,
@@ -113,8 +133,9 @@ def endpoint_slice(shadow: Object, reach: Reach, *, is_reachable: bool) -> Objec
         "ownerReferences": [objects.owner_reference(keys.SHADOW_ENDPOINT_SLICE, shadow)],
         **({"annotations": annotations} if annotations else {}),
     }
+    type_ = _type(template)
     reached = (
-        {**each, "addresses": [reach.of(address) for address in each["addresses"]]}
+        {**each, "addresses": [reach.of(address, type_) for address in each["addresses"]]}
         for each in template.get("endpoints") or []
     )
     endpoints = [
@@ -124,7 +145,7 @@ def endpoint_slice(shadow: Object, reach: Reach, *, is_reachable: bool) -> Objec
         keys.ENDPOINT_SLICE,
         objects.key_of(shadow),
         metadata=metadata,
-        addressType=template.get("addressType") or "IPv4",
+        addressType=type_,
         endpoints=endpoints,
         ports=template.get("ports") or [],
     )
@@ -132,11 +153,19 @@ def endpoint_slice(shadow: Object, reach: Reach, *, is_reachable: bool) -> Objec
 
 def refused(shadow: Object, reach: Reach) -> list[str]:
     """Return the addresses of ``shadow`` that its consumer may not name."""
-    template = (shadow.get("spec") or {}).get("template") or {}
-    addresses = (
-        address for each in template.get("endpoints") or [] for address in each["addresses"]
-    )
-    return [address for address in addresses if not reach.of(address)]
+    type_ = _type(_template(shadow))
+    return [address for address in named(shadow) if not reach.of(address, type_)]
+
+
+def named(shadow: Object) -> Iterator[str]:
+    """Yield the addresses in ``shadow``."""
+    for each in _template(shadow).get("endpoints") or []:
+        yield from each["addresses"]
+
+
+def service_networks(service_cidr: Object) -> list[str]:
+    """Return the networks that a ServiceCIDR says."""
+    return list((service_cidr.get("spec") or {}).get("cidrs") or [])
 
 
 def is_reachable(foreign_cluster: Object | None) -> bool:
@@ -155,24 +184,18 @@ def is_reachable(foreign_cluster: Object | None) -> bool:
     )
 
 
-def origin(shadow: Object) -> str:
-    """Return the consumer that asks; empty for a ShadowEndpointSlice that says none."""
-    return objects.labels(shadow).get(keys.ORIGIN, "")
-
-
 def _endpoint(endpoint: Mapping[str, Any], *, is_reachable: bool) -> Object:
     conditions_ = endpoint.get("conditions") or {}
     ready = conditions_.get("ready") is not False and is_reachable
     return {**endpoint, "conditions": {**conditions_, "ready": ready}}
 
 
-def _is_special(address: str) -> bool:
-    """Whether no API server takes ``address`` for an endpoint: one such would stop its slice."""
-    try:
-        one = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return one.is_loopback or one.is_link_local or one.is_multicast or one.is_unspecified
+def _template(shadow: Object) -> Object:
+    return (shadow.get("spec") or {}).get("template") or {}
+
+
+def _type(template: Object) -> str:
+    return str(template.get("addressType") or _IPV4)
 
 
 def _network(text: str) -> Network | None:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from apis import drift, keys, objects
+from apis import drift, keys, objects, whose
 from apis.objects import Key, Object
 from controllers.shadowendpointslice import forge
 from controllers.shadowendpointslice.forge import Reach
@@ -16,6 +16,9 @@ from kube.reconcile import TerminalError
 KIND: Final = keys.SHADOW_ENDPOINT_SLICE
 REFUSED_RETRY_S: Final = 300.0
 """What this API server calls invalid it may take some day: newer, or by another policy."""
+
+NOT_YET_S: Final = 0.2
+"""So soon it is looked at again while it is not known yet which addresses are this cluster's."""
 
 FOREIGN_RETRY_S: Final = 15.0
 """Somebody else's slice is not in our watch; so look now and then whether it has gone."""
@@ -31,24 +34,26 @@ class ShadowEndpointSliceReconciler:
         self,
         cluster: Cluster,
         *,
-        reach: Callable[[str], Reach],
+        consumer: Callable[[str], str],
+        reach: Callable[[str], Reach | None],
         peers: Callable[[], Mapping[Key, Object]],
         events: Recorder,
     ) -> None:
-        self._cluster, self._reach, self._peers, self._events = cluster, reach, peers, events
+        self._cluster, self._consumer, self._reach = cluster, consumer, reach
+        self._peers, self._events = peers, events
 
     async def reconcile(self, key: Key) -> float | None:
         shadow = await self._cluster.get(KIND, key)
         if shadow is None or objects.is_terminating(shadow):
             return None
-        origin = forge.origin(shadow)
-        if not origin:
-            message = f"{KIND} {key} has no label {keys.ORIGIN}: who made it has to say for whom"
-            raise TerminalError("NoOrigin", message)
+        origin = self._whose(shadow)
         reach = self._known(shadow, origin)
+        if reach is None:
+            return NOT_YET_S
         if refused := forge.refused(shadow, reach):
             message = (
-                f"addresses of this cluster, or of no peer, are left out: {', '.join(refused[:5])}"
+                "addresses of this cluster, of no peer, or not in the one spelling of an IPv4 or "
+                f"IPv6 address are left out: {', '.join(refused[:5])}"
             )
             self._events.event(KIND, shadow, "Warning", "AddressRefused", message)
         wanted = drift.stamped(
@@ -85,7 +90,18 @@ class ShadowEndpointSliceReconciler:
         extra = {"endpointslice": str(objects.key_of(shadow)), "said": message}
         logger.warning("No EndpointSlice is made", extra=extra)
 
-    def _known(self, shadow: Object, origin: str) -> Reach:
+    def _whose(self, shadow: Object) -> str:
+        """Return the consumer that the namespace names, whose addresses are meant."""
+        key = objects.key_of(shadow)
+        consumer = self._consumer(key.namespace)
+        if consumer and whose.is_shadow_of(shadow, consumer):
+            return consumer
+        message = f"{KIND} {key} names another origin than its namespace, which is "
+        message += f"of cluster {consumer}" if consumer else "no twin of any cluster"
+        self._events.event(KIND, shadow, "Warning", "OriginMismatch", message)
+        raise TerminalError("OriginMismatch", message)
+
+    def _known(self, shadow: Object, origin: str) -> Reach | None:
         try:
             return self._reach(origin)
         except ValueError as error:

@@ -1,9 +1,10 @@
 """The Pod that a ShadowPod asks for, and the status that the Pod gives back."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from apis import conditions, keys, objects
+from apis import agents, conditions, keys, objects
 from apis.objects import Object
 from apis.quotas import Refusal
 from apis.remap import Remap
@@ -12,19 +13,27 @@ from controllers.shadowpod import changes
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 NOT_STARTED: Final = frozenset({"", "Pending", "Unknown"})
 ADMITTED: Final = "Admitted"
+LEFT_OUT: Final = "AnnotationsLeftOut"
 FAILED_CREATE: Final = "FailedCreatePod"
+NOT_ALLOWED: Final = "PolicyRefused"
+"""Of a Pod that the ProviderPolicy does not allow (any more)."""
 FAILED_UPDATE: Final = "FailedUpdatePod"
+_OF_SHADOW_POD: Final = frozenset({keys.LAST_APPLIED, keys.APPLIED_META})
+"""Annotations that tell how it was written."""
 _DIGITS: Final = 9
 """Of a grace period: admission bounds it further."""
 
 
-def pod(shadow: Object, reached: Remap | None = None) -> Object:
+def pod(
+    shadow: Object, reached: Remap | None = None, opened: frozenset[str] = frozenset()
+) -> Object:
     """Return the Pod to create: ``spec.pod``, owned by the ShadowPod.
 
+    ``opened`` are domains of annotations that the policy opens.
     It finds the consumer's API server where ``reached`` says that this is.
     Source: behaviour.md 4.10.
     """
-    wanted = metadata(shadow)
+    wanted = metadata(shadow, opened)
     owner = objects.owner_reference(keys.SHADOW_POD, shadow)
     wanted["metadata"]["ownerReferences"] = [owner]
     spec = changes.created(shadow["spec"]["pod"])
@@ -39,7 +48,7 @@ def _alias(alias: Object, reached: Remap) -> Object:
     return {**alias, "ip": reached.of(alias["ip"])} if is_of_api_server else alias
 
 
-def metadata(shadow: Object) -> Object:
+def metadata(shadow: Object, opened: frozenset[str] = frozenset()) -> Object:
     """Return the apply-patch for a Pod that exists: labels and annotations, nothing else.
 
     A running pod's spec is the API server's to keep, and whatever else the provider
@@ -49,10 +58,17 @@ def metadata(shadow: Object) -> Object:
     annotations = {
         name: value
         for name, value in objects.annotations(shadow).items()
-        if name != keys.LAST_APPLIED
+        if name not in _OF_SHADOW_POD
     }
-    shared = {"labels": labels, "annotations": annotations}
+    shared = agents.without({"labels": labels, "annotations": annotations}, opened)
     return objects.named(keys.POD, objects.key_of(shadow), metadata=shared)
+
+
+def left_out(shadow: Object, opened: frozenset[str]) -> str:
+    """Return which labels and annotations its Pod does not have, "" if it has all."""
+    noted, labels = objects.annotations(shadow), objects.labels(shadow)
+    found = ", ".join(sorted(agents.ordering(noted, labels, opened)))
+    return f"not on the pod, since programs of this cluster obey it: {found}" if found else ""
 
 
 def is_of_predecessor(existing: Object, shadow: Object) -> bool:
@@ -144,6 +160,12 @@ def is_told(shadow: Object, refused: Refusal, type_: str = ADMITTED) -> bool:
     found = conditions.find((shadow.get("status") or {}).get("conditions"), type_) or {}
     said = Refusal(str(found.get("reason", "")), str(found.get("message", "")))
     return found.get("status") == "False" and said.without_amounts == refused.without_amounts
+
+
+def is_not_allowed(found: Iterable[Object] | None) -> bool:
+    """Whether conditions say that the policy allows no Pod."""
+    said = conditions.find(list(found or ()), ADMITTED) or {}
+    return said.get("status") == "False" and said.get("reason") == NOT_ALLOWED
 
 
 def _admitted(

@@ -5,17 +5,18 @@ from typing import Any, Final
 
 from apis import keys
 from apis.objects import Key, Object
-from controllers import fabric, selections
+from controllers import fabric, selections, views
 from controllers.concerns import Keys
 from controllers.manager import Manager, Term
 from controllers.quota import bookings
 from controllers.quota import loop as quota
 from controllers.quota.accounts import Accounts
-from controllers.shadowpod import slim
+from controllers.shadowpod import forge, slim
+from controllers.shadowpod.permission import Permission
 from controllers.shadowpod.reconciler import ShadowPodReconciler
 from controllers.shadowpod.slim import SlimPod, SlimShadow
 from kube.cluster import Selection
-from kube.informer import Change
+from kube.informer import Change, Informer
 from kube.runner import Runner, Source
 
 SHADOW_PODS: Final = Selection(keys.SHADOW_POD, SlimShadow)
@@ -26,8 +27,13 @@ def controller(manager: Manager) -> Term:
     """Return the term of this controller, and of that for Quotas."""
     shadow_pods, pods = manager.informer(SHADOW_PODS), manager.informer(PODS)
     sources: list[Source[Any]] = [Source(shadow_pods), Source(pods)]
+    policies = manager.informer(selections.PROVIDER_POLICIES)
+    namespaces = manager.informer(selections.PEER_NAMESPACES)
+    sources.append(Source(policies, by_policy(shadow_pods)))
+    permission = Permission(policies.items, namespaces.items)
     ends = slim.Ends(pods)
     reached = fabric.reached(manager)
+    consumer = views.consumers(manager.informer(selections.PEER_NAMESPACES))
     ledger: Accounts | None = None
     if manager.limits.is_enforced:
         ledger = quota.accounts_of(manager, shadow_pods, pods)
@@ -40,11 +46,13 @@ def controller(manager: Manager) -> Term:
             clock=manager.clock,
             find=slim.seen(shadow_pods, pods),
             ledger=ledger,
+            permission=permission,
             ends=ends,
-            reached=reached,
+            reached=lambda twin: reached(consumer(twin)),
         )
         workers = manager.limits.shadow_pod_workers
-        return Runner("shadowpod", reconciler, sources, workers=workers)
+        waited = [namespaces]
+        return Runner("shadowpod", reconciler, sources, workers=workers, wait_for=waited)
 
     if ledger is None:
         return lambda: [runner()]
@@ -57,6 +65,19 @@ def controller(manager: Manager) -> Term:
         return [made, keeper]
 
     return both
+
+
+def by_policy(shadow_pods: Informer[SlimShadow]) -> Keys:
+    """Return that another policy concerns what the one before did not allow."""
+
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        old, new = ((each or {}).get("spec") for each in (change.old, change.new))
+        if old == new:
+            return []  # its status is another loop's
+        found = shadow_pods.items().items()
+        return [key for key, one in found if forge.is_not_allowed(one.status.conditions)]
+
+    return keys_of
 
 
 def _by_quota(ledger: Accounts) -> Keys:

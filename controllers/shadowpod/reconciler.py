@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from apis import drift, keys, objects
 from apis.objects import Key, Object
@@ -13,6 +13,7 @@ from controllers import upkeep
 from controllers.shadowpod import changes, forge
 from controllers.shadowpod.contract import Ends, Ledger, NoEnds
 from controllers.shadowpod.growth import Growth
+from controllers.shadowpod.permission import Permission
 from controllers.shadowpod.slim import Find
 from kube.cluster import Cluster
 from kube.errors import AlreadyExistsError, BusyError, ForbiddenError, InvalidError
@@ -22,6 +23,7 @@ from kube.written import Written
 MANAGER: Final = keys.SHADOW_POD_MANAGER
 RETRY_S: Final = 1.0
 MAX_RETRY_S: Final = 300.0
+_Asked: TypeAlias = tuple[tuple[str, int], frozenset[tuple[str, int]] | None]
 ADMISSION_FAILED: Final = 500
 """What an API server answers when a webhook that has to judge does not."""
 AWAITED_S: Final = 5.0
@@ -30,10 +32,14 @@ AWAITED_S: Final = 5.0
 logger = logging.getLogger(__name__)
 
 
+class NotAllowedError(InvalidError):
+    """The provider's policy does not allow such a Pod, or not any more."""
+
+
 class ShadowPodReconciler:
     """Reads two objects, forges two, writes what differs.
 
-    Without a ``ledger`` every ShadowPod may have its Pod.
+    Without a ``ledger`` there is room for each Pod, without ``permission`` each may be made.
     """
 
     def __init__(  # noqa: PLR0913  # all but one by name
@@ -44,8 +50,9 @@ class ShadowPodReconciler:
         clock: Callable[[], datetime],
         find: Find | None = None,
         ledger: Ledger | None = None,
+        permission: Permission | None = None,
         ends: Ends | None = None,
-        reached: Callable[[str], Remap] = lambda _consumer: Remap(),
+        reached: Callable[[str], Remap] = lambda _twin: Remap(),
     ) -> None:
         self._reached = reached
         self._seen_ends = ends or NoEnds()
@@ -54,11 +61,12 @@ class ShadowPodReconciler:
         self._events = events
         self._clock = clock
         self._ledger = ledger
+        self._permission = permission
         self._growth = Growth(cluster, ledger)
         self._written = Written()
         self._pauses_s: dict[Key, float] = {}
         self._created: dict[Key, tuple[str, datetime]] = {}
-        self._until: dict[Key, tuple[tuple[str, int], datetime]] = {}
+        self._until: dict[Key, tuple[_Asked, datetime]] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         shadow = self._written.newest(key, await self._find(keys.SHADOW_POD, key))
@@ -74,6 +82,8 @@ class ShadowPodReconciler:
             elif (left_s := self._left_s(shadow)) > 0:
                 return left_s
             existing = existing or await self._admit(key, shadow)
+        except NotAllowedError as error:
+            return await self._refuse_for_now(shadow, str(error), forge.NOT_ALLOWED)
         except InvalidError as error:
             return await self._refuse_for_now(shadow, str(error))
         return await self._look_after(shadow, existing) if existing else None
@@ -141,23 +151,29 @@ class ShadowPodReconciler:
             await self._keep(key, shadow, existing)
         return None
 
-    async def _refuse_for_now(self, shadow: Object, message: str) -> float:
+    async def _refuse_for_now(
+        self, shadow: Object, message: str, reason: str = forge.FAILED_CREATE
+    ) -> float:
         """Say why there is no Pod; nothing tells when the obstacle goes, so look again."""
-        await self._refuse(shadow, forge.FAILED_CREATE, message)
+        await self._refuse(shadow, reason, message)
         if (left_s := self._put_off_s(shadow)) > 0:
             return left_s
         self._put_off(shadow)
         key = objects.key_of(shadow)
         pause_s = self._pauses_s.get(key, RETRY_S)
         self._pauses_s[key] = min(2 * pause_s, MAX_RETRY_S)
-        self._until[key] = _version(shadow), self._clock() + timedelta(seconds=pause_s)
+        self._until[key] = self._asked(shadow), self._clock() + timedelta(seconds=pause_s)
         return pause_s
 
     def _put_off_s(self, shadow: Object) -> float:
         """Return the seconds until room is asked for again, of which nothing came the last time."""
-        version, until = self._until.get(objects.key_of(shadow), (None, self._clock()))
-        is_put_off = self._ledger is not None and version == _version(shadow)
+        asked, until = self._until.get(objects.key_of(shadow), (None, self._clock()))
+        is_put_off = self._ledger is not None and asked == self._asked(shadow)
         return (until - self._clock()).total_seconds() if is_put_off else 0.0
+
+    def _asked(self, shadow: Object) -> _Asked:
+        """Return what is asked of which rules: another answer comes of another one only."""
+        return _version(shadow), self._permission.version() if self._permission else None
 
     async def _keep(self, key: Key, shadow: Object, existing: Object) -> None:
         if changes.is_behind(shadow):
@@ -216,8 +232,7 @@ class ShadowPodReconciler:
 
     async def _made(self, shadow: Object) -> Object | None:
         key = objects.key_of(shadow)
-        if refusal := changes.unreadable(shadow):
-            raise InvalidError(refusal.message)
+        self._check(shadow)
         logger.info("Creating pod", extra={"pod": str(key)})
         try:
             created = await self._cluster.create(keys.POD, self._pod(shadow))
@@ -231,16 +246,31 @@ class ShadowPodReconciler:
                 self._put_off(shadow)
             raise
         self._created[key] = objects.uid(shadow), self._clock()
-        if forge.phase(shadow):  # once more: of a first pod the ShadowPod itself tells enough
-            message = f"created pod {key} again"
-            self._events.event(keys.SHADOW_POD, shadow, "Normal", "CreatedPod", message)
+        self._tell_made(shadow)
         return created
+
+    def _check(self, shadow: Object) -> None:
+        if refusal := changes.unreadable(shadow):
+            raise InvalidError(refusal.message)
+        if self._permission and (said := self._permission.refusal(shadow)):
+            raise NotAllowedError(said)
+
+    def _tell_made(self, shadow: Object) -> None:
+        if message := forge.left_out(shadow, self._opened(shadow)):
+            self._events.event(keys.SHADOW_POD, shadow, "Normal", forge.LEFT_OUT, message)
+        if forge.phase(shadow):  # once more: of a first pod the ShadowPod itself tells enough
+            message = f"created pod {objects.key_of(shadow)} again"
+            self._events.event(keys.SHADOW_POD, shadow, "Normal", "CreatedPod", message)
 
     def _pod(self, shadow: Object) -> Object:
         try:
-            return forge.pod(shadow, self._reached(objects.labels(shadow).get(keys.ORIGIN, "")))
+            reached = self._reached(objects.key_of(shadow).namespace)
+            return forge.pod(shadow, reached, self._opened(shadow))
         except ValueError as error:
             raise InvalidError(str(error)) from error
+
+    def _opened(self, shadow: Object) -> frozenset[str]:
+        return self._permission.opened(shadow) if self._permission else frozenset()
 
     async def _both(self, key: Key) -> tuple[Object | None, Object | None]:
         return await asyncio.gather(
@@ -252,7 +282,7 @@ class ShadowPodReconciler:
         return found is None or objects.is_terminating(found)
 
     async def _keep_metadata(self, shadow: Object, existing: Object) -> None:
-        wanted = forge.metadata(shadow)
+        wanted = forge.metadata(shadow, self._opened(shadow))
         if not drift.keeps(existing["metadata"], wanted["metadata"]):
             await self._cluster.apply(keys.POD, wanted, manager=MANAGER)
 

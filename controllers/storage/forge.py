@@ -9,6 +9,10 @@ from typing import Final
 from apis import keys, objects, volumes
 from apis.objects import Key, Object, named
 
+_TAKEN: Final = ("accessModes", "resources", "volumeMode", "volumeAttributesClassName")
+"""Of a claim's spec, what the real one has of it: nothing by which it could name what exists."""
+
+_REPLACED: Final = frozenset({*_TAKEN, "storageClassName", "volumeName"})
 _NOT_SHARED: Final = frozenset(
     {"claimRef", "storageClassName", "nodeAffinity", "persistentVolumeReclaimPolicy"}
 )
@@ -33,11 +37,50 @@ def real_key(claim: Object) -> Key:
     return Key(keys.STORAGE_NAMESPACE, objects.uid(claim))
 
 
-def real_claim(claim: Object, storage_class: str) -> Object:
-    """Return the real claim of ``claim``: of the class of this cluster, empty for its default."""
-    spec = copy.deepcopy(claim["spec"])
-    for name in ("volumeName", "storageClassName"):
-        spec.pop(name, None)
+def source_key(claim: Object) -> Key | None:
+    """Return which claim ``claim`` wants a copy of, None if it is none of its own namespace."""
+    spec, where = claim["spec"], objects.key_of(claim)
+    asked = spec.get("dataSourceRef") or spec.get("dataSource") or {}
+    is_claim = asked.get("kind") == keys.PERSISTENT_VOLUME_CLAIM.kind and not asked.get("apiGroup")
+    is_near = asked.get("namespace") in (None, "", where.namespace)
+    return Key(where.namespace, str(asked.get("name"))) if is_claim and is_near else None
+
+
+def is_awaited(source: Object | None) -> bool:
+    """Whether ``source``, of which a copy is wanted, may have its data in this cluster later."""
+    if source is None:
+        return True
+    is_virtual = source["spec"].get("storageClassName") == keys.VIRTUAL_STORAGE_CLASS
+    return is_virtual and not source["spec"].get("volumeName")
+
+
+def left_out(claim: Object, source: Object | None) -> str:
+    """Return what of ``claim`` its real claim has not, and why; empty if that is nothing.
+
+    All real claims are in one namespace, where each could name those of other users: of what there
+    is, only the data of a claim of the same namespace may be asked for, as Kubernetes has it.
+    ``source``: the real claim of that one, if its data is in this cluster.
+    """
+    translated = {"dataSource", "dataSourceRef"} if source else set()
+    names = sorted(set(claim["spec"]) - _REPLACED - translated)
+    if not names:
+        return ""
+    fields = ", ".join(f"spec.{name}" for name in names)
+    return (
+        f"{fields}: left out, the volume is a new one; only a claim of class "
+        f"{keys.VIRTUAL_STORAGE_CLASS} of this namespace whose data is in this cluster is copied"
+    )
+
+
+def real_claim(claim: Object, storage_class: str, source: Object | None = None) -> Object:
+    """Return the real claim of ``claim``: of the class of this cluster, empty for its default.
+
+    ``source``: the real claim whose data it begins with.
+    """
+    spec = {name: copy.deepcopy(claim["spec"][name]) for name in _TAKEN if name in claim["spec"]}
+    if source:
+        kind, name = keys.PERSISTENT_VOLUME_CLAIM.kind, objects.key_of(source).name
+        spec["dataSource"] = {"kind": kind, "name": name}
     if storage_class:
         spec["storageClassName"] = storage_class
     where = objects.key_of(claim)

@@ -11,6 +11,8 @@ from kube.cluster import Cluster
 from kube.events import Recorder
 
 KIND: Final = keys.PERSISTENT_VOLUME_CLAIM
+SOURCE_RETRY_S: Final = 15.0
+"""How often a claim is looked at that waits for the claim of which it wants a copy."""
 
 logger = logging.getLogger(__name__)
 
@@ -32,13 +34,29 @@ class StorageReconciler:
         node = await self._cluster.get(keys.NODE, Key("", name)) if name else None
         if node is None or objects.labels(node).get(keys.NODE_TYPE) == keys.VIRTUAL_NODE_TYPE:
             return None
-        wanted = forge.real_claim(claim, self._real_class)
         real = await self._cluster.get(KIND, forge.real_key(claim))
         if real is None:
-            real = await self._cluster.create(KIND, wanted)
-            logger.info("Created a real claim", extra={"claim": str(key)})
+            real = await self._create(claim)
+        if real is None:
+            return SOURCE_RETRY_S
         await self._bind(claim, real)
         return None
+
+    async def _create(self, claim: Object) -> Object | None:
+        """Create the real claim, and tell what it has not; None if its source is waited for."""
+        where = forge.source_key(claim)
+        named = await self._cluster.get(KIND, where) if where else None
+        if where and forge.is_awaited(named):
+            message = f"waits for the data of persistentvolumeclaim {where}, spec.dataSource"
+            self._events.event(KIND, claim, "Normal", "WaitForDataSource", message)
+            return None
+        source = await self._cluster.get(KIND, forge.real_key(named)) if named else None
+        wanted = forge.real_claim(claim, self._real_class, source)
+        real = await self._cluster.create(KIND, wanted)
+        logger.info("Created a real claim", extra={"claim": str(objects.key_of(claim))})
+        if message := forge.left_out(claim, source):
+            self._events.event(KIND, claim, "Warning", "FieldsLeftOut", message)
+        return real
 
     async def _bind(self, claim: Object, real: Object) -> None:
         name = real["spec"].get("volumeName")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import authentication, conditions, keys, naming, nonces, objects
+from apis import authentication, conditions, keys, naming, nonces, objects, whose
 from apis.authentication import AuthParams, Tenant
 from apis.objects import Key, Kind, Object
 
@@ -175,6 +175,16 @@ def status(obj: Object, conditions_: list[Object], params: AuthParams | None) ->
     shown = params.shown() if params else (obj.get("status") or {}).get("authParams")
     known: Object = {"tenantNamespace": obj["metadata"]["namespace"], "conditions": conditions_}
     return {**known, "authParams": shown} if shown else known
+
+
+def is_consumers(kind: Kind, found: Object, consumer: str) -> bool:
+    """Whether ``found`` in its tenant namespace ends with the consumer, whatever it says of itself.
+
+    Only what goes to that cluster is ours, and a slice that our users have just written.
+    """
+    is_new = kind == keys.RESOURCE_SLICE and not whose.destination(found)
+    is_ours = is_new or whose.is_for(found, consumer)
+    return whose.is_foreign(found, consumer) or not is_ours
 
 
 def foreign_finalizers(kind: Kind, replica: Object) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import conditions, keys, naming, nonces, objects
+from apis import conditions, keys, naming, nonces, objects, whose
 from apis.authentication import AuthParams, Tenant, TenantCondition
 from apis.objects import Key, Kind, Object
 from certs import csr, identity
@@ -189,7 +189,7 @@ class TenantReconciler:
         for kind in forge.REPLICAS:
             found = (await self._cluster.list(Selection(kind, Object, where))).items.values()
             for replica in found:
-                if objects.labels(replica).get(keys.REPLICATED) == "true":
+                if forge.is_consumers(kind, replica, tenant.cluster_id):
                     left += 1
                     await self._send_off(kind, replica)
         await self._expel_rights(obj, tenant)
@@ -217,7 +217,7 @@ class TenantReconciler:
         wanted = "true" if tenant.condition is TenantCondition.CORDONED else None
         where = Selection(keys.RESOURCE_SLICE, Object, obj["metadata"]["namespace"])
         for key, found in (await self._cluster.list(where)).items.items():
-            is_replica = objects.labels(found).get(keys.REPLICATED) == "true"
+            is_replica = whose.is_foreign(found, tenant.cluster_id)
             if is_replica and objects.annotations(found).get(keys.CORDON_TENANT) != wanted:
                 changes = {"metadata": {"annotations": {keys.CORDON_TENANT: wanted}}}
                 await self._cluster.patch(keys.RESOURCE_SLICE, key, changes)

@@ -3,7 +3,7 @@
 Source: findings.md R5.
 """
 
-from apis import keys, objects
+from apis import keys, objects, whose
 from apis.objects import Key, Object
 
 
@@ -12,12 +12,11 @@ def binding(namespace: Object, account: Key) -> Object:
 
     The finalizer keeps it for as long as something there has to be ended with these rights.
     """
-    peer = objects.labels(namespace)[keys.REMOTE_CLUSTER_ID]
     metadata = {
         "labels": {
             keys.APP_MANAGED_BY: "liqo",
             keys.LIQO_MANAGED: "true",
-            keys.REMOTE_CLUSTER_ID: peer,
+            keys.REMOTE_CLUSTER_ID: whose.peer_of(namespace),
         },
         "finalizers": [keys.TENANT_RIGHTS_FINALIZER],
     }

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from apis import keys
+from apis import keys, whose
 from apis.objects import Key, Object
-from controllers import selections, tenants
+from controllers import selections
 from controllers.manager import Manager, Term
 from controllers.tenantrights import forge
 from controllers.tenantrights.reconciler import TenantRightsReconciler
@@ -28,7 +28,7 @@ def controller(manager: Manager) -> Term:
 
 def by_namespace(change: Change[Object]) -> Iterable[Key]:
     """Return the namespace if it is, or was, a tenant's."""
-    is_one = any(tenants.is_tenant_namespace(each) for each in (change.old, change.new) if each)
+    is_one = any(whose.peer_of(each) for each in (change.old, change.new) if each)
     return [change.key] if is_one else []
 
 

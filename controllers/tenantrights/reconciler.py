@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, objects, whose
 from apis.objects import Key, Kind, Object
-from controllers import tenants, upkeep
+from controllers import upkeep
 from controllers.tenantrights import forge
 from kube.cluster import Cluster, Selection
 
@@ -42,7 +42,7 @@ class TenantRightsReconciler:
             return None
         if objects.is_terminating(namespace):
             return await self._let_go(found) if found else None
-        if tenants.is_tenant_namespace(namespace):
+        if whose.peer_of(namespace):
             wanted = forge.binding(namespace, self.account)
             await upkeep.ensure(self.cluster, KIND, wanted, is_ours=forge.is_one)
         elif found is not None:

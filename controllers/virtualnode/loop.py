@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from apis import foreignclusters, keys, objects
+from apis import foreignclusters, keys, whose
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 from controllers import concerns, fabric, selections, views
@@ -92,7 +92,7 @@ def _by_label(those: Those) -> Keys:
 def _by_map(those: Those) -> Keys:
     def keys_of(change: Change[Object]) -> Iterable[Key]:
         obj = change.new or change.old or {"metadata": {}}
-        cluster_id = objects.labels(obj).get(keys.REMOTE_ID)
+        cluster_id = whose.destination(obj)
         return those(lambda _, node: VirtualNode.parse(node).cluster_id == cluster_id)
 
     return keys_of

@@ -3,11 +3,12 @@
 Source: behaviour.md 4.5.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from apis import keys, objects, policies, quantity, resources, slices
+from apis import keys, objects, policies, quantity, resources, slices, whose
 from apis.objects import Key, Object
 from apis.policies import ProviderPolicy
 from apis.quantity import Quantity
@@ -73,6 +74,16 @@ class Seen:
     ledger: Mapping[Key, "Entry"]
     """Amounts only where somebody may still be writing them."""
 
+    @functools.cached_property
+    def quotas_of(self) -> Mapping[Key, Sequence[Object]]:
+        """The Quotas by the slice that they were made for, whatever became of it."""
+        found: dict[Key, list[Object]] = {}
+        for key, quota in self.quotas.items():
+            owner = objects.controller_of(quota)
+            if owner and owner["kind"] == keys.RESOURCE_SLICE.kind:
+                found.setdefault(Key(key.namespace, owner["name"]), []).append(quota)
+        return found
+
 
 class Entry(NamedTuple):
     """What a slice may hold, by the ledger."""
@@ -86,7 +97,8 @@ def applications(seen: Seen, standard: Standard) -> list[Application]:
     found = []
     for obj in seen.slices.values():
         tenant = tenant_of(seen.tenants, objects.key_of(obj).namespace)
-        if slices.is_replica(obj) and tenant and slices.is_accepted(obj, slices.AUTHENTICATION):
+        is_let_in = tenant and slices.is_accepted(obj, slices.AUTHENTICATION)
+        if tenant and is_let_in and whose.is_foreign(obj):
             found.append(_application(obj, tenant, seen, standard))
     return found
 
@@ -101,9 +113,9 @@ def withheld(said: str, *, is_kind: bool) -> Refusal:
     return Refusal(WITHHELD, f"{why}: {cure}")
 
 
-def leaving(seen: Seen) -> Iterator[Claim]:
-    """Yield what is still held for slices that are gone, or were never ours to grant."""
-    for key, entry in _held_by_nobody(seen).items():
+def leaving(seen: Seen, applied: Container[Key]) -> Iterator[Claim]:
+    """Yield what is still held for slices that have not ``applied``: gone, denied, never ours."""
+    for key, entry in _held_by_others(seen, applied).items():
         tenant = tenant_of(seen.tenants, key.namespace)
         cluster_id = str(tenant["spec"]["clusterID"]) if tenant else ""
         try:
@@ -136,11 +148,20 @@ def is_closed(tenant: Object | None) -> bool:
 def held(obj: Object, seen: Seen) -> dict[str, Quantity]:
     """Return the most that the slice ``obj`` may hold now: by status, Quota and ledger."""
     key = objects.key_of(obj)
-    consumer = str((obj.get("spec") or {}).get("consumerClusterID") or "")
-    quota = seen.quotas.get(Key(key.namespace, ResourceSlice(key, consumer).user))
     entry = seen.ledger.get(key)
-    parts = [_amounts(obj.get("status")), _amounts((quota or {}).get("spec"))]
-    return _most([*parts, entry.amounts if entry else {}])
+    quotas = [_amounts(quota.get("spec")) for quota in seen.quotas_of.get(key, [])]
+    return _most([_amounts(obj.get("status")), *quotas, entry.amounts if entry else {}])
+
+
+def is_closed_to(slice_: Object | None, tenant: Object) -> bool:
+    """Whether no more pods are let in for ``slice_`` of ``tenant``, None for one that is not there.
+
+    A consumer that spoils its slice, or hides it, keeps what runs and gets no more.
+    Source: behaviour.md 4.6.
+    """
+    if is_closed(tenant) or slice_ is None:
+        return True
+    return slices.is_cordoned(slice_) or slices.is_spoiled(slice_)
 
 
 def _application(obj: Object, tenant: Object, seen: Seen, standard: Standard) -> Application:
@@ -189,9 +210,11 @@ def _refusal(  # noqa: PLR0913, PLR0917  # all that speaks against a slice
     if slices.is_drained(obj):
         message = "the provider drains this slice: its pods have to leave until it takes it back"
         return Refusal(slices.DRAINED, message)
-    if not policy.allows_class(class_):
+    if not policy.allows_class(slice_.class_):
         allowed = ", ".join(policy.slice_classes or ()) or "none"
-        message = f"spec.class {class_} is not for this tenant, choose one of: {allowed}"
+        message = (
+            f"spec.class {slice_.class_ or class_} is not for this tenant, choose one of: {allowed}"
+        )
         return Refusal(CLASS_REFUSED, message)
     if class_ == slices.DEFAULT_CLASS and not standard.is_default_class_enabled:
         message = "the provider has switched the class default off: name another in spec.class"
@@ -199,17 +222,13 @@ def _refusal(  # noqa: PLR0913, PLR0917  # all that speaks against a slice
     return None
 
 
-def _held_by_nobody(seen: Seen) -> dict[Key, Entry]:
-    """Return what is held in the name of slices that do not exist, by ledger and Quotas."""
-    found = {key: entry for key, entry in seen.ledger.items() if key not in seen.slices}
-    for key, quota in seen.quotas.items():
-        owner = objects.controller_of(quota)
-        if owner is None or owner["kind"] != keys.RESOURCE_SLICE.kind:
-            continue
-        slice_ = Key(key.namespace, owner["name"])
-        if slice_ not in seen.slices:
+def _held_by_others(seen: Seen, applied: Container[Key]) -> dict[Key, Entry]:
+    """Return what is held in the name of slices that have not applied, by ledger and Quotas."""
+    found = {key: entry for key, entry in seen.ledger.items() if key not in applied}
+    for slice_, quotas in seen.quotas_of.items():
+        if slice_ not in applied:
             class_, amounts = found.get(slice_, Entry("", {}))
-            amounts = _most([amounts, _amounts(quota.get("spec"))])
+            amounts = _most([amounts, *(_amounts(quota.get("spec")) for quota in quotas)])
             found[slice_] = Entry(class_ or slices.DEFAULT_CLASS, amounts)
     return found
 

@@ -43,7 +43,7 @@ def status(
             return None  # its turn comes as soon as others have given back
         message = "; ".join(share.notes) or "nothing is left to grant"
         return denied(application.obj, Refusal(NOTHING, message), now)
-    message = "; ".join(share.notes) or "granted as asked, the rest by default"
+    message = "; ".join([_class(application), *share.notes])
     before = application.obj.get("status") or {}
     return {
         **before,
@@ -53,6 +53,13 @@ def status(
             before.get("conditions"), slices.RESOURCES, slices.ACCEPTED, ACCEPTED, message, now
         ),
     }
+
+
+def _class(application: Application) -> str:
+    """Return by which class a slice was granted what it has; without a colon, unlike notes."""
+    if application.claim.is_shared:
+        return f"class {slices.SHARED_CLASS}, {application.policy.sharing.told()}"
+    return f"class {slices.DEFAULT_CLASS}, as asked and fixed amounts for the rest"
 
 
 def denied(obj: Object, refusal: Refusal, now: datetime) -> Object:
@@ -127,10 +134,10 @@ def _said(condition: Object) -> tuple[object, ...]:
 # Its Quota ----------------------------------------------------------------------------------------
 
 
-def quota(obj: Object, enforcement: str, *, is_cordoned: bool) -> Object:
-    """Return the Quota of the slice ``obj``, for what its status grants."""
-    key, spec = objects.key_of(obj), obj.get("spec") or {}
-    name = naming.quota_name(key.name, spec.get("consumerClusterID") or "")
+def quota(obj: Object, consumer: str, enforcement: str, *, is_cordoned: bool) -> Object:
+    """Return the Quota of the slice ``obj`` of ``consumer``, for what its status grants."""
+    key = objects.key_of(obj)
+    name = naming.quota_name(key.name, consumer)
     body: Object = {
         "user": name,
         "limitsEnforcement": enforcement,
@@ -138,10 +145,7 @@ def quota(obj: Object, enforcement: str, *, is_cordoned: bool) -> Object:
     }
     if is_cordoned:
         body["cordoned"] = True
-    labels = {
-        keys.LIQO_MANAGED: "true",
-        keys.REMOTE_CLUSTER_ID: objects.labels(obj).get(keys.REMOTE_CLUSTER_ID, ""),
-    }
+    labels = {keys.LIQO_MANAGED: "true", keys.REMOTE_CLUSTER_ID: consumer}
     metadata = {
         "labels": labels,
         "ownerReferences": [objects.owner_reference(keys.RESOURCE_SLICE, obj)],
@@ -158,6 +162,15 @@ def quota_changes(found: Object, wanted: Object, obj: Object) -> Object:
     if not slices.is_accepted(obj, slices.RESOURCES):
         spec["resources"] = found["spec"].get("resources") or {}
     changes = objects.merge_patch(found["spec"], spec)
+    return {"spec": changes} if changes else {}
+
+
+def closed(found: Object, *, is_cordoned: bool) -> Object:
+    """Return the merge patch that has the Quota ``found`` let pods in, or not; {} if it does."""
+    wanted = {**found["spec"], "cordoned": True} if is_cordoned else dict(found["spec"])
+    if not is_cordoned:
+        wanted.pop("cordoned", None)
+    changes = objects.merge_patch(found["spec"], wanted)
     return {"spec": changes} if changes else {}
 
 

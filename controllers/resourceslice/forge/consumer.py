@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from apis import authentication, keys, naming, objects, resources, slices
+from apis import authentication, keys, naming, objects, resources, slices, whose
 from apis.objects import Object
 from certs import csr, identity, pki
 
@@ -32,12 +32,7 @@ def completion(obj: Object, provider: str, consumer: str, key: bytes) -> Object:
     """
     patch: Object = {}
     metadata: Object = {}
-    labels = {
-        keys.REPLICATION: "true",
-        keys.REMOTE_ID: provider,
-        keys.REMOTE_CLUSTER_ID: provider,
-    }
-    have = objects.labels(obj)
+    labels, have = whose.original(provider), objects.labels(obj)
     if missing := {name: value for name, value in labels.items() if have.get(name) != value}:
         metadata["labels"] = missing
     if keys.SLICE_FINALIZER not in objects.finalizers(obj):

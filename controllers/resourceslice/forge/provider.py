@@ -12,7 +12,6 @@ from apis.objects import Key, Object
 from certs import csr, identity
 from controllers.issuing.forge import Request
 
-DENIED: Final = "ResourceSliceAuthenticationDenied"
 ACCEPTED: Final = "ResourceSliceAuthenticationAccepted"
 _READY: Final = "Ready"
 
@@ -53,7 +52,7 @@ def request(obj: Object, tenant: Tenant) -> Request:
 
 def denied(obj: Object, why: str, now: datetime) -> Object:
     """Return the status of a slice that is not certified."""
-    return _answered(obj, slices.DENIED, DENIED, why, now)
+    return _answered(obj, slices.DENIED, slices.AUTHENTICATION_DENIED, why, now)
 
 
 def accepted(obj: Object, params: AuthParams, now: datetime) -> Object:

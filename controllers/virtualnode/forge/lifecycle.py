@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import conditions, keys, objects, placement
+from apis import conditions, keys, objects, placement, whose
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 
@@ -53,9 +53,7 @@ def name_taken(by: Key) -> tuple[str, str, str]:
 def namespace_map(virtual_node: VirtualNode) -> Object:
     """Return the map of the remote cluster of ``virtual_node``, shared by all nodes on it."""
     labels = {
-        keys.REMOTE_CLUSTER_ID: virtual_node.cluster_id,
-        keys.REPLICATION: "true",
-        keys.REMOTE_ID: virtual_node.cluster_id,
+        **whose.original(virtual_node.cluster_id),
         keys.LIQO_MANAGED: "true",
     }
     key = Key(virtual_node.namespace, virtual_node.cluster_id)
@@ -64,10 +62,9 @@ def namespace_map(virtual_node: VirtualNode) -> Object:
 
 def is_map_of(virtual_node: VirtualNode, found: Object) -> bool:
     """Whether ``found`` is the local copy of that map, and not a replica from elsewhere."""
-    labels = objects.labels(found)
-    return labels.get(keys.REPLICATED) != "true" and (
-        labels.get(keys.REMOTE_ID, virtual_node.cluster_id) == virtual_node.cluster_id
-    )
+    peer = virtual_node.cluster_id
+    goes_to = whose.destination(found) or peer
+    return goes_to == peer and not whose.is_foreign(found, peer)
 
 
 def kubelet_state(deployment: Object) -> tuple[str, str, str]:
