@@ -13,13 +13,15 @@ from apis.objects import Key, Object
 from kube import errors
 from kube.cluster import Cluster
 from kubelet.departures import Departures
-from kubelet.forge import shadowpod
+from kubelet.forge import decisions, shadowpod
 from kubelet.forge.decisions import Observed, Step
+from kubelet.memories import Memories
 
 logger = logging.getLogger(__name__)
 
 HURRY_S: Final = 5.0
 """A provider that knows of it lets a Pod end in the time that was asked for before that."""
+_ENDS: Final = frozenset({Step.DELETE_SHADOW, Step.END_WITHIN})
 _NOTHING: Final[Object] = {"metadata": {}}
 
 
@@ -31,18 +33,24 @@ class Deletions:
         local: Cluster,
         remote: Cluster,
         departures: Departures,
+        memories: Memories,
         clock: Callable[[], datetime],
     ) -> None:
         self._local, self._remote, self._departures = local, remote, departures
-        self._clock = clock
-        self._deleted: dict[Key, str] = {}
-        self._hurried: dict[Key, datetime] = {}
+        self._memories, self._clock = memories, clock
+        self._hurried: dict[str, datetime] = {}
+        """Since when, by the UIDs of ShadowPods: a pod that is forced is gone by then."""
 
-    def is_proven(self, step: Step, key: Key, observed: Observed) -> bool:
-        """Whether what ``step`` deletes rests on what was seen, not on what a cache lacks."""
+    def is_proven(
+        self, step: Step, key: Key, observed: Observed, *, is_ending: bool = False
+    ) -> bool:
+        """Whether what ``step`` deletes rests on what was seen, not on what a cache lacks.
+
+        ``is_ending`` says that the twin namespace is being deleted.
+        """
         if step is Step.DELETE_LOCAL and observed.local is not None:
-            twin = observed.pair.twin_of(key)
-            return self._departures.are_twins_gone(twin, objects.uid(observed.local))
+            twin, uid = observed.pair.twin_of(key), objects.uid(observed.local)
+            return self._departures.are_twins_gone(twin, uid, is_ending=is_ending)
         uid = objects.annotations(observed.shadow or _NOTHING).get(keys.LOCAL_POD_UID, "")
         if observed.local is None:
             return self._departures.is_local_gone(key, uid)
@@ -54,44 +62,54 @@ class Deletions:
         Units: seconds, None for no need.
         """
         local, shadow = observed.local, observed.shadow
-        if step is Step.DELETE_SHADOW and shadow is not None:
-            await self._delete_shadow(shadow)
+        if step in _ENDS and shadow is not None:
+            hurry_s = self._hurry_s(step, observed, shadow)
+            return await self._end_within(hurry_s, shadow)
         if step is Step.DELETE_LOCAL and local is not None:
             await self.delete_local(local)
-        if step is Step.END_WITHIN and local is not None and shadow is not None:
-            return await self._end_within(local, shadow)
         return None
+
+    def _hurry_s(self, step: Step, observed: Observed, shadow: Object) -> int | None:
+        """Return in how many seconds the Pod of ``shadow`` is to end; None: in those of its spec.
+
+        Of a pod that was deleted by force the last that was seen of it tells.
+        """
+        if step is Step.END_WITHIN:
+            return shadowpod.hurry_s(observed.local) if observed.local else None
+        remote = observed.mine(observed.remote)
+        if remote is None or decisions.is_over(remote):
+            return None
+        key = observed.pair.original_of(objects.key_of(shadow))
+        uid = objects.annotations(shadow).get(keys.LOCAL_POD_UID, "")
+        return self._departures.hurry_s(key, uid)
 
     async def delete_local(self, local: Object) -> None:
         """Delete the local pod for good: nothing of it is left on the provider."""
         key, uid = objects.key_of(local), objects.uid(local)
-        if self._deleted.get(key) == uid:
+        memory = self._memories.of(local)
+        if memory.is_deleted:
             return
         await self._local.delete(keys.POD, key, uid=uid, grace_s=0)
-        self._deleted[key] = uid
+        memory.is_deleted = True
         logger.info("Deleted pod", extra={"pod": str(key)})
 
-    def forget(self, key: Key) -> None:
-        """Forget a pod that is gone."""
-        self._deleted.pop(key, None)
-        self._hurried.pop(key, None)
-
-    async def _end_within(self, local: Object, shadow: Object) -> float | None:
+    async def _end_within(self, hurry_s: int | None, shadow: Object) -> float | None:
         """Let the provider end the Pod in the time that was asked for; it does so, or has had time.
 
         A ShadowPod has no grace period: what the garbage collector deletes has that of its spec.
         """
-        now = self._clock()
-        since = self._hurried.setdefault(objects.key_of(local), now)
-        left_s = HURRY_S - (now - since).total_seconds()
-        if left_s > 0 and await self._is_told(local, shadow):
-            return left_s
+        if hurry_s is not None:
+            now = self._clock()
+            since = self._hurried.setdefault(objects.uid(shadow), now)
+            left_s = HURRY_S - (now - since).total_seconds()
+            if left_s > 0 and await self._is_told(hurry_s, shadow):
+                return left_s
         await self._delete_shadow(shadow)
         return None
 
-    async def _is_told(self, local: Object, shadow: Object) -> bool:
+    async def _is_told(self, hurry_s: int, shadow: Object) -> bool:
         """Tell the provider in what time the pod is to end, unless it knows; it may refuse that."""
-        wanted = {keys.DELETION_GRACE: str(shadowpod.hurry_s(local))}
+        wanted = {keys.DELETION_GRACE: str(hurry_s)}
         if wanted.items() <= objects.annotations(shadow).items():
             return True
         changes = {"metadata": {"uid": objects.uid(shadow), "annotations": wanted}}
@@ -107,4 +125,5 @@ class Deletions:
         key = objects.key_of(shadow)
         self._departures.asked(key, objects.annotations(shadow).get(keys.LOCAL_POD_UID, ""))
         await self._remote.delete(keys.SHADOW_POD, key, uid=objects.uid(shadow))
+        self._hurried.pop(objects.uid(shadow), None)
         logger.info("Deleted shadowpod", extra={"shadowpod": str(key)})

@@ -3,12 +3,15 @@
 What a list only lacks was not seen. Source: controllers.md 22; security.md B9; faults.md F17.
 """
 
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 from apis import keys, objects
 from apis.objects import Key
 from kube.informer import Change
 from kube.slim import Packed
+from kubelet.forge import shadowpod
+
+T = TypeVar("T")
 
 MOST: Final = 4096
 """More than go at once; of what is forgotten the servers are asked."""
@@ -20,32 +23,38 @@ class Departures:
     def __init__(self) -> None:
         self._asked: dict[Key, str] = {}
         self._locals: dict[Key, str] = {}
-        self._shadows: dict[Key, str] = {}
-        self._pods: dict[Key, str] = {}
+        self._hurries: dict[Key, tuple[str, int]] = {}
+        self._shadows: dict[Key, _Gone] = {}
+        self._pods: dict[Key, _Gone] = {}
 
     def on_local(self, change: Change[Packed]) -> None:
         """Take note of a pod on this node: which node it is on never changes."""
         if change.new is None and change.was_seen and change.old is not None:
-            _note(self._locals, change.key, change.old.metadata.uid)
+            uid = change.old.metadata.uid
+            _note(self._locals, change.key, uid)
+            hurry_s = shadowpod.hurry_s(change.old.whole())
+            if hurry_s is not None:
+                _note(self._hurries, change.key, (uid, hurry_s))
 
     def asked(self, twin: Key, uid: str) -> None:
         """Take note that the ShadowPod of the local pod with that UID was asked to go."""
         _note(self._asked, twin, uid)
 
     def on_shadow(self, change: Change[Packed]) -> None:
-        """Take note of a ShadowPod that went as it was asked to, and not from our selection."""
-        self._pods.pop(change.key, None)
-        gone = _uid_of_departed(change)
-        if gone and self._asked.get(change.key) == gone:
-            _note(self._shadows, change.key, gone)
+        """Take note of a ShadowPod that went: surely if it was asked to, and not by its labels."""
+        if pod := self._pods.get(change.key):
+            self._pods[change.key] = _Gone(pod.uid, is_sure=False)
+        if gone := _uid_of_departed(change):
+            is_sure = self._asked.get(change.key) == gone
+            _note(self._shadows, change.key, _Gone(gone, is_sure))
         else:
             self._shadows.pop(change.key, None)
 
     def on_remote(self, change: Change[Packed]) -> None:
-        """Take note of a Pod that goes after its ShadowPod: no other follows."""
-        gone = _uid_of_departed(change)
-        if gone and self._shadows.get(change.key) == gone:
-            _note(self._pods, change.key, gone)
+        """Take note of a Pod that went: surely for good if its ShadowPod went before."""
+        if gone := _uid_of_departed(change):
+            is_sure = self._shadows.get(change.key) == _Gone(gone, is_sure=True)
+            _note(self._pods, change.key, _Gone(gone, is_sure))
         else:
             self._pods.pop(change.key, None)
 
@@ -53,14 +62,35 @@ class Departures:
         """Whether that very pod was seen to go."""
         return bool(uid) and self._locals.get(key) == uid
 
-    def are_twins_gone(self, twin: Key, uid: str) -> bool:
-        """Whether both twins of the local pod with that UID were seen to go."""
+    def hurry_s(self, key: Key, uid: str) -> int | None:
+        """Return in how many seconds that pod, which went first, was to end: it was forced.
+
+        None if in the time of its spec, or if it was not seen to go.
+        """
+        gone, hurry_s = self._hurries.get(key, ("", None))
+        return hurry_s if uid and gone == uid else None
+
+    def are_twins_gone(self, twin: Key, uid: str, *, is_ending: bool = False) -> bool:
+        """Whether both twins of the local pod with that UID were seen to go, for good.
+
+        In a namespace that ``is_ending`` whatever goes does so for good, in whatever order.
+        """
         seen = self._shadows.get(twin), self._pods.get(twin)
-        return bool(uid) and seen == (uid, uid)
+        return bool(uid) and all(
+            one is not None and one.uid == uid and (one.is_sure or is_ending) for one in seen
+        )
 
     def forget(self, key: Key) -> None:
         """Forget the local pod."""
         self._locals.pop(key, None)
+        self._hurries.pop(key, None)
+
+
+class _Gone(NamedTuple):
+    """The UID of the local pod whose twin went, and whether no other can follow."""
+
+    uid: str
+    is_sure: bool
 
 
 def _uid_of_departed(change: Change[Packed]) -> str:
@@ -70,7 +100,7 @@ def _uid_of_departed(change: Change[Packed]) -> str:
     return objects.annotations(change.old.whole()).get(keys.LOCAL_POD_UID, "")
 
 
-def _note(notes: dict[Key, str], key: Key, uid: str) -> None:
-    notes[key] = uid
+def _note(notes: dict[Key, T], key: Key, what: T) -> None:
+    notes[key] = what
     while len(notes) > MOST:
         notes.pop(next(iter(notes)))

@@ -36,6 +36,7 @@ from kubelet.forge import permission, shadowpod
 from kubelet.forge.health import Health
 from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Identity
+from kubelet.here import Here
 from kubelet.ips import IpReconciler
 from kubelet.lookups import Lookups
 from kubelet.mappings import Mappings
@@ -97,10 +98,12 @@ class Loops:
         self._breaker.watch(self._pods_here)
         self._departures = Departures()
         self._pods_here.subscribe(self._departures.on_local)
+        self._here = Here(self._pods_here)
         self._mappings = Mappings(
             home,
             self._remote,
             maps=self._maps,
+            here=self._here,
             clusters=self._clusters,
             node=settings.node_name,
             departures=self._departures,
@@ -135,7 +138,7 @@ class Loops:
                 tasks.create_task(informer.run(self._home))
             for runner in runners:
                 tasks.create_task(runner.run())
-            tasks.create_task(self._mappings.run(self._pods, self._local_keys))
+            tasks.create_task(self._mappings.run(self._pods))
             tasks.create_task(self._recorder.run())
             await self._pods_here.synced.wait()
             running.settled()
@@ -184,10 +187,7 @@ class Loops:
             [
                 Source(self._pods_here),
                 Source(self._offloadings, self._of_namespace),
-                *(
-                    Source(each, lambda _: self._local_keys(""))
-                    for each in self._addresses.informers
-                ),
+                *(Source(each, lambda _: self._here.all()) for each in self._addresses.informers),
             ],
             workers=settings.workers,
             wait_for=[self._maps, self._virtual_nodes],
@@ -199,7 +199,7 @@ class Loops:
         return [Runner("ips", IpReconciler(self._local), [Source(self._pods_here)], workers=3)]
 
     def _of_namespace(self, change: Change[Object]) -> Iterable[Key]:
-        return self._local_keys(change.key.namespace)
+        return self._here.of(change.key.namespace)
 
     def _forbids(self, local: Object) -> str:
         key = Key(objects.key_of(local).namespace, keys.OFFLOADING_NAME)
@@ -218,10 +218,6 @@ class Loops:
             ),
         )
         return shadowpod.Options(settings.node_name, hidden, settings.api_server)
-
-    def _local_keys(self, namespace: str) -> Iterable[Key]:
-        here = list(self._pods_here.items())
-        return [key for key in here if not namespace or key.namespace == namespace]
 
     # Node ------------------------------------------------------------------------------------
 
@@ -296,7 +292,7 @@ class Loops:
             return
         self._was_reachable = health.is_reachable
         waiting = self._reconciler.after_silence() if health.is_reachable else ()
-        for key in {*self._local_keys(""), *waiting}:  # none waits for the end of its back-off
+        for key in {*self._here.all(), *waiting}:  # none waits for the end of its back-off
             self._pods.enqueue(key)
 
     # Kubelet API -----------------------------------------------------------------------------

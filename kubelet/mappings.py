@@ -1,7 +1,8 @@
 """Which namespaces are offloaded, and the watches on the provider that follow them.
 
 Per accepted entry of the NamespaceMap two informers run on the provider; no pod of a namespace is
-judged before both have their first list.
+judged before both have their first list. Those of an entry that is withdrawn run on until no pod of
+the namespace is here: what becomes of each on the provider they tell, and nobody has to ask.
 
 Source: behaviour.md 1.2, 5.5; controllers.md 14, 30; faults.md F21, F22.
 """
@@ -24,14 +25,18 @@ from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
 from kube.runner import Runner
 from kube.scope import Followed, Scope
+from kube.shared import SharedRead
 from kube.slim import Packed, PackedState
 from kubelet.departures import Departures
 from kubelet.forge import mapping
 from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping
+from kubelet.here import Here
 
 logger = logging.getLogger(__name__)
 
 FOLLOWED: Final = {keys.SHADOW_POD: Packed, keys.POD: PackedState}
+GOOD_S: Final = 10.0
+"""So old may what the server said of the NamespaceMap be: as long as a new pod is not judged."""
 
 
 def informer(tenant_namespace: str, clusters: ClusterPair) -> Informer[Object]:
@@ -48,94 +53,115 @@ class Mappings:
         remote: CachedCluster,
         *,
         maps: Informer[Object],
+        here: Here,
         clusters: ClusterPair,
         node: str,
         departures: Departures,
         breaker: Breaker,
     ) -> None:
         self._departures, self._breaker = departures, breaker
-        self._local, self._remote = local, remote
+        self._local, self._remote, self._here = local, remote, here
         self._maps, self._clusters, self._node = maps, clusters, node
+        self._key = Key(maps.selection.namespace, clusters.destination)
         self._followed: dict[str, _Followed] = {}
-        self._accepted: dict[Key, tuple[str, Mapping[str, Pair]]] = {}
+        self._accepted: Mapping[str, Pair] = {}
+        self._known: Mapping[str, Pair] = {}
+        """As ``_accepted``, and what is not (any more) and may have left something there."""
+        self._seen: NamespaceMap | None = None
+        self._judged: dict[str, NamespaceMapping] = {}
+        self._newest = SharedRead(self._ask, good_s=GOOD_S)
         self._changed = asyncio.Event()
+        here.on_namespace(self._changed.set)
+        maps.subscribe(self._on_map)
 
     async def mapping(self, namespace: str) -> NamespaceMapping:
-        """Return where the pods of ``namespace`` go; but for Offloaded the server was asked."""
-        if pair := self._cached().get(namespace):
+        """Return where the pods of ``namespace`` go; but for Offloaded the server was asked.
+
+        It is asked once for all pods that want to know: again after each change, and after a while.
+        """
+        if pair := self._accepted.get(namespace):
             return NamespaceMapping(MappingState.OFFLOADED, pair)
-        key = Key(self._maps.selection.namespace, self._clusters.destination)
-        found = await self._local.get_live(keys.NAMESPACE_MAP, key)
-        parsed = NamespaceMap.parse(found) if found else None
-        return mapping.of(parsed, namespace, self._clusters)
+        return mapping.of(await self._newest.get(), namespace, self._clusters)
 
     def is_synced(self, namespace: str) -> bool:
         """Whether both informers of the namespace have their first list, for the pair of now."""
         followed = self._followed.get(namespace)
-        pair = self._cached().get(namespace)
-        return followed is not None and followed.pair == pair and followed.is_synced
+        is_of_now = followed is not None and followed.pair == self._known.get(namespace)
+        return followed is not None and is_of_now and followed.is_synced
 
     def withheld(self, namespace: str) -> str:
         """Return which right there is missing, in the server's words; "" if none is."""
         followed = self._followed.get(namespace)
         return followed.withheld if followed else ""
 
-    async def run(self, runner: Runner, locals_: Callable[[str], Iterable[Key]]) -> None:
-        """Follow the NamespaceMap for ever; ``locals_`` are the pods here of a namespace."""
-        unsubscribe = self._maps.subscribe(self._on_change)
-        try:
-            await self._maps.synced.wait()
-            async with asyncio.TaskGroup() as tasks:
-                while True:
-                    self._changed.clear()
-                    self._adjust(tasks, runner, locals_)
-                    await self._changed.wait()
-        finally:
-            unsubscribe()
+    async def run(self, runner: Runner) -> None:
+        """Follow the NamespaceMap for ever."""
+        await self._maps.synced.wait()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._changed.clear()
+                self._adjust(tasks, runner)
+                self._judge(runner)
+                await self._changed.wait()
 
-    def _on_change(self, _: Change[Object]) -> None:
+    async def _ask(self) -> NamespaceMap | None:
+        found = await self._local.get_live(keys.NAMESPACE_MAP, self._key)
+        return NamespaceMap.parse(found) if found else None
+
+    def _on_map(self, change: Change[Object]) -> None:
+        """Take note of what is accepted; of an entry that makes no sense, what it was before."""
+        if change.key != self._key:
+            return
+        seen = NamespaceMap.parse(change.new) if change.new else None
+        kept = (
+            {name: pair for name, pair in self._accepted.items() if mapping.is_unclear(seen, name)}
+            if seen
+            else {}
+        )
+        self._accepted = {**kept, **mapping.accepted(seen, self._clusters)} if seen else {}
+        self._known = {**mapping.known(seen, self._clusters), **self._accepted} if seen else {}
+        self._seen = seen
+        self._newest.forget()
         self._changed.set()
 
-    def _cached(self) -> dict[str, Pair]:
-        """Return the accepted pairs; of an entry that makes no sense, the last one."""
-        for key, found in self._maps.items().items():
-            version = found["metadata"].get("resourceVersion", "")
-            if self._accepted.get(key, ("", {}))[0] != version:
-                self._accepted[key] = (version, self._read(key, found))
-        gone = self._accepted.keys() - self._maps.items().keys()
-        for key in gone:
-            del self._accepted[key]
-        return {name: pair for _, pairs in self._accepted.values() for name, pair in pairs.items()}
-
-    def _read(self, key: Key, found: Object) -> Mapping[str, Pair]:
-        parsed = NamespaceMap.parse(found)
-        last = self._accepted.get(key, ("", {}))[1]
-        kept = {name: pair for name, pair in last.items() if mapping.is_unclear(parsed, name)}
-        return {**kept, **mapping.accepted(parsed, self._clusters)}
-
-    def _adjust(
-        self, tasks: asyncio.TaskGroup, runner: Runner, locals_: Callable[[str], Iterable[Key]]
-    ) -> None:
-        """Follow what is accepted, and no more what is not; its pods are judged again."""
-        accepted = self._cached()
+    def _adjust(self, tasks: asyncio.TaskGroup, runner: Runner) -> None:
+        """Follow what is accepted, and what is no more until its pods here are gone."""
+        wanted = {
+            namespace: pair
+            for namespace, pair in self._known.items()
+            if namespace in self._accepted or namespace in self._here
+        }
         for namespace, followed in list(self._followed.items()):
-            if accepted.get(namespace) != followed.pair:
+            if wanted.get(namespace) != followed.pair:
                 followed.task.cancel()
                 del self._followed[namespace]
                 logger.info("Namespace is no more followed", extra={"namespace": namespace})
-        for namespace, pair in accepted.items():
+        for namespace, pair in wanted.items():
             if namespace not in self._followed:
                 followed = _Followed(pair, self._node, self._departures, self._breaker)
-                work = followed.run(self._remote, runner, locals_)
+                work = followed.run(self._remote, runner, self._here)
                 followed.task = tasks.create_task(work)
                 self._followed[namespace] = followed
                 logger.info("Namespace is followed", extra={"namespace": namespace})
-        self._judge_others(runner, locals_)
 
-    def _judge_others(self, runner: Runner, locals_: Callable[[str], Iterable[Key]]) -> None:
-        for key in locals_(""):
-            if key.namespace not in self._followed:
-                runner.enqueue(key)
+    def _judge(self, runner: Runner) -> None:
+        """Have pods looked at of whose namespace the NamespaceMap says something else than before.
+
+        Of one that was not followed until now that is done once its informers are synced.
+        """
+        found = {name: self._said(name) for name in self._here.namespaces()}
+        for namespace, said in found.items():
+            is_begun = namespace in self._judged and self.is_synced(namespace)
+            is_asked = is_begun or said.state is not MappingState.OFFLOADED
+            if is_asked and self._judged.get(namespace) != said:
+                for key in self._here.of(namespace):
+                    runner.enqueue(key)
+        self._judged = found
+
+    def _said(self, namespace: str) -> NamespaceMapping:
+        if pair := self._accepted.get(namespace):
+            return NamespaceMapping(MappingState.OFFLOADED, pair)
+        return mapping.of(self._seen, namespace, self._clusters)
 
 
 class _Followed:
@@ -161,14 +187,12 @@ class _Followed:
     def withheld(self) -> str:
         return next(iter(self._withheld.values()), "")
 
-    async def run(
-        self, remote: CachedCluster, runner: Runner, locals_: Callable[[str], Iterable[Key]]
-    ) -> None:
+    async def run(self, remote: CachedCluster, runner: Runner, here: Here) -> None:
         """Follow; when all is seen, let all pods of the namespace be looked at, and those left."""
         undo = contextlib.ExitStack()
 
         def look() -> None:
-            for key in locals_(self.pair.local_namespace):
+            for key in here.of(self.pair.local_namespace):
                 runner.enqueue(key)
 
         def begin() -> None:

@@ -14,7 +14,7 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 from kube import clock as clock_
-from kube import errors
+from kube import errors, transport
 from kube.cluster import Cluster
 from kubelet.contract import Recorder
 from kubelet.forge import node as forge
@@ -24,8 +24,10 @@ from kubelet.forge.node import Identity
 
 logger = logging.getLogger(__name__)
 
-RENEWALS: Final = 4
+RENEWALS: Final = 3
 """How often a lease is renewed in its duration."""
+RENEWAL_S: Final = 10.0
+"""How long a renewal may take, before another is tried by a new connection."""
 SILENT_S: Final = 2.0
 """Between pings of a provider that does not answer."""
 PROVING_S: Final = 0.2
@@ -84,6 +86,8 @@ class PingReconciler:
         logger.debug("Pings the provider", extra={"node": key.name})
         try:
             self._provider_health.record("", await self._ping())
+        except errors.ExhaustedError:
+            raise  # we could not ask, which says nothing of the provider
         except (errors.KubeError, TimeoutError) as error:
             reason = f"the provider's API server gives no sign of life: {error or 'timeout'}"
             self._provider_health.record(reason)
@@ -102,6 +106,11 @@ class LeaseReconciler:
         self._cluster, self._duration_s, self._clock = cluster, duration_s, clock
 
     async def reconcile(self, key: Key) -> float | None:
+        within_s = min(RENEWAL_S, self._duration_s / RENEWALS)
+        async with transport.deadline(within_s, f"renew the lease of node {key.name}"):
+            return await self._renew(key)
+
+    async def _renew(self, key: Key) -> float:
         lease = Key(keys.NODE_LEASE_NAMESPACE, key.name)
         try:
             await self._cluster.patch(keys.LEASE, lease, {"spec": self._spec(key.name)})

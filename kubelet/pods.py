@@ -6,6 +6,7 @@ Source: behaviour.md 5.5; measures.md row 5; security.md B9, D3, I3.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -16,11 +17,12 @@ from kube import errors
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.schedule import WITHHELD_MAX_S
+from kubelet import leftout
 from kubelet.contract import Namespaces, Node, Recorder
 from kubelet.deletions import Deletions
 from kubelet.departures import Departures
 from kubelet.endings import Endings
-from kubelet.forge import answers, decisions, shadowpod, status
+from kubelet.forge import answers, antiaffinity, decisions, shadowpod, status
 from kubelet.forge.decisions import (
     DESTRUCTIVE,
     FallBack,
@@ -31,15 +33,15 @@ from kubelet.forge.decisions import (
     rests_on_absence,
 )
 from kubelet.forge.mapping import MappingState, NamespaceMapping
+from kubelet.memories import Memories
 from kubelet.statuses import QUIET_S, Statuses
 from kubelet.tokens import Tokens
+from kubelet.twins import twins_of
 
 logger = logging.getLogger(__name__)
 
 SUCCESSFUL_REFLECTION: Final = "SuccessfulReflection"
 FAILED_UPDATE: Final = "FailedUpdate"
-UNKNOWN_FIELD: Final = "UnknownField"
-_NEWER: Final = "it is newer than this virtual kubelet, which wants an upgrade"
 _TOLD: Final = frozenset({404, 500})
 """A provider whose namespace is gone, or whose admission fails, says so: it may last."""
 TAKEN_S: Final = 0.1
@@ -71,11 +73,14 @@ class PodReconciler:
         self._node, self._namespaces = node, namespaces
         self._recorder, self._clock = recorder, clock
         self._breaker = breaker or Breaker(lambda: None)
-        self._deletions = Deletions(local, remote, departures or Departures(), clock)
-        self._statuses = Statuses(local, node=node, recorder=recorder, clock=clock)
-        self._endings = Endings(clock)
+        self._memories = memories = Memories()
+        self._deletions = Deletions(local, remote, departures or Departures(), memories, clock)
+        self._statuses = Statuses(local, memories, node=node, recorder=recorder, clock=clock)
+        self._endings = Endings(memories, clock)
         server = node.options().api_server
-        self._tokens = Tokens(local, remote, server=server, recorder=recorder, clock=clock)
+        self._tokens = Tokens(
+            local, remote, memories, server=server, recorder=recorder, clock=clock
+        )
         self._steps: Mapping[Step, _Act] = {
             Step.OFFLOAD: self._offload,
             Step.FOLLOW: self._follow,
@@ -91,7 +96,8 @@ class PodReconciler:
     async def reconcile(self, key: Key) -> float | None:
         local = self._statuses.newest(key, self._mine(await self._local.seen(keys.POD, key)))
         if local is None:
-            self._forget(key)
+            self._memories.forget(key)
+            self._statuses.forget(key)
         mapping = await self._namespaces.mapping(key.namespace)
         if mapping.state is not MappingState.OFFLOADED or mapping.pair is None:
             return await self._fall_back(local, mapping) if local else None
@@ -109,7 +115,7 @@ class PodReconciler:
     def _rests_on_list(self, step: Step, key: Key, observed: Observed) -> bool:
         """Whether ``step`` is taken because a list lacks something that may be there."""
         if step is Step.OFFLOAD and observed.local is not None:
-            return self._statuses.has_begun(key) or is_labelled(observed.local)
+            return self._statuses.has_begun(observed.local) or is_labelled(observed.local)
         return step in DESTRUCTIVE and not self._deletions.is_proven(step, key, observed)
 
     async def _do(self, step: Step, key: Key, observed: Observed) -> float | None:
@@ -147,11 +153,12 @@ class PodReconciler:
         return LOOK_AGAIN_S
 
     async def _offload(self, local: Object, observed: Observed) -> float | None:
-        if message := self._node.forbids(local) or podfields.refusal(local["spec"]):
+        pair, twins = observed.pair, await twins_of(local, self._namespaces)
+        said = self._node.forbids(local) or podfields.refusal(local["spec"])
+        if message := said or antiaffinity.refusal(local, twins):
             return await self._statuses.refuse(local, message)
-        pair = observed.pair
-        shadow = shadowpod.shadow(local, pair, self._node.options(), self._creator)
-        key = objects.key_of(local)
+        options = replace(self._node.options(), twins=twins)
+        shadow = shadowpod.shadow(local, pair, options, self._creator)
         try:
             made = await self._remote.create(keys.SHADOW_POD, shadow)
         except errors.AlreadyExistsError:
@@ -164,10 +171,8 @@ class PodReconciler:
             raise
         self._creator = objects.labels(made).get(keys.CREATOR_USER, "")
         logger.info("Created shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
-        self._statuses.begin(key)
-        if unknown := podfields.unknown(local["spec"]):
-            message = f"spec.{', spec.'.join(unknown)} did not go to {pair.destination}: {_NEWER}"
-            self._recorder.event(keys.POD, local, "Warning", UNKNOWN_FIELD, message)
+        self._statuses.begin(local)
+        leftout.tell(self._recorder, local, pair, options)
         await self._tokens.begin(local, made, pair)
         if status.is_held_up(local):
             twin = objects.key_of(shadow)
@@ -203,7 +208,7 @@ class PodReconciler:
             if left_s <= 0:
                 return again_s  # the Pod, or what is said of the ShadowPod, brings us back
             again_s = min(again_s or left_s, left_s)
-        self._statuses.answered(objects.key_of(local))
+        self._statuses.answered(local)
         wanted = self._statuses.of(local, shadow, observed.remote)
         await self._statuses.write(local, wanted, observed.remote)
         return again_s if is_labelled(local) else min(again_s or QUIET_S, QUIET_S)
@@ -230,7 +235,7 @@ class PodReconciler:
         if remote is None or status.is_finished(local):
             return None
         is_told_at_once = answers.is_counted(local) and status.is_finished(remote)
-        left_s = 0.0 if is_told_at_once else self._endings.lingers_s(objects.key_of(local), remote)
+        left_s = 0.0 if is_told_at_once else self._endings.lingers_s(local, remote)
         if left_s > 0:
             return left_s
         await self._statuses.write(local, self._statuses.mirrored(local, remote), remote)
@@ -238,7 +243,7 @@ class PodReconciler:
 
     async def _confirm_end(self, local: Object, observed: Observed) -> float | None:
         """Let the provider know that the pod has ended, unless it is about to see that itself."""
-        left_s = self._endings.confirms_s(objects.key_of(local))
+        left_s = self._endings.confirms_s(local)
         if observed.remote is not None and left_s > 0:
             return left_s
         if observed.shadow is not None:
@@ -323,14 +328,29 @@ class PodReconciler:
             await self._deletions.delete_local(local)
             return None
         try:
-            observed = await self._observe_live(objects.key_of(local), mapping.pair)
-            await self._deletions.do(decide(observed), observed)
+            await self._end_left(local, mapping.pair, is_ending=mapping.is_ending)
         except errors.ForbiddenError as error:
             # Our rights go before the namespace does; then its entry goes.
             if decisions.is_overdue(local, self._clock()):
                 await self._withhold(local, mapping.pair, str(error))
         return LOOK_AGAIN_S
 
-    def _forget(self, key: Key) -> None:
-        for each in (self._statuses, self._endings, self._deletions, self._tokens):
-            each.forget(key)
+    async def _end_left(self, local: Object, pair: Pair, *, is_ending: bool) -> None:
+        """End what is left on the provider of a pod in a namespace that is withdrawn, or the pod.
+
+        Raises:
+            ForbiddenError: that may not be seen or done any more.
+        """
+        key = objects.key_of(local)
+        missing = self._namespaces.withheld(key.namespace)
+        if self._namespaces.is_synced(key.namespace):
+            observed = await self._observe(key, local, pair, self._remote.seen)
+            step = decide(observed)
+            is_proven = self._deletions.is_proven(step, key, observed, is_ending=is_ending)
+            if step not in DESTRUCTIVE or is_proven:
+                await self._deletions.do(step, observed)
+            elif not (missing or self._breaker.is_open()):
+                observed = await self._observe_live(key, pair)
+                await self._deletions.do(decide(observed), observed)
+        if missing:
+            raise errors.ForbiddenError(missing)

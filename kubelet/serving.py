@@ -12,26 +12,25 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from apis import exposition, keys, naming
-from apis.objects import Key, Object
+from apis.exposition import Family
+from apis.objects import Key
 from kube import clock, errors
 from kube.access import Access
 from kube.apart import Caller
-from kube.cluster import Listing, Selection
 from kube.gate import DeniedError, Right, UnauthenticatedError
 from kubelet import streams
 from kubelet.forge import clean, usage
-from kubelet.forge.usage import NodeCpu
+from kubelet.forge.usage import Measured, NodeCpu
 from kubelet.lookups import Lookups, NotHereError, NotKnownError
 from kubelet.streams import Action
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 PROXY: Final = Right("get", "proxy")
@@ -59,10 +58,6 @@ class Provider(Protocol):
 
     async def get_text(self, path: str) -> str:
         """Return what is said at ``path``."""
-        ...
-
-    async def list(self, of: Selection[T]) -> Listing[T]:
-        """Return all that is selected."""
         ...
 
 
@@ -143,12 +138,7 @@ def _connected(action: Action) -> Callable[[Api, web.Request], Awaitable[web.Str
 
 async def metrics(api: Api, request: web.Request) -> web.StreamResponse:
     """Return what the provider says that the pods of this node use."""
-    pods = await api.ask(api.lookups.measured())
-    path = f"{keys.METRICS_ROOT}/scrape/{api.consumer}{request.path}"
-    try:
-        families = usage.of_pods(await api.provider().get_text(path), pods)
-    except errors.KubeError as error:
-        raise _refusal(error) from error
+    pods, families = await _used(api, request.path)
     if request.path == RESOURCE_METRICS:
         now_ms = int(api.clock().timestamp() * 1000)
         families += usage.of_node(families, pods, api.cpu, now_ms)
@@ -158,25 +148,20 @@ async def metrics(api: Api, request: web.Request) -> web.StreamResponse:
 
 
 async def summary(api: Api, _request: web.Request) -> web.StreamResponse:
-    """Return what the pods of this node use, by the provider's own metrics API."""
+    """Return what the pods of this node use, as the summary of kubelets."""
+    pods, families = await _used(api, RESOURCE_METRICS)
+    about = {"nodeName": api.lookups.node, "startTime": clock.seconds(api.started)}
+    return web.json_response(usage.summary(about, pods, families, api.cpu, api.clock()))
+
+
+async def _used(api: Api, path: str) -> tuple[dict[Key, Measured], list[Family]]:
+    """Return the pods of this node, and what the provider's metric agent says of them."""
     pods = await api.ask(api.lookups.measured())
-    pairs = await api.ask(api.lookups.pairs())
-    measured: dict[Key, Object] = {}
-    failures: list[errors.KubeError] = []
-    for pair in pairs:
-        kind, labels = keys.POD_METRICS, pair.selector()
-        try:
-            found = await api.provider().list(
-                Selection(kind, Object, pair.remote_namespace, labels=labels)
-            )
-        except errors.KubeError as error:
-            failures.append(error)
-            continue
-        measured |= {pair.original_of(key): one for key, one in found.items.items()}
-    if pairs and len(failures) == len(pairs):
-        raise _refusal(failures[0])
-    started = clock.seconds(api.started)
-    return web.json_response(usage.summary(api.lookups.node, started, pods, measured))
+    try:
+        text = await api.provider().get_text(f"{keys.METRICS_ROOT}/scrape/{api.consumer}{path}")
+    except errors.KubeError as error:
+        raise _refusal(error) from error
+    return pods, usage.of_pods(text, pods)
 
 
 async def not_here(_api: Api, request: web.Request) -> web.StreamResponse:
@@ -324,6 +309,8 @@ def _refusal(error: errors.KubeError) -> web.HTTPException:
     }
     if error.status in known:
         return known[error.status](text=f"{clean.text(error.said)}\n")
+    if isinstance(error, errors.ExhaustedError):
+        return web.HTTPServiceUnavailable(text=f"{clean.text(str(error))}\n")
     away = isinstance(error, errors.NotReachableError)
     who = "the provider does not answer" if away else "the provider says"
     return web.HTTPBadGateway(text=f"{who}: {clean.text(str(error))}\n")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from apis import keys, remap
+from apis import keys, reflection, remap
 from apis.remap import Remap
 from kube import flags
 from kubelet.forge.accounts import ApiServer
@@ -137,7 +137,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_api_server(parser)
     _add_addresses(parser)
     parser.add_argument(
-        "--pod-reflection-workers", type=int, default=10, help="pods looked at together"
+        "--pod-reflection-workers",
+        type=int,
+        default=reflection.POD_WORKERS,
+        help="pods looked at together",
     )
     return parser
 

@@ -18,12 +18,12 @@ from kubelet.forge import answers, life, news, status
 from kubelet.forge.clean import LocalContext
 from kubelet.forge.conditions import is_unavailable
 from kubelet.forge.decisions import is_labelled
+from kubelet.memories import REFUSED_S, Memories
 
 QUIET_S: Final = 10.0
 """A pod that starts has its first status then at the latest: what comes before it says little."""
 ANSWER_S: Final = 60.0
 """A provider that takes a ShadowPod makes its Pod sooner: else the user is told."""
-REFUSED_S: Final = 1.0
 MAX_REFUSED_S: Final = 300.0
 
 
@@ -31,34 +31,35 @@ class Statuses:
     """Writes the statuses of the pods of ``node``; remembers what the cache does not show yet."""
 
     def __init__(
-        self, local: Cluster, *, node: Node, recorder: Recorder, clock: Callable[[], datetime]
+        self,
+        local: Cluster,
+        memories: Memories,
+        *,
+        node: Node,
+        recorder: Recorder,
+        clock: Callable[[], datetime],
     ) -> None:
-        self._local, self._node = local, node
+        self._local, self._memories, self._node = local, memories, node
         self._recorder, self._clock = recorder, clock
-        self._begun: dict[Key, datetime] = {}
         self._written = Written()
-        self._refused_s: dict[Key, float] = {}
-        self._unanswered: set[Key] = set()
+        metrics.UNANSWERED.set_function(memories.unanswered)
 
     def newest(self, key: Key, cached: Object | None) -> Object | None:
         """Return the pod as we last wrote it, if the cache is behind."""
         return self._written.newest(key, cached)
 
-    def begin(self, key: Key) -> None:
+    def begin(self, local: Object) -> None:
         """Take note that the provider has its ShadowPod."""
-        self._refused_s.pop(key, None)
-        self._begun[key] = self._clock()
+        memory = self._memories.of(local)
+        memory.refused_s, memory.begun = REFUSED_S, self._clock()
 
-    def has_begun(self, key: Key) -> bool:
+    def has_begun(self, local: Object) -> bool:
         """Whether the provider was seen to have its ShadowPod."""
-        return key in self._begun
+        return self._memories.of(local).begun is not None
 
     def forget(self, key: Key) -> None:
         """Forget a pod that is gone."""
-        self._refused_s.pop(key, None)
-        self._begun.pop(key, None)
         self._written.forget(key)
-        self._count_unanswered(self._unanswered - {key})
 
     # What is worth a write -------------------------------------------------------------------
 
@@ -102,11 +103,10 @@ class Statuses:
 
     async def refuse(self, local: Object, message: str) -> float:
         """Leave the pod Pending and say why; return in how many seconds to try again."""
-        key = objects.key_of(local)
         wanted = status.refused(local, message, self._home())
         await self._say(local, wanted, status.FAILED_REFLECTION, message)
-        pause_s = self._refused_s.get(key, REFUSED_S)
-        self._refused_s[key] = min(pause_s * 2, MAX_REFUSED_S)
+        memory = self._memories.of(local)
+        pause_s, memory.refused_s = memory.refused_s, min(memory.refused_s * 2, MAX_REFUSED_S)
         return pause_s
 
     async def disable(self, local: Object, wanted: Object) -> None:
@@ -115,19 +115,18 @@ class Statuses:
 
     async def await_answer(self, local: Object, pair: Pair) -> float:
         """Tell that the provider makes no Pod, once it had a minute; return what is left of it."""
-        key = objects.key_of(local)
-        left_s = ANSWER_S - self._age_s(key)
+        left_s = ANSWER_S - self._age_s(local)
         if left_s > 0:
             return left_s
         message = f"cluster {pair.destination} took the pod and has made no Pod of it in a minute"
         wanted = status.unanswered(local, f"{message}: ask its administrator", self._home())
         await self._say(local, wanted, keys.NO_REMOTE_POD, message)
-        self._count_unanswered({*self._unanswered, key})
+        self._memories.of(local).is_unanswered = True
         return left_s
 
-    def answered(self, key: Key) -> None:
+    def answered(self, local: Object) -> None:
         """Take note that the provider has made a Pod, or said why it does not."""
-        self._count_unanswered(self._unanswered - {key})
+        self._memories.of(local).is_unanswered = False
 
     async def out_of_reach(self, local: Object) -> None:
         """Mark a pod that runs on a provider that is silent."""
@@ -145,11 +144,12 @@ class Statuses:
     def _is_due(self, local: Object, wanted: Object) -> bool:
         """Whether a pod gets its first status: it runs, is in trouble, or takes its time."""
         is_news = news.is_significant(status.status_of(local), wanted)
-        return is_news or self._age_s(objects.key_of(local)) >= QUIET_S
+        return is_news or self._age_s(local) >= QUIET_S
 
-    def _age_s(self, key: Key) -> float:
-        now = self._clock()
-        return (now - self._begun.setdefault(key, now)).total_seconds()
+    def _age_s(self, local: Object) -> float:
+        now, memory = self._clock(), self._memories.of(local)
+        memory.begun = memory.begun or now
+        return (now - memory.begun).total_seconds()
 
     async def _patch(self, local: Object, wanted: Object, metadata: Object) -> None:
         changes = news.patch(status.status_of(local), wanted)
@@ -157,10 +157,6 @@ class Statuses:
         metadata = {"uid": objects.uid(local), **metadata}
         made = await self._local.patch_status(keys.POD, key, changes, metadata=metadata)
         self._written.add(local, made)
-
-    def _count_unanswered(self, now: set[Key]) -> None:
-        self._unanswered = now
-        metrics.UNANSWERED.set(len(now))
 
     def _home(self, restarts: int = 0) -> LocalContext:
         node = self._node

@@ -6,7 +6,7 @@ Source: behaviour.md 5.5.3, 6.8; security.md C1.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -18,6 +18,7 @@ from kube.cluster import Cluster
 from kubelet.contract import Recorder
 from kubelet.forge import accounts
 from kubelet.forge.accounts import ApiServer, Token
+from kubelet.memories import Due, Memories
 
 logger = logging.getLogger(__name__)
 
@@ -28,32 +29,21 @@ SUCCESSFUL: Final = "SuccessfulSATokensReflection"
 """After a failure: that all went well is no news, and an Event is a write."""
 
 
-@dataclass(frozen=True)
-class _Due:
-    """When the tokens of a pod are looked at again."""
-
-    uid: str
-    at: datetime
-    remote_uid: str = ""
-    """Of the Pod on the provider: one that is made anew mounts them anew."""
-    failures: int = 0
-
-
 class Tokens:
     """Keeps the Secret with the tokens of each pod; what went wrong is told and tried again."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # two clusters, and who remembers and tells
         self,
         local: Cluster,
         remote: Cluster,
+        memories: Memories,
         *,
         server: ApiServer,
         recorder: Recorder,
         clock: Callable[[], datetime],
     ) -> None:
-        self._local, self._remote = local, remote
+        self._local, self._remote, self._memories = local, remote, memories
         self._server, self._recorder, self._clock = server, recorder, clock
-        self._due: dict[Key, _Due] = {}
 
     async def begin(self, local: Object, shadow: Object, pair: Pair) -> None:
         """Provide the tokens of a pod whose ShadowPod was just created."""
@@ -67,17 +57,13 @@ class Tokens:
         wanted = accounts.tokens(local, self._server)
         if not wanted:
             return None
-        key, now = objects.key_of(local), self._clock()
-        due = self._due.get(key)
-        if due is None or due.uid != objects.uid(local) or due.at <= now or _anew(due, remote):
+        now, memory = self._clock(), self._memories.of(local)
+        due = memory.tokens
+        if due is None or due.at <= now or _anew(due, remote):
             due = await self._keep(local, shadow, pair, wanted)
         if remote is not None:
-            due = self._due[key] = replace(due, remote_uid=objects.uid(remote))
+            due = memory.tokens = replace(due, remote_uid=objects.uid(remote))
         return max(1.0, (due.at - now).total_seconds())
-
-    def forget(self, key: Key) -> None:
-        """Forget the local pod; its Secret goes with its ShadowPod."""
-        self._due.pop(key, None)
 
     async def _keep(
         self,
@@ -87,10 +73,9 @@ class Tokens:
         wanted: list[Token],
         *,
         is_new: bool = False,
-    ) -> _Due:
-        key, uid = objects.key_of(local), objects.uid(local)
-        last = self._due.get(key)
-        failures = last.failures if last and last.uid == uid else 0
+    ) -> Due:
+        memory = self._memories.of(local)
+        failures = memory.tokens.failures if memory.tokens else 0
         account = accounts.account(local).name
         try:
             in_s = await self._ensured(local, shadow, pair, wanted, is_new=is_new)
@@ -104,7 +89,7 @@ class Tokens:
                 self._recorder.event(keys.POD, local, "Normal", SUCCESSFUL, message)
             failures = 0
         at = self._clock() + timedelta(seconds=max(in_s, RETRY_S))
-        due = self._due[key] = _Due(uid, at, failures=failures)
+        due = memory.tokens = Due(at, failures=failures)
         return due
 
     async def _ensured(
@@ -156,6 +141,6 @@ class Tokens:
         return None
 
 
-def _anew(due: _Due, remote: Object | None) -> bool:
+def _anew(due: Due, remote: Object | None) -> bool:
     """Whether another Pod runs on the provider than when it was looked last."""
     return bool(due.remote_uid and remote and due.remote_uid != objects.uid(remote))

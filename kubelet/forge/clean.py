@@ -105,7 +105,6 @@ class Filter:
             "containerID": self.word(item.get("containerID")),
             "started": _boolean(item.get("started")),
             "allocatedResources": self.amounts(item.get("allocatedResources")),
-            "resources": self.resources(item.get("resources")),
             "volumeMounts": _mounts(spec, item.get("volumeMounts")),
             "user": _user(mapping(mapping(item.get("user")).get("linux"))),
         }
@@ -116,12 +115,18 @@ class Filter:
             "image": self.word(item.get("image")) or str(spec.get("image", "")),
             "imageID": self.word(item.get("imageID")),
             **{name: value for name, value in rest.items() if value not in (None, "", {}, [])},
+            **self.resources(item.get("resources")),
         }
 
     def resources(self, value: object) -> Object:
-        """Return requests and limits that can be read."""
+        """Return them with requests and limits that can be read, {} if there are none.
+
+        A container that asks for nothing has resources all the same, once it has run.
+        """
+        if not isinstance(value, dict):
+            return {}
         parts = {name: self.amounts(mapping(value).get(name)) for name in ("limits", "requests")}
-        return {name: amounts for name, amounts in parts.items() if amounts}
+        return {"resources": {name: amounts for name, amounts in parts.items() if amounts}}
 
     def amounts(self, value: object) -> Object:
         """Return the amounts that are quantities, of resources that may be named so."""

@@ -135,9 +135,13 @@ def _is_hurried(observed: Observed, shadow: Object) -> bool:
     local, remote = observed.local, observed.mine(observed.remote)
     if local is None or remote is None:
         return False
-    is_over = objects.is_terminating(remote) or status.is_finished(remote)
     is_of_it = objects.annotations(shadow).get(keys.LOCAL_POD_UID) == objects.uid(local)
-    return is_of_it and not is_over and shadowpod.hurry_s(local) is not None
+    return is_of_it and not is_over(remote) and shadowpod.hurry_s(local) is not None
+
+
+def is_over(remote: Object) -> bool:
+    """Whether the Pod of the provider has ended, or is about to."""
+    return objects.is_terminating(remote) or status.is_finished(remote)
 
 
 def _living(observed: Observed, local: Object) -> Step:

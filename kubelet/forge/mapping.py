@@ -30,6 +30,8 @@ class NamespaceMapping:
 
     state: MappingState
     pair: Pair | None = None
+    is_ending: bool = False
+    """Whether the twin namespace is being deleted: nothing is made in it any more."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,17 @@ def of(found: NamespaceMap | None, namespace: str, clusters: ClusterPair) -> Nam
     known = current is not None and current.phase is not MappingPhase.CREATION_LOOP_BACK_OFF
     pair = clusters.pair(namespace, current.remote_namespace) if current and known else None
     if namespace not in found.desired:
-        return NamespaceMapping(MappingState.WITHDRAWN, pair)
+        is_ending = current is not None and current.phase is MappingPhase.TERMINATING
+        return NamespaceMapping(MappingState.WITHDRAWN, pair, is_ending)
     if current and current.phase is MappingPhase.ACCEPTED:
         return NamespaceMapping(MappingState.OFFLOADED, pair)
     return NamespaceMapping(MappingState.WAITING, pair)
+
+
+def known(found: NamespaceMap, clusters: ClusterPair) -> Mapping[str, Pair]:
+    """Return the pair of each namespace of which something may be on the provider."""
+    mappings = {namespace: of(found, namespace, clusters) for namespace in found.current}
+    return {namespace: there.pair for namespace, there in mappings.items() if there.pair}
 
 
 def is_unclear(found: NamespaceMap, namespace: str) -> bool:

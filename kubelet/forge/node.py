@@ -6,16 +6,14 @@ that what administrators and Kubernetes add stays, and what the VirtualNode drop
 Source: behaviour.md 5.3; security.md B3.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from apis import keys, resources
+from apis import keys, merge, resources
 from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 
-LAST_APPLIED: Final = "virtual-kubelet.io/last-applied-object-meta"
 FALLBACK_VERSION: Final = "v1.25.0"
 
 _TAINT: Final = {
@@ -50,13 +48,9 @@ class Wanted:
 
     def record(self) -> str:
         """Return what is remembered of it on the Node."""
-        taints = [_mark(taint) for taint in self.taints]
-        kept = {
-            "labels": sorted(self.labels),
-            "annotations": sorted(self.annotations),
-            "taints": sorted(taints),
-        }
-        return json.dumps(kept, sort_keys=True, separators=(",", ":"))
+        return merge.record(
+            labels=self.labels, annotations=self.annotations, taints=map(_mark, self.taints)
+        )
 
 
 ROLE: Final = "kubernetes.io/role"
@@ -101,7 +95,7 @@ def fresh(identity: Identity, want: Wanted) -> Object:
         Key("", identity.name),
         metadata={
             "labels": dict(want.labels),
-            "annotations": {**want.annotations, LAST_APPLIED: want.record()},
+            "annotations": {**want.annotations, keys.APPLIED_META: want.record()},
         },
         spec={"taints": list(want.taints)},
     )
@@ -109,11 +103,11 @@ def fresh(identity: Identity, want: Wanted) -> Object:
 
 def changes(node: Object, want: Wanted) -> Object:
     """Return the merge patch for metadata and taints of ``node``, {} if it is as wanted."""
-    before = _recorded(node)
+    before = merge.recorded(node) or {}
     patch: Object = {"metadata": {}}
-    annotations = {**want.annotations, LAST_APPLIED: want.record()}
+    annotations = {**want.annotations, keys.APPLIED_META: want.record()}
     for name, new in (("labels", dict(want.labels)), ("annotations", annotations)):
-        if part := _three_way(node["metadata"].get(name) or {}, before.get(name, []), new):
+        if part := merge.three_way(node["metadata"].get(name) or {}, before.get(name, []), new):
             patch["metadata"][name] = part
     have = node.get("spec", {}).get("taints") or []
     taints = _taints(have, before.get("taints", []), want.taints)
@@ -121,11 +115,6 @@ def changes(node: Object, want: Wanted) -> Object:
         patch["spec"] = {"taints": taints}
         patch["metadata"]["resourceVersion"] = node["metadata"].get("resourceVersion")
     return patch if patch["metadata"] or "spec" in patch else {}
-
-
-def _three_way(have: Mapping[str, str], before: Sequence[str], new: Mapping[str, str]) -> Object:
-    gone = {name: None for name in before if name in have and name not in new}
-    return {**gone, **{name: value for name, value in new.items() if have.get(name) != value}}
 
 
 def _taints(have: Sequence[Object], before: Sequence[str], want: Sequence[Object]) -> list[Object]:
@@ -142,16 +131,3 @@ def _taints(have: Sequence[Object], before: Sequence[str], want: Sequence[Object
 def _mark(taint: Mapping[str, str]) -> str:
     """Return what makes a taint that taint. Source: Kubernetes, Taint.MatchTaint."""
     return f"{taint.get('key', '')}:{taint.get('effect', '')}"
-
-
-def _recorded(node: Object) -> dict[str, list[str]]:
-    text = (node["metadata"].get("annotations") or {}).get(LAST_APPLIED, "")
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return {
-        name: [item for item in value if isinstance(item, str)]
-        for name, value in (found.items() if isinstance(found, dict) else ())
-        if isinstance(value, list)
-    }

@@ -10,6 +10,7 @@ from typing import Final
 from apis import conditions, keys, quantity, resources
 from apis.objects import Object, merge_patch
 from apis.offloading import VirtualNode
+from kubelet.forge import conditions as shared
 from kubelet.forge import node as node_
 from kubelet.forge.health import Health
 from kubelet.forge.node import Identity
@@ -55,9 +56,10 @@ def is_heartbeat_due(node: Object, now: datetime) -> bool:
 
 
 def status_changes(node: Object, want: Object, now: datetime) -> Object:
-    """Return the merge patch for the status, {} if nothing changed and the heartbeat is young.
+    """Return the patch of the status, {} if nothing changed and the heartbeat is young.
 
-    Resources that a VirtualNode does not offer any more go.
+    It is a strategic merge patch: of conditions only those that differ are sent, since others
+    write theirs meanwhile. Resources that a VirtualNode does not offer any more go.
     """
     before: Object = node.get("status") or {}
     same = all(_plain(before.get(name)) == _plain(want[name]) for name in want)
@@ -67,7 +69,11 @@ def status_changes(node: Object, want: Object, now: datetime) -> Object:
         {**item, "lastHeartbeatTime": _stamp(now)} if item["type"] in _OURS else item
         for item in want["conditions"]
     ]
-    return merge_patch(before, {**want, "conditions": beating})
+    changes = merge_patch(before, {**want, "conditions": beating})
+    changes["conditions"] = shared.patch(before.get("conditions") or [], beating)
+    if "addresses" in changes:
+        changes["addresses"] = [{"$patch": "replace"}, *changes["addresses"]]
+    return changes
 
 
 # Conditions --------------------------------------------------------------------------------------
@@ -84,7 +90,9 @@ _OURS: Final = frozenset({"Ready", *_PRESSURES, CLOCK, ABSENCE})
 def _conditions(
     have: Sequence[Object], virtual: VirtualNode, health: Health, now: datetime
 ) -> list[Object]:
+    """Return all conditions in the server's order: it puts a new one where it likes."""
     known = {item["type"]: item for item in have}
+    places = {type_: place for place, type_ in enumerate(known)}
     is_offering = _has(virtual, "cpu") and _has(virtual, "memory")
     made = [_known_ready(known.get("Ready"), health, now, is_offering=is_offering)]
     for type_, (fine, pressed) in _PRESSURES.items():
@@ -94,7 +102,8 @@ def _conditions(
         made.append(_condition(known.get(CLOCK), _skewed(health), now))
     if health.missing:
         made.append(_condition(known.get(ABSENCE), _absent(health), now))
-    return [*made, *(item for item in have if not _is_ours(item))]
+    made += (item for item in have if not _is_ours(item))
+    return sorted(made, key=lambda item: places.get(item["type"], len(places)))
 
 
 def _is_ours(condition: Object) -> bool:

@@ -7,24 +7,40 @@ Source: behaviour.md 5.5.2, 5.5.3.
 """
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from apis import keys, objects, podfields
+from apis import agents, keys, marks, merge, objects, podfields
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.pairs import Pair
-from kubelet.forge import accounts
+from kubelet.forge import accounts, antiaffinity
 from kubelet.forge.accounts import NO_API_SERVER, ApiServer
 
-_UNSTABLE_LABELS: Final = frozenset(
-    {"controller-revision-hash", "pod-template-hash", "statefulset.kubernetes.io/pod-name"}
-)
+_FINAL: Final = frozenset({"Succeeded", "Failed"})
 _PROVIDERS: Final = "liqo.io"
 """Prefix of the labels and annotations that the provider adds to a ShadowPod."""
+_LABELS_OF_HOME: Final = frozenset(
+    {keys.SHADOW_POD_LABEL, keys.REMOTE_UNAVAILABLE, keys.CREATOR_USER}
+)
+"""Which mean something here, or are the provider's to say."""
+_ANNOTATIONS_OF_HOME: Final = frozenset(
+    {
+        keys.LAST_APPLIED,
+        keys.APPLIED_META,
+        keys.LOCAL_POD_UID,
+        keys.LOCAL_POD_GENERATION,
+        keys.FINISHED,
+        keys.DELETION_GRACE,
+        keys.PLACEMENT,
+        keys.REMOTE_POD,
+    }
+)
 _USUAL_GRACE_S: Final = 30
 """That of a pod that says nothing."""
+_LEAST_GRACE_S: Final = 1
+"""What a kubelet gives a pod that is deleted by force. Source: Kubernetes, "Pod Lifecycle"."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +50,8 @@ class Options:
     node: str
     patch: OffloadingPatch
     api_server: ApiServer = NO_API_SERVER
+    twins: Mapping[str, str] | None = None
+    """The namespaces there of those that a pod's terms of affinity name."""
 
 
 def shadow(local: Object, pair: Pair, options: Options, creator: str = "") -> Object:
@@ -43,7 +61,7 @@ def shadow(local: Object, pair: Pair, options: Options, creator: str = "") -> Ob
     its mutating webhook has nothing to complete, and is not called.
     """
     key = pair.twin_of(objects.key_of(local))
-    made = metadata(local, pair, options)
+    made = _noted(metadata(local, pair, options))
     if creator:
         made["labels"][keys.CREATOR_USER] = creator
     return objects.named(
@@ -57,49 +75,57 @@ def shadow(local: Object, pair: Pair, options: Options, creator: str = "") -> Ob
 def metadata(local: Object, pair: Pair, options: Options) -> Object:
     """Return the labels and annotations of the ShadowPod of ``local``."""
     labels = _without(
-        objects.labels(local),
-        {keys.SHADOW_POD_LABEL, keys.REMOTE_UNAVAILABLE, *options.patch.labels_not_reflected},
+        marks.labels_of_shadow(objects.labels(local)),
+        {*_LABELS_OF_HOME, *options.patch.labels_not_reflected},
     )
     annotations = _without(
         objects.annotations(local),
-        {
-            keys.LAST_APPLIED,
-            keys.LOCAL_POD_UID,
-            keys.LOCAL_POD_GENERATION,
-            keys.FINISHED,
-            keys.DELETION_GRACE,
-            keys.PLACEMENT,
-            keys.REMOTE_POD,
-            *options.patch.annotations_not_reflected,
-        },
+        {*_ANNOTATIONS_OF_HOME, *options.patch.annotations_not_reflected},
     )
+    sent = agents.without({"labels": labels, "annotations": annotations})
     ours = {keys.LOCAL_POD_UID: objects.uid(local)}
-    if (phase := (local.get("status") or {}).get("phase")) in {"Succeeded", "Failed"}:
+    if (phase := _phase(local)) in _FINAL:
         ours[keys.FINISHED] = phase
     if (generation := generation_of(local)) > 1:
         ours[keys.LOCAL_POD_GENERATION] = str(generation)
     return {
-        "labels": {**labels, keys.NODE_NAME: options.node, **pair.labels()},
-        "annotations": {**annotations, **ours},
+        "labels": {**sent["labels"], keys.NODE_NAME: options.node, **pair.labels()},
+        "annotations": {**sent["annotations"], **ours},
     }
+
+
+def unsent(local: Object, options: Options) -> frozenset[str]:
+    """Return the labels and annotations that programs of the provider would obey: not sent."""
+    hidden = {*options.patch.labels_not_reflected, *options.patch.annotations_not_reflected}
+    return agents.ordering(objects.annotations(local), objects.labels(local)) - hidden
 
 
 def changes(existing: Object, local: Object, pair: Pair, options: Options) -> Object:
     """Return the merge patch that brings the ShadowPod ``existing`` to ``local``, {} if none.
 
-    What the provider added under its own prefix stays.
+    What others added to it stays. Where it is not recorded what was written, as on one of an older
+    virtual kubelet, all but what has the provider's prefix counts as that.
     """
     wanted, patch = metadata(local, pair, options), Object()
-    for field in ("labels", "annotations"):
+    before = merge.recorded(existing)
+    for field in merge.FIELDS:
         have: dict[str, str] = existing["metadata"].get(field) or {}
-        want: dict[str, str] = wanted[field]
-        gone = {name: None for name in have if name not in want and not _is_providers(name)}
-        new = {name: value for name, value in want.items() if have.get(name) != value}
-        if gone or new:
-            patch[field] = {**gone, **new}
+        written = filter(_is_no_providers, have) if before is None else before.get(field, ())
+        if part := merge.three_way(have, written, wanted[field]):
+            patch[field] = part
+    if patch:
+        note = _noted(wanted)["annotations"][keys.APPLIED_META]
+        if objects.annotations(existing).get(keys.APPLIED_META) != note:
+            patch["annotations"] = {**patch.get("annotations", {}), keys.APPLIED_META: note}
     spec_ = _updates(existing["spec"].get("pod") or {}, local["spec"])
     changed: Object = {"metadata": patch} if patch else {}
     return {**changed, "spec": {"pod": spec_}} if spec_ else changed
+
+
+def _noted(made: Object) -> Object:
+    """Return the metadata with the record of what is written."""
+    note = merge.record(**{field: made[field] for field in merge.FIELDS})
+    return {**made, "annotations": {**made["annotations"], keys.APPLIED_META: note}}
 
 
 def generation_of(local: Object) -> int:
@@ -110,11 +136,13 @@ def generation_of(local: Object) -> int:
 def hurry_s(local: Object) -> int | None:
     """Return in how many seconds the terminating pod is to end, None if in the time of its spec.
 
-    One that has ended is given none: there is nothing to wait for.
+    One that has ended says none, whatever it was given: there is nothing to wait for.
     """
     asked = local["metadata"].get("deletionGracePeriodSeconds")
     usual = local["spec"].get("terminationGracePeriodSeconds", _USUAL_GRACE_S)
-    return int(asked) if asked and asked != usual else None
+    if asked is None or asked == usual or _phase(local) in _FINAL:
+        return None
+    return max(_LEAST_GRACE_S, int(asked))
 
 
 def is_for(remote: Object, local: Object) -> bool:
@@ -203,30 +231,7 @@ def _ports(made: Object, local: Object, _pair: Pair, _options: Options) -> None:
 
 def _spread_constraints(made: Object, _local: Object, _pair: Pair, _options: Options) -> None:
     if constraints := made.get("topologySpreadConstraints"):
-        made["topologySpreadConstraints"] = _selected_once(constraints)
-
-
-def _selected_once(term: Any) -> Any:
-    """Return ``term`` without those ``matchLabelKeys`` that its selector names already.
-
-    The API server at home has written their values into the selector, and that of the provider
-    takes no label in both. Source: Kubernetes, "Pod Topology Spread Constraints", matchLabelKeys.
-    """
-    if isinstance(term, list):
-        return [_selected_once(one) for one in term]
-    if not isinstance(term, dict):
-        return term
-    made = {name: _selected_once(value) for name, value in term.items()}
-    if keys_ := made.pop("matchLabelKeys", None):
-        named = _selected(made.get("labelSelector") or {})
-        kept = [key for key in keys_ if key not in named]
-        made |= {"matchLabelKeys": kept} if kept else {}
-    return made
-
-
-def _selected(selector: Object) -> set[str]:
-    listed = selector.get("matchExpressions") or []
-    return {*(selector.get("matchLabels") or {}), *(one["key"] for one in listed)}
+        made["topologySpreadConstraints"] = antiaffinity.selected_once(constraints)
 
 
 def _node_selector(made: Object, _local: Object, _pair: Pair, options: Options) -> None:
@@ -243,43 +248,8 @@ def _tolerations(made: Object, local: Object, _pair: Pair, options: Options) -> 
 def _affinity(made: Object, local: Object, _pair: Pair, options: Options) -> None:
     if options.patch.node_affinity:
         made["affinity"] = {"nodeAffinity": copy.deepcopy(options.patch.node_affinity)}
-    preset = PRESETS.get(objects.annotations(local).get(keys.ANTI_AFFINITY_PRESET, ""))
-    anti_affinity = preset(local) if preset else None
-    if anti_affinity:
+    if anti_affinity := antiaffinity.preset(local, options.twins or {}):
         made["affinity"] = {**made.get("affinity", {}), "podAntiAffinity": anti_affinity}
-
-
-def _propagate(local: Object) -> Object | None:
-    affinity: Object = local["spec"].get("affinity") or {}
-    found: Object | None = _selected_once(affinity.get("podAntiAffinity"))
-    return found
-
-
-def _soft(local: Object) -> Object:
-    weighted = {"weight": 1, "podAffinityTerm": _spread(local)}
-    return {"preferredDuringSchedulingIgnoredDuringExecution": [weighted]}
-
-
-def _hard(local: Object) -> Object:
-    return {"requiredDuringSchedulingIgnoredDuringExecution": [_spread(local)]}
-
-
-def _spread(local: Object) -> Object:
-    listed = objects.annotations(local).get(keys.ANTI_AFFINITY_LABELS, "")
-    wanted = {name.strip() for name in listed.split(",") if name.strip()}
-    labels = {
-        name: value
-        for name, value in objects.labels(local).items()
-        if (name in wanted if wanted else name not in _UNSTABLE_LABELS | {keys.SHADOW_POD_LABEL})
-    }
-    return {"topologyKey": keys.HOSTNAME, "labelSelector": {"matchLabels": labels}}
-
-
-PRESETS: Final[dict[str, Callable[[Object], Object | None]]] = {
-    "propagate": _propagate,
-    "soft": _soft,
-    "hard": _hard,
-}
 
 
 def _runtime_class(made: Object, local: Object, _pair: Pair, options: Options) -> None:
@@ -307,10 +277,14 @@ _MUTATORS: Final = (
 )
 
 
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase") or "")
+
+
 def _without(have: dict[str, str], dropped: Iterable[str]) -> dict[str, str]:
     return {name: value for name, value in have.items() if name not in set(dropped)}
 
 
-def _is_providers(name: str) -> bool:
+def _is_no_providers(name: str) -> bool:
     prefix = name.partition("/")[0] if "/" in name else ""
-    return prefix == _PROVIDERS or prefix.endswith("." + _PROVIDERS)
+    return not (prefix == _PROVIDERS or prefix.endswith("." + _PROVIDERS))

@@ -7,9 +7,10 @@ Source: behaviour.md 5.7, 5.8; Kubernetes, "Node metrics data"; kubelet API ``st
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
 
-from apis import exposition, objects, quantity
+from apis import exposition, objects
 from apis.exposition import Family, Sample
 from apis.objects import Key, Object
 from kubelet.forge import clean
@@ -19,6 +20,8 @@ MEMORY: Final = "container_memory_working_set_bytes"
 _NODE_CPU: Final = "node_cpu_usage_seconds_total"
 _NODE_MEMORY: Final = "node_memory_working_set_bytes"
 _NANOS: Final = 10**9
+_MILLIS: Final = 1000
+_SLACK: Final = timedelta(days=1)
 _MICROSECONDS: Final = 6
 _MOST: Final = 2**63 - 1
 """More than anybody uses; who reads an amount as an integer of 64 bits loses the whole answer
@@ -40,23 +43,58 @@ class Measured:
         return cls(objects.uid(pod), created, containers(pod))
 
 
+class Reading(NamedTuple):
+    """What a counter of CPU said last, and the billionths of a core since the time before."""
+
+    seconds: float
+    at_ms: int
+    cores: int | None = None
+
+
 class NodeCpu:
-    """CPU seconds of all pods that were ever here, which never go down though pods go away."""
+    """CPU seconds of all pods that were ever here, which never go down though pods go away.
+
+    Of each container that is here its last reading is kept, and no more.
+    """
 
     def __init__(self) -> None:
         self._seconds = 0.0
-        self._last: dict[tuple[Key, str], float] = {}
+        self._last: dict[tuple[Key, str], Reading] = {}
 
-    def add(self, samples: Iterable[Sample], here: Mapping[Key, Measured]) -> float:
+    def add(self, samples: Iterable[Sample], here: Mapping[Key, Measured], now_ms: int) -> float:
         """Return the seconds, with what ``samples`` of containers tell of since the last time."""
-        now = {(pod_of(one), one.labels.get("container", "")): _used(one) for one in samples}
-        for container, seconds in now.items():
-            before = self._last.get(container, 0.0)
+        now: dict[tuple[Key, str], Reading] = {}
+        for one in samples:
+            container = (pod_of(one), one.labels.get("container", ""))
+            before = self._last.get(container)
+            now[container] = after = _read(before, _used(one), _at(one, now_ms))
             # A counter that fell began anew: its container was restarted.
-            self._seconds += seconds - before if seconds >= before else seconds
-        kept = {one: seconds for one, seconds in self._last.items() if one[0] in here}
+            began = before.seconds if before and before.seconds <= after.seconds else 0.0
+            self._seconds += after.seconds - began
+        kept = {one: last for one, last in self._last.items() if one[0] in here}
         self._last = {**kept, **now}  # a pod that was passed over once is not counted anew
         return self._seconds
+
+    def last(self, pod: Key, container: str) -> Reading | None:
+        """Return what the counter of ``container`` said last."""
+        return self._last.get((pod, container))
+
+
+def _read(before: Reading | None, seconds: float, at_ms: int) -> Reading:
+    if before is None or seconds < before.seconds:
+        return Reading(seconds, at_ms)
+    if at_ms <= before.at_ms:
+        return before._replace(seconds=seconds)  # the same one again
+    rate = (seconds - before.seconds) / (at_ms - before.at_ms) * _MILLIS
+    return Reading(seconds, at_ms, _nanos(rate))
+
+
+def _at(sample: Sample, now_ms: int) -> int:
+    return int(sample.at) if sample.at else now_ms
+
+
+def _nanos(amount: float) -> int:
+    return min(int(amount * _NANOS), _MOST)
 
 
 def pod_of(sample: Sample) -> Key:
@@ -91,7 +129,7 @@ def of_node(
 ) -> list[Family]:
     """Return the node's own metrics, of which no kubelet speaks: the sum over its pods."""
     samples = {family.name: family.samples for family in families}
-    seconds = cpu.add(samples.get(CPU, ()), here)
+    seconds = cpu.add(samples.get(CPU, ()), here, now_ms)
     memory = sum(map(_used, samples.get(MEMORY, ())))
     return [
         _of_node(_NODE_CPU, "counter", round(seconds, _MICROSECONDS), now_ms),
@@ -108,66 +146,71 @@ def _of_node(name: str, kind: str, value: float, now_ms: int) -> Family:
 
 
 def summary(
-    node: str, started: str, pods: Mapping[Key, Measured], measured: Mapping[Key, Object]
+    about: Object,
+    here: Mapping[Key, Measured],
+    families: Iterable[Family],
+    cpu: NodeCpu,
+    now: datetime,
 ) -> Object:
     """Return the answer of ``/stats/summary``.
 
-    Shape: ``measured`` are PodMetrics by the local pod they are about; what is not here, or makes
-    no sense, is passed over. Times are RFC 3339.
+    Shape: ``about`` names the node and says since when it runs; ``families`` are of pods that are
+    ``here`` (``of_pods``). A sample of a time that makes no sense is passed over. What a container
+    uses now follows from two readings: before there are two it is left out, as kubelets do. Times
+    are RFC 3339.
     """
-    told = [
-        one
-        for key, metrics in sorted(measured.items())
-        if key in pods and (one := _pod(key, pods[key], metrics))
-    ]
-    latest = max((one["cpu"]["time"] for one in told), default=started)
-    total = {"nodeName": node, "startTime": started, **_usage(latest, told)}
-    return {"node": total, "pods": told}
+    now_ms = int(now.timestamp() * _MILLIS)
+    samples = {family.name: family.samples for family in families}
+    seconds = cpu.add(samples.get(CPU, ()), here, now_ms)
+    told: dict[Key, list[Object]] = {}
+    of_memory = {_container_of(one): _used(one) for one in samples.get(MEMORY, ())}
+    for one in samples.get(CPU, ()):
+        pod, name = container = _container_of(one)
+        reading, at = cpu.last(*container), _time(_at(one, now_ms), now)
+        if reading and at and name in here[pod].containers:
+            amount = min(int(of_memory.get(container, 0)), _MOST)
+            usage = {"cpu": _cpu(at, reading), "memory": _memory(at, amount)}
+            told.setdefault(pod, []).append({"name": name, "startTime": here[pod].created, **usage})
+    pods = [_pod(key, here[key], told[key]) for key in sorted(told)]
+    latest = max((one["cpu"]["time"] for one in pods), default=clean.stamp(now))
+    total = _usage(latest, pods)
+    total["cpu"]["usageCoreNanoSeconds"] = _nanos(seconds)
+    return {"node": {**about, **total}, "pods": pods}
 
 
-def _pod(key: Key, pod: Measured, metrics: Object) -> Object | None:
-    at = metrics.get("timestamp")
-    if not clean.is_time(at):
+def _container_of(sample: Sample) -> tuple[Key, str]:
+    return pod_of(sample), sample.labels.get("container", "")
+
+
+def _time(at_ms: int, now: datetime) -> str | None:
+    """Return the time if it is one, and neither ancient nor of tomorrow."""
+    at_s = at_ms / _MILLIS
+    if abs(at_s - now.timestamp()) > _SLACK.total_seconds():
         return None
-    try:
-        told = [
-            {
-                "name": one["name"],
-                "startTime": pod.created,
-                "cpu": {"time": at, "usageNanoCores": _amount(one, "cpu", 1)},
-                "memory": _memory(at, _amount(one, "memory", _NANOS)),
-            }
-            for one in metrics.get("containers") or []
-            if one.get("name") in pod.containers
-        ]
-    except (ValueError, TypeError, AttributeError, KeyError):
-        return None
+    return clean.stamp(datetime.fromtimestamp(at_s, now.tzinfo))
+
+
+def _pod(key: Key, pod: Measured, told: list[Object]) -> Object:
     reference = {**key._asdict(), "uid": pod.uid}
+    at = max(one["cpu"]["time"] for one in told)
     return {"podRef": reference, "startTime": pod.created, "containers": told, **_usage(at, told)}
 
 
+def _cpu(at: str, reading: Reading) -> Object:
+    used = {"time": at, "usageCoreNanoSeconds": _nanos(reading.seconds)}
+    return used if reading.cores is None else {**used, "usageNanoCores": reading.cores}
+
+
 def _usage(at: str, parts: Iterable[Mapping[str, Any]]) -> Object:
+    """Return the sums over ``parts``, of CPU those that are known."""
     parts = list(parts)
-    cores = sum(part["cpu"]["usageNanoCores"] for part in parts)
+    cpu: Object = {"time": at}
+    for name in ("usageCoreNanoSeconds", "usageNanoCores"):
+        known = [part["cpu"][name] for part in parts if name in part["cpu"]]
+        cpu |= {name: min(sum(known), _MOST)} if known else {}
     memory = sum(part["memory"]["usageBytes"] for part in parts)
-    return {
-        "cpu": {"time": at, "usageNanoCores": min(cores, _MOST)},
-        "memory": _memory(at, min(memory, _MOST)),
-    }
+    return {"cpu": cpu, "memory": _memory(at, min(memory, _MOST))}
 
 
 def _memory(at: str, amount: int) -> Object:
     return {"time": at, "usageBytes": amount, "workingSetBytes": amount}
-
-
-def _amount(container: Mapping[str, Any], resource: str, unit: int) -> int:
-    """Return what ``container`` uses of ``resource``, in so many billionths.
-
-    Raises:
-        ValueError: nobody uses that much.
-    """
-    told = quantity.parse((container.get("usage") or {}).get(resource, "0"))
-    amount = max(0, told.nanos) // unit
-    if amount > _MOST:
-        raise ValueError(f"{resource} of {told}")
-    return amount

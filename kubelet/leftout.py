@@ -1,0 +1,31 @@
+"""Tells whose pod it is what of it does not go to the provider."""
+
+from typing import Final
+
+from apis import keys, podfields
+from apis.objects import Object
+from apis.pairs import Pair
+from kubelet.contract import Recorder
+from kubelet.forge import antiaffinity, shadowpod
+from kubelet.forge.shadowpod import Options
+
+UNKNOWN_FIELD: Final = "UnknownField"
+AFFINITY: Final = "AffinityNotSent"
+ORDERS: Final = "AnnotationsNotSent"
+_OBEYED: Final = "programs of the cluster that it runs in would obey it"
+_NEWER: Final = "it is newer than this virtual kubelet, which wants an upgrade"
+
+
+def tell(recorder: Recorder, local: Object, pair: Pair, options: Options) -> None:
+    """Record an Event about ``local`` for each sort of what was left out of it."""
+    twins = options.twins or {}
+    there = f"did not go to {pair.destination}"
+    if unknown := podfields.unknown(local["spec"]):
+        message = f"spec.{', spec.'.join(unknown)} {there}: {_NEWER}"
+        recorder.event(keys.POD, local, "Warning", UNKNOWN_FIELD, message)
+    if orders := sorted(shadowpod.unsent(local, options)):
+        message = f"{', '.join(orders)} {there}: {_OBEYED}"
+        recorder.event(keys.POD, local, "Normal", ORDERS, message)
+    if terms := [*antiaffinity.unsent(local, twins)]:
+        message = "; ".join(f"{one.path} {there}: it {one.why}" for one in terms)
+        recorder.event(keys.POD, local, "Warning", AFFINITY, message)

@@ -1,0 +1,77 @@
+"""What a virtual kubelet remembers of each pod: one record, which goes with the pod.
+
+It is that of one UID. A pod of the same name that is made anew inherits nothing.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from apis import objects
+from apis.objects import Key, Object
+
+REFUSED_S: Final = 1.0
+"""The first pause of a pod that is refused."""
+
+
+@dataclass(frozen=True)
+class Lingering:
+    """Of a pod that ends: since when, and since when the remote one is of this version."""
+
+    began: datetime
+    changed: datetime
+    version: str
+
+
+@dataclass(frozen=True)
+class Due:
+    """When the tokens of a pod are looked at again."""
+
+    at: datetime
+    remote_uid: str = ""
+    """Of the Pod on the provider: one that is made anew mounts them anew."""
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class Memory:
+    """Of one pod; nothing of it is lost that a look at both clusters would not tell again."""
+
+    uid: str
+    begun: datetime | None = None
+    """When the provider was first seen to have, or was given, its ShadowPod."""
+    refused_s: float = REFUSED_S
+    is_unanswered: bool = False
+    """Whether the provider took it a minute ago, and made no Pod of it."""
+    is_deleted: bool = False
+    """Whether we deleted it; caches show it for a while after that."""
+    lingering: Lingering | None = None
+    ended: datetime | None = None
+    """Since when it was seen to have ended here."""
+    tokens: Due | None = None
+
+
+class Memories:
+    """The records of all pods of the node."""
+
+    def __init__(self) -> None:
+        self._of: dict[Key, Memory] = {}
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def of(self, local: Object) -> Memory:
+        """Return the record of that very pod; what a namesake left is dropped."""
+        key, uid = objects.key_of(local), objects.uid(local)
+        found = self._of.get(key)
+        if found is None or found.uid != uid:
+            found = self._of[key] = Memory(uid)
+        return found
+
+    def forget(self, key: Key) -> None:
+        """Forget a pod that is gone."""
+        self._of.pop(key, None)
+
+    def unanswered(self) -> int:
+        """Return how many pods the provider took, and made nothing of."""
+        return sum(one.is_unanswered for one in self._of.values())
