@@ -17,7 +17,8 @@ from kube.resting import RestingInformer
 from kube.runner import Runner
 from kube.scope import Followed, Keys
 from kube.slim import Packed
-from reflector.forge.contract import Input, Scene
+from reflector.forge.contract import Asking, Input, Scene
+from reflector.patience import Asked, Patience
 from reflector.reflection import Reflection
 from reflector.rights import Rights
 
@@ -67,6 +68,7 @@ class Inputs:
         self._there: dict[Selection[Any], Informer[Any]] = {}
         self._feeds: dict[Informer[Any], list[tuple[Runner, Keys]]] = {}
         self._looked: dict[Kind, Informer[Any]] = {}
+        self._asked: Asked[Any] | None = None
         self._outward: list[tuple[Reflection, Informer[Any], Informer[Any]]] = []
         """With originals and twins."""
 
@@ -75,6 +77,15 @@ class Inputs:
 
     def each(self, kind: Kind) -> Iterable[Any]:
         return map(_whole, self._looked[kind].items().values())
+
+    def asked(self, key: Key) -> Any:
+        return self._asked.get(key) if self._asked else None
+
+    def patience(self, asking: Asking, scene: Scene) -> Patience:
+        """Return by what the originals of the one kind that asks wait."""
+        namespace = self._pair.local_namespace
+        self._asked = Asked(self._home, Selection(asking.kind, asking.shape, namespace))
+        return Patience(asking, scene, self._asked)
 
     def originals(self, reflection: Reflection, runner: Runner) -> None:
         """Let changes of the originals of ``reflection`` feed ``runner``."""

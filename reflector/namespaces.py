@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from apis import keys, leaving, tellings
 from apis.objects import Key, Object, named
+from apis.offers import Offers
 from apis.offloading import MappingPhase, NamespaceMap
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
@@ -98,10 +99,14 @@ class KindLoop:
 
 
 class Asked(NamedTuple):
-    """A pair of namespaces, and by which policy what pods mention leaves, if one is asked for."""
+    """A pair of namespaces, and what is said of it: here, by whoever offloads it, and there.
+
+    ``policy`` is that by which leaves what pods mention, if one is asked for.
+    """
 
     pair: Pair
     policy: Policy | None = None
+    offers: Offers | None = None
 
 
 class Reflected:
@@ -147,7 +152,7 @@ class Reflected:
     def _reflection(self, loop: KindLoop) -> Reflection:
         forge, rules = loop.forge, loop.rules
         policy = leaving.in_namespace(forge.row, rules.policy, self._asked.policy)
-        scene = Scene(self._asked.pair, policy, rules.settings, self._inputs)
+        scene = Scene(self._asked.pair, policy, rules.settings, self._inputs, self._asked.offers)
         both = (self._sides.home, self._sides.foreign)
         originals, twins = both if forge.row.is_outward else reversed(both)
         reflection = Reflection(forge, scene, Ends(originals, twins, loop.tell))
@@ -157,6 +162,8 @@ class Reflected:
         for input_ in forge.inputs:
             if policy in input_.policies and input_.is_needed(rules.settings):
                 self._inputs.look(input_, scene, loop.runner)
+        if forge.asking is not None:
+            reflection.patience = self._inputs.patience(forge.asking, scene)
         return reflection
 
     def _warn(self, loop: KindLoop, message: str) -> None:
@@ -235,8 +242,12 @@ class Namespaces:
         if len(maps) > 1:
             message = f"{len(maps)} NamespaceMaps in {self._identity.tenant_namespace}: keep one"
             raise TerminalError("TooManyNamespaceMaps", message)
-        pairs = [self._pair(*names) for found in maps for names in accepted(found).items()]
-        wanted = {asked for pair in pairs if (asked := self._asked(pair))}
+        pairs = [
+            (self._pair(*names), Offers.parse(found.offered))
+            for found in maps
+            for names in accepted(found).items()
+        ]
+        wanted = {asked for pair in pairs if (asked := self._asked(*pair))}
         if self._tasks is not None:  # else nobody runs us, and nobody would own the tasks
             begun, ended = await self._scopes.keep(self._tasks, wanted)
             for what, several in (("Started", begun), ("Stopped", ended)):
@@ -251,12 +262,12 @@ class Namespaces:
         who = self._identity
         return Pair(who.home_cluster_id, who.foreign_cluster_id, local, remote)
 
-    def _asked(self, pair: Pair) -> Asked | None:
+    def _asked(self, pair: Pair, offers: Offers | None) -> Asked | None:
         """Return how to reflect ``pair``; None while its NamespaceOffloading is not seen."""
         found = self._offloadings.get(Key(pair.local_namespace, keys.OFFLOADING_NAME))
         if found is None:  # it might narrow what leaves
             return None
-        return Asked(pair, _policy(found))
+        return Asked(pair, _policy(found), offers)
 
     async def _reflect(self, asked: Asked) -> None:
         """Reflect until cancelled; kinds that may be unknown somewhere hold up no others."""

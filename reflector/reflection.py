@@ -21,6 +21,7 @@ from kube.informer import Change
 from kube.reconcile import TerminalError
 from reflector.forge.contract import Forge, Scene, Write
 from reflector.pace import Pace
+from reflector.patience import Patience
 from reflector.told import FAILED, Tell, Told
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,8 @@ class Reflection:
         self._pace = Pace(time.monotonic)
         self.before_first: Callable[[], Awaitable[bool]] = _always
         """Awaited before a twin is looked for that may be made; whether twins are followed then."""
+        self.patience: Patience | None = None
+        """By which an original waits before it is looked at; None: it does not."""
         self._gone: set[Key] = set()
         """Originals whose deletion was seen: of those nobody has to be asked whether they are."""
         self.breaker = Breaker(self._on_breaker)
@@ -85,6 +88,10 @@ class Reflection:
 
     async def reconcile(self, key: Key) -> float | None:
         original = await self._originals.seen(self._kind, key)
+        if original is not None and self.patience is not None:
+            left_s = await self.patience.left_s(original)
+            if left_s > 0:
+                return left_s
         try:
             stay = self._stay(original) if original else None
             if original is None or stay is not None:
@@ -129,7 +136,7 @@ class Reflection:
                 return again_s
         again_s = await self._tell_home(key, original, found)
         if again_s is None:
-            self.told.succeeded(original)
+            self.told.succeeded(original, self.forge.lacks(original, self._scene))
         return again_s
 
     def _is_in_the_way(self, wanted: Object, found: Object) -> bool:
@@ -213,7 +220,7 @@ class Reflection:
         only = {"uid": objects.uid(found)} if found else {"resourceVersion": NO_VERSION}
         wanted = {**wanted, "metadata": {**wanted["metadata"], **only}}
         try:
-            made = await self._twins.apply(self._twin_kind, wanted, manager=keys.REFLECTION_MANAGER)
+            made = await self._written(wanted, found)
         except errors.InvalidError as error:
             self.told.failed(original, self._refused(error))
             logger.warning("A twin was refused", extra={"key": objects.key_of(original)})
@@ -223,9 +230,34 @@ class Reflection:
                 return None, TERMINATING_RETRY_S
             self.told.failed(original, self._withheld(error))
             raise
+        if self.patience is not None:
+            self.patience.told(original)
         extra = {"kind": str(self._kind), "key": objects.key_of(original)}
         logger.info("Reflected an object", extra=extra)
         return made, None
+
+    async def _written(self, wanted: Object, found: Object | None) -> Object:
+        """Return the twin as its server has it after the write.
+
+        An apply merges some lists by key, ports by number: what others put there stays, or makes
+        the result invalid. Such a list is then written whole. Source: Kubernetes, "Server-Side
+        Apply", merge strategy.
+        """
+        try:
+            made = await self._applied(wanted)
+        except errors.UnknownFieldError:
+            raise
+        except errors.InvalidError:
+            if found is None:
+                raise
+        else:
+            if found is None or self._is_current(wanted, made):
+                return made
+        await self._twins.patch(self._twin_kind, objects.key_of(wanted), wanted)
+        return await self._applied(wanted)
+
+    async def _applied(self, wanted: Object) -> Object:
+        return await self._twins.apply(self._twin_kind, wanted, manager=keys.REFLECTION_MANAGER)
 
     def _refused(self, error: errors.InvalidError) -> str:
         if not isinstance(error, errors.UnknownFieldError):

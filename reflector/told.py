@@ -45,8 +45,14 @@ class Told:
         self._last[objects.key_of(original)] = (objects.uid(original), message)
         self._tell(original, "Warning", FAILED, message)
 
-    def succeeded(self, original: Object) -> None:
-        """Say that what was told is over. Of what goes well nothing is said: that is a write."""
+    def succeeded(self, original: Object, lacks: str = "") -> None:
+        """Say that what was told is over. Of what goes well nothing is said: that is a write.
+
+        What its twin ``lacks`` is told once.
+        """
+        if lacks:
+            self._once(original, keys.REFLECTED_IN_PART, lacks)
+            return
         last = self._last.pop(objects.key_of(original), None)
         if last and last[0] == objects.uid(original):
             message = f"{self._kind} reflected to {self._destination}"
@@ -56,6 +62,11 @@ class Told:
         """Say once why ``original`` has no twin; of what is protected, say nothing."""
         if original is None or stay is None or not stay.is_told:
             self._last.pop(key, None)
-        elif self._last.get(key) != (objects.uid(original), stay.reason):
-            self._last[key] = (objects.uid(original), stay.reason)
-            self._tell(original, "Normal", DISABLED, stay.reason)
+        else:
+            self._once(original, DISABLED, stay.reason)
+
+    def _once(self, original: Object, reason: str, message: str) -> None:
+        said, key = (objects.uid(original), message), objects.key_of(original)
+        if self._last.get(key) != said:
+            self._last[key] = said
+            self._tell(original, "Normal", reason, message)

@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 from apis import keys, leaving
 from apis.leaving import Filter, Stay
 from apis.objects import Key, Kind, Object
+from apis.offers import Offers
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
 from apis.reflection import Reflected
@@ -42,6 +43,10 @@ class Look(Protocol):
         """Return those of the namespace, or of the cluster for kinds without namespaces."""
         ...
 
+    def asked(self, key: Key) -> Any:
+        """Return what was asked for at ``key``, as its server said a moment ago."""
+        ...
+
 
 class Nothing:
     """Fulfils Look where there is nothing to look at."""
@@ -52,6 +57,9 @@ class Nothing:
     def each(self, kind: Kind) -> Iterable[Any]:  # noqa: ARG002  # none has any
         return ()
 
+    def asked(self, key: Key) -> Any:  # noqa: ARG002  # none has any
+        return None
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -61,6 +69,8 @@ class Scene:
     policy: Policy = Policy.DENY_LIST
     settings: Settings = field(default_factory=Settings)
     look: Look = field(default_factory=Nothing)
+    offers: Offers | None = None
+    """What the provider takes beyond its defaults; None where it says nothing of it."""
 
 
 def _always(_settings: Settings) -> bool:
@@ -94,6 +104,23 @@ class Input:
 
 
 @dataclass(frozen=True)
+class Asking:
+    """Objects that a kind reads one by one, once an original is about one, and does not follow."""
+
+    kind: Kind
+    shape: type[Any]
+    """A struct of the part that is looked at."""
+    about: Callable[[Object, Scene], Key | None]
+    """Return which one the original is about; None if that does not matter."""
+    held_s: Callable[[Object, Scene], float]
+    """Return for how many seconds an original waits before it is judged."""
+    suffices: Callable[[Object, Any], bool]
+    """Whether what is known of the one it is about is enough, however old."""
+    story: Callable[[Object], str]
+    """Return what the original is a part of: where one has come home the others do not wait."""
+
+
+@dataclass(frozen=True)
 class Write:
     """One write in the cluster of the original that follows from original and twin."""
 
@@ -120,6 +147,10 @@ def _never(_wanted: Object, _found: Object) -> bool:
     return False
 
 
+def _nothing(_original: Object, _scene: Scene) -> str:
+    return ""
+
+
 def _no_write(
     _key: Key, _original: Object | None, _twin: Object | None, _scene: Scene
 ) -> Iterable[Write]:
@@ -135,6 +166,8 @@ class Forge:
     """Return the twin of an original, or raise ``leaving.NotYetError``."""
     stays: Callable[[Object, Scene], Stay | None] | None = None
     """Return why an original has no twin; None to go by the policies for all kinds."""
+    lacks: Callable[[Object, Scene], str] = _nothing
+    """Return for its author what the twin of an original lacks, as not offered; empty: nothing."""
     twin_name: Callable[[str, Pair], str] = _same
     original_name: Callable[[str, Pair], str] = _same
     selector: tuple[str, ...] = ()
@@ -150,6 +183,7 @@ class Forge:
     back: Callable[[Key, Object | None, Object | None, Scene], Iterable[Write]] = _no_write
     """Return what is to be written where the original is."""
     inputs: tuple[Input, ...] = ()
+    asking: Asking | None = None
 
     def reason_to_stay(self, original: Object, scene: Scene) -> Stay | None:
         """Return why ``original`` is to have no twin, None when it is to have one."""

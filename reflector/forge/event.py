@@ -6,9 +6,10 @@ from typing import Any, Final
 from apis import keys, leaving, objects, reflection
 from apis.leaving import Stay
 from apis.objects import Key, Kind, Object, named
+from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
-from reflector.forge import configmap, shapes
-from reflector.forge.contract import Forge, Input, Scene, nobody
+from reflector.forge import configmap, podevents
+from reflector.forge.contract import Asking, Forge, Input, Scene, nobody
 
 WARNING: Final = "Warning"
 CLAMPED: Final = {"reason": 128, "message": 1024, "action": 128}
@@ -36,24 +37,26 @@ KINDS: Final[dict[str, Kind]] = {
 def twin(remote: Object, scene: Scene) -> Object:
     """Return the copy at home; ``stays`` has found the object that it is about.
 
-    Source: behaviour.md 6.10; security.md B7.
+    Its source is called as on a real node, since tools select Events by it (``source=kubelet``).
+    That it is of the provider stands where the name of a node would.
+    Source: findings.md L3; security.md B7.
     """
     involved = remote["involvedObject"]
     kind, key = _home_of(involved, scene) or (keys.POD, Key("", ""))
-    local = scene.look.get(kind, key)
+    local = _found(kind, key, scene)
     reference = objects.reference(kind, key, _uid(local))
     if involved.get("fieldPath"):
         reference["fieldPath"] = involved["fieldPath"]
     where = objects.key_of(remote)
     source = (remote.get("source") or {}).get("component") or remote.get("reportingComponent")
-    component = f"{str(source or scene.pair.destination)[:200]} (remote)"
+    component = str(source or scene.pair.destination)[:200]
     texts = {name: str(remote[name])[:most] for name, most in CLAMPED.items() if remote.get(name)}
     return named(
         keys.EVENT,
         Key(scene.pair.local_namespace, twin_name(where.name, scene.pair)),
         metadata={"labels": scene.pair.labels()},
         involvedObject=reference,
-        source={"component": component},
+        source={"component": component, "host": f"{scene.pair.destination} (remote)"},
         type=WARNING if remote.get("type") == WARNING else "Normal",
         **_times(remote),
         **texts,
@@ -82,12 +85,38 @@ def stays(remote: Object, scene: Scene) -> Stay | None:
     Nobody is told: its author is on the provider.
     """
     where = _home_of(remote.get("involvedObject") or {}, scene)
-    if where is None or scene.look.get(*where) is None:
+    local = _found(*where, scene) if where else None
+    if where is None or local is None:
         return Stay("it is about nothing that is here", is_told=False)
-    if where[0] == keys.POD and remote.get("type") != WARNING:
+    if where[0] == keys.POD and _is_judged(remote, scene) and not podevents.is_told(remote, local):
         return Stay("that a pod starts as it should is in its status", is_told=False)
     stay = leaving.reason_to_stay(keys.EVENT, remote, scene.policy)
     return Stay(stay.reason, is_told=False) if stay else None
+
+
+def _is_judged(remote: Object, scene: Scene) -> bool:
+    """Whether it depends on its pod if an Event about one comes home."""
+    return scene.policy is Policy.RELEVANT and remote.get("type") != WARNING
+
+
+def _about(remote: Object, scene: Scene) -> Key | None:
+    """Return the pod at home that an Event is about which may come home."""
+    kind, key = _home_of(remote.get("involvedObject") or {}, scene) or (None, None)
+    if kind != keys.POD or leaving.reason_to_stay(keys.EVENT, remote, scene.policy):
+        return None
+    return key
+
+
+def _held_s(remote: Object, scene: Scene) -> float:
+    return podevents.held_s(remote) if _is_judged(remote, scene) else 0.0
+
+
+def _story(remote: Object) -> str:
+    return str(remote["involvedObject"].get("uid") or pace(remote))
+
+
+def _found(kind: Kind, key: Key, scene: Scene) -> Any:
+    return scene.look.asked(key) if kind == keys.POD else scene.look.get(kind, key)
 
 
 def pace(remote: Object) -> str:
@@ -116,8 +145,6 @@ FORGE: Final = Forge(
     stays=stays,
     twin_name=twin_name,
     pace=pace,
-    inputs=(
-        Input(keys.POD, nobody, shape=shapes.Placed),
-        *(Input(kind, nobody) for kind in dict.fromkeys(KINDS.values()) if kind != keys.POD),
-    ),
+    inputs=tuple(Input(kind, nobody) for kind in dict.fromkeys(KINDS.values()) if kind != keys.POD),
+    asking=Asking(keys.POD, podevents.Lived, _about, _held_s, podevents.suffices, _story),
 )

@@ -4,6 +4,7 @@ from typing import Final
 
 from apis import keys, objects, reflection
 from apis.objects import Object
+from apis.offers import LOAD_BALANCER, OUTWARD, Offers
 from apis.pairs import Pair
 from reflector.forge import twins
 from reflector.forge.contract import Forge, Scene, Settings
@@ -20,6 +21,13 @@ COPIED: Final = (
     "publishNotReadyAddresses",
     "sessionAffinity",
 )
+OUTWARD_FIELDS: Final = (
+    "allocateLoadBalancerNodePorts",
+    "externalTrafficPolicy",
+    "loadBalancerClass",
+    "loadBalancerSourceRanges",
+)
+"""Fields that a Service of type ClusterIP must not have."""
 PORT_FIELDS: Final = ("name", "port", "targetPort", "protocol", "appProtocol")
 HEADLESS: Final = "None"
 _WITHOUT_ADDRESS: Final = "ExternalName"
@@ -40,7 +48,43 @@ def twin(local: Object, scene: Scene) -> Object:
     if have.get("externalName"):
         spec["externalName"] = _external_name(have["externalName"], scene.pair)
     spec |= _load_balancer_class(have, scene.settings)
+    if _refused(spec, scene.offers):
+        spec = _inside(spec)
     return twins.of(keys.SERVICE, local, scene, spec=spec)
+
+
+def lacks(local: Object, scene: Scene) -> str:
+    """Return why the twin is reached from inside of the provider only, where that is so."""
+    have = local.get("spec") or {}
+    wanted = {"type": have.get("type"), **_load_balancer_class(have, scene.settings)}
+    refused = _refused(wanted, scene.offers)
+    if not refused:
+        return ""
+    where = scene.pair.destination
+    return f"its type on {where} is ClusterIP: {where} offers no {refused}"
+
+
+def _refused(spec: Object, offers: Offers | None) -> str:
+    """Return what of a twin with the type and class of ``spec`` the provider does not offer."""
+    type_ = spec.get("type") or ""
+    if offers is None or type_ not in OUTWARD:
+        return ""
+    classes = offers.load_balancer_classes
+    if type_ not in offers.service_types:
+        return f"type {type_} (spec.serviceTypes of its ProviderPolicy)"
+    class_ = spec.get("loadBalancerClass", "")
+    if type_ == LOAD_BALANCER and classes is not None and class_ not in classes:
+        named = f"of class {class_}" if class_ else "without a class"
+        return f"load balancer {named}, only of class {', '.join(sorted(classes)) or 'none'}"
+    return ""
+
+
+def _inside(spec: Object) -> Object:
+    """Return ``spec`` for a Service that is reached from inside of its cluster only."""
+    kept = {name: value for name, value in spec.items() if name not in OUTWARD_FIELDS}
+    if "ports" in spec:
+        kept["ports"] = [{**port, "nodePort": 0} for port in spec["ports"]]
+    return {**kept, "type": "ClusterIP"}
 
 
 def _external_name(name: str, pair: Pair) -> str:
@@ -83,4 +127,4 @@ def is_fixed(wanted: Object, found: Object) -> bool:
     return len({spec.get("clusterIP") == HEADLESS for spec in specs}) > 1
 
 
-FORGE: Final = Forge(reflection.SERVICE, twin, shown=shown, is_fixed=is_fixed)
+FORGE: Final = Forge(reflection.SERVICE, twin, shown=shown, is_fixed=is_fixed, lacks=lacks)

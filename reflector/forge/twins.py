@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from apis import objects
+from apis import marks, objects
 from apis.objects import Kind, Object
 from reflector.forge.contract import Scene
 
@@ -16,7 +16,8 @@ def of(
     Source: behaviour.md 6.1.
     """
     hidden = scene.settings.hidden
-    metadata: Object = {"labels": {**hidden.labels(local), **scene.pair.labels()}}
+    labels = marks.labels_of_shadow(hidden.labels(local))
+    metadata: Object = {"labels": {**labels, **scene.pair.labels()}}
     annotations = hidden.annotations(local)
     if annotations:
         metadata["annotations"] = annotations
