@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from liqoctl.forge import flags
+from liqoctl.forge.printed import printable
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -92,6 +93,14 @@ class Group(_Spelled, click.Group):
 
     command_class = Command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what it ends with may be told in the words of another cluster."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            vars(error)["message"] = printable(error.message)  # click calls it final
+            raise
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -120,6 +129,12 @@ def switch(*names: str, **rest: Any) -> Callable[..., Any]:
     long, *short = names
     declared = f"{long}/--no-{long.removeprefix('--')}"
     return click.option(declared, *short, cls=_Switch, **{"default": False, **rest})
+
+
+REPLACE: Final = switch(
+    "--replace",
+    help="Also where another cluster of that name is a peer: it is the same one, moved.",
+)
 
 
 def command(**rest: Any) -> Callable[[Callable[..., Any]], click.Command]:

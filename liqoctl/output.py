@@ -11,6 +11,7 @@ import rich.text
 import yaml
 
 from apis.objects import Object
+from liqoctl.forge.printed import one_line, printable
 
 _STYLES: Final = {"INFO": "cyan", "WARN": "yellow"}
 
@@ -41,21 +42,28 @@ class Progress:
         if not self._console.is_terminal:
             yield
             return
-        with self._console.status(f"waiting for {what}"):
+        with self._console.status(rich.text.Text(f"waiting for {one_line(what)}")):
             yield
 
     def _say(self, prefix: str, message: str) -> None:
-        self._console.print(rich.text.Text.assemble((prefix, _STYLES[prefix]), "  ", message))
+        self._console.print(
+            rich.text.Text.assemble((prefix, _STYLES[prefix]), "  ", one_line(message))
+        )
+
+
+def echo(text: str = "", *, ends_line: bool = True) -> None:
+    """Print ``text`` on stdout, whoever wrote it."""
+    click.echo(printable(text), nl=ends_line)
 
 
 def dump(objects: Iterable[Object], form: str) -> None:
     """Print ``objects`` as ``yaml``, each document ended by ``---``, or as ``json``."""
     for obj in objects:
         if form == "json":
-            click.echo(json.dumps(obj, indent=2))
+            echo(json.dumps(obj, indent=2))
         else:
-            click.echo(yaml.dump(obj, Dumper=yaml.CSafeDumper, sort_keys=False), nl=False)
-            click.echo("---")
+            echo(yaml.dump(obj, Dumper=yaml.CSafeDumper, sort_keys=False), ends_line=False)
+            echo("---")
 
 
 def plain(value: object) -> str:
@@ -64,8 +72,9 @@ def plain(value: object) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> None:
-    """Print ``rows`` in columns, the header first, as kubectl does."""
+    """Print ``rows`` in columns, the header first, as kubectl does; a cell is in one line."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("   ".join(padded).rstrip())
+        echo("   ".join(padded).rstrip())

@@ -99,25 +99,31 @@ def generate_identity(
 
 @create.command("tenant", epilog=options.examples(f"liqoctl create tenant {_BOTH}"))
 @_PROXY
+@options.REPLACE
 @options.timeout("2m")
 @options.global_flags
 @options.remote_flags
-def create_tenant(session: Session, remote: Session, proxy_url: str, timeout: float) -> None:
+def create_tenant(
+    session: Session, remote: Session, proxy_url: str, timeout: float, *, replace: bool
+) -> None:
     """Let this cluster in at the remote one: the first half of authenticate."""
     from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
 
-    peercli.create_tenant(session, remote, proxy_url=proxy_url, timeout_s=timeout)
+    how = peercli.Authentication(proxy_url, replaces=replace)
+    peercli.create_tenant(session, remote, how, timeout_s=timeout)
 
 
 @create.command("identity", epilog=options.examples(f"liqoctl create identity {_BOTH}"))
+@options.REPLACE
 @options.timeout("2m")
 @options.global_flags
 @options.remote_flags
-def create_identity(session: Session, remote: Session, timeout: float) -> None:
+def create_identity(session: Session, remote: Session, timeout: float, *, replace: bool) -> None:
     """Store how this cluster gets in at the remote one: the second half of authenticate."""
     from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
 
-    peercli.create_identity(session, remote, timeout_s=timeout)
+    how = peercli.Authentication(replaces=replace)
+    peercli.create_identity(session, remote, how, timeout_s=timeout)
 
 
 @get.command("tenant", epilog=options.examples("liqoctl get tenant", "liqoctl get tn rome -o yaml"))

@@ -59,13 +59,12 @@ def _gateway_flags(function: Callable[..., Any]) -> Callable[..., Any]:
 @options.command(epilog=options.examples(f"liqoctl authenticate {_BOTH}"))
 @_IN_BAND
 @_PROXY
+@options.REPLACE
 @_WAIT
 @options.timeout("2m")
 @options.global_flags
 @options.remote_flags
-def authenticate(
-    session: Session, remote: Session, proxy_url: str, timeout: float, *, wait: bool
-) -> None:
+def authenticate(session: Session, remote: Session, timeout: float, **given: Any) -> None:
     """Let this cluster, the consumer, sign in to the remote one, its provider.
 
     It may be repeated, and goes on where it was interrupted. What the provider says to it is waited
@@ -73,8 +72,15 @@ def authenticate(
     """
     from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
 
-    how = peercli.Authentication(proxy_url, waits=wait)
+    how = _how(given, waits=given["wait"])
     peercli.authenticate(session, remote, how, timeout_s=timeout)
+
+
+def _how(given: dict[str, Any], *, waits: bool = True) -> Any:
+    """Return how the consumer is to get in, as the flags ``given`` say."""
+    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
+
+    return peercli.Authentication(given["proxy_url"], waits=waits, replaces=given["replace"])
 
 
 @options.command(epilog=options.examples(f"liqoctl unauthenticate {_BOTH}"))
@@ -125,10 +131,11 @@ def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: b
 @_IN_BAND
 @_gateway_flags
 @_PROXY
+@options.REPLACE
 @options.timeout("10m")
 @options.global_flags
 @options.remote_flags
-def peer(session: Session, remote: Session, timeout: float, proxy_url: str, **given: Any) -> None:
+def peer(session: Session, remote: Session, timeout: float, **given: Any) -> None:
     """Let this cluster, the consumer, use the remote one, its provider.
 
     Authentication, then a slice of the provider's resources, then a virtual node. It may be
@@ -144,7 +151,7 @@ def peer(session: Session, remote: Session, timeout: float, proxy_url: str, **gi
         is_wanted=given["create_resource_slice"],
         makes_node=given["create_virtual_node"],
     )
-    peercli.peer(session, remote, wanted, proxy_url=proxy_url, timeout_s=timeout)
+    peercli.peer(session, remote, wanted, _how(given), timeout_s=timeout)
 
 
 @options.command(

@@ -66,19 +66,21 @@ def uncordon_tenant(name: str, timeout: float, session: Session) -> None:
 
 @drain.command("tenant", epilog=options.examples("liqoctl drain tenant rome --timeout 10m"))
 @click.argument("name")
+@options.switch("--force", help="When the time is over, take rights and namespaces all the same.")
 @options.timeout("2m")
 @options.global_flags
-def drain_tenant(name: str, timeout: float, session: Session) -> None:
+def drain_tenant(name: str, timeout: float, session: Session, *, force: bool) -> None:
     """Send a consumer away: its pods first, then its rights and namespaces.
 
-    The consumer evicts its pods as its disruption budgets allow; where it does not in time, nothing
-    else is done.
+    It is cordoned at once, and evicts its pods as its disruption budgets allow. Where it does not
+    in time, it stays cordoned, and the command ends with 1 and says what is left; --force sends
+    it away then, whatever it does.
     """
     question = f"Drain tenant {name}? Its namespaces here are deleted, with all that is in them."
     options.confirm(session, question)
     from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
 
-    provider.condition_tenant(session, name, provider.DRAINED, timeout_s=timeout)
+    provider.drain_tenant(session, name, timeout_s=timeout, is_forced=force)
 
 
 @activate.command("tenant", epilog=options.examples("liqoctl activate tenant rome"))

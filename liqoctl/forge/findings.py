@@ -46,6 +46,11 @@ class Facts:
     pod: Object | None = None
     events: Sequence[Object] = ()
     """Of the pod, or of what creates pods in the namespace."""
+    claims: Sequence[Object] = ()
+    """That the pod mounts and that are not bound; a name without a UID is of one that is not there.
+    """
+    claim_events: Sequence[Object] = ()
+    """About these."""
     pending: Sequence[Object] = ()
     """Pods of the namespace that wait; asked for namespaces only."""
     notes: Sequence[str] = ()

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from apis import keys, naming, objects
+from apis import keys, naming, objects, whose
 from apis.objects import Key, Object, key_of
+from liqoctl.forge.printed import one_line
 
 HEALTHY, UNHEALTHY, DISABLED = "Healthy", "Unhealthy", "Disabled"
 _GOOD: Final = frozenset({"Established", "Ready"})
@@ -147,7 +148,7 @@ def _provider_of(resource_slice: Object, cluster_id: str) -> bool:
 
 
 def _is_replica(resource_slice: Object) -> bool:
-    return objects.labels(resource_slice).get(keys.REPLICATED) == "true"
+    return whose.is_foreign(resource_slice)
 
 
 def _is_on(virtual_node: Object, cluster_id: str) -> bool:
@@ -270,9 +271,7 @@ def lines(told: Object) -> list[str]:
 
     Others write what is told, providers among them: only printable characters reach a terminal.
     """
-    return [
-        "".join(char if char.isprintable() else " " for char in line) for line in _indented(told)
-    ]
+    return [one_line(line) for line in _indented(told)]
 
 
 def _indented(told: Object, indent: str = "") -> Iterator[str]:

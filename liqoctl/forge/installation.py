@@ -2,11 +2,11 @@
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from apis import conditions, keys, naming, objects
+from apis import conditions, keys, naming, objects, slices
 from apis.objects import Key, Kind, Object, key_of
 
 _PART_OF: Final = "app.kubernetes.io/part-of"
@@ -14,6 +14,8 @@ IMAGE: Final = "pyliqo"
 """The name of the image in the manifests, which stands for whatever an installation uses."""
 OURS: Final = f"{_PART_OF}=liqo"
 """Selects everything of the manifests, and what a version before this one had in its own."""
+_ENFORCED: Final = "--enable-resource-enforcement"
+_NOT_ENFORCED: Final = "--no-enable-resource-enforcement"
 ROLES: Final = frozenset({keys.ROLE.kind, keys.CLUSTER_ROLE.kind})
 DEFAULT_POLICY: Final = Key("", "default")
 _LEAST: Final = (1, 30)
@@ -32,6 +34,8 @@ class Wanted:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that this cluster, as a provider, suggests for the nodes of its consumers."""
     sharing_percentage: int | None = None
+    is_enforced: bool | None = None
+    """Whether consumers are kept to what their slices were granted."""
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Labels and annotations that all objects get."""
 
@@ -58,6 +62,8 @@ def customised(manifests: Iterable[Object], wanted: Wanted) -> list[Object]:
     make one, and keep it.
     """
     made = [_with_image(obj, wanted.image) if wanted.image else obj for obj in manifests]
+    if wanted.is_enforced is False:
+        made = [_without_enforcement(obj) for obj in made]
     added = [cluster_id(wanted.cluster_id)] if wanted.cluster_id else []
     if found := policy(wanted):
         added.append(found)
@@ -67,13 +73,27 @@ def customised(manifests: Iterable[Object], wanted: Wanted) -> list[Object]:
 
 
 def _with_image(obj: Object, image: str) -> Object:
+    return _with_containers(
+        obj, lambda one: {**one, "image": image if one["image"] == IMAGE else one["image"]}
+    )
+
+
+def _without_enforcement(obj: Object) -> Object:
+    def changed(container: Object) -> Object:
+        args = container.get("args") or []
+        if _ENFORCED not in args:
+            return container
+        return {**container, "args": [_NOT_ENFORCED if arg == _ENFORCED else arg for arg in args]}
+
+    return _with_containers(obj, changed)
+
+
+def _with_containers(obj: Object, changed: Callable[[Object], Object]) -> Object:
+    """Return ``obj`` with each container of its pods ``changed``; itself if it makes none."""
     if "template" not in (obj.get("spec") or {}):
         return obj
     spec = obj["spec"]["template"]["spec"]
-    containers = [
-        {**container, "image": image if container["image"] == IMAGE else container["image"]}
-        for container in spec["containers"]
-    ]
+    containers = [changed(container) for container in spec["containers"]]
     pod = {**obj["spec"]["template"], "spec": {**spec, "containers": containers}}
     return {**obj, "spec": {**obj["spec"], "template": pod}}
 
@@ -98,6 +118,7 @@ def policy(wanted: Wanted) -> Object | None:
     spec: Object = {}
     if wanted.sharing_percentage is not None:
         spec["sharing"] = {"percentage": wanted.sharing_percentage}
+        spec["resourceSliceClasses"] = {"default": slices.SHARED_CLASS}
     if wanted.node_labels:
         spec["nodeLabels"] = dict(wanted.node_labels)
     return objects.named(keys.PROVIDER_POLICY, DEFAULT_POLICY, spec=spec) if spec else None
@@ -199,6 +220,12 @@ def is_rolled_out(deployment: Object | None) -> bool:
 def image_of(deployment: Object) -> str:
     """Return the image of its first container."""
     return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def is_enforced(deployment: Object) -> bool:
+    """Whether its processes keep consumers to what their slices were granted."""
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    return not any(_NOT_ENFORCED in (container.get("args") or ()) for container in containers)
 
 
 def obstacles(pods: Iterable[Object]) -> list[str]:

@@ -12,12 +12,18 @@ from apis import keys, labelselector, objects, reflection
 from apis.objects import Key, Object
 from liqoctl.forge import manifests
 
-MAPPING_STRATEGIES: Final = ("DefaultName", "EnforceSameName", "SelectedName")
+SELECTED_NAME: Final = "SelectedName"
+MAPPING_STRATEGIES: Final = ("DefaultName", "EnforceSameName", SELECTED_NAME)
 POD_STRATEGIES: Final = ("LocalAndRemote", "Local", "Remote")
 REFLECTION_POLICIES: Final = tuple(policy.value for policy in reflection.ALL)
 TIGHTENED: Final = (
     "the new pod offloading strategy is stricter than the current one: "
     "pods that violate it and already run are not evicted"
+)
+
+
+NAME_IGNORED: Final = (
+    "--remote-namespace-name is ignored without --namespace-mapping-strategy SelectedName"
 )
 
 
@@ -51,12 +57,17 @@ class Wanted:
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Labels and annotations that all objects get."""
 
+    @property
+    def chosen_name(self) -> str:
+        """Return the name for the twins, empty where the strategy makes one of its own."""
+        return self.remote_name if self.mapping == SELECTED_NAME else ""
+
     def fields(self) -> frozenset[str]:
         """Return the fields of the spec that the flags name: others stay as they are."""
         given = {
             "namespaceMappingStrategy": self.mapping,
             "podOffloadingStrategy": self.pods,
-            "remoteNamespaceName": self.remote_name,
+            "remoteNamespaceName": self.chosen_name,
             "clusterSelector": self.selectors,
         }
         return frozenset(name for name, value in given.items() if value)
@@ -72,8 +83,8 @@ def manifest(namespace: str, wanted: Wanted) -> Object:
         "namespaceMappingStrategy": wanted.mapping or MAPPING_STRATEGIES[0],
         "podOffloadingStrategy": wanted.pods or POD_STRATEGIES[0],
     }
-    if wanted.remote_name:
-        spec["remoteNamespaceName"] = wanted.remote_name
+    if wanted.chosen_name:
+        spec["remoteNamespaceName"] = wanted.chosen_name
     if wanted.selectors:
         terms = [labelselector.to_term(labelselector.parse(text)) for text in wanted.selectors]
         spec["clusterSelector"] = {"nodeSelectorTerms": terms}

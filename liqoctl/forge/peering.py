@@ -4,10 +4,11 @@ Source: behaviour.md 2.5, 7.4-7.6.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from apis import authentication, conditions, keys, naming, objects
+from apis import authentication, conditions, keys, naming, objects, whose
 from apis.authentication import AuthParams
 from apis.objects import Key, Kind, Object
 from certs import identity as own
@@ -84,13 +85,16 @@ def identity(
 def resource_slice(
     key: Key, provider: str, spec: Object, metadata: Metadata, *, makes_node: bool
 ) -> Object:
-    """Return the ResourceSlice that asks ``provider`` for resources."""
+    """Return the ResourceSlice that asks ``provider`` for resources.
+
+    Without the annotation a virtual node would be made of it.
+    """
     made = _labelled(
         keys.RESOURCE_SLICE, key, provider, {**spec, "providerClusterID": provider}, metadata
     )
-    made["metadata"]["labels"] |= {keys.REPLICATION: "true", keys.REMOTE_ID: provider}
-    if makes_node:
-        made["metadata"].setdefault("annotations", {})[keys.CREATE_VIRTUAL_NODE] = "true"
+    made["metadata"]["labels"] |= whose.original(provider)
+    answer = "true" if makes_node else "false"
+    made["metadata"].setdefault("annotations", {})[keys.CREATE_VIRTUAL_NODE] = answer
     return made
 
 
@@ -100,6 +104,39 @@ def _labelled(kind: Kind, key: Key, peer: str, spec: Object, metadata: Metadata)
     if annotations := metadata.get("annotations"):
         named["annotations"] = dict(annotations)
     return objects.named(kind, key, metadata=named, spec=spec)
+
+
+def other_server(identity_: Object | None, wanted: Object) -> str:
+    """Return why ``identity_`` is not to become ``wanted`` unasked; empty if it may.
+
+    A cluster says itself what it is called, and this Identity leads to another one of that name.
+    Source: security.md B4.
+    """
+    before, after = (((each or {}).get("spec") or {}) for each in (identity_, wanted))
+    try:
+        held, named = (AuthParams.parse(each.get("authParams")) for each in (before, after))
+    except ValueError:
+        return ""  # nobody gets in by one that cannot be read
+    if not held.api_server or replace(held, proxy_url=named.proxy_url).is_same_server(named):
+        return ""
+    peer = str(after["clusterID"])
+    return (
+        f"identity {objects.key_of(wanted)}: {peer} is a peer already, at {held.api_server}; the "
+        f"cluster that calls itself {peer} now is at {named.api_server}, or has another CA: "
+        "liqoctl unpeer first, or add --replace if it is the same one, moved"
+    )
+
+
+def other_key(tenant_: Object | None, key: bytes) -> str:
+    """Return why ``tenant_`` is not to be that of the cluster with ``key`` unasked."""
+    public = authentication.decoded((tenant_ or {}).get("spec") or {}, "publicKey")
+    if tenant_ is None or not public or own.is_public_key_of(public, key):
+        return ""
+    where = objects.key_of(tenant_)
+    return (
+        f"tenant {where}: it is that of another cluster called {where.name}, by its public key: "
+        "liqoctl unpeer there first, or add --replace if it is the same one, with a new key"
+    )
 
 
 def is_let_in(tenant_: Object | None) -> bool:

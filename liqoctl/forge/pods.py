@@ -44,6 +44,18 @@ def halted(pod: Object, otherwise: Object) -> str:
 _QUIET: Final = frozenset({None, "", "ContainerCreating", "PodInitializing"})
 
 
+def claims(pod: Object) -> list[str]:
+    """Return the names of the claims that it mounts. Source: Kubernetes, "Ephemeral Volumes"."""
+    name = objects.key_of(pod).name
+    found = [
+        f"{name}-{volume.get('name')}"
+        if volume.get("ephemeral")
+        else str((volume.get("persistentVolumeClaim") or {}).get("claimName") or "")
+        for volume in spec(pod).get("volumes") or []
+    ]
+    return sorted({one for one in found if one})
+
+
 def told(part: Object) -> str:
     """Return reason and message of ``part`` in one line."""
     return ": ".join(str(part[name]) for name in ("reason", "message") if part.get(name))

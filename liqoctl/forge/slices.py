@@ -6,7 +6,7 @@ Source: behaviour.md 1.8, 7.6.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from apis import conditions, keys, objects, slices
+from apis import conditions, keys, objects, slices, whose
 from apis.objects import Key, Object
 from liqoctl.forge import peering
 
@@ -52,14 +52,20 @@ def answer(obj: Object | None, type_: str) -> tuple[str, str]:
     return str(found.get("status", "")), str(found.get("message", ""))
 
 
+def grant(obj: Object | None) -> str:
+    """Return what was granted, and in the provider's words by which class."""
+    amounts = ((obj or {}).get("status") or {}).get("resources") or {}
+    listed = ", ".join(f"{name} {amount}" for name, amount in sorted(amounts.items())) or "nothing"
+    _, why = answer(obj, slices.RESOURCES)
+    return f"granted {listed} ({why})" if why else f"granted {listed}"
+
+
 def row(obj: Object) -> tuple[str, ...]:
     """Return one line of the table of slices."""
-    labels, spec = objects.labels(obj), obj.get("spec") or {}
-    is_replica = slices.is_replica(obj)
-    peer = labels.get(keys.ORIGIN_ID if is_replica else keys.REMOTE_ID)
+    spec, is_replica = obj.get("spec") or {}, whose.is_foreign(obj)
     return (
         obj["metadata"]["name"],
-        peer or spec.get("providerClusterID") or _NONE,
+        whose.named_by(obj) or spec.get("providerClusterID") or _NONE,
         "Providing" if is_replica else "Consuming",
         spec.get("class") or _NONE,
         *(slices.answer(obj, type_) or _NONE for type_ in _QUESTIONS),

@@ -5,6 +5,7 @@ from typing import Final
 
 from apis import conditions, keys
 from apis.objects import Kind, Object
+from liqoctl.forge.printed import one_line
 
 Row = tuple[str, ...]
 
@@ -47,4 +48,4 @@ def lines(kind: Kind, found: Sequence[Object]) -> list[str]:
         "   ".join(cell.ljust(width) for cell, width in zip(one, widths, strict=True)).rstrip()
         for one in rows
     )
-    return ["".join(char if char.isprintable() else " " for char in line) for line in padded]
+    return [one_line(line) for line in padded]

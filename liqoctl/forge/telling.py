@@ -6,6 +6,7 @@ from typing import Final
 from apis import judgement, keys
 from apis.objects import Object
 from liqoctl.forge import whyspace
+from liqoctl.forge.printed import one_line
 
 _MOST_NAMES: Final = 4
 
@@ -19,11 +20,7 @@ def lines(answer: Object) -> list[str]:
     for title, part in _PARTS.items():
         inner = [f"  {line}" for line in part(answer)]
         told += ["", title, *inner] if inner else []
-    return [_printable(line) for line in told]
-
-
-def _printable(line: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in line)
+    return [one_line(line) for line in told]
 
 
 def _namespace(answer: Object) -> Iterator[str]:

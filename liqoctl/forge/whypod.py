@@ -226,6 +226,38 @@ def _nowhere(facts: Facts, pod: Object) -> Finding | None:
     )
 
 
+def _unprovided(facts: Facts, _pod: Object) -> Finding | None:
+    """Follow the first claim that keeps it from running, to what was said of it last."""
+    if not facts.claims:
+        return None
+    claim = facts.claims[0]
+    name = objects.key_of(claim).name
+    if not objects.uid(claim):
+        clause = f"waits because persistentvolumeclaim {name} does not exist"
+        return Finding(Outcome.WAITS, clause, (f"create persistentvolumeclaim {name}",))
+    if (claim.get("status") or {}).get("phase") == "Lost":
+        clause = f"waits because persistentvolumeclaim {name} has lost its volume"
+        return Finding(Outcome.WAITS, clause, ("restore the volume, or create the claim anew",))
+    said = [
+        event
+        for event in sorted(facts.claim_events, key=refusals.time_of)
+        if (event.get("involvedObject") or {}).get("uid") == objects.uid(claim)
+        and event.get("reason") not in _WAITS_FOR_POD
+    ]
+    if not said:
+        return None
+    clause = f"waits because its persistentvolumeclaim {name} is not bound"
+    cures = (
+        f"do what the message says, or give it another class: kubectl describe pvc {name}",
+        "storage of providers: liqoctl info peer",
+    )
+    return Finding(Outcome.WAITS, f"{clause}: {pods.told(said[-1])}", cures)
+
+
+_WAITS_FOR_POD: Final = frozenset({"WaitForFirstConsumer", "WaitForPodScheduled"})
+"""Which tell that a claim waits for its pod, and not the other way round."""
+
+
 def _unplaced(facts: Facts, pod: Object) -> Finding:
     said = pods.scheduler_says(pod)
     open_ = [node for node in facts.nodes or () if not placement.obstacles(pod, node)]
@@ -247,6 +279,7 @@ _RULES: Final[Sequence[Callable[[Facts, Object], Finding | None]]] = (
     _running,
     _starting,
     _gated,
+    _unprovided,
     _nowhere,
     _unplaced,
 )

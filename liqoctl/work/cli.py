@@ -90,6 +90,8 @@ def offload(
     output: str | None,
 ) -> None:
     """Offload, or print what would be applied; by names alone that needs no cluster."""
+    if wanted.remote_name and not wanted.chosen_name:
+        Progress().warning(offloading_forge.NAME_IGNORED)
 
     async def work(cluster: ClusterClient, progress: Progress) -> None:
         names = await offloading.namespaces(cluster, chosen)

@@ -5,6 +5,7 @@ Source: behaviour.md 7.4.
 
 import contextlib
 from dataclasses import dataclass
+from typing import Final
 
 import click
 
@@ -47,6 +48,11 @@ class Authentication:
     proxy_url: str = ""
     waits: bool = True
     """Also for the kubeconfig that the consumer's controllers make."""
+    replaces: bool = False
+    """Also what is there for another cluster of that name."""
+
+
+AS_USUAL: Final = Authentication()
 
 
 async def meet(
@@ -116,23 +122,26 @@ async def ensure_namespace(side: Side, peer: str) -> str:
     return str(made["metadata"]["name"])
 
 
-async def authenticate(peers: Peers, how: Authentication = Authentication()) -> None:
+async def authenticate(peers: Peers, how: Authentication = AS_USUAL) -> None:
     """Let the consumer in at the provider, and give it the identity to get in by."""
-    tenant = await let_in(peers, how.proxy_url)
-    await sign_in(peers, tenant, waits=how.waits)
+    tenant = await let_in(peers, how)
+    await sign_in(peers, tenant, how)
 
 
-async def let_in(peers: Peers, proxy_url: str = "") -> Object:
+async def let_in(peers: Peers, how: Authentication) -> Object:
     """Return the Tenant of the consumer at the provider once it is let in (steps 1 to 7).
 
     Raises:
-        click.ClickException: the provider refuses; the message says why.
+        click.ClickException: the provider refuses, or knows another cluster of the consumer's name;
+            the message says why.
     """
     here = await ensure_namespace(peers.consumer, peers.provider_id)
     there = await ensure_namespace(peers.provider, peers.consumer_id)
     key = await private_key(peers.consumer.cluster, peers.liqo_namespace)
     where = Key(there, peers.consumer_id)
     found = await peers.provider.cluster.get_live(keys.TENANT, where)
+    if (why := forge.other_key(found, key)) and not how.replaces:
+        raise click.ClickException(why)
     is_ours = identity.is_public_key_of(_spec(found, "publicKey"), key)
     if found and is_ours and forge.is_let_in(found):
         tenant = await _certified(peers.provider, where)
@@ -140,7 +149,7 @@ async def let_in(peers: Peers, proxy_url: str = "") -> Object:
         text = await nonce(peers.provider, there, peers.consumer_id)
         signature = await signature_of(peers.consumer, here, peers.provider_id, text)
         proof = proof_of(key, peers.consumer_id, signature, found)
-        wanted = forge.tenant(where, peers.consumer_id, proof, peers.metadata, proxy_url)
+        wanted = forge.tenant(where, peers.consumer_id, proof, peers.metadata, how.proxy_url)
         tenant = await _judged(peers.provider, _as_administered(wanted, found))
     await objects.remove(peers.consumer, keys.SECRET, Key(here, keys.SIGNED_NONCE_SECRET))
     return tenant
@@ -170,14 +179,21 @@ async def _judged(provider: Side, wanted: Object) -> Object:
     return judged
 
 
-async def sign_in(peers: Peers, tenant: Object, *, waits: bool = True) -> None:
-    """Store how the consumer gets in (steps 8 to 10); its controllers do the rest."""
+async def sign_in(peers: Peers, tenant: Object, how: Authentication) -> None:
+    """Store how the consumer gets in (steps 8 to 10); its controllers do the rest.
+
+    Raises:
+        click.ClickException: it gets in already, at another cluster of the provider's name.
+    """
     here = await ensure_namespace(peers.consumer, peers.provider_id)
     wanted = identity_of(tenant, here, peers.provider_id, peers.metadata)
+    where = objects_.key_of(wanted)
+    found = await peers.consumer.cluster.get_live(keys.IDENTITY, where)
+    if (why := forge.other_server(found, wanted)) and not how.replaces:
+        raise click.ClickException(why)
     await objects.keep(peers.consumer, keys.IDENTITY, wanted)
-    if not waits:
+    if not how.waits:
         return
-    where = Key(here, wanted["metadata"]["name"])
     await objects.until(
         peers.consumer, keys.IDENTITY, where, forge.has_secret,
         what=f"the kubeconfig of identity {where}",

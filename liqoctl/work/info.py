@@ -99,6 +99,6 @@ def show(told: Any, lines: Sequence[str], form: str) -> None:
 def show_field(value: Any, form: str) -> None:
     """Print one field: a word as it is, all else as YAML, unless ``json`` is asked for."""
     if form == "text" and not isinstance(value, dict | list):
-        click.echo(output_.plain(value))
+        output_.echo(output_.plain(value))
     else:
         output_.dump([value], "yaml" if form == "text" else form)

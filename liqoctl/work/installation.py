@@ -47,15 +47,20 @@ async def install(
 ) -> None:
     """Apply the manifests and return once all that they start is available.
 
-    Without an image in ``wanted`` an installation keeps the one it has. The caller bounds the time.
+    What ``wanted`` leaves open of image and enforcement an installation keeps as it has it. The
+    caller bounds the time.
 
     Raises:
         click.ClickException: the cluster is too old, or is called otherwise.
         TimeoutError: something is not available in time; ``obstacles`` says what.
     """
     await _check(cluster, wanted)
-    image = wanted.image or await _installed_image(cluster) or default_image
-    made = forge.customised(manifests(), replace(wanted, image=image))
+    there = await cluster.get_live(keys.DEPLOYMENT, _CONTROLLERS)
+    image = wanted.image or (forge.image_of(there) if there else default_image)
+    is_enforced = wanted.is_enforced
+    if is_enforced is None and there:
+        is_enforced = forge.is_enforced(there)
+    made = forge.customised(manifests(), replace(wanted, image=image, is_enforced=is_enforced))
     widened = await upgrade.widened(cluster, made)
     await _apply(cluster, progress, widened)
     deployments = [key_of(obj) for obj in made if obj["kind"] == keys.DEPLOYMENT.kind]
@@ -96,11 +101,6 @@ async def _check(cluster: ClusterClient, wanted: Wanted) -> None:
 
 def _name_in(config: Object | None) -> str:
     return str(((config or {}).get("data") or {}).get(keys.CLUSTER_ID_KEY, ""))
-
-
-async def _installed_image(cluster: Cluster) -> str:
-    deployment = await cluster.get_live(keys.DEPLOYMENT, _CONTROLLERS)
-    return forge.image_of(deployment) if deployment else ""
 
 
 async def _apply(cluster: Cluster, progress: Progress, made: Sequence[Object]) -> None:

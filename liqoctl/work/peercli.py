@@ -4,14 +4,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Final
 
-import click
-
 from apis import keys
 from apis.objects import Kind
 from kube.client import ClusterClient
 from liqoctl.forge import tables
 from liqoctl.options import Session
-from liqoctl.output import Progress, dump
+from liqoctl.output import Progress, dump, echo
 from liqoctl.work import handshake, identities, objects, peering, peeringuser, session
 from liqoctl.work.handshake import Authentication, Peers
 from liqoctl.work.peering import End, Slice
@@ -55,11 +53,13 @@ def unauthenticate(who: Session, remote: Session, *, waits: bool, timeout_s: flo
     _run_both(who, remote, "unauthentication", timeout_s, work)
 
 
-def peer(who: Session, remote: Session, wanted: Slice, *, proxy_url: str, timeout_s: float) -> None:
+def peer(
+    who: Session, remote: Session, wanted: Slice, how: Authentication, *, timeout_s: float
+) -> None:
     """Let the consumer use the provider."""
 
     async def work(peers: Peers) -> None:
-        await peering.peer(peers, wanted, proxy_url)
+        await peering.peer(peers, wanted, how)
 
     _run_both(who, remote, "peering", timeout_s, work)
 
@@ -83,22 +83,24 @@ def force(who: Session, provider: str, *, timeout_s: float) -> None:
     session.run(who, work)
 
 
-def create_tenant(who: Session, remote: Session, *, proxy_url: str, timeout_s: float) -> None:
+def create_tenant(who: Session, remote: Session, how: Authentication, *, timeout_s: float) -> None:
     """Let the consumer in at the provider, and no more."""
 
     async def work(peers: Peers) -> None:
-        await handshake.let_in(peers, proxy_url)
+        await handshake.let_in(peers, how)
 
     _run_both(who, remote, "creating the tenant", timeout_s, work)
 
 
-def create_identity(who: Session, remote: Session, *, timeout_s: float) -> None:
+def create_identity(
+    who: Session, remote: Session, how: Authentication, *, timeout_s: float
+) -> None:
     """Store at the consumer how it gets in at the provider that let it in."""
 
     async def work(peers: Peers) -> None:
         cluster = peers.provider.cluster
         (tenant_,) = await identities.found(cluster, keys.TENANT, peers.consumer_id)
-        await handshake.sign_in(peers, tenant_)
+        await handshake.sign_in(peers, tenant_, how)
 
     _run_both(who, remote, "creating the identity", timeout_s, work)
 
@@ -122,7 +124,7 @@ def get_nonce(who: Session, consumer: str) -> None:
     """Print the nonce for a consumer."""
 
     async def work(side: Side) -> None:
-        click.echo(await identities.nonce(side, consumer))
+        echo(await identities.nonce(side, consumer))
 
     _run(who, "reading the nonce", READ_S, work)
 
@@ -157,7 +159,7 @@ def generate_peering_user(who: Session, consumer: str, lifetime_s: float) -> Non
     async def work(side: Side) -> None:
         lifetime = timedelta(seconds=lifetime_s)
         made = await peeringuser.generate(side, consumer, _liqo(who), lifetime)
-        click.echo(made, nl=False)
+        echo(made.decode(), ends_line=False)
 
     _run(who, "making the peering user", READ_S, work)
 
@@ -172,7 +174,7 @@ def get_kubeconfig(who: Session, provider: str, name: str) -> None:
     """Print the kubeconfig of an Identity."""
 
     async def work(side: Side) -> None:
-        click.echo(await identities.kubeconfig(side, provider, name), nl=False)
+        echo(await identities.kubeconfig(side, provider, name), ends_line=False)
 
     _run(who, "reading the kubeconfig", READ_S, work)
 
@@ -186,7 +188,7 @@ def show(who: Session, kind: Kind, peer: str, output: str | None) -> None:
             dump(found, output)
         else:
             for line in tables.lines(kind, found):
-                click.echo(line)
+                echo(line)
 
     _run(who, f"reading every {kind}", READ_S, work)
 

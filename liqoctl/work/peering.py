@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 
 import click
 
-from apis import conditions, keys, naming
+from apis import conditions, keys, naming, whose
 from apis import objects as objects_
 from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceMap
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import peering as forge
+from liqoctl.forge import slices as slices_forge
 from liqoctl.work import handshake, objects
-from liqoctl.work.handshake import Peers
+from liqoctl.work.handshake import AS_USUAL, Authentication, Peers
 from liqoctl.work.session import Side
 
 
@@ -29,14 +30,14 @@ class Slice:
     makes_node: bool = True
 
 
-async def peer(peers: Peers, wanted: Slice, proxy_url: str = "") -> None:
+async def peer(peers: Peers, wanted: Slice, how: Authentication = AS_USUAL) -> None:
     """Let the consumer use the provider; what is done already is left as it is.
 
     Raises:
         click.ClickException: the provider refuses.
     """
     await revive(peers.consumer, peers.provider_id)
-    await handshake.authenticate(peers, handshake.Authentication(proxy_url))
+    await handshake.authenticate(peers, how)
     if wanted.is_wanted:
         await _ask(peers, wanted)
 
@@ -74,6 +75,7 @@ async def _ask(peers: Peers, wanted: Slice) -> None:
         peers.consumer.info(f"resourceslice {where}: {type_} {said.get(type_, 'not answered')}")
     if set(said.values()) != {"Accepted"}:
         raise click.ClickException(f"resourceslice {where}: {_denial(answered)}")
+    peers.consumer.info(f"resourceslice {where}: {slices_forge.grant(answered)}")
     if wanted.makes_node:
         await _until_ready(peers.consumer, peers.provider_id)
 
@@ -141,8 +143,7 @@ async def _for_peer(cluster: Cluster, kind: Kind, namespace: str, peer: str) -> 
     return [
         key
         for key, obj in found.items()
-        if peer
-        in {(obj.get("spec") or {}).get("clusterID"), objects_.labels(obj).get(keys.REMOTE_ID)}
+        if peer in {(obj.get("spec") or {}).get("clusterID"), whose.destination(obj)}
     ]
 
 

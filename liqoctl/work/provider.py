@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from apis import keys, objects, policies, slices
+from apis import keys, objects, policies, slices, whose
 from apis.objects import Key, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
@@ -23,6 +23,7 @@ from liqoctl.work.objects import until, within
 from liqoctl.work.session import Side
 
 _ALIVE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+_DRAINING: Final = {keys.CORDON: "true", keys.DRAIN: "true"}
 ACTIVE, CORDONED, DRAINED = "Active", "Cordoned", "Drained"
 
 
@@ -30,12 +31,49 @@ ACTIVE, CORDONED, DRAINED = "Active", "Cordoned", "Drained"
 
 
 def condition_tenant(who: Session, name: str, condition: str, *, timeout_s: float) -> None:
-    """Make a tenant Active, Cordoned or Drained; one that is drained is drained gently first."""
+    """Make a tenant Active or Cordoned."""
 
     async def work(side: Side) -> None:
         await bring(side, Key(who.namespace, name), condition)
 
     _run(who, f"making tenant {name} {condition}", timeout_s, work)
+
+
+def drain_tenant(who: Session, name: str, *, timeout_s: float, is_forced: bool) -> None:
+    """Cordon a tenant, wait until its pods have left, then take its rights and namespaces.
+
+    Raises:
+        click.ClickException: they did not leave in time, and nothing else is to be done then.
+    """
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        side, key = Side(cluster, progress), Key(who.namespace, name)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await bring(side, key, DRAINED)
+        except TimeoutError:
+            async with within(timeout_s, f"making tenant {name} {DRAINED}"):
+                await _give_up(side, key, timeout_s, is_forced=is_forced)
+
+    session.run(who, work)
+
+
+async def _give_up(side: Side, key: Key, timeout_s: float, *, is_forced: bool) -> None:
+    """Say what a consumer has left here in spite of its time, or take it."""
+    found = await _tenant(side.cluster, key)
+    where = objects.key_of(found)
+    left = await _booked(side.cluster, where.namespace)
+    pods = ", ".join(f"{told} pods of quota {quota}" for quota, told in sorted(left.items()))
+    after = f"tenant {where}: after {timeout_s:g}s there are left {pods or 'no pods'}"
+    if is_forced:
+        side.warning(f"{after}; its rights and namespaces are taken all the same")
+        await _set_condition(side, found, DRAINED)
+        return
+    raise click.ClickException(
+        f"{after}; it stays {_condition(found)}, so that nothing new is let in: the same command "
+        "goes on waiting, with --force rights and namespaces are taken when the time is over, "
+        f"liqoctl activate tenant {where.name} lets it in again"
+    )
 
 
 async def bring(side: Side, key: Key, condition: str) -> None:
@@ -45,6 +83,8 @@ async def bring(side: Side, key: Key, condition: str) -> None:
         side.info(f"tenant {objects.key_of(found)}: is {condition} already")
         return
     if condition == DRAINED:
+        if _condition(found) != CORDONED:
+            await _set_condition(side, found, CORDONED)
         await _leave(side, found)
     await _set_condition(side, found, condition)
 
@@ -85,13 +125,28 @@ async def _set_condition(side: Side, tenant: Object, condition: str) -> None:
 
 
 async def _leave(side: Side, tenant: Object) -> None:
-    """Let the consumer evict its pods before its rights and namespaces go."""
+    """Let the consumer evict its pods before its rights and namespaces go.
+
+    What counts are the pods that are booked, of whichever slice, also one that it makes meanwhile.
+    """
     where = objects.key_of(tenant).namespace
-    found = (await side.cluster.list(Selection(keys.RESOURCE_SLICE, Object, where))).items
-    async with asyncio.TaskGroup() as tasks:
+    while True:
+        found = (await side.cluster.list(Selection(keys.RESOURCE_SLICE, Object, where))).items
         for obj in found.values():
-            if slices.is_replica(obj):
-                tasks.create_task(_drain(side, obj))
+            if whose.is_foreign(obj) and not slices.is_drained(obj):
+                await _mark(side, obj, _DRAINING, "draining")
+        left = await _booked(side.cluster, where)
+        if not left:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            for quota in left:
+                tasks.create_task(_until_empty(side, quota, f"quota {quota}"))
+
+
+async def _booked(cluster: Cluster, namespace: str) -> dict[Key, str]:
+    """Return the Quotas in ``namespace`` that hold pods, and how many."""
+    found = (await cluster.list(Selection(keys.QUOTA, Object, namespace))).items
+    return {key: _pods(quota) for key, quota in found.items() if not _is_empty(quota)}
 
 
 # Slices -------------------------------------------------------------------------------------------
@@ -146,20 +201,28 @@ def drain_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -> N
 
 async def _drain(side: Side, obj: Object) -> None:
     key = objects.key_of(obj)
-    await _mark(side, obj, {keys.CORDON: "true", keys.DRAIN: "true"}, "draining")
+    await _mark(side, obj, _DRAINING, "draining")
     consumer = str((obj.get("spec") or {}).get("consumerClusterID") or "")
     where = Key(key.namespace, slices.ResourceSlice(key, consumer).user)
-    await until(
-        side, keys.QUOTA, where, _is_empty, what=f"the pods of resourceslice {key} to leave",
-        why=lambda _: "perhaps a disruption budget at home, or the consumer does not answer",
-    )  # fmt: skip
+    await _until_empty(side, where, f"resourceslice {key}")
     side.info(f"resourceslice {key}: no pod is left")
+
+
+async def _until_empty(side: Side, quota: Key, whose: str) -> None:
+    await until(
+        side, keys.QUOTA, quota, _is_empty, what=f"the pods of {whose} to leave",
+        why=lambda _: "perhaps a disruption budget of the consumer, or it does not answer",
+    )  # fmt: skip
 
 
 def _is_empty(quota: Object | None) -> bool:
     """Whether nothing is booked: no Quota, or one whose status says so."""
+    return _pods(quota) == "0"
+
+
+def _pods(quota: Object | None) -> str:
     booked = ((quota or {}).get("status") or {}).get("booked") or {}
-    return str(booked.get("pods", "0")) == "0"
+    return str(booked.get("pods", "0"))
 
 
 # Sharing ------------------------------------------------------------------------------------------
@@ -216,7 +279,7 @@ async def _seen(cluster: Cluster) -> forge.Seen:
     return forge.Seen(
         nodes=await every(keys.NODE),
         pods=await every(keys.POD, fields=_ALIVE),
-        slices=[one for one in await every(keys.RESOURCE_SLICE) if slices.is_replica(one)],
+        slices=[one for one in await every(keys.RESOURCE_SLICE) if whose.is_foreign(one)],
         tenants=await every(keys.TENANT),
         policies=await every(keys.PROVIDER_POLICY),
     )

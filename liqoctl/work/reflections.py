@@ -13,7 +13,9 @@ from apis.offloading import ReflectionPolicy as Policy
 from kube import errors
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import reflections as forge
+from liqoctl.forge.printed import one_line
 from liqoctl.forge.reflections import Contents, Line, Peer
+from liqoctl.output import echo
 
 
 class Origin(NamedTuple):
@@ -59,11 +61,11 @@ async def would_be(cluster: Cluster, wanted: Object) -> list[Line]:
 
 def show(lines: Sequence[Line]) -> None:
     """Print ``lines`` as a table."""
-    rows = [forge.HEAD, *lines]
+    rows = [[one_line(cell) for cell in row] for row in (forge.HEAD, *lines)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(forge.HEAD))]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+        echo("  ".join(cells).rstrip())
 
 
 def _is_selected(offloading: NamespaceOffloading, node: Object) -> bool:

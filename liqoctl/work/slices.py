@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import click
 
-from apis import keys, naming, slices
+from apis import keys, naming, slices, whose
 from apis import objects as objects_
 from apis.objects import Key, Kind, Object
 from kube.client import ClusterClient
@@ -50,14 +50,23 @@ async def _create(side: Side, wanted: forge.Wanted, timeout_s: float) -> None:
     answered = await _answer(side, key, timeout_s)
     said, why = forge.answer(answered, slices.AUTHENTICATION)
     if said != slices.ACCEPTED:
-        raise click.ClickException(f"resourceslice {key}: Authentication {said or 'open'}: {why}")
+        told = why or unanswered(wanted.cluster_id)
+        raise click.ClickException(f"resourceslice {key}: Authentication {said or 'open'}: {told}")
     side.info(f"resourceslice {key}: Authentication {said}")
     said, why = forge.answer(answered, slices.RESOURCES)
     if said == slices.ACCEPTED:
-        side.info(f"resourceslice {key}: Resources {said}: {why}")
+        side.info(f"resourceslice {key}: Resources {said}: {forge.grant(answered)}")
         return
     told = why or "nobody has answered; a class of one's own has a controller of its own"
     side.warning(f"resourceslice {key}: Resources {said or 'open'}: {told}")
+
+
+def unanswered(provider: str) -> str:
+    """Return why a slice may have no answer, and what to do: it is kept, and answered later."""
+    return (
+        f"{provider} has not answered; it knows no slice of this cluster before `liqoctl peer` or"
+        " `liqoctl authenticate`, or their steps by hand"
+    )
 
 
 async def _answer(side: Side, key: Key, timeout_s: float) -> Object | None:
@@ -110,8 +119,7 @@ async def find(
     found = [
         obj
         for obj in (await cluster.list(selection)).items.values()
-        if slices.is_replica(obj) == is_replica
-        and (not consumer or objects_.labels(obj).get(keys.ORIGIN_ID) == consumer)
+        if whose.is_foreign(obj) == is_replica and (not consumer or whose.named_by(obj) == consumer)
     ]
     if not found:
         raise click.ClickException(f"resourceslice {key} does not exist")

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, objects, whose
 from apis.objects import Key, Object
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import installation as forge
@@ -17,7 +17,7 @@ from liqoctl.output import Progress
 BOUND_S: Final = 60.0
 """A consumer that is refused gets nothing, and so does the controller manager in its twins."""
 _POLL_S: Final = 0.5
-_OF_PEERS: Final = Selection(keys.NAMESPACE, Object, labels=keys.REMOTE_CLUSTER_ID)
+_OF_PEERS: Final = Selection(keys.NAMESPACE, Object, labels=whose.PEERS)
 _BINDINGS: Final = Selection(
     keys.ROLE_BINDING, Object, labels=f"{keys.APP_MANAGED_BY}=liqo,{keys.REMOTE_CLUSTER_ID}"
 )

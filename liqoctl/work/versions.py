@@ -1,10 +1,9 @@
 """Which versions there are."""
 
-import click
-
 from apis import keys
 from apis.objects import Key, Object
 from kube.client import ClusterClient
+from liqoctl.output import echo
 
 CONTROLLERS = "liqo-controller-manager"
 
@@ -14,8 +13,8 @@ async def tell(cluster: ClusterClient, namespace: str) -> None:
     where = Key(namespace or keys.LIQO_NAMESPACE, CONTROLLERS)
     deployment = await cluster.get_live(keys.DEPLOYMENT, where)
     installed = image_tag(deployment) if deployment else f"not installed in {where.namespace}"
-    click.echo(f"Server version: {installed}")
-    click.echo(f"Kubernetes version: {(await cluster.version()).get('gitVersion', 'unknown')}")
+    echo(f"Server version: {installed}")
+    echo(f"Kubernetes version: {(await cluster.version()).get('gitVersion', 'unknown')}")
 
 
 def image_tag(deployment: Object) -> str:

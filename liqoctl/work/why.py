@@ -12,7 +12,7 @@ from apis.objects import Key, Kind, Object
 from kube import errors
 from kube.cluster import Cluster, Selection
 from liqoctl import output as output_
-from liqoctl.forge import refusals, telling, why
+from liqoctl.forge import pods, refusals, telling, why
 from liqoctl.forge.findings import Facts
 
 T = TypeVar("T")
@@ -31,6 +31,8 @@ async def pod(cluster: Cluster, key: Key) -> Object:
     reading = _creations(cluster, key.namespace) if found is None else _told_of(cluster, key)
     events, note = await _allowed(reading, "events")
     facts = replace(facts, pod=found, events=events or (), notes=(*facts.notes, *note))
+    if found is not None and not pods.spec(found).get("nodeName"):
+        facts = await _with_claims(cluster, found, facts)
     answer = why.of_pod(facts, key.name)
     if answer is None:
         raise click.ClickException(await _absence(cluster, key, facts))
@@ -56,7 +58,7 @@ async def namespace(cluster: Cluster, name: str) -> Object:
 def show(answer: Object, form: str) -> None:
     """Print ``answer`` as ``text``, ``json`` or ``yaml``."""
     if form == "text":
-        click.echo("\n".join(telling.lines(answer)))
+        output_.echo("\n".join(telling.lines(answer)))
     else:
         output_.dump([answer], form)
 
@@ -115,6 +117,27 @@ async def _creations(cluster: Cluster, namespace: str) -> list[Object]:
 async def _told_of(cluster: Cluster, key: Key) -> list[Object]:
     about = f"involvedObject.kind=Pod,involvedObject.name={key.name}"
     return await _list(cluster, keys.EVENT, key.namespace, about)
+
+
+async def _with_claims(cluster: Cluster, pod: Object, facts: Facts) -> Facts:
+    """Return ``facts`` with the claims for which ``pod`` waits, and what was said of them."""
+    names = pods.claims(pod)
+    where = objects.key_of(pod).namespace
+    if not names:
+        return facts
+    kind = keys.PERSISTENT_VOLUME_CLAIM
+    claims, no_claims = await _allowed(_list(cluster, kind, where), kind.plural)
+    events, no_events = await _allowed(
+        _list(cluster, keys.EVENT, where, f"involvedObject.kind={kind.kind}"), "events"
+    )
+    there = {objects.key_of(claim).name: claim for claim in claims or ()}
+    waiting = [
+        there.get(name) or objects.named(kind, Key(where, name))
+        for name in (names if claims is not None else ())
+        if ((there.get(name) or {}).get("status") or {}).get("phase") != "Bound"
+    ]
+    notes = tuple(note for note in (*no_claims, *no_events) if note not in facts.notes)
+    return replace(facts, claims=waiting, claim_events=events or (), notes=(*facts.notes, *notes))
 
 
 async def _absence(cluster: Cluster, key: Key, facts: Facts) -> str:
