@@ -94,10 +94,13 @@ def _check(settings: Settings) -> None:
 
 def told(error: BaseException) -> str:
     """Return what went wrong first; what then went wrong with the cleanup is told behind it."""
-    first = error.__context__
-    if isinstance(first, _FAILURES):
-        return f"{told(first)}; then: {error}"
-    return str(error) or type(error).__name__
+    said = str(error) or type(error).__name__
+    first = error.__cause__ or error
+    while first.__context__ is not None:
+        first, last = first.__context__, first
+        if isinstance(first, _FAILURES) and first is not last.__cause__:
+            return f"{told(first)}; then: {said}"
+    return said
 
 
 async def _until_stopped(settings: Settings) -> Run:

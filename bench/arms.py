@@ -21,7 +21,7 @@ from bench import children, floor, ideal, leftovers, load, waiting
 from bench.settings import LIQO, Settings
 from bench.stage import CONSUMER, PROVIDER, Stage
 from kube import client
-from sandbox import components, stepper
+from sandbox import components, network, stepper
 from sandbox.layout import Site
 from sandbox.simulated import NodeKeeper
 
@@ -205,7 +205,9 @@ async def _answering(stage: Stage, command: Sequence[str]) -> AsyncIterator[Obje
 async def _ideal(stage: Stage) -> AsyncIterator[None]:
     files = [str(stage.sites[name].files.kubeconfig) for name in (CONSUMER, PROVIDER)]
     places = [local_namespace("ideal"), remote_namespace("ideal")]
-    async with children.running(sys.executable, "-m", "bench.ideal", *files, *places) as process:
+    command = [sys.executable, "-m", "bench.ideal", *files, *places]
+    from_home = network.inside(stage.sites[CONSUMER].slot, command)  # as a virtual kubelet does
+    async with children.running(*from_home) as process:
         stage.others[process.pid] = "ideal"
         await children.line(process)
         yield

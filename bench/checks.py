@@ -64,6 +64,11 @@ def delivered(wanted: Mapping[str, str], local: Mapping[str, Life]) -> list[str]
     return [f"the last state was not delivered: {_some(lost)}"] if lost else []
 
 
+def lost(packets: int) -> list[str]:
+    """Return what is wrong where the way between the clusters is made longer, and nothing else."""
+    return [f"{packets} packets between the clusters were lost"] if packets else []
+
+
 def _twins(local: Mapping[str, Life], remote: Mapping[str, Life]) -> list[str]:
     missing = sorted(local.keys() - remote.keys())
     foreign = sorted(remote.keys() - local.keys())

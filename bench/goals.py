@@ -37,7 +37,8 @@ def judge(blocks: Blocks) -> list[Goal]:
     """Return every row that this command judges, run or not."""
     size = _burst_size(blocks)
     return [
-        *_admission(blocks), *_latency(blocks), *_burst(blocks, size), *_economy(blocks, size),
+        *_admission(blocks), *_latency(blocks), *_burst(blocks, size), *_far(blocks, size),
+        *_economy(blocks, size),
         *_status(blocks), *_reflection(blocks), *_memory(blocks), *_cpu(blocks, size),
         *_beside_liqo(blocks, size),
     ]  # fmt: skip
@@ -113,6 +114,21 @@ def _burst(blocks: Blocks, size: int) -> list[Goal]:
         _most(4, f"burst of {size} pods, over ideal", 1.3, ratios(size), "x"),
         _most(4, f"burst of {_LARGE} pods, over ideal", 1.4, ratios(_LARGE), "x"),
     ]
+
+
+def _far(blocks: Blocks, size: int) -> list[Goal]:
+    """Return what the distance between the clusters costs, where it was asked for."""
+    near = result.chosen(blocks, burst.SUITE, "ours", size)
+    return [
+        _most(
+            4, f"burst of {size} pods {ms} ms of round trip further away, over without", 1.3,
+            _ratios(
+                result.chosen(blocks, burst.far(burst.SUITE, ms), "ours", size), near,
+                lambda block: block.figures["burst_s"],
+            ), "x",
+        )
+        for ms in burst.delays(blocks)
+    ]  # fmt: skip
 
 
 def _economy(blocks: Blocks, size: int) -> list[Goal]:
@@ -200,7 +216,7 @@ def _cpu(blocks: Blocks, size: int) -> list[Goal]:
         _most(9, "CPU of our processes per 1,000 pods", 13, per_thousand, " s"),
         _most(9, "CPU of API servers and etcds, over ideal", 1.4, servers, "x"),
         _most(9, "CPU of our processes at rest", 1, core, " % of a core"),
-        _most(9, "requests of ours at rest a virtual node", 1, rate, "/s"),
+        _most(9, "requests of ours at rest a virtual node", 0.5, rate, "/s"),
     ]
 
 

@@ -102,10 +102,8 @@ def commands(arm: str, addresses: Mapping[str, str], home: Path) -> Iterator[Com
         temporary = {"TMPDIR": str(home / cluster)}
         webhook = (f"--webhook-port={PORT}", f"--vk-options-default-template={_TEMPLATE}")
         yield Command("webhook", cluster, (*identity, *place, *webhook), temporary)
-        yield Command(
-            "liqo-controller-manager", cluster, (*identity, *place, "--networking-enabled=false"),
-            temporary,
-        )  # fmt: skip
+        manager = ("--networking-enabled=false", "--default-limits-enforcement=None")
+        yield Command("liqo-controller-manager", cluster, (*identity, *place, *manager), temporary)
         yield Command("crd-replicator", cluster, identity, temporary)
 
 

@@ -53,6 +53,7 @@ def settings(stage: Stage, given: Settings) -> dict[str, Any]:
         "suites": list(given.suites),
         "sizes": list(given.sizes),
         "repetitions": given.repetitions,
+        "delays_ms": list(given.delays),
         "virtual_nodes": list(given.virtual_nodes),
         "soak_min": given.soak_min,
         "minutes": given.minutes,

@@ -50,6 +50,11 @@ def tables(blocks: Sequence[Block]) -> Iterable[Table]:
     """Yield a table for each suite that compares arms; "system" is pyliqo or Liqo."""
     yield _paired(blocks)
     yield from (_arms(blocks, *each) for each in _OF_ARMS)
+    for ms in burst.delays(blocks):
+        title = f"Burst up to all pods Ready, {ms} ms of round trip further away"
+        yield _arms(blocks, title, burst.far(burst.SUITE, ms), _BURST)
+        title = f"Deletion of the burst, {ms} ms of round trip further away"
+        yield _arms(blocks, title, burst.far(burst.DELETION, ms), _BURST)
     yield memory_table(blocks)
     yield cost_table(blocks)
     yield rest_table(blocks)

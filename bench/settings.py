@@ -50,6 +50,9 @@ class Settings:
     kept: int = 1000
     """Reflected ConfigMaps of the suite memory."""
 
+    delays: tuple[int, ...] = ()
+    """Milliseconds of round trip between the clusters that bursts are repeated with."""
+
     install: bool = True
     """Whether the arm ``ours`` is this tree, installed anew where it changed."""
     liqo: Path | None = None
@@ -102,6 +105,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--arms", type=_words, help=f"of {','.join(ARMS)} (default: all)")
     parser.add_argument("--sizes", type=_numbers, help="pods of a burst (default: 100,1000)")
     parser.add_argument("--repetitions", type=int, help=f"default: {_REPETITIONS}")
+    parser.add_argument("--delay", dest="delays", type=_numbers, metavar="MS",
+                        help="bursts once more, with so much round trip added, such as 50 or "
+                        "50,150")  # fmt: skip
     parser.add_argument("--virtual-nodes", type=_numbers, help="of the suite idle (default: 1,10)")
     parser.add_argument("--soak", dest="soak_min", type=float, metavar="MINUTES",
                         help="of churn in the suite memory (default: 2; 0: none)")  # fmt: skip

@@ -14,13 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from apis import keys, naming
+from apis import keys, naming, slices
 from apis.objects import Key, Kind, Object, named
 from bench import arms, children, leftovers, liqo, load, waiting
 from bench.liqo import Command
 from bench.settings import LIQO, Settings
 from bench.stage import CONSUMER, PROVIDER, Stage
 from certs import pki
+from controllers.metricagent import forge as metrics
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.slim import Partial
@@ -29,6 +30,15 @@ from sandbox import install, network, pair
 _LIFETIME: Final = dt.timedelta(days=1)
 _CERTIFIED: Final = "liqo.io/webhook=true"
 """Secrets and registrations of webhooks; Liqo's webhook would write into those of pyliqo."""
+_POLICY_BINDINGS: Final = Kind(
+    "admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding",
+    "validatingadmissionpolicybindings", namespaced=False,
+)  # fmt: skip
+_INSTALLED: Final = "app.kubernetes.io/part-of=liqo"
+"""What pyliqo's manifests make, its policies among them: Liqo has none, and cannot do what they ask
+for."""
+_METRICS: Final = Key("", f"{metrics.VERSION}.{metrics.GROUP}")
+"""Without its agent no namespace of that cluster ends: nobody could say what is left of its API."""
 _POD_OF: Final = {arm: f"proof-{arm}" for arm in LIQO}
 
 
@@ -54,6 +64,8 @@ class Cast:
         self._processes = contextlib.AsyncExitStack()
         self._started: list[Process] = []
         self._without_keys: list[ClusterClient] = []
+        self._slices: list[Key] = []
+        """Of which pyliqo makes virtual nodes, and nobody else may meanwhile."""
 
     async def enter(self, arm: str, *, anew: bool = False) -> None:
         """Have the system on that ``arm`` needs; start Liqo's processes ``anew`` if asked to."""
@@ -78,6 +90,7 @@ class Cast:
             await self._give_back()
         finally:
             await self._processes.aclose()
+            await _delete(self._stage.rome, keys.NODE, Key("", liqo.NODE))  # else pods go there
             await _abandoned(self._stage.rome)
             await asyncio.to_thread(pair.ensure)
 
@@ -88,6 +101,8 @@ class Cast:
         for cluster in (self._stage.rome, self._stage.milan):
             if await cluster.get_live(keys.SECRET, liqo.AUTHENTICATION) is None:
                 self._without_keys.append(cluster)
+        self._slices = await _slices_with_nodes(self._stage.rome)
+        await _mark(self._stage.rome, self._slices, makes_node=False)
         await _retire(self._stage)
 
     async def _play(self, arm: str) -> None:
@@ -171,6 +186,7 @@ class Cast:
             await _delete(cluster, keys.SECRET, liqo.AUTHENTICATION)
         self._without_keys.clear()
         await _delete(rome, keys.SECRET, Key(tenant, liqo.SECRET))
+        await _mark(rome, self._slices, makes_node=True)
 
     def _folder(self) -> Path:
         if self._settings.liqo is None:
@@ -208,6 +224,23 @@ async def _refuse_foreign(rome: ClusterClient) -> None:
         )
 
 
+async def _slices_with_nodes(rome: ClusterClient) -> list[Key]:
+    """Return the slices of which pyliqo makes a virtual node."""
+    of = Selection(keys.RESOURCE_SLICE, Object, naming.tenant_namespace(PROVIDER))
+    found = (await rome.list(of)).items
+    return [key for key, one in found.items() if slices.makes_virtual_node(one)]
+
+
+async def _mark(rome: ClusterClient, of: Sequence[Key], *, makes_node: bool) -> None:
+    """Say of slices whether a virtual node is made of them.
+
+    Liqo, too, makes one of a slice that says so, and takes a second one for its own.
+    """
+    said = {"metadata": {"annotations": {keys.CREATE_VIRTUAL_NODE: str(makes_node).lower()}}}
+    for key in of:
+        await rome.patch(keys.RESOURCE_SLICE, key, said)
+
+
 async def _retire(stage: Stage) -> None:
     """Take pyliqo away: first what it has to agree to, then its processes and registrations."""
     rome, milan = stage.rome, stage.milan
@@ -217,15 +250,16 @@ async def _retire(stage: Stage) -> None:
     for cluster in (rome, milan):
         await _until_none(cluster, keys.NAMESPACE_MAP)
     for cluster in (rome, milan):
+        await _delete(cluster, keys.API_SERVICE, _METRICS)
         for name in install.DEPLOYMENTS:
             await _delete(cluster, keys.DEPLOYMENT, Key(keys.LIQO_NAMESPACE, name))
         await _until_none(cluster, keys.POD, keys.LIQO_NAMESPACE)
-        await leftovers.everything(
-            cluster, Selection(keys.MUTATING_WEBHOOKS, Partial, labels=_CERTIFIED)
-        )
-        await leftovers.everything(
-            cluster, Selection(keys.VALIDATING_WEBHOOKS, Partial, labels=_CERTIFIED)
-        )
+        registered = (
+            (keys.MUTATING_WEBHOOKS, _CERTIFIED), (keys.VALIDATING_WEBHOOKS, _CERTIFIED),
+            (_POLICY_BINDINGS, _INSTALLED),
+        )  # fmt: skip
+        for kind, labels in registered:
+            await leftovers.everything(cluster, Selection(kind, Partial, labels=labels))
         certified = Selection(keys.SECRET, Partial, keys.LIQO_NAMESPACE, labels=_CERTIFIED)
         await leftovers.everything(cluster, certified)  # pyliqo makes new ones
         await _abandoned(cluster)  # of a run that was cut off

@@ -1,15 +1,17 @@
 """A Deployment of many pods at once, up to all of them Ready, and away again."""
 
+import contextlib
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from apis import keys
 from apis.objects import Key
-from bench import arms, checks, leftovers, load
+from bench import arms, checks, delay, leftovers, load
 from bench.floor import Floor
 from bench.observe import Life, Story
+from bench.result import Block
 from bench.settings import LIQO, Settings
 from bench.stage import CONSUMER, PROVIDER, Draft, Stage
 from kube.client import ClusterClient
@@ -17,7 +19,10 @@ from kube.client import ClusterClient
 SUITE: Final = "burst"
 DELETION: Final = "deletion"
 ARMS: Final = ("vanilla", "floor", "ideal", "ours", *LIQO)
+FAR: Final = ("ideal", "ours", *LIQO)
+"""Arms in which something speaks to both clusters, from the consumer's."""
 PATIENCE_S: Final = 600.0
+_FAR_BY: Final = "+"
 _OF_ONE_SIDE: Final = ("vanilla",)
 
 
@@ -58,26 +63,59 @@ async def run(stage: Stage, settings: Settings) -> None:
         what = f"{SUITE} of {size} pods"
         for repetition, order in stage.plan.rounds(what, chosen, settings.repetitions):
             for arm in order:
-                await once(stage, arm, repetition, size)
+                await stage.enter(arm)
+                for delay_ms in (0, *(settings.delays if arm in FAR else ())):
+                    await once(stage, arm, repetition, size, delay_ms)
 
 
-async def once(stage: Stage, arm: str, repetition: int, size: int) -> None:
+def far(suite: str, delay_ms: int) -> str:
+    """Return what the suite is called where so much round trip is added between the clusters."""
+    return f"{suite}{_FAR_BY}{delay_ms}ms" if delay_ms else suite
+
+
+def delays(blocks: Iterable[Block]) -> list[int]:
+    """Return the milliseconds of round trip that were added in some of ``blocks``."""
+    parts = (block.suite.partition(_FAR_BY) for block in blocks)
+    return sorted({int(told.removesuffix("ms")) for suite, _, told in parts if told})
+
+
+async def once(stage: Stage, arm: str, repetition: int, size: int, delay_ms: int = 0) -> None:
     """Make ``size`` pods with ``arm``, wait until they run, and remove them: two blocks."""
-    await stage.enter(arm)
+    async with _apart(stage, delay_ms) as lost:
+        await _once(stage, (arm, repetition, size), delay_ms, lost)
+
+
+@contextlib.asynccontextmanager
+async def _apart(stage: Stage, delay_ms: int) -> AsyncIterator[Callable[[], int]]:
+    """Have the clusters so far apart, if at all; yield who tells how many packets were lost."""
+    if not delay_ms:
+        yield lambda: 0
+        return
+    slots = (stage.sites[CONSUMER].slot, stage.sites[PROVIDER].slot)
+    async with delay.between(*slots, delay_ms) as lost:
+        yield lost
+
+
+async def _once(
+    stage: Stage, what: tuple[str, int, int], delay_ms: int, lost: Callable[[], int]
+) -> None:
+    arm, _, size = what
     stage.observer.story.forget()
     place = Place.of(arm)
     burst = _floor(stage, place, size) if arm == "floor" else _deployment(stage, place, size)
     try:
-        async with stage.block(SUITE, arm, repetition, size, cross_check=True) as draft:
+        async with stage.block(far(SUITE, delay_ms), *what, cross_check=True) as draft:
             await burst.make()
             story = await stage.observer.until(
                 lambda story: _all_ready(place.local(story), size),
                 what=f"{size} pods of {arm} ready", within_s=PATIENCE_S,
             )  # fmt: skip
             _judge(draft, place, story, size)
-        async with stage.block(DELETION, arm, repetition, size, cross_check=True) as draft:
+            draft.violations += checks.lost(lost())
+        async with stage.block(far(DELETION, delay_ms), *what, cross_check=True) as draft:
             await burst.remove()
             await _emptied(stage, place)
+            draft.violations += checks.lost(lost())
     finally:
         await burst.remove()
     await _emptied(stage, place)
