@@ -20,14 +20,16 @@ check: .venv/ready  ## What a commit must pass: format, lint, types, layers, fas
 
 test: .venv/ready  ## All tests, those on real clusters beside the others
 	$(PY) -m sandbox prepare
-	@$(MAKE) --no-print-directory -j 2 test-journeys test-others
+	@rm -rf .shown
+	@$(MAKE) --no-print-directory -j 2 test-journeys test-others; status=$$?; \
+	$(PY) -m tests.shown .shown/others.json .shown/journeys.json && exit $$status
 
 test-others: .venv/ready  # fast ones, and those on API servers
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not journey"
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not journey" --shown=.shown/others.json
 
 test-journeys: .venv/ready  # on two clusters, which mostly wait: for pods, leases, heartbeats
 	@echo "==> what the journeys say is in .journeys.log, and here when they are over"
-	@$(BIN)/pytest -m journey > .journeys.log 2>&1; status=$$?; cat .journeys.log; exit $$status
+	@$(BIN)/pytest -m journey --durations=25 --shown=.shown/journeys.json > .journeys.log 2>&1; status=$$?; cat .journeys.log; exit $$status
 
 demo: .venv/ready  ## The main job, told step by step on two real clusters (KEEP=1 leaves them running)
 	$(PY) -m sandbox demo $(if $(KEEP),--keep) $(if $(PICTURE),--picture=$(PICTURE))

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox import cluster, clusters, components, locks, progress, registry
+from sandbox import binaries, cluster, clusters, components, locks, progress, registry
 from sandbox.allocation import NoSlotError
 from sandbox.api import NotYetError
 from sandbox.clusters import DEFAULT, Sandbox
@@ -171,6 +171,7 @@ def _prepare(options: argparse.Namespace) -> int:
     del options
     with progress.step("packages, programs and images"):
         clusters.prepare()
+        binaries.folder(binaries.METRICS_SERVER)  # else the first test that needs it builds it
     return 0
 
 

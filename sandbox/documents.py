@@ -13,7 +13,7 @@ Document = dict[str, Any]
 CNI_BINARIES = "/usr/lib/cni"
 MAX_PODS = 220
 # Whose writes are logged with their bodies: the tests read what pyliqo really sent.
-OBSERVED_CLUSTERS = ("rome", "milan", "turin")
+OBSERVED_CLUSTERS = ("rome", "milan", "cool-firefly")
 
 
 def kubeconfig(

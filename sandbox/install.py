@@ -10,7 +10,7 @@ from sandbox import images, programs, progress
 from sandbox.kubectl import Kubectl
 
 DEPLOYMENTS = ("liqo-certs", "liqo-controller-manager", "liqo-metric-agent", "liqo-webhook")
-REGIONS = {"rome": "lazio", "milan": "lombardy", "turin": "piedmont"}
+REGIONS = {"rome": "lazio", "milan": "lombardy", "cool-firefly": "piedmont"}
 """The region that a cluster suggests for the nodes that stand for it."""
 
 

@@ -1,6 +1,7 @@
 """Clusters for all tests: a fake and a real API server, held to each other by the same tests."""
 
 import asyncio
+import contextlib
 import os
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -14,16 +15,19 @@ from hypothesis import HealthCheck, settings
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from kube import client, errors, transport
+from kube import access, client, errors, transport
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.slim import Partial
-from sandbox import controlplane, pair
+from sandbox import controlplane, install, pair
 from sandbox.clusters import Sandbox
 from sandbox.controlplane import Plane
+from sandbox.kubectl import Kubectl
 from tests.fakes import FakeCluster
+from tests.journeys import three as third
 from tests.kube.running import Gate
 
+pytest_plugins = ["tests.shown"]
 settings.register_profile(
     "same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -108,6 +112,42 @@ def kubeconfigs() -> Iterator[Mapping[str, Path]]:
     yield pair.ensure()
     if not were_up:
         sandbox.down()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the tests of three clusters come last, so that the third runs for them alone."""
+    items.sort(key=lambda item: "three_kubeconfigs" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
+def three_kubeconfigs(kubeconfigs: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
+    """Start a third cluster beside the pair, and peer it: a second provider, which consumes too."""
+    sandbox = Sandbox()
+    was_up = third.THIRD in {site.slot.cluster for site in sandbox.sites()}
+    found = {**kubeconfigs, **sandbox.up([third.THIRD])}
+    enforced = "--enable-resource-enforcement"  # which a test switches off
+    install.run(found[third.THIRD], *install.command(third.THIRD), enforced)
+    Kubectl(found[third.THIRD]).apply([pair.storage_class()])
+    for consumer, provider in third.PEERINGS:
+        pair.peer(consumer, provider, found)
+    yield found
+    if not was_up:
+        for consumer, provider in third.PEERINGS:
+            remote = f"--remote-kubeconfig={found[provider]}"
+            install.run(found[consumer], "unpeer", remote, "--skip-confirm", "--delete-namespaces")
+        sandbox.down([third.THIRD])
+
+
+@pytest.fixture
+async def three(three_kubeconfigs: Mapping[str, Path]) -> AsyncIterator[third.Three]:
+    """Yield clients of the three clusters."""
+    async with contextlib.AsyncExitStack() as stack:
+        clients = {}
+        for name, path in three_kubeconfigs.items():
+            who = await access.from_file(path)
+            connected = client.connect(who, user_agent="journeys")
+            clients[name] = await stack.enter_async_context(connected)
+        yield third.Three(clients, three_kubeconfigs)
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])

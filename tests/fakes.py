@@ -20,7 +20,7 @@ from apis import keys
 from apis.objects import Key, Kind, Object, finalizers, key_of, labels, named
 from kube import clock as clock_
 from kube import errors, wire
-from kube.cluster import Event, Listing, Selection
+from kube.cluster import SHARED, Event, Listing, Selection
 from tests import ownership
 from tests.frozen import freeze, thaw
 
@@ -300,7 +300,7 @@ class FakeCluster:
         if subresource == "status" and kind.plural in _WITHOUT_STATUS:
             raise _error(404, "NotFound", f"{kind.resource} has no status")
         self._check_preconditions(stored, changes.get("metadata") or {})
-        is_shared = kind == keys.POD and subresource == "status"
+        is_shared = kind in SHARED and subresource == "status"
         merge = _shared if is_shared else _merged
         changed = thaw(merge(stored, self._allowed(kind, changes, subresource)))
         changed["metadata"].pop("managedFields", None)
@@ -465,12 +465,12 @@ def _merged(old: Any, changes: Any) -> Any:
     return merged
 
 
-_BY: Final = {"conditions": "type", "podIPs": "ip", "hostIPs": "ip"}
-"""Lists of a pod's status that a strategic merge patch merges, and by which field."""
+_BY: Final = {"conditions": "type", "podIPs": "ip", "hostIPs": "ip", "addresses": "type"}
+"""Lists of a status that a strategic merge patch merges, and by which field."""
 
 
 def _shared(old: Object, changes: Object) -> Object:
-    """Return the pod ``old`` after a strategic merge patch of its status."""
+    """Return the pod or node ``old`` after a strategic merge patch of its status."""
     status = dict(changes.get("status") or {})
     lists = {name: status.pop(name) for name in _BY if status.get(name) is not None}
     merged = cast("Object", _merged(old, {**changes, "status": status}))

@@ -1,17 +1,17 @@
-"""docs/parity.md is whole and names only tests that exist."""
+"""docs/parity.md is whole, names only tests that exist, and says where they run."""
 
 import ast
-import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests import parity, shown
 from tests.manifests import documents
 
-ROOT = Path(__file__).parents[1]
-PARITY = ROOT / "docs" / "parity.md"
+ROWS = {row.name: row for row in parity.rows()}
+AS_BEFORE = "S2-1…n"
 
 
 def fields_of_policies() -> Iterator[str]:
@@ -26,11 +26,11 @@ def fields_of_policies() -> Iterator[str]:
 
 
 PROMISES = [
-    *(f"S0-{number}" for number in range(1, 41)),
-    *(f"S1-{number}" for number in range(1, 10)),
+    *(f"S0-{number}" for number in range(1, 44)),
+    *(f"S1-{number}" for number in range(1, 11)),
     "S2-1…n",
-    *(f"S3-{number}" for number in range(1, 28)),
-    *(f"S4-{number}" for number in range(1, 26)),
+    *(f"S3-{number}" for number in range(1, 32)),
+    *(f"S4-{number}" for number in range(1, 32)),
     *(f"PP-{field}" for field in fields_of_policies()),
     *(f"C-{number}" for number in range(1, 39)),
     *(f"A-{number}" for number in range(1, 39)),
@@ -38,19 +38,10 @@ PROMISES = [
     *(f"SEC-B{number}" for number in range(1, 13)),
     *(f"SEC-C{number}" for number in range(1, 6)),
     *(f"SEC-D{number}" for number in range(1, 11)),
-    *(f"F-{number}" for number in (*range(1, 32), 33, 34, 36)),
+    *(f"F-{number}" for number in (*range(1, 32), *range(33, 37))),
+    "L-1",
+    "L-2",
 ]
-
-
-def rows() -> Iterator[list[str]]:
-    for line in PARITY.read_text(encoding="utf-8").splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if re.match(r"\| (S\d|PP|C|A|SEC|F)-", line):
-            yield cells
-
-
-def named_tests() -> list[str]:
-    return sorted({name for row in rows() for name in re.findall(r"`(tests/[^`]+)`", row[-1])})
 
 
 @cache
@@ -61,24 +52,49 @@ def functions_in(path: Path) -> frozenset[str]:
 
 
 def test_every_promise_has_one_row() -> None:
-    assert [row[0] for row in rows()] == PROMISES
+    assert [row.name for row in parity.rows()] == PROMISES
 
 
 def test_every_row_is_open_or_names_a_test() -> None:
-    vague = [row[0] for row in rows() if not re.search(r"^open|`tests/[^`]+::test_", row[-1])]
-    assert vague == []
+    vague = [row.name for row in ROWS.values() if not row.tests and row.shown_by != "open"]
+    assert vague == [AS_BEFORE]
+
+
+def test_every_row_says_what_it_leaves_out_or_that_it_leaves_out_nothing() -> None:
+    assert [row.name for row in ROWS.values() if not row.exceptions] == []
 
 
 def test_what_an_older_page_promises_too_is_shown() -> None:
     """The page of a version before says the same, without the part on assigned resources."""
-    shown = {row[0] for row in rows() if not row[-1].startswith("open")}
-    same = [f"S0-{number}" for number in (*range(1, 4), *range(13, 41))]
+    same = [f"S0-{number}" for number in (*range(1, 4), *range(13, 42), 43)]
 
-    assert [row for row in same if row not in shown] == []
+    assert [name for name in same if ROWS[name].shown_by == "open"] == []
 
 
-@pytest.mark.parametrize("name", named_tests())
+@pytest.mark.parametrize("name", sorted(parity.named_tests()))
 def test_a_named_test_exists(name: str) -> None:
     path, _, function = name.partition("::")
 
-    assert function in functions_in(ROOT / path)
+    assert function in functions_in(parity.ROOT / path)
+
+
+def test_the_tests_of_a_row_run_where_it_says(pytestconfig: pytest.Config) -> None:
+    """Of all rows, where all tests were collected, as `make check` does; else of some."""
+    found = pytestconfig.stash[shown.PLACES]
+
+    wrong = {}
+    for row in ROWS.values():
+        if row.tests and found.keys() >= set(row.tests):
+            place = parity.together({found[test] for test in row.tests})
+            if place != row.where:
+                wrong[row.name] = f"says {row.where!r}, is {place!r}"
+    assert wrong == {}
+
+
+def test_a_row_without_a_test_runs_nowhere() -> None:
+    assert {row.where for row in ROWS.values() if row.shown_by == "open"} <= {"-"}
+
+
+def test_nothing_is_shown_in_memory_only() -> None:
+    """What a fake says of a server is a guess: each row names a test on a real one, too."""
+    assert [row.name for row in ROWS.values() if row.where == parity.PLACES[-1]] == []

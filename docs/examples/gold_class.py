@@ -5,7 +5,7 @@ resourceslices.authentication.liqo.io and patch their status:
 
     KUBECONFIG=milan.kubeconfig python gold_class.py
 
-A consumer asks for it with `liqoctl create resourceslice --class gold ...`.
+A consumer asks for it with `liqoctl create resourceslice --class gold ...`, or by YAML.
 """
 
 import os

@@ -45,6 +45,23 @@ def test_names_that_follow_from_others() -> None:
     assert naming.vk_deployment("mypool") == "vk-mypool"
 
 
+@pytest.mark.parametrize(
+    ("namespace", "name"),
+    [
+        ("n" * 58, "n" * 58 + "-rome"),  # 63 characters: as it is
+        ("n" * 59, "n" * 52 + "-2d29a47080"),
+        ("n" * 50 + "-" + "n" * 12, "n" * 50 + "-n-dcb6f3dbee"),
+        ("n" * 51 + "-" + "n" * 11, "n" * 51 + "-3a5bbf5e69"),
+    ],
+)
+def test_a_twin_with_a_long_name_is_called_the_same_for_ever(namespace: str, name: str) -> None:
+    """Its first 52 characters, a dash at their end cut, and 10 of the SHA-256 of the whole."""
+    found = naming.default_remote_namespace(namespace, "rome")
+
+    assert found == name
+    assert naming.is_dns_label(found)
+
+
 @given(dns_labels)
 def test_a_tenant_namespace_is_legal_for_every_cluster_id(cluster_id: str) -> None:
     name = naming.tenant_namespace(cluster_id)

@@ -63,3 +63,20 @@ def test_whatever_the_digits_say_time_is_over_at_some_time() -> None:
 
     assert nonces.has_ended("nonsense", NOW)
     assert nonces.problem(endless, "rome", "milan", NOW)
+
+
+def test_a_nonce_of_another_hand_does_not_live_longer() -> None:
+    """Source: security.md A10; a consumer may bring the text, and would choose its end."""
+    far = nonces.text("rome", "milan", DICE, NOW + timedelta(days=36_000))
+    ahead = nonces.text("rome", "milan", DICE, NOW + timedelta(minutes=2))
+
+    for nonce in (far, ahead):
+        assert "later than ten minutes" in nonces.problem(nonce, "rome", "milan", NOW)
+        assert nonces.has_ended(nonce, NOW)
+    assert nonces.reason_not_to_sign(far, "rome", "milan", NOW)
+
+
+def test_a_provider_whose_clock_is_ahead_is_signed_for() -> None:
+    ahead = nonces.text("rome", "milan", DICE, NOW + timedelta(minutes=9))
+
+    assert nonces.reason_not_to_sign(ahead, "rome", "milan", NOW) == ""

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from apis import podfields
+from apis import podfields, podspecs
 from apis.podfields import CONTAINER_FIELDS, FIELDS, Fate, Field
 from kube import client
 from sandbox.controlplane import Plane
-from webhook.rules import podspecs
 
 CHAPTER = Path(__file__).parents[2] / "docs" / "pod-fields.md"
 

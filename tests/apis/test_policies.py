@@ -42,14 +42,36 @@ def test_each_field_is_read() -> None:
     assert policy.max_remote_namespaces == 3
     assert policy.pod_security_level == "restricted"
     assert policy.limits_enforcement == "Soft"
-    assert policy.allows_class(policy.class_of(""))
-    assert not policy.allows_class("default")
+    assert [policy.class_of(named) for named in ("", "default", "gold")] == [
+        "shared",
+        "shared",
+        "gold",
+    ]
+    assert policy.allows_class("")
+    assert policy.allows_class("default")
+    assert not policy.allows_class("gold")
     assert policy.allows_strategy("foo", "foo-rome", "rome")
     assert policy.allows_strategy("foo", "foo", "rome")
     assert not policy.allows_strategy("foo", "bar", "rome")
     assert (policy.storage_classes, policy.load_balancer_classes) == ((), None)
     assert policy.ingress_classes == (OfferedClass("nginx", is_default=True),)
     assert policy.node_labels == {"region": "sicily"}
+
+
+def test_what_may_be_named_may_mean_another_class() -> None:
+    policy = parsed(resourceSliceClasses={"allowed": ["default"], "default": "shared"})
+
+    assert [policy.allows_class(named) for named in ("", "default", "shared")] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_sharing_in_words() -> None:
+    assert parsed().sharing.told() == "90% of what is free"
+    more = parsed(sharing={"percentage": 50, "resources": {"x/gpu": 100, "cpu": 10}}).sharing
+    assert more.told() == "50% of what is free (cpu 10%, x/gpu 100%)"
 
 
 @pytest.mark.parametrize(

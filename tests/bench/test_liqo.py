@@ -1,15 +1,18 @@
 """Liqo's own binaries as arms: what has to be there, and what each process is given."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from apis import keys
 from bench import __main__ as command
-from bench import costs, counters, goals, liqo, settings
+from bench import costs, counters, goals, liqo, result, settings
 from bench.result import Block, Request
 from bench.settings import DEFAULT, LIQO, LIQO_VARIABLE, UNLIMITED
-from bench.suites import burst
+from bench.suites import burst, offload
 
 ADDRESSES = {"rome": "10.0.0.2", "milan": "10.0.1.2"}
 GROUPS = """\
@@ -164,3 +167,30 @@ def test_without_it_the_comparisons_are_not_run() -> None:
 
     assert len(compared) == 5
     assert {(one.value, one.is_met) for one in compared} == {("not run", None)}
+
+
+@pytest.mark.journey
+@pytest.mark.skipif(
+    LIQO_VARIABLE not in os.environ,
+    reason=f"{LIQO_VARIABLE} names no folder of Liqo's binaries, which this tree does not build",
+)
+@pytest.mark.usefixtures("kubeconfigs")
+def test_a_small_run_of_all_arms_comes_to_its_end(tmp_path: Path) -> None:
+    """Pyliqo leaves the clusters, Liqo's binaries come with both limits, and pyliqo returns."""
+    words = ["offload", "burst", "--quick", "--sizes=5", "--repetitions=1", "--load-seconds=1"]
+    chosen = ("ideal", "ours", *LIQO)
+
+    run = subprocess.run(
+        [sys.executable, "-m", "bench", *words, f"--arms={','.join(chosen)}", "--output", tmp_path],
+        check=False, capture_output=True, text=True, timeout=1800,
+    )  # fmt: skip
+
+    assert run.returncode == 0, run.stderr[-2000:]
+    (file,) = tmp_path.glob("*.json")
+    blocks = result.load(file.read_bytes()).blocks
+    assert {(one.suite, one.arm) for one in blocks} == {
+        (suite, arm)
+        for suite in (offload.SUITE, offload.STATUS, offload.STATUS_LOAD, burst.SUITE,
+                      burst.DELETION)
+        for arm in chosen
+    }  # fmt: skip

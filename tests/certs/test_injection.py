@@ -57,8 +57,9 @@ async def bundles(cluster: Cluster, kind: Kind, key: Key) -> list[bytes]:
     ]
 
 
-async def store(cluster: Cluster, key: Key, bundle: bytes) -> None:
-    encoded = {"ca.crt": base64.b64encode(bundle).decode()}
+async def store(cluster: Cluster, key: Key, bundle: bytes, *, door: str = "") -> None:
+    data = {"ca.crt": bundle, **({keys.LABELLING_DOOR: door.encode()} if door else {})}
+    encoded = {name: base64.b64encode(value).decode() for name, value in data.items()}
     await cluster.create(keys.SECRET, named(keys.SECRET, key, data=encoded))
 
 
@@ -99,6 +100,36 @@ async def test_the_rest_of_a_configuration_stays(plane: Plane, kind: Kind) -> No
         for one in hooks:
             one["clientConfig"].pop("caBundle", None)
     assert after["webhooks"] == before["webhooks"]
+
+
+async def test_api_servers_are_told_the_door_of_the_webhook_that_labels(
+    cluster: Cluster, namespace: str
+) -> None:
+    """Whoever applies the manifests again, which say no path, neither takes it nor fights it."""
+    where, name = Key(namespace, "certs"), Key("", f"liqo-{secrets.token_hex(4)}")
+    kind = keys.VALIDATING_WEBHOOKS
+    labelling = hook(keys.LABELLING_WEBHOOK)
+    del labelling["clientConfig"]["service"]["path"]
+    await cluster.create(kind, named(kind, name, webhooks=[hook("a.liqo.io"), labelling]))
+    await store(cluster, where, BUNDLE, door="ab" * 16)
+    reconciler = InjectionReconciler(cluster, kind, where)
+
+    await reconciler.reconcile(name)
+    made = await cluster.get_live(kind, name)
+    await reconciler.reconcile(name)
+
+    assert made
+    assert await cluster.get_live(kind, name) == made
+    paths = [one["clientConfig"]["service"]["path"] for one in made["webhooks"]]
+    assert paths == ["/x", f"{keys.LABELLING_PATH}/{'ab' * 16}"]
+    changed = {"webhooks": [{**one, "clientConfig": {**one["clientConfig"], "service": {
+        "namespace": "liqo", "name": "x", "path": "/y"}}} for one in made["webhooks"]]}  # fmt: skip
+    await cluster.patch(kind, name, changed)
+    await reconciler.reconcile(name)
+    mended = await cluster.get_live(kind, name)
+    assert mended
+    paths = [one["clientConfig"]["service"]["path"] for one in mended["webhooks"]]
+    assert paths == ["/y", f"{keys.LABELLING_PATH}/{'ab' * 16}"]
 
 
 async def test_no_configuration_is_waited_for(cluster: Cluster, namespace: str) -> None:

@@ -53,10 +53,31 @@ async def test_the_first_look_makes_both_and_the_second_writes_nothing(
     assert again_s == rotation.LOOK_AGAIN_S
     assert await secrets(cluster, settings) == made
     served = await data(cluster, settings.certs_key)
-    assert sorted(served) == ["ca.crt", "tls.crt", "tls.key"]
+    assert sorted(served) == ["ca.crt", keys.LABELLING_DOOR, "tls.crt", "tls.key"]
     assert pki.is_signed_by(served["tls.crt"], served["ca.crt"])
     assert pki.subject(served["tls.crt"]).dns == (f"liqo-webhook.{namespace}.svc",)
     assert (await data(cluster, settings.ca_key))["tls.key"] not in served.values()
+
+
+@pytest.mark.parametrize("broken", [None, b"", b"../mutate/pod", b"ab" * 17])
+async def test_the_door_stays_and_one_that_is_gone_or_wrong_is_made_anew(
+    cluster: Cluster, namespace: str, broken: bytes | None
+) -> None:
+    settings = Settings(namespace=namespace)
+    reconciler = RotationReconciler(cluster, Clock(), settings)
+    await reconciler.reconcile(settings.certs_key)
+    first = await data(cluster, settings.certs_key)
+    wrong = None if broken is None else base64.b64encode(broken).decode()
+    changes = {"data": {keys.LABELLING_DOOR: wrong}}
+    await cluster.patch(keys.SECRET, settings.certs_key, changes)
+
+    await reconciler.reconcile(settings.certs_key)
+    second = await data(cluster, settings.certs_key)
+
+    doors = [one.pop(keys.LABELLING_DOOR) for one in (first, second)]
+    assert len(set(doors)) == 2
+    assert [len(door) for door in doors] == [32, 32]
+    assert first == second
 
 
 async def test_replicas_at_first_boot_agree(cluster: Cluster, namespace: str) -> None:
@@ -137,7 +158,7 @@ async def test_garbage_and_strange_keys_are_replaced(cluster: Cluster, namespace
     await reconciler.reconcile(settings.certs_key)
 
     served = await data(cluster, settings.certs_key)
-    assert sorted(served) == ["ca.crt", "tls.crt", "tls.key"]
+    assert sorted(served) == ["ca.crt", keys.LABELLING_DOOR, "tls.crt", "tls.key"]
     assert pki.fits_key(served["tls.crt"], served["tls.key"])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apis import conditions, keys, naming, resources
+from apis import conditions, keys, naming, objects, resources
 from apis.objects import Key, Object, named
 from apis.resources import Resources
 from controllers import views
@@ -330,6 +330,23 @@ async def test_a_cordoned_tenant_keeps_its_slices_and_gets_no_new_ones(
     assert "cordoned" not in (await provider.quota(old) or {})["spec"]
 
 
+async def test_a_quota_is_cordoned_with_its_tenant_whatever_became_of_its_slice(
+    provider: Provider,
+) -> None:
+    """The slice says no more whose it is, or that it was let in."""
+    key = await provider.ask(cpu="2")
+    await provider.settle()
+    labels = {keys.REPLICATED: None, keys.ORIGIN_ID: None}
+    where = keys.RESOURCE_SLICE, key
+    await provider.cluster.patch(*where, {"metadata": {"labels": labels}})
+    await provider.cluster.patch_status(*where, {"conditions": []})
+
+    await provider.condition("Cordoned")
+    await provider.settle()
+
+    assert (await provider.quota(key) or {})["spec"]["cordoned"] is True
+
+
 @pytest.mark.parametrize("annotation", [keys.CORDON, keys.CORDON_TENANT])
 async def test_a_cordoned_slice_has_a_cordoned_quota(provider: Provider, annotation: str) -> None:
     key = await provider.ask()
@@ -348,15 +365,6 @@ async def test_a_cordoned_slice_has_a_cordoned_quota(provider: Provider, annotat
 
 
 # Class shared -------------------------------------------------------------------------------------
-
-
-async def test_class_shared_follows_what_is_free(provider: Provider) -> None:
-    key = await provider.ask(class_="shared")
-    for free, part in (("100", "90"), ("50", "45"), ("200", "180")):
-        provider.free = resources.parse({"cpu": free, "memory": "10Gi"})
-        await provider.settle()
-        assert (await provider.granted(key))["cpu"] == part
-        assert (await provider.quota(key) or {})["spec"]["resources"]["cpu"] == part
 
 
 async def test_nothing_is_said_before_it_is_known_what_is_free(provider: Provider) -> None:
@@ -658,13 +666,39 @@ async def test_a_policy_says_which_classes_there_are_and_what_no_class_means(
         "default", resourceSliceClasses={"allowed": ["shared"], "default": "shared"}
     )
     unnamed, named_ = await provider.ask("unnamed"), await provider.ask("named", "default")
+    other = await provider.ask("other", "gold")
 
     await provider.settle()
 
-    assert (await provider.granted(unnamed))["cpu"] == "90"
-    status, reason, message = await provider.answer(named_)
+    for key in (unnamed, named_):
+        assert (await provider.granted(key))["cpu"] == "45"
+        assert (await provider.answer(key))[2] == "class shared, 90% of what is free"
+    status, reason, message = await provider.answer(other)
     assert (status, reason) == ("Denied", "ResourceSliceClassNotAllowed")
-    assert message == "spec.class default is not for this tenant, choose one of: shared"
+    assert message == "spec.class gold is not for this tenant, choose one of: shared"
+
+
+async def test_class_default_is_fixed_until_the_provider_makes_it_a_share(
+    provider: Provider,
+) -> None:
+    key = await provider.ask(cpu="2")
+    await provider.settle()
+    fixed = await provider.granted(key)
+    said = "class default, as asked and fixed amounts for the rest"
+    assert (fixed["cpu"], fixed["memory"]) == ("2", "8Gi")
+    assert (await provider.answer(key))[2] == said
+
+    await provider.policy("default", resourceSliceClasses={"default": "shared"})
+    await provider.settle()
+
+    assert (await provider.granted(key))["cpu"] == "2"
+    assert (await provider.granted(key))["memory"] != "8Gi"
+    assert (await provider.answer(key))[2] == "class shared, 90% of what is free"
+
+    await provider.policy("default")
+    await provider.settle()
+
+    assert await provider.granted(key) == fixed
 
 
 async def test_limits_bound_what_all_tenants_are_granted_together(provider: Provider) -> None:
@@ -677,4 +711,140 @@ async def test_limits_bound_what_all_tenants_are_granted_together(provider: Prov
     assert (await provider.granted(first))["cpu"] == "4"
     assert (await provider.granted(second))["cpu"] == "1"
     message = (await provider.answer(second))[2]
-    assert message == "cpu: 1 of 4, policy default grants 5 in all"
+    assert message.endswith("; cpu: 1 of 4, policy default grants 5 in all")
+
+
+# Slices that their consumer spoils, hides or makes anew -------------------------------------------
+
+
+def judged(status: str, reason: str) -> Object:
+    """Return what authentication says of a slice."""
+    (said,) = AUTHENTICATED["conditions"]
+    return {"conditions": [{**said, "status": status, "reason": reason}]}
+
+
+SPOILED = judged("Denied", "ResourceSliceAuthenticationDenied")
+
+
+async def test_what_a_spoiled_slice_holds_counts_and_lets_no_more_in(provider: Provider) -> None:
+    """Its pods stay; a limit is not had twice by making the request nonsense."""
+    await provider.policy("default", limits={"cpu": "5"})
+    first = await provider.ask("first", cpu="5")
+    await provider.settle()
+    quota = await provider.quota(first)
+    await provider.cluster.patch(
+        keys.RESOURCE_SLICE, first, {"spec": {"csr": "AAAA", "consumerClusterID": None}}
+    )
+    await provider.cluster.patch_status(keys.RESOURCE_SLICE, first, SPOILED)
+    second = await provider.ask("second", cpu="5")
+    await provider.settle()
+
+    assert await provider.granted(second) == {}
+    assert (await provider.answer(second))[1] == "NothingToGrant"
+    closed = await provider.quota(first)
+    assert closed
+    assert closed["spec"] == {**(quota or {})["spec"], "cordoned": True}
+
+    await provider.cluster.patch(
+        keys.RESOURCE_SLICE, first, {"spec": {"consumerClusterID": f"{ROME}-{provider.unique}"}}
+    )
+    await provider.cluster.patch_status(keys.RESOURCE_SLICE, first, AUTHENTICATED)
+    await provider.settle()
+    assert "cordoned" not in (await provider.quota(first) or {})["spec"]
+
+
+async def test_a_slice_that_waits_for_the_signer_stays_open_and_follows_its_tenant(
+    provider: Provider,
+) -> None:
+    key = await provider.ask()
+    await provider.settle()
+
+    async def is_cordoned() -> bool:
+        await provider.settle()
+        return "cordoned" in (await provider.quota(key) or {})["spec"]
+
+    away = judged("Denied", "AuthParamsFailed")
+    await provider.cluster.patch_status(keys.RESOURCE_SLICE, key, away)
+    assert not await is_cordoned()
+    await provider.condition("Cordoned")
+    assert await is_cordoned()
+    await provider.condition("Active")
+    assert not await is_cordoned()
+
+
+async def test_a_slice_that_hides_keeps_a_quota_that_counts_and_is_closed(
+    provider: Provider,
+) -> None:
+    await provider.policy("default", limits={"cpu": "5"})
+    first = await provider.ask("first", cpu="5")
+    await provider.settle()
+    unlabelled = {"metadata": {"labels": {keys.REPLICATED: None}}}
+    await provider.cluster.patch(keys.RESOURCE_SLICE, first, unlabelled)
+    second = await provider.ask("second", cpu="5")
+    await provider.settle()
+
+    assert await provider.granted(second) == {}
+    assert (await provider.quota(first) or {})["spec"]["cordoned"] is True
+
+
+async def made_anew(provider: Provider, key: Key) -> None:
+    """Do what its consumer may: delete the slice, with which its Quota goes, and ask again."""
+    quota = await provider.quota(key)
+    for kind, obj in ((keys.RESOURCE_SLICE, await provider.slice(key)), (keys.QUOTA, quota)):
+        if obj:
+            await provider.cluster.delete(kind, objects.key_of(obj), uid=objects.uid(obj))
+    await provider.settle()
+    await provider.ask(cpu="1")
+    await provider.settle()
+
+
+@pytest.mark.parametrize("marks", [[keys.CORDON], [keys.CORDON, keys.DRAIN]])
+async def test_a_slice_that_is_made_anew_is_cordoned_or_drained_as_before(
+    provider: Provider, marks: list[str]
+) -> None:
+    key = await provider.ask(cpu="1")
+    await provider.settle()
+
+    async def mark(value: str | None) -> None:
+        changes = {"metadata": {"annotations": dict.fromkeys(marks, value)}}
+        await provider.cluster.patch(keys.RESOURCE_SLICE, key, changes)
+        await provider.settle()
+
+    async def kept() -> set[str]:
+        return set(objects.annotations(await provider.slice(key))) & set(marks)
+
+    await mark("true")
+    for _ in range(2):
+        await made_anew(provider, key)
+        assert await kept() == set(marks)
+        if keys.DRAIN in marks:
+            assert (await provider.answer(key))[1] == "ResourceSliceDrained"
+        else:
+            assert (await provider.quota(key) or {})["spec"]["cordoned"] is True
+
+    await mark(None)
+    await made_anew(provider, key)
+    assert await kept() == set()
+    assert "cordoned" not in (await provider.quota(key) or {})["spec"]
+
+
+async def test_what_is_kept_of_a_slice_goes_with_its_tenant(provider: Provider) -> None:
+    key = await provider.ask(cpu="1")
+    changes = {"metadata": {"annotations": {keys.CORDON: "true"}}}
+    await provider.cluster.patch(keys.RESOURCE_SLICE, key, changes)
+    await provider.settle()
+
+    async def noted() -> set[str]:
+        found = await provider.cluster.get_live(keys.PROVIDER_POLICY, Key("", "default"))
+        listed = ((found or {}).get("status") or {}).get("cordoned") or []
+        return {one["namespace"] for one in listed} & {key.namespace}
+
+    assert await noted() == {key.namespace}
+    for kind, where in (
+        (keys.RESOURCE_SLICE, key),
+        (keys.TENANT, Key(key.namespace, f"{ROME}-{provider.unique}")),
+    ):
+        found = await there(provider.cluster, kind, where)
+        await provider.cluster.delete(kind, where, uid=objects.uid(found))
+    await provider.settle()
+    assert await noted() == set()

@@ -105,6 +105,16 @@ async def test_a_nonce_that_nobody_used_in_time_goes(rome: Rome) -> None:
     assert await rome.fake.get_live(keys.SECRET, where) is None
 
 
+async def test_a_nonce_that_a_consumer_brought_with_an_end_of_its_own_goes(rome: Rome) -> None:
+    where = Key(SPACE, "liqo-nonce")
+    text = nonces.text("milan", "rome", bytes(32), NOW + timedelta(days=1))
+    await rome.fake.create(keys.SECRET, secret("liqo-nonce", keys.NONCE_LABEL, nonce=text))
+
+    await rome.settle(rome.nonces(), where)
+
+    assert await rome.fake.get_live(keys.SECRET, where) is None
+
+
 async def test_a_consumer_signs_the_nonce_of_the_peer_of_the_namespace(rome: Rome) -> None:
     text = nonces.text("rome", "milan", bytes(32), NOW)
     await rome.fake.create(

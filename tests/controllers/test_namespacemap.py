@@ -2,14 +2,15 @@
 
 import asyncio
 import itertools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apis import keys, objects
+from apis import keys, objects, policies
 from apis.objects import Key, Kind, Object
 from controllers import views
 from controllers.namespacemap import forge
@@ -109,6 +110,23 @@ async def milan(cluster: Cluster, namespace: str) -> Milan:
 @pytest.fixture
 async def fake() -> FakeCluster:
     return FakeCluster(strict=True)
+
+
+DENIED: Final = {keys.REPLICATED: None, keys.ORIGIN_ID: None, keys.REPLICATION: "true"}
+
+
+async def test_a_map_that_denies_whose_it_is_is_dissolved_all_the_same(fake: FakeCluster) -> None:
+    """As a consumer could make it before a policy kept its marks: our finalizer tells."""
+    milan = await tenant_of(fake, "rome")
+    await milan.ask(foo="foo-rome")
+    labels = {**DENIED, keys.REMOTE_ID: "rome"}
+    await milan.cluster.patch(keys.NAMESPACE_MAP, milan.key, {"metadata": {"labels": labels}})
+
+    await end(milan.cluster, keys.NAMESPACE_MAP, milan.key)
+    await milan.settle()
+
+    assert await milan.namespace("foo-rome") is None
+    assert await milan.cluster.get_live(keys.NAMESPACE_MAP, milan.key) is None
 
 
 async def test_a_twin_is_made_with_record_and_rights(milan: Milan) -> None:
@@ -274,6 +292,45 @@ async def test_there_is_room_for_so_many_and_no_more(cluster: Cluster, namespace
     assert (await milan.entry(left))["phase"] == "Accepted"
 
 
+async def test_the_maps_of_a_tenant_share_its_room(fake: FakeCluster) -> None:
+    """Sixteen at once, while no cache has seen what the others made."""
+    milan = await tenant_of(fake, "rome")
+    await milan.limit(max=1)
+    behind = await milan.observed().namespaces()
+
+    async def nothing_new() -> Mapping[Key, Object]:
+        return behind
+
+    observed = replace(milan.observed(), namespaces=nothing_new)
+    loop = NamespaceMapReconciler(
+        milan.cluster,
+        observed,
+        account=ACCOUNT,
+        events=milan.told.recorder,
+        pace=Pace(itertools.count(step=60).__next__),
+    )
+    maps = [
+        replica_map(milan.tenant, f"m{number}", "rome", {"a": f"a{number}-rome"})
+        for number in range(16)
+    ]
+    for one in maps:
+        await fake.create(keys.NAMESPACE_MAP, one)
+
+    await asyncio.gather(*(loop.reconcile(objects.key_of(one)) for one in maps))
+
+    def twins() -> list[str]:
+        found = (key.name for kind, key in fake.everything() if kind == keys.NAMESPACE)
+        return [name for name in found if name.endswith("-rome") and name != milan.tenant]
+
+    (made,) = twins()
+    first = Key(milan.tenant, f"m{made.removeprefix('a').removesuffix('-rome')}")
+    await fake.patch(keys.NAMESPACE_MAP, first, {"spec": {"desiredMapping": {"a": None}}})
+    await loop.reconcile(first)
+    for one in maps:
+        await loop.reconcile(objects.key_of(one))
+    assert len(twins()) == 1, "what one gave back another has"
+
+
 async def test_names_are_those_that_the_policy_allows(cluster: Cluster, namespace: str) -> None:
     milan = await tenant_of(cluster, namespace)
     await milan.limit(pattern=f"a-{namespace}")
@@ -283,6 +340,26 @@ async def test_names_are_those_that_the_policy_allows(cluster: Cluster, namespac
     assert (await milan.entry("a"))["phase"] == "Accepted"
     assert (await milan.entry("b"))["reason"] == "NameNotAllowed"
     assert await milan.namespace(f"b-{namespace}") is None
+
+
+async def test_names_of_what_is_installed_by_others_are_kept_unless_a_pattern_opens_them(
+    cluster: Cluster, namespace: str
+) -> None:
+    milan = await tenant_of(cluster, namespace)
+
+    await milan.ask(a="cert-manager")
+    kept = await milan.entry("a")
+    await milan.ask(**{"istio-system": "istio-system"})
+    await milan.limit(pattern="istio-system|.*-rome")
+    await milan.settle()
+
+    assert kept["reason"] == "NameReserved"
+    assert kept["message"].endswith(
+        f"or spec.remoteNamespaces.pattern of providerpolicy {policies.DEFAULT} opens it"
+    )
+    assert (await milan.entry("istio-system"))["phase"] == "Accepted"
+    assert (await milan.entry("a"))["reason"] == "NameNotAllowed"
+    await milan.ask(**{"a": None, "istio-system": None})
 
 
 async def test_strategies_are_those_that_the_policy_accepts(
@@ -335,16 +412,34 @@ async def test_twins_say_which_classes_the_policy_offers_as_it_changes(
     async def classes() -> dict[str, str]:
         found = await there(cluster, keys.NAMESPACE, Key("", name))
         notes = objects.annotations(found)
-        names = (keys.OFFERED_STORAGE_CLASSES, keys.OFFERED_INGRESS_CLASSES)
+        names = (
+            keys.OFFERED_STORAGE_CLASSES,
+            keys.OFFERED_INGRESS_CLASSES,
+            keys.OFFERED_STATIC_VOLUMES,
+            keys.OFFERED_SERVICE_TYPES,
+            keys.OFFERED_INGRESS_HOSTS,
+        )
         return {key: notes[key] for key in names if key in notes}
 
     await milan.policy(storageClasses=[{"storageClassName": name} for name in ("silver", "bronze")])
     await milan.ask(a=name)
     assert await classes() == {keys.OFFERED_STORAGE_CLASSES: "silver,bronze"}
 
-    await milan.policy(ingressClasses=[{"ingressClassName": "outer"}])
+    await milan.policy(
+        ingressClasses=[{"ingressClassName": "outer"}],
+        staticVolumes=True,
+        serviceTypes=["NodePort"],
+        ingressHosts={"pattern": "a.*"},
+    )
     await milan.settle()
-    assert await classes() == {keys.OFFERED_INGRESS_CLASSES: "outer"}
+    said = await there(cluster, keys.NAMESPACE_MAP, milan.key)
+    assert said["status"]["offered"] == {"serviceTypes": ["NodePort"]}
+    assert await classes() == {
+        keys.OFFERED_INGRESS_CLASSES: "outer",
+        keys.OFFERED_STATIC_VOLUMES: "true",
+        keys.OFFERED_SERVICE_TYPES: "NodePort",
+        keys.OFFERED_INGRESS_HOSTS: "a.*",
+    }
 
     writes = len(milan.cluster.writes)
     await milan.settle()

@@ -1,13 +1,14 @@
 """A namespace is offloaded entry by entry, and taken back the same way."""
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 import pytest
 
-from apis import keys
+from apis import keys, naming
 from apis.objects import Key, Kind, Object
 from controllers import views
 from controllers.namespaceoffloading.reconciler import NamespaceOffloadingReconciler, Observed
@@ -25,6 +26,7 @@ from tests.controllers.support import (
     make,
     offloading,
     settle,
+    tenant_namespace,
     there,
     virtual_node,
 )
@@ -58,11 +60,24 @@ class Rome:
 
         virtual_nodes = f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}"
         return Observed(
-            namespace_maps=of(Selection(keys.NAMESPACE_MAP, Object, self.tenant)),
-            virtual_nodes=of(Selection(keys.VIRTUAL_NODE, Object, self.tenant)),
+            namespace_maps=self.of_tenants(keys.NAMESPACE_MAP),
+            virtual_nodes=self.of_tenants(keys.VIRTUAL_NODE),
             nodes=of(Selection(keys.NODE, Object, labels=virtual_nodes)),
             bindings=of(Selection(keys.ROLE_BINDING, Object, self.namespace)),
         )
+
+    def of_tenants(self, kind: Kind) -> views.View:
+        """Return what is in the tenant namespaces of this test."""
+
+        async def items() -> Mapping[Key, Object]:
+            found = (await self.cluster.list(Selection(kind, Object))).items
+            return {key: obj for key, obj in found.items() if key.namespace.startswith(self.tenant)}
+
+        return items
+
+    def home(self, cluster_id: str) -> str:
+        """Return the tenant namespace of that cluster."""
+        return f"{self.tenant}-{cluster_id}"
 
     @property
     def key(self) -> Key:
@@ -76,18 +91,22 @@ class Rome:
         await self.settle()
 
     async def peer(self, cluster_id: str, **spec: object) -> None:
-        node = virtual_node(self.tenant, f"{cluster_id}-{self.namespace}", cluster_id, **spec)
+        home = self.home(cluster_id)
+        await self.cluster.create(keys.NAMESPACE, tenant_namespace(home, cluster_id))
+        node = virtual_node(home, f"{cluster_id}-{self.namespace}", cluster_id, **spec)
         await self.cluster.create(keys.VIRTUAL_NODE, node)
-        await self.cluster.create(keys.NAMESPACE_MAP, local_map(self.tenant, cluster_id))
+        await self.cluster.create(keys.NAMESPACE_MAP, local_map(home, cluster_id))
 
     async def answer(self, cluster_id: str, phase: str | None, **rest: str) -> None:
         entry = {"remoteNamespace": f"{self.namespace}-rome", "phase": phase, **rest}
         mapping = {self.namespace: entry if phase else None}
-        key = Key(self.tenant, cluster_id)
+        key = Key(self.home(cluster_id), cluster_id)
         await self.cluster.patch_status(keys.NAMESPACE_MAP, key, {"currentMapping": mapping})
 
     async def desired(self, cluster_id: str) -> dict[str, str]:
-        found = await there(self.cluster, keys.NAMESPACE_MAP, Key(self.tenant, cluster_id))
+        found = await there(
+            self.cluster, keys.NAMESPACE_MAP, Key(self.home(cluster_id), cluster_id)
+        )
         return found["spec"].get("desiredMapping") or {}
 
     async def status(self) -> Object:
@@ -107,10 +126,39 @@ class Rome:
 @pytest.fixture
 async def rome(cluster: Cluster, namespace: str) -> Rome:
     tenant = f"liqo-tenant-{namespace}"
-    await ensure_namespace(cluster, tenant)
     made = Rome(Ledger(cluster), namespace, tenant, Told(cluster))
     await made.peer("milan")
     return made
+
+
+FORGED: Final[tuple[tuple[str, str, dict[str, str]], ...]] = (
+    ("milan", "milan", {keys.REPLICATED: "true", keys.ORIGIN_ID: "milan"}),
+    ("turin", "milan", {}),
+    ("turin", "turin", {}),
+)
+"""By a hostile peer turin, in its own tenant namespace: name, destination, further labels."""
+
+
+@pytest.mark.parametrize("forged", FORGED)
+async def test_a_map_that_a_peer_made_takes_the_place_of_none_of_ours(
+    rome: Rome, forged: tuple[str, str, dict[str, str]]
+) -> None:
+    """Where the label of the map says milan and the namespace turin, or it came from there."""
+    await rome.peer("turin")
+    name, cluster_id, labels = forged
+    where = Key(rome.home("turin"), f"{name}-2" if name == "turin" else name)
+    made = local_map(where.namespace, cluster_id)
+    made["metadata"]["name"] = where.name
+    made["metadata"]["labels"] |= labels
+    await rome.cluster.create(keys.NAMESPACE_MAP, made)
+
+    await rome.offload()
+
+    entry = {rome.namespace: f"{rome.namespace}-rome"}
+    assert await rome.desired("milan") == entry
+    assert await rome.desired("turin") == entry
+    found = await there(rome.cluster, keys.NAMESPACE_MAP, where)
+    assert not found["spec"].get("desiredMapping")
 
 
 async def test_the_entry_the_label_and_the_rights_are_there(rome: Rome) -> None:
@@ -127,12 +175,23 @@ async def test_the_entry_the_label_and_the_rights_are_there(rome: Rome) -> None:
     assert status["observedGeneration"] == 1
 
 
+async def test_the_twin_of_a_long_name_is_asked_for_and_told_by_its_short_one(rome: Rome) -> None:
+    long = replace(rome, namespace=rome.namespace.ljust(naming.LABEL_LIMIT, "x"))
+    await ensure_namespace(rome.cluster, long.namespace)
+
+    await long.offload()
+
+    twin = naming.default_remote_namespace(long.namespace, "rome")
+    assert len(twin) == naming.LABEL_LIMIT
+    assert await long.desired("milan") == {long.namespace: twin}
+    assert (await long.status())["remoteNamespaceName"] == twin
+
+
 async def test_a_namespace_that_is_deleted_is_withdrawn_at_once() -> None:
     fake = FakeCluster(strict=True)
     shop = factories.namespace("shop")
     shop["metadata"]["finalizers"] = ["example.com/holds-it"]
     await fake.create(keys.NAMESPACE, shop)
-    await ensure_namespace(fake, "liqo-tenant-shop")
     rome = Rome(Ledger(fake), "shop", "liqo-tenant-shop", Told(fake))
     await rome.peer("milan")
     await rome.offload()
@@ -148,7 +207,7 @@ async def test_a_namespace_that_is_deleted_is_withdrawn_at_once() -> None:
 async def test_an_entry_that_makes_no_sense_blocks_no_other(rome: Rome) -> None:
     await rome.peer("turin")
     strange = {"their": {"remoteNamespace": "x"}, rome.namespace: {"remoteNamespace": "y"}}
-    turin = Key(rome.tenant, "turin")
+    turin = Key(rome.home("turin"), "turin")
     await rome.cluster.patch_status(keys.NAMESPACE_MAP, turin, {"currentMapping": strange})
 
     await rome.offload()
@@ -213,7 +272,8 @@ async def test_a_cluster_no_longer_selected_keeps_its_rights_until_the_twin_is_g
 
 
 async def test_a_peer_without_a_map_does_not_hold_up_the_others(rome: Rome) -> None:
-    node = virtual_node(rome.tenant, f"half-{rome.namespace}", "half")
+    await ensure_namespace(rome.cluster, rome.home("half"))
+    node = virtual_node(rome.home("half"), f"half-{rome.namespace}", "half")
     await rome.cluster.create(keys.VIRTUAL_NODE, node)
 
     await rome.offload()
@@ -272,7 +332,6 @@ class Behind(Ledger):
 async def test_nothing_is_written_twice_while_the_cache_is_behind() -> None:
     cluster = Behind(FakeCluster(strict=True))
     await ensure_namespace(cluster, "shop")
-    await ensure_namespace(cluster, "liqo-tenant-shop")
     rome = Rome(cluster, "shop", "liqo-tenant-shop", Told(cluster))
     await rome.peer("milan")
     await cluster.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
@@ -331,7 +390,7 @@ async def test_a_label_whose_offloading_never_came_is_taken_back_later(rome: Rom
     rome.now = NOW + timedelta(minutes=1)
     await rome.settle()
 
-    assert again == 30
+    assert again == 10
     assert meanwhile == "true"
     assert await rome.label() is None
 
@@ -385,8 +444,7 @@ async def test_an_error_on_the_way_takes_no_entry_and_no_right_back(
 ) -> None:
     """F22: of what was offloaded nothing is touched, and the next look goes on."""
     fake = FakeCluster(strict=True)
-    for name in ("shop", "liqo-tenant-shop"):
-        await ensure_namespace(fake, name)
+    await ensure_namespace(fake, "shop")
     rome = Rome(Ledger(fake), "shop", "liqo-tenant-shop", Told(fake))
     await rome.peer("milan")
     await rome.offload()

@@ -8,7 +8,7 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from controllers.replication import forge
 from controllers.replication.forge import Peering
-from controllers.replication.peers import PeerKey, complaint
+from controllers.replication.peers import PeerKey, complaint, wanted_peers
 from controllers.replication.reconciler import ReleaseReconciler, ReplicationReconciler
 from kube.cluster import Cluster
 from kube.errors import ForbiddenError, NotReachableError
@@ -157,6 +157,39 @@ async def test_what_is_not_our_replica_is_left_alone(peers: Peers) -> None:
     await peers.settle()
 
     assert await peers.replica() == made
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        {keys.REPLICATED: "true", keys.ORIGIN_ID: "milan"},
+        {keys.REPLICATED: "false"},
+        {keys.ORIGIN_ID: "turin"},
+    ],
+)
+async def test_what_is_a_replica_is_never_an_original(peers: Peers, marks: dict[str, str]) -> None:
+    """Else its own consumer would have us bring home the status that it wrote there."""
+    await peers.cluster.patch(KIND, peers.here, {"metadata": {"labels": marks}})
+    before = await peers.original()
+
+    await peers.settle()
+
+    assert await peers.cluster.get_live(KIND, peers.there) is None
+    assert await peers.original() == before
+
+
+def test_labels_add_no_peer_to_those_that_are_followed() -> None:
+    """Each would cost a task, a watch and a connection."""
+    where = "liqo-tenant-turin"
+    invented = [local_map(where, f"x{number}") for number in range(2000)]
+    maps = {objects.key_of(one): one for one in invented}
+    turin = local_map(where, "turin")
+
+    assert wanted_peers([maps], {where: "turin"}) == set()
+    assert wanted_peers([maps, {objects.key_of(turin): turin}], {where: "turin"}) == {
+        PeerKey(where, "turin")
+    }
+    assert wanted_peers([{objects.key_of(turin): turin}], {}) == set()
 
 
 async def test_what_is_not_for_this_peer_stays_here(peers: Peers) -> None:

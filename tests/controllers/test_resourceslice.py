@@ -96,6 +96,26 @@ async def test_a_slice_written_by_hand_gets_all_that_it_needs_to_be_sent(
     assert len(consumer.cluster.writes) == before
 
 
+FOREIGN: tuple[dict[str, Any], ...] = (
+    {"labels": {keys.REPLICATED: "true", keys.ORIGIN_ID: "milan"}},
+    {"labels": {keys.REPLICATED: "false"}},
+    {"labels": {keys.ORIGIN_ID: "turin", keys.REPLICATION: "true"}},
+    {},
+)
+
+
+@pytest.mark.parametrize("metadata", FOREIGN)
+async def test_a_slice_of_the_peer_is_not_taken_for_ours(
+    consumer: Consumer, metadata: dict[str, Any]
+) -> None:
+    """Nothing is signed in its name with our key, and no node is made of it."""
+    await consumer.ask({} if metadata else {"consumerClusterID": consumer.milan}, **metadata)
+    asked = await there(consumer.cluster, keys.RESOURCE_SLICE, consumer.where)
+
+    assert await consumer.settle() == asked
+    assert await consumer.node() is None
+
+
 async def test_a_request_by_a_key_that_is_not_ours_any_more_is_made_anew(
     consumer: Consumer,
 ) -> None:
@@ -217,6 +237,22 @@ async def test_the_largest_pod_goes_to_the_virtual_node_and_is_never_more_than_w
     await consumer.answer(resources={"cpu": "4", "memory": "8Gi"}, largestPod=None)
     await consumer.settle()
     assert VirtualNode.parse(await consumer.node() or {}).largest_pod == {}
+
+
+async def test_a_slice_that_waits_for_a_kubeconfig_does_not_depend_on_news_of_its_identity(
+    consumer: Consumer,
+) -> None:
+    await consumer.ask(annotations={keys.CREATE_VIRTUAL_NODE: "true"})
+    await consumer.settle()
+    await consumer.answer(resources={"cpu": "4"})
+
+    waits_s = await consumer.loop.reconcile(consumer.where)
+    await consumer.sign_in()
+    is_done = await consumer.loop.reconcile(consumer.where) is None
+
+    assert waits_s
+    assert is_done
+    assert await consumer.node() is not None
 
 
 async def test_a_virtual_node_of_somebody_else_is_left_alone(consumer: Consumer) -> None:

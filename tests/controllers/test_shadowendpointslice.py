@@ -18,6 +18,7 @@ from controllers.shadowendpointslice.reconciler import (
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
+from kube.reconcile import TerminalError
 from tests.controllers.support import Ledger, Told
 from tests.fakes import FakeCluster
 
@@ -47,6 +48,7 @@ def reconciler(
 ) -> Any:
     return ShadowEndpointSliceReconciler(
         cluster,
+        consumer=lambda _namespace: "rome",
         reach=lambda _consumer: REACH,
         peers=lambda: peers or {},
         events=(told or Told(cluster)).recorder,
@@ -79,6 +81,26 @@ async def test_a_slice_is_made_kept_and_owned(cluster: Cluster, namespace: str) 
     repaired = await cluster.get_live(keys.ENDPOINT_SLICE, key)
     assert repaired
     assert len(repaired["endpoints"]) == 2
+
+
+@pytest.mark.parametrize("labels", [{keys.ORIGIN: "turin"}, {keys.ORIGIN: ""}])
+async def test_whose_addresses_are_meant_the_namespace_says(labels: dict[str, str]) -> None:
+    """A shadow that names another cluster is told so; one that names none is its namespace's."""
+    fake = FakeCluster()
+    asked = shadow("foo", "10.202.0.7")
+    asked["metadata"]["labels"] |= labels
+    key = objects.key_of(await fake.create(keys.SHADOW_ENDPOINT_SLICE, asked))
+    told = Told(fake)
+
+    with pytest.raises(TerminalError, match="of cluster rome"):
+        await reconciler(fake, told=told).reconcile(key)
+
+    assert await fake.get_live(keys.ENDPOINT_SLICE, key) is None
+    assert told.reasons == ["OriginMismatch"]
+    bare = {"metadata": {"labels": {keys.ORIGIN: None}}}
+    await fake.patch(keys.SHADOW_ENDPOINT_SLICE, key, bare)
+    await reconciler(fake).reconcile(key)
+    assert await fake.get_live(keys.ENDPOINT_SLICE, key)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +136,62 @@ def test_nobody_stands_in_for_addresses_of_this_cluster(*, address: str, is_kept
 
     assert bool(made["endpoints"]) is is_kept
     assert forge.refused(asked, REACH) == ([] if is_kept else [address])
+
+
+SPELLINGS = [
+    ("IPv4", "010.089.04.02"),
+    ("IPv4", "10.89.4.02"),
+    ("IPv4", "10.89.1026"),
+    ("IPv4", "0x0a.0x59.0x04.0x02"),
+    ("IPv4", "169.254.169.0254"),
+    ("IPv4", "10.89.4.2 "),
+    ("IPv4", "fd00::7"),
+    ("IPv6", "::ffff:10.89.4.2"),
+    ("IPv6", "::ffff:a59:402"),
+    ("IPv6", "::10.89.4.2"),
+    ("IPv6", "64:ff9b::a59:402"),
+    ("IPv6", "2002:a59:402::1"),
+    ("IPv6", "FD00::7"),
+    ("IPv6", "fd00::7%eth0"),
+    ("IPv6", "10.202.0.7"),
+    ("FQDN", "milan-1.example"),
+    ("FQDN", "10.202.0.7"),
+    ("IPv5", "10.202.0.7"),
+]
+
+
+@pytest.mark.parametrize(("type_", "address"), SPELLINGS)
+def test_an_address_has_one_spelling(*, type_: str, address: str) -> None:
+    """Source: security.md A16; a name is no address, and no reflector sends one."""
+    asked = shadow("foo", address)
+    asked["metadata"]["uid"] = "1"
+    asked["spec"]["template"]["addressType"] = type_
+
+    assert forge.endpoint_slice(asked, REACH, is_reachable=True)["endpoints"] == []
+    assert forge.refused(asked, REACH) == [address]
+
+
+@pytest.mark.parametrize("address", ["fd00::7", "2001:db8:0:1:1:1:1:1", "64:ff9b::c000:201"])
+def test_an_ipv6_address_in_its_spelling_stays(address: str) -> None:
+    asked = shadow("foo", address)
+    asked["metadata"]["uid"] = "1"
+    asked["spec"]["template"]["addressType"] = "IPv6"
+
+    assert forge.endpoint_slice(asked, REACH, is_reachable=True)["endpoints"]
+    assert forge.refused(asked, REACH) == []
+
+
+async def test_what_is_not_spelled_as_an_address_is_left_out_and_told(
+    cluster: Cluster, namespace: str
+) -> None:
+    key, told = Key(namespace, "web-1"), Told(cluster)
+    odd = [address for type_, address in SPELLINGS if type_ == "IPv4"]
+    await cluster.create(keys.SHADOW_ENDPOINT_SLICE, shadow(namespace, "10.202.0.7", *odd))
+
+    await reconciler(cluster, told=told).reconcile(key)
+
+    assert await endpoints(cluster, key) == {"10.202.0.7": True}
+    assert told.reasons == ["AddressRefused"]
 
 
 def test_of_annotations_goes_what_is_not_for_whoever_makes_the_slice() -> None:

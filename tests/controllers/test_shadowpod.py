@@ -1,18 +1,19 @@
 """A ShadowPod has one Pod of its own, and says how it is."""
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from apis import conditions, drift, keys, remap
+from apis import conditions, drift, keys, podaffinity, remap
 from apis.objects import Key, Kind, Object, named
 from apis.remap import Remap
-from controllers.shadowpod import forge, slim
+from controllers.shadowpod import forge, loop, slim
+from controllers.shadowpod.permission import Permission
 from controllers.shadowpod.reconciler import ShadowPodReconciler
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError, ForbiddenError, InvalidError, refusal
-from kube.informer import Informer
+from kube.informer import Change, Informer
 from tests import factories
 from tests.controllers.support import NOW, Ledger, Told, end, settle, there
 from tests.fakes import FakeCluster
@@ -22,7 +23,11 @@ from tests.kube.running import running, until
 def shadow(namespace: str, name: str = "web") -> Object:
     metadata = {
         "labels": {"app": "web", keys.ORIGIN: "rome"},
-        "annotations": {keys.LOCAL_POD_UID: "one", keys.LAST_APPLIED: "{}"},
+        "annotations": {
+            keys.LOCAL_POD_UID: "one",
+            keys.LAST_APPLIED: "{}",
+            keys.APPLIED_META: "{}",
+        },
     }
     spec = {"pod": factories.pod_spec()}
     return named(keys.SHADOW_POD, Key(namespace, name), metadata=metadata, spec=spec)
@@ -61,7 +66,7 @@ async def test_the_consumers_api_server_is_found_where_the_fabric_says(
     await cluster.create(keys.SHADOW_POD, asked)
     told = Told(cluster).recorder
     loop = ShadowPodReconciler(
-        cluster, events=told, clock=lambda: NOW, reached={"rome": known}.__getitem__
+        cluster, events=told, clock=lambda: NOW, reached={namespace: known}.__getitem__
     )
 
     await loop.reconcile(Key(namespace, "far"))
@@ -232,6 +237,187 @@ async def test_a_shadow_pod_that_the_cache_does_not_show_costs_no_request() -> N
     await reconciler(cluster, find=slim.seen(shadows, pods)).reconcile(Key("shop", "gone"))
 
     assert not cluster.requests
+
+
+class Policies:
+    """The ProviderPolicy ``default`` as it is now."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.spec: Object = {}
+
+    def say(self, **spec: Any) -> None:
+        self.spec, self.generation = spec, self.generation + 1
+
+    def __call__(self) -> dict[Key, Object]:
+        key = Key("", "default")
+        metadata = {"generation": self.generation}
+        return {key: named(keys.PROVIDER_POLICY, key, metadata=metadata, spec=self.spec)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "part", "told"),
+    [
+        (
+            {"priorityClassNames": ["high"]},
+            {"priorityClassName": "high"},
+            "spec.pod.priorityClassName 'high' is not offered",
+        ),
+        (
+            {"tolerations": [{"operator": "Exists"}]},
+            {"tolerations": [{"operator": "Exists"}]},
+            "spec.pod.tolerations[0] tolerates every taint",
+        ),
+        (
+            {"maxTerminationGracePeriodSeconds": 7200},
+            {"terminationGracePeriodSeconds": 7200},
+            "spec.pod.terminationGracePeriodSeconds must be from 0 to 3600",
+        ),
+        (
+            {"volumeTypes": ["nfs"]},
+            {"volumes": [{"name": "v", "nfs": {"server": "nfs.example", "path": "/"}}]},
+            "spec.pod.volumes[0].nfs names storage",
+        ),
+    ],
+)
+async def test_what_the_policy_no_longer_allows_is_not_created_again(
+    fields: Object, part: Object, told: str
+) -> None:
+    cluster, key, policies = FakeCluster(), Key("shop", "web"), Policies()
+    wanted = shadow(key.namespace)
+    wanted["spec"]["pod"] |= part
+    await cluster.create(keys.SHADOW_POD, wanted)
+    policies.say(allowedPodFields=fields)
+    events = Told(cluster)
+    loop = ShadowPodReconciler(
+        cluster, events=events.recorder, clock=lambda: NOW, permission=Permission(policies)
+    )
+    await loop.reconcile(key)
+    first = await there(cluster, keys.POD, key)
+    await cluster.patch_status(keys.POD, key, {"phase": "Running"})
+
+    policies.say()
+    await loop.reconcile(key)
+    assert await there(cluster, keys.POD, key), "what runs stays"
+    await cluster.delete(keys.POD, key, uid=first["metadata"]["uid"], grace_s=0)
+    assert await loop.reconcile(key)
+
+    assert await cluster.get_live(keys.POD, key) is None
+    status = (await there(cluster, keys.SHADOW_POD, key))["status"]
+    (said,) = (one for one in status["conditions"] if one["type"] == "Admitted")
+    assert (said["status"], said["reason"]) == ("False", "PolicyRefused")
+    assert said["message"].startswith(told)
+    assert forge.is_not_allowed(status["conditions"])
+    policies.say(allowedPodFields=fields)
+    await loop.reconcile(key)
+    assert await there(cluster, keys.POD, key)
+
+
+async def test_another_policy_has_what_was_refused_judged_anew() -> None:
+    cluster, policies = FakeCluster(), Policies()
+    for name, fields in (("web", {}), ("first", {"priorityClassName": "high"})):
+        wanted = shadow("shop", name)
+        wanted["spec"]["pod"] |= fields
+        await cluster.create(keys.SHADOW_POD, wanted)
+        told = Told(cluster).recorder
+        await ShadowPodReconciler(
+            cluster, events=told, clock=lambda: NOW, permission=Permission(policies)
+        ).reconcile(Key("shop", name))
+    shadows: Informer[slim.SlimShadow] = Informer(Selection(keys.SHADOW_POD, slim.SlimShadow))
+    old = policies()[Key("", "default")]
+    policies.say(podSecurityLevel="privileged")
+    new = policies()[Key("", "default")]
+
+    async with running(shadows.run(cluster)):
+        await shadows.synced.wait()
+        concerned = loop.by_policy(shadows)
+
+        assert [*concerned(Change(Key("", "default"), old, new))] == [Key("shop", "first")]
+        assert not [*concerned(Change(Key("", "default"), new, new))]
+
+
+ORDERS: Final[dict[str, str]] = {
+    "k8s.v1.cni.cncf.io/networks": "kube-system/host-device",
+    "iam.amazonaws.com/role": "admin",
+    "io.kubernetes.cri-o.Devices": "/dev/sda",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "descheduler.alpha.kubernetes.io/prefer-no-eviction": "true",
+    "vault.hashicorp.com/role": "provider",
+    "kubernetes.io/psp": "privileged",
+    "backup.velero.io/backup-volumes": "data",
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+async def test_what_programs_of_the_provider_obey_is_not_on_the_pod_unless_opened(
+    cluster: Cluster, namespace: str, web: Key, name: str
+) -> None:
+    wanted, key, told = shadow(namespace, "ordering"), Key(namespace, "ordering"), Told(cluster)
+    kept = {"prometheus.io/scrape": "true", "example.org/note": "x"}
+    wanted["metadata"]["annotations"] |= {name: ORDERS[name], **kept}
+    wanted["metadata"]["labels"] |= {"sidecar.istio.io/inject": "true"}
+    await cluster.create(keys.SHADOW_POD, wanted)
+    policies = Policies()
+    policies.say()
+    loop = ShadowPodReconciler(
+        cluster, events=told.recorder, clock=lambda: NOW, permission=Permission(policies)
+    )
+
+    await loop.reconcile(key)
+    await loop.reconcile(key)
+
+    made = (await there(cluster, keys.POD, key))["metadata"]
+    assert kept.items() <= made["annotations"].items()
+    assert name not in made["annotations"]
+    assert made["labels"].keys() >= {"app", keys.ORIGIN}
+    assert "sidecar.istio.io/inject" not in made["labels"]
+    assert (await there(cluster, keys.SHADOW_POD, key))["metadata"]["annotations"][name]
+    opened = name.partition("/")[0] if "/" in name else "io.kubernetes.cri-o"
+    policies.say(allowedPodFields={"annotationDomains": [opened]})
+    await loop.reconcile(key)
+    assert (await there(cluster, keys.POD, key))["metadata"]["annotations"][name] == ORDERS[name]
+
+
+async def test_what_is_left_out_is_told_once() -> None:
+    cluster, key = FakeCluster(), Key("shop", "web")
+    wanted = shadow(key.namespace)
+    wanted["metadata"]["annotations"] |= ORDERS
+    await cluster.create(keys.SHADOW_POD, wanted)
+    told = Told(cluster)
+    loop = ShadowPodReconciler(cluster, events=told.recorder, clock=lambda: NOW)
+
+    await loop.reconcile(key)
+    await loop.reconcile(key)
+
+    assert told.reasons == ["AnnotationsLeftOut"]
+    message = forge.left_out(wanted, frozenset())
+    assert all(name in message for name in ORDERS)
+    assert "vault" not in forge.left_out(wanted, frozenset({"hashicorp.com"}))
+
+
+@pytest.mark.parametrize("consumer", ["rome", "milan"])
+async def test_whose_twin_it_is_the_namespace_says(consumer: str) -> None:
+    cluster, key = FakeCluster(), Key("shop", "web")
+    label = {keys.REMOTE_CLUSTER_ID: consumer}
+    twins = {
+        one: named(keys.NAMESPACE, one, metadata={"labels": label})
+        for one in (Key("", "shop"), Key("", "db"))
+    }
+    spec = {"allowedPodFields": {"priorityClassNames": ["high"]}}
+    policy = named(keys.PROVIDER_POLICY, Key("", "rome"), spec=spec)
+    wanted = shadow(key.namespace)
+    term = {"topologyKey": "zone", "namespaces": ["shop", "db"]}
+    anti = {"podAntiAffinity": {podaffinity.REQUIRED: [term]}}
+    wanted["spec"]["pod"] |= {"priorityClassName": "high", "affinity": anti}
+    await cluster.create(keys.SHADOW_POD, wanted)
+    permission = Permission(lambda: {Key("", "rome"): policy}, lambda: twins)
+    loop = ShadowPodReconciler(
+        cluster, events=Told(cluster).recorder, clock=lambda: NOW, permission=permission
+    )
+
+    await loop.reconcile(key)
+
+    assert (await cluster.get_live(keys.POD, key) is not None) is (consumer == "rome")
 
 
 CHANGES: Final[dict[str, tuple[Object, str]]] = {

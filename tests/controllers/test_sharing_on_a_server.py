@@ -78,7 +78,7 @@ async def test_90_of_100_then_45_beside_local_pods_then_180_of_a_grown_cluster(
         await add_node(server, "a", cpu="100", **{GPU: "10", FPGA: "1"})
         first = await granted(server, cpu="90", memory="90Gi", pods="99", **{GPU: "9", FPGA: "1"})
         rounded = f"{FPGA}: 90% of 1 free is 0.9, granted 1 (rounding AtLeastOne)"
-        assert told(first) == rounded
+        assert told(first) == f"class shared, 90% of what is free; {rounded}"
 
         local = await server.create(keys.POD, taking("a", cpu="50", **{GPU: "5"}))
         beside = await granted(server, cpu="45", pods="98", **{GPU: "4", FPGA: "1"})

@@ -317,6 +317,43 @@ async def test_what_a_consumer_poisoned_does_not_keep_it_here(milan: Milan) -> N
     assert await milan.has_rights() == (False, False)
 
 
+async def test_nothing_of_a_consumer_stays_whatever_it_says_of_itself(milan: Milan) -> None:
+    """Our own slices and maps for that cluster do, as it may be a provider of ours, too."""
+    await milan.fake.create(keys.TENANT, tenant())
+    await milan.settle()
+    local = {keys.REPLICATION: "true", keys.REMOTE_ID: "rome"}
+    theirs = (
+        named(keys.NAMESPACE_MAP, Key(SPACE, "bare"), spec={}),
+        _marked(keys.NAMESPACE_MAP, "turns", {keys.REPLICATION: "true", keys.REMOTE_ID: "turin"}),
+        _marked(keys.RESOURCE_SLICE, "half", {keys.REPLICATED: "false"}),
+        named(keys.RESOURCE_SLICE, Key(SPACE, "asks"), spec={"consumerClusterID": "rome"}),
+    )
+    ours = (
+        _marked(keys.NAMESPACE_MAP, "rome", local),
+        _marked(keys.RESOURCE_SLICE, "pool", local),
+        named(keys.RESOURCE_SLICE, Key(SPACE, "new"), spec={}),
+    )
+    for one in (*theirs, *ours):
+        await milan.fake.create(_kind(one), one)
+
+    await end(milan.fake, keys.TENANT, WHERE)
+    await milan.settle()
+
+    assert not await milan.is_there(keys.TENANT, WHERE)
+    for one in theirs:
+        assert not await milan.is_there(_kind(one), objects.key_of(one))
+    for one in ours:
+        assert await milan.is_there(_kind(one), objects.key_of(one))
+
+
+def _marked(kind: Kind, name: str, labels: dict[str, str]) -> Object:
+    return named(kind, Key(SPACE, name), metadata={"labels": labels}, spec={})
+
+
+def _kind(obj: Object) -> Kind:
+    return next(kind for kind in forge.REPLICAS if kind.kind == obj["kind"])
+
+
 async def test_rights_go_before_what_is_slow_to_go(milan: Milan) -> None:
     """A twin that is still being deleted keeps its map, and nobody may add to it."""
     await milan.fake.create(keys.TENANT, tenant())

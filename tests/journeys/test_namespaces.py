@@ -1,12 +1,15 @@
 """Twin namespaces: conflicts are said where the user looks, unoffload cleans up."""
 
 import asyncio
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from apis import keys, objects, policies
 from apis.objects import Key, Object, named
+from kube import errors
 from tests.journeys import world
 
 pytestmark = pytest.mark.journey
@@ -159,6 +162,50 @@ async def test_a_mapping_cannot_be_changed_by_any_patch(both: world.Pair, namesp
     )
 
     assert all("cannot be changed" in str(refusal) for refusal in refusals), refusals
+
+
+async def test_a_name_for_the_twin_counts_under_selected_name_alone(
+    both: world.Pair, namespace: str, kubeconfigs: Mapping[str, Path]
+) -> None:
+    """By command and by YAML, at creation and later; to choose it, unoffload and offload again."""
+    key, theirs = Key(namespace, keys.OFFLOADING_NAME), f"theirs-{namespace}"
+    region = ("-l", "topology.kubernetes.io/region=lombardy")
+    named_so = ("--remote-namespace-name", theirs)
+
+    async def liqoctl(*args: str) -> world.Said:
+        verb, *flags = args
+        return await world.liqoctl(kubeconfigs["rome"], verb, "namespace", namespace, *flags)
+
+    await both.offload(
+        namespace, remoteNamespaceName="No.Name", podOffloadingStrategy="LocalAndRemote"
+    )
+    for name in (theirs, "another"):
+        await both.rome.patch(
+            keys.NAMESPACE_OFFLOADING, key, {"spec": {"remoteNamespaceName": name}}
+        )
+    again = await liqoctl("offload", *named_so, "--namespace-mapping-strategy", "DefaultName")
+    assert again.code == 0, again.err
+    assert f"offloaded as {both.twin(namespace)}" in again.err or "as asked for" in again.err
+    assert "--remote-namespace-name is ignored" in again.err
+    assert await both.milan.get_live(keys.NAMESPACE, Key("", both.twin(namespace)))
+    assert await both.milan.get_live(keys.NAMESPACE, Key("", theirs)) is None
+
+    gone = await liqoctl("unoffload")
+    assert gone.code == 0, gone.err
+    chosen = ("--namespace-mapping-strategy", "SelectedName", *named_so)
+    made = await liqoctl("offload", *chosen, "--pod-offloading-strategy", "Remote", *region)
+    assert f"offloaded as {theirs}" in made.err
+    await both.rome.create(keys.POD, world.pod(namespace, "web", both.image))
+    await world.until_one(
+        both.milan, keys.POD, Key(theirs, "web"), lambda pod: world.phase(pod) == "Running"
+    )
+    other = {"spec": {"remoteNamespaceName": "another"}}
+    with pytest.raises(errors.KubeError, match="remoteNamespaceName cannot be"):
+        await both.rome.patch(keys.NAMESPACE_OFFLOADING, key, other)
+
+    gone = await liqoctl("unoffload")
+    assert gone.code == 0, gone.err
+    assert await both.milan.get_live(keys.NAMESPACE, Key("", theirs)) is None
 
 
 def is_refused(found: Object) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from apis import keys
+from apis import keys, naming
 from apis.objects import Key, Object, is_terminating, named
 from sandbox.kubectl import Kubectl
 from tests.journeys import world
@@ -74,6 +74,24 @@ async def test_every_run_converges_with_caches_that_lag(
     both: world.Pair, rome: Kubectl, lagging: None, order: str
 ) -> None:
     assert await converged(both, rome, order) == RUNS
+
+
+async def test_a_bare_pod_of_the_same_file_runs_on_the_provider(
+    both: world.Pair, rome: Kubectl
+) -> None:
+    """It is applied by one attempt: nobody makes it anew. The twins' names are shortened ones."""
+    names = [f"bare-{secrets.token_hex(3)}".ljust(naming.LABEL_LIMIT, "x") for _ in range(RUNS)]
+    try:
+        for name in names:
+            made = documents(name, both.image)
+            bare = world.pod(name, "bare", both.image)
+            manifest = {"apiVersion": "v1", "kind": "List", "items": [*made[:2], bare]}
+            await asyncio.to_thread(rome.run, "apply", "-f", "-", stdin=json.dumps(manifest))
+        assert [await is_offloaded(both, name) for name in names] == [True] * RUNS
+    finally:
+        await asyncio.gather(*(both.unoffload(name) for name in names))
+        for name in names:
+            await world.remove(both.rome, keys.NAMESPACE, Key("", name))
 
 
 async def converged(both: world.Pair, rome: Kubectl, order: str) -> int:

@@ -90,6 +90,15 @@ async def test_local_and_remote_pods_may_go_to_both(both: world.Pair, namespace:
 
 
 async def test_pods_of_other_namespaces_never_drift(both: world.Pair, namespace: str) -> None:
+    """Nor does one that asks for a virtual node: it tolerates no taint of one, and waits."""
+    wish = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}
+    made = world.pod(namespace, "away", both.image, nodeSelector=wish)
+    await both.rome.create(keys.POD, made)
+
+    waits = await world.until_one(
+        both.rome, keys.POD, Key(namespace, "away"), lambda pod: "untolerated taint" in why_not(pod)
+    )
+    assert node_of(waits) == ""
     assert await bound(both, namespace, "home") != both.node
 
 

@@ -99,15 +99,18 @@ async def test_each_restart_policy_and_phase_looks_the_same_on_both_sides(
     await world.until(both.milan, keys.SHADOW_POD, twin, lambda seen: not seen)
 
 
-async def test_a_pod_of_the_same_name_is_a_new_pod(both: world.Pair, namespace: str) -> None:
+@pytest.mark.parametrize("grace_s", [2, 0], ids=["hurried", "forced"])
+async def test_a_pod_of_the_same_name_is_a_new_pod(
+    both: world.Pair, namespace: str, grace_s: int
+) -> None:
     await both.offload(namespace)
     twin = both.twin(namespace)
     key, there = Key(namespace, "again"), Key(twin, "again")
     first = await run(both, key, STUBBORN, terminationGracePeriodSeconds=600)
     before = await both.milan.get(keys.POD, there)
 
-    # As `kubectl delete --grace-period=2`: its spec gives it longer than anybody waits here.
-    await both.rome.delete(keys.POD, key, uid=first["metadata"]["uid"], grace_s=2)
+    # As `kubectl delete --grace-period=2` and `--force`: its spec gives it ten minutes.
+    await both.rome.delete(keys.POD, key, uid=first["metadata"]["uid"], grace_s=grace_s)
     await world.until_gone(both.rome, keys.POD, key)
     second = await run(both, key)
 

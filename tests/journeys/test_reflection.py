@@ -1,46 +1,97 @@
 """ConfigMaps, Secrets and Services follow their originals into the twin namespace."""
 
 import base64
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from apis import keys
-from apis.objects import Key, Object, named
+from apis import keys, objects
+from apis.objects import Key, Kind, Object, named
+from tests import factories
 from tests.journeys import world
 
 pytestmark = pytest.mark.journey
 
 
 def secret(namespace: str, name: str, value: str, **rest: object) -> Object:
-    data = {"value": base64.b64encode(value.encode()).decode()}
+    data = {"value": encoded(value)}
     return named(keys.SECRET, Key(namespace, name), data=data, **rest)
 
 
+def encoded(value: str) -> str:
+    return base64.b64encode(value.encode()).decode()
+
+
+class Copied(NamedTuple):
+    """An original, a field of it, and its values: as made, as changed, as spoiled if it is."""
+
+    kind: Kind
+    original: Object
+    field: tuple[str, ...]
+    values: tuple[Any, Any, Any]
+
+    def patch(self, value: Any) -> Object:
+        for name in reversed(self.field):
+            value = {name: value}
+        return dict(value)
+
+    def is_so(self, found: Object, value: Any) -> bool:
+        for name in self.field:
+            found = found[name]
+        return bool(found == value)
+
+
+def copied(namespace: str) -> list[Copied]:
+    ports = [[{"name": "web", "port": number, "targetPort": 8080}] for number in (80, 81)]
+    for each in ports:
+        each[0]["protocol"] = "TCP"
+    spec = {"ports": ports[0], "selector": {"app": "web"}}
+    service = named(keys.SERVICE, Key(namespace, "web"), spec=spec)
+    values = (encoded("sesame"), encoded("poppy"), encoded("theirs"))
+    password = secret(namespace, "password", "sesame")
+    return [
+        Copied(keys.CONFIG_MAP, config(namespace, "one"), ("data", "colour"), COLOURS),
+        Copied(keys.SECRET, password, ("data", "value"), values),
+        Copied(keys.SERVICE, service, ("spec", "ports"), (ports[0], ports[1], None)),
+    ]
+
+
+COLOURS = ("red", "blue", "grey")
+
+
 async def test_twins_are_made_follow_and_go(both: world.Pair, namespace: str) -> None:
-    twin = both.twin(namespace)
-    ports = [{"port": 80, "targetPort": 8080}]
-    service = named(
-        keys.SERVICE, Key(namespace, "web"), spec={"ports": ports, "selector": {"app": "web"}}
-    )
+    """What the provider changes is put right again, and what home deletes goes."""
     await both.offload(namespace)
-    await both.rome.create(keys.CONFIG_MAP, config(namespace, "one"))
-    await both.rome.create(keys.SECRET, secret(namespace, "password", "sesame"))
-    await both.rome.create(keys.SERVICE, service)
+    for kind, original, *_ in copied(namespace):
+        await both.rome.create(kind, original)
 
-    for kind, name in ((keys.CONFIG_MAP, "one"), (keys.SECRET, "password"), (keys.SERVICE, "web")):
-        made = await world.until_one(both.milan, kind, Key(twin, name), lambda found: True)
-        assert made["metadata"]["labels"][keys.ORIGIN] == "rome"
-        assert made["metadata"]["labels"][keys.DESTINATION] == "milan"
+    for each in copied(namespace):
+        await follows_and_goes(both, each)
 
-    key, there = Key(namespace, "one"), Key(twin, "one")
-    await both.rome.patch(keys.CONFIG_MAP, key, {"data": {"colour": "blue"}})
-    await world.until_one(both.milan, keys.CONFIG_MAP, there, lambda found: colour(found) == "blue")
 
-    await both.milan.patch(keys.CONFIG_MAP, there, {"data": {"colour": "grey"}})
-    await world.until_one(both.milan, keys.CONFIG_MAP, there, lambda found: colour(found) == "blue")
+async def follows_and_goes(both: world.Pair, each: Copied) -> None:
+    made, changed, spoiled = each.values
+    here = objects.key_of(each.original)
+    there = Key(both.twin(here.namespace), here.name)
+    twin = await world.until_one(
+        both.milan, each.kind, there, lambda found: each.is_so(found, made)
+    )
+    assert twin["metadata"]["labels"][keys.ORIGIN] == "rome"
+    assert twin["metadata"]["labels"][keys.DESTINATION] == "milan"
 
-    await world.remove(both.rome, keys.CONFIG_MAP, key)
-    await world.until_gone(both.milan, keys.CONFIG_MAP, there)
+    await both.rome.patch(each.kind, here, each.patch(changed))
+    await world.until_one(both.milan, each.kind, there, lambda found: each.is_so(found, changed))
+
+    if spoiled is not None:
+        await both.milan.patch(each.kind, there, each.patch(spoiled))
+        await world.until_one(
+            both.milan, each.kind, there, lambda found: each.is_so(found, changed)
+        )
+
+    await world.remove(both.rome, each.kind, here)
+    await world.until_gone(both.milan, each.kind, there)
 
 
 async def test_what_is_the_providers_own_is_left_alone(both: world.Pair, namespace: str) -> None:
@@ -81,12 +132,146 @@ async def test_protected_secrets_never_leave(both: world.Pair, namespace: str) -
     assert {key.name for key in reflected} == {"ordinary"}
 
 
+KINDS = (
+    keys.CONFIG_MAP, keys.SECRET, keys.SERVICE, keys.SHADOW_ENDPOINT_SLICE, keys.INGRESS,
+    keys.PERSISTENT_VOLUME_CLAIM,
+)  # fmt: skip
+LEAVE = {
+    ("ConfigMap", "one"),
+    ("Secret", "ordinary"),
+    ("Secret", "registry"),
+    ("Service", "web"),
+    ("ShadowEndpointSlice", "outside"),
+    ("Ingress", "web"),
+}
+STAY = {
+    ("Secret", "release"): "protected",
+    ("Secret", "token"): "protected",
+    ("ConfigMap", "skipped"): "annotation",
+    ("Service", "elsewhere"): "failed",
+    ("Ingress", "all"): "failed",
+    ("PersistentVolumeClaim", "ours"): "its class is ours",
+    ("PersistentVolumeClaim", "waiting"): "nobody has asked",
+}
+"""As docs/what-is-reflected.md lists it."""
+TOLD = {
+    ("ConfigMap", "skipped", keys.REFLECTION_DISABLED),
+    ("Service", "elsewhere", keys.FAILED_REFLECTION),
+    ("Ingress", "all", keys.FAILED_REFLECTION),
+    ("PersistentVolumeClaim", "ours", keys.REFLECTION_DISABLED),
+}
+
+
+async def test_all_of_these_kinds_leaves_but_what_the_page_lists_and_that_is_told(
+    both: world.Pair, namespace: str, kubeconfigs: Mapping[str, Path]
+) -> None:
+    await both.offload(namespace)
+    for kind, obj in everything(namespace):
+        await both.rome.create(kind, obj)
+
+    twin, found = both.twin(namespace), set[tuple[str, str]]()
+    for kind in KINDS:
+        wanted = {name for kind_, name in LEAVE if kind_ == kind.kind}
+        seen = await world.until(both.milan, kind, twin, has(wanted))
+        found |= {(kind.kind, name) for name in of(seen)}
+    events = await world.until(both.rome, keys.EVENT, namespace, lambda now: told(now) >= TOLD)
+
+    assert {one for one in found if not one[1].startswith("kube-root-ca.crt")} == LEAVE
+    assert told(events) == TOLD
+    listed = await world.liqoctl(kubeconfigs["rome"], "get", "reflections", "-n", namespace)
+    lines = [" ".join(line.split()) for line in listed.out.splitlines()]
+    for (kind_, name), why in STAY.items():
+        (line,) = [one for one in lines if f" {kind_} {name} " in one]
+        assert why in line
+
+
+def everything(namespace: str) -> list[tuple[Kind, Object]]:
+    """Return objects of all kinds that are reflected, of each shape that the page speaks of."""
+    account = {"annotations": {"kubernetes.io/service-account.name": "default"}}
+    skipped = {"annotations": {keys.SKIP_REFLECTION: "true"}}
+    registry = {".dockerconfigjson": base64.b64encode(b'{"auths":{}}').decode()}
+    helm, token = "helm.sh/release.v1", "kubernetes.io/service-account-token"
+    key = {
+        name: Key(namespace, name) for name in ("registry", "token", "outside", "all", "skipped")
+    }
+    return [
+        (keys.CONFIG_MAP, config(namespace, "one")),
+        (keys.CONFIG_MAP, named(keys.CONFIG_MAP, key["skipped"], metadata=skipped)),
+        (keys.SECRET, secret(namespace, "ordinary", "sesame")),
+        (
+            keys.SECRET,
+            named(
+                keys.SECRET, key["registry"], data=registry, type="kubernetes.io/dockerconfigjson"
+            ),
+        ),
+        (keys.SECRET, secret(namespace, "release", "canary", type=helm)),
+        (keys.SECRET, named(keys.SECRET, key["token"], metadata=account, type=token)),
+        (keys.SERVICE, factories.service(namespace, "web", ports=[{"port": 80}])),
+        (
+            keys.SERVICE,
+            factories.service(
+                namespace,
+                "elsewhere",
+                type="ExternalName",
+                externalName="kubernetes.default.svc.cluster.local",
+            ),
+        ),
+        (
+            keys.ENDPOINT_SLICE,
+            named(
+                keys.ENDPOINT_SLICE,
+                key["outside"],
+                metadata={"labels": {keys.SERVICE_NAME: "web"}},
+                addressType="IPv4",
+                endpoints=[{"addresses": ["198.51.100.7"]}],
+                ports=[{"port": 80}],
+            ),
+        ),
+        (keys.INGRESS, factories.ingress(namespace)),
+        (
+            keys.INGRESS,
+            named(
+                keys.INGRESS,
+                key["all"],
+                spec={"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}},
+            ),
+        ),
+        (keys.PERSISTENT_VOLUME_CLAIM, claim(namespace, "ours", "ours")),
+        (keys.PERSISTENT_VOLUME_CLAIM, claim(namespace, "waiting", keys.VIRTUAL_STORAGE_CLASS)),
+    ]
+
+
+def claim(namespace: str, name: str, class_: str) -> Object:
+    spec = {
+        "storageClassName": class_,
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    return named(keys.PERSISTENT_VOLUME_CLAIM, Key(namespace, name), spec=spec)
+
+
+def of(twins: world.World) -> set[str]:
+    """Return the names of what rome has sent."""
+    return {
+        key.name for key, obj in twins.items() if objects.labels(obj).get(keys.ORIGIN) == "rome"
+    }
+
+
+def has(names: set[str]) -> Callable[[world.World], bool]:
+    return lambda twins: names <= of(twins)
+
+
+def told(events: world.World) -> set[tuple[str, str, str]]:
+    reasons = {keys.REFLECTION_DISABLED, keys.FAILED_REFLECTION}
+    return {
+        (one["involvedObject"]["kind"], one["involvedObject"]["name"], one["reason"])
+        for one in events.values()
+        if one["reason"] in reasons
+    }
+
+
 def config(namespace: str, name: str, colour: str = "red") -> Object:
     return named(keys.CONFIG_MAP, Key(namespace, name), data={"colour": colour})
-
-
-def colour(found: Object) -> str:
-    return str(found["data"].get("colour"))
 
 
 def is_failed_reflection(event: Object) -> bool:

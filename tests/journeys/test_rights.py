@@ -35,7 +35,9 @@ async def test_nothing_that_a_life_needs_is_forbidden(
     here = {namespace, both.twin(namespace), *OURS, ""}
     refused = [call for call in lived if is_refused(call) and call.namespace in here]
     assert [call for call in refused if not is_allowed_later(call, lived)] == []
-    at_the_end = [call for call in ended if is_refused(call) and call.is_write]
+    at_the_end = [
+        call for call in ended if is_refused(call) and call.is_write and call.namespace in here
+    ]
     others = [call for call in at_the_end if call.resource != "events"]
     assert [call for call in others if "is being terminated" not in call.message] == []
 

@@ -10,6 +10,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
+from reflector.forge import podevents
 from tests.journeys import world
 from tests.journeys.kubectl import Done, Kubectl
 from tests.journeys.test_kubelet_api import is_ready
@@ -225,8 +227,8 @@ async def test_thirty_commands_say_the_same_on_both_nodes(
     assert set(different) == set(DIFFERENT)
 
 
-def lives(namespace: str, image: str) -> Mapping[str, Object]:
-    """Return pods by what becomes of them, which they stay."""
+def lives(namespace: str, image: str) -> Sequence[tuple[str, Object]]:
+    """Return pods with what becomes of them, which they stay."""
     runs = web(namespace, image)
     (main, _side) = runs["spec"]["containers"]
     plain = {name: main[name] for name in ("image", "imagePullPolicy", "resources")}
@@ -238,19 +240,35 @@ def lives(namespace: str, image: str) -> Mapping[str, Object]:
     told = "echo why > /dev/termination-log; exit 3"
     no_image = world.pod(namespace, "no-image", "localhost/nowhere:none")
     no_image["spec"]["containers"][0]["imagePullPolicy"] = "Never"
-    return {
-        "Ready": runs,
-        "Failed": world.pod(namespace, "ended", image, told, restartPolicy="Never"),
-        "CrashLoopBackOff": world.pod(namespace, "loops", image, told),
-        "ErrImageNeverPull": no_image,
-    }
+    ended = world.pod(namespace, "ended", image, told, restartPolicy="Never")
+    ended["spec"]["initContainers"] = asks_nothing(runs["spec"]["initContainers"])
+    never = world.pod(namespace, "unprepared", image, restartPolicy="Never")
+    again = world.pod(namespace, "unprepared-again", image)
+    for one in (never, again):
+        prepare = {**plain, "name": "prepare", "command": ["sh", "-c", told]}
+        one["spec"]["initContainers"] = asks_nothing([prepare])
+    return [
+        ("Ready", runs),
+        ("Failed", ended),
+        ("Failed", never),
+        ("CrashLoopBackOff", world.pod(namespace, "loops", image, told)),
+        ("CrashLoopBackOff", again),
+        ("ErrImageNeverPull", no_image),
+    ]
+
+
+def asks_nothing(containers: Sequence[Object]) -> list[Object]:
+    """Return them without requests: their statuses have resources none the less, empty ones."""
+    return [{name: one[name] for name in one if name != "resources"} for one in containers]
 
 
 def is_in(life: str, pod: Object) -> bool:
-    """Whether ``pod`` is Ready, of that phase, or waits for that reason."""
-    statuses = pod.get("status", {}).get("containerStatuses") or [{}]
-    waits = statuses[0].get("state", {}).get("waiting", {}).get("reason")
-    return is_ready(pod) if life == "Ready" else life in (world.phase(pod), waits)
+    """Whether ``pod`` is Ready, of that phase, or one of its containers waits for that reason."""
+    status = pod.get("status", {})
+    fields = ("initContainerStatuses", "containerStatuses")
+    statuses = [one for field in fields for one in status.get(field) or []]
+    waits = {one["state"].get("waiting", {}).get("reason") for one in statuses}
+    return is_ready(pod) if life == "Ready" else life in {world.phase(pod), *waits}
 
 
 def fields(pod: Object) -> Mapping[str, str]:
@@ -266,7 +284,7 @@ def in_order(name: str, value: Any) -> Any:
     """Return ``value``, conditions sorted, and of restarts only whether there were any."""
     if name == "conditions":
         return sorted(value, key=lambda one: str(one["type"]))
-    if name == "containerStatuses":
+    if name in ("initContainerStatuses", "containerStatuses"):
         return [{**one, "restartCount": bool(one["restartCount"])} for one in value]
     return value
 
@@ -293,13 +311,86 @@ async def test_the_whole_pod_says_the_same_on_both_nodes(both: world.Pair, names
     await both.rome.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", here)))
     try:
         for space in (here, namespace):
-            for pod in lives(space, both.image).values():
+            for _, pod in lives(space, both.image):
                 await both.rome.create(keys.POD, pod)
-        for life, pod in lives(here, both.image).items():
+        for life, pod in lives(here, both.image):
             name = str(pod["metadata"]["name"])
             await until_same(both, life, [Key(here, name), Key(namespace, name)])
     finally:
         await world.remove(both.rome, keys.NAMESPACE, Key("", here))
+
+
+def troubled(namespace: str, image: str) -> Mapping[str, tuple[Object, frozenset[str]]]:
+    """Return pods by name, with reasons of Events that a real node has about each."""
+    killed = world.pod(namespace, "killed", image)
+    fails = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
+    killed["spec"]["containers"][0]["livenessProbe"] = fails
+    pods = (
+        (killed, {"Unhealthy", "Killing", "Started"}),
+        (world.pod(namespace, "crashes", image, "exit 3"), {"Created", "Started", "BackOff"}),
+        (world.pod(namespace, "waits", "localhost/nowhere:none"), {"Pulling", "Failed", "BackOff"}),
+    )
+    return {pod["metadata"]["name"]: (pod, frozenset(reasons)) for pod, reasons in pods}
+
+
+async def test_a_pod_in_trouble_is_described_as_on_a_real_node(
+    both: world.Pair, namespace: str, kubeconfigs: Mapping[str, Path]
+) -> None:
+    here = f"journey-{secrets.token_hex(3)}"
+    await both.offload(namespace)
+    await both.rome.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", here)))
+    calm = Key(namespace, "calm")
+    try:
+        await both.rome.create(keys.POD, world.pod(*calm, both.image))
+        for space in (here, namespace):
+            for pod, _ in troubled(space, both.image).values():
+                await both.rome.create(keys.POD, pod)
+        for space in (here, namespace):
+            kubectl = Kubectl(kubeconfigs["rome"], space)
+            for name, (_, wanted) in troubled(space, both.image).items():
+                await until_described(kubectl, name, wanted)
+                assert await is_selected_by_source(kubectl, name)
+        pod = await world.until_one(both.rome, keys.POD, calm, is_ready)
+        told = await reasons_of(Kubectl(kubeconfigs["rome"], namespace), "calm")
+    finally:
+        await world.remove(both.rome, keys.NAMESPACE, Key("", here))
+
+    started_well = {"Pulling", "Pulled", "Created", "Started"}
+    assert not told & started_well or ready_after(pod) > podevents.PROMPT
+
+
+async def until_described(kubectl: Kubectl, name: str, wanted: frozenset[str]) -> None:
+    """Wait until ``kubectl describe`` shows Events of these reasons."""
+    told: set[str] = set()
+    try:
+        async with asyncio.timeout(world.PATIENCE_S):
+            while not wanted <= told:
+                told = await reasons_of(kubectl, name)
+                await asyncio.sleep(1)
+    except TimeoutError as error:
+        raise AssertionError(f"{name}: {sorted(wanted - told)} not among {sorted(told)}") from error
+
+
+async def is_selected_by_source(kubectl: Kubectl, name: str) -> bool:
+    """Whether the Events of a kubelet are found as the tests of Kubernetes look for them."""
+    of = f"source=kubelet,involvedObject.kind=Pod,involvedObject.name={name}"
+    return bool((await kubectl.run("get", "events", "--field-selector", of, "-o", "name")).out)
+
+
+async def reasons_of(kubectl: Kubectl, name: str) -> set[str]:
+    """Return the reasons of the Events that ``kubectl describe pod`` shows."""
+    said = (await kubectl.run("describe", "pod", name)).out.decode()
+    rows = said.partition("\nEvents:")[2].splitlines()
+    return {row.split()[1] for row in rows if row.split()[:1] in (["Normal"], ["Warning"])}
+
+
+def ready_after(pod: Object) -> timedelta:
+    """Return how long it took from the start of ``pod`` until it was Ready."""
+    status = pod["status"]
+    since = next(one for one in status["conditions"] if one["type"] == "Ready")
+    return datetime.fromisoformat(since["lastTransitionTime"]) - datetime.fromisoformat(
+        status["startTime"]
+    )
 
 
 def test_each_difference_is_justified() -> None:

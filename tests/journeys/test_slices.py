@@ -4,6 +4,7 @@ The other direction of the pair is peered by hand and stays in use meanwhile.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from apis import keys, naming, quantity, resources
+from apis import keys, naming, policies, quantity, resources
 from apis.objects import Key, Object, named
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -43,14 +44,9 @@ class Peering:
 
     async def liqoctl(self, cluster: str, *args: str, fails: bool = False) -> str:
         """Type a command, and return what it says on stdout."""
-        kubeconfig = ("--kubeconfig", str(self.kubeconfigs[cluster]), "--skip-confirm")
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "liqoctl", *kubeconfig, *args,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, err = await process.communicate()
-        assert (process.returncode != 0) is fails, f"liqoctl {args}: {err.decode()}"
-        return (err if fails else out).decode()
+        said = await world.liqoctl(self.kubeconfigs[cluster], *args)
+        assert (said.code != 0) is fails, f"liqoctl {args}: {said.err}"
+        return said.err if fails else said.out
 
     async def kubectl(self, cluster: str, *args: str) -> str:
         return await asyncio.to_thread(Kubectl(self.kubeconfigs[cluster]).run, *args)
@@ -83,6 +79,8 @@ def is_ready(node: Object) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in listed)
 
 
+MUCH = 120 * 10**6
+"""Nanocores: more than what other journeys' pods that go meanwhile give back."""
 OF_MILAN = f"{keys.REPLICATION}=true"
 """Selects milan's own slices: rome is its consumer too, and replicates its own there."""
 
@@ -128,6 +126,7 @@ async def test_a_slice_becomes_a_node_that_follows_it_and_goes_with_it(
     assert re.fullmatch(r"mypool Ready agent AGE v1\.\d+\.\d+", nodes[1] if len(nodes) == 2 else
                         next(line for line in nodes if line.startswith("mypool ")))  # fmt: skip
     await peering.allocatable("mypool", cpu="2", memory="2Gi", pods="20")
+    await amounts_are_told(peering, {"cpu": "2", "memory": "2Gi", "pods": "20"})
 
     await second_node_on_one_slice(peering)
     await node_from_a_secret(peering)
@@ -149,6 +148,19 @@ async def test_a_slice_becomes_a_node_that_follows_it_and_goes_with_it(
         (peering.rome, keys.QUOTA, Key(THERE, USER)),
         (peering.rome, keys.SECRET, Key(THERE, naming.remote_certificate("mypool"))),
     )
+
+
+async def amounts_are_told(peering: Peering, wanted: Mapping[str, str]) -> None:
+    """Of the slice and of its virtual node, to the consumer and to the provider."""
+    for cluster, peer in (("milan", "rome"), ("rome", "milan")):
+        said = json.loads(await peering.liqoctl(cluster, "info", "peer", peer, "-o", "json"))[peer]
+        slices = {one["name"]: one for one in said["authentication"]["resourceSlices"]}
+        given = slices["mypool"]["resources"]
+        assert wanted.items() <= given.items()
+        nodes = {one["name"]: one for one in said["offloading"]["virtualNodes"]}
+        if cluster == "milan":
+            assert wanted.items() <= nodes["mypool"]["resources"].items()
+            assert nodes["mypool"]["resourceSlice"] == "mypool"
 
 
 async def second_node_on_one_slice(peering: Peering) -> None:
@@ -195,7 +207,7 @@ async def test_class_shared_follows_what_rome_has_free(
         "milan", "create", "rs", "mypool", "--remote-cluster-id", "rome", "--class", "shared"
     )
     await world.until_one(peering.milan, keys.NODE, Key("", "mypool"), is_ready)
-    await same_as_told(peering, 90)
+    before = await same_as_told(peering, 90)
 
     taking = world.pod(namespace, "taking", both.image)
     requests = {"cpu": "200m", "memory": "64Mi"}
@@ -204,7 +216,11 @@ async def test_class_shared_follows_what_rome_has_free(
     await world.until_one(
         peering.rome, keys.POD, Key(namespace, "taking"), lambda pod: world.phase(pod) == "Running"
     )
-    await same_as_told(peering, 90)
+    smaller = await same_as_told(peering, 90)
+    assert smaller <= before - MUCH, "90 % of the 200m that a local pod took"
+    await world.remove(peering.rome, keys.POD, Key(namespace, "taking"))
+    await world.until_gone(peering.rome, keys.POD, Key(namespace, "taking"))
+    assert await same_as_told(peering, 90) >= smaller + MUCH
 
     await one_piece(peering)
 
@@ -217,6 +233,32 @@ async def test_class_shared_follows_what_rome_has_free(
     await peering.rome.delete(keys.PROVIDER_POLICY, Key("", "milan"), uid=policy["metadata"]["uid"])
     await same_as_told(peering, 90)
     await peering.liqoctl("milan", "delete", "rs", "mypool")
+
+
+async def test_peer_gets_fixed_amounts_or_a_share_as_the_provider_installed_it(
+    peering: Peering,
+) -> None:
+    """Nobody asks for an amount, nor for another class than default."""
+    remote = ("--remote-kubeconfig", str(peering.kubeconfigs["rome"]))
+    said = await world.liqoctl(peering.kubeconfigs["milan"], "peer", *remote)
+    assert said.code == 0, said.err
+    amounts = "granted cpu 4, ephemeral-storage 20Gi, memory 8Gi, pods 110"
+    assert f"{amounts} (class default, as asked and fixed amounts for the rest)" in said.err
+    fixed = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "20Gi"}
+    await peering.allocatable("rome", **fixed)
+    asked = await peering.milan.get_live(keys.RESOURCE_SLICE, Key(HERE, "rome"))
+    assert asked
+    assert asked["spec"]["class"] == "default"
+
+    await peering.liqoctl("rome", "install", "--sharing-percentage", "80")
+    await same_as_told(peering, 80, node="rome")
+    again = await world.liqoctl(peering.kubeconfigs["milan"], "peer", *remote)
+    assert "(class shared, 80% of what is free" in again.err
+
+    policy = Key("", policies.DEFAULT)
+    unsaid: Object = {"spec": {"sharing": None, "resourceSliceClasses": None}}
+    await peering.rome.patch(keys.PROVIDER_POLICY, policy, unsaid)
+    await peering.allocatable("rome", **fixed)
 
 
 async def one_piece(peering: Peering) -> None:
@@ -246,20 +288,25 @@ async def one_piece(peering: Peering) -> None:
     await peering.rome.patch_status(keys.NODE, name, gone)
 
 
-async def same_as_told(peering: Peering, percent: int) -> None:
-    """Show that the node has what `liqoctl get sharing` says, and that this is the percentage."""
+async def same_as_told(peering: Peering, percent: int, *, node: str = "mypool") -> int:
+    """Show that the node has what `liqoctl get sharing` says, and that this is the percentage.
+
+    Returns:
+        The node's CPU, in nanocores.
+    """
     async with asyncio.timeout(world.PATIENCE_S):
         while True:
             told = json.loads(await peering.liqoctl("rome", "get", "sharing", "-o", "json"))
             cpu = told["resources"]["cpu"]
-            node = await peering.milan.get_live(keys.NODE, Key("", "mypool"))
-            shown = ((node or {}).get("status") or {}).get("allocatable") or {}
+            found = await peering.milan.get_live(keys.NODE, Key("", node))
+            shown = ((found or {}).get("status") or {}).get("allocatable") or {}
             is_so = shown.get("cpu") == cpu["shared"] == cpu["granted"]
             if is_so and told["tenant"] == "milan" and cpu["percentage"] == percent:
                 break
             await asyncio.sleep(0.5)
     free, shared = quantity.parse(cpu["free"]), quantity.parse(cpu["shared"])
     assert shared.nanos == free.nanos * percent // 100 // 10**6 * 10**6
+    return shared.nanos
 
 
 async def test_a_provider_cordons_and_drains_a_slice_and_takes_it_back(peering: Peering) -> None:
@@ -331,10 +378,10 @@ async def drained_as_a_whole_and_taken_back(peering: Peering, twin: str) -> None
 DRAINED = "journey-drained"
 
 
-async def offload(peering: Peering) -> None:
-    await peering.milan.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", DRAINED)))
-    key = Key(DRAINED, keys.OFFLOADING_NAME)
-    spec = {"podOffloadingStrategy": "Remote"}
+async def offload(peering: Peering, space: str = DRAINED, **more: Any) -> str:
+    await peering.milan.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", space)))
+    key = Key(space, keys.OFFLOADING_NAME)
+    spec = {"podOffloadingStrategy": "Remote", **more}
     await peering.milan.create(
         keys.NAMESPACE_OFFLOADING, named(keys.NAMESPACE_OFFLOADING, key, spec=spec)
     )
@@ -344,13 +391,82 @@ async def offload(peering: Peering) -> None:
         key,
         lambda found: found.get("status", {}).get("offloadingPhase") == "Ready",
     )
+    return space
 
 
-async def running(peering: Peering, name: str) -> Key:
-    await peering.milan.create(keys.POD, world.pod(DRAINED, name, peering.image))
-    key = Key(DRAINED, name)
+async def running(peering: Peering, name: str, space: str = DRAINED) -> Key:
+    await peering.milan.create(keys.POD, world.pod(space, name, peering.image))
+    key = Key(space, name)
     await world.until_one(peering.milan, keys.POD, key, lambda pod: world.phase(pod) == "Running")
     return key
+
+
+PRINTED = """\
+apiVersion: authentication.liqo.io/v1beta1
+kind: ResourceSlice
+metadata:
+  creationTimestamp: null
+  name: mypool
+  namespace: liqo-tenant-rome
+spec:
+  class: gold
+  providerClusterID: rome
+status: {}
+"""
+GOLD = Path(__file__).parents[2] / "docs" / "examples" / "gold_class.py"
+
+
+@contextlib.asynccontextmanager
+async def gold_class(kubeconfig: Path) -> AsyncIterator[None]:
+    """Run the controller of class gold as it is printed, on the provider."""
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "GOLD_CONSUMERS": "milan"}
+    process = await asyncio.create_subprocess_exec(sys.executable, str(GOLD), env=environment)
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def test_a_slice_of_a_custom_class_becomes_the_node_that_its_controller_says(
+    peering: Peering, namespace: str
+) -> None:
+    """The block of the documents, with a class that has a controller: nothing else is typed."""
+    granted = {"cpu": "4", "memory": "16Gi", "pods": "100"}
+    async with gold_class(peering.kubeconfigs["rome"]):
+        kubectl = Kubectl(peering.kubeconfigs["milan"])
+        await asyncio.to_thread(kubectl.run, "apply", "-f", "-", stdin=PRINTED)
+        await peering.allocatable("mypool", **granted)
+
+        found = await peering.milan.get_live(keys.RESOURCE_SLICE, POOL)
+        assert found
+        assert found["status"]["resources"] == granted
+        told = {
+            one["type"]: (one["status"], one["message"]) for one in found["status"]["conditions"]
+        }
+        assert told["Resources"] == ("Accepted", "granted as asked")
+        quota = await peering.rome.get_live(keys.QUOTA, Key(THERE, USER))
+        assert quota
+        assert quota["spec"]["resources"] == granted
+        virtual = await peering.milan.get_live(keys.VIRTUAL_NODE, POOL)
+        assert virtual
+        assert virtual["spec"]["resourceQuota"]["hard"] == granted
+        node = await world.until_one(peering.milan, keys.NODE, Key("", "mypool"), is_ready)
+        assert node["metadata"]["labels"]["tier"] == "gold"
+
+        on_gold = {"nodeSelectorTerms": [{"matchExpressions": [TIER]}]}
+        space = await offload(peering, f"{namespace}-gold", clusterSelector=on_gold)
+        await running(peering, "web", space)
+        await world.remove(peering.milan, keys.NAMESPACE, Key("", space))
+        await world.until_gone(peering.rome, keys.NAMESPACE, Key("", f"{space}-milan"))
+        await peering.liqoctl("milan", "delete", "rs", "mypool")
+        await peering.gone(
+            (peering.milan, keys.NODE, Key("", "mypool")),
+            (peering.rome, keys.QUOTA, Key(THERE, USER)),
+        )
+
+
+TIER = {"key": "tier", "operator": "In", "values": ["gold"]}
 
 
 async def test_what_is_asked_beyond_the_policy_is_told_at_home(peering: Peering) -> None:
@@ -369,7 +485,7 @@ async def test_what_is_asked_beyond_the_policy_is_told_at_home(peering: Peering)
     assert found
     assert resources.parse(found["status"]["resources"])["cpu"] == quantity.parse(3)
     (told,) = [one for one in found["status"]["conditions"] if one["type"] == "Resources"]
-    assert told["message"] == "cpu: 3 of 5, policy milan grants 3 in all"
+    assert told["message"].endswith("cpu: 3 of 5, policy milan grants 3 in all")
     other = Key(HERE, "gold")
     await peering.liqoctl(
         "milan", "create", "rs", "gold", "--remote-cluster-id", "rome", "--class", "gold",

@@ -1,6 +1,6 @@
 """One consumer with two providers, one provider with two consumers, and the end of each peering.
 
-rome uses milan and turin, turin uses milan: turin is a consumer and a provider at once.
+rome uses milan and cool-firefly, which uses milan: it is a consumer and a provider at once.
 """
 
 import asyncio
@@ -9,87 +9,19 @@ import json
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from apis import conditions, keys, naming, objects
 from apis.objects import Key, Object, named
-from kube import access, client, errors
+from kube import errors
 from kube.client import ClusterClient
-from sandbox import images, install, network, pair
+from sandbox import images, install, network
 from sandbox.clusters import Sandbox
-from sandbox.kubectl import Kubectl
 from tests.journeys import test_metrics, two_providers, world
+from tests.journeys.three import THIRD, Three
 
 pytestmark = pytest.mark.journey
-
-THIRD = "turin"
-PEERINGS = (("rome", THIRD), (THIRD, "milan"))
-"""Consumer and provider of each peering but that of the pair."""
-
-
-@pytest.fixture(scope="module")
-def all_three(kubeconfigs: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
-    """Start turin beside the pair and peer it; it goes when the tests of this module end."""
-    sandbox = Sandbox()
-    was_up = THIRD in {site.slot.cluster for site in sandbox.sites()}
-    found = {**kubeconfigs, **sandbox.up([THIRD])}
-    install.install({THIRD: found[THIRD]})
-    Kubectl(found[THIRD]).apply([pair.storage_class()])
-    for consumer, provider in PEERINGS:
-        pair.peer(consumer, provider, found)
-    yield found
-    for consumer, provider in PEERINGS:
-        remote = f"--remote-kubeconfig={found[provider]}"
-        install.run(found[consumer], "unpeer", remote, "--skip-confirm", "--delete-namespaces")
-    if not was_up:
-        sandbox.down([THIRD])
-
-
-@dataclass(frozen=True)
-class Three:
-    """A client of each cluster, by name."""
-
-    clients: Mapping[str, ClusterClient]
-    kubeconfigs: Mapping[str, Path]
-
-    def __getitem__(self, name: str) -> ClusterClient:
-        return self.clients[name]
-
-    async def role(self, here: str, of: str) -> str:
-        """Return what ``of`` is to ``here``."""
-        found = await self[here].get_live(keys.FOREIGN_CLUSTER, Key("", of))
-        return str(((found or {}).get("status") or {}).get("role"))
-
-    async def offload(
-        self, consumer: str, namespace: str, *providers: str, strategy: str = "Remote"
-    ) -> None:
-        """Offload a namespace to the providers and to no other."""
-        term = {"key": keys.REMOTE_CLUSTER_ID, "operator": "In", "values": list(providers)}
-        selector = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
-        spec = {"clusterSelector": selector, "podOffloadingStrategy": strategy}
-        made = world.offloading(namespace, **spec)
-        await self[consumer].create(keys.NAMESPACE_OFFLOADING, made)
-        key = Key(namespace, keys.OFFLOADING_NAME)
-        await world.until_one(self[consumer], keys.NAMESPACE_OFFLOADING, key, is_offloaded)
-
-
-def is_offloaded(offloading: Object) -> bool:
-    return bool(offloading.get("status", {}).get("offloadingPhase") == "Ready")
-
-
-@pytest.fixture
-async def three(all_three: Mapping[str, Path]) -> AsyncIterator[Three]:
-    async with contextlib.AsyncExitStack() as stack:
-        clients = {}
-        for name, path in all_three.items():
-            who = await access.from_file(path)
-            connected = client.connect(who, user_agent="journeys")
-            clients[name] = await stack.enter_async_context(connected)
-        yield Three(clients, all_three)
 
 
 def pod(namespace: str, node: str) -> Object:
@@ -113,10 +45,10 @@ async def test_each_consumer_sees_its_providers_and_each_provider_its_consumers(
 ) -> None:
     expected = {
         ("rome", "milan"): "Provider",
-        ("rome", "turin"): "Provider",
-        ("turin", "milan"): "Provider",
-        ("turin", "rome"): "Consumer",
-        ("milan", "turin"): "Consumer",
+        ("rome", "cool-firefly"): "Provider",
+        ("cool-firefly", "milan"): "Provider",
+        ("cool-firefly", "rome"): "Consumer",
+        ("milan", "cool-firefly"): "Consumer",
     }
     for (here, of), role in expected.items():
         await world.until_one(
@@ -132,7 +64,7 @@ async def test_each_consumer_sees_its_providers_and_each_provider_its_consumers(
     node = await three["rome"].get_live(keys.NODE, Key("", THIRD))
     assert node
     region = objects.labels(node)["topology.kubernetes.io/region"]
-    assert region == install.REGIONS[THIRD], "what turin suggests, by liqoctl install"
+    assert region == install.REGIONS[THIRD], "what cool-firefly suggests, by liqoctl install"
 
 
 def offers_ready_nodes(foreign_cluster: Object) -> bool:
@@ -175,9 +107,9 @@ async def test_pods_of_one_name_live_side_by_side(three: Three) -> None:
         await world.remove(three[consumer], keys.NAMESPACE, Key("", name))
 
 
-async def each_is_told_what_its_own_pod_uses(three: Three, of_rome: str, of_turin: str) -> None:
+async def each_is_told_what_its_own_pod_uses(three: Three, of_rome: str, of_third: str) -> None:
     """Both pods on milan have one name in one namespace: a UID in its cgroup tells which it is."""
-    uids = {"rome": of_rome, THIRD: of_turin}
+    uids = {"rome": of_rome, THIRD: of_third}
     for consumer, uid in uids.items():
         [(other, other_uid)] = [item for item in uids.items() if item[0] != consumer]
         path = f"{test_metrics.SCRAPE}/{{}}/metrics/cadvisor"
@@ -207,7 +139,7 @@ def says_its_server(foreign_cluster: Object) -> str:
 async def test_a_provider_that_falls_silent_is_told_and_is_alone_in_that(
     three: Three, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Packets on the way to turin are lost: its server is well, and nothing breaks off."""
+    """Packets on the way to cool-firefly are lost: its server is well, and nothing breaks off."""
     rome, key, sandbox = three["rome"], Key("", THIRD), Sandbox()
     begun = time.monotonic()
     with network.cut(sandbox.site(THIRD).slot, sandbox.site("rome").slot):
@@ -262,14 +194,16 @@ async def test_three_tiers_over_two_providers(
 
 
 async def test_the_end_of_one_peering_leaves_the_others(three: Three) -> None:
-    """Runs last: turin no longer uses milan, and rome goes on using both."""
+    """Runs last: cool-firefly no longer uses milan, and rome goes on using both."""
     remote = f"--remote-kubeconfig={three.kubeconfigs['milan']}"
     await asyncio.to_thread(
         install.run, three.kubeconfigs[THIRD], "unpeer", remote, "--skip-confirm"
     )
 
     assert await three[THIRD].get_live(keys.NODE, Key("", "milan")) is None
-    assert await three["milan"].get_live(keys.TENANT, Key("liqo-tenant-turin", THIRD)) is None
+    assert (
+        await three["milan"].get_live(keys.TENANT, Key("liqo-tenant-cool-firefly", THIRD)) is None
+    )
     gone = await world.until_one(
         three["milan"],
         keys.FOREIGN_CLUSTER,

@@ -42,6 +42,16 @@ def service(namespace: str, name: str, **spec: Any) -> Object:
     return factories.service(namespace, name, selector={"app": name}, ports=ports, **spec)
 
 
+def entry(namespace: str) -> Object:
+    """Return an Ingress with a certificate, to two of the tiers."""
+    made = factories.ingress(namespace)
+    (rule,) = made["spec"]["rules"]
+    backend = {"service": {"name": "api", "port": {"number": 80}}}
+    rule["http"]["paths"].append({"path": "/api", "pathType": "Exact", "backend": backend})
+    made["spec"]["tls"] = [{"hosts": ["shop.example"], "secretName": "shop"}]
+    return made
+
+
 def asking(namespace: str, name: str, image: str, affinity: Object, *hosts: str) -> Object:
     """Return a pod that ends well once all ``hosts`` have answered."""
     asks = "python3 -c 'import urllib.request as u; u.urlopen(\"http://{}/\", timeout=2)'"
@@ -93,7 +103,7 @@ async def test_three_tiers_find_each_other_and_keep_their_data(
     await both.offload(namespace, podOffloadingStrategy="LocalAndRemote")
     for name in ("web", "api", "store"):
         await both.rome.create(keys.SERVICE, service(namespace, name))
-    await both.rome.create(keys.INGRESS, factories.ingress(namespace))
+    await both.rome.create(keys.INGRESS, entry(namespace))
     await both.rome.create(keys.PERSISTENT_VOLUME_CLAIM, claim(namespace))
     store = tier(namespace, "store", image, STORE, affinity=AWAY, volumes=[CLAIM])
     store["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
@@ -120,9 +130,9 @@ async def test_three_tiers_find_each_other_and_keep_their_data(
         Key(twin, "data"),
         lambda found: world.phase(found) == "Bound",
     )
-    await world.until_one(both.milan, keys.INGRESS, Key(twin, "web"), lambda found: True)
-    events = await world.until(both.rome, keys.EVENT, namespace, has_come_home)
-    assert has_come_home(events)
+    made = await world.until_one(both.milan, keys.INGRESS, Key(twin, "web"), lambda found: True)
+    assert made["spec"] == entry(namespace)["spec"], "hosts, paths, certificates, backends"
+    await world.until(both.rome, keys.EVENT, namespace, has_come_home)
 
     await world.remove(both.rome, keys.POD, Key(namespace, "web"))
     await world.until(both.milan, keys.ENDPOINT_SLICE, twin, lambda seen: not from_home(seen))
@@ -155,7 +165,7 @@ async def test_services_of_pods_that_stay_are_reached_from_the_provider(
 
 def has_come_home(events: world.World) -> bool:
     return any(
-        event.get("source", {}).get("component", "").endswith("(remote)")
+        event.get("source", {}).get("host", "").endswith("(remote)")
         and event["involvedObject"]["name"] == "data"
         for event in events.values()
     )

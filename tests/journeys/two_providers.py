@@ -1,6 +1,6 @@
 """An application of three tiers over two providers, from its first request to its last.
 
-rome is the consumer, milan and turin are its providers; each has a volume or two of its own.
+rome is the consumer, milan and cool-firefly are its providers; each has a volume or two of its own.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from sandbox import images, install, pair
 from tests.journeys import test_three_tiers as tiers
 from tests.journeys import world
 
-PROVIDERS = ("milan", "turin")
+PROVIDERS = ("milan", "cool-firefly")
 HOME_NODE = "rome-1"
 GRACE_S = 12
 """How long a pod goes on serving after it was told to end: until no endpoint leads to it."""
@@ -101,7 +101,7 @@ async def begin(
     shop = Shop(clusters, kubeconfigs, namespace, images.workload_name())
     for cluster, class_ in (
         ("milan", pair.STORAGE_CLASS),
-        ("turin", pair.STORAGE_CLASS),
+        ("cool-firefly", pair.STORAGE_CLASS),
         ("rome", ""),
     ):
         for number in range(2):
@@ -110,7 +110,7 @@ async def begin(
     for name in ("web", "api", "store"):
         await shop.rome.create(keys.SERVICE, tiers.service(namespace, name))
     await shop.rome.create(keys.PERSISTENT_VOLUME_CLAIM, tiers.claim(namespace))
-    for name, place in (("web", HOME_NODE), ("api", "milan"), ("api", "turin")):
+    for name, place in (("web", HOME_NODE), ("api", "milan"), ("api", "cool-firefly")):
         made = deployment(shop, name, place)
         await shop.rome.create(keys.DEPLOYMENT, made)
     await shop.rome.create(keys.POD, store(shop, "store-0", nodeSelector=at("milan")))
@@ -150,8 +150,8 @@ def store(shop: Shop, name: str, **spec: object) -> Object:
 
 
 async def scaling_moves_endpoints(shop: Shop) -> None:
-    """The pod of turin is an endpoint on milan, and is none any more once it is scaled away."""
-    key = shop.key("api-turin")
+    """A pod of cool-firefly is an endpoint on milan, and none any more once it is scaled away."""
+    key = shop.key("api-cool-firefly")
     for replicas in (0, 1):
         await shop.rome.patch(keys.DEPLOYMENT, key, {"spec": {"replicas": replicas}})
         await world.until(

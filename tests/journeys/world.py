@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 from apis import keys, naming
 from apis.objects import Key, Kind, Object, named
@@ -82,6 +84,24 @@ def deployment(namespace: str, name: str, image: str, replicas: int) -> Object:
     }
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
     return named(keys.DEPLOYMENT, Key(namespace, name), spec=spec)
+
+
+class Said(NamedTuple):
+    """What a command answers."""
+
+    code: int
+    out: str
+    err: str
+
+
+async def liqoctl(kubeconfig: Path, *args: str) -> Said:
+    """Type a command."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "liqoctl", "--kubeconfig", str(kubeconfig), "--skip-confirm", *args,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate()
+    return Said(process.returncode or 0, out.decode(), err.decode())
 
 
 def phase(obj: Object) -> str:

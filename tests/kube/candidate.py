@@ -15,7 +15,7 @@ from apis.objects import Key
 from kube import client, clock
 from kube.lease import Election
 
-DURATION_S, RENEW_S, RETRY_S = 1.5, 1.0, 0.2
+DURATION_S, RENEW_S, EVERY_S, ATTEMPT_S, RETRY_S = 1.5, 1.0, 0.5, 0.25, 0.2
 """A tenth of those by default."""
 _EVERY_S = 0.002
 
@@ -30,6 +30,8 @@ async def main(kubeconfig: Path, namespace: str, who: str, skew_s: float) -> Non
             who,
             duration_s=DURATION_S,
             renew_s=RENEW_S,
+            every_s=EVERY_S,
+            attempt_s=ATTEMPT_S,
             retry_s=RETRY_S,
             now=lambda: clock.now() + skew,
         )

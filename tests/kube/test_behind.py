@@ -27,7 +27,7 @@ def test_it_is_in_doubt_from_the_loss_of_its_watch_until_the_server_was_asked() 
 @pytest.mark.parametrize(
     ("version", "since", "expected"),
     [("9", "10", True), ("10", "10", False), ("11", "10", False), ("", "10", False),
-     ("9", "", False), ("zz-9", "10", False)],
+     ("9", "", False), ("zz-9", "10", False), ("9", "1" * 5_000, False), ("\u0663", "10", False)],
 )  # fmt: skip
 def test_only_versions_that_are_numbers_are_compared(
     version: str, since: str, *, expected: bool

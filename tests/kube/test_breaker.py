@@ -1,5 +1,7 @@
 """When so much is missing at once that nothing may rest on it."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from apis import keys
@@ -105,3 +107,23 @@ def test_what_time_closed_is_told_and_what_is_missing_next_is_another_alarm() ->
     cache.lists(0)
 
     assert (breaker.missing(), told) == (20, [True, False, True])
+
+
+def test_a_decision_looks_only_at_what_misses_something() -> None:
+    asked: list[object] = []
+
+    class Counted(Cache):
+        def items(self) -> Mapping[Key, Object]:
+            asked.append(self)
+            return super().items()
+
+    breaker, caches = Breaker(lambda: None), [Counted() for _ in range(100)]
+    for cache in caches:
+        breaker.watch(cache)
+        cache.lists(40)
+    caches[7].lists(10)
+    asked.clear()
+
+    assert breaker.is_open()
+
+    assert asked == [caches[7]]

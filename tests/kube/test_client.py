@@ -5,8 +5,9 @@ import contextlib
 import dataclasses
 import gzip
 import os
+import resource
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +23,7 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.slim import Partial
 from tests.factories import config_map
-from tests.kube.running import Answer, Gate, serving, until
+from tests.kube.running import Answer, Gate, serving, turns, until
 
 WEB = Key("ns", "web")
 LISTED: Final = int(os.environ.get("PYLIQO_LISTED", "10000"))
@@ -452,6 +453,34 @@ async def test_one_request_that_breaks_is_no_outage(stub: Stub, cluster: Cluster
     assert await cluster.get(keys.SECRET, WEB) == {}
 
 
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Let this process open nothing more."""
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)  # the least that is free
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+
+
+async def test_want_of_file_descriptors_is_told_as_itself_and_is_no_outage(
+    stub: Stub, cluster: ClusterClient
+) -> None:
+    with no_descriptors():
+        with pytest.raises(errors.ExhaustedError, match="no file descriptor left"):
+            await cluster.get(keys.SECRET, WEB)
+        with pytest.raises(errors.ExhaustedError, match="no file descriptor left"):
+            await anext(cluster.watch(Selection(keys.SECRET, Object), "5"))
+        cluster.reach.doubt()  # as another does who had no answer
+        await turns()
+    assert not cluster.reach.is_lost
+
+    assert await cluster.get(keys.SECRET, WEB) == {}
+
+
 async def test_a_way_that_lets_no_websocket_through_is_no_outage(
     stub: Stub, cluster: ClusterClient
 ) -> None:
@@ -530,6 +559,28 @@ async def test_many_refused_together_read_credentials_once(stub: Stub) -> None:
         assert cluster.access.authorization == "Bearer new"
 
 
+async def test_whoever_waits_for_a_server_is_told_that_we_are_somebody_else_for_it(
+    stub: Stub,
+) -> None:
+    told: list[str] = []
+    async with client.connect(renewing(stub.server, "old", "new", "new")) as cluster:
+        cluster.reach.subscribe(lambda: told.append(cluster.access.authorization))
+        stub.answers = [status(401)]
+        await cluster.create(keys.CONFIG_MAP, config_map())
+        assert told == ["Bearer new"]
+
+        stub.answers = [status(401), status(401)]
+        with pytest.raises(errors.UnauthorizedError):  # there are no other credentials
+            await cluster.create(keys.CONFIG_MAP, config_map())
+        assert told == ["Bearer new"]
+
+        other = dataclasses.replace(access.plain(stub.server, "Bearer other"), digest="other")
+        cluster.replace(other)
+        cluster.replace(other)
+        await turns()  # whom it replaced ends
+        assert told == ["Bearer new", "Bearer other"]
+
+
 async def test_another_identity_ends_watches_and_lets_calls_finish(stub: Stub) -> None:
     held, release = asyncio.Event(), asyncio.Event()
 
@@ -583,6 +634,48 @@ async def test_leases_and_nodes_do_not_wait_behind_the_rest(
     assert len(stub.asked) == transport.BULK_AT_ONCE + 2
     release.set()
     await asyncio.gather(*bulk)
+
+
+async def test_after_a_lease_that_was_not_renewed_in_time_connections_are_new(
+    stub: Stub, cluster: ClusterClient
+) -> None:
+    """What was sent on those of before may have led nowhere; no watch ends for that."""
+    both, go = asyncio.Barrier(2), asyncio.Event()
+
+    async def together(_: web.Request) -> web.StreamResponse:
+        await both.wait()
+        return web.json_response({})
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = await stream(line("ADDED"))(request)
+        await go.wait()
+        await response.write(line("ADDED", "b"))
+        return response
+
+    async def silent(_: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    def connections() -> list[object]:
+        return [one.transport and one.transport.get_extra_info("peername") for one in stub.asked]
+
+    stub.answers = [endless, together, together]
+    events = cluster.watch(Selection(keys.CONFIG_MAP, Object), "5")
+    await anext(events)
+    await asyncio.gather(*(cluster.get(keys.CONFIG_MAP, WEB) for _ in range(2)))
+    before = set(connections())
+    stub.answers = [silent]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await cluster.get(keys.LEASE, WEB)
+
+    await cluster.get(keys.LEASE, WEB)
+
+    assert len(before) == 3
+    assert connections()[-1] not in before
+    go.set()
+    assert (await anext(events)).key.name == "b"
+    await events.aclose()
 
 
 async def test_logs_are_streamed_and_refusals_raised(stub: Stub, cluster: ClusterClient) -> None:

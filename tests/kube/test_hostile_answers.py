@@ -101,6 +101,7 @@ def older(version: str) -> Object:
     return {"metadata": {**TRUTH["metadata"], "resourceVersion": version}}
 
 
+ENDLESS: Final = b'{"type":"ERROR","object":{"code":%s}}\n' % (b"9" * 5_000)
 GONE: Final = said("ERROR", {"code": 410, "reason": "Expired"})
 SPACES: Final = b" " * MIB
 BOMB: Final = gzip.compress(bytes(16 * MIB), 1)
@@ -137,6 +138,9 @@ WATCHES: Final[dict[str, Answer]] = {
     "no JSON": events(b"{broken}\n"),
     "no object": events(b'{"type":"ADDED","object":{"metadata":5}}\n'),
     "no text": events(b"\xff\xff\n"),
+    "an error whose code is a word": events(said("ERROR", {"code": "abc"})),
+    "an error whose code has no end": events(ENDLESS),
+    "a version of 5,000 digits": events(said("MODIFIED", older("9" * 5_000)), GONE),
     "a type that nobody knows": events(said("NOISE"), GONE),
     "the end of what never was": events(
         said("DELETED", {"metadata": {"namespace": "ns", "name": "never"}}), GONE

@@ -110,6 +110,37 @@ async def test_a_list_then_a_watch_from_its_version() -> None:
     assert set(informer.items()) == {A, B}
 
 
+async def test_what_cannot_be_read_is_listed_again_and_ends_nothing() -> None:
+    bad: Object = {"metadata": []}
+    script, time, informer, _ = await play(
+        listed("5", at("3")), [Event("ADDED", A, "6", bad)],
+        ValueError("no such number"), listed("9", at("8", "b")), end=5,
+    )  # fmt: skip
+
+    assert script.asked == ["list", "watch from 5", "list", "list", "watch from 9"]
+    assert time.slept, "it is not asked again at once"
+    assert set(informer.items()) == {B}
+
+
+async def test_a_handler_that_raises_takes_a_change_from_no_other() -> None:
+    cluster, told = FakeCluster(), list[Change[Object]]()
+
+    def broken(change: Change[Object]) -> None:
+        raise AttributeError(change.key.name)
+
+    informer = Informer(Selection(keys.CONFIG_MAP, Object))
+    informer.subscribe(broken)
+    informer.subscribe(told.append)
+    async with running(informer.run(cluster)):
+        await cluster.create(keys.CONFIG_MAP, config("a"))
+        await until(lambda: told)
+        informer.subscribe(broken)
+        await cluster.create(keys.CONFIG_MAP, config("b"))
+        await until(lambda: len(told) == 2)
+
+    assert kinds(told) == ["add", "add"]
+
+
 async def test_versions_are_opaque() -> None:
     script, _, _, _ = await play(listed("zz-9", at("x")), [event("MODIFIED", at("#a/é"))], end=3)
 

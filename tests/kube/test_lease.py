@@ -1,16 +1,18 @@
 """One leads at a time, stops before another may, and resumes what is its own."""
 
 import asyncio
+import contextlib
 import datetime as dt
 import functools
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from apis import keys
-from apis.objects import Key, Object, named
+from apis.objects import Key, Kind, Object, named
 from kube import errors, lease
 from kube.cluster import Cluster, Selection
 from kube.fence import FencedCluster
@@ -20,10 +22,12 @@ from tests.fakes import FakeCluster
 from tests.kube.running import Time, forever, running, turns, until
 
 LEASE = Key("default", "leader")
-SHORT: dict[str, Any] = {"duration_s": 1.0, "renew_s": 0.5, "retry_s": 0.02}
+SHORT: dict[str, Any] = {
+    "duration_s": 1.0, "renew_s": 0.5, "every_s": 0.02, "attempt_s": 0.2, "retry_s": 0.02,
+}  # fmt: skip
 
 
-LONG: dict[str, Any] = {"duration_s": 300, "renew_s": 200}
+LONG: dict[str, Any] = {"duration_s": 300, "renew_s": 200, "attempt_s": 100}
 """So long that nobody loses a lease because a machine stands still."""
 
 
@@ -84,7 +88,7 @@ async def test_one_of_two_leads_and_the_other_follows_its_release(
 
 async def test_a_renewal_that_arrives_as_it_ends_does_not_keep_the_lease() -> None:
     cluster = FakeCluster()
-    election = candidate(cluster, "one", duration_s=60, renew_s=40, retry_s=30)
+    election = candidate(cluster, "one", duration_s=60, renew_s=40, every_s=30)
     async with running(election.lead(forever)):
         await until(lambda: election.is_leader)
         cluster.fail("patch", errors.refusal(409, {"reason": "Conflict"}))
@@ -270,8 +274,72 @@ async def test_only_a_leader_writes() -> None:
     assert key in (await fenced.list(Selection(keys.CONFIG_MAP, Object))).items
 
 
+@contextlib.contextmanager
+def hurried() -> Iterator[Callable[[], float]]:
+    """Let the loop's time leap to what it waits for next; yield its clock."""
+    loop: Any = asyncio.get_running_loop()
+    now, select = loop.time(), loop._selector.select  # noqa: SLF001  # there is no other way in
+
+    def leap(timeout: float | None = None) -> Any:
+        nonlocal now
+        now += timeout or 0
+        return select(0)
+
+    loop.time, loop._selector.select = lambda: now, leap  # noqa: SLF001  # as above
+    try:
+        yield loop.time
+    finally:
+        del loop.time, loop._selector.select  # noqa: SLF001  # as above
+
+
+class Silent(FakeCluster):
+    """A cluster that answers the first ``lost`` changes of a lease with nothing."""
+
+    def __init__(self, lost: int) -> None:
+        super().__init__()
+        self.lost, self.tries = lost, list[float]()
+
+    async def patch(
+        self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
+    ) -> Object:
+        self.tries.append(asyncio.get_running_loop().time())
+        if self.lost:
+            self.lost -= 1
+            await forever()
+        return await super().patch(kind, key, changes, subresource=subresource)
+
+
+async def test_a_request_that_hangs_does_not_lose_the_lease() -> None:
+    """It takes half of the time between two renewals, and there is time for another."""
+    cluster, team = Silent(lost=1), Team()
+    election = candidate(cluster, "one", duration_s=60, renew_s=40, every_s=0.02, attempt_s=0.01)
+    async with running(election.lead(lambda: team.work("one"))):
+        await until(lambda: len(cluster.tries) > 3)
+        assert election.is_leader
+
+    assert team.terms == ["one"]
+
+
+async def test_a_leader_renews_at_a_third_of_the_lease_and_who_waits_looks_every_two_seconds() -> (
+    None
+):
+    cluster = FakeCluster()
+    with hurried() as clock:
+        one, two = (Election(cluster, LEASE, who, clock=clock) for who in ("one", "two"))
+        async with running(one.lead(forever)):
+            await until(lambda: one.is_leader)
+            async with running(two.lead(forever)):
+                began, before = clock(), Counter(cluster.requests)
+                await until(lambda: clock() > began + 300, within_s=400)
+                asked = Counter(cluster.requests) - before
+            assert one.is_leader
+
+    assert 300 / 5.5 - 1 <= asked["patch", "leases"] <= 300 / 5 + 1
+    assert 300 / 2.4 - 1 <= asked["get", "leases"] <= 300 / 2 + 1
+
+
 def test_figures_that_cannot_work_are_refused() -> None:
-    with pytest.raises(ValueError, match="duration_s > renew_s > retry_s"):
+    with pytest.raises(ValueError, match="duration_s > renew_s > every_s"):
         Election(FakeCluster(), LEASE, "one", duration_s=10, renew_s=15)
 
 
@@ -279,7 +347,15 @@ async def test_with_random_pauses_and_cuts_there_are_never_two() -> None:
     """Candidates freeze and lose the server at random; a shared clock judges every moment."""
     cluster = FakeCluster()
     elections = [
-        candidate(cluster, f"pod-{number}", duration_s=0.12, renew_s=0.06, retry_s=0.01)
+        candidate(
+            cluster,
+            f"pod-{number}",
+            duration_s=0.12,
+            renew_s=0.06,
+            every_s=0.01,
+            attempt_s=0.03,
+            retry_s=0.01,
+        )
         for number in range(3)
     ]
     team, terms = Team(), set[int]()

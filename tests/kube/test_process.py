@@ -1,5 +1,6 @@
 """A daemon starts, says how it is, ends when asked, and says with which code."""
 
+import resource
 import signal
 import subprocess
 import sys
@@ -112,6 +113,21 @@ def test_what_a_server_refuses_begins_it_anew(started: list[subprocess.Popen[str
     assert program.returncode == 0
     assert "the server is not there yet" in err
     assert "Traceback" not in err
+
+
+def test_it_takes_as_many_file_descriptors_as_it_may_have(
+    started: list[subprocess.Popen[str]],
+) -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))
+    try:
+        program = start("import resource; print(resource.getrlimit(7), flush=True); return")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+    started.append(program)
+    out, _ = program.communicate(timeout=300)
+
+    assert str((most, most)) in out.splitlines()
 
 
 def test_an_end_of_its_own_is_0(started: list[subprocess.Popen[str]]) -> None:

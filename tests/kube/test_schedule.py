@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.schedule import BURST, MAX_S, RETRIES_PER_S, Schedule
+from kube.schedule import BURST, MAX_S, RETRIES_PER_S, WITHHELD_MAX_S, Schedule
 from tests.kube.running import dice
 
 SCHEDULES: Final = int(os.environ.get("PYLIQO_SCHEDULES", "2000"))
@@ -171,6 +171,87 @@ def test_keys_whose_server_is_away_wait_shortly_and_take_nobodys_ration() -> Non
     assert schedule.next_due() == 0.005
     schedule.forget(1)
     assert schedule.await_server(1, 0.0) == 0.2
+
+
+def resumed_s(keys: int, outage_s: float, *, keys_a_s: float) -> tuple[float, float]:
+    """Play an outage in which no key is let; return the seconds until all are, and tries a second.
+
+    The tries a second are those of the outage but for its first minute. Every key takes a worker
+    the same time, whether it is let or not.
+    """
+    schedule: Schedule[int] = Schedule(dice=dice(34).random)
+    left, now, tries = set(range(keys)), 0.0, 0
+    for each in left:
+        schedule.add(each, now)
+    while left:
+        if (key := schedule.take(now)) is None:
+            now = max(now, schedule.next_due() or now)
+            continue
+        now += 1 / keys_a_s
+        if now < outage_s:
+            schedule.hold(key, now)
+            tries += now > 60
+        else:
+            left.discard(key)
+            if schedule.forget(key):
+                schedule.let(now)
+        schedule.done(key)
+    return now - outage_s, tries / (outage_s - 60)
+
+
+@pytest.mark.parametrize("outage_s", [100.0, 1000.0])
+@pytest.mark.parametrize("keys", [1, 100, 1000, 5000])
+def test_what_a_server_does_not_let_goes_on_within_30_s_of_its_leave(
+    keys: int, outage_s: float
+) -> None:
+    """Once one is let all are tried, so workers need their time for each, and no more."""
+    keys_a_s = 500.0
+    after_s, tries_a_s = resumed_s(keys, outage_s, keys_a_s=keys_a_s)
+
+    assert after_s <= min(WITHHELD_MAX_S + 1, 20) + keys / keys_a_s
+    assert after_s < 30
+    assert tries_a_s <= keys / (0.75 * WITHHELD_MAX_S) + RETRIES_PER_S
+
+
+def test_one_that_is_let_calls_those_that_are_held_once_and_no_others() -> None:
+    schedule: Schedule[str] = Schedule(dice=lambda: 0.0)
+    for _ in range(14):
+        schedule.hold("one", 0.0)
+        schedule.hold("other", 0.0)
+    schedule.drop_delayed()
+    assert [schedule.hold(key, 0.0) for key in ("one", "other")] == [20, 20]
+    schedule.retry("own", 0.0, at_least_s=60)
+
+    schedule.let(1.0)
+
+    assert [schedule.take(1.0), schedule.take(1.0), schedule.take(1.0)] == ["one", "other", None]
+    schedule.done("one")
+    schedule.done("other")
+    assert schedule.forget("one"), "it was let"
+    assert not schedule.forget("one"), "it is held no more"
+    assert schedule.hold("other", 1.0) == 20, "its own back-off goes on"
+    schedule.let(2.0)
+    assert schedule.take(20.9) is None, "it was called too early, and now waits in peace"
+    assert schedule.take(21.0) == "other"
+    schedule.done("other")
+    schedule.hold("other", 21.0)
+    schedule.let(22.0)
+    assert schedule.take(22.0) == "other"
+
+
+def test_what_is_held_takes_nobodys_ration_and_does_not_come_at_once() -> None:
+    schedule: Schedule[int] = Schedule(dice=dice(5).random)
+    delays = [schedule.hold(key, 0.0) for key in range(5000)]
+
+    assert max(delays[:100]) <= 0.005
+    assert max(delays) <= 20
+    assert len({round(delay) for delay in delays[1000:]}) >= 5
+    assert schedule.retry(-1, 0.0) == 0.005
+
+
+def test_what_is_held_is_not_tried_before_the_server_said() -> None:
+    schedule: Schedule[int] = Schedule(dice=lambda: 1.0)
+    assert schedule.hold(1, 0.0, at_least_s=7) == 7
 
 
 def test_when_the_server_is_back_the_keys_that_wait_for_it_are_due_and_no_others() -> None:

@@ -19,6 +19,7 @@ from certs.listener import Server
 from kube.access import Access
 from kube.apart import Apart, Caller, Likeness
 from kube.client import ClusterClient
+from kube.cluster import Cluster
 from kube.gate import Gate
 from kube.slim import Packed
 from kubelet import serving
@@ -34,7 +35,7 @@ DAY = dt.timedelta(days=1)
 
 @dataclass
 class Rig:
-    """A server, the two clusters behind it, and what reached the provider."""
+    """A server, the two clusters behind it, by their fakes' name, and what reached the provider."""
 
     local: FakeCluster
     remote: FakeCluster
@@ -155,7 +156,7 @@ async def client_of(port: int) -> AsyncIterator[ClusterClient]:
 @contextlib.asynccontextmanager
 async def running(port: int = 0, *, silent_s: float = listener.SILENT_S) -> AsyncIterator[Rig]:
     """Yield a kubelet API that serves the pod ``web``; ``port`` is of another provider."""
-    local, remote = FakeCluster(), FakeCluster()
+    local = FakeCluster()
     local.answers[keys.SUBJECT_ACCESS_REVIEW] = lambda review: {
         "allowed": review["spec"]["user"] in {"admin", "robot"}
     }
@@ -163,6 +164,15 @@ async def running(port: int = 0, *, silent_s: float = listener.SILENT_S) -> Asyn
         "authenticated": review["spec"]["token"] in {"good", "weak"},
         "user": {"username": {"good": "robot"}.get(review["spec"]["token"], "nobody")},
     }
+    async with between(local, FakeCluster(), port, silent_s=silent_s) as rig:
+        yield rig
+
+
+@contextlib.asynccontextmanager
+async def between(
+    local: Cluster, remote: Cluster, port: int = 0, *, silent_s: float = listener.SILENT_S
+) -> AsyncIterator[Rig]:
+    """Yield a kubelet API between these two, which may be real."""
     spec = {**factories.pod_spec(), "nodeName": NODE}
     pod = await local.create(keys.POD, factories.pod(*WEB, spec=spec))
     await remote.create(keys.POD, twin_of(pod))
@@ -183,7 +193,8 @@ async def running(port: int = 0, *, silent_s: float = listener.SILENT_S) -> Asyn
         await apart.run(server.trust(ca.certificate.decode()))
         assert not server.is_listening, "no certificate yet"
         await apart.run(server.certify(made))
-        found.append(Rig(local, remote, server, apart, ca, namespaces))
+        here, there = cast("FakeCluster", local), cast("FakeCluster", remote)
+        found.append(Rig(here, there, server, apart, ca, namespaces))
         yield found[0]
         await apart.run(server.close())
         await apart.run(likeness.close())

@@ -41,7 +41,9 @@ class Site:
         self.tenant, self.home, self.twin = f"{name}-tenant", f"{name}-shop", f"{name}-shop-rome"
         self.pod_name, self.secret = f"vk-{name}-{replica}", f"kubeconfig-of-milan-{replica}"
         self.process: asyncio.subprocess.Process | None = None
-        self.port = 0
+        self.port = self.health_port = 0
+        self.log: Path | None = None
+        """Where what the process says goes; None shows it."""
 
     async def prepare(self) -> None:
         """Create all that is there before the kubelet."""
@@ -71,7 +73,8 @@ class Site:
 
     async def start(self, *flags: str) -> None:
         """Start the process."""
-        self.port = free_port()
+        self.port, self.health_port = free_port(), free_port()
+        log = self.log.open("wb") if self.log else None
         self.process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -84,10 +87,13 @@ class Site:
             f"--foreign-kubeconfig-secret-name={self.secret}",
             "--node-ip=127.0.0.1",
             f"--listen-port={self.port}",
-            f"--health-port={free_port()}",
+            f"--health-port={self.health_port}",
             *flags,
             env={**os.environ, "POD_NAME": self.pod_name},
+            stderr=log,
         )
+        if log:
+            log.close()
 
     async def kill(self, number: signal.Signals) -> int:
         """End the process by a signal; return its exit code."""

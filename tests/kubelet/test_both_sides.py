@@ -5,12 +5,18 @@ Once on fakes, once on a real API server that is both clusters. Source: behaviou
 
 import datetime as dt
 
+import pytest
+
 from apis import keys, objects
 from apis.objects import Object
 from controllers.shadowpod.reconciler import ShadowPodReconciler
 from kube import clock
+from kube.cluster import Selection
 from kube.events import Recorder
+from kube.informer import Informer
+from kube.slim import Packed
 from kubelet.deletions import HURRY_S
+from tests.kube.running import running, until
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World
 
@@ -77,6 +83,52 @@ async def test_a_pod_that_is_to_end_is_not_made_anew(world: World) -> None:
     await world.reconcile(3)
     assert await world.shadow() is None
     assert await world.pod() is None
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True], ids=["alone", "made anew"])
+async def test_a_pod_that_is_deleted_by_force_is_hurried_there(
+    world: World,
+    is_made_anew: bool,  # noqa: FBT001  # a row
+) -> None:
+    """Nothing of it is left here by then, and a namesake of it may be."""
+    loop = controller(world)
+    await world.bound(spec={"terminationGracePeriodSeconds": 600})
+    await world.reconcile()
+    await runs_there(world, loop)
+    here = Informer(Selection(keys.POD, Packed, world.web.namespace))
+    here.subscribe(world.departures.on_local)
+    async with running(here.run(world.local)):
+        await here.synced.wait()
+        await delete(world, 0)
+        await until(lambda: here.get(world.web) is None)
+    if is_made_anew:
+        await world.bound()
+
+    assert await world.reconcile() == HURRY_S
+    await loop.reconcile(world.twin)
+    ending = await world.remote_pod()
+    assert ending
+    assert ending["metadata"]["deletionGracePeriodSeconds"] == 1, "as kubelets do"
+
+    await world.reconcile()
+    assert await world.shadow() is None
+
+
+async def test_a_pod_that_is_forced_and_held_here_is_hurried_there(world: World) -> None:
+    """As one of a Job is, by its finalizer."""
+    loop = controller(world)
+    keep = {"finalizers": ["tests/keep"]}
+    await world.bound(spec={"terminationGracePeriodSeconds": 600}, metadata=keep)
+    await world.reconcile()
+    await runs_there(world, loop)
+
+    await delete(world, 0)
+    assert await world.reconcile() == HURRY_S
+    await loop.reconcile(world.twin)
+
+    ending = await world.remote_pod()
+    assert ending
+    assert ending["metadata"]["deletionGracePeriodSeconds"] == 1
 
 
 async def test_a_provider_that_knows_nothing_of_it_ends_the_pod_in_the_time_of_its_spec(

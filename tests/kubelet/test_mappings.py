@@ -11,7 +11,7 @@ from typing import Final, cast
 import pytest
 
 from apis import keys, objects
-from apis.objects import Key, Object
+from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceMap, OffloadingPatch
 from kube import errors, informer
 from kube.breaker import Breaker
@@ -25,6 +25,7 @@ from kubelet.contract import Node
 from kubelet.departures import Departures
 from kubelet.forge import mapping, shadowpod
 from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping
+from kubelet.here import Here
 from kubelet.mappings import Mappings
 from kubelet.pods import PodReconciler
 from tests import factories
@@ -97,6 +98,7 @@ class Kubelet:
             local,
             cached,
             maps=self.maps,
+            here=Here(self.pods),
             clusters=CLUSTERS,
             node=NODE,
             departures=self.departures,
@@ -116,17 +118,13 @@ class Kubelet:
         )
         self.runner = Runner("test-pods", reconciler, [Source(self.pods)], wait_for=[self.maps])
 
-    def keys(self, namespace: str) -> list[Key]:
-        """Return the pods here."""
-        return [key for key in self.pods.items() if not namespace or key.namespace == namespace]
-
     def coroutines(self) -> list[Callable[[], object]]:
         """Return what has to run."""
         return [
             lambda: self.pods.run(self.local),
             lambda: self.maps.run(self.local),
             self.runner.run,
-            lambda: self.mappings.run(self.runner, self.keys),
+            lambda: self.mappings.run(self.runner),
         ]
 
     @contextlib.asynccontextmanager
@@ -633,3 +631,94 @@ def is_caught_up(
 
 def is_running(cluster: FakeCluster, key: Key) -> bool:
     return bool(cluster.everything()[keys.POD, key].get("status", {}).get("phase") == "Running")
+
+
+async def test_a_withdrawn_namespace_is_followed_until_its_pods_are_gone(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    """What became of each on the provider is seen: nobody asks for it."""
+    local, remote = clusters
+    await put_map(local, namespace_map())
+    kubelet = Kubelet(local, remote)
+    names = [Key("shop", f"web-{number}") for number in range(20)]
+    async with kubelet.running():
+        for key in names:
+            await bind(local, key=key)
+        await eventually(lambda: len(shadows(remote)) == len(names))
+        made = dict(shadows(remote))
+        for key in made:
+            await remote.create(keys.POD, twin_of(remote.everything()[keys.SHADOW_POD, key]))
+        for key in names:
+            uid = objects.uid(local.everything()[keys.POD, key])
+            await local.delete(keys.POD, key, uid=uid)
+        await put_map(local, namespace_map("Terminating", is_desired=False))
+        await eventually(lambda: not shadows(remote))
+        assert kubelet.mappings.is_synced("shop")
+        before = gets(local)["get", "namespacemaps"]
+        for key in made:
+            pod = remote.everything()[keys.POD, key]
+            await remote.delete(keys.POD, key, uid=objects.uid(pod), grace_s=0)
+        await eventually(lambda: not any((keys.POD, key) in local.everything() for key in names))
+        await eventually(lambda: not kubelet.mappings.is_synced("shop"))
+
+    assert gets(local)["get", "pods"] == gets(remote).total() == 0
+    assert gets(local)["get", "namespacemaps"] - before <= 1
+
+
+@pytest.mark.parametrize("first", [keys.SHADOW_POD, keys.POD])
+async def test_what_goes_with_a_twin_namespace_that_ends_is_believed_in_whatever_order(
+    clusters: tuple[FakeCluster, FakeCluster], first: Kind
+) -> None:
+    local, remote = clusters
+    await put_map(local, namespace_map())
+    kubelet = Kubelet(local, remote)
+    async with kubelet.running():
+        made = await bind(local)
+        await eventually(lambda: has_shadow(remote))
+        await remote.create(keys.POD, twin_of(remote.everything()[keys.SHADOW_POD, TWIN]))
+        await put_map(local, namespace_map("Terminating", is_desired=False))
+        remote.fail("delete", errors.ForbiddenError("vk cannot delete (403)"), times=10**9)
+        await local.delete(keys.POD, WEB, uid=objects.uid(made))
+        remote.heal()
+        for kind in (first, keys.POD if first == keys.SHADOW_POD else keys.SHADOW_POD):
+            if there := remote.everything().get((kind, TWIN)):
+                await remote.delete(kind, TWIN, uid=objects.uid(there), grace_s=0)
+        await eventually(lambda: (keys.POD, WEB) not in local.everything())
+
+    assert gets(local)["get", "pods"] == gets(remote).total() == 0
+
+
+async def test_a_change_of_the_map_is_read_once_for_all_pods_that_it_concerns(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    local, remote = clusters
+    await put_map(local, namespace_map(None))
+    kubelet = Kubelet(local, remote)
+    for number in range(50):
+        await bind(local, "Running", key=Key("shop", f"web-{number}"))
+        await bind(local, "Running", key=Key("shelf", f"web-{number}"))
+    async with kubelet.running():
+        await eventually(lambda: phases(local, "shelf") == {"Failed"})
+        for _ in range(2000):
+            await asyncio.sleep(0)
+        before = gets(local)["get", "namespacemaps"]
+        blocked = {"currentMapping": {"shop": {"phase": "CreationLoopBackOff"}}}
+        await local.patch_status(keys.NAMESPACE_MAP, MAP, blocked)
+        for _ in range(500):
+            await asyncio.sleep(0)
+        unchanged = gets(local)["get", "namespacemaps"] - before
+        await local.patch(keys.NAMESPACE_MAP, MAP, {"spec": {"desiredMapping": {"shop": None}}})
+        await eventually(lambda: phases(local, "shop") == {"Failed"})
+        for _ in range(500):
+            await asyncio.sleep(0)
+
+    assert unchanged == 0
+    assert gets(local)["get", "namespacemaps"] - before == 1
+
+
+def phases(cluster: FakeCluster, namespace: str) -> set[str]:
+    return {
+        str(obj["status"]["phase"])
+        for (kind, key), obj in cluster.everything().items()
+        if kind == keys.POD and key.namespace == namespace
+    }

@@ -1,5 +1,6 @@
 """The Node of a VirtualNode, its lease and its health (behaviour.md 5.3, 5.4)."""
 
+import asyncio
 import dataclasses
 import datetime as dt
 import re
@@ -9,15 +10,18 @@ from typing import Any, cast
 import pytest
 
 from apis import clocks, keys, objects
-from apis.objects import Key, Object
+from apis.objects import Key, Kind, Object
 from kube import errors
 from kube.breaker import Breaker
 from kube.cluster import Cluster
+from kube.runner import Runner
+from kubelet import node as node_
 from kubelet import settings
 from kubelet.forge.health import Health
 from kubelet.forge.node import Identity
 from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
 from tests.fakes import FakeCluster
+from tests.kube.running import running, until
 from tests.kube.test_breaker import Cache
 from tests.kubelet.test_settings import MUST
 from tests.kubelet.worlds import NOW, Counted, Recorder, named_condition
@@ -314,6 +318,38 @@ async def test_conditions_of_others_stay(keeper: Keeper) -> None:
     assert named_condition((await keeper.reconcile())["status"], "Custom") == other
 
 
+class Late:
+    """A cluster in which somebody else writes a condition just before we do."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.other: Object = {}
+
+    async def patch_status(self, kind: Kind, key: Key, status: Object) -> Object:
+        if self.other:
+            await self._cluster.patch_status(kind, key, {"conditions": [self.other]})
+        return await self._cluster.patch_status(kind, key, status)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+
+async def test_what_another_wrote_meanwhile_stays(cluster: Cluster) -> None:
+    """A node problem detector writes its condition while ours is made of what was known before."""
+    late = Late(cluster)
+    keeper = Keeper(cast("Cluster", late), f"node-{secrets.token_hex(4)}")
+    await keeper.reconcile()
+    late.other = {"type": "KernelDeadlock", "status": "False", "reason": "KernelHasNoDeadlock"}
+    keeper.health = SILENT
+    await keeper.reconciler.reconcile(keeper.key)
+
+    node = await cluster.get(keys.NODE, keeper.key)
+    assert node
+    assert named_condition(node["status"], "Ready")["status"] == "False"
+    assert named_condition(node["status"], "KernelDeadlock")["reason"] == "KernelHasNoDeadlock"
+    await cluster.delete(keys.NODE, keeper.key, uid=objects.uid(node))
+
+
 async def test_amounts_in_the_servers_words_are_no_change(keeper: Keeper) -> None:
     keeper.offer(cpu="4000m", memory="8192Mi")
     await keeper.reconcile()
@@ -392,6 +428,18 @@ async def test_a_ping_that_takes_too_long_is_lost() -> None:
     assert not provider_health.health.is_reachable
 
 
+async def test_who_cannot_ask_has_learnt_nothing_of_the_provider() -> None:
+    provider_health = ProviderHealth(lambda _: None, threshold=1)
+
+    async def ping() -> dt.timedelta:
+        raise errors.ExhaustedError("no file descriptor left")
+
+    with pytest.raises(errors.ExhaustedError):
+        await PingReconciler(ping, provider_health, interval_s=10).reconcile(NODE)
+
+    assert provider_health.health.is_reachable
+
+
 async def test_a_provider_that_vanishes_without_a_word_is_noticed_within_45_s() -> None:
     """By default, and by pings that each wait as long as they may. Source: faults.md F9."""
     chosen = settings.parse(MUST)
@@ -453,9 +501,10 @@ async def test_the_lease_is_owned_by_the_node_and_renewed() -> None:
     assert await lease.reconcile(NODE) == 1.0, "its node comes first"
     node = await cluster.create(keys.NODE, objects.named(keys.NODE, NODE))
 
-    assert await lease.reconcile(NODE) == 10
+    third_s = pytest.approx(40 / 3)
+    assert await lease.reconcile(NODE) == third_s
     now[0] += dt.timedelta(seconds=10)
-    assert await lease.reconcile(NODE) == 10
+    assert await lease.reconcile(NODE) == third_s
 
     made = await cluster.get(keys.LEASE, Key("kube-node-lease", "milan"))
     assert made
@@ -465,3 +514,27 @@ async def test_the_lease_is_owned_by_the_node_and_renewed() -> None:
         "renewTime": "2026-01-31T12:00:10.000000Z",
     }
     assert made["metadata"]["ownerReferences"][0]["uid"] == objects.uid(node)
+
+
+async def test_a_renewal_that_hangs_is_given_up_in_time_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_, "RENEWAL_S", 0.01)
+    renewals: list[str] = []
+
+    class Silent(FakeCluster):
+        async def patch(
+            self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
+        ) -> Object:
+            renewals.append(changes["spec"]["renewTime"])
+            if len(renewals) == 1:
+                await asyncio.Event().wait()
+            return await super().patch(kind, key, changes, subresource=subresource)
+
+    cluster = Silent()
+    await cluster.create(keys.NODE, objects.named(keys.NODE, NODE))
+    lease = LeaseReconciler(cluster, duration_s=40, clock=lambda: NOW)
+    runner = Runner("lease", lease, [])
+    async with running(runner.run()):
+        runner.enqueue(NODE)
+        await until(lambda: len(renewals) == 2)

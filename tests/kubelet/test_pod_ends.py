@@ -1,14 +1,15 @@
 """How pods end, here and on the provider."""
 
 import datetime as dt
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from apis import keys, objects
-from apis.objects import named
+from apis import keys, objects, podaffinity
+from apis.objects import Object, named
 from kube import errors, metrics
 from kubelet.endings import LINGER_S, MAX_LINGER_S
+from kubelet.forge.mapping import MappingState, NamespaceMapping
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World, ended, running
 
@@ -216,6 +217,67 @@ async def test_a_field_that_nobody_knows_yet_is_named(fake_world: World) -> None
     assert await world.shadow()
     assert world.recorder.told == [("Warning", "UnknownField")]
     assert world.recorder.messages[0].startswith("spec.fromTheFuture did not go to milan: ")
+
+
+def apart(when: str, **term: Any) -> dict[str, Any]:
+    """Return what a pod is bound with that keeps from others as its term says."""
+    term = {"topologyKey": keys.HOSTNAME, "labelSelector": {}, **term}
+    item = term if when == podaffinity.REQUIRED else {"weight": 1, "podAffinityTerm": term}
+    return {
+        "spec": {"affinity": {"podAntiAffinity": {when: [item]}}},
+        "metadata": {"annotations": {keys.ANTI_AFFINITY_PRESET: "propagate"}},
+    }
+
+
+@pytest.mark.parametrize("term", [{"namespaces": ["shop", "db"]}, {"namespaceSelector": {}}])
+async def test_a_term_that_cannot_be_kept_there_keeps_the_pod_from_there(
+    fake_world: World, term: Object
+) -> None:
+    world = fake_world
+    world.namespaces.others["db"] = NamespaceMapping(MappingState.WITHDRAWN)
+    await world.bound(**apart(podaffinity.REQUIRED, **term))
+
+    assert await world.reconcile(2)
+
+    assert await world.shadow() is None
+    told = worlds.named_condition(await world.status(), "pyliqo.io/Offloaded")["message"]
+    field = f"spec.affinity.podAntiAffinity.{podaffinity.REQUIRED}[0]"
+    assert told.startswith(field)
+    assert world.recorder.told == [("Warning", "FailedReflection")]
+
+
+async def test_a_preference_that_cannot_be_kept_there_is_not_sent_and_told(
+    fake_world: World,
+) -> None:
+    world = fake_world
+    world.namespaces.others["db"] = NamespaceMapping(MappingState.WITHDRAWN)
+    await world.bound(**apart(podaffinity.PREFERRED, namespaces=["db"]))
+
+    await world.reconcile(2)
+
+    made = await world.shadow()
+    assert made
+    assert made["spec"]["pod"]["affinity"]["podAntiAffinity"] == {podaffinity.PREFERRED: []}
+    assert world.recorder.told == [("Warning", "AffinityNotSent")]
+    assert "names db, not offloaded to that cluster" in world.recorder.messages[0]
+
+
+async def test_what_programs_of_the_provider_would_obey_is_not_sent_and_told_once(
+    fake_world: World,
+) -> None:
+    world, orders = fake_world, {"k8s.v1.cni.cncf.io/networks": "a", "iam.amazonaws.com/role": "b"}
+    labels = {"app": "web", "sidecar.istio.io/inject": "true"}
+    await world.bound(metadata={"annotations": {**orders, "note": "x"}, "labels": labels})
+
+    await world.reconcile(3)
+
+    made = await world.shadow()
+    assert made
+    assert made["metadata"]["annotations"]["note"] == "x"
+    assert not orders.keys() & made["metadata"]["annotations"].keys()
+    assert made["metadata"]["labels"].keys() & labels.keys() == {"app"}
+    assert world.recorder.told == [("Normal", "AnnotationsNotSent")]
+    assert "iam.amazonaws.com/role, k8s.v1.cni.cncf.io/networks" in world.recorder.messages[0]
 
 
 async def test_a_provider_that_takes_a_pod_and_makes_none_of_it_is_told_of(world: World) -> None:

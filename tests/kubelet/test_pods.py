@@ -1,11 +1,13 @@
 """One pod's life, by the decision table of behaviour.md 5.5.1."""
 
 import datetime as dt
+from typing import Any, cast
 
 import pytest
 
 from apis import keys, objects
-from apis.objects import Key
+from apis.objects import Key, Kind, Object
+from kube.cluster import Cluster
 from tests import factories
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World, ended, running, waiting
@@ -233,10 +235,46 @@ async def test_how_a_remote_pod_ends_while_it_is_deleted_there_is_no_end(
     assert (await world.status())["phase"] == "Running"
 
 
+class Stamping:
+    """A provider whose own admission notes on each ShadowPod who wrote it, and how often."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self.times = cluster, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    async def create(self, kind: Kind, body: Object) -> Object:
+        made = await self._cluster.create(kind, body)
+        return await self._stamp(objects.key_of(made)) if kind == keys.SHADOW_POD else made
+
+    async def patch(
+        self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
+    ) -> Object:
+        made = await self._cluster.patch(kind, key, changes, subresource=subresource)
+        return await self._stamp(key) if kind == keys.SHADOW_POD else made
+
+    async def _stamp(self, key: Key) -> Object:
+        self.times += 1
+        stamp = {"annotations": {"seen.example.com/times": str(self.times)}}
+        labels = {"team.example.com/owner": "shop", keys.CREATOR_USER: "rome"}
+        return await self._cluster.patch(
+            keys.SHADOW_POD, key, {"metadata": {**stamp, "labels": labels}}
+        )
+
+
+def stamped(world: World) -> Stamping:
+    """Let the provider of ``world`` do so from now on."""
+    provider = Stamping(world.remote)
+    world.remote = cast("Cluster", provider)
+    world.restart()
+    return provider
+
+
 async def test_the_label_of_its_creator_goes_with_the_next_shadow_pod(fake_world: World) -> None:
     world = fake_world
-    label = {keys.CREATOR_USER: "rome"}
-    await world.offloaded(metadata={"labels": label})  # so the provider answers
+    stamped(world)
+    await world.offloaded()
     spec = {**factories.pod_spec(), "nodeName": worlds.NODE}
     await world.local.create(keys.POD, factories.pod(world.web.namespace, "next", spec=spec))
 
@@ -262,3 +300,55 @@ async def test_labels_and_annotations_follow_and_the_spec_stays(world: World) ->
     assert (labels["tier"], labels[keys.CREATOR_USER]) == ("front", "milan")
     assert "old" not in labels
     assert objects.annotations(shadow)["note"] == "x"
+
+
+async def test_what_the_provider_notes_on_a_shadow_pod_stays_and_is_answered_by_no_write(
+    world: World,
+) -> None:
+    provider = stamped(world)
+    await world.offloaded(metadata={"labels": {"app": "web", "old": "1"}})
+    await world.reconcile(3)
+    assert provider.times == 1
+
+    await world.local.patch(keys.POD, world.web, {"metadata": {"labels": {"old": None}}})
+    await world.reconcile(3)
+
+    assert provider.times == 2
+    shadow = await world.shadow()
+    assert shadow
+    assert "old" not in objects.labels(shadow)
+    assert objects.labels(shadow)["team.example.com/owner"] == "shop"
+    assert objects.annotations(shadow)["seen.example.com/times"] == "2"
+
+
+async def test_a_shadow_pod_of_which_nobody_recorded_what_was_written_follows_too(
+    world: World,
+) -> None:
+    """One of an older virtual kubelet."""
+    await world.offloaded(metadata={"labels": {"app": "web", "old": "1"}})
+    unrecorded: Object = {"annotations": {keys.APPLIED_META: None}}
+    await world.remote.patch(keys.SHADOW_POD, world.twin, {"metadata": unrecorded})
+    before = world.writes()
+    await world.reconcile()
+    assert world.writes() == before, "nothing differs but the record"
+
+    await world.local.patch(keys.POD, world.web, {"metadata": {"labels": {"old": None}}})
+    await world.reconcile(2)
+
+    shadow = await world.shadow()
+    assert shadow
+    assert "old" not in objects.labels(shadow)
+    assert keys.APPLIED_META in objects.annotations(shadow)
+
+
+async def test_who_created_a_shadow_pod_is_for_the_provider_to_say(world: World) -> None:
+    stamped(world)
+    await world.offloaded(metadata={"labels": {keys.CREATOR_USER: "me", "app": "web"}})
+
+    await world.local.patch(keys.POD, world.web, {"metadata": {"labels": {"tier": "front"}}})
+    await world.reconcile(2)
+
+    shadow = await world.shadow()
+    assert shadow
+    labels = objects.labels(shadow)
+    assert (labels["tier"], labels[keys.CREATOR_USER]) == ("front", "rome")

@@ -1,13 +1,16 @@
 """The whole process against a real API server, which is both home and provider."""
 
+import contextlib
 import os
+import re
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from apis import keys, objects
-from apis.objects import Key, Object, named
+from apis.objects import Key, named
 from certs import pki
 from controllers.shadowpod.reconciler import ShadowPodReconciler
 from kube import client, clock
@@ -29,6 +32,18 @@ async def real(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
 
 @pytest.fixture
 async def site(real: ClusterClient, plane: Plane) -> AsyncIterator[Site]:
+    async with prepared(real, plane) as made:
+        yield made
+
+
+@pytest.fixture
+async def other(real: ClusterClient, plane: Plane) -> AsyncIterator[Site]:
+    async with prepared(real, plane) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def prepared(real: ClusterClient, plane: Plane) -> AsyncIterator[Site]:
     made = Site(real, plane.kubeconfig, f"vk-{os.urandom(3).hex()}")
     await made.prepare()
     yield made
@@ -70,8 +85,7 @@ async def test_one_pod_outlives_the_kill_of_its_kubelet(site: Site) -> None:
     await eventually(is_labelled)
     shadow = await cluster.get(keys.SHADOW_POD, Key(site.twin, "web"))
     assert shadow
-    if await cluster.get(keys.NAMESPACE, Key("", "kube-node-lease")):
-        await eventually(has_lease)
+    await eventually(has_lease)
 
     assert await site.kill(signal.SIGKILL) == -signal.SIGKILL
     await site.start()
@@ -96,31 +110,51 @@ async def test_one_pod_outlives_the_kill_of_its_kubelet(site: Site) -> None:
     assert await site.kill(signal.SIGTERM) == 0
 
 
-async def test_a_pod_is_told_by_the_address_of_a_configuration_that_comes_later(site: Site) -> None:
-    """No restart; until then, nobody here knows the kind, and nobody is told an address."""
-    cluster, there = site.cluster, Key(site.twin, "web")
-    await site.start("--ip-fabric")
+async def test_one_pod_network_of_two_providers_is_told_apart(site: Site, other: Site) -> None:
+    """Both call it 10.1.0.0/16 and their pod 10.1.0.7; each pod is told by its provider's remap."""
+    networks = {site: "10.71.0.0/16", other: "10.72.0.0/16"}
+    for one, network in networks.items():
+        await one.start("--remote-pod-cidr=10.1.0.0/16", f"--remote-pod-cidr-remap={network}")
+    for one in networks:
+        await runs_there(one)
+
+    assert [await address(one) for one in networks] == ["10.71.0.7", "10.72.0.7"]
+
+
+async def runs_there(site: Site) -> None:
+    """Bind a pod, let it run on the provider, and wait until that is told."""
+    there = Key(site.twin, "web")
     await site.bind("web")
 
     async def is_offloaded() -> bool:
-        return bool(await cluster.get(keys.SHADOW_POD, there))
-
-    async def status() -> Object:
-        found = await cluster.get(keys.POD, Key(site.home, "web"))
-        return (found or {}).get("status") or {}
-
-    async def is_running() -> bool:
-        return (await status()).get("phase") == "Running"
-
-    async def is_reached() -> bool:
-        return (await status()).get("podIP") == "10.71.0.7"
+        return bool(await site.cluster.get(keys.SHADOW_POD, there))
 
     await eventually(is_offloaded)
-    recorder = Recorder(cluster, "tests", "milan")
-    await ShadowPodReconciler(cluster, events=recorder, clock=clock.now).reconcile(there)
-    await cluster.patch_status(keys.POD, there, running())
-    await eventually(is_running)
-    assert "podIP" not in await status()
+    recorder = Recorder(site.cluster, "tests", "milan")
+    await ShadowPodReconciler(site.cluster, events=recorder, clock=clock.now).reconcile(there)
+    await site.cluster.patch_status(keys.POD, there, running())
+
+    async def is_told() -> bool:
+        found = await site.cluster.get(keys.POD, Key(site.home, "web"))
+        return ((found or {}).get("status") or {}).get("phase") == "Running"
+
+    await eventually(is_told)
+
+
+async def address(site: Site) -> str:
+    found = await site.cluster.get(keys.POD, Key(site.home, "web"))
+    return str(((found or {}).get("status") or {}).get("podIP", ""))
+
+
+async def test_a_pod_is_told_by_the_address_of_a_configuration_that_comes_later(site: Site) -> None:
+    """No restart; until then, nobody here knows the kind, and nobody is told an address."""
+    cluster = site.cluster
+    await site.start("--ip-fabric")
+    await runs_there(site)
+    assert not await address(site)
+
+    async def is_reached() -> bool:
+        return await address(site) == "10.71.0.7"
 
     for kind in (keys.CONFIGURATION, keys.IP):
         await cluster.apply(CRD, definition(kind), manager="tests")
@@ -140,5 +174,36 @@ async def test_a_pod_is_told_by_the_address_of_a_configuration_that_comes_later(
         return bool(found and found["spec"] == {"ip": "10.71.0.7"})
 
     await eventually(is_published)
+
+    outside = [{"$patch": "replace"}, {"ip": "10.2.0.7"}]
+    there = Key(site.twin, "web")
+    await cluster.patch_status(keys.POD, there, {"podIP": "10.2.0.7", "podIPs": outside})
+
+    async def is_told() -> bool:
+        found = await cluster.get(keys.POD, Key(site.home, "web")) or {}
+        told = named_condition(found.get("status") or {}, "pyliqo.io/AddressPublished")
+        return told.get("reason") == "ForeignAddress"
+
+    await eventually(is_told)
+    assert not await address(site)
     assert site.process
     assert site.process.returncode is None
+
+
+async def test_it_says_by_what_it_runs_and_does_not_begin_on_nonsense(
+    site: Site, tmp_path: Path
+) -> None:
+    site.log = tmp_path / "log"
+    await site.start("--node-ping-interval=soon")
+    assert site.process
+    assert await site.process.wait() == 2
+    assert "--node-ping-interval" in site.log.read_text()
+    assert await site.cluster.get_live(keys.NODE, Key("", site.name)) is None
+
+    await site.start("--node-ping-interval=7s")
+
+    async def is_said() -> bool:
+        assert site.log
+        return bool(re.search(r"ping_interval_s\W+7\.0\b", site.log.read_text()))
+
+    await eventually(is_said)

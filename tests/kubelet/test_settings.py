@@ -14,7 +14,7 @@ MUST = [
 def test_defaults() -> None:
     chosen = settings.parse(MUST)
     assert (chosen.node_name, chosen.listen_port, chosen.lease_s) == ("virtual-kubelet", 10250, 40)
-    assert (chosen.ping_interval_s, chosen.ping_timeout_s, chosen.workers) == (10, 1, 10)
+    assert (chosen.ping_interval_s, chosen.ping_timeout_s, chosen.workers) == (10, 1, 32)
     assert chosen.create_node
 
 

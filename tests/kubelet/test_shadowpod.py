@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
-from apis import keys
+from apis import keys, merge, podaffinity, podspecs
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
+from apis.podpolicies import Policy
 from kubelet.forge import shadowpod
 from kubelet.forge.shadowpod import Options
 from tests import factories
 from tests.kubelet.worlds import PAIR
-from webhook.rules import podspecs
-from webhook.rules.podspecs import Policy
 
 TOLERATION = {"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists", "effect": "NoExecute"}
 OTHER = {"key": "gpu", "operator": "Exists"}
@@ -126,14 +125,12 @@ VOLUMES: dict[str, Object] = {
     "vsphereVolume": {"volumePath": "p"},
 }
 """One of each kind but ``projected``. Source: Kubernetes API reference, Volume."""
-ON_NODES = (
-    "awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "fc", "flexVolume",
-    "flocker", "gcePersistentDisk", "gitRepo", "glusterfs", "hostPath", "iscsi", "nfs",
-    "photonPersistentDisk", "portworxVolume", "quobyte", "rbd", "scaleIO", "storageos",
-    "vsphereVolume",
+USUAL = (
+    "configMap", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "secret",
 )  # fmt: skip
-"""Those that reach into a node or past its storage classes: not where the level is strict."""
-ALWAYS_REFUSED = ("gitRepo", "hostPath")
+"""Those that reach neither into a node nor past its storage classes."""
+NOT_OPENED = ("gitRepo", "hostPath")
+NOT_IN_RESTRICTED = frozenset(VOLUMES) - {*USUAL, "csi"}
 
 
 @pytest.mark.parametrize("kind", VOLUMES)
@@ -142,10 +139,15 @@ def test_a_volume_of_each_kind_is_kept_and_the_provider_says_whether_it_may_be(k
     made = forged({"volumes": [volume]})
     assert made["volumes"] == [volume]
     plain = forged()
-    for level, kinds in (("baseline", ALWAYS_REFUSED), ("restricted", ON_NODES)):
-        policy = Policy(level=level)
+    everything = frozenset(VOLUMES)
+    for policy, kinds in (
+        (Policy(), everything - {*USUAL}),
+        (Policy(volume_types=everything), NOT_OPENED),
+        (Policy(level="restricted", volume_types=everything), NOT_IN_RESTRICTED),
+        (Policy(level="privileged"), ("gitRepo",)),
+    ):
         more = {*podspecs.complaints(made, policy)} - {*podspecs.complaints(plain, policy)}
-        assert bool(more) == (kind in kinds), level
+        assert bool(more) == (kind in kinds), policy
 
 
 SOURCES: dict[str, tuple[Object, bool]] = {
@@ -246,6 +248,44 @@ def test_anti_affinity_by_listed_labels_and_propagated() -> None:
     assert made["affinity"] == {"podAntiAffinity": {"x": 1}}
 
 
+def over(*namespaces: str, **term: Any) -> Object:
+    more = {"namespaces": [*namespaces]} if namespaces else {}
+    return {"topologyKey": keys.HOSTNAME, "labelSelector": {}, **more, **term}
+
+
+def propagated(required: list[Object], preferred: list[Object], **twins: str) -> Object:
+    """Return the anti-affinity there of a pod of these terms."""
+    weighted = [{"weight": 1, "podAffinityTerm": one} for one in preferred]
+    terms = {podaffinity.REQUIRED: required, podaffinity.PREFERRED: weighted}
+    local = factories.pod(
+        "shop",
+        spec={**factories.pod_spec(), "affinity": {"podAntiAffinity": terms}},
+        metadata={"annotations": {keys.ANTI_AFFINITY_PRESET: "propagate"}, "uid": "1"},
+    )
+    found: Object = shadowpod.spec(local, PAIR, Options("milan", OffloadingPatch(), twins=twins))
+    made: Object = found["affinity"]["podAntiAffinity"]
+    return made
+
+
+def test_terms_over_namespaces_name_their_twins() -> None:
+    terms = [over("shop", "db"), over(), over(namespaceSelector=None)]
+
+    made = propagated(terms, terms, shop="shop-rome", db="data")
+
+    there = [over("shop-rome", "data"), over(), over(namespaceSelector=None)]
+    assert made[podaffinity.REQUIRED] == there
+    assert [one["podAffinityTerm"] for one in made[podaffinity.PREFERRED]] == there
+
+
+def test_a_term_that_means_namespaces_of_here_is_not_sent() -> None:
+    foreign = [over("shop", "other"), over(namespaceSelector={})]
+
+    made = propagated([over(), *foreign], [*foreign, over("shop")], shop="shop-rome")
+
+    assert made[podaffinity.REQUIRED] == [over()]
+    assert [one["podAffinityTerm"] for one in made[podaffinity.PREFERRED]] == [over("shop-rome")]
+
+
 def test_what_is_not_reflected_is_not_sent() -> None:
     metadata = {
         "uid": "1",
@@ -260,6 +300,10 @@ def test_what_is_not_reflected_is_not_sent() -> None:
     assert made["metadata"]["labels"] == {
         "app": "web", keys.NODE_NAME: "milan", **PAIR.labels(),
     }  # fmt: skip
+    assert merge.recorded(made) == {
+        "labels": sorted(made["metadata"]["labels"]), "annotations": ["note", keys.LOCAL_POD_UID],
+    }  # fmt: skip
+    assert made["metadata"]["annotations"].pop(keys.APPLIED_META)
     assert made["metadata"]["annotations"] == {"note": "x", keys.LOCAL_POD_UID: "1"}
     assert (made["metadata"]["namespace"], made["metadata"]["name"]) == ("shop-rome", "web")
     assert shadowpod.changes(made, pod, PAIR, Options("milan", patch)) == {}

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from apis import keys
+from apis import keys, podspecs
+from apis.podpolicies import Policy
 from tests.kubelet.test_shadowpod import forged
-from webhook.rules import podspecs
-from webhook.rules.podspecs import Policy
 
 REMOTE: Final = {keys.API_SERVER_SUPPORT: "remote"}
 AS_ADMIN: Final = {**REMOTE, keys.REMOTE_SERVICE_ACCOUNT_NAME: "admin"}

@@ -10,6 +10,7 @@ from kubelet.forge import usage
 from kubelet.forge.usage import Measured, NodeCpu
 from tests import factories
 from tests.kubelet.rigs import Rig
+from tests.kubelet.worlds import NOW
 
 WEB, DB = Key("shop", "web"), Key("shop", "db")
 
@@ -78,49 +79,93 @@ def test_the_sum_is_an_amount_whatever_is_said(said: str) -> None:
     assert 4096 <= int(memory.samples[0].value) < 2**63
 
 
-def measured(**containers: dict[str, str]) -> Object:
-    told = [{"name": name, "usage": amount} for name, amount in containers.items()]
-    return {"timestamp": "2026-01-31T12:00:00Z", "containers": told}
+AT_MS = int(NOW.timestamp() * 1000)
 
 
-BAD: dict[str, Object] = {
-    "no number": measured(main={"cpu": "NaN"}),
-    "no integer of 64 bits": measured(main={"cpu": "1", "memory": "1e30"}),
-    "more than all": measured(main={"cpu": "99999999999"}),
-    "no time": {**measured(main={"cpu": "1"}), "timestamp": "yesterday"},
-    "no date": {**measured(main={"cpu": "1"}), "timestamp": "2026-02-31T00:00:00Z"},
-    "without a time": {**measured(main={"cpu": "1"}), "timestamp": None},
-    "a time that is none": {**measured(main={"cpu": "1"}), "timestamp": {"a": 1}},
+def used(container: str, pod: Key, seconds: str, at_ms: int | str, memory: str = "4096") -> str:
+    about = f'container="{container}",namespace="{pod.namespace}",pod="{pod.name}"'
+    return f"{usage.CPU}{{{about}}} {seconds} {at_ms}\n{usage.MEMORY}{{{about}}} {memory} {at_ms}\n"
+
+
+def summary(said: str, *pods: Key, cpu: NodeCpu | None = None) -> Object:
+    about = {"nodeName": "milan", "startTime": "2026-01-01T00:00:00Z"}
+    families = usage.of_pods(said, here(*pods))
+    return usage.summary(about, here(*pods), families, cpu or NodeCpu(), NOW)
+
+
+def test_of_what_a_pod_uses_now_nothing_is_said_before_there_are_two_readings() -> None:
+    cpu = NodeCpu()
+    [web] = summary(used("main", WEB, "10", AT_MS - 10_000), WEB, cpu=cpu)["pods"]
+    at = {"time": "2026-01-31T11:59:50Z"}
+    assert web["cpu"] == {**at, "usageCoreNanoSeconds": 10 * 10**9}
+    assert web["memory"] == {**at, "usageBytes": 4096, "workingSetBytes": 4096}
+
+    said = used("main", WEB, "12.5", AT_MS) + used("main", DB, "1", AT_MS)
+    for _ in range(2):  # and the same again
+        told = summary(said, WEB, DB, cpu=cpu)
+        [db, web] = told["pods"]
+        at = {"time": "2026-01-31T12:00:00Z"}
+        rate = {"usageNanoCores": 250_000_000}
+        assert web["cpu"] == {**at, "usageCoreNanoSeconds": 12_500_000_000, **rate}
+        assert web["containers"][0]["cpu"] == web["cpu"]
+        assert db["cpu"] == {**at, "usageCoreNanoSeconds": 10**9}
+        assert told["node"]["cpu"] == {**at, "usageCoreNanoSeconds": 13_500_000_000, **rate}
+        assert told["node"]["memory"]["workingSetBytes"] == 2 * 4096
+
+    [web] = summary(used("main", WEB, "1", AT_MS + 1000), WEB, cpu=cpu)["pods"]
+    assert "usageNanoCores" not in web["cpu"], "it was restarted"
+
+
+def test_the_summary_counts_on_from_what_was_scraped() -> None:
+    cpu = NodeCpu()
+    families = usage.of_pods(used("main", WEB, "10", AT_MS - 10_000), here(WEB))
+    usage.of_node(families, here(WEB), cpu, AT_MS)
+    told = summary(used("main", WEB, "20", AT_MS), WEB, cpu=cpu)
+    assert told["node"]["cpu"]["usageNanoCores"] == 10**9
+
+
+def test_no_more_is_kept_than_a_reading_of_each_container_that_is_here() -> None:
+    cpu = NodeCpu()
+    many = "".join(used(f"other-{n}", WEB, "1", AT_MS) for n in range(100))
+    summary(many + used("main", WEB, "1", AT_MS) + used("main", DB, "1", AT_MS), WEB, DB, cpu=cpu)
+    assert cpu.last(DB, "main")
+    summary("", WEB, cpu=cpu)
+    assert cpu.last(WEB, "main")
+    assert cpu.last(DB, "main") is None
+    assert cpu.last(WEB, "other-1") is None
+
+
+BAD = {
+    "no number": used("main", DB, "NaN", AT_MS),
+    "no integer of 64 bits": used("main", DB, "1e30", AT_MS),
+    "no time": used("main", DB, "1", "yesterday"),
+    "of long ago": used("main", DB, "1", 1),
+    "of before all time": used("main", DB, "1", "-" + "9" * 18),
+    "of the end of time": used("main", DB, "1", "9" * 18),
+    "of another container": used("other", DB, "1", AT_MS),
+    "of none": used("", DB, "1", AT_MS),
+    "of memory only": f'{usage.MEMORY}{{container="main",namespace="shop",pod="db"}} 1 {AT_MS}\n',
+    "of another pod": used("main", Key("shop", "unknown"), "1", AT_MS),
+    "no sample": "<html>\n",
 }
 
 
 @pytest.mark.parametrize("bad", BAD)
 def test_one_bad_pod_never_fails_the_summary(bad: str) -> None:
-    pods = here(WEB, DB)
-    told = usage.summary(
-        "milan",
-        "2026-01-01T00:00:00Z",
-        pods,
-        {
-            WEB: measured(main={"cpu": "250m", "memory": "2Mi"}, other={"cpu": "9"}),
-            DB: BAD[bad],
-            Key("shop", "unknown"): measured(main={"cpu": "9"}),
-        },
-    )
+    told = summary(BAD[bad] + used("main", WEB, "2", AT_MS), WEB, DB)
     [web] = told["pods"]
-    assert web["podRef"] == {"namespace": "shop", "name": "web", "uid": pods[WEB].uid}
+    assert web["podRef"] == {"namespace": "shop", "name": "web", "uid": here(WEB)[WEB].uid}
     assert [one["name"] for one in web["containers"]] == ["main"]
-    assert told["node"]["cpu"]["usageNanoCores"] == 250_000_000
-    assert told["node"]["memory"]["workingSetBytes"] == 2 * 2**20
     assert told["node"]["nodeName"] == "milan"
 
 
-@pytest.mark.parametrize(
-    "broken", [{}, {"containers": "x"}, {"containers": [1]}, {"containers": [{}]}]
-)
-def test_what_makes_no_sense_is_passed_over(broken: Object) -> None:
-    told = usage.summary("milan", "t", here(WEB), {WEB: broken})
-    assert told["node"]["cpu"]["usageNanoCores"] == 0
+def test_amounts_are_integers_of_64_bits_whatever_is_said() -> None:
+    cpu = NodeCpu()
+    summary(used("main", WEB, "0", AT_MS - 1), WEB, cpu=cpu)
+    told = summary(used("main", WEB, "9e18", AT_MS, "9.2e18") * 2, WEB, DB, cpu=cpu)
+    for part in (told["node"], *told["pods"]):
+        amounts = {**part["cpu"], **part["memory"]}
+        assert all(0 <= n < 2**63 for n in amounts.values() if isinstance(n, int))
 
 
 async def test_metrics_come_from_the_provider(rig: Rig) -> None:
@@ -135,16 +180,11 @@ async def test_metrics_come_from_the_provider(rig: Rig) -> None:
     assert (await rig.get("/metrics/resource"))[0] == 404
 
 
-async def test_the_summary_asks_for_the_twins_of_the_pair(rig: Rig) -> None:
-    item = {
-        "metadata": {"name": "web", "namespace": "shop-rome"},
-        **measured(main={"cpu": "1", "memory": "1Ki"}),
-    }
-    rig.answer = (200, json.dumps({"metadata": {}, "items": [item]}))
+async def test_the_summary_is_of_what_the_metric_agent_reads(rig: Rig) -> None:
+    rig.answer = (200, used("main", WEB, "10", AT_MS))
     status, said = await rig.get("/stats/summary")
     assert status == 200
     assert json.loads(said)["pods"][0]["podRef"]["namespace"] == "shop"
-    [path] = rig.seen
-    assert path.startswith("/apis/metrics.k8s.io/v1beta1/namespaces/shop-rome/pods?")
+    assert rig.seen == ["/apis/metrics.liqo.io/v1beta1/scrape/rome/metrics/resource"]
     rig.answer = (503, "no metrics")
     assert (await rig.get("/stats/summary"))[0] == 502

@@ -10,6 +10,7 @@ from apis.pairs import Pair
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
 from kubelet.contract import Node
+from kubelet.departures import Departures
 from kubelet.forge import shadowpod
 from kubelet.forge.accounts import ApiServer
 from kubelet.forge.mapping import MappingState, NamespaceMapping
@@ -33,11 +34,13 @@ class Namespaces:
         self.synced = True
         self.error: Exception | None = None
         self.missing = ""
+        self.others: dict[str, NamespaceMapping] = {}
+        """Of namespaces that are not as all the others are."""
 
     async def mapping(self, namespace: str) -> NamespaceMapping:
         if self.error:
             raise self.error
-        return self.now
+        return self.others.get(namespace, self.now)
 
     def is_synced(self, namespace: str) -> bool:
         return self.synced
@@ -114,6 +117,7 @@ class World:
         """Begin with a kubelet that remembers nothing."""
         home, provider = Counted(self.local), Counted(self.remote)
         self.counted = (home, provider)
+        self.departures = Departures()
         self.reconciler = PodReconciler(
             CachedCluster(cast("Cluster", home)),
             CachedCluster(cast("Cluster", provider)),
@@ -126,6 +130,7 @@ class World:
             namespaces=self.namespaces,
             recorder=self.recorder,
             clock=lambda: self.now,
+            departures=self.departures,
         )
 
     async def bound(self, status: Object | None = None, **rest: Any) -> Object:

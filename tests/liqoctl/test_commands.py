@@ -140,6 +140,17 @@ def test_yaml_is_printed_without_a_cluster(args: tuple[str, ...], expected: str)
     assert result.exit_code == 0
 
 
+@pytest.mark.parametrize("strategy", ["DefaultName", "EnforceSameName", None])
+def test_a_remote_name_is_not_written_where_it_is_ignored(strategy: str | None) -> None:
+    chosen = ("--namespace-mapping-strategy", strategy) if strategy else ()
+
+    result = run("offload", "ns", "foo", "--remote-namespace-name", "bar", *chosen, "-o", "yaml")
+
+    assert result.stdout == OFFLOADING.replace("DefaultName", strategy or "DefaultName")
+    assert "--remote-namespace-name is ignored without" in result.stderr
+    assert result.exit_code == 0
+
+
 def test_json_says_the_same() -> None:
     result = run("offload", "namespace", "foo", "-o", "json")
 
@@ -152,6 +163,16 @@ def test_json_says_the_same() -> None:
             "podOffloadingStrategy": "LocalAndRemote",
         },
     }
+
+
+@pytest.mark.parametrize(("flags", "said"), [((), "true"), (("--no-virtual-node",), "false")])
+def test_a_slice_says_whether_a_virtual_node_is_made_of_it(
+    flags: tuple[str, ...], said: str
+) -> None:
+    """Without the annotation admission would say yes."""
+    result = run("create", "rs", "pool", "--remote-cluster-id", "milan", *flags, "-o", "yaml")
+
+    assert f"liqo.io/create-virtual-node: '{said}'\n" in result.stdout
 
 
 def test_the_namespace_of_a_virtual_node_can_be_given() -> None:

@@ -73,6 +73,7 @@ FLAGS: Final[dict[str, dict[str, Any]]] = {
     "info peer": {**PRINTED, "--get": None},
     "install": {
         **PRINTED, "--cluster-id": "", "--cluster-labels": None, "--sharing-percentage": None,
+        "--enable-resource-enforcement": None,
     },
 }  # fmt: skip
 

@@ -63,10 +63,26 @@ def test_flags_add_image_name_policy_and_labels() -> None:
     assert key_of(config) == Key("liqo", "clusterid-configmap")
     assert config["data"] == {"CLUSTER_ID": "rome"}
     assert forge.kind_of(policy) == keys.PROVIDER_POLICY
-    assert policy["spec"] == {"sharing": {"percentage": 70}, "nodeLabels": {"region": "europe"}}
+    assert policy["spec"] == {
+        "sharing": {"percentage": 70},
+        "resourceSliceClasses": {"default": "shared"},
+        "nodeLabels": {"region": "europe"},
+    }
     assert "image: pyliqo" in str(documents.everything()).replace("'", ""), (
         "it was changed in place"
     )
+
+
+def test_enforcement_is_switched_off_where_processes_have_it_and_kept_so() -> None:
+    as_they_are = documents.everything()
+
+    made = forge.customised(as_they_are, forge.Wanted(is_enforced=False))
+
+    differ = [obj for obj, was in zip(made, as_they_are, strict=True) if obj != was]
+    assert [key_of(obj).name for obj in differ] == ["liqo-webhook", "liqo-controller-manager"]
+    assert [forge.is_enforced(obj) for obj in differ] == [False, False]
+    assert all(map(forge.is_enforced, documents.of_kind("Deployment")))
+    assert forge.customised(as_they_are, forge.Wanted(is_enforced=True)) == as_they_are
 
 
 INSTALLABLE = [

@@ -224,6 +224,22 @@ def test_what_is_reflected_and_what_would_be_is_told_and_nothing_written(
     assert server.get(keys.NAMESPACE_OFFLOADING, Key(name, "offloading")) is None
 
 
+def test_a_remote_name_that_means_nothing_is_not_written(server: Server, name: str) -> None:
+    key, named_so = Key(name, "offloading"), ("--remote-namespace-name", "other")
+    server.liqoctl("offload", "namespace", name, *named_so, "--timeout", "5s")
+    settle(server, key, "Ready")
+
+    for mapping in ((), ("--namespace-mapping-strategy", "DefaultName")):
+        again = server.liqoctl("offload", "namespace", name, *named_so, *mapping)
+
+        assert again.exit_code == 0, again.stderr
+        assert "offloading is as asked for already" in again.stderr
+        assert "WARN  --remote-namespace-name is ignored without" in again.stderr
+    found = server.get(keys.NAMESPACE_OFFLOADING, key)
+    assert found
+    assert "remoteNamespaceName" not in found["spec"]
+
+
 def test_a_strategy_that_may_not_change_is_one_sentence(server: Server, name: str) -> None:
     server.liqoctl("offload", "namespace", name, "--timeout", "10s")
 
@@ -256,6 +272,16 @@ def test_create_and_delete_a_virtual_node(server: Server, name: str) -> None:
     made = server.liqoctl("create", "virtualnode", name, "-n", name, *args)
     assert made.exit_code == 0, made.stderr
     assert made.stderr == f"INFO  virtual node {name}/{name}: created\n"
+    stored = server.get(keys.VIRTUAL_NODE, Key(name, name))
+    assert stored
+    assert stored["metadata"]["labels"][keys.REMOTE_CLUSTER_ID] == "milan"
+    assert stored["spec"] == {
+        "clusterID": "milan",
+        "createNode": False,
+        "kubeconfigSecretRef": {"name": "key"},
+        "disableNetworkCheck": False,
+        "resourceQuota": {"hard": {"cpu": "2", "memory": "4Gi", "pods": "110"}},
+    }
     gone = server.liqoctl("delete", "vn", name, "--skip-confirm")
     assert gone.exit_code == 0
     assert server.get(keys.VIRTUAL_NODE, Key(name, name)) is None

@@ -17,6 +17,7 @@ from certs import identity, pki
 from kube import access
 from kube.client import ClusterClient
 from kube.errors import ForbiddenError
+from liqoctl import options, output
 from liqoctl.__main__ import cli
 from liqoctl.forge import peering as forge
 from liqoctl.forge import peeringuser, tables
@@ -82,6 +83,51 @@ def test_a_consumer_names_its_key_by_the_bytes_that_liqo_reads() -> None:
 
     assert proof["publicKey"] == identity.public_key(key)
     assert identity.is_key_of(proof["csr"], proof["publicKey"])
+
+
+def signed_in(**params: str) -> Object:
+    key = Key(SPACE, "controlplane-milan")
+    found = AuthParams.parse({"apiServer": "https://milan:6443", "ca": "bWlsYW4=", **params})
+    return forge.identity(key, "milan", found, "liqo-tenant-rome", {})
+
+
+@pytest.mark.parametrize(
+    ("params", "is_kept"),
+    [
+        ({}, False),
+        ({"signedCRT": "bmV3"}, False),
+        ({"proxyURL": "http://proxy:3128"}, False),
+        ({"ca": "bWlsYW4K"}, False),
+        ({"apiServer": "https://evil:6443"}, True),
+        ({"ca": "ZXZpbA=="}, True),
+    ],
+    ids=["the same", "a new certificate", "a proxy", "a newline", "another server", "another CA"],
+)
+def test_a_cluster_that_takes_the_name_of_a_peer_does_not_take_its_place(
+    *, params: dict[str, str], is_kept: bool
+) -> None:
+    """Source: security.md B4."""
+    why = forge.other_server(signed_in(), signed_in(**params))
+
+    assert bool(why) is is_kept
+    assert ("milan is a peer already, at https://milan:6443" in why) is is_kept
+    assert ("--replace" in why) is is_kept
+    assert forge.other_server(None, signed_in(**params)) == ""
+
+
+def test_a_tenant_of_another_key_is_another_cluster() -> None:
+    key, other = identity.new_key(), identity.new_key()
+
+    def of(public: bytes) -> Object:
+        spec = {"clusterID": "rome", "publicKey": base64.b64encode(public).decode()}
+        return {**tenant(), "spec": spec}
+
+    assert forge.other_key(None, key) == ""
+    assert forge.other_key(tenant(), key) == ""
+    assert forge.other_key(of(identity.public_key(key)), key) == ""
+    assert forge.other_key(of(pki.public_key(key)), key) == ""
+    assert "--replace" in forge.other_key(of(identity.public_key(other)), key)
+    assert "--replace" in forge.other_key(of(b"nonsense"), key)
 
 
 def test_tables_show_a_line_each_and_nothing_that_moves_the_cursor() -> None:
@@ -287,3 +333,41 @@ def test_what_is_of_the_network_of_liqo_is_refused_with_the_cure(
     told = " ".join(done.output.split())
     assert f"'{flags[0]}': is of Liqo's network between the clusters" in told
     assert cure in told
+
+
+ESCAPES = "\x1b]0;all is well\x07\x1b[2J\x9b2J\u202egnp\r"
+
+
+async def test_what_another_cluster_wrote_moves_no_cursor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In steps, warnings and tables."""
+    said = ESCAPES + "\nINFO  tenant rome: let in"
+    progress = Progress()
+    progress.info(said)
+    progress.warning(said)
+    with progress.waiting(said):
+        pass
+    output.table([("TENANT", "POLICY"), ("rome", said)])
+    output.echo(said)
+
+    printed = capsys.readouterr()
+    told = printed.out + printed.err
+    assert all(char.isprintable() or char == "\n" for char in told)
+    assert "tenant rome: let in" in told
+    assert [line[:4] for line in printed.err.splitlines()] == ["INFO", "WARN"]
+    assert len(printed.out.splitlines()) == 4
+
+
+def test_an_error_in_the_words_of_another_cluster_moves_no_cursor() -> None:
+    @options.command()
+    def fail() -> None:
+        raise click.ClickException(f"tenant rome: {ESCAPES}")
+
+    group = options.Group(commands={"fail": fail})
+
+    result = CliRunner().invoke(group, ["fail"])
+
+    assert result.exit_code == 1
+    assert "tenant rome" in result.output
+    assert all(char.isprintable() or char == "\n" for char in result.output)

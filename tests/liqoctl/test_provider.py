@@ -4,14 +4,11 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 
 from apis import keys, resources
 from apis.objects import Key, Object, named
 from kube.client import ClusterClient
 from liqoctl.forge import peering, sharing
-from sandbox.controlplane import Plane
-from sandbox.kubectl import Kubectl
 from tests import factories
 from tests.controllers.test_grants import AUTHENTICATED, replica
 from tests.liqoctl.test_on_servers import Server
@@ -122,10 +119,30 @@ def test_sharing_is_set_and_shown(server: Server) -> None:
         "resources": {"x/gpu": 50},
         "rounding": "AtLeastOne",
     }
-    shown = server.liqoctl("get", "sharing")
-    assert shown.stdout.startswith("TENANT")
+
+    async def tenant(cluster: ClusterClient) -> None:
+        space, spec = "liqo-tenant-genoa", {"clusterID": "genoa"}
+        await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", space)))
+        await cluster.create(keys.TENANT, named(keys.TENANT, Key(space, "genoa"), spec=spec))
+        allocatable = {"cpu": "10", "x/gpu": "4"}
+        await cluster.create(keys.NODE, named(keys.NODE, Key("", "genoa-1"), spec={}))
+        await cluster.patch_status(
+            keys.NODE, Key("", "genoa-1"), {**READY, "allocatable": allocatable}
+        )
+
+    server.do(tenant)
+    table = server.liqoctl("get", "sharing").stdout.splitlines()
+    assert table[0].split() == list(sharing.HEADER)
+    rows = [line.split() for line in table if line.startswith("genoa ")]
+    (gpu,) = [row for row in rows if row[2] == "x/gpu"]
+    assert gpu == ["genoa", "genoa", "x/gpu", "4", "50", "2", "0"]
+    (cpu,) = [row for row in rows if row[2] == "cpu"]
+    assert (cpu[1], cpu[4]) == ("genoa", "70"), "of nodes that other tests left, too"
 
     async def clean(cluster: ClusterClient) -> None:
+        node = await cluster.get(keys.NODE, Key("", "genoa-1"))
+        assert node
+        await cluster.delete(keys.NODE, Key("", "genoa-1"), uid=node["metadata"]["uid"])
         for name in ("default", "genoa"):
             found = await cluster.get(keys.PROVIDER_POLICY, Key("", name))
             assert found
@@ -193,34 +210,51 @@ def test_tenants_and_slices_are_cordoned_drained_and_taken_back(server: Server) 
 
 
 @pytest.mark.cluster
-def test_what_has_no_flag_is_asked_for_by_yaml(server: Server, plane: Plane) -> None:
-    """As the documents say it: print it, add ephemeral storage and GPUs, apply it."""
-    space = "liqo-tenant-lodi"
-    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "lodi"}
-    server.do(lambda cluster: cluster.create(keys.NAMESPACE, factories.namespace(space, **labels)))
-    flags = ("--remote-cluster-id", "lodi", "--cpu", "2", "--output", "yaml")
-    printed = server.liqoctl("create", "resourceslice", "torch", *flags)
-    assert printed.exit_code == 0, printed.stderr
-    (made,) = [found for found in yaml.safe_load_all(printed.stdout) if found]
-    more = {"ephemeral-storage": "40Gi", "nvidia.com/gpu": "2"}
-    made["spec"]["resources"] |= more
+def test_a_consumer_that_evicts_nothing_is_cordoned_at_once_and_drained_by_force(
+    server: Server,
+) -> None:
+    """Nobody plays the consumer here: what it holds stays, of a slice and of none."""
+    space = "liqo-tenant-cortona"
+    tenant, slice_, quota = (Key(space, name) for name in ("cortona", "vault", "of-no-slice"))
 
-    Kubectl(plane.kubeconfig).apply([made])
+    async def prepare(cluster: ClusterClient) -> None:
+        await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", space)))
+        await cluster.create(keys.TENANT, named(keys.TENANT, tenant, spec={"clusterID": "cortona"}))
+        await cluster.create(keys.RESOURCE_SLICE, replica(slice_, "cortona", "", {"cpu": "1"}))
+        spec = {"user": "of-no-slice", "resources": {"cpu": "1"}}
+        await cluster.create(keys.QUOTA, named(keys.QUOTA, quota, spec=spec))
+        await cluster.patch_status(keys.QUOTA, quota, {"booked": {"pods": "3"}})
 
-    stored = server.get(keys.RESOURCE_SLICE, Key(space, "torch"))
-    assert stored
-    assert stored["spec"]["resources"] == {"cpu": "2", **more}
-    assert stored["metadata"]["annotations"] == {keys.CREATE_VIRTUAL_NODE: "true"}
+    def condition() -> str:
+        return str((server.get(keys.TENANT, tenant) or {})["spec"].get("tenantCondition"))
+
+    server.do(prepare)
+    drain = ("drain", "tenant", "cortona", "--skip-confirm", "--timeout", "3s")
+
+    refused = server.liqoctl(*drain)
+
+    assert refused.exit_code == 1
+    told = " ".join(refused.stderr.split())
+    assert f"after 3s there are left 3 pods of quota {quota}; it stays Cordoned" in told
+    assert condition() == "Cordoned"
+    drained = (server.get(keys.RESOURCE_SLICE, slice_) or {})["metadata"]["annotations"]
+    assert drained[keys.DRAIN] == "true"
+
+    forced = server.liqoctl(*drain, "--force")
+
+    assert forced.exit_code == 0, forced.stderr
+    assert condition() == "Drained"
+    assert "taken all the same" in " ".join(forced.stderr.split())
 
 
 @pytest.mark.cluster
 def test_a_slice_is_asked_for_and_given_back(server: Server) -> None:
     """Without controllers nobody answers: what is sent, and what is said of it."""
-    flags = ("--remote-cluster-id", "lucca", "--cpu", "2", "--resource", "x/gpu=1")
+    flags = ("--remote-cluster-id", "lodi", "--cpu", "2", "--resource", "x/gpu=1")
     nowhere = server.liqoctl("create", "resourceslice", "lamp", *flags, "--timeout", "1s")
-    assert "no tenant namespace for lucca" in nowhere.stderr
-    space = "liqo-tenant-lucca"
-    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "lucca"}
+    assert "no tenant namespace for lodi" in nowhere.stderr
+    space = "liqo-tenant-lodi"
+    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "lodi"}
 
     async def prepare(cluster: ClusterClient) -> None:
         await cluster.create(keys.NAMESPACE, factories.namespace(space, **labels))
@@ -233,12 +267,12 @@ def test_a_slice_is_asked_for_and_given_back(server: Server) -> None:
     assert made
     assert made["spec"] == {
         "class": "default",
-        "providerClusterID": "lucca",
+        "providerClusterID": "lodi",
         "resources": {"cpu": "2", "x/gpu": "1"},
     }
     assert made["metadata"]["labels"] == {
-        keys.REMOTE_CLUSTER_ID: "lucca",
-        keys.REMOTE_ID: "lucca",
+        keys.REMOTE_CLUSTER_ID: "lodi",
+        keys.REMOTE_ID: "lodi",
         keys.REPLICATION: "true",
     }
     assert made["metadata"]["annotations"] == {keys.CREATE_VIRTUAL_NODE: "true"}

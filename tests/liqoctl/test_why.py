@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from apis import keys
-from apis.objects import Key, Kind, Object, key_of, named
+from apis.objects import Key, Kind, Object, key_of, named, uid
 from kube import errors
 from liqoctl.forge import refusals, telling, why, whyspace
 from liqoctl.forge.findings import Facts
@@ -693,6 +693,47 @@ async def test_a_pod_in_a_cluster_is_only_read() -> None:
     assert found["outcome"] == "Runs"
     assert found["namespace"]["strategy"] == "LocalAndRemote"
     assert there.everything() == before
+
+
+MOUNTS = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+NO_STORAGE = "milan offers no storage"
+
+
+@pytest.mark.parametrize(
+    ("claim", "said", "clause"),
+    [
+        (None, None, "persistentvolumeclaim data does not exist"),
+        ("Lost", None, "persistentvolumeclaim data has lost its volume"),
+        (
+            "Pending",
+            ("ReflectionDisabled", NO_STORAGE),
+            f"its persistentvolumeclaim data is not bound: ReflectionDisabled: {NO_STORAGE}",
+        ),
+        ("Pending", None, "the scheduler says: 0/3 nodes: too many pods"),
+        ("Pending", ("WaitForFirstConsumer", "it waits"), "the scheduler says: "),
+        ("Bound", ("ReflectionDisabled", NO_STORAGE), "the scheduler says: "),
+    ],
+)
+async def test_a_pod_that_waits_for_its_claim(
+    claim: str | None, said: tuple[str, str] | None, clause: str
+) -> None:
+    waiting = pod(conditions=[UNSCHEDULABLE])
+    waiting["spec"] |= MOUNTS
+    there = await cluster((keys.POD, waiting))
+    data = Key("foo", "data")
+    if claim:
+        made = await there.create(
+            keys.PERSISTENT_VOLUME_CLAIM, named(keys.PERSISTENT_VOLUME_CLAIM, data, spec={})
+        )
+        await there.patch_status(keys.PERSISTENT_VOLUME_CLAIM, data, {"phase": claim})
+        for reason, message in filter(None, [said]):
+            about = event(reason, message, about="PersistentVolumeClaim/data", at=LATE)
+            about["involvedObject"]["uid"] = uid(made)
+            await there.create(keys.EVENT, about)
+
+    found = await work.pod(there, Key("foo", "web"))
+
+    assert told(found).startswith(f"pod foo/web waits because {clause}")
 
 
 async def test_a_refused_pod_in_a_cluster() -> None:

@@ -1,5 +1,6 @@
 """An API server with all of the manifests, beside the one that has our kinds only."""
 
+import asyncio
 import json
 import os
 import random
@@ -9,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from apis import keys
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl, KubectlError
-from tests.manifests import documents
+from tests.manifests import documents, twins
 
 WITHIN_S = 300
 SEED = int(os.environ.get("PYLIQO_TEST_ORDER", "20251123"))
@@ -33,6 +35,27 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 def kinds(plane: Plane, crds: None) -> Kubectl:
     """Return kubectl towards the API server that has our kinds, and no webhooks."""
     return Kubectl(plane.kubeconfig)
+
+
+@pytest.fixture(scope="module")
+def provider(admin: Kubectl) -> Kubectl:
+    """Return kubectl towards milan with a twin of rome, once the policy is in force."""
+    classes = {
+        keys.OFFERED_STORAGE_CLASSES: "silver,bronze",
+        keys.OFFERED_INGRESS_CLASSES: "outer",
+    }
+    outward = {keys.OFFERED_SERVICE_TYPES: "LoadBalancer,NodePort"}
+    of_class = {**outward, keys.OFFERED_LOAD_BALANCER_CLASSES: "a.io/b"}
+    admin.apply(
+        [
+            *twins.twin_of_rome(twins.OPEN.remote_namespace, outward),
+            *twins.twin_of_rome(twins.CLASSED, of_class),
+        ]
+    )
+    admin.apply([*twins.twin_of_rome(twins.TWIN, classes), twins.silver()])
+    asyncio.run(twins.until_in_force(admin))
+    asyncio.run(twins.until_taken(admin, twins.claim(twins.TWIN, "of-the-default-class")))
+    return admin
 
 
 def converge(kubectl: Kubectl, objects: list[dict[str, Any]]) -> None:

@@ -2,27 +2,33 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import pytest
 
-from apis import drift, keys, objects
+from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
-from apis.pairs import Pair
 from reflector.forge import configmap, ingress, persistentvolumeclaim, secret, service
-from reflector.forge.contract import Forge, Scene
+from reflector.forge.contract import Scene
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
+from tests.manifests.twins import (
+    PAIR,
+    ROME,
+    TWIN,
+    changed,
+    claim,
+    create,
+    forged,
+    silver,
+    until_refused,
+    until_taken,
+)
 
 pytestmark = pytest.mark.cluster
 
-PAIR: Final = Pair("rome", "milan", "shop", "consumed-by-rome")
-TWIN: Final = PAIR.remote_namespace
-ROME: Final = ("--as=rome", "--as-group=rome", "--as-group=system:authenticated")
-PATIENCE_S: Final = 300
 FORGES: Final = {
     forge.row.kind: forge
     for forge in (
@@ -37,14 +43,6 @@ class Row(NamedTuple):
     kind: Kind
     changes: Object
     told: str
-
-
-def claim(namespace: str, name: str) -> Object:
-    spec = {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "1Gi"}},
-    }
-    return named(keys.PERSISTENT_VOLUME_CLAIM, Key(namespace, name), spec=spec)
 
 
 HONEST: Final[dict[Kind, Callable[[str, str], Object]]] = {
@@ -69,6 +67,17 @@ def routed(**spec: Any) -> Row:
     return Row(keys.INGRESS, {"spec": spec}, "it would take all hosts")
 
 
+def outward(type_: str, **rest: Any) -> Row:
+    changes = {"spec": {"type": type_, **rest}}
+    return Row(keys.SERVICE, changes, f"spec.type {type_} is not offered to cluster rome: use")
+
+
+def pathed(path: str) -> Row:
+    one = {"path": path, "pathType": "ImplementationSpecific", "backend": BACKEND}
+    rules = [{"host": "shop.example", "http": {"paths": [one]}}]
+    return Row(keys.INGRESS, {"spec": {"rules": rules}}, "a path of spec.rules is longer")
+
+
 BACKEND: Final = {"service": {"name": "web", "port": {"number": 80}}}
 HTTP: Final = {"paths": [{"path": "/", "pathType": "Prefix", "backend": BACKEND}]}
 SNAPSHOT: Final = {
@@ -82,7 +91,7 @@ CLAIM: Final = keys.PERSISTENT_VOLUME_CLAIM
 ROWS: Final[dict[str, Row]] = {
     "external-ips": Row(keys.SERVICE, {"spec": {"externalIPs": ["192.0.2.1"]}}, "spec.externalIPs"),
     "load-balancer-ip": Row(
-        keys.SERVICE, {"spec": {"type": "LoadBalancer", "loadBalancerIP": "192.0.2.1"}},
+        keys.SERVICE, {"spec": {"loadBalancerIP": "192.0.2.1"}},
         "spec.loadBalancerIP",
     ),
     "name-metadata": external("169.254.169.254"),
@@ -93,6 +102,8 @@ ROWS: Final[dict[str, Row]] = {
     "name-api-server": external("kubernetes.default.svc"),
     "name-other-tenant": external("db.consumed-by-turin.svc.cluster.local"),
     "name-node": external("10.89.4.2"),
+    "name-pod-record": external("169-254-169-254.default.pod.cluster.local"),
+    "name-own-pod-record": external(f"10-89-4-2.{TWIN}.pod"),
     "all-hosts": routed(rules=[{"http": HTTP}]),
     "wildcard": routed(rules=[{"host": "*.example.com", "http": HTTP}]),
     "default-backend": routed(defaultBackend=BACKEND),
@@ -103,6 +114,13 @@ ROWS: Final[dict[str, Row]] = {
     "load-balancer-id": annotated(keys.SERVICE, "loadbalancer.openstack.org/load-balancer-id"),
     "neg": annotated(keys.SERVICE, "cloud.google.com/neg"),
     "url-map": annotated(keys.INGRESS, "ingress.kubernetes.io/url-map"),
+    "path-of-directives": pathed("/x { } location / {"),
+    "path-of-a-variable": pathed("/$request_uri"),
+    "path-of-a-quote": pathed('/x"y'),
+    "many-rules": Row(
+        keys.INGRESS, {"spec": {"rules": [{"host": f"a{n}.example.com"} for n in range(101)]}},
+        "more than 100 rules",
+    ),
     "finalizer": Row(keys.SERVICE, {"metadata": {"finalizers": ["a.io/b"]}}, "metadata.finalizers"),
     "finalizer-of-config": Row(
         keys.CONFIG_MAP, {"metadata": {"finalizers": ["a.io/b"]}}, "metadata.finalizers"
@@ -122,75 +140,27 @@ ROWS: Final[dict[str, Row]] = {
     "selector": Row(CLAIM, {"spec": {"selector": {"matchLabels": {"a": "b"}}}}, "spec.selector"),
     "snapshot": Row(CLAIM, {"spec": {"dataSource": SNAPSHOT}}, "spec.dataSource"),
     "clone": Row(CLAIM, {"spec": {"dataSourceRef": OTHERS}}, "spec.dataSourceRef"),
+    "static-volume": Row(
+        CLAIM, {"spec": {"storageClassName": ""}},
+        'spec.storageClassName "" would take any volume that has no class: name a class, or leave',
+    ),
     "storage-class": Row(CLAIM, {"spec": {"storageClassName": "gold"}}, "class gold is not"),
     "ingress-class": Row(
         keys.INGRESS, {"spec": {"ingressClassName": "inner"}}, "class inner is not offered"
     ),
-    "load-balancer-class": Row(
-        keys.SERVICE, {"spec": {"type": "LoadBalancer", "loadBalancerClass": "a.io/b"}},
-        "name one of none",
-    ),
+    "load-balancer": outward("LoadBalancer"),
+    "load-balancer-class": outward("LoadBalancer", loadBalancerClass="a.io/b"),
+    "node-port": outward("NodePort", ports=[{"port": 443, "nodePort": 30443}]),
     "bind-completed": annotated(CLAIM, "pv.kubernetes.io/bind-completed"),
     "selected-node": annotated(CLAIM, "volume.kubernetes.io/selected-node"),
     "provisioner": annotated(CLAIM, "volume.kubernetes.io/storage-provisioner"),
 }  # fmt: skip
 
 
-def changed(obj: Object, changes: Object) -> Object:
-    """Return ``obj`` with ``changes`` merged into its dicts; None takes a field away."""
-    made = dict(obj)
-    for name, value in changes.items():
-        if isinstance(value, dict) and isinstance(made.get(name), dict):
-            made[name] = changed(made[name], value)
-        elif value is None:
-            made.pop(name, None)
-        else:
-            made[name] = value
-    return made
-
-
 def hostile(namespace: str) -> dict[str, Object]:
     return {
         name: changed(HONEST[row.kind](namespace, name), row.changes) for name, row in ROWS.items()
     }
-
-
-def create(kubectl: Kubectl, items: list[Object], *who: str) -> str:
-    """Return what is said to those who create ``items``; nothing changes."""
-    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    try:
-        kubectl.run("create", "--dry-run=server", "-f", "-", *who, stdin=listed)
-    except KubectlError as error:
-        return str(error)
-    return ""
-
-
-@pytest.fixture(scope="module")
-def provider(admin: Kubectl) -> Kubectl:
-    """Return kubectl towards milan with a twin of rome, once the policy is in force."""
-    classes = {
-        keys.OFFERED_STORAGE_CLASSES: "silver,bronze",
-        keys.OFFERED_INGRESS_CLASSES: "outer",
-        keys.OFFERED_LOAD_BALANCER_CLASSES: "",
-    }
-    metadata = {"labels": {keys.REMOTE_CLUSTER_ID: "rome"}, "annotations": classes}
-    subject = {"kind": "Group", "apiGroup": keys.RBAC_GROUP, "name": "rome"}
-    role = {
-        "apiGroup": keys.RBAC_GROUP,
-        "kind": "ClusterRole",
-        "name": keys.VIRTUAL_KUBELET_REMOTE_ROLE,
-    }
-    binding = named(keys.ROLE_BINDING, Key(TWIN, "rome"), subjects=[subject], roleRef=role)
-    admin.apply([named(keys.NAMESPACE, Key("", TWIN), metadata=metadata), binding])
-    asyncio.run(_until_in_force(admin))
-    return admin
-
-
-async def _until_in_force(admin: Kubectl) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while "liqo-consumers" not in create(admin, [hostile(TWIN)["external-ips"]], *ROME):
-        assert time.monotonic() < until, "the policy is not in force"
-        await asyncio.sleep(0.2)
 
 
 def test_what_a_consumer_may_not_say_is_refused_by_name(provider: Kubectl) -> None:
@@ -218,6 +188,7 @@ def test_what_a_virtual_kubelet_makes_of_it_is_taken(provider: Kubectl) -> None:
         for name, obj in hostile(PAIR.local_namespace).items()
         if not (name.startswith("name-") or ROWS[name].told == "it would take all hosts")
         and ROWS[name].told != "gives rights in this cluster"
+        and not name.startswith(("path-", "many-"))
     }
     twins = [forged(FORGES[ROWS[name].kind], obj) for name, obj in theirs.items()]
     own = external(f"db.{PAIR.local_namespace}.svc.cluster.local").changes
@@ -237,25 +208,80 @@ def test_classes_that_are_offered_may_be_named_and_others_where_nothing_is_said(
     assert create(provider, [silver, outer], *ROME) == ""
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_STORAGE_CLASSES}-")
     gold = changed(claim(TWIN, "gold"), {"spec": {"storageClassName": "gold"}})
-    asyncio.run(_until_taken(provider, gold))
+    asyncio.run(until_taken(provider, gold))
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_STORAGE_CLASSES}=silver,bronze")
 
 
-async def _until_taken(provider: Kubectl, obj: Object) -> None:
-    until = time.monotonic() + PATIENCE_S  # the API server learns of the change a moment later
-    while said := create(provider, [obj], *ROME):
-        assert time.monotonic() < until, said
-        await asyncio.sleep(0.2)
+def test_hosts_are_those_of_the_pattern_and_paths_those_of_a_location(provider: Kubectl) -> None:
+    pattern = r"[a-z]+\.rome\.example"
+    paths = ["/", "/shop/?(.*)", "/api/v[12]/$1", "/a-b_c~d%20"]
+    honest = [
+        changed(factories.ingress(TWIN, f"honest-{n}", "shop.rome.example"), pathed(path).changes)
+        for n, path in enumerate(paths)
+    ]
+    assert create(provider, honest, *ROME) == ""
+    theirs = factories.ingress(TWIN, "theirs", "console.rome.example.org")
+    certified = factories.ingress(TWIN, "certified", "shop.rome.example")
+    certified["spec"]["tls"] = [{"hosts": ["console.milan.example"], "secretName": "a"}]
+
+    provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_INGRESS_HOSTS}={pattern}")
+    for each in (theirs, certified):
+        asyncio.run(until_refused(provider, each, "spec.ingressHosts.pattern of the Provider"))
+    assert create(provider, [factories.ingress(TWIN, "ours", "shop.rome.example")], *ROME) == ""
+    provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_INGRESS_HOSTS}-")
+    asyncio.run(until_taken(provider, theirs))
+
+
+def test_the_largest_ingress_is_judged_and_a_larger_one_is_told_so(provider: Kubectl) -> None:
+    long = ".".join(["a" * 60] * 4)
+    pattern = "|".join(["([a-z]+[.])+example"] * 12)
+
+    def routes(name: str, many: int) -> Object:
+        one = {"path": "/" + "p" * 1000, "pathType": "Prefix", "backend": BACKEND}
+        rules = [{"host": f"{long}.example", "http": {"paths": [one, one]}}] * many
+        tls = [{"hosts": [f"{long}.example"], "secretName": "a"}] * many
+        return changed(factories.ingress(TWIN, name), {"spec": {"rules": rules, "tls": tls}})
+
+    provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_INGRESS_HOSTS}={pattern}")
+    other = factories.ingress(TWIN, "other", "shop.example.org")
+    asyncio.run(until_refused(provider, other, "spec.ingressHosts.pattern of the Provider"))
+    assert create(provider, [routes("largest", 100)], *ROME) == ""
+    assert "more than 100 rules" in create(provider, [routes("larger", 200)], *ROME)
+    provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_INGRESS_HOSTS}-")
+    asyncio.run(until_taken(provider, other))
+
+
+def test_a_pattern_of_hosts_is_a_regular_expression(provider: Kubectl) -> None:
+    def policy(pattern: str) -> Object:
+        spec = {"ingressHosts": {"pattern": pattern}}
+        return named(keys.PROVIDER_POLICY, Key("", "patterns"), spec=spec)
+
+    assert "must be a regular expression" in create(provider, [policy("a(")])
+    assert create(provider, [policy(r".*\.rome\.example")]) == ""
+
+
+def test_a_claim_takes_no_volume_without_a_class_unless_that_is_opened(provider: Kubectl) -> None:
+    static = hostile(TWIN)["static-volume"]
+
+    assert "the provider opens it by spec.staticVolumes" in create(provider, [static], *ROME)
+    provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_STATIC_VOLUMES}=true")
+    asyncio.run(until_taken(provider, static))
+    provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_STATIC_VOLUMES}-")
+    asyncio.run(until_refused(provider, static, "would take any volume"))
+
+
+def test_without_a_default_class_a_claim_has_to_name_one(provider: Kubectl) -> None:
+    nameless = claim(TWIN, "nameless")
+    provider.apply([silver(is_default="false")])
+    asyncio.run(until_refused(provider, nameless, "no default class here: would take"))
+    provider.apply([silver()])
+    asyncio.run(until_taken(provider, nameless))
 
 
 def test_secrets_that_give_rights_are_not_even_sent() -> None:
     for name in ("account-token", "bootstrap-token"):
         obj = hostile(PAIR.local_namespace)[name]
         assert secret.FORGE.reason_to_stay(obj, Scene(PAIR, Policy.DENY_LIST))
-
-
-def forged(forge: Forge, original: Object) -> Object:
-    return forge.twin(original, Scene(PAIR))
 
 
 def test_what_an_admin_of_the_provider_adds_stays(provider: Kubectl) -> None:
@@ -278,61 +304,6 @@ def test_what_an_admin_of_the_provider_adds_stays(provider: Kubectl) -> None:
         provider.run("patch", *where, "--type=merge", "-p", more, *ROME)
     ended = json.dumps({"metadata": {"finalizers": None}})
     provider.run("patch", *where, "--type=merge", "-p", ended)
-
-
-SERVICES: Final[dict[str, tuple[Object, Object, str]]] = {
-    "headless": ({"clusterIP": "None"}, {"clusterIP": "None", "type": "ClusterIP"}, "nodePort"),
-    "cluster-ip": (
-        {"internalTrafficPolicy": "Local"}, {"internalTrafficPolicy": "Local"}, "nodePort",
-    ),
-    "node-port": ({"type": "NodePort"}, {"type": "NodePort"}, "healthCheckNodePort"),
-    "load-balancer": (
-        {"type": "LoadBalancer", "externalTrafficPolicy": "Local"},
-        {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}, "loadBalancerIP",
-    ),
-    "no-node-ports": (
-        {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False},
-        {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False}, "nodePort",
-    ),
-    "own-name": (
-        {"type": "ExternalName", "externalName": "db.shop.svc.cluster.local"},
-        {"type": "ExternalName", "externalName": f"db.{TWIN}.svc.cluster.local"}, "clusterIP",
-    ),
-    "outside-name": (
-        {"type": "ExternalName", "externalName": "db.example.com"},
-        {"type": "ExternalName", "externalName": "db.example.com"}, "clusterIP",
-    ),
-}  # fmt: skip
-"""By name: what the author says, what the twin says, and a field that it has not."""
-ALLOCATED: Final = ("clusterIP", "nodePort", "healthCheckNodePort")
-"""Fields of which one server gives the same value to no two Services."""
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_each_type_of_service_is_taken_and_gets_what_the_provider_allocates(
-    provider: Kubectl, name: str
-) -> None:
-    says, wanted, without = SERVICES[name]
-    where = ("service", name, "-n")
-    provider.apply([named(keys.NAMESPACE, Key("", PAIR.local_namespace))])
-    provider.apply([factories.service(PAIR.local_namespace, name, **says)])
-    local = provider.get(*where, PAIR.local_namespace)
-    twin = drift.stamped(forged(service.FORGE, local))
-
-    provider.run("apply", "--server-side", "-f", "-", *ROME, stdin=json.dumps(twin))
-
-    made = provider.get(*where, TWIN)
-    assert wanted.items() <= made["spec"].items()
-    assert drift.is_current(twin, service.FORGE.shown(twin), made), "else it is written again"
-    assert without not in values(made)
-    for field in ALLOCATED:
-        if field in values(local) and values(local)[field] != service.HEADLESS:
-            assert values(made)[field] != values(local)[field]
-
-
-def values(found: Object) -> Object:
-    """Return the fields of a Service and of its port."""
-    return {**found["spec"]["ports"][0], **found["spec"]}
 
 
 def test_outside_of_its_twins_nobody_is_judged(provider: Kubectl) -> None:

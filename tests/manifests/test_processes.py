@@ -1,5 +1,6 @@
 """Our processes: hardened, probed, bounded, and named as the code expects."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from apis import keys
 from tests.manifests import documents
 from webhook import app, drain
-from webhook.admission import named
+from webhook.admission import Judge, named
 
 ENFORCED: Final = "--enable-resource-enforcement"
 PROCESSES: Final = {
@@ -107,9 +108,20 @@ def test_webhook_configurations_are_found_by_name_and_label() -> None:
 
 
 def test_the_paths_called_are_the_paths_served() -> None:
-    called = {webhook["clientConfig"]["service"]["path"] for webhook in webhooks()}
+    assert {path_of(webhook) for webhook in webhooks()} == set(served())
 
-    assert called == set(app.judges(None, runtime_class="liqo"))  # type: ignore[arg-type]  # not asked
+
+def path_of(webhook: dict[str, Any]) -> str:
+    """Return where it is called, but for the last segment that liqo-certs applies to one."""
+    service = webhook["clientConfig"]["service"]
+    if webhook["name"] == keys.LABELLING_WEBHOOK:
+        assert "path" not in service
+        return keys.LABELLING_PATH
+    return str(service["path"])
+
+
+def served() -> Mapping[str, Judge]:
+    return app.judges(None, lambda *_: None, runtime_class="liqo")  # type: ignore[arg-type]  # not asked
 
 
 @pytest.mark.parametrize("webhook", webhooks(), ids=lambda webhook: str(webhook["name"]))
@@ -119,13 +131,14 @@ def test_a_webhook_is_registered_with_care(webhook: dict[str, Any]) -> None:
     assert (service["namespace"], service["name"]) == (keys.LIQO_NAMESPACE, keys.WEBHOOK_SERVICE)
     assert service["port"] == keys.WEBHOOK_PORT
     assert "caBundle" not in webhook["clientConfig"]
-    assert webhook["sideEffects"] == "None"
+    is_labelling = webhook["name"] == keys.LABELLING_WEBHOOK
+    assert webhook["sideEffects"] == ("NoneOnDryRun" if is_labelling else "None")
     assert webhook["matchPolicy"] == "Equivalent"
     assert webhook["admissionReviewVersions"] == ["v1"]
     assert webhook["timeoutSeconds"] <= (3 if ".mutate." in webhook["name"] else 5)
     judged = {resource for rule in webhook["rules"] for resource in rule["resources"]}
     is_ours = not any(resource.partition("/")[0] == "pods" for resource in judged)
-    must_be_asked = is_ours or webhook["name"] in {
+    must_be_asked = (is_ours and not is_labelling) or webhook["name"] in {
         "pod.mutate.liqo.io",
         "pod-connection.validate.liqo.io",
     }
@@ -135,10 +148,10 @@ def test_a_webhook_is_registered_with_care(webhook: dict[str, Any]) -> None:
 
 
 def test_what_a_webhook_is_asked_for_is_what_it_judges() -> None:
-    served = app.judges(None, runtime_class="liqo")  # type: ignore[arg-type]  # not asked
+    judges = served()
     for webhook in webhooks():
         (rule,) = webhook["rules"]
-        judge = served[webhook["clientConfig"]["service"]["path"]]
+        judge = judges[path_of(webhook)]
         assert rule["resources"] == [named(judge.kind.plural, part) for part in judge.subresources]
         assert rule["apiGroups"] == [judge.kind.group]
         assert rule["apiVersions"] == [judge.kind.version]

@@ -170,8 +170,8 @@ REFUSED_TO_CHANGE: Final[list[tuple[Kind, dict[str, Any], dict[str, Any], str]]]
     ),
     (
         keys.NAMESPACE_OFFLOADING,
-        {},
-        {"remoteNamespaceName": "other"},
+        SELECTED,
+        {"remoteNamespaceName": None},
         "remoteNamespaceName cannot be changed",
     ),
     (keys.VIRTUAL_NODE, {"clusterID": "a"}, {"clusterID": "b"}, "clusterID cannot be changed"),
@@ -222,6 +222,15 @@ def test_what_may_be_changed(kinds: Kubectl, namespace: str) -> None:
 
     found = kinds.get("nsoff", "offloading", "-n", namespace)
     assert found["spec"]["clusterSelector"] == selector
+
+
+def test_a_remote_name_is_kept_only_where_it_is_used(kinds: Kubectl, namespace: str) -> None:
+    made = create(kinds, offloading(namespace, remoteNamespaceName="No_Name"))
+
+    for name in ("other", "No.Name", None):
+        patch(kinds, made, {"spec": {"remoteNamespaceName": name}})
+
+    assert "remoteNamespaceName" not in kinds.get("nsoff", "offloading", "-n", namespace)["spec"]
 
 
 AGE: Final = re.compile(r"(\d{1,2}m)?\d+s|\d{1,2}m")

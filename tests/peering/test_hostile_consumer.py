@@ -19,7 +19,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from apis import authentication, keys, naming, objects, quantity
+from apis import authentication, keys, marks, naming, objects, quantity
 from apis.objects import Key, Kind, Object, named
 from apis.quantity import Quantity
 from certs import identity, pki
@@ -414,6 +414,7 @@ REFLECTED: Final[dict[str, tuple[Kind, Object]]] = {
         {
             "spec": {
                 "accessModes": ["ReadWriteOnce"],
+                "storageClassName": "standard",
                 "resources": {"requests": {"storage": "1Mi"}},
             }
         },
@@ -498,7 +499,10 @@ async def remove_all(milan: ClusterClient, kind: Kind) -> None:
 async def test_a_map_and_a_slice_that_claim_another_origin_are_not_served(
     hostile: Hostile, control: ClusterClient, milan: ClusterClient
 ) -> None:
-    """A7, for what controllers act on: the namespace says whose it is."""
+    """A7, for what controllers act on: the namespace says whose it is.
+
+    The policy refuses what is forged; what stands from before it is an administrator's here.
+    """
     own = await milan.get_live(keys.TENANT, Key(SPACE, "rome"))
     assert own
     before = await bound(milan)
@@ -512,7 +516,10 @@ async def test_a_map_and_a_slice_that_claim_another_origin_are_not_served(
         slice_ = world.replica(SLICE, name, spec=spec)
         for obj, kind in ((map_, MAP), (renew, keys.RENEW), (slice_, SLICE)):
             obj["metadata"]["labels"][mark] = value
-            assert not await refusal(control, kind, obj)
+            if said := await refusal(control, kind, obj):
+                assert mark in said
+                await milan.create(kind, obj)
+            assert bool(said) == marks.is_ours(mark)
     # what is served after them shows that they were looked at
     await ask(control, milan, after="after-rome")
     await ask(control, milan, after=None)
@@ -571,6 +578,49 @@ async def test_all_slices_together_get_no_more_than_the_policy_allows(
 
     assert sums
     assert max(sums) <= quantity.parse("10")
+
+
+async def test_a_slice_that_is_spoiled_or_made_anew_gets_its_consumer_nothing_more(
+    hostile: Hostile, control: ClusterClient, milan: ClusterClient
+) -> None:
+    """A15: what is granted counts and can be closed as long as it is there."""
+    policy = named(keys.PROVIDER_POLICY, Key("", "rome"), spec={"limits": {"cpu": "10"}})
+    first, second = (Key(SPACE, name) for name in ("first", "second"))
+    quota = Key(SPACE, naming.quota_name("first", "rome"))
+
+    async def ask(key: Key) -> Object:
+        made = world.replica(SLICE, key.name, spec=wanted(hostile, key.name, cpu="10"))
+        await control.create(SLICE, made)
+        return await until_one(milan, SLICE, key, lambda it: "Resources" in answers(it))
+
+    async def there(key: Key) -> Object:
+        return await until_one(milan, SLICE, key, lambda _: True)
+
+    def is_cordoned(found: Object) -> bool:
+        return found["spec"].get("cordoned") is True
+
+    async with existing(milan, keys.PROVIDER_POLICY, policy):
+        await ask(first)
+        await until_one(milan, keys.QUOTA, quota, lambda it: not is_cordoned(it))
+        await milan.patch(SLICE, first, {"metadata": {"annotations": {keys.CORDON: "true"}}})
+        await until_one(milan, keys.QUOTA, quota, is_cordoned)
+        await remove(control, SLICE, first)
+        await ask(first)
+        uid = objects.uid(await there(first))
+        again = await until_one(
+            milan, keys.QUOTA, quota, lambda it: it["metadata"]["ownerReferences"][0]["uid"] == uid
+        )
+        assert is_cordoned(again)
+        await milan.patch(SLICE, first, {"metadata": {"annotations": {keys.CORDON: None}}})
+        await until_one(milan, keys.QUOTA, quota, lambda it: not is_cordoned(it))
+
+        await control.patch(SLICE, first, {"spec": {"csr": "AAAA"}})
+        await until_one(milan, keys.QUOTA, quota, is_cordoned)
+        denied = await ask(second)
+        assert answers(denied)["Resources"] == "Denied"
+        assert "resources" not in denied["status"]
+        for key in (first, second):
+            await remove(control, SLICE, key)
 
 
 async def _watch(milan: ClusterClient, sums: list[Quantity]) -> None:

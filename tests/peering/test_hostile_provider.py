@@ -93,7 +93,7 @@ def test_a_provider_names_no_role_of_its_node_and_gives_no_more_than_was_asked(
     say(hostile, SLICE, "milan", nodeLabels={**LABELS, **ALLOWED}, resources=AMOUNTS)
     rome = hostile["rome"].kubectl
     mark = f"{keys.CREATE_VIRTUAL_NODE}=true"
-    rome.run("annotate", SLICE, "milan", "-n", HOME, mark)
+    rome.run("annotate", "--overwrite", SLICE, "milan", "-n", HOME, mark)
     where = ("virtualnode", "milan", "-n", HOME)
     world.until(lambda: not world.refusal(rome, "get", *where), "the virtual node")
 

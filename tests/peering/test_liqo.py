@@ -200,7 +200,7 @@ def test_a_cluster_of_liqo_provides_what_we_consume(mixed: World) -> None:
     world.until(has_answer(control, SLICES, "-n", "liqo-tenant-rome"), "rome to be let in")
     rome.apply([vkoptions.template(keys.LIQO_NAMESPACE, "none"), *offloaded("cart", "milan")])
     own = (SLICES, "milan", "-n", naming.tenant_namespace("milan"))
-    rome.run("annotate", *own, f"{keys.CREATE_VIRTUAL_NODE}=true")
+    rome.run("annotate", "--overwrite", *own, f"{keys.CREATE_VIRTUAL_NODE}=true")
 
     with virtual_kubelet(mixed):
         world.until(lambda: is_ready(rome, "milan"), "the node of rome")

@@ -3,6 +3,7 @@
 Source: security.md A8, A9, A14, A20, A22, I8; behaviour.md 7.4, 7.5, 8.1.
 """
 
+import base64
 import contextlib
 import functools
 import itertools
@@ -207,7 +208,10 @@ def test_look_alikes_of_our_secrets_mislead_nobody(both: World) -> None:
 
 
 def test_what_a_consumer_poisoned_holds_up_no_end(both: World) -> None:
-    """A20: 50 objects with finalizers that nobody removes, and owners that do not exist."""
+    """A20: 50 objects with finalizers that nobody removes, and owners that do not exist.
+
+    The policy refuses them; those that stand from before it are an administrator's here.
+    """
     both.peer("rome", "milan")
     control = both.identity("rome", "milan")
     owner = {"apiVersion": "v1", "kind": "Namespace", "name": "liqo", "uid": "1"}
@@ -218,12 +222,10 @@ def test_what_a_consumer_poisoned_holds_up_no_end(both: World) -> None:
         made["metadata"] |= {"finalizers": ["rome.example/never"]}
         poisoned.append(made)
     poisoned[0]["metadata"] |= {"ownerReferences": [owner]}
-    control.run(
-        "create",
-        "-f",
-        "-",
-        stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": poisoned}),
-    )
+    sent = json.dumps({"apiVersion": "v1", "kind": "List", "items": poisoned})
+    said = world.refusal(control, "create", "-f", "-", stdin=sent)
+    assert said.count("metadata.finalizers") == len(poisoned)
+    both["milan"].kubectl.run("create", "-f", "-", stdin=sent)
 
     began = time.monotonic()
     both.unpeer("rome", "milan")
@@ -231,6 +233,36 @@ def test_what_a_consumer_poisoned_holds_up_no_end(both: World) -> None:
     assert world.settled(lambda: both["milan"].get(OURS, "-A"), []) == []
     world.until(lambda: not may(both, ROME[0], "get", "renews", "-n", SPACE), "the rights to go")
     sys.stderr.write(f"all that was poisoned is gone after {time.monotonic() - began:.1f} s\n")
+
+
+def test_another_cluster_of_a_peers_name_takes_its_place_on_neither_side(both: World) -> None:
+    """B4, A9: rome knows a milan elsewhere, then milan a rome with another key."""
+    both.peer("rome", "milan", "--no-create-resource-slice")
+    rome, milan = both["rome"].kubectl, both["milan"].kubectl
+    own = ("identities.authentication.liqo.io", "controlplane-milan", "-n", "liqo-tenant-milan")
+    elsewhere = {"spec": {"authParams": {"apiServer": "https://milan.example:6443"}}}
+    again = ("authenticate", "rome", "milan")
+
+    rome.run("patch", *own, "--type=merge", "-p", json.dumps(elsewhere))
+    before = rome.get(*own)["spec"]
+    refused = both.between(*again)
+    assert refused.exit_code == 1
+    assert "milan is a peer already, at https://milan.example:6443" in refused.output
+    assert rome.get(*own)["spec"] == before
+    moved = both.between(*again, "--replace")
+    assert moved.exit_code == 0, moved.output
+    assert rome.get(*own)["spec"]["authParams"]["apiServer"] != "https://milan.example:6443"
+
+    theirs = ("tenants.authentication.liqo.io", "rome", "-n", SPACE)
+    public = base64.b64encode(identity.public_key(identity.new_key())).decode()
+    milan.run("patch", *theirs, "--type=merge", "-p", json.dumps({"spec": {"publicKey": public}}))
+    refused = both.between(*again)
+    assert refused.exit_code == 1
+    assert "it is that of another cluster called rome" in refused.output
+    assert milan.get(*theirs)["spec"]["publicKey"] == public
+    renewed = both.between(*again, "--replace")
+    assert renewed.exit_code == 0, renewed.output
+    both.unpeer("rome", "milan")
 
 
 @pytest.mark.parametrize("kind", ["user", "group"])
@@ -626,6 +658,20 @@ def keeps_what_the_provider_decided(both: World, user: Kubectl) -> None:
     assert again.exit_code == 0, again.output
 
 
+def keeps_to_the_nonce_that_it_is_given(user: Kubectl) -> None:
+    """See that a peering user brings no nonce of its own, at creation or later: A10."""
+    generic = ("create", "secret", "generic", "liqo-nonce", "-n", SPACE)
+    own, told = "--from-literal=nonce=mine", "only the controllers of this cluster write"
+    assert told in world.refusal(user, *generic, own, "--dry-run=server")
+    user.run(*generic)
+    patch = ("patch", "secret", "liqo-nonce", "-n", SPACE, "-p")
+    for field in ("data", "stringData"):
+        changes = json.dumps({field: {"nonce": "bWluZQ=="}})
+        assert told in world.refusal(user, *patch, changes, "--dry-run=server"), field
+    user.run(*patch, '{"metadata": {"labels": {"seen": "yes"}}}')
+    user.run("delete", "secret", "liqo-nonce", "-n", SPACE)
+
+
 def test_a_peering_user_peers_and_may_do_nothing_else(both: World, tmp_path: Path) -> None:
     """A3, A22: not by an account's token either; and nothing at all once it is deleted."""
     milan = both["milan"].plane.kubeconfig
@@ -651,6 +697,7 @@ def test_a_peering_user_peers_and_may_do_nothing_else(both: World, tmp_path: Pat
         assert "Secret liqo-nonce of type Opaque" in world.refusal(
             user, *create, stdin=with_account(name, type_)
         )
+    keeps_to_the_nonce_that_it_is_given(user)
     for what in (
         ("get", "secrets", "-n", SPACE),
         ("get", "secret", "authentication-keys", "-n", "liqo"),

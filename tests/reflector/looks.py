@@ -7,6 +7,7 @@ import msgspec
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
+from reflector.forge.podevents import Lived
 from reflector.forge.shapes import Labelled, Placed
 
 
@@ -18,6 +19,9 @@ class Seen:
 
     def get(self, kind: Kind, key: Key) -> Any:
         return next((each for each in self.each(kind) if _key(each) == key), None)
+
+    def asked(self, key: Key) -> Any:
+        return self.get(keys.POD, key)
 
     def each(self, kind: Kind) -> Iterable[Any]:
         return self._items.get(kind.plural, [])
@@ -32,6 +36,11 @@ def node(name: str, cluster_id: str = "") -> Labelled:
 def placed(pod: Object) -> Placed:
     """Return ``pod`` as caches keep it."""
     return msgspec.json.decode(msgspec.json.encode(pod), type=Placed)
+
+
+def lived(pod: Object) -> Lived:
+    """Return ``pod`` as Events see it."""
+    return msgspec.convert(pod, Lived)
 
 
 def _key(item: Any) -> Key:

@@ -56,6 +56,16 @@ def test_a_claim_goes_with_its_first_pod(*, local: Object, goes: bool) -> None:
     assert (claims.stays(local, scene()) is None) is goes
 
 
+@pytest.mark.parametrize(("class_", "said"), [("fast", "is fast, not liqo"), ("", "has no class")])
+def test_a_claim_of_another_class_is_told_that_it_stays(class_: str, said: str) -> None:
+    stay = claims.stays(claim({}, storageClassName=class_, volumeName="nfs"), scene())
+
+    assert stay
+    assert stay.is_told
+    assert said in stay.reason
+    assert "the administrator of milan" in stay.reason
+
+
 def test_the_claim_there_is_of_a_class_of_theirs_and_bound_by_nobody_yet() -> None:
     twin = claims.twin(claim(selector={}, dataSource={}, volumeName=""), scene())
 

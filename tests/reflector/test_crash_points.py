@@ -24,7 +24,7 @@ from reflector.reflection import Ends, Reflection
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet.test_crash_points import Doom, KilledError
-from tests.reflector.looks import node
+from tests.reflector.looks import lived, node
 from tests.reflector.test_custom import ROUTE
 from tests.reflector.test_reflection import HERE, PAIR
 
@@ -86,6 +86,10 @@ class Around:
         if kind == keys.NODE:
             return node(key.name, PAIR.destination)
         return self._home.everything().get((kind, key))
+
+    def asked(self, key: Key) -> Any:
+        found = self.get(keys.POD, key)
+        return lived(found) if found else None
 
     def each(self, kind: Kind) -> Iterable[Any]:
         return [found for (of, _), found in self._home.everything().items() if of == kind]

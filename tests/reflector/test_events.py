@@ -4,20 +4,25 @@ from typing import Any
 
 import pytest
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Object, named
+from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
 from kube.cache import CachedCluster
+from kube.cluster import Selection
 from reflector.forge import event
 from reflector.forge.contract import Scene
+from reflector.forge.podevents import Lived
 from reflector.pace import Pace
+from reflector.patience import Asked, Patience
 from reflector.reflection import Ends, Reflection
 from tests import factories
 from tests.fakes import FakeCluster
-from tests.reflector.looks import Seen, placed
+from tests.reflector.looks import Seen, lived
 
 PAIR = Pair("rome", "milan", "foo", "foo-rome")
-POD = placed({"metadata": {"name": "web", "namespace": "foo", "uid": "at-home"}, "spec": {}})
+META = {"name": "web", "namespace": "foo", "uid": "at-home"}
+POD = lived({"metadata": META, "spec": {}})
 
 
 def told(kind: str = "Pod", name: str = "web", **rest: Any) -> Object:
@@ -35,11 +40,11 @@ def told(kind: str = "Pod", name: str = "web", **rest: Any) -> Object:
     return named(keys.EVENT, Key("foo-rome", "web.1"), **{**body, **rest})
 
 
-def scene() -> Scene:
+def scene(policy: Policy = Policy.RELEVANT, pod: Lived = POD) -> Scene:
     root = factories.config_map("foo", keys.ROOT_CA_CONFIG_MAP)
     config = factories.config_map("foo", "settings")
     root["metadata"]["uid"] = config["metadata"]["uid"] = "1"
-    return Scene(PAIR, look=Seen(pods=[POD], configmaps=[root, config]))
+    return Scene(PAIR, policy, look=Seen(pods=[pod], configmaps=[root, config]))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +52,6 @@ def scene() -> Scene:
     [
         (told(), True),
         (told("ShadowPod"), True),
-        (told(type="Normal"), False),
         (told("ConfigMap", "settings", type="Normal"), True),
         (told("ConfigMap", "kube-root-ca.crt.rome"), True),
         (told(name="other"), False),
@@ -63,6 +67,153 @@ def test_only_what_concerns_an_object_of_home_comes(*, remote: Object, comes: bo
     assert (event.stays(remote, scene()) is None) is comes
 
 
+def pod(ready: str = "", phase: str = "Running", of: str = "over-there") -> Lived:
+    """Return the pod at home, which began at 12:00:00 and is Ready since then."""
+    noted = {"annotations": {keys.REMOTE_POD: f"{of} 0"}} if of else {}
+    condition = {"type": "Ready", "status": "True" if ready else "False"}
+    since = {"lastTransitionTime": f"2025-01-31T{ready}Z"} if ready else {}
+    status = {"phase": phase, "conditions": [{**condition, **since}]}
+    began = {} if phase == "Pending" else {"startTime": "2025-01-31T12:00:00Z"}
+    return lived({"metadata": {**META, **noted}, "status": {**began, **status}})
+
+
+def normal(at: str, reason: str = "Pulled", **rest: Any) -> Object:
+    return told(type="Normal", reason=reason, lastTimestamp=f"2025-01-31T{at}Z", **rest)
+
+
+@pytest.mark.parametrize(
+    ("remote", "local", "comes"),
+    [
+        (normal("12:00:05"), pod("12:00:09"), False),
+        (normal("12:00:05"), pod("12:00:11"), True),
+        (normal("12:00:05"), pod(), True),
+        (normal("12:00:05"), pod(phase="Pending"), True),
+        (normal("12:00:05"), pod("12:00:09", of=""), False),
+        (normal("12:00:40", "Killing"), pod("12:00:09"), True),
+        (normal("12:00:40", "Created"), pod("12:00:09"), True),
+        (normal("12:00:05"), pod("12:00:09", phase="Succeeded"), True),
+        (normal("12:00:40", "Killing"), pod("12:00:09", of="another"), False),
+        (normal("then"), pod("12:00:09"), False),
+        (told(type="Normal", lastTimestamp=7, reason=None), pod("12:00:09"), False),
+    ],
+)
+def test_of_a_pod_that_was_ready_soon_the_start_stays_there_and_nothing_else(
+    *, remote: Object, local: Lived, comes: bool
+) -> None:
+    assert (event.stays(remote, scene(pod=local)) is None) is comes
+    assert event.stays(remote, scene(Policy.DENY_LIST, local)) is None
+    assert event.stays(remote, scene(Policy.ALLOW_LIST, local))
+
+
+async def test_events_wait_for_their_pod_and_only_what_is_asked_is_read() -> None:
+    world = Watched()
+    await world.happens("Scheduled", "Pulling")
+    assert world.reads() == {"get": 0, "list": 0}
+    assert world.again_s == [10.0, 10.0]
+
+    world.now = 9.0
+    await world.happens("Pulled")
+    world.now = 10.0
+    await world.look()
+    assert world.told() == ["Pulled", "Pulling", "Scheduled"], "it is not Ready, and that is news"
+    assert world.reads() == {"get": 1, "list": 0}
+
+    await world.happens("Started")
+    assert "Started" in world.told(), "no more of it waits"
+
+
+async def test_a_pod_that_is_ready_soon_costs_no_write_and_one_read() -> None:
+    world = Watched()
+    await world.happens("Scheduled", "Pulled", "Created", "Started")
+    world.now = 3.0
+    await world.home.patch_status(keys.POD, Key("foo", "web"), READY)
+    world.now = 20.0
+    await world.look()
+    assert world.told() == []
+    assert world.reads() == {"get": 1, "list": 0}
+
+    await world.happens("Killing")
+    assert world.told() == []
+    world.now = 25.0
+    await world.look()
+    assert world.told() == ["Killing"]
+    assert world.reads() == {"get": 0, "list": 0}, "of this pod enough is known"
+
+
+async def test_many_pods_are_asked_for_together() -> None:
+    world = Watched()
+    names = [f"web-{number}" for number in range(200)]
+    for name in names:
+        await world.home.create(keys.POD, factories.pod("foo", name))
+        await world.happens("Scheduled", name=name)
+    world.now = 10.0
+    await world.look()
+
+    assert len(world.told()) == len(names)
+    assert world.reads() == {"get": 25, "list": 1}
+
+
+READY: Object = {
+    "phase": "Running",
+    "startTime": "2025-01-31T12:00:00Z",
+    "conditions": [
+        {"type": "Ready", "status": "True", "lastTransitionTime": "2025-01-31T12:00:03Z"}
+    ],
+}
+
+
+class Watched:
+    """A pod at home, the Events about it on the provider, and who looks at them as it is told."""
+
+    def __init__(self) -> None:
+        self.home, self.foreign, self.now = FakeCluster(), FakeCluster(), 0.0
+        self.again_s: list[float | None] = []
+        self._due: dict[Key, float] = {}
+        clock = lambda: self.now  # noqa: E731  # a clock
+        asking = event.FORGE.asking
+        assert asking
+        asked = Asked(self.home, Selection(keys.POD, Lived, "foo"), clock)
+        look = Seen()
+        look.asked = asked.get  # type: ignore[method-assign]  # what was asked for
+        ends = Ends(CachedCluster(self.foreign), CachedCluster(self.home), lambda *_: None)
+        scene = Scene(PAIR, Policy.RELEVANT, look=look)
+        self._reflection = Reflection(event.FORGE, scene, ends)
+        self._reflection.patience = Patience(asking, scene, asked, clock)
+
+    async def happens(self, *reasons: str, name: str = "web") -> None:
+        """Let the provider tell so, a second apart, and somebody look at it."""
+        where = Key("foo", name)
+        if await self.home.get(keys.POD, where) is None:
+            noted = {"annotations": {keys.REMOTE_POD: "over-there 0"}}
+            await self.home.create(keys.POD, factories.pod(*where, metadata=noted))
+        self.home.requests.clear()
+        for reason in reasons:
+            at = f"12:00:{int(self.now):02}"
+            made = normal(at, reason, name=name, count=1)
+            made["metadata"]["name"] = f"{name}.{reason.lower()}"
+            await self.foreign.create(keys.EVENT, made)
+            self._due[objects.key_of(made)] = self.now
+        await self.look()
+
+    async def look(self) -> None:
+        """Look at what it is time for."""
+        for key, due in list(self._due.items()):
+            if due <= self.now:
+                del self._due[key]
+                again_s = await self._reflection.reconcile(key)
+                self.again_s.append(again_s)
+                if again_s is not None:
+                    self._due[key] = self.now + again_s
+
+    def told(self) -> list[str]:
+        """Return the reasons of what came home."""
+        found = (one for (kind, _), one in self.home.everything().items() if kind == keys.EVENT)
+        return sorted(str(one["reason"]) for one in found)
+
+    def reads(self) -> dict[str, int]:
+        return {verb: self.home.requests[verb, "pods"] for verb in ("get", "list")}
+
+
 def test_the_copy_is_on_the_object_at_home() -> None:
     twin = event.twin(told(), scene())
 
@@ -74,7 +225,7 @@ def test_the_copy_is_on_the_object_at_home() -> None:
         "uid": "at-home",
         "fieldPath": "spec.containers{main}",
     }
-    assert twin["source"] == {"component": "kubelet (remote)"}
+    assert twin["source"] == {"component": "kubelet", "host": "milan (remote)"}
     assert twin["metadata"]["namespace"] == "foo"
     assert twin["metadata"]["name"] != "web.1"
     assert twin["metadata"]["labels"] == PAIR.labels()
@@ -117,7 +268,7 @@ def test_newer_events_say_the_same_in_other_fields() -> None:
 
     assert (twin["count"], twin["firstTimestamp"]) == (4, "2025-01-31T12:00:00Z")
     assert twin["lastTimestamp"] == "2025-01-31T12:02:00Z"
-    assert twin["source"] == {"component": "default-scheduler (remote)"}
+    assert twin["source"] == {"component": "default-scheduler", "host": "milan (remote)"}
 
 
 def test_texts_of_the_provider_are_clamped() -> None:

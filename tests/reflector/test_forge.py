@@ -224,7 +224,7 @@ def test_an_ingress_is_served_by_a_class_of_the_provider(
 def test_each_kind_goes_as_the_reference_has_it() -> None:
     """Source: behaviour.md 6.3. Pods and tokens of ServiceAccounts are the kubelet's.
 
-    Of the first three Liqo has 3 workers each.
+    Of the first three Liqo has 3 workers each, and of Events all by default.
     """
     expected = {
         "configmap": ("out", "DenyList", 10, True, "ConfigMap"),
@@ -233,7 +233,7 @@ def test_each_kind_goes_as_the_reference_has_it() -> None:
         "endpointslice": ("out", "CustomLiqo", 10, False, "ShadowEndpointSlice"),
         "ingress": ("out", "DenyList", 3, True, "Ingress"),
         "persistentvolumeclaim": ("out", "CustomLiqo", 3, False, "PersistentVolumeClaim"),
-        "event": ("home", "DenyList", 3, True, "Event"),
+        "event": ("home", "Relevant", 3, True, "Event"),
     }
 
     assert expected == {

@@ -113,6 +113,36 @@ async def test_a_service_that_becomes_cluster_ip_has_no_node_ports_any_more(
     assert not twin["spec"]["ports"][0].get("nodePort")
 
 
+PORTS_OF_OTHERS: dict[str, list[Object]] = {
+    "another number": [{"name": "http", "port": 82, "protocol": "TCP"}],
+    "one more": [
+        {"name": "http", "port": 80, "protocol": "TCP"},
+        {"name": "more", "port": 82, "protocol": "TCP"},
+    ],
+}
+
+
+@pytest.mark.parametrize("theirs", PORTS_OF_OTHERS.values(), ids=PORTS_OF_OTHERS)
+async def test_ports_that_the_provider_puts_into_a_twin_go_again(
+    cluster: Cluster, pair: Pair, theirs: list[Object]
+) -> None:
+    here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
+    ports = [{"name": "http", "port": 80, "protocol": "TCP"}]
+    await cluster.create(keys.SERVICE, factories.service(*here, ports=ports))
+    reflecting = reflection(cluster, pair, keys.SERVICE)
+    await reflecting.reconcile(here)
+
+    await cluster.patch(keys.SERVICE, there, {"spec": {"ports": theirs}})
+    again_s = await reflecting.reconcile(here)
+
+    twin = await cluster.get_live(keys.SERVICE, there)
+    assert twin
+    assert again_s is None
+    assert [port["port"] for port in twin["spec"]["ports"]] == [80]
+    await reflecting.reconcile(here)
+    assert await cluster.get_live(keys.SERVICE, there) == twin
+
+
 async def test_an_event_that_happens_again_is_the_same_one_at_home(
     cluster: Cluster, pair: Pair
 ) -> None:

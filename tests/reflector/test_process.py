@@ -493,7 +493,11 @@ async def test_endpoints_wait_for_the_ip_that_tells_how_they_are_reached(
 
     events = Recorder(server, "tests", "milan")
     provider = ShadowEndpointSliceReconciler(
-        server, reach=lambda _: Reach(), peers=dict, events=events
+        server,
+        consumer=lambda _: "rome",
+        reach=lambda _: Reach(),
+        peers=dict,
+        events=events,
     )
     await provider.reconcile(there)
     made = await server.get_live(keys.ENDPOINT_SLICE, there)

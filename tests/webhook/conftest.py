@@ -17,7 +17,7 @@ def start_installed(
     plane: Plane, crds: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installed]:
     """Yield the webhook of this package's run."""
-    with installed(plane, tmp_path_factory.mktemp("installed")) as found:
+    with installed(plane, tmp_path_factory.mktemp("installed"), "--json-logs") as found:
         yield found
 
 

@@ -24,7 +24,7 @@ from tests.manifests import documents, policies
 from tests.webhook import reviews
 from tests.webhook.reviews import wait_until
 from tests.webhook.test_live import Hooked, start
-from tests.webhook.test_serving import CA
+from tests.webhook.test_serving import CA, address
 
 CONSUMER: Final = "rome"
 EXEMPT: Final = "system:masters"
@@ -224,7 +224,7 @@ def _registered(kind: Kind) -> list[Object]:
 def _own(hook: Object, hooked: Hooked) -> Object:
     """Return ``hook`` as registered, but for where it is, how long it may take, whom it judges."""
     client = {
-        "url": f"https://127.0.0.1:{hooked.port}{hook['clientConfig']['service']['path']}",
+        "url": address(hook, hooked.port),
         "caBundle": base64.b64encode(CA.certificate).decode(),
     }
     field_ = "namespaceSelector" if hook["rules"][0]["scope"] == "Namespaced" else "objectSelector"

@@ -14,7 +14,7 @@ from apis.objects import Key, Kind, Object, named
 from kube.cluster import Selection
 from kube.errors import KubeError
 from webhook import admission
-from webhook.admission import Judge
+from webhook.admission import Judge, Request
 
 PATIENCE_S = 300
 T = TypeVar("T")
@@ -55,6 +55,9 @@ class Known:
             for key, obj in found
             if not of.namespace or key.namespace == of.namespace
         }
+
+    def may_get(self, request: Request, kind: Kind, namespace: str) -> bool:
+        return True
 
     def within(self, seconds: float) -> "Known":
         return self

@@ -1,14 +1,17 @@
 """AdmissionReviews off the wire, hostile ones among them. Source: admission.md 2-9; security D8."""
 
+import gc
 import json
+import sys
 from typing import Any
 
 import pytest
 
 from apis import keys
+from apis.refusals import DeniedError
 from tests.webhook.reviews import answered, body, offloading, patch_of, review
 from webhook import admission, strictjson
-from webhook.admission import Admitted, DeniedError, Judge, MalformedError, Request
+from webhook.admission import Admitted, Judge, MalformedError, Request
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 POD = {"metadata": {"name": "web"}, "spec": {}}
@@ -226,3 +229,45 @@ def test_depth_counts_and_brackets_in_texts_do_not() -> None:
     for deep in (b"[" * (most + 1) + b"]" * (most + 1), mixed):
         with pytest.raises(ValueError, match="deeper"):
             strictjson.decode(deep)
+
+
+def test_lists_and_objects_are_counted_and_those_in_texts_are_not() -> None:
+    most = strictjson.MAX_NESTED
+    text = b'"' + b"[" * most + b'"'
+    assert len(strictjson.decode(b"[" + text + b",{}" * (most - 1) + b"]")) == most
+    with pytest.raises(ValueError, match="more than"):
+        strictjson.decode(b"[" + text + b",{}" * most + b"]")
+
+
+@pytest.mark.parametrize("text", [b'"', b'\\"', b"\\\\", b'\\\\"', b"n\\", b"\\n", b'"]', b"}"])
+@pytest.mark.parametrize("times", [strictjson.MAX_DEPTH, strictjson.MAX_DEPTH + 1])
+def test_depth_is_told_beside_any_text(*, text: bytes, times: int) -> None:
+    value = json.dumps([text.decode(), {text.decode() + "[{": "]"}]).encode()
+    sent = b"[" * (times - 2) + value + b"]" * (times - 2)
+
+    if times <= strictjson.MAX_DEPTH:
+        assert strictjson.decode(sent)
+    else:
+        with pytest.raises(ValueError, match="deeper"):
+            strictjson.decode(sent)
+
+
+def test_depth_costs_no_more_than_length() -> None:
+    """Whoever reaches the webhook can send a list in a list as well as one beside another."""
+
+    def calls(body: bytes) -> int:
+        seen: list[str] = []
+        gc.disable()  # a collection calls whoever wants to know of it
+        sys.setprofile(lambda _frame, event, _arg: seen.append(event))
+        try:
+            strictjson.decode(body)
+        finally:
+            sys.setprofile(None)
+            gc.enable()
+        return len(seen)
+
+    pairs = 75_000
+    beside = b"[" + b",".join([b"[]"] * pairs) + b"]"
+    deep = b"[" + b",".join([b"[" * 150 + b"]" * 150] * (pairs // 150)) + b"]"
+
+    assert calls(deep) <= calls(beside)

@@ -1,8 +1,10 @@
 """The paths, over Flask's test client. Source: admission.md 1-13; behaviour.md 3.1-3.2."""
 
 import functools
+import gc
 import json
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -400,3 +402,25 @@ def test_a_change_of_strategy_counts_the_pods_that_violate_it(
 
     warnings = found.get("warnings", [])
     assert [told in text for text in warnings] == ([True] if told else [])
+
+
+def test_of_50_namespaces_and_their_pods_nothing_stays() -> None:
+    lives = 50
+    known = Known((keys.NAMESPACE_OFFLOADING, offloading(podOffloadingStrategy="Remote")))
+    asked = client(known)
+
+    def live(numbers: range) -> Counter[type]:
+        for number in numbers:
+            pod = {**POD, "metadata": {"name": f"web-{number}"}}
+            for path in ("/mutate/pod", "/validate/pod"):
+                sent = body(pod, namespace=f"shop-{number}")
+                assert asked.post(path, data=sent, content_type="application/json").is_json
+        known.asked.clear()
+        gc.collect()
+        return Counter(map(type, gc.get_objects()))
+
+    live(range(1))  # counting leaves something, too, once
+    before = live(range(lives))
+    after = live(range(lives, 2 * lives))
+
+    assert {kind: more for kind in after if (more := after[kind] - before[kind]) >= lives} == {}

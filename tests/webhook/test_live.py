@@ -56,6 +56,7 @@ class Hooked:
     process: subprocess.Popen[bytes]
     port: int
     run: str
+    log: Path
 
     def hook(self, name: str, path: str, rule: Object, operator: str, policy: str) -> Object:
         wanted = [{"key": "judged", "operator": "In", "values": [self.run]}]
@@ -120,7 +121,7 @@ class Hooked:
             return await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(other, **wrong))
 
         for attempt in (pod_, offloading_):
-            await _until_refused(attempt)
+            await until_refused(attempt)
 
     async def space(self, cluster: ClusterClient, *, is_labelled: bool = True) -> str:
         name = f"live-{secrets.token_hex(4)}"
@@ -130,10 +131,11 @@ class Hooked:
         return name
 
 
-async def _until_refused(attempt: Callable[[], Awaitable[Object]]) -> None:
+async def until_refused(attempt: Callable[[], Awaitable[Object]]) -> None:
+    """Wait until the API server takes something no more: it learns of rules by itself."""
     async with asyncio.timeout(300):
         with contextlib.suppress(KubeError):
-            while await attempt():  # noqa: ASYNC110  # the server learns by itself
+            while await attempt():  # noqa: ASYNC110  # nobody is told
                 await asyncio.sleep(0.05)
 
 
@@ -158,9 +160,10 @@ def start(kubeconfig: Path, directory: Path, *flags: str) -> Hooked:
         *("--tls-dir", str(directory / "tls" / "current"), "--kubeconfig", str(kubeconfig)),
         *flags,
     ]
-    with (directory / "log").open("wb") as lines:
+    log = directory / "log"
+    with log.open("wb") as lines:
         process = subprocess.Popen(command, stderr=lines, stdout=lines)
-    return Hooked(process, port, f"run-{secrets.token_hex(4)}")
+    return Hooked(process, port, f"run-{secrets.token_hex(4)}", log)
 
 
 async def _installed(kubeconfig: Path, found: Hooked) -> None:
@@ -362,7 +365,8 @@ async def test_immutable_fields_stay_on_every_path(
 ) -> None:
     kubectl = Kubectl(plane.kubeconfig)
     space = await hooked.space(cluster)
-    made = await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space))
+    chosen = {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": f"{space}-there"}
+    made = await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space, **chosen))
     wanted = offloading(space, **{**made["spec"], field: FIXED[field]})
     arguments, changed = WAYS[how](field, FIXED[field]), json.dumps(wanted)
 
@@ -375,6 +379,23 @@ async def test_immutable_fields_stay_on_every_path(
     assert found["spec"] == made["spec"]
     allowed = {"spec": {"podOffloadingStrategy": "Remote"}}
     await cluster.patch(keys.NAMESPACE_OFFLOADING, key, allowed)
+
+
+@pytest.mark.parametrize("how", ["json", "merge", "apply", "server-side", "replace"])
+async def test_a_remote_name_is_ignored_on_every_path_without_selected_name(
+    cluster: ClusterClient, hooked: Hooked, plane: Plane, how: str
+) -> None:
+    kubectl = Kubectl(plane.kubeconfig)
+    space = await hooked.space(cluster)
+    made = await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space))
+    changed = json.dumps(offloading(space, **made["spec"], remoteNamespaceName="other"))
+    arguments = WAYS[how]("remoteNamespaceName", "other")
+
+    await asyncio.to_thread(kubectl.run, "-n", space, *arguments, stdin=changed)
+
+    found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, Key(space, "offloading"))
+    assert found is not None
+    assert found["spec"] == {**made["spec"], "remoteNamespaceName": "other"}
 
 
 async def test_without_a_webhook_only_labelled_namespaces_wait(

@@ -10,11 +10,13 @@ import pytest
 
 from apis import keys, nodeselector
 from apis.objects import Key, Object, named
+from apis.podaffinity import PREFERRED, REQUIRED
 from tests.factories import pod, pod_spec
 from tests.webhook import reviews
 from tests.webhook.installed import CONSUMER, EXEMPT, Answer, Installed, User, path_of
 from tests.webhook.test_live_placements import EU, EVERYTHING, required
 from tests.webhook.test_live_podspecs import KUBELET
+from tests.webhook.test_shadowpods import affine
 
 pytestmark = pytest.mark.cluster
 
@@ -147,6 +149,63 @@ def test_a_consumer_asks_for_no_more_than_the_policy_grants(live: Installed, fie
     assert not found.is_done
     assert field in found.message
     assert live.read(keys.SHADOW_POD, wanted) is None
+
+
+TOLERATED: Final[Object] = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+OPENED: Final[dict[str, tuple[Any, Object, Object]]] = {
+    "priorityClassNames": (["high"], {"priorityClassName": "high"}, {"priorityClassName": "top"}),
+    "runtimeClassNames": (
+        ["gvisor"], {"runtimeClassName": "gvisor"}, {"runtimeClassName": "kata"}
+    ),
+    "serviceAccountNames": (
+        ["robot"],
+        {"automountServiceAccountToken": True, "serviceAccountName": "robot"},
+        {"automountServiceAccountToken": True, "serviceAccountName": "admin"},
+    ),
+    "maxTerminationGracePeriodSeconds": (
+        60, {"terminationGracePeriodSeconds": 60}, {"terminationGracePeriodSeconds": 61}
+    ),
+    "tolerations": (
+        [TOLERATED],
+        {"tolerations": [TOLERATED]},
+        {"tolerations": [{"operator": "Exists"}]},
+    ),
+    "affinityNamespaces": (
+        ["monitoring"],
+        {"affinity": affine("podAffinity", PREFERRED, namespaces=["monitoring"])},
+        {"affinity": affine("podAntiAffinity", REQUIRED, namespaceSelector={})},
+    ),
+    "volumeTypes": (
+        ["nfs"],
+        {"volumes": [{"name": "v", "nfs": {"server": "nfs.example", "path": "/"}}]},
+        {"volumes": [{"name": "v", "csi": {"driver": "secrets-store.csi.k8s.io"}}]},
+    ),
+}  # fmt: skip
+"""Of each field of ``allowedPodFields``: its value, what that lets through, what it does not."""
+
+
+@pytest.mark.parametrize("field", OPENED)
+def test_a_policy_opens_a_field_to_what_it_names_and_no_further(
+    live: Installed, field: str
+) -> None:
+    value, inside, outside = OPENED[field]
+    consumer = f"c-{secrets.token_hex(4)}"
+    twin, kubelet = live.twin(consumer), User(f"{consumer}-pool", [consumer])
+
+    def asks(spec: Object, **how: Any) -> Answer:
+        wanted = shadow(twin, {"labels": {keys.ORIGIN: consumer}}, **spec)
+        return live.create(keys.SHADOW_POD, wanted, user=kubelet, **how)
+
+    spec = {"allowedPodFields": {field: value}}
+    policy = named(keys.PROVIDER_POLICY, Key("", consumer), spec=spec)
+    assert live.create(keys.PROVIDER_POLICY, policy).is_done
+    reviews.wait_until(lambda: not asks(outside, dryRun="All").is_done)
+
+    reviews.wait_until(lambda: asks(inside).is_done)
+    refused = asks(outside)
+    assert not refused.is_done
+    assert "spec.pod." in refused.message
+    assert live.send("DELETE", path_of(keys.PROVIDER_POLICY, policy)).is_done
 
 
 # VirtualNodes -------------------------------------------------------------------------------------

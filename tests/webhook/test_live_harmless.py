@@ -25,6 +25,12 @@ from tests.webhook.test_serving import CA
 pytestmark = pytest.mark.cluster
 
 TIMES: Final = 1000
+CLOSED: Final = (
+    keys.LABELLING_PATH,
+    f"{keys.LABELLING_PATH}/",
+    f"{keys.LABELLING_PATH}/{'0' * 32}",
+)
+"""Where a namespace is labelled, as far as anybody but API servers knows."""
 SLOW: Final = 200
 AGENT: Final = "pyliqo-webhook"
 
@@ -53,6 +59,10 @@ def forged(space: str) -> list[tuple[str, Object]]:
         ),
         ("/mutate/tenants", keys.TENANT, named(keys.TENANT, Key(space, "t"), spec={})),
     ]
+    found += [
+        (path, keys.NAMESPACE_OFFLOADING, reviews.offloading(space, podOffloadingStrategy="Remote"))
+        for path in CLOSED
+    ]
     return [(path, reviews.review(obj, kind=kind, namespace=space)) for path, kind, obj in found]
 
 
@@ -72,13 +82,35 @@ def test_a_thousand_reviews_that_no_api_server_sent_change_nothing(live: Install
             )
             answer = connection.getresponse()
             told = json.loads(answer.read())
-            assert answer.status == 200
+            assert answer.status == (404 if path in CLOSED else 200)
+            if path in CLOSED:
+                continue
             assert set(told["response"]) <= {
                 "uid", "allowed", "patch", "patchType", "warnings", "status", "auditAnnotations"
             }  # fmt: skip
 
     assert written(live, log) == []
     assert live.read(keys.NAMESPACE, namespace) == before
+
+
+def test_a_dry_run_and_a_refusal_by_ours_label_no_namespace(live: Installed) -> None:
+    space, log = live.space(), audit.Log(live.plane.audit_log)
+    remote = reviews.offloading(space, podOffloadingStrategy="Remote")
+    wrong = reviews.offloading(space, name="another", podOffloadingStrategy="Remote")
+
+    assert live.create(keys.NAMESPACE_OFFLOADING, remote, dryRun="All").is_done
+    assert not live.create(keys.NAMESPACE_OFFLOADING, wrong).is_done
+    assert written(live, log) == []
+
+    assert live.create(keys.NAMESPACE_OFFLOADING, remote).is_done
+    assert [call.resource for call in written(live, log)] == ["namespaces"]
+    namespace = live.read(keys.NAMESPACE, named(keys.NAMESPACE, Key("", space))) or {}
+    stored = live.read(keys.NAMESPACE_OFFLOADING, remote) or {}
+    assert namespace["metadata"]["labels"][keys.SCHEDULING_ENABLED] == "true"
+    by = namespace["metadata"]["annotations"][keys.SCHEDULING_ENABLED_BY]
+    assert by == stored["metadata"]["uid"]
+    assert not live.create(keys.NAMESPACE_OFFLOADING, remote).is_done  # it is there already
+    assert written(live, log) == []
 
 
 def test_a_thousand_refused_creates_leave_nothing_behind(live: Installed) -> None:

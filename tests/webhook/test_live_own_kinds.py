@@ -21,7 +21,7 @@ from tests.factories import pod_spec
 from tests.manifests import documents
 from tests.webhook.reviews import wait_until
 from tests.webhook.test_live import Hooked, start
-from tests.webhook.test_serving import CA
+from tests.webhook.test_serving import CA, address
 
 pytestmark = pytest.mark.cluster
 
@@ -34,7 +34,7 @@ def registered(kind: Kind, hooked: Hooked) -> list[Object]:
         {
             **hook,
             "clientConfig": {
-                "url": f"https://127.0.0.1:{hooked.port}{hook['clientConfig']['service']['path']}",
+                "url": address(hook, hooked.port),
                 "caBundle": base64.b64encode(CA.certificate).decode(),
             },
             "namespaceSelector": {"matchLabels": {"judged": hooked.run}},

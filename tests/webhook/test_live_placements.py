@@ -209,6 +209,67 @@ def test_pods_of_local_namespaces_are_if_virtual_nodes_let_them_in(live: Install
     assert answered(live)["/mutate/pod"] == before.get("/mutate/pod", 0) + 1
 
 
+def test_a_replaced_list_of_tolerations_keeps_the_one_that_was_added(live: Installed) -> None:
+    """As on a real node, where DefaultTolerationSeconds adds its own again."""
+    space = live.offloaded(podOffloadingStrategy="LocalAndRemote")
+    made = create(live, space).body
+    mine = {"key": "mine", "operator": "Exists", "effect": "NoSchedule"}
+    before = answered(live)
+
+    made["spec"]["tolerations"] = [mine]
+    found = live.send("PUT", path_of(keys.POD, made), made)
+
+    assert found.is_done, found.message
+    tolerations = found.body["spec"]["tolerations"]
+    assert mine in tolerations
+    assert [one["key"] for one in tolerations].count(keys.VIRTUAL_NODE_TAINT) == 1
+    assert answered(live)["/mutate/pod/update"] == before.get("/mutate/pod/update", 0) + 1
+
+
+def test_no_other_change_of_a_pod_is_asked_about(live: Installed) -> None:
+    space = live.offloaded(podOffloadingStrategy="LocalAndRemote")
+    made = create(live, space).body
+    path, status = path_of(keys.POD, made), path_of(keys.POD, made, part="status")
+    mine = {"key": "mine", "operator": "Exists", "effect": "NoSchedule"}
+    tolerations = [*made["spec"]["tolerations"], mine]
+    changes: list[tuple[str, Object]] = [
+        (path, {"metadata": {"labels": {"team": "web"}, "annotations": {"a": "b"}}}),
+        (path, {"metadata": {"finalizers": ["example.com/held"]}}),
+        (path, {"spec": {"tolerations": tolerations}}),
+        (status, {"status": {"phase": "Running", "podIP": "10.0.0.1"}}),
+        (path, {"metadata": {"finalizers": None}}),
+    ]
+    before = answered(live)
+
+    for where, change in changes:
+        assert live.send("PATCH", where, change, form="merge-patch+json").is_done
+
+    assert answered(live) == before
+
+
+def test_who_may_not_see_the_other_namespace_is_not_told_whose_twin_it_is(live: Installed) -> None:
+    twin, role = f"twin-{secrets.token_hex(4)}", f"offloader-{secrets.token_hex(4)}"
+    chosen = {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": twin}
+    first, second = live.offloaded(**chosen), live.space()
+    group = {"apiGroups": [keys.OFFLOADING_GROUP], "resources": ["namespaceoffloadings"]}
+    rules = {"rules": [{**group, "verbs": ["create", "get"]}]}
+    made = {"apiVersion": f"{keys.RBAC_GROUP}/v1", "kind": "ClusterRole", **rules}
+    where = f"/apis/{keys.RBAC_GROUP}/v1/clusterroles"
+    assert live.send("POST", where, {**made, "metadata": {"name": role}}).is_done
+    user, wanted = User(role), offloading(second, **chosen)
+    live.grant(second, role, "User", role)
+
+    def told() -> str:
+        return live.create(keys.NAMESPACE_OFFLOADING, wanted, user=user).message
+
+    reviews.wait_until(lambda: "already" in told())
+    assert f"the remote namespace '{twin}' is already that of another namespace" in told()
+    assert first not in told()
+
+    live.grant(first, role, "User", role)
+    reviews.wait_until(lambda: f"'{twin}' is already that of {first}" in told())
+
+
 TWO: Final[list[Object]] = [
     {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd", "nvme"]}]},
     {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]},

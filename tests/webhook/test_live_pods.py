@@ -24,7 +24,7 @@ from tests.factories import pod, pod_spec
 from tests.manifests import documents
 from tests.webhook.reviews import offloading, wait_until
 from tests.webhook.test_live import Hooked, start, tolerates
-from tests.webhook.test_serving import CA
+from tests.webhook.test_serving import CA, address
 
 pytestmark = pytest.mark.cluster
 
@@ -49,11 +49,10 @@ def registered(kind: Kind, hooked: Hooked, within_s: int) -> list[Object]:
 def _of_this_run(hook: Object, hooked: Hooked) -> Object:
     wanted = (hook.get("namespaceSelector") or {}).get("matchExpressions") or []
     judged = {"key": "judged", "operator": "In", "values": [hooked.run]}
-    path = hook["clientConfig"]["service"]["path"]
     return {
         "namespaceSelector": {"matchExpressions": [*wanted, judged]},
         "clientConfig": {
-            "url": f"https://127.0.0.1:{hooked.port}{path}",
+            "url": address(hook, hooked.port),
             "caBundle": base64.b64encode(CA.certificate).decode(),
         },
     }
@@ -173,6 +172,19 @@ async def test_replicas_whose_caches_lag_judge_by_what_is_there(
         return tolerates(await cluster.create(keys.POD, pod(space)))
 
     assert [await one_file(lagging[turn % 2]) for turn in range(20)] == [True] * 20
+
+
+async def test_a_namespace_that_admission_opened_refuses_no_pod_before_its_offloading(
+    cluster: ClusterClient, hooked: Hooked
+) -> None:
+    """Of one that is refused after all; who labels a namespace in advance does want to wait."""
+    space = await hooked.space(cluster)
+    mark = {"metadata": {"annotations": {keys.SCHEDULING_ENABLED_BY: "a-uid"}}}
+    await cluster.patch(keys.NAMESPACE, Key("", space), mark)
+
+    made = await cluster.create(keys.POD, pod(space))
+
+    assert is_untouched(made)
 
 
 async def test_replicas_whose_caches_lag_never_give_one_twin_to_two(

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import pytest
 
-from apis import keys
+from apis import keys, podaffinity, podspecs, podvolumes
 from apis.objects import Key, Object, named
+from apis.podaffinity import REQUIRED
 from tests import factories
 from tests.webhook.installed import CONSUMER, Answer, Installed, User
-from tests.webhook.test_shadowpods import CONTEXTS, PASS, REFUSED, ROWS, SPEC
-from webhook.rules import podspecs
+from tests.webhook.test_shadowpods import CONTEXTS, OF_OTHERS, PASS, REFUSED, ROWS, SPEC, affine
 
 pytestmark = pytest.mark.cluster
 
@@ -63,8 +63,10 @@ def test_every_field_of_the_api_server_was_judged(schemas: Mapping[str, Object])
         ("Container", podspecs.CONTAINER, set()),
         ("SecurityContext", podspecs.CONTAINER_CONTEXT, set()),
         ("PodSecurityContext", podspecs.POD_CONTEXT, set()),
-        ("Volume", podspecs.VOLUMES | {"name"}, {"gitRepo"}),
-        ("VolumeProjection", podspecs.SOURCES, {"podCertificate"}),
+        ("Volume", podvolumes.VOLUMES | {"name"}, {"gitRepo"}),
+        ("Affinity", podaffinity.FIELDS, set()),
+        ("PodAffinityTerm", podaffinity.TERM, set()),
+        ("VolumeProjection", podvolumes.SOURCES, {"podCertificate"}),
     ],
 )
 def test_so_was_every_part(
@@ -122,6 +124,30 @@ def test_the_verdict_on_a_field(
     if not found.is_done:
         assert found.status == 403 or "must be" in found.message
         assert f"spec.pod.{field}" in found.message
+
+
+def test_terms_reach_over_the_twins_of_the_same_consumer_alone(live: Installed, twin: str) -> None:
+    own, others = live.twin(), live.twin("milan")
+
+    def asks(name: str) -> Answer:
+        affinity = affine("podAntiAffinity", REQUIRED, namespaces=[twin, name])
+        return asked(live, twin, {**SPEC, "affinity": affinity})
+
+    assert asks(own).is_done
+    for name in (others, "kube-system", "nowhere"):
+        found = asks(name)
+        assert found.status == 403
+        assert f"namespaces {name!r} reaches over pods of others" in found.message
+
+
+@pytest.mark.parametrize("field", OF_OTHERS)
+def test_no_claim_is_made_of_what_a_consumer_may_write_into_none(
+    live: Installed, twin: str, field: str
+) -> None:
+    found = asked(live, twin, OF_OTHERS[field])
+
+    assert found.status == 403
+    assert f"ephemeral.volumeClaimTemplate.{field}" in found.message
 
 
 CONTAINER_KINDS: Final = ("containers", "initContainers", "ephemeralContainers")

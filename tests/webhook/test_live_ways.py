@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from tests.factories import pod, pod_spec
 from tests.webhook.installed import (
@@ -222,6 +222,41 @@ def test_what_is_being_deleted_is_judged_too(live: Installed, name: str) -> None
     let_go: Object = {"metadata": {"finalizers": []}}
     assert CHANGES["merge patch"](live, case, made, let_go, {}).is_done
     assert live.read(case.kind, made) is None
+
+
+LOCAL: Final = User("somebody", [EXEMPT])
+PRINTED: Final[Object] = {"creationTimestamp": None}
+NO_NODE: Final = {"annotations": {keys.CREATE_VIRTUAL_NODE: "false"}}
+REPLICA: Final = {"labels": {keys.REPLICATED: "true"}}
+
+
+@pytest.mark.parametrize("way", ["create", "apply"])
+@pytest.mark.parametrize(
+    ("user", "metadata", "said"),
+    [
+        (LOCAL, PRINTED, "true"),
+        (LOCAL, {"annotations": {"a": "b"}}, "true"),
+        (LOCAL, NO_NODE, "false"),
+        (LOCAL, REPLICA, None),
+        (CONTROL_PLANE, PRINTED, None),
+    ],
+    ids=["as printed", "annotated", "says no", "replica", "control plane"],
+)
+def test_a_slice_of_this_cluster_becomes_a_virtual_node_unless_it_says_otherwise(
+    live: Installed, way: str, user: User, metadata: Object, said: str | None
+) -> None:
+    case = CASES["resourceslice"]
+    asked = _slice(live, _tenancy(live))
+    asked["metadata"] |= metadata
+    made = BIRTHS[way](live, case, {**asked, "status": {}}, {"user": user})
+    assert made.is_done, made
+
+    change = {"spec": {"resources": {"cpu": "2"}}}
+    later = CHANGES["merge patch"](live, case, made.body, change, {})
+
+    for answer in (made, later):
+        found = objects.annotations(answer.body)
+        assert found.get(keys.CREATE_VIRTUAL_NODE) == said
 
 
 # The ways to create -------------------------------------------------------------------------------

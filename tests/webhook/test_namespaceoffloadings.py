@@ -1,13 +1,15 @@
 """What a NamespaceOffloading may say. Source: behaviour.md 3.2; admission.md 24-25."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from apis import keys
 from apis.objects import Key, Object
+from apis.refusals import DeniedError
 from tests.webhook.reviews import by_policy, offloading
-from webhook.admission import Admitted, DeniedError, MalformedError
+from webhook.admission import Admitted, MalformedError
 from webhook.rules import namespaceoffloadings as rules
 
 POLICIES = ("DenyList", "AllowList", "Referenced")
@@ -27,10 +29,19 @@ def field(**requirement: Any) -> Object:
 
 
 def created(
-    obj: Object, *, others: dict[Key, Object] | None = None, cluster_id: str = "rome"
+    obj: Object,
+    *,
+    others: dict[Key, Object] | None = None,
+    cluster_id: str = "rome",
+    known: Iterable[str] = ("b",),
 ) -> Admitted:
-    namespace = obj["metadata"]["namespace"]
-    return rules.check_create(obj, namespace, others=others or {}, cluster_id=cluster_id)
+    return rules.check_create(
+        obj,
+        obj["metadata"]["namespace"],
+        others=others or {},
+        cluster_id=cluster_id,
+        may_know=set(known).__contains__,
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,6 +58,7 @@ def created(
         offloading(clusterSelector=expression(operator="Gt", values=["5"])),
         offloading("default"),
         offloading("liqor"),
+        offloading("liqo-demo"),
     ],
 )
 def test_what_is_right_passes_silently(obj: Object) -> None:
@@ -74,10 +86,19 @@ def test_what_is_right_passes_silently(obj: Object) -> None:
         ),
         pytest.param(
             offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="kube-system"),
-            "belongs to the system of the other cluster",
+            "'kube-system' is reserved on every provider",
             id="SelectedName, reserved",
         ),
-        pytest.param(offloading("n" * 60), "at most 63 characters", id="DefaultName too long"),
+        pytest.param(
+            offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="default"),
+            "'default' is reserved on every provider",
+            id="SelectedName, reserved at the provider",
+        ),
+        pytest.param(
+            offloading("default", namespaceMappingStrategy="EnforceSameName"),
+            "choose another with SelectedName",
+            id="EnforceSameName, reserved at the provider",
+        ),
         pytest.param(offloading(podOffloadingStrategy="Nowhere"), "Nowhere", id="strategy"),
         pytest.param(
             offloading(clusterSelector=expression(operator="Near", values=["x"])),
@@ -119,10 +140,18 @@ def test_what_is_wrong_is_refused_with_field_and_cure(obj: Object, message: str)
     assert 400 <= denied.value.code < 500
 
 
-def test_the_length_counts_once_the_cluster_has_an_id() -> None:
-    long = offloading("n" * 60)
+@pytest.mark.parametrize("cluster_id", ["rome", ""])
+def test_a_name_that_is_too_long_is_shortened(cluster_id: str) -> None:
+    assert created(offloading("n" * 60), cluster_id=cluster_id) == Admitted(warnings=[])
 
-    assert created(long, cluster_id="") == Admitted(warnings=[])
+
+def test_who_may_not_see_the_other_namespace_is_not_told_it() -> None:
+    wanted = offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="b-rome")
+
+    with pytest.raises(DeniedError) as denied:
+        created(wanted, others={Key("b", "offloading"): offloading("b")}, known=())
+
+    assert "'b-rome' is already that of another namespace: choose another" in str(denied.value)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +223,11 @@ def test_what_is_odd_is_admitted_with_a_warning(obj: Object, warning: str) -> No
             {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "b"},
             "remoteNamespaceName",
         ),
-        ({}, {"remoteNamespaceName": "b"}, "remoteNamespaceName"),
+        (
+            {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "a"},
+            {"namespaceMappingStrategy": "SelectedName"},
+            "remoteNamespaceName",
+        ),
     ],
 )
 @pytest.mark.parametrize("metadata", [{}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}])
@@ -206,6 +239,22 @@ def test_mapping_and_remote_name_never_change(
 
     with pytest.raises(DeniedError, match=f"spec.{field} cannot be modified"):
         rules.check_update(offloading(**before), new)
+
+
+@pytest.mark.parametrize("strategy", ["DefaultName", "EnforceSameName"])
+@pytest.mark.parametrize("before", ["", "a"])
+@pytest.mark.parametrize("after", ["", "b", "No.Name", "kube-system"])
+def test_a_remote_name_is_ignored_where_the_strategy_makes_its_own(
+    strategy: str, before: str, after: str
+) -> None:
+    old, new = (
+        offloading(namespaceMappingStrategy=strategy, remoteNamespaceName=name)
+        for name in (before, after)
+    )
+
+    warnings = ["spec.remoteNamespaceName has no effect without SelectedName"] if after else []
+    assert created(new).warnings == warnings
+    assert [*rules.check_update(old, new).warnings] == (warnings if before != after else [])
 
 
 def test_a_default_written_out_is_no_change() -> None:
@@ -282,7 +331,7 @@ def test_a_new_selector_is_judged_and_an_old_one_is_not() -> None:
 )
 def test_what_is_none_is_malformed(obj: Object) -> None:
     with pytest.raises(MalformedError, match="not a NamespaceOffloading"):
-        rules.check_create(obj, "shop", others={}, cluster_id="rome")
+        rules.check_alone(obj, "shop")
 
 
 @pytest.mark.parametrize("said", POLICIES)

@@ -349,6 +349,33 @@ def test_two_local_slices_of_one_name_would_be_one_node() -> None:
     assert response(Known(), SLICES, keys.RESOURCE_SLICE, resource_slice(**local))["allowed"]
 
 
+@pytest.mark.parametrize(
+    ("annotations", "labels", "groups", "said"),
+    [
+        ({}, {}, ["system:masters"], "true"),
+        ({"a": "b"}, {keys.REPLICATION: "true"}, [], "true"),
+        ({keys.CREATE_VIRTUAL_NODE: "false"}, {}, [], "false"),
+        ({keys.CREATE_VIRTUAL_NODE: ""}, {}, [], ""),
+        ({}, {keys.REPLICATED: "true"}, [], None),
+        ({}, {}, ["rome", "liqo.io"], None),
+    ],
+)
+def test_a_slice_of_this_cluster_becomes_a_virtual_node_unless_it_says_otherwise(
+    annotations: dict[str, str], labels: dict[str, str], groups: list[str], said: str | None
+) -> None:
+    asked = resource_slice(**labels)
+    asked["metadata"]["annotations"] = annotations
+    user = {"username": "somebody", "groups": groups}
+
+    found = response(Known(), "/mutate/resourceslices", keys.RESOURCE_SLICE, asked, userInfo=user)[
+        "object"
+    ]
+
+    assert found["metadata"]["annotations"].get(keys.CREATE_VIRTUAL_NODE) == said
+    again = response(Known(), "/mutate/resourceslices", keys.RESOURCE_SLICE, found, userInfo=user)
+    assert again["object"] == found
+
+
 @pytest.mark.parametrize("groups", [["liqo.io"], ["system:authenticated"]])
 @pytest.mark.parametrize(("part", "key"), [("labels", LABEL), ("annotations", "liqo.io/cordon")])
 @pytest.mark.parametrize(("old", "new"), [("a", "b"), ("a", None), (None, "a"), ("a", "a")])
@@ -377,6 +404,7 @@ def test_consumers_do_not_change_whose_a_slice_is_nor_its_cordon(
         ("/mutate/tenants", keys.TENANT),
         (TENANTS, keys.TENANT),
         (SLICES, keys.RESOURCE_SLICE),
+        ("/mutate/resourceslices", keys.RESOURCE_SLICE),
         ("/mutate/foreign-cluster", keys.FOREIGN_CLUSTER),
     ],
 )

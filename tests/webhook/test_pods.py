@@ -13,7 +13,8 @@ from apis.nodeselector import Term
 from apis.objects import Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
-from webhook.admission import DeniedError, MalformedError
+from apis.refusals import DeniedError
+from webhook.admission import MalformedError
 from webhook.rules import pods
 
 LOCAL, REMOTE, BOTH = Strategy.LOCAL, Strategy.REMOTE, Strategy.LOCAL_AND_REMOTE
@@ -488,6 +489,12 @@ PODS = st.builds(
     TOLERATIONS,
     st.sampled_from([{}, {"runtimeClassName": "liqo"}, {"nodeName": "n"}, {"fromTheFuture": [1]}]),
 )
+SCHEDULED_PODS = st.builds(
+    lambda terms, tolerations: pod(*terms, tolerations=tolerations),
+    st.lists(TERMS, max_size=3),
+    TOLERATIONS,
+)
+"""Pods that the scheduler places by their terms, by no RuntimeClass and no name of a node."""
 OFFLOADINGS = st.builds(NamespaceOffloading, st.sampled_from(Strategy), SELECTORS)
 NODES = [
     {"region": region, "disk": disk, "zone": zone, **kind}
@@ -515,12 +522,10 @@ def may_run(terms: list[Term], node: dict[str, str]) -> bool:
 
 
 @settings(max_examples=200, deadline=None)
-@given(PODS, OFFLOADINGS)
+@given(SCHEDULED_PODS, OFFLOADINGS)
 def test_a_node_is_allowed_when_user_and_namespace_allow_it(
     sent: Object, offloading: NamespaceOffloading
 ) -> None:
-    if sent["spec"].get("nodeName") or sent["spec"].get("runtimeClassName"):
-        return
     made = admitted(sent, offloading)
     is_kept_away = offloading.strategy is LOCAL and not pods.is_let_in(sent)
     allowed = [] if is_kept_away else pods.allowed_nodes(offloading)

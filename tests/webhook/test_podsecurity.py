@@ -12,12 +12,11 @@ from typing import Final
 import pytest
 import yaml
 
-from apis import keys
+from apis import keys, podsecurity
 from apis.objects import Object
 from sandbox.api import RefusedError
 from sandbox.controlplane import Plane
 from tests import gomodules
-from webhook.rules import podsecurity
 
 MODULE: Final = "k8s.io/pod-security-admission@v0.35.4"
 VERSION: Final = "v1.35"
@@ -68,6 +67,22 @@ def test_what_the_pod_says_counts_though_every_container_overrides_it(context: O
 
     assert not list(podsecurity.violations(spec, "restricted"))
     assert list(podsecurity.violations({**spec, "securityContext": context}, "restricted"))
+
+
+@pytest.mark.parametrize("level", ["baseline", "restricted"])
+def test_a_signal_to_stop_by_is_no_handler(level: str) -> None:
+    own = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    main = {"name": "main", "securityContext": own, "lifecycle": {"stopSignal": "SIGUSR1"}}
+    probed = {**main, "lifecycle": {"stopSignal": "SIGUSR1", "preStop": {"httpGet": {"host": "a"}}}}
+
+    assert not list(podsecurity.violations({"containers": [main]}, level))
+    (found,) = podsecurity.violations({"containers": [probed]}, level)
+    assert "lifecycle.preStop.httpGet.host" in found
 
 
 CONTEXTS: Final[list[Object]] = [

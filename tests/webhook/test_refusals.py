@@ -1,6 +1,7 @@
 """Every refusal names object, field, rule and cure within 256 characters. Source: admission.md 5.
 
-The table has a row for each place in ``webhook/`` that refuses: the last test counts them.
+The table has a row for each place in ``webhook/`` and ``apis/`` that refuses: the last test counts
+them.
 """
 
 import ast
@@ -13,15 +14,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from apis import keys
+from apis import keys, podaffinity
 from apis.nodeselector import Term
 from apis.objects import Key, Kind, Object, named
+from apis.refusals import DeniedError
 from tests.factories import node, pod, pod_spec
 from tests.webhook.reviews import Known, answered, body, by_policy, namespace, offloading
 from webhook import admission, app
-from webhook.admission import DeniedError, Judge
+from webhook.admission import Judge
 
-ROOT = Path(__file__).parents[2] / "webhook"
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("webhook", "apis")
 TWIN, TENANT_NS = "shop-rome", "liqo-tenant-rome"
 LABEL = keys.REMOTE_CLUSTER_ID
 OFFLOADING, SHADOW, TENANT, SLICE = (
@@ -101,6 +104,13 @@ def bearing(**metadata: Any) -> Object:
     return made
 
 
+EVERYWHERE = {"weight": 1, "podAffinityTerm": {"topologyKey": "a", "namespaceSelector": {}}}
+
+
+def ephemeral(**claim: Any) -> list[Object]:
+    return [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}]
+
+
 def owned(**container: Any) -> Object:
     spec = {"containers": [{"name": "main", "image": "i", **container}]} if container else {}
     return shadow({keys.CREATOR_USER: "rome"}, **spec)
@@ -109,6 +119,10 @@ def owned(**container: Any) -> Object:
 def twin(consumer: str = "rome") -> tuple[Kind, Object]:
     metadata = {"labels": {LABEL: consumer}}
     return keys.NAMESPACE, named(keys.NAMESPACE, Key("", TWIN), metadata=metadata)
+
+
+def policy(**spec: Any) -> tuple[Kind, Object]:
+    return keys.PROVIDER_POLICY, named(keys.PROVIDER_POLICY, Key("", "default"), spec=spec)
 
 
 def quota(**spec: Any) -> tuple[Kind, Object]:
@@ -408,6 +422,38 @@ ROWS = [
         [twin()],
     ),
     Row(
+        "volumeClaimTemplate.spec.storageClassName 'slow' is none of those offered (fast)",
+        "name one of them",
+        SHADOWS,
+        SHADOW,
+        shadow(volumes=ephemeral(storageClassName="slow")),
+        [twin(), policy(storageClasses=[{"storageClassName": "fast"}])],
+    ),
+    Row(
+        "volumeClaimTemplate.spec.dataSourceRef",
+        "no ProviderPolicy allows it",
+        SHADOWS,
+        SHADOW,
+        shadow(volumes=ephemeral(dataSourceRef={"kind": "PersistentVolumeClaim", "name": "x"})),
+        [twin()],
+    ),
+    Row(
+        "namespaceSelector reaches over pods of others",
+        "affinityNamespaces",
+        SHADOWS,
+        SHADOW,
+        shadow(affinity={"podAntiAffinity": {podaffinity.PREFERRED: [EVERYWHERE]}}),
+        [twin()],
+    ),
+    Row(
+        "spec.pod.volumes[0].nfs",
+        "ProviderPolicy with it in volumeTypes",
+        SHADOWS,
+        SHADOW,
+        shadow(volumes=[{"name": "v", "nfs": {"server": "s", "path": "/"}}]),
+        [twin()],
+    ),
+    Row(
         keys.ORIGIN,
         "leave it as it was",
         SHADOWS,
@@ -673,7 +719,8 @@ class Place(NamedTuple):
 
 @cache
 def places() -> frozenset[Place]:
-    return frozenset(place for path in ROOT.rglob("*.py") for place in refusing(path))
+    paths = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    return frozenset(place for path in paths for place in refusing(path))
 
 
 def refusing(path: Path) -> Iterator[Place]:
@@ -703,5 +750,5 @@ def place_of(row: Row) -> Place | None:
 def test_every_refusal_is_in_the_table() -> None:
     shown = {place_of(row) for row in ROWS}
 
-    missing = sorted(f"{one.path.relative_to(ROOT.parent)}:{one.first}" for one in places() - shown)
+    missing = sorted(f"{one.path.relative_to(ROOT)}:{one.first}" for one in places() - shown)
     assert missing == [], "add a row to ROWS for each of these"

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from apis import keys, quantity
+from apis.objects import Object
 from certs import kubeconfig, pki
 from certs.pki import KeyPair
 from kube import clock
@@ -33,6 +34,8 @@ POD = {"metadata": {"name": "web"}, "spec": {"containers": []}}
 ANSWERED = "/mutate/tenants"
 """Where any review has an answer, if only that it belongs elsewhere, without an API server."""
 CA = pki.new_ca("test", now=clock.now(), lifetime=DAY)
+DOOR = "0123456789abcdef" * 2
+"""What ends the path of the webhook that labels."""
 
 
 def leaf() -> KeyPair:
@@ -52,14 +55,21 @@ def free_port() -> int:
 
 
 def store(directory: Path, pair: KeyPair) -> None:
-    """Replace both files as a Secret volume does: all at once, by a link."""
+    """Replace all files as a Secret volume does: all at once, by a link."""
     version = directory / pair.certificate[-60:-30].hex()
     version.mkdir(parents=True)
     (version / "tls.crt").write_bytes(pair.certificate)
     (version / "tls.key").write_bytes(pair.key)
+    (version / keys.LABELLING_DOOR).write_text(DOOR)
     new, current = directory / "new", directory / "current"
     new.symlink_to(version)
     new.replace(current)
+
+
+def address(hook: Object, port: int) -> str:
+    """Return where ``hook`` of the manifests is called: one is told its path by liqo-certs."""
+    path = hook["clientConfig"]["service"].get("path", f"{keys.LABELLING_PATH}/{DOOR}")
+    return f"https://127.0.0.1:{port}{path}"
 
 
 def nowhere(directory: Path) -> Path:
@@ -338,7 +348,7 @@ def test_a_worker_that_is_killed_is_replaced(own: Served) -> None:
 
 GREEDY = {
     "keys": "{" + ",".join(f'"k{n}":0' for n in range(480_000)) + "}",
-    "objects": "[" + ",".join(["{}"] * 2_300_000) + "]",
+    "objects": "[" + ",".join(['{"k":"abcd"}'] * 520_000) + "]",  # more are refused
 }
 """Bodies of 7 MB that become many times as much once they are read."""
 

@@ -6,17 +6,17 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from apis import keys
+from apis import keys, podaffinity, podspecs
 from apis.objects import Key, Object, named
 from apis.offloading import OffloadingPatch
+from apis.podaffinity import PREFERRED, REQUIRED
+from apis.podpolicies import Policy
 from kubelet.forge import shadowpod
 from kubelet.forge.shadowpod import Options
 from tests import factories
 from tests.kubelet.worlds import PAIR
 from tests.webhook.reviews import Known, body, patch_of
 from webhook import app
-from webhook.rules import podspecs
-from webhook.rules.podspecs import Policy
 
 TWIN = "shop-rome"
 SPEC: Object = factories.pod_spec()
@@ -205,7 +205,63 @@ def test_what_the_virtual_kubelet_forges_passes(spec: Object, annotations: dict[
 
 
 PASS, REFUSED = "pass", "refused"
+TERMS = [(kind, when) for kind in podaffinity.KINDS for when in (REQUIRED, PREFERRED)]
+
+
+def affine(kind: str, when: str, **term: Any) -> Object:
+    term = {"topologyKey": "kubernetes.io/os", "labelSelector": {}, **term}
+    item = term if when == REQUIRED else {"weight": 1, "podAffinityTerm": term}
+    return {kind: {when: [item]}}
+
+
+CLAIM: Object = {
+    "accessModes": ["ReadWriteOnce"],
+    "resources": {"requests": {"storage": "1Gi"}},
+    "volumeMode": "Filesystem",
+}
+DEFAULT_VOLUMES: dict[str, Object] = {
+    "configMap": {"name": "settings"},
+    "downwardAPI": {"items": []},
+    "emptyDir": {"medium": "Memory"},
+    "ephemeral": {"volumeClaimTemplate": {"spec": CLAIM}},
+    "image": {"reference": "quay.io/a/b:c"},
+    "persistentVolumeClaim": {"claimName": "data"},
+    "projected": {"sources": [{"configMap": {"name": "settings"}}]},
+    "secret": {"secretName": "keys"},
+}
+OTHER_VOLUMES: dict[str, Object] = {
+    "awsElasticBlockStore": {"volumeID": "v"},
+    "azureDisk": {"diskName": "d", "diskURI": "u"},
+    "azureFile": {"secretName": "s", "shareName": "a"},
+    "cephfs": {"monitors": ["m"]},
+    "cinder": {"volumeID": "v"},
+    "csi": {"driver": "secrets-store.csi.k8s.io"},
+    "fc": {"wwids": ["w"], "lun": 0},
+    "flexVolume": {"driver": "d"},
+    "flocker": {"datasetName": "d"},
+    "gcePersistentDisk": {"pdName": "p"},
+    "glusterfs": {"endpoints": "e", "path": "p"},
+    "iscsi": {"targetPortal": "t", "iqn": "i", "lun": 0},
+    "nfs": {"server": "s", "path": "/"},
+    "photonPersistentDisk": {"pdID": "p"},
+    "portworxVolume": {"volumeID": "v"},
+    "quobyte": {"registry": "r", "volume": "v"},
+    "rbd": {"monitors": ["m"], "image": "i"},
+    "scaleIO": {"gateway": "g", "system": "s", "secretRef": {"name": "n"}},
+    "storageos": {"volumeName": "v"},
+    "vsphereVolume": {"volumePath": "p"},
+}
 ROWS: dict[str, list[tuple[Any, str]]] = {
+    "affinity": [
+        ({"nodeAffinity": {PREFERRED: []}, "podAffinity": None}, PASS),
+        *((affine(kind, when), PASS) for kind, when in TERMS),
+        *((affine(kind, when, namespaces=[]), PASS) for kind, when in TERMS),
+        *((affine(kind, when, namespaces=["other"]), REFUSED) for kind, when in TERMS),
+        *((affine(kind, when, namespaceSelector={}), REFUSED) for kind, when in TERMS),
+        (affine("podAffinity", REQUIRED, fromTheFuture=1), REFUSED),
+        (affine("podAffinity", REQUIRED, namespaces=[f"n{n}" for n in range(17)]), REFUSED),
+        ({"fromTheFuture": {}}, REFUSED),
+    ],
     "automountServiceAccountToken": [(False, PASS), (True, PASS), ("yes", REFUSED)],
     "ephemeralContainers": [([], PASS), ([{"name": "debug"}], REFUSED)],
     "terminationGracePeriodSeconds": [(3600, PASS), (3601, REFUSED), (-1, REFUSED), ("1", REFUSED)],
@@ -243,6 +299,8 @@ ROWS: dict[str, list[tuple[Any, str]]] = {
         ([{"name": "a", "fromTheFuture": {}}], REFUSED),
         ([{"name": "a", "projected": {"sources": [TOKEN]}}], REFUSED),
         ([{"name": "a", "projected": {"sources": [{"fromTheFuture": {}}]}}], REFUSED),
+        *(([{"name": "a", type_: value}], PASS) for type_, value in DEFAULT_VOLUMES.items()),
+        *(([{"name": "a", type_: value}], REFUSED) for type_, value in OTHER_VOLUMES.items()),
     ],
     "workloadRef": [({"name": "a"}, REFUSED)],
     "fromTheFuture": [("", REFUSED), (1, REFUSED)],
@@ -369,6 +427,119 @@ def test_a_policy_widens_and_narrows() -> None:
         assert (validated(Known(twin(), narrow), shadow(spec)) == "") is is_allowed
 
 
+@pytest.mark.parametrize("type_", OTHER_VOLUMES)
+def test_a_policy_opens_a_type_of_volume(type_: str) -> None:
+    spec = {**SPEC, "volumes": [{"name": "a", type_: OTHER_VOLUMES[type_]}]}
+
+    def told(**fields: Any) -> str:
+        return validated(Known(twin(), policy(**fields)), shadow(spec))
+
+    assert told(allowedPodFields={"volumeTypes": [type_]}) == ""
+    assert told(podSecurityLevel="privileged") == ""
+    others = [one for one in OTHER_VOLUMES if one != type_]
+    assert f"volumes[0].{type_}" in told(allowedPodFields={"volumeTypes": others})
+    assert "volumeTypes" in told()
+
+
+@pytest.mark.parametrize(("kind", "when"), TERMS)
+def test_terms_of_affinity_reach_over_own_twins_and_what_a_policy_opens(
+    kind: str, when: str
+) -> None:
+    others = named(keys.NAMESPACE, Key("", "db-milan"), metadata={"labels": {}})
+    own = named(keys.NAMESPACE, Key("", "db-rome"), metadata=twin()[1]["metadata"])
+    own["metadata"] = {**own["metadata"], "name": "db-rome"}
+    spaces = [(keys.NAMESPACE, others), (keys.NAMESPACE, own)]
+
+    def told(*opened: str, **term: Any) -> str:
+        given = policy(allowedPodFields={"affinityNamespaces": [*opened]})
+        known = Known(twin(), *spaces, given)
+        return validated(known, shadow({**SPEC, "affinity": affine(kind, when, **term)}))
+
+    assert told(namespaces=[TWIN, "db-rome"]) == ""
+    for foreign in ("db-milan", "kube-system"):
+        assert f"namespaces {foreign!r} reaches over pods of others" in told(
+            namespaces=["db-rome", foreign]
+        )
+        assert told(foreign, namespaces=[foreign]) == ""
+    assert "namespaceSelector" in told("db-milan", namespaceSelector={"matchLabels": {}})
+    assert told("*", namespaceSelector={}) == ""
+    changed = shadow({**SPEC, "affinity": affine(kind, when, namespaces=["db-rome"])})
+    pod = changed["spec"]["pod"]
+    with_image = shadow({**pod, "containers": [{**CONTAINER, "image": "nginx:2"}]})
+    assert updated(changed, with_image, twin(), *spaces) == ""
+    assert "db-rome" in updated(changed, with_image, twin())
+
+
+def ephemeral(metadata: Object | None = None, **claim: Any) -> Object:
+    template = {"metadata": metadata or {}, "spec": {**CLAIM, **claim}}
+    return {**SPEC, "volumes": [{"name": "a", "ephemeral": {"volumeClaimTemplate": template}}]}
+
+
+OF_OTHERS: dict[str, Object] = {
+    "spec.volumeName": ephemeral(volumeName="pv-1"),
+    "spec.selector": ephemeral(selector={}),
+    "spec.dataSource": ephemeral(dataSource={"kind": "PersistentVolumeClaim", "name": "x"}),
+    "spec.dataSourceRef": ephemeral(
+        dataSourceRef={"kind": "PersistentVolumeClaim", "name": "x", "namespace": "y"}
+    ),
+    "spec.storageClassName": ephemeral(storageClassName=""),
+    "spec.volumeAttributesClassName": ephemeral(volumeAttributesClassName="fast"),
+    "metadata.finalizers": ephemeral({"finalizers": ["example.org/keep"]}),
+    "metadata.ownerReferences": ephemeral({"ownerReferences": [{"name": "worker"}]}),
+    "metadata.namespace": ephemeral({"namespace": "other"}),
+    "metadata.labels": ephemeral({"labels": {keys.REMOTE_CLUSTER_ID: "milan"}}),
+    "metadata.annotations": ephemeral({"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}),
+}
+"""What a consumer may write into no claim. Source: security.md A17."""
+
+
+@pytest.mark.parametrize("field", OF_OTHERS)
+def test_what_no_claim_may_say_no_template_of_one_may_say(field: str) -> None:
+    for known in (Known(twin()), Known(twin(), policy(podSecurityLevel="privileged"))):
+        message = validated(known, shadow(OF_OTHERS[field]))
+        assert f"spec.pod.volumes[0].ephemeral.volumeClaimTemplate.{field}" in message
+
+
+@pytest.mark.parametrize(
+    ("offered", "named", "is_allowed"),
+    [
+        (None, {}, True),
+        (None, {"storageClassName": "any"}, True),
+        (["fast"], {"storageClassName": "fast"}, True),
+        (["fast"], {"storageClassName": "slow"}, False),
+        (["fast"], {}, False),
+        (["fast", "usual"], {}, True),
+        ([], {}, False),
+        ([], {"storageClassName": "fast"}, False),
+    ],
+)
+def test_the_class_of_a_template_is_one_that_is_offered(
+    offered: list[str] | None, named: Object, *, is_allowed: bool
+) -> None:
+    """A class called ``usual`` is the default here."""
+    classes = [{"storageClassName": one, "default": one == "usual"} for one in offered or ()]
+    given = [] if offered is None else [policy(storageClasses=classes)]
+
+    message = validated(Known(twin(), *given), shadow(ephemeral(**named)))
+
+    assert (message == "") is is_allowed
+    assert is_allowed or "volumeClaimTemplate.spec.storageClassName" in message
+
+
+def test_an_empty_class_is_opened_for_templates_as_for_claims() -> None:
+    wanted = shadow(ephemeral(storageClassName=""))
+
+    assert validated(Known(twin(), policy(staticVolumes=True)), wanted) == ""
+    assert "staticVolumes" in validated(Known(twin(), policy()), wanted)
+
+
+def test_a_template_as_api_servers_store_it_passes() -> None:
+    metadata = {"creationTimestamp": None, "labels": {"app.kubernetes.io/name": "web"}}
+    spec = ephemeral({**metadata, "annotations": {"example.org/why": "scratch"}})
+
+    assert validated(Known(twin()), shadow(spec)) == ""
+
+
 def test_restricted_is_stricter() -> None:
     context = {
         "allowPrivilegeEscalation": False,
@@ -377,7 +548,7 @@ def test_restricted_is_stricter() -> None:
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     container = {"name": "c", "securityContext": context}
-    strict = Policy(level="restricted")
+    strict = Policy(level="restricted", volume_types=frozenset({"nfs"}))
 
     assert not [*podspecs.complaints({"containers": [container]}, strict)]
     for name in context:
@@ -456,10 +627,14 @@ def test_an_origin_is_for_life() -> None:
     assert updated(shadow(), shadow(labels={**CONSUMER, "app": "web"})) == ""
 
 
-def test_one_that_was_stored_before_is_not_stuck() -> None:
-    old = shadow({**SPEC, "hostNetwork": True})
+@pytest.mark.parametrize("part", [{"hostNetwork": True}, {"volumes": [{"name": "a", "nfs": {}}]}])
+def test_one_that_was_stored_before_is_not_stuck(part: Object) -> None:
+    old = shadow({**SPEC, **part})
+    ended = copy.deepcopy(old)
+    ended["metadata"]["annotations"] = {keys.FINISHED: "Succeeded", keys.DELETION_GRACE: "1"}
 
     assert updated(old, shadow(old["spec"]["pod"], {**CONSUMER, "app": "web"})) == ""
+    assert updated(old, ended) == ""
 
 
 # Quota --------------------------------------------------------------------------------------------

@@ -124,6 +124,7 @@ async def test_the_loop_never_waits_for_itself() -> None:
         ("/metrics", True),
         ("/mutate/foreign-cluster", False),
         ("/mutate/tenants", False),
+        ("/mutate/resourceslices", False),
         ("/validate/namespace-offloading", True),
         ("/validate/shadowpods", True),
         ("/validate/tenants", True),

@@ -1,0 +1,43 @@
+"""What of a user's labels and annotations goes to a provider, and the page that says so."""
+
+import re
+from pathlib import Path
+
+from apis import keys, marks
+from apis.marks import Mark
+
+PAGE = Path(__file__).parents[2] / "docs" / "what-a-consumer-may-say.md"
+
+
+def rows(table: tuple[Mark, ...]) -> list[str]:
+    """Return the lines of the page."""
+    return [
+        f"| `{mark.key}` | {mark.says.value}{'; needed' if mark.is_needed else ''} |"
+        for mark in table
+    ]
+
+
+def test_the_page_says_what_the_table_says() -> None:
+    shown = re.findall(r"^\| `[a-z.]*liqo\.io/.*$", PAGE.read_text(), re.MULTILINE)
+
+    tables = (marks.REPLICA_LABELS, marks.REPLICA_ANNOTATIONS, marks.SHADOW_LABELS)
+    assert shown == [line for table in tables for line in rows(table)]
+
+
+def test_the_domains_in_which_names_mean_something() -> None:
+    ours = ("liqo.io/a", "pyliqo.io/a", "offloading.liqo.io/a", "a.b.pyliqo.io/a")
+    others = ("a", "notliqo.io/a", "liqo.io", "liqo.io.example/a", "a/liqo.io/b", "xliqo.io/a")
+
+    assert all(map(marks.is_ours, ours))
+    assert not any(map(marks.is_ours, others))
+
+
+def test_what_a_provider_refuses_stays_at_the_consumer() -> None:
+    noted = {keys.CREATE_VIRTUAL_NODE: "true", keys.CORDON: "true", "odd.liqo.io/x": "y", "a": "b"}
+    labels = {keys.REMOTE_ID: "milan", keys.OWNERSHIP: "x", keys.TENANT_NAMESPACE: "true", "a": "b"}
+    users = {keys.REPLICATED: "true", keys.ORIGIN: "turin", "liqo.io/x": "y", "a": "b"}
+
+    kept = {keys.CREATE_VIRTUAL_NODE: "true", "a": "b"}
+    assert marks.annotations_of_replica(noted) == kept
+    assert marks.labels_of_replica(labels) == {keys.REMOTE_ID: "milan", "a": "b"}
+    assert marks.labels_of_shadow(users) == {"liqo.io/x": "y", "a": "b"}

@@ -1,0 +1,115 @@
+"""``python -m tests.census FILE MODULE ARGS...`` runs a daemon; SIGUSR1 has it count its objects.
+
+They are counted by type, into FILE, and nothing is collected for it: what only a collection would
+free is what the process keeps. Memories that have a bound are given a small one, so that they are
+full before anything is compared.
+"""
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import runpy
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import kube.events
+import kubelet.departures
+import reflector.pace
+from kube import heap
+
+WITHIN_S: Final = 120.0
+FEW: Final = 4
+PASSING: Final = frozenset(
+    {
+        "asyncio.events.TimerHandle",
+        "_contextvars.Context",
+        "weakref.ReferenceType",
+        "builtins.builtin_function_or_method",
+        "builtins.tuple",
+    }
+)
+"""What libraries keep up to a bound, now more and now less: a hundred timers that were cancelled,
+what abstract classes know of types, the keys of caches."""
+
+
+def main() -> None:
+    """Run the module named second."""
+    file = Path(sys.argv[1])
+    sys.argv[:] = sys.argv[2:]
+    for module, bound in (
+        (kube.events, "MAX_REMEMBERED"),
+        (kubelet.departures, "MOST"),
+        (reflector.pace, "MAX_REMEMBERED"),
+    ):
+        setattr(module, bound, FEW)
+    heap.GIVE_BACK_S = 1.0  # type: ignore[misc]  # lest a test waits for long
+
+    def counted() -> Counter[str]:
+        return Counter(_named(type(each)) for each in gc.get_objects())
+
+    def count(_number: int, _frame: FrameType | None) -> None:
+        gc.unfreeze()  # what the collector skips counts, too
+        found = counted()
+        fresh = file.with_suffix(".new")
+        fresh.write_text(json.dumps({"is_tidy": not heap.owes(), "objects": found}))
+        fresh.replace(file)
+
+    counted()  # which leaves something, too, once
+    signal.signal(signal.SIGUSR1, count)
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+def _named(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+class Census:
+    """Counts the objects of a process that runs under ``tests.census``."""
+
+    def __init__(self, folder: Path, module: str) -> None:
+        self.module = module
+        self.pid = 0
+        self._file = folder / f"{module}.census"
+
+    def command(self, *args: str) -> list[str]:
+        """Return the command that runs the module."""
+        return [sys.executable, "-m", "tests.census", str(self._file), self.module, *args]
+
+    async def taken(self) -> Counter[str]:
+        """Return how many objects of which type there are, once it has tidied up."""
+        async with asyncio.timeout(WITHIN_S):
+            while (found := await self._told()) is None:  # noqa: ASYNC110  # another process's
+                await asyncio.sleep(0.5)
+        return found
+
+    async def grown(self, before: Counter[str], by: int) -> dict[str, int]:
+        """Return of which types there are by so many more than ``before``, once none goes away."""
+        found: dict[str, int] = {}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WITHIN_S):
+                while found := _more(await self.taken(), before, by):  # noqa: ASYNC110
+                    await asyncio.sleep(1)
+        return found
+
+    async def _told(self) -> Counter[str] | None:
+        self._file.unlink(missing_ok=True)
+        os.kill(self.pid, signal.SIGUSR1)
+        while not self._file.exists():  # noqa: ASYNC110  # written by a process
+            await asyncio.sleep(0.05)
+        told = json.loads(self._file.read_text())
+        return Counter(told["objects"]) if told["is_tidy"] else None
+
+
+def _more(after: Counter[str], before: Counter[str], by: int) -> dict[str, int]:
+    found = {name: after[name] - before[name] for name in after.keys() - PASSING}
+    return {name: more for name, more in found.items() if more >= by}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""Of what has been nothing stays: each process has as many objects after 50 lives as before.
+
+One API server is consumer and provider, with the controller manager and both processes of a virtual
+node; another one is each of the peers that come and go. Lives are those of namespaces, of pods and
+what is reflected for them, of slices and of peers.
+"""
+
+import asyncio
+import base64
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from apis import keys, naming
+from apis.objects import Key, Kind, Object, named
+from kube import client
+from kube.client import ClusterClient
+from sandbox import controlplane
+from tests import factories
+from tests.census import Census
+from tests.conftest import install_crds
+from tests.controllers.support import end, offloading
+from tests.controllers.test_process import inline, install_rights, peer
+from tests.kube.running import some_at_once
+from tests.kubelet import worlds
+
+pytestmark = pytest.mark.cluster
+
+UNIQUE: Final = "stays"
+ROME, MILAN = f"rome-{UNIQUE}", f"milan-{UNIQUE}"
+ALWAYS: Final = "always"
+"""A namespace that stays while pods come and go in it."""
+LIVES: Final = int(os.environ.get("PYLIQO_TEST_LIVES", "50"))
+FIRST: Final = 10
+"""So many lives fill what is remembered with a bound, and load what is loaded once."""
+AT_ONCE: Final = 10
+WITHIN_S: Final = 300.0
+LOGGED: Final = 50_000
+"""Characters of the end of each log that are shown if the test fails."""
+
+
+class World:
+    """The cluster, and what lives in it."""
+
+    def __init__(self, cluster: ClusterClient, kubeconfig: Path, other: Path) -> None:
+        self.cluster, self.kubeconfig, self.other = cluster, kubeconfig, other
+
+    async def namespace(self, number: int) -> None:
+        """Offload a namespace with a pod and what goes with it, and delete all of it."""
+        name = f"shop-{number}"
+        await self.offload(name)
+        await self._pod(name, "web")
+        await end(self.cluster, keys.NAMESPACE, Key("", name))
+        for gone in (name, f"{name}-{ROME}"):
+            await self._until(keys.NAMESPACE, Key("", gone), None)
+
+    async def offload(self, name: str) -> None:
+        """Offload a namespace, and see its twin."""
+        await self.cluster.create(keys.NAMESPACE, factories.namespace(name))
+        await self.cluster.create(keys.NAMESPACE_OFFLOADING, offloading(name))
+        await self._until(keys.NAMESPACE, Key("", f"{name}-{ROME}"))
+
+    async def pod(self, number: int) -> None:
+        """Run a pod, and what goes with it, in a namespace that stays, and delete all of it."""
+        name = f"web-{number}"
+        await self._pod(ALWAYS, name)
+        for kind in (keys.CONFIG_MAP, keys.SECRET):
+            await end(self.cluster, kind, Key(ALWAYS, name))
+            await self._until(kind, Key(f"{ALWAYS}-{ROME}", name), None)
+
+    async def _pod(self, space: str, name: str) -> None:
+        """Run a pod with a ConfigMap and a Secret of its name up to its end."""
+        here, there = Key(space, name), Key(f"{space}-{ROME}", name)
+        await self.cluster.create(keys.CONFIG_MAP, factories.config_map(*here, a="b"))
+        await self.cluster.create(keys.SECRET, factories.secret(*here, a="Yg=="))
+        tolerations = [{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}]
+        spec = {**factories.pod_spec(), "nodeName": MILAN, "tolerations": tolerations}
+        await self.cluster.create(keys.POD, factories.pod(*here, spec=spec))
+        for kind in (keys.CONFIG_MAP, keys.SECRET, keys.POD):
+            await self._until(kind, there)
+        await self.cluster.patch_status(keys.POD, there, worlds.running())
+        await self._until(keys.POD, here, _runs)
+        await end(self.cluster, keys.POD, here)
+        await self._until(keys.POD, here, None)
+
+    async def slice_(self, number: int) -> None:
+        """Ask for resources, and ask no more once it is signed who asks."""
+        name = f"slice-{number}"
+        here = Key(naming.tenant_namespace(MILAN), name)
+        labels = {
+            keys.REMOTE_CLUSTER_ID: MILAN, keys.REPLICATION: "true", keys.REMOTE_ID: MILAN,
+        }  # fmt: skip
+        spec = {"class": "default", "providerClusterID": MILAN, "resources": {"cpu": "1"}}
+        made = named(keys.RESOURCE_SLICE, here, metadata={"labels": labels}, spec=spec)
+        await self.cluster.create(keys.RESOURCE_SLICE, made)
+        await self._until(keys.RESOURCE_SLICE, here, lambda found: bool(found["spec"].get("csr")))
+        await end(self.cluster, keys.RESOURCE_SLICE, here)
+        await self._until(keys.RESOURCE_SLICE, here, None)
+
+    async def peer(self, number: int) -> None:
+        """Peer with another cluster, and take that back."""
+        remote = f"peer-{number}"
+        space = naming.tenant_namespace(remote)
+        labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: remote}
+        await self.cluster.create(keys.NAMESPACE, factories.namespace(space, **labels))
+        data = {"kubeconfig": base64.b64encode(inline(self.other)).decode()}
+        secret = factories.secret(space, f"kubeconfig-controlplane-{remote}", **data)
+        await self.cluster.create(keys.SECRET, secret)
+        spec = {"clusterID": remote, "authParams": {}, "type": "ControlPlane"}
+        metadata = {"labels": {keys.REMOTE_CLUSTER_ID: remote}}
+        key = Key(space, f"controlplane-{remote}")
+        made = named(keys.IDENTITY, key, metadata=metadata, spec=spec)
+        await self.cluster.create(keys.IDENTITY, made)
+        await self._until(keys.FOREIGN_CLUSTER, Key("", remote))
+        await end(self.cluster, keys.IDENTITY, key)
+        await end(self.cluster, keys.NAMESPACE, Key("", space))
+        await self._until(keys.NAMESPACE, Key("", space), None)
+        await end(self.cluster, keys.FOREIGN_CLUSTER, Key("", remote))
+        await self._until(keys.FOREIGN_CLUSTER, Key("", remote), None)
+
+    async def live(self, lives: range) -> None:
+        """Let so many of each come and go."""
+        kinds = (self.namespace, self.pod, self.slice_, self.peer)
+        await some_at_once((live(number) for number in lives for live in kinds), AT_ONCE)
+
+    async def _until(
+        self, kind: Kind, key: Key, holds: Callable[[Object], bool] | None = bool
+    ) -> None:
+        """Wait until there is what ``holds``; None for nothing at all."""
+        found: Object | None = None
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                while True:
+                    found = await self.cluster.get_live(kind, key)
+                    if found is None if holds is None else found is not None and holds(found):
+                        return
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            wanted = "gone" if holds is None else "there"
+            pytest.fail(f"not {wanted} within {WITHIN_S} s: {kind} {key}, but {found}")
+
+
+def _runs(pod: Object) -> bool:
+    return bool((pod.get("status") or {}).get("phase") == "Running")
+
+
+@contextlib.asynccontextmanager
+async def running(census: Census, log: Path, *args: str) -> AsyncIterator[Census]:
+    """Run one of the processes while inside."""
+    with log.open("wb") as file:
+        process = await asyncio.create_subprocess_exec(
+            *census.command(*args, f"--health-port={controlplane.free_ports(1)[0]}"),
+            stdout=file, stderr=file, env={**os.environ, "POD_NAME": f"{census.module}-0"},
+        )  # fmt: skip
+    census.pid = process.pid
+    try:
+        yield census
+    finally:
+        process.kill()
+        await process.wait()
+        _show(log)
+
+
+def _show(log: Path) -> None:
+    """Print the end of a log, which pytest shows if the test fails."""
+    print(log.read_text()[-LOGGED:])  # noqa: T201
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    with (
+        controlplane.start(tmp_path / "plane") as plane,
+        controlplane.start(tmp_path / "other") as other,
+    ):
+        plane.start_signer()
+        await asyncio.gather(*(install_crds(one.kubeconfig) for one in (plane, other)))
+        async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as cluster:
+            await install_rights(cluster)
+            key = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
+            who = named(keys.CONFIG_MAP, key, data={keys.CLUSTER_ID_KEY: ROME})
+            await cluster.create(keys.CONFIG_MAP, who)
+            yield World(cluster, plane.kubeconfig, other.kubeconfig)
+
+
+@pytest.fixture
+async def processes(world: World, tmp_path: Path) -> AsyncIterator[list[Census]]:
+    config = f"--kubeconfig={world.kubeconfig}"
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def run(module: str, *args: str) -> Census:
+            started = running(Census(tmp_path, module), tmp_path / f"{module}.log", *args)
+            return await stack.enter_async_context(started)
+
+        controllers = await run("controllers", config, "--liqo-namespace", keys.LIQO_NAMESPACE)
+        local, _ = await peer(world.cluster, UNIQUE, world.kubeconfig)
+        node = (
+            config, f"--nodename={MILAN}", f"--tenant-namespace={local}",
+            f"--home-cluster-id={ROME}", f"--foreign-cluster-id={MILAN}",
+            f"--foreign-kubeconfig-secret-name=kubeconfig-controlplane-{MILAN}",
+        )  # fmt: skip
+        (port,) = controlplane.free_ports(1)
+        own = ("--node-ip=127.0.0.1", f"--listen-port={port}")
+        yield [controllers, await run("kubelet", *node, *own), await run("reflector", *node)]
+
+
+async def test_of_50_namespaces_pods_slices_and_peers_nothing_stays(
+    world: World, processes: list[Census]
+) -> None:
+    await world.offload(ALWAYS)
+    await world.live(range(FIRST))
+    before = [await one.taken() for one in processes]
+
+    await world.live(range(FIRST, FIRST + LIVES))
+
+    grown = [await one.grown(was, LIVES) for one, was in zip(processes, before, strict=True)]
+    assert dict(zip((one.module for one in processes), grown, strict=True)) == {
+        "controllers": {}, "kubelet": {}, "reflector": {},
+    }  # fmt: skip

@@ -1,0 +1,46 @@
+"""One consumer and two providers, one of which consumes as well."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from apis import keys
+from apis.objects import Key, Object
+from kube.client import ClusterClient
+from tests.journeys import world
+
+THIRD = "cool-firefly"
+PEERINGS = (("rome", THIRD), (THIRD, "milan"))
+"""Consumer and provider of each peering but that of the pair."""
+
+
+@dataclass(frozen=True)
+class Three:
+    """A client of each cluster, by name."""
+
+    clients: Mapping[str, ClusterClient]
+    kubeconfigs: Mapping[str, Path]
+
+    def __getitem__(self, name: str) -> ClusterClient:
+        return self.clients[name]
+
+    async def role(self, here: str, of: str) -> str:
+        """Return what ``of`` is to ``here``."""
+        found = await self[here].get_live(keys.FOREIGN_CLUSTER, Key("", of))
+        return str(((found or {}).get("status") or {}).get("role"))
+
+    async def offload(
+        self, consumer: str, namespace: str, *providers: str, strategy: str = "Remote"
+    ) -> None:
+        """Offload a namespace to the providers and to no other."""
+        term = {"key": keys.REMOTE_CLUSTER_ID, "operator": "In", "values": list(providers)}
+        selector = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
+        spec = {"clusterSelector": selector, "podOffloadingStrategy": strategy}
+        made = world.offloading(namespace, **spec)
+        await self[consumer].create(keys.NAMESPACE_OFFLOADING, made)
+        key = Key(namespace, keys.OFFLOADING_NAME)
+        await world.until_one(self[consumer], keys.NAMESPACE_OFFLOADING, key, is_offloaded)
+
+
+def is_offloaded(offloading: Object) -> bool:
+    return bool(offloading.get("status", {}).get("offloadingPhase") == "Ready")

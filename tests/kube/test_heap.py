@@ -1,0 +1,81 @@
+"""What ended is not kept until hundreds of others have ended, too."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from apis import keys
+from apis.objects import Object
+from kube import heap
+from kube.cache import CachedCluster
+from kube.cluster import Selection
+from kube.informer import Informer
+from kube.scope import Followed, Scope
+from tests.fakes import FakeCluster
+from tests.kube.running import running, until
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    """Let nothing be collected but what the module collects."""
+    heap.settle()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.unfreeze()
+
+
+async def came_and_went() -> weakref.ref[Informer[Object]]:
+    """Follow something as that of a namespace is followed; return what leads to it."""
+    informer = Informer(Selection(keys.CONFIG_MAP, Object, "shop"))
+    scope = Scope([Followed(informer, CachedCluster(FakeCluster()))])
+    async with running(scope.run(begin=lambda: None, end=lambda: None)):
+        await until(informer.synced.is_set)
+    return weakref.ref(informer)
+
+
+async def test_what_was_followed_is_collected_soon_after_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heap, "GIVE_BACK_S", 0.01)
+    gone = await came_and_went()
+
+    async with running(heap.give_back_for_ever()):
+        await until(lambda: gone() is None)
+
+    assert not heap.owes()
+
+
+async def test_what_was_there_when_caches_were_filled_is_collected_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heap, "GIVE_BACK_S", 0.01)
+    informer = Informer(Selection(keys.CONFIG_MAP, Object, "shop"))
+    scope = Scope([Followed(informer, CachedCluster(FakeCluster()))])
+    async with running(scope.run(begin=lambda: None, end=lambda: None)):
+        await until(informer.synced.is_set)
+        heap.settle()
+        gone = weakref.ref(informer)
+        del informer, scope
+
+    async with running(heap.give_back_for_ever()):
+        await until(lambda: gone() is None)
+
+
+async def test_while_nothing_ends_nothing_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+
+    monkeypatch.setattr(heap, "GIVE_BACK_S", 0.001)
+    monkeypatch.setattr(heap, "give_back", look)
+    runs = sum(generation["collections"] for generation in gc.get_stats())
+
+    async with running(heap.give_back_for_ever()):
+        await until(lambda: looks > 1 + 1)
+
+    assert sum(generation["collections"] for generation in gc.get_stats()) == runs

@@ -1,0 +1,173 @@
+"""The Node of the whole process on a real API server, which is both home and provider."""
+
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from apis import keys, objects
+from apis.objects import Key, Object, named
+from kube import client
+from kube.client import ClusterClient
+from sandbox.controlplane import Plane
+from tests.controllers import test_virtualnode
+from tests.controllers.support import there
+from tests.kube.running import Gate
+from tests.kubelet.sites import Site, eventually
+from tests.kubelet.test_outage import behind
+from tests.kubelet.worlds import named_condition
+
+pytestmark = pytest.mark.cluster
+
+Sites = Callable[..., Site]
+
+
+@pytest.fixture
+async def sites(plane: Plane, crds: None) -> AsyncIterator[Sites]:
+    """Yield what makes a site, whose process ends with the test."""
+    made: list[Site] = []
+    async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as real:
+
+        def site(provider: Path | None = None) -> Site:
+            name = f"vk-{os.urandom(3).hex()}"
+            made.append(Site(real, plane.kubeconfig, name, provider=provider))
+            return made[-1]
+
+        yield site
+        for one in made:
+            await one.end()
+
+
+async def node(site: Site) -> Object | None:
+    return await site.cluster.get(keys.NODE, Key("", site.name))
+
+
+async def ready(site: Site) -> Object:
+    return named_condition(((await node(site)) or {}).get("status") or {}, "Ready")
+
+
+async def until_ready(site: Site, status: str = "True") -> Object:
+    """Return the Node once its condition Ready has that status."""
+
+    async def is_so() -> bool:
+        return (await ready(site)).get("status") == status
+
+    await eventually(is_so)
+    return await there(site.cluster, keys.NODE, Key("", site.name))
+
+
+def others(found: Object) -> dict[str, tuple[str, str]]:
+    """Return status and reason of all conditions but Ready."""
+    told = found["status"]["conditions"]
+    return {one["type"]: (one["status"], one["reason"]) for one in told if one["type"] != "Ready"}
+
+
+async def test_its_conditions_follow_what_is_granted_and_a_deleted_node_comes_back(
+    sites: Sites,
+) -> None:
+    site = sites()
+    await site.prepare()
+    await site.start()
+    first = await until_ready(site)
+    assert others(first) == {
+        "MemoryPressure": ("False", "RemoteClusterHasSufficientMemory"),
+        "DiskPressure": ("False", "RemoteClusterHasNoDiskPressure"),
+        "PIDPressure": ("False", "RemoteClusterHasNoPIDPressure"),
+    }
+
+    await site.cluster.delete(keys.NODE, Key("", site.name), uid=objects.uid(first))
+
+    async def is_new() -> bool:
+        found = await node(site)
+        return bool(found and objects.uid(found) != objects.uid(first))
+
+    await eventually(is_new)
+    assert others(await until_ready(site)) == others(first)
+    await grant(site, "0")
+    assert others(await until_ready(site, "False")) == {
+        "MemoryPressure": ("True", "RemoteClusterHasMemoryPressure"),
+        "DiskPressure": ("True", "RemoteClusterHasDiskPressure"),
+        "PIDPressure": ("True", "RemoteClusterHasPIDPressure"),
+    }
+    await grant(site, "4")
+    assert others(await until_ready(site)) == others(first)
+
+
+async def grant(site: Site, cpu: str) -> None:
+    """Let the VirtualNode offer so much."""
+    hard = {"spec": {"resourceQuota": {"hard": {"cpu": cpu}}}}
+    await site.cluster.patch(keys.VIRTUAL_NODE, Key(site.tenant, site.name), hard)
+
+
+async def test_it_pings_as_often_as_its_template_says(
+    sites: Sites, plane: Plane, gate: Gate, tmp_path: Path
+) -> None:
+    """Each second, or each hour: one sees at once that the provider is away, the other not yet."""
+    way = behind(plane, gate, tmp_path)
+    attentive, trusting = sites(way), sites(way)
+    for site, interval in ((attentive, "1s"), (trusting, "1h")):
+        await site.prepare()
+        await site.start(*await pinging(site.cluster, site.name, interval))
+    for site in (attentive, trusting):
+        await until_ready(site)
+
+    await gate.shut()
+
+    await until_ready(attentive, "False")
+    assert (await ready(attentive))["reason"] == "ProviderNotReachable"
+    assert (await ready(trusting))["status"] == "True"
+    await gate.open()
+    await until_ready(attentive)
+
+
+async def pinging(cluster: ClusterClient, unique: str, interval: str) -> list[str]:
+    """Return what a VkOptionsTemplate that says so has the Deployment tell its virtual kubelet."""
+    rome = await test_virtualnode.prepared(cluster, unique)
+    template = Key(rome.tenant, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    patient = "--node-ping-timeout=1m"  # on a slow machine none is lost before the cut
+    changes = {"spec": {"extraArgs": [f"--node-ping-interval={interval}", patient]}}
+    await cluster.patch(keys.VK_OPTIONS_TEMPLATE, template, changes)
+    await rome.create()
+    await rome.settle()
+    made = await there(cluster, keys.DEPLOYMENT, rome.deployment)
+    containers = {one["name"]: one for one in made["spec"]["template"]["spec"]["containers"]}
+    found = [arg for arg in containers["kubelet"]["args"] if "ping" in arg]
+    assert len(found) == 2
+    return found
+
+
+async def test_the_secret_with_the_kubeconfig_is_in_the_namespace_of_the_virtual_node(
+    sites: Sites, tmp_path: Path
+) -> None:
+    """It is waited for, by name and key; a namesake in another namespace leads nowhere."""
+    site = sites()
+    site.log = tmp_path / "log"
+    await site.prepare()
+    key = Key(site.tenant, site.secret)
+    secret = await there(site.cluster, keys.SECRET, key)
+    await site.cluster.delete(keys.SECRET, key, uid=objects.uid(secret))
+    elsewhere = named(keys.SECRET, Key(site.home, site.secret), data=secret["data"])
+    await site.cluster.create(keys.SECRET, elsewhere)
+
+    await site.start()
+
+    await until_said(site, "Secret with the kubeconfig is not there")
+    wrong = {"config": secret["data"][keys.KUBECONFIG_KEY]}
+    await site.cluster.create(keys.SECRET, named(keys.SECRET, key, data=wrong))
+    await until_said(site, "the Secret lacks the key kubeconfig")
+    assert await node(site) is None
+    await site.cluster.patch(keys.SECRET, key, {"data": secret["data"]})
+    await until_ready(site)
+
+
+async def until_said(site: Site, text: str) -> None:
+    """Wait until the process says that of its Secret."""
+    assert site.log
+    path = site.log
+
+    async def is_said() -> bool:
+        lines = path.read_text().splitlines()
+        return any(text in line and site.secret in line for line in lines)
+
+    await eventually(is_said)

@@ -1,0 +1,37 @@
+"""What many pods use costs nobody else the loop."""
+
+import asyncio
+from collections.abc import Mapping
+
+from apis.objects import Key
+from kube.gate import Gate
+from kube.slim import Packed
+from kubelet.forge.mapping import MappingState, NamespaceMapping
+from kubelet.lookups import AT_ONCE, Lookups
+from tests.factories import pod
+from tests.fakes import FakeCluster
+from tests.kubelet.worlds import NODE, Namespaces
+
+WAITING = Namespaces(NamespaceMapping(MappingState.WAITING))
+
+
+async def test_what_is_decoded_for_metrics_lets_others_in_between() -> None:
+    pods = {Key("shop", f"web-{n}"): Packed.of(pod("shop", f"web-{n}")) for n in range(1000)}
+    lookups = lookups_of(pods)
+    turns = 0
+
+    async def lease() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.ensure_future(lease())
+    assert len(await lookups.measured()) == len(await lookups.pods()) == 1000
+    other.cancel()
+    assert turns >= 2 * 1000 / AT_ONCE
+
+
+def lookups_of(pods: Mapping[Key, Packed]) -> Lookups:
+    home = FakeCluster()
+    return Lookups(NODE, home, FakeCluster(), WAITING, lambda: pods, Gate(home, NODE))

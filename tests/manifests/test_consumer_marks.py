@@ -1,0 +1,350 @@
+"""What a consumer may not say in the metadata of our own kinds. Source: security.md A7, A20."""
+
+import json
+import time
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from apis import keys, marks
+from apis.marks import Mark, Says
+from apis.objects import Key, Kind, Object, named
+from apis.offloading import OffloadingPatch
+from apis.pairs import Pair
+from controllers.replication import forge as replication
+from controllers.replication.forge import Peering
+from kubelet.forge import shadowpod
+from kubelet.forge.shadowpod import Options
+from reflector.forge import endpointslice
+from reflector.forge.contract import Scene
+from sandbox.controlplane import Plane
+from sandbox.kubectl import Kubectl, KubectlError
+from tests import factories
+from tests.manifests import documents
+
+POLICY: Final = "liqo-consumer-marks"
+ROME: Final = ("--as=rome", "--as-group=liqo.io", "--as-group=system:authenticated")
+"""Its control plane, as its certificate says."""
+KUBELET: Final = ("--as=milan-x", "--as-group=rome", "--as-group=system:authenticated")
+SPACE, TWIN = "liqo-tenant-rome", "shop-rome"
+OWNER: Final = {"apiVersion": "v1", "kind": "Namespace", "name": TWIN, "uid": "1"}
+REPLICA: Final = {keys.REPLICATED: "true", keys.ORIGIN_ID: "rome"}
+PATIENCE_S: Final = 300
+SPECS: Final[dict[Kind, Object]] = {
+    keys.NAMESPACE_MAP: {},
+    keys.RESOURCE_SLICE: {},
+    keys.RENEW: {"consumerClusterID": "rome", "identityType": "ControlPlane"},
+    keys.SHADOW_POD: {"pod": {"containers": [{"name": "a", "image": "a"}]}},
+    keys.SHADOW_ENDPOINT_SLICE: {"template": {"addressType": "IPv4", "endpoints": []}},
+}
+
+
+def made(kind: Kind, name: str = "x", /, **metadata: Any) -> Object:
+    """Return an object as a consumer may send it, with ``metadata`` besides or instead."""
+    is_replica = kind in marks.REPLICAS
+    base = REPLICA if is_replica else {keys.ORIGIN: "rome"}
+    labels = {**base, **metadata.pop("labels", {})}
+    labels = {key: value for key, value in labels.items() if value is not None}
+    key = Key(SPACE if is_replica else TWIN, name)
+    return named(kind, key, metadata={"labels": labels, **metadata}, spec=SPECS[kind])
+
+
+def who(kind: Kind) -> tuple[str, ...]:
+    return ROME if kind in marks.REPLICAS else KUBELET
+
+
+def created(kubectl: Kubectl, obj: Object, *as_: str) -> str:
+    """Return why ``obj`` is not created; nothing changes."""
+    return _told(kubectl, "create", "--dry-run=server", "-f", "-", *as_, stdin=json.dumps(obj))
+
+
+def patched(kubectl: Kubectl, kind: Kind, change: Object, *as_: str, name: str = "old") -> str:
+    """Return why the object that stands is not changed; nothing changes."""
+    space = SPACE if kind in marks.REPLICAS else TWIN
+    where = (kind.resource, name, "-n", space)
+    merge = ("--type=merge", "--dry-run=server", "-p", json.dumps({"metadata": change}))
+    return _told(kubectl, "patch", *where, *merge, *as_)
+
+
+def _told(kubectl: Kubectl, *arguments: str, stdin: str | None = None) -> str:
+    try:
+        kubectl.run(*arguments, stdin=stdin)
+    except KubectlError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture(scope="module")
+def milan(own_plane: Plane) -> Kubectl:
+    """Return kubectl towards a provider with rome's namespaces and rights, once it is judged."""
+    kubectl = Kubectl(own_plane.kubeconfig)
+    of_tenants = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "rome"}
+    spaces = [
+        factories.namespace(SPACE, **of_tenants),
+        factories.namespace(TWIN, **{keys.REMOTE_CLUSTER_ID: "rome"}),
+    ]
+    roles = [documents.named("ClusterRole", role) for role in _ROLES]
+    rules = [obj for obj in documents.everything() if obj["metadata"]["name"] == POLICY]
+    kubectl.apply([*spaces, *roles, *_bindings()])
+    old = {keys.REMOTE_CLUSTER_ID: "rome"}
+    note = {keys.CORDON: "true"}
+    kubectl.apply(
+        [
+            made(kind, "old", labels=old, annotations=note, finalizers=["milan.example/own"])
+            for kind in SPECS
+        ]
+    )
+    kubectl.apply(rules)
+    until = time.monotonic() + PATIENCE_S
+    unmarked = made(keys.RESOURCE_SLICE, labels=dict.fromkeys(REPLICA))
+    while POLICY not in created(kubectl, unmarked, *ROME):
+        assert time.monotonic() < until, "the policy is not in force"
+    return kubectl
+
+
+_ROLES: Final = (keys.REMOTE_CONTROLPLANE_ROLE, keys.VIRTUAL_KUBELET_REMOTE_ROLE)
+
+
+def _bindings() -> list[Object]:
+    subjects = ({"kind": "User", "name": "rome"}, {"kind": "Group", "name": "rome"})
+    rows = zip((SPACE, TWIN), _ROLES, subjects, strict=True)
+    return [
+        named(
+            keys.ROLE_BINDING,
+            Key(space, "rome"),
+            subjects=[{**subject, "apiGroup": keys.RBAC_GROUP}],
+            roleRef={"apiGroup": keys.RBAC_GROUP, "kind": "ClusterRole", "name": role},
+        )
+        for space, role, subject in rows
+    ]
+
+
+class Row(NamedTuple):
+    """What is said of which kinds, and what of it is told."""
+
+    kinds: tuple[Kind, ...]
+    metadata: Object
+    told: str
+
+
+def labelled(kinds: tuple[Kind, ...], **labels: str | None) -> Row:
+    return Row(kinds, {"labels": labels}, next(iter(labels)))
+
+
+def noted(name: str) -> Row:
+    return Row(marks.REPLICAS, {"annotations": {name: "true"}}, name)
+
+
+EVERY: Final = (*marks.REPLICAS, *marks.SHADOWS)
+CREATED: Final[dict[str, Row]] = {
+    "nobody's": labelled(marks.REPLICAS, **{keys.REPLICATED: None, keys.ORIGIN_ID: None}),
+    "a local one": labelled(marks.REPLICAS, **{keys.REPLICATED: None}),
+    "of no origin": labelled(marks.REPLICAS, **{keys.ORIGIN_ID: None}),
+    "replicated, it says, not": labelled(marks.REPLICAS, **{keys.REPLICATED: "false"}),
+    "another's origin": labelled(EVERY, **{keys.ORIGIN_ID: "turin"}),
+    "another's cluster": labelled(EVERY, **{keys.REMOTE_CLUSTER_ID: "turin"}),
+    "another's shadow": labelled(EVERY, **{keys.ORIGIN: "turin"}),
+    "to be replicated": labelled(EVERY, **{keys.REPLICATION: "true"}),
+    "a mark of namespaces": labelled(marks.REPLICAS, **{keys.TENANT_NAMESPACE: "true"}),
+    "a mark unheard of": labelled(marks.REPLICAS, **{"new.pyliqo.io/x": "y"}),
+    "a shadow, replicated": labelled(marks.SHADOWS, **{keys.REPLICATED: "true"}),
+    "a shadow for somebody": labelled(marks.SHADOWS, **{keys.REMOTE_ID: "turin"}),
+    "cordoned": noted(keys.CORDON),
+    "cordoned with all": noted(keys.CORDON_TENANT),
+    "drained": noted(keys.DRAIN),
+    "the provider's version": noted(keys.PROVIDER_VERSION),
+    "a finalizer": Row(EVERY, {"finalizers": ["x.io/y"]}, "metadata.finalizers"),
+    "our finalizer": Row(EVERY, {"finalizers": [keys.NAMESPACE_MAP_FINALIZER]}, "finalizers"),
+    "an owner": Row(EVERY, {"ownerReferences": [OWNER]}, "metadata.ownerReferences"),
+    "too many": Row(
+        EVERY, {"annotations": {f"a{number}": "" for number in range(501)}}, "more than 500"
+    ),
+}  # fmt: skip
+CHANGED: Final[dict[str, Row]] = {
+    "no more replicated": labelled(marks.REPLICAS, **{keys.REPLICATED: None}),
+    "of no origin now": labelled(marks.REPLICAS, **{keys.ORIGIN_ID: None}),
+    "of no cluster now": labelled(EVERY, **{keys.REMOTE_CLUSTER_ID: None}),
+    "no more its shadow": labelled(marks.SHADOWS, **{keys.ORIGIN: None}),
+    **{
+        name: row
+        for name, row in CREATED.items()
+        if not name.startswith(("nobody", "a local", "of no", "cordoned"))
+    },
+    "in no cordon": Row(marks.REPLICAS, {"annotations": {keys.CORDON: None}}, keys.CORDON),
+    "in no cordon, it says": Row(
+        marks.REPLICAS, {"annotations": {keys.CORDON: "false"}}, keys.CORDON
+    ),
+    "without what holds it": Row(EVERY, {"finalizers": []}, "metadata.finalizers"),
+}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("row", CREATED)
+def test_what_a_consumer_may_not_create(milan: Kubectl, row: str) -> None:
+    kinds, metadata, told = CREATED[row]
+
+    for kind in kinds:
+        said = created(milan, made(kind, **metadata), *who(kind))
+        assert POLICY in said, (kind, said)
+        assert told in said, (kind, said)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("row", CHANGED)
+def test_what_a_consumer_may_not_change(milan: Kubectl, row: str) -> None:
+    kinds, metadata, told = CHANGED[row]
+
+    for kind in kinds:
+        said = patched(milan, kind, metadata, *who(kind))
+        assert POLICY in said, (kind, said)
+        assert told in said, (kind, said)
+
+
+@pytest.mark.cluster
+def test_as_much_as_may_be_said_is_judged_within_the_limits_of_a_policy(milan: Kubectl) -> None:
+    long = "x" * 180
+    ours = {f"{long}.liqo.io/{number}": "y" for number in range(490)}
+    for kind in EVERY:
+        said = created(milan, made(kind, labels=ours, annotations=ours), *who(kind))
+        assert (f"{long}.liqo.io/" in said) == (kind in marks.REPLICAS)
+        assert "budget" not in said
+
+
+@pytest.mark.cluster
+def test_a_shadow_that_is_larger_than_any_endpointslice_is_refused(milan: Kubectl) -> None:
+    large = made(keys.SHADOW_ENDPOINT_SLICE)
+    endpoints = [{"addresses": ["10.0.0.1"]}] * 1001
+    large["spec"] = {"template": {"addressType": "IPv4", "endpoints": endpoints}}
+
+    assert "more than 1000 endpoints" in created(milan, large, *KUBELET)
+
+
+@pytest.mark.cluster
+def test_what_names_something_outside_of_our_domains_means_nothing(milan: Kubectl) -> None:
+    theirs = {
+        "kubectl.kubernetes.io/last-applied-configuration": "{}",
+        "notliqo.io/replicated": "x",
+        "liqo.io.example/cordon": "x",
+        "team": "web",
+    }
+    for kind in EVERY:
+        obj = made(kind, annotations=theirs, labels={"team": "web", "notliqo.io/originID": "x"})
+        assert created(milan, obj, *who(kind)) == ""
+        assert patched(milan, kind, {"annotations": theirs}, *who(kind)) == ""
+
+
+@pytest.mark.cluster
+def test_who_is_no_consumer_is_not_judged(milan: Kubectl) -> None:
+    """A local slice is made, and a shadow is held, by users of the provider."""
+    for kind in EVERY:
+        local = made(
+            kind, labels={keys.REPLICATION: "true", keys.REPLICATED: None}, finalizers=["a.io/b"]
+        )
+        assert created(milan, local) == ""
+        assert patched(milan, kind, {"finalizers": [], "labels": {keys.ORIGIN_ID: None}}) == ""
+
+
+PEERING: Final = Peering("rome", "milan", "liqo-tenant-milan", SPACE)
+
+
+def originals() -> dict[Kind, Object]:
+    """Return what rome replicates, with all that its users and controllers may write on it."""
+    labels = {
+        keys.REPLICATION: "true",
+        keys.REMOTE_ID: "milan",
+        keys.REMOTE_CLUSTER_ID: "milan",
+        keys.LIQO_MANAGED: "true",
+        keys.OWNERSHIP: "x",
+        "team": "web",
+        "odd.liqo.io/x": "y",
+    }
+    notes = {
+        keys.CREATE_VIRTUAL_NODE: "true",
+        keys.CONSUMER_VERSION: "1",
+        keys.LAST_APPLIED: "{}",
+        keys.CORDON: "true",
+        "note": "x",
+    }
+    metadata = {"labels": labels, "annotations": notes, "finalizers": [keys.REPLICATION_FINALIZER]}
+    return {
+        kind: named(kind, Key("liqo-tenant-milan", "x"), metadata=metadata, spec=SPECS[kind])
+        for kind in marks.REPLICAS
+    }
+
+
+@pytest.mark.cluster
+def test_what_our_replicator_sends_passes(milan: Kubectl) -> None:
+    for kind, local in originals().items():
+        assert created(milan, replication.replica(kind, local, PEERING), *ROME) == ""
+        stands = milan.get(kind.resource, "old", "-n", SPACE)
+        changes = replication.changes(kind, local, stands, PEERING)
+        assert changes["metadata"]["annotations"]
+        assert patched(milan, kind, changes["metadata"], *ROME) == ""
+
+
+def of_liqo(kind: Kind, **metadata: Any) -> Object:
+    """Return a replica as Liqo 1.0.1 makes it, with all of the local object's marks."""
+    labels = {
+        keys.REPLICATION: "false",
+        keys.REPLICATED: "true",
+        keys.ORIGIN_ID: "rome",
+        keys.REMOTE_CLUSTER_ID: "rome",
+        keys.REMOTE_ID: "milan",
+        keys.LIQO_MANAGED: "true",
+        "app.kubernetes.io/managed-by": "argocd",
+    }
+    annotations = {keys.CREATE_VIRTUAL_NODE: "true", keys.LAST_APPLIED: "{}"}
+    body = {"labels": labels, "annotations": annotations, **metadata}
+    return named(kind, Key(SPACE, "liqo"), metadata=body, spec=SPECS[kind])
+
+
+@pytest.mark.cluster
+def test_what_liqo_sends_passes_and_its_whole_updates_too(milan: Kubectl) -> None:
+    for kind in marks.REPLICAS:
+        made_ = of_liqo(kind)
+        assert created(milan, made_, *ROME) == ""
+        milan.apply([made_])
+        milan.run("annotate", kind.resource, "liqo", "-n", SPACE, f"{keys.CORDON_TENANT}=true")
+        stands = milan.get(kind.resource, "liqo", "-n", SPACE)
+        put = ("replace", "--dry-run=server", "-f", "-")
+        assert _told(milan, *put, *ROME, stdin=json.dumps(stands)) == ""
+
+
+@pytest.mark.cluster
+def test_what_a_virtual_kubelet_and_a_reflector_send_passes(milan: Kubectl) -> None:
+    """Also of users who write marks on their pods and Services, which mean nothing to anybody."""
+    pair = Pair("rome", "milan", "shop", TWIN)
+    theirs = {mark.key: "true" for mark in marks.SHADOW_LABELS} | {"app": "web"}
+    notes = {keys.CORDON: "true", "liqo.io/foo": "x"}
+    metadata = {"labels": theirs, "annotations": notes, "uid": "1"}
+    options = Options("milan", OffloadingPatch())
+    shadow = shadowpod.shadow(factories.pod("shop", metadata=metadata), pair, options, "milan-x")
+    local = named(
+        keys.ENDPOINT_SLICE, Key("shop", "web"), metadata=metadata,
+        addressType="IPv4", endpoints=[], ports=[],
+    )  # fmt: skip
+    for obj in (shadow, endpointslice.twin(local, Scene(pair))):
+        assert obj["metadata"]["labels"]["app"] == "web"
+        assert created(milan, obj, *KUBELET) == ""
+
+
+def _values(mark: Mark) -> list[str]:
+    good = {Says.TRUE: ["true"], Says.FALSE: ["false"], Says.CONSUMER: ["rome"]}
+    return good.get(mark.says, [] if mark.says is Says.NOTHING else ["true", "turin"])
+
+
+@pytest.mark.cluster
+def test_the_policy_judges_as_the_table_says(milan: Kubectl) -> None:
+    tables = (
+        ("labels", marks.REPLICAS, marks.REPLICA_LABELS),
+        ("annotations", marks.REPLICAS, marks.REPLICA_ANNOTATIONS),
+        ("labels", marks.SHADOWS, marks.SHADOW_LABELS),
+    )
+    for field, kinds, table in tables:
+        for mark in table:
+            good = _values(mark)
+            for value in {"true", "false", "rome", "turin", *good}:
+                is_good = value in good or mark.says is Says.ANYTHING
+                obj = made(kinds[0], **{field: {mark.key: value}})
+                said = created(milan, obj, *who(kinds[0]))
+                assert is_good == (said == ""), (mark, value, said)

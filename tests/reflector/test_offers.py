@@ -1,0 +1,103 @@
+"""What the provider does not offer is not sent, and the author is told so once."""
+
+from typing import Any, Final
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object
+from apis.offers import OUTWARD, Offers
+from apis.pairs import Pair
+from kube.cache import CachedCluster
+from reflector.forge import service
+from reflector.forge.contract import Scene, Settings
+from reflector.namespaces import KindLoop, Namespaces, Rules
+from reflector.reflection import Ends, Reflection
+from tests import factories
+from tests.fakes import FakeCluster
+from tests.kube.running import running
+from tests.reflector.test_namespaces import IDENTITY, MAP, eventually, offload, tell, world
+
+PAIR: Final = Pair("rome", "milan", "foo", "foo-rome")
+HERE: Final = Key("foo", "web")
+BALANCED: Final = Settings(enable_load_balancer=True, load_balancer_class="a.io/b")
+ONE_CLASS: Final = Offers(OUTWARD, frozenset({"a.io/b"}))
+NO_CLASS: Final = Offers(OUTWARD, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("type_", "offers", "settings", "expected"),
+    [
+        ("NodePort", None, Settings(), ""),
+        ("NodePort", Offers(), Settings(), "type NodePort (spec.serviceTypes of its"),
+        ("NodePort", Offers(frozenset({"NodePort"})), Settings(), ""),
+        ("LoadBalancer", Offers(frozenset({"NodePort"})), Settings(), "type LoadBalancer"),
+        ("LoadBalancer", Offers(OUTWARD), Settings(), ""),
+        ("LoadBalancer", ONE_CLASS, BALANCED, ""),
+        ("LoadBalancer", ONE_CLASS, Settings(), "without a class, only of class a.io/b"),
+        ("LoadBalancer", NO_CLASS, BALANCED, "of class a.io/b, only of class none"),
+        ("ClusterIP", Offers(), Settings(), ""),
+        ("ExternalName", Offers(), Settings(), ""),
+    ],
+)
+def test_a_type_that_is_not_offered_is_told_and_sent_as_another(
+    type_: str, offers: Offers | None, settings: Settings, expected: str
+) -> None:
+    original = factories.service("foo", type=type_, externalTrafficPolicy="Local")
+    original["spec"]["ports"][0]["nodePort"] = 30443
+    scene = Scene(PAIR, settings=settings, offers=offers)
+
+    twin, told = service.twin(original, scene), service.lacks(original, scene)
+
+    if not expected:
+        assert (twin["spec"]["type"], told) == (type_, "")
+        return
+    assert expected in told
+    ports = [{"name": "http", "port": 80, "protocol": "TCP", "nodePort": 0}]
+    assert twin["spec"] == {"type": "ClusterIP", "selector": {"app": "web"}, "ports": ports}
+
+
+async def test_it_is_told_once_and_that_it_is_over() -> None:
+    home, foreign = FakeCluster(), FakeCluster()
+    told: list[tuple[str, str]] = []
+
+    def tell(_: object, type_: str, reason: str, __: str) -> None:
+        told.append((type_, reason))
+
+    def reflection(offers: Offers, before: Reflection | None = None) -> Reflection:
+        ends = Ends(CachedCluster(home), CachedCluster(foreign), tell)
+        made = Reflection(service.FORGE, Scene(PAIR, offers=offers), ends)
+        made.told = before.told if before else made.told
+        return made
+
+    await home.create(keys.SERVICE, factories.service("foo", type="NodePort"))
+    closed = reflection(Offers())
+    for _ in range(3):
+        await closed.reconcile(HERE)
+    assert told == [("Normal", keys.REFLECTED_IN_PART)]
+
+    await reflection(Offers(OUTWARD), closed).reconcile(HERE)
+
+    assert told[1:] == [("Normal", "SuccessfulReflection")]
+
+
+async def test_what_a_provider_offers_is_followed_as_its_policy_changes() -> None:
+    home, foreign = await world()
+    await home.create(keys.SERVICE, factories.service("foo", type="NodePort"))
+    await offload(home, {"foo": "foo-rome"})
+
+    async def is_of(type_: str) -> bool:
+        twin: Any = await foreign.get(keys.SERVICE, Key("foo-rome", "web"))
+        return bool(twin) and twin["spec"]["type"] == type_
+
+    async def offer(*types: str) -> None:
+        status: Object = {"offered": {"serviceTypes": list(types)}}
+        await home.patch_status(keys.NAMESPACE_MAP, MAP, status)
+
+    loops = [KindLoop(service.FORGE, Rules(), tell, 2)]
+    async with running(Namespaces(IDENTITY, loops, home, foreign).run()):
+        await eventually(lambda: is_of("NodePort"))
+        await offer()
+        await eventually(lambda: is_of("ClusterIP"))
+        await offer("NodePort")
+        await eventually(lambda: is_of("NodePort"))
