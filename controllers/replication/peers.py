@@ -1,6 +1,8 @@
 """One task a peer, for as long as anything is to be replicated to it."""
 
 import asyncio
+import enum
+import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 from apis import foreignclusters, keys, naming, objects, whose
 from apis.objects import Key, Kind, Object
 from controllers.replication.forge import Peering
-from controllers.replication.reconciler import ReleaseReconciler, ReplicationReconciler
+from controllers.replication.reconciler import FINALIZER, ReleaseReconciler, ReplicationReconciler
 from kube import peer
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
@@ -69,19 +71,34 @@ class Origin:
         return [*self.informers.values(), *others]
 
     def peers(self) -> dict[str, str]:
-        """Return the cluster of each tenant namespace from which we can sign in to it."""
+        """Return the cluster of each tenant namespace."""
         named = {key.name: whose.peer_of(obj) for key, obj in self.namespaces.items().items()}
-        return {name: peer for name, peer in named.items() if self._is_peered(PeerKey(name, peer))}
+        return {name: peer for name, peer in named.items() if peer}
 
-    def _is_peered(self, key: "PeerKey") -> bool:
-        identity = Key(key.namespace, naming.controlplane_identity(key.cluster_id))
-        has_identity = self.identities.get(identity) or self.secrets.get(secret_of(key))
-        return bool(key.cluster_id) and bool(has_identity or self.is_gone(key.cluster_id))
+    def can_sign_in(self, key: "PeerKey") -> bool:
+        """Whether there is an identity for that peer, or is to be one again."""
+        return bool(self.identities.get(identity_of(key)) or self.secrets.get(secret_of(key)))
+
+    async def is_signed_out(self, key: "PeerKey") -> bool:
+        """Whether the API server has no identity for that peer."""
+        found = [
+            await self.live.get_live(keys.IDENTITY, identity_of(key)),
+            await self.live.get_live(keys.SECRET, secret_of(key)),
+        ]
+        return not any(found)
+
+
+class _How(enum.Enum):
+    """What is done with the objects for a peer."""
+
+    REPLICATE = "replication"
+    ABANDON = "release: the peer is gone for good"
+    LET_GO = "release: no identity for the peer"
 
 
 class _Work(NamedTuple):
     peer: PeerKey
-    is_gone: bool
+    how: _How
 
 
 class Peers:
@@ -119,25 +136,41 @@ class Peers:
 
     async def _adjust(self, tasks: asyncio.TaskGroup) -> None:
         found = [informer.items() for informer in self._origin.informers.values()]
-        peers = wanted_peers(found, self._origin.peers())
-        wanted = {_Work(peer_, self._origin.is_gone(peer_.cluster_id)) for peer_ in peers}
+        peers = self._origin.peers()
+        wanted = {
+            _Work(peer_, how)
+            for peer_ in wanted_peers(found, peers)
+            if (how := self._how(peer_, found)) is not None
+        }
         begun, ended = await self._scopes.keep(tasks, wanted)
         for what, several in (("Started", begun), ("Stopped", ended)):
             for work in several:
-                fields = {"cluster": work.peer.cluster_id, "gone": work.is_gone}
+                fields = {"cluster": work.peer.cluster_id, "how": work.how.value}
                 logger.info("%s replication", what, extra=fields)
 
-    async def _work(self, work: _Work) -> None:
-        await (self._release if work.is_gone else self._serve)(work.peer)
+    def _how(self, key: PeerKey, found: Sequence[Mapping[Key, Object]]) -> _How | None:
+        if self._origin.is_gone(key.cluster_id):
+            return _How.ABANDON
+        if self._origin.can_sign_in(key):
+            return _How.REPLICATE
+        return _How.LET_GO if any(_is_waiting(key, objects_) for objects_ in found) else None
 
-    async def _release(self, key: PeerKey) -> None:
-        """Let go what is to go here, as long as the peer is gone for good."""
+    async def _work(self, work: _Work) -> None:
+        if work.how is _How.REPLICATE:
+            await self._serve(work.peer)
+        else:
+            await self._release(work)
+
+    async def _release(self, work: _Work) -> None:
+        """Let go what is to go here, as long as nobody can ask the peer."""
+        key, origin = work.peer, self._origin
+        is_lost = None if work.how is _How.ABANDON else functools.partial(origin.is_signed_out, key)
         async with asyncio.TaskGroup() as tasks:
-            for kind, informer in self._origin.informers.items():
-                reconciler = ReleaseReconciler(kind, self._origin.cached, self._origin.events)
+            for kind, informer in origin.informers.items():
+                reconciler = ReleaseReconciler(kind, origin.cached, origin.events, is_lost)
                 originals = Source(informer, _originals(key))
                 runner = Runner(f"release-{kind}", reconciler, [originals])
-                tasks.create_task(_run(self._origin, runner))
+                tasks.create_task(_run(origin, runner))
 
     async def _serve(self, key: PeerKey) -> None:
         """Replicate for ever; what breaks this peer must not break the others."""
@@ -172,13 +205,28 @@ def wanted_peers(found: Iterable[Mapping[Key, Object]], peers: Mapping[str, str]
     }
 
 
+def _is_waiting(key: PeerKey, found: Mapping[Key, Object]) -> bool:
+    """Whether an object for that peer is to go, and waits until its replica is gone."""
+    return any(
+        objects.is_terminating(obj)
+        and FINALIZER in objects.finalizers(obj)
+        and whose.is_for(obj, key.cluster_id)
+        for where, obj in found.items()
+        if where.namespace == key.namespace
+    )
+
+
+def identity_of(key: PeerKey) -> Key:
+    """Return which Identity the kubeconfig for replication is made of."""
+    return Key(key.namespace, naming.controlplane_identity(key.cluster_id))
+
+
 def secret_of(key: PeerKey) -> Key:
     """Return where the identity for replication is: by name, never by label.
 
     Source: security.md A11.
     """
-    name = naming.kubeconfig_secret(naming.controlplane_identity(key.cluster_id))
-    return Key(key.namespace, name)
+    return Key(key.namespace, naming.kubeconfig_secret(identity_of(key).name))
 
 
 async def _replicate(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer[Object]]) -> None:

@@ -1,6 +1,7 @@
 """One object of one kind between this cluster and one peer."""
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -106,22 +107,26 @@ class ReplicationReconciler:
 
 @dataclass(frozen=True)
 class ReleaseReconciler:
-    """One local object whose peer is gone for good: what waits for an answer waits no more.
+    """One local object whose peer cannot be asked: its deletion waits no longer for the replica.
 
-    What is left there is told, and left to whoever finds it.
+    An Event says what is left on the peer.
     """
 
     kind: Kind
     local: Cluster
     events: Recorder
+    is_signed_out: Callable[[], Awaitable[bool]] | None = None
+    """Whether there is no identity for the peer; None where the peer is gone for good."""
 
     async def reconcile(self, key: Key) -> float | None:
         original = await self.local.get(self.kind, key)
         if original is None:
             return None
-        if self.kind == keys.NAMESPACE_MAP:
+        if self.kind == keys.NAMESPACE_MAP and self.is_signed_out is None:
             await self._forget_twins(original)
         if objects.is_terminating(original) and FINALIZER in objects.finalizers(original):
+            if self.is_signed_out is not None and not await self.is_signed_out():
+                return GOING_POLL_S  # its Secret goes unseen where our rights went first
             self._tell(original, "ReplicaAbandoned", f"its replica {key.name}")
             await upkeep.remove_finalizer(self.local, self.kind, original, FINALIZER)
         return None
@@ -138,6 +143,7 @@ class ReleaseReconciler:
 
     def _tell(self, original: Object, reason: str, what: str) -> None:
         peer = whose.destination(original)
-        message = f"cluster {peer} is given up; if it comes back it still has {what}"
+        why = "is given up" if self.is_signed_out is None else "cannot be asked without an identity"
+        message = f"cluster {peer} {why}; it may still have {what}"
         self.events.event(self.kind, original, "Warning", reason, message)
         logger.warning("Left something to a peer that is gone", extra={"left": what})

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 import yaml
 
-from apis import keys, naming, objects
+from apis import keys, naming, objects, whose
 from apis.objects import Key, Kind, Object, named
 from kube import client
 from kube.cluster import Cluster
@@ -245,6 +245,27 @@ async def test_a_namespace_is_offloaded_and_taken_back(
     await until(lambda: is_gone(keys.VIRTUAL_NODE, Key(local, milan)), "the virtual node is gone")
     assert await is_gone(keys.DEPLOYMENT, Key(local, f"vk-{milan}"))
     assert await is_gone(keys.SERVICE_ACCOUNT, Key(local, milan))
+    assert await manager.refused() <= AT_FIRST
+
+
+async def test_what_was_replicated_can_be_deleted_after_the_identity_is_gone(
+    cluster: Cluster, namespace: str, manager: Manager
+) -> None:
+    """Somebody deletes a tenant namespace by hand: the kubeconfig goes before the replicas do."""
+    peer_ = f"milan-{namespace}"
+    space = naming.tenant_namespace(peer_)
+    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: peer_}
+    await cluster.create(keys.NAMESPACE, factories.namespace(space, **labels))
+    metadata = {"labels": whose.original(peer_), "finalizers": [keys.REPLICATION_FINALIZER]}
+    key = Key(space, "renewed")
+    await cluster.create(keys.RENEW, named(keys.RENEW, key, metadata=metadata, spec={}))
+
+    await end(cluster, keys.RENEW, key)
+
+    async def is_gone() -> bool:
+        return await cluster.get_live(keys.RENEW, key) is None
+
+    await until(is_gone, "what was replicated is gone")
     assert await manager.refused() <= AT_FIRST
 
 

@@ -249,6 +249,27 @@ async def test_where_the_peer_is_gone_for_good_the_original_is_let_go() -> None:
     assert told.reasons == ["ReplicaAbandoned"]
 
 
+async def test_without_an_identity_the_original_is_let_go_once_the_server_says_so() -> None:
+    """The cache knows no Secret where our rights went first, and sees none go."""
+    here = FakeCluster()
+    peers = await between(here, "x")
+    await ReplicationReconciler(KIND, peers.peering, here, FakeCluster()).reconcile(peers.here)
+    await end(here, KIND, peers.here)
+    told = Told(here)
+    answers = iter((False, True))
+
+    async def is_signed_out() -> bool:
+        return next(answers)
+
+    release = ReleaseReconciler(KIND, here, told.recorder, is_signed_out)
+
+    assert await release.reconcile(peers.here) is not None
+    assert objects.finalizers(await peers.original())
+    assert await release.reconcile(peers.here) is None
+    assert await here.get_live(KIND, peers.here) is None
+    assert told.reasons == ["ReplicaAbandoned"]
+
+
 async def test_what_a_namespace_waits_for_there_is_forgotten_and_told() -> None:
     """Then whoever unoffloads a namespace waits no more for the twin to go."""
     here = FakeCluster()
