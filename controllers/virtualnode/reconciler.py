@@ -240,11 +240,18 @@ class VirtualNodeReconciler:
         """Ask ``pod`` to end; whether that is waited for."""
         if objects.is_terminating(pod):
             return lifecycle.is_waited_for(pod, self._clock())
+        return await self._deleted(pod)
+
+    async def _deleted(self, pod: Object, *, grace_s: int | None = None) -> bool:
+        """Delete ``pod``; whether that is allowed.
+
+        A policy protects pods of the system, and those that tolerate no virtual node: the garbage
+        collector takes them once their node is gone.
+        """
         key = objects.key_of(pod)
         try:
-            await self._cluster.delete(keys.POD, key, uid=objects.uid(pod))
+            await self._cluster.delete(keys.POD, key, uid=objects.uid(pod), grace_s=grace_s)
         except ForbiddenError as error:
-            # What tolerates no virtual node never ran on one; the garbage collector takes it.
             logger.warning("Pod was not deleted", extra={"pod": str(key), "reason": str(error)})
             return False
         return True
@@ -270,9 +277,8 @@ class VirtualNodeReconciler:
 
     async def _lose(self, pod: Object) -> None:
         """Delete a pod at once: nobody will say that it has ended."""
-        key = objects.key_of(pod)
-        logger.warning("Pod is lost with its node", extra={"pod": str(key)})
-        await self._cluster.delete(keys.POD, key, uid=objects.uid(pod), grace_s=0)
+        logger.warning("Pod is lost with its node", extra={"pod": str(objects.key_of(pod))})
+        await self._deleted(pod, grace_s=0)
 
     async def _kubelet_gone(self, obj: Object, virtual_node: VirtualNode) -> bool:
         key = Key(virtual_node.namespace, naming.vk_deployment(virtual_node.name))

@@ -214,7 +214,7 @@ def test_classes_that_are_offered_may_be_named_and_others_where_nothing_is_said(
 
 def test_hosts_are_those_of_the_pattern_and_paths_those_of_a_location(provider: Kubectl) -> None:
     pattern = r"[a-z]+\.rome\.example"
-    paths = ["/", "/shop/?(.*)", "/api/v[12]/$1", "/a-b_c~d%20"]
+    paths = ["/", "/shop/?(.*)", "/api/v[12]/$1", "/a-b_c~d%20", "/shop(/|$)(.*)"]
     honest = [
         changed(factories.ingress(TWIN, f"honest-{n}", "shop.rome.example"), pathed(path).changes)
         for n, path in enumerate(paths)
@@ -268,6 +268,30 @@ def test_a_claim_takes_no_volume_without_a_class_unless_that_is_opened(provider:
     asyncio.run(until_taken(provider, static))
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_STATIC_VOLUMES}-")
     asyncio.run(until_refused(provider, static, "would take any volume"))
+
+
+EPHEMERAL: Final = (
+    "--as=system:serviceaccount:kube-system:ephemeral-volume-controller",
+    "--as=system:kube-controller-manager",
+)
+
+
+@pytest.mark.parametrize("controller", EPHEMERAL)
+def test_the_claim_of_an_ephemeral_volume_is_judged_as_a_claim_of_the_consumer(
+    provider: Kubectl, controller: str
+) -> None:
+    """Kubernetes makes it, and not the consumer whose pod has the template."""
+    provider.run(  # cluster administrators bind it so by default
+        "create", "clusterrolebinding", f"ephemeral-{len(controller)}",
+        "--clusterrole=cluster-admin", "--user=" + controller.removeprefix("--as="),
+    )  # fmt: skip
+    theirs = {name: obj for name, obj in hostile(TWIN).items() if ROWS[name].kind == CLAIM}
+
+    said = {name: create(provider, [obj], controller) for name, obj in theirs.items()}
+
+    refused = {name for name, message in said.items() if ROWS[name].told in message}
+    assert refused == {name for name in theirs if "annotation" not in ROWS[name].told}
+    assert create(provider, [claim(TWIN, "honest")], controller) == ""
 
 
 def test_without_a_default_class_a_claim_has_to_name_one(provider: Kubectl) -> None:

@@ -164,16 +164,42 @@ def test_it_binds_each_role_where_that_belongs(
 ) -> None:
     """So a right that it may hand out reaches nothing of others."""
     reference = {"apiGroup": keys.RBAC_GROUP, "kind": kind, "name": role}
-    someone = {"apiGroup": keys.RBAC_GROUP, "kind": "User", "name": "rome"}
+    kubelet = {"kind": "ServiceAccount", "namespace": spaces.tenant, "name": "milan"}
     everywhere = {**spaces._asdict(), **{name: name for name in OTHERS}}
     if kind == "Role":
         del everywhere["tenant"], everywhere["kube-node-lease"]  # its own Roles are there
     answers = {
-        name: create(admin, made(keys.ROLE_BINDING, space, roleRef=reference, subjects=[someone]))
+        name: create(admin, made(keys.ROLE_BINDING, space, roleRef=reference, subjects=[kubelet]))
         for name, space in everywhere.items()
     }
 
     assert {name for name, said in answers.items() if not said} == where, answers
+
+
+_KUBELET: Final = {"kind": "ServiceAccount", "name": "milan"}
+_NO_KUBELETS: Final[tuple[list[Object], ...]] = (
+    [],
+    [{"apiGroup": keys.RBAC_GROUP, "kind": "Group", "name": "system:authenticated"}],
+    [{"apiGroup": keys.RBAC_GROUP, "kind": "User", "name": "rome"}],
+    [{**_KUBELET, "namespace": "kube-system"}],
+    [{**_KUBELET, "namespace": "liqo"}],
+    [{**_KUBELET, "namespace": "default"}],
+    [{**_KUBELET, "namespace": "liqo-tenant-milan"}, {**_KUBELET, "namespace": "argocd"}],
+)
+
+
+@pytest.mark.parametrize("subjects", _NO_KUBELETS, ids=str)
+def test_the_roles_of_virtual_kubelets_go_to_one_account_of_a_tenant(
+    admin: Kubectl, spaces: Spaces, subjects: list[Object]
+) -> None:
+    """Who is no ServiceAccount meets no policy for virtual kubelets."""
+    for kind, space, role in (
+        (keys.ROLE_BINDING, spaces.users, keys.VIRTUAL_KUBELET_NAMESPACED_ROLE),
+        (keys.CLUSTER_ROLE_BINDING, "", keys.VIRTUAL_KUBELET_LOCAL_ROLE),
+    ):
+        reference = {"apiGroup": keys.RBAC_GROUP, "kind": "ClusterRole", "name": role}
+        binding = made(kind, space, roleRef=reference, subjects=subjects)
+        assert "to one ServiceAccount of a tenant namespace" in create(admin, binding)
 
 
 def test_it_gives_nobody_what_it_has_in_twins_in_the_whole_cluster(
@@ -238,6 +264,23 @@ def test_of_pods_elsewhere_it_deletes_those_of_virtual_nodes(
 
     assert "those of virtual nodes only" in delete(admin, "pod", "local", "-n", spaces.users)
     assert delete(admin, "pod", "remote", "-n", spaces.users) == ""
+
+
+def test_pods_of_the_system_it_does_not_delete_for_tolerating_everything(
+    admin: Kubectl, spaces: Spaces
+) -> None:
+    """Each DaemonSet of the system does; in other namespaces such a pod runs on virtual nodes."""
+    name = spaces.users
+    spec = {**_POD, "serviceAccountName": name, "tolerations": [{"operator": "Exists"}]}
+    for space in ("kube-system", spaces.users):
+        account_ = named(keys.SERVICE_ACCOUNT, Key(space, name))
+        admin.apply([account_, named(keys.POD, Key(space, name), spec=spec)])
+
+    said = {space: delete(admin, "pod", name, "-n", space) for space in ("kube-system", name)}
+
+    admin.run("delete", "pod,serviceaccount", name, "-n", "kube-system", "--wait=false")
+    assert "those of virtual nodes only" in said["kube-system"]
+    assert said[name] == ""
 
 
 @pytest.mark.parametrize("verb", ["get", "list", "watch"])
@@ -325,7 +368,9 @@ def test_of_nodes_it_changes_and_deletes_virtual_ones(admin: Kubectl) -> None:
         for name, is_allowed in (("real", False), ("virtual", True)):
             cordon = ("-p", '{"spec":{"unschedulable":true}}', f"--as={MANAGER}")
             cordoned = refusal(admin, "patch", "node", name, *cordon)
-            for said in (cordoned, delete(admin, "node", name)):
+            label = ("-p", json.dumps({"metadata": virtual}), f"--as={MANAGER}")
+            labelled = refusal(admin, "patch", "node", name, *label)
+            for said in (cordoned, labelled, delete(admin, "node", name)):
                 assert ("is not a virtual node" not in said) is is_allowed, said
     finally:
         admin.run("delete", "node", "real", "virtual", "--wait=false")
