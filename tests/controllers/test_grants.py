@@ -788,13 +788,18 @@ async def test_a_slice_that_hides_keeps_a_quota_that_counts_and_is_closed(
 
 
 async def made_anew(provider: Provider, key: Key) -> None:
-    """Do what its consumer may: delete the slice, with which its Quota goes, and ask again."""
+    """Do what its consumer may: delete the slice, and ask again."""
+    await gone(provider, key)
+    await provider.ask(cpu="1")
+    await provider.settle()
+
+
+async def gone(provider: Provider, key: Key) -> None:
+    """Delete the slice, with which its Quota goes."""
     quota = await provider.quota(key)
     for kind, obj in ((keys.RESOURCE_SLICE, await provider.slice(key)), (keys.QUOTA, quota)):
         if obj:
             await provider.cluster.delete(kind, objects.key_of(obj), uid=objects.uid(obj))
-    await provider.settle()
-    await provider.ask(cpu="1")
     await provider.settle()
 
 
@@ -826,6 +831,24 @@ async def test_a_slice_that_is_made_anew_is_cordoned_or_drained_as_before(
     await made_anew(provider, key)
     assert await kept() == set()
     assert "cordoned" not in (await provider.quota(key) or {})["spec"]
+
+
+async def test_slices_of_a_tenant_that_was_drained_come_back_unmarked(provider: Provider) -> None:
+    """The drain of a tenant drains its slices, and takes them away."""
+    key = await provider.ask(cpu="1")
+    await provider.settle()
+    marks = dict.fromkeys((keys.CORDON, keys.DRAIN), "true")
+    await provider.cluster.patch(keys.RESOURCE_SLICE, key, {"metadata": {"annotations": marks}})
+    await provider.settle()
+    await provider.condition("Drained")
+    await gone(provider, key)
+
+    await provider.condition("Active")
+    await provider.ask(cpu="1")
+    await provider.settle()
+
+    assert not objects.annotations(await provider.slice(key)).keys() & marks.keys()
+    assert (await provider.answer(key))[0] == "Accepted"
 
 
 async def test_what_is_kept_of_a_slice_goes_with_its_tenant(provider: Provider) -> None:

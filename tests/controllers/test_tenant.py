@@ -9,12 +9,14 @@ import pytest
 from apis import keys, nonces, objects
 from apis.authentication import AuthParams
 from apis.objects import Key, Kind, Object, named
+from apis.offloading import VirtualNode
 from certs import identity, pki
 from controllers import views
 from controllers.issuing.issuer import Entrance, Issuer
 from controllers.tenant import forge
 from controllers.tenant.forge import Binding, Meta
 from controllers.tenant.reconciler import Observed, TenantReconciler
+from controllers.virtualnode.forge import rights
 from kube.cluster import Selection
 from tests import signers
 from tests.controllers.support import Ledger, Told, end, settle, there
@@ -367,6 +369,19 @@ async def test_rights_go_before_what_is_slow_to_go(milan: Milan) -> None:
     assert again == 2
     assert await milan.is_there(keys.TENANT, WHERE)
     assert await milan.has_rights() == (False, False)
+
+
+async def test_who_is_drained_here_is_used_as_before(milan: Milan) -> None:
+    """Both clusters offload to each other: our virtual node on the consumer keeps its rights."""
+    peer = VirtualNode(name="rome", namespace=SPACE, cluster_id="rome")
+    binding = rights.offloaded_namespace(peer, SPACE)
+    await milan.fake.create(keys.ROLE_BINDING, binding)
+    await milan.fake.create(keys.TENANT, tenant(tenantCondition="Drained"))
+
+    await milan.settle()
+
+    assert await milan.has_rights() == (False, False)
+    assert await milan.is_there(keys.ROLE_BINDING, objects.key_of(binding))
 
 
 async def test_drained_loses_all_and_active_gets_its_rights_back(milan: Milan) -> None:

@@ -69,14 +69,25 @@ async def twin(cluster: ClusterClient, hooked: Hooked) -> str:
         if await cluster.get_live(kind, Key("", hooked.run)) is None:
             hooks = registered(kind, hooked)
             await cluster.create(kind, named(kind, Key("", hooked.run), webhooks=hooks))
-    name = f"live-{secrets.token_hex(4)}"
-    labels = {"judged": hooked.run, keys.REMOTE_CLUSTER_ID: "rome", keys.TENANT_NAMESPACE: "true"}
-    await cluster.create(
-        keys.NAMESPACE, named(keys.NAMESPACE, Key("", name), metadata={"labels": labels})
-    )
+    name = await namespace(cluster, hooked)
     async with asyncio.timeout(300):
         while not await are_called(cluster, name):  # noqa: ASYNC110  # it learns of both by itself
             await asyncio.sleep(0.05)
+    return name
+
+
+@pytest.fixture
+async def tenant(
+    cluster: ClusterClient, hooked: Hooked, twin: str
+) -> str:  # so that they are called
+    """Make a tenant namespace where the hooks are called."""
+    return await namespace(cluster, hooked, **{keys.TENANT_NAMESPACE: "true"})
+
+
+async def namespace(cluster: ClusterClient, hooked: Hooked, **labels: str) -> str:
+    name = f"live-{secrets.token_hex(4)}"
+    metadata = {"labels": {"judged": hooked.run, keys.REMOTE_CLUSTER_ID: "rome", **labels}}
+    await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name), metadata=metadata))
     return name
 
 
@@ -121,9 +132,9 @@ async def test_shadow_pods_are_judged_and_their_upkeep_is_not_hindered(
 
 
 async def test_virtual_nodes_are_filled_in_and_keep_to_the_template(
-    cluster: ClusterClient, twin: str
+    cluster: ClusterClient, tenant: str
 ) -> None:
-    key = Key(twin, f"vn-{secrets.token_hex(4)}")
+    key = Key(tenant, f"vn-{secrets.token_hex(4)}")
     elsewhere, missing = (
         named(keys.VIRTUAL_NODE, key, spec={"vkOptionsTemplateRef": reference})
         for reference in ({"name": "a", "namespace": "shop"}, {"name": "nobody"})

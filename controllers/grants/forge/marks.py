@@ -59,15 +59,21 @@ def current(
 ) -> dict[Key, Mark]:
     """Return the marks to be kept, once all that were ``lost`` are back.
 
-    Those of slices that are away are kept as long as their tenant is there.
+    Those of slices that are away are kept as long as their tenant is there. Of a drained tenant
+    the provider takes the slices away itself: who activates it again has them as if never marked.
     """
     away = {
         key: mark
         for key, mark in known.items()
-        if key not in found and applications.tenant_of(tenants, key.namespace)
+        if key not in found and _may_return(applications.tenant_of(tenants, key.namespace))
     }
     marked = {key: Mark(objects.uid(obj), _names(obj)) for key, obj in found.items()}
     return away | {key: mark for key, mark in marked.items() if mark.names}
+
+
+def _may_return(tenant: Object | None) -> bool:
+    """Whether a consumer may bring its slices back by itself."""
+    return tenant is not None and applications.condition_of(tenant) != applications.DRAINED
 
 
 def _names(obj: Object) -> frozenset[str]:
