@@ -25,6 +25,10 @@ class Offers:
     """Of ``OUTWARD``."""
     load_balancer_classes: frozenset[str] | None = None
     """None: any, and the cluster's own choice."""
+    annotation_domains: frozenset[str] = frozenset()
+    """Of annotations of Services and Ingresses, besides what passes anyway."""
+    pod_annotation_domains: frozenset[str] = frozenset()
+    """Of annotations and labels of pods that programs of the provider obey."""
 
     @classmethod
     def parse(cls, said: Object | None) -> "Offers | None":
@@ -38,6 +42,8 @@ class Offers:
         return cls(
             frozenset(said.get("serviceTypes") or ()),
             None if classes is None else frozenset(classes),
+            frozenset(said.get("annotationDomains") or ()),
+            frozenset(said.get("podAnnotationDomains") or ()),
         )
 
 
@@ -46,6 +52,8 @@ def shown(policy: ProviderPolicy) -> Object:
     told: dict[str, Iterable[str] | None] = {
         "serviceTypes": policy.offered_service_types,
         "loadBalancerClasses": _names(policy.load_balancer_classes),
+        "annotationDomains": policy.annotation_domains or None,
+        "podAnnotationDomains": policy.pod_annotation_domains or None,
     }
     return {name: sorted(values) for name, values in told.items() if values is not None}
 
@@ -57,6 +65,7 @@ def annotations(policy: ProviderPolicy) -> Mapping[str, str | None]:
         keys.OFFERED_INGRESS_CLASSES: _names(policy.ingress_classes),
         keys.OFFERED_LOAD_BALANCER_CLASSES: _names(policy.load_balancer_classes),
         keys.OFFERED_SERVICE_TYPES: sorted(policy.offered_service_types) or None,
+        keys.OFFERED_ANNOTATION_DOMAINS: sorted(policy.annotation_domains) or None,
     }
     return {
         **{name: None if values is None else ",".join(values) for name, values in listed.items()},

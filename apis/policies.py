@@ -3,6 +3,7 @@
 Source: behaviour.md 0.4, 3.6, 4.2, 4.5, 4.17.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,12 @@ BASELINE: Final = "baseline"
 LEVELS: Final = (PRIVILEGED, BASELINE, "restricted")
 """From what allows everything to what allows least."""
 
+REPEATED: Final = (
+    "storageClasses", "ingressClasses", "loadBalancerClasses", "serviceTypes", "ingressHosts",
+    "annotationDomains",
+)  # fmt: skip
+"""Fields that annotations of twins repeat, for the policies that judge consumers there."""
+MAX_REPEATED: Final = 16 * 1024
 MAX_REMOTE_NAMESPACES: Final = 1000
 
 _DEFAULT: Final = frozenset({"", slices.DEFAULT_CLASS})
@@ -77,6 +84,10 @@ class ProviderPolicy:
     """A regular expression for whole hosts of Ingresses; empty for any."""
     static_volumes: bool = False
     """Whether a claim may take a volume that has no class."""
+    annotation_domains: frozenset[str] = frozenset()
+    """Of annotations that Services and Ingresses keep; see ``apis.orders``."""
+    pod_annotation_domains: frozenset[str] = frozenset()
+    """Of annotations and labels that pods keep; see ``apis.agents``."""
     node_labels: Mapping[str, str] | None = None
 
     @classmethod
@@ -163,6 +174,7 @@ def _fields(spec: Object) -> dict[str, Any]:
     twins = spec.get("remoteNamespaces") or {}
     pattern, most = twins.get("pattern") or "", twins.get("max")
     _check_pattern(pattern)
+    _check_size(spec)
     return {
         "sharing": _sharing(sharing),
         "limits": resources.parse(spec.get("limits")),
@@ -181,6 +193,10 @@ def _fields(spec: Object) -> dict[str, Any]:
         "service_types": _set(spec.get("serviceTypes")),
         "ingress_hosts": (spec.get("ingressHosts") or {}).get("pattern") or "",
         "static_volumes": bool(spec.get("staticVolumes")),
+        "annotation_domains": frozenset(spec.get("annotationDomains") or ()),
+        "pod_annotation_domains": frozenset(
+            (spec.get("allowedPodFields") or {}).get("annotationDomains") or ()
+        ),
         "node_labels": spec.get("nodeLabels"),
     }
 
@@ -192,6 +208,14 @@ def _sharing(part: Object) -> Sharing:
         {name: int(percent) for name, percent in (part.get("resources") or {}).items()},
         part.get("rounding") or AT_LEAST_ONE,
     )
+
+
+def _check_size(spec: Object) -> None:
+    """What annotations of twins repeat has a bound: Kubernetes allows 256 KiB of them in all."""
+    size = sum(len(json.dumps(spec.get(name) or "")) for name in REPEATED)
+    if size > MAX_REPEATED:
+        fields = ", ".join(REPEATED)
+        raise ValueError(f"spec.{{{fields}}} have {size} characters, {MAX_REPEATED} at most")
 
 
 def _check_pattern(pattern: str) -> None:

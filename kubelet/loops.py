@@ -217,7 +217,9 @@ class Loops:
                 *settings.hidden_annotations,
             ),
         )
-        return shadowpod.Options(settings.node_name, hidden, settings.api_server)
+        return shadowpod.Options(
+            settings.node_name, hidden, settings.api_server, opened=self._mappings.opened()
+        )
 
     # Node ------------------------------------------------------------------------------------
 

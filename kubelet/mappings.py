@@ -16,6 +16,7 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Key, Kind, Object
+from apis.offers import Offers
 from apis.offloading import NamespaceMap
 from apis.pairs import Pair
 from kube import namespacemaps
@@ -93,6 +94,11 @@ class Mappings:
         """Return which right there is missing, in the server's words; "" if none is."""
         followed = self._followed.get(namespace)
         return followed.withheld if followed else ""
+
+    def opened(self) -> frozenset[str]:
+        """Return the domains of annotations that the provider says its programs may obey."""
+        offered = Offers.parse(self._seen.offered) if self._seen else None
+        return offered.pod_annotation_domains if offered else frozenset()
 
     async def run(self, runner: Runner) -> None:
         """Follow the NamespaceMap for ever."""

@@ -52,6 +52,8 @@ class Options:
     api_server: ApiServer = NO_API_SERVER
     twins: Mapping[str, str] | None = None
     """The namespaces there of those that a pod's terms of affinity name."""
+    opened: frozenset[str] = frozenset()
+    """Domains of annotations and labels that the provider lets its programs obey."""
 
 
 def shadow(local: Object, pair: Pair, options: Options, creator: str = "") -> Object:
@@ -82,7 +84,7 @@ def metadata(local: Object, pair: Pair, options: Options) -> Object:
         objects.annotations(local),
         {*_ANNOTATIONS_OF_HOME, *options.patch.annotations_not_reflected},
     )
-    sent = agents.without({"labels": labels, "annotations": annotations})
+    sent = agents.without({"labels": labels, "annotations": annotations}, options.opened)
     ours = {keys.LOCAL_POD_UID: objects.uid(local)}
     if (phase := _phase(local)) in _FINAL:
         ours[keys.FINISHED] = phase
@@ -97,7 +99,8 @@ def metadata(local: Object, pair: Pair, options: Options) -> Object:
 def unsent(local: Object, options: Options) -> frozenset[str]:
     """Return the labels and annotations that programs of the provider would obey: not sent."""
     hidden = {*options.patch.labels_not_reflected, *options.patch.annotations_not_reflected}
-    return agents.ordering(objects.annotations(local), objects.labels(local)) - hidden
+    given = objects.annotations(local), objects.labels(local)
+    return agents.ordering(*given, options.opened) - hidden
 
 
 def changes(existing: Object, local: Object, pair: Pair, options: Options) -> Object:

@@ -54,14 +54,12 @@ def twin(local: Object, scene: Scene) -> Object:
 
 
 def lacks(local: Object, scene: Scene) -> str:
-    """Return why the twin is reached from inside of the provider only, where that is so."""
+    """Return what the provider does not take: its type, annotations; empty for nothing."""
     have = local.get("spec") or {}
     wanted = {"type": have.get("type"), **_load_balancer_class(have, scene.settings)}
-    refused = _refused(wanted, scene.offers)
-    if not refused:
-        return ""
-    where = scene.pair.destination
-    return f"its type on {where} is ClusterIP: {where} offers no {refused}"
+    refused, where = _refused(wanted, scene.offers), scene.pair.destination
+    inside = f"its type on {where} is ClusterIP: {where} offers no {refused}" if refused else ""
+    return "; ".join(filter(None, (inside, twins.unsent(keys.SERVICE, local, scene))))
 
 
 def _refused(spec: Object, offers: Offers | None) -> str:

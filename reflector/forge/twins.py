@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from apis import marks, objects
+from apis import keys, marks, objects, orders
 from apis.objects import Kind, Object
 from reflector.forge.contract import Scene
 
@@ -18,12 +18,35 @@ def of(
     hidden = scene.settings.hidden
     labels = marks.labels_of_shadow(hidden.labels(local))
     metadata: Object = {"labels": {**labels, **scene.pair.labels()}}
-    annotations = hidden.annotations(local)
+    refused = _refused(kind, local, scene)
+    annotations = {
+        name: text for name, text in hidden.annotations(local).items() if name not in refused
+    }
     if annotations:
         metadata["annotations"] = annotations
     where = scene.pair.twin_of(objects.key_of(local))
     kept = {name: local[name] for name in keep if local.get(name) is not None}
     return objects.named(kind, where, metadata=metadata, **kept, **rest)
+
+
+def unsent(kind: Kind, local: Object, scene: Scene) -> str:
+    """Return which annotations of ``local`` the provider does not take; empty for none."""
+    names = ", ".join(sorted(_refused(kind, local, scene)))
+    where = scene.pair.destination
+    cure = "spec.annotationDomains of its ProviderPolicy"
+    return (
+        f"without annotations {names}: controllers of {where} would obey them ({cure})"
+        if names
+        else ""
+    )
+
+
+def _refused(kind: Kind, local: Object, scene: Scene) -> frozenset[str]:
+    """Return the annotations that would be refused; a provider that does not say judges itself."""
+    if scene.offers is None:
+        return frozenset()
+    sent = scene.settings.hidden.annotations(local)
+    return orders.refused(kind, sent, scene.offers.annotation_domains) - {keys.INGRESS_CLASS}
 
 
 def is_immutable(found: Object, wanted: Object, fields: Iterable[str]) -> bool:

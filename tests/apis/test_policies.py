@@ -105,3 +105,12 @@ def test_levels_are_ordered_and_any_is_stricter_than_none() -> None:
     assert policies.is_stricter("privileged", "")
     assert not policies.is_stricter("baseline", "restricted")
     assert not policies.is_stricter("baseline", "baseline")
+
+
+def test_what_twins_repeat_has_a_bound() -> None:
+    """Kubernetes allows 256 KiB of annotations in all."""
+    many = [{"storageClassName": f"{'a' * 60}{number}"} for number in range(250)]
+
+    with pytest.raises(ValueError, match=r"annotationDomains\} have \d+ characters, 16384 at most"):
+        parsed(storageClasses=many)
+    assert parsed(storageClasses=many[:100])

@@ -418,6 +418,7 @@ async def test_twins_say_which_classes_the_policy_offers_as_it_changes(
             keys.OFFERED_STATIC_VOLUMES,
             keys.OFFERED_SERVICE_TYPES,
             keys.OFFERED_INGRESS_HOSTS,
+            keys.OFFERED_ANNOTATION_DOMAINS,
         )
         return {key: notes[key] for key in names if key in notes}
 
@@ -430,15 +431,22 @@ async def test_twins_say_which_classes_the_policy_offers_as_it_changes(
         staticVolumes=True,
         serviceTypes=["NodePort"],
         ingressHosts={"pattern": "a.*"},
+        annotationDomains=["cert-manager.io", "a.example"],
+        allowedPodFields={"annotationDomains": ["k8s.v1.cni.cncf.io"]},
     )
     await milan.settle()
     said = await there(cluster, keys.NAMESPACE_MAP, milan.key)
-    assert said["status"]["offered"] == {"serviceTypes": ["NodePort"]}
+    assert said["status"]["offered"] == {
+        "serviceTypes": ["NodePort"],
+        "annotationDomains": ["a.example", "cert-manager.io"],
+        "podAnnotationDomains": ["k8s.v1.cni.cncf.io"],
+    }
     assert await classes() == {
         keys.OFFERED_INGRESS_CLASSES: "outer",
         keys.OFFERED_STATIC_VOLUMES: "true",
         keys.OFFERED_SERVICE_TYPES: "NodePort",
         keys.OFFERED_INGRESS_HOSTS: "a.*",
+        keys.OFFERED_ANNOTATION_DOMAINS: "a.example,cert-manager.io",
     }
 
     writes = len(milan.cluster.writes)

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Final, cast
 
 import pytest
@@ -106,10 +107,11 @@ class Kubelet:
         )
         self.recorder = Recorder()
         options = shadowpod.Options(NODE, OffloadingPatch())
+        mappings_ = self.mappings
         reconciler = PodReconciler(
             CachedCluster(local, [self.pods]),
             cached,
-            node=Node(NODE, HOST, lambda: options),
+            node=Node(NODE, HOST, lambda: replace(options, opened=mappings_.opened())),
             namespaces=self.mappings,
             recorder=self.recorder,
             clock=lambda: NOW,
@@ -246,6 +248,33 @@ async def test_an_error_on_the_way_to_the_provider_aborts_nothing(
         await eventually(lambda: has_shadow(remote))
 
     assert phase(local) == "Running"
+
+
+async def test_what_programs_there_may_obey_is_sent_as_soon_as_the_provider_says_so(
+    clusters: tuple[FakeCluster, FakeCluster],
+) -> None:
+    local, remote = clusters
+    made = await bind(local)
+    ordered = {"k8s.v1.cni.cncf.io/networks": "fast", "iam.amazonaws.com/role": "a"}
+    await local.patch(keys.POD, WEB, {"metadata": {"annotations": ordered}})
+    found = namespace_map()
+    await put_map(local, found)
+    kubelet = Kubelet(local, remote)
+
+    def sent() -> set[str]:
+        return ordered.keys() & objects.annotations(remote.everything()[keys.SHADOW_POD, TWIN])
+
+    async with kubelet.running():
+        await eventually(lambda: has_shadow(remote))
+        assert not sent()
+        offered = {"podAnnotationDomains": ["cni.cncf.io"]}
+        await local.patch_status(keys.NAMESPACE_MAP, MAP, {"offered": offered})
+        await eventually(lambda: kubelet.mappings.opened() == {"cni.cncf.io"})
+        await local.patch(keys.POD, WEB, {"metadata": {"labels": {"a": "b"}}})
+        await eventually(lambda: sent() == {"k8s.v1.cni.cncf.io/networks"})
+
+    assert kubelet.recorder.told.count(("Normal", "AnnotationsNotSent")) == 1
+    assert objects.uid(made) == objects.uid(pod(local))
 
 
 async def test_an_entry_that_makes_no_sense_changes_nothing_and_blocks_nobody(

@@ -7,13 +7,14 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from apis import keys, objects
+from apis import keys, objects, orders
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from reflector.forge import configmap, ingress, persistentvolumeclaim, secret, service
 from reflector.forge.contract import Scene
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
+from tests.manifests import documents
 from tests.manifests.twins import (
     PAIR,
     ROME,
@@ -63,6 +64,10 @@ def annotated(kind: Kind, name: str) -> Row:
     return Row(kind, {"metadata": {"annotations": {name: "x"}}}, f"annotation {name}")
 
 
+def ordering(kind: Kind, name: str, value: str = "x") -> Row:
+    return Row(kind, {"metadata": {"annotations": {name: value}}}, f"annotation {name}")
+
+
 def routed(**spec: Any) -> Row:
     return Row(keys.INGRESS, {"spec": spec}, "it would take all hosts")
 
@@ -104,6 +109,20 @@ ROWS: Final[dict[str, Row]] = {
     "name-node": external("10.89.4.2"),
     "name-pod-record": external("169-254-169-254.default.pod.cluster.local"),
     "name-own-pod-record": external(f"10-89-4-2.{TWIN}.pod"),
+    "snippet": ordering(keys.INGRESS, "nginx.ingress.kubernetes.io/configuration-snippet"),
+    "server-snippet": ordering(keys.INGRESS, "nginx.ingress.kubernetes.io/server-snippet"),
+    "auth-url": ordering(keys.INGRESS, "nginx.ingress.kubernetes.io/auth-url", "https://a.example"),
+    "shape": ordering(keys.INGRESS, "nginx.ingress.kubernetes.io/proxy-body-size", "1m; include /"),
+    "regex": ordering(keys.INGRESS, "nginx.ingress.kubernetes.io/use-regex", "true"),
+    "middlewares": ordering(
+        keys.INGRESS, "traefik.ingress.kubernetes.io/router.middlewares", "kube-system-x@crd"
+    ),
+    "issuer": ordering(keys.INGRESS, "cert-manager.io/cluster-issuer"),
+    "dns": ordering(keys.INGRESS, "external-dns.alpha.kubernetes.io/hostname"),
+    "dns-of-service": ordering(keys.SERVICE, "external-dns.alpha.kubernetes.io/hostname"),
+    "cloud": ordering(keys.SERVICE, "service.beta.kubernetes.io/load-balancer-type", "nlb"),
+    "certificate": ordering(keys.SERVICE, "service.beta.openshift.io/serving-cert-secret-name"),
+    "mesh": ordering(keys.SERVICE, "service.cilium.io/global", "true"),
     "all-hosts": routed(rules=[{"http": HTTP}]),
     "wildcard": routed(rules=[{"host": "*.example.com", "http": HTTP}]),
     "default-backend": routed(defaultBackend=BACKEND),
@@ -249,6 +268,55 @@ def test_the_largest_ingress_is_judged_and_a_larger_one_is_told_so(provider: Kub
     assert "more than 100 rules" in create(provider, [routes("larger", 200)], *ROME)
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_INGRESS_HOSTS}-")
     asyncio.run(until_taken(provider, other))
+
+
+def test_annotations_that_controllers_obey_pass_where_their_domain_is_opened(
+    provider: Kubectl,
+) -> None:
+    theirs = hostile(TWIN)
+    harmless = {
+        "nginx.ingress.kubernetes.io/proxy-body-size": "8m",
+        "nginx.ingress.kubernetes.io/ssl-redirect": "true",
+        "app.kubernetes.io/part-of": "shop",
+    }
+    served = changed(factories.ingress(TWIN, "a", "shop.example"), noted(harmless))
+    noticed = changed(factories.service(TWIN, "a"), noted({"prometheus.io/scrape": "true"}))
+    assert create(provider, [served, noticed], *ROME) == ""
+
+    domains = "cert-manager.io,external-dns.alpha.kubernetes.io"
+    provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_ANNOTATION_DOMAINS}={domains}")
+    for opened in ("issuer", "dns", "dns-of-service"):
+        asyncio.run(until_taken(provider, theirs[opened]))
+    for closed in ("snippet", "cloud"):
+        assert ROWS[closed].told in create(provider, [theirs[closed]], *ROME)
+    provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_ANNOTATION_DOMAINS}-")
+    asyncio.run(until_refused(provider, theirs["issuer"], ROWS["issuer"].told))
+
+
+def test_so_many_annotations_are_judged_and_more_are_told_so(provider: Kubectl) -> None:
+    def many(count: int) -> Object:
+        notes = {f"{'a' * 60}{n}.example/{'b' * 60}": "c" for n in range(count)}
+        return changed(factories.service(TWIN, f"many-{count}"), noted(notes))
+
+    assert create(provider, [many(orders.MOST)], *ROME) == ""
+    assert "more than 100 annotations" in create(provider, [many(1000)], *ROME)
+
+
+def noted(annotations: dict[str, str]) -> Object:
+    return {"metadata": {"annotations": annotations}}
+
+
+def test_policy_and_reflector_know_annotations_by_the_same_expressions() -> None:
+    text = (documents.ROOT / "70-policies" / "consumers.yaml").read_text()
+    for expression in (orders.SERVICES, orders.PLAIN, orders.INGRESSES, orders.VALUES):
+        assert f"matches('{expression}')" in text, expression
+
+
+def test_what_a_reflector_sends_of_each_annotation_is_taken(provider: Kubectl) -> None:
+    for name, row in ROWS.items():
+        if row.kind in {keys.SERVICE, keys.INGRESS} and "metadata" in row.changes:
+            original = changed(HONEST[row.kind](PAIR.local_namespace, name), row.changes)
+            assert create(provider, [forged(FORGES[row.kind], original)], *ROME) == "", name
 
 
 def test_a_pattern_of_hosts_is_a_regular_expression(provider: Kubectl) -> None:

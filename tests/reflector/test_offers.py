@@ -4,13 +4,13 @@ from typing import Any, Final
 
 import pytest
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Object
 from apis.offers import OUTWARD, Offers
 from apis.pairs import Pair
 from kube.cache import CachedCluster
-from reflector.forge import service
-from reflector.forge.contract import Scene, Settings
+from reflector.forge import ingress, service
+from reflector.forge.contract import Forge, Scene, Settings
 from reflector.namespaces import KindLoop, Namespaces, Rules
 from reflector.reflection import Ends, Reflection
 from tests import factories
@@ -22,6 +22,7 @@ PAIR: Final = Pair("rome", "milan", "foo", "foo-rome")
 HERE: Final = Key("foo", "web")
 BALANCED: Final = Settings(enable_load_balancer=True, load_balancer_class="a.io/b")
 ONE_CLASS: Final = Offers(OUTWARD, frozenset({"a.io/b"}))
+OPENED: Final = Offers(annotation_domains=frozenset({"cert-manager.io"}))
 NO_CLASS: Final = Offers(OUTWARD, frozenset())
 
 
@@ -55,6 +56,40 @@ def test_a_type_that_is_not_offered_is_told_and_sent_as_another(
     assert expected in told
     ports = [{"name": "http", "port": 80, "protocol": "TCP", "nodePort": 0}]
     assert twin["spec"] == {"type": "ClusterIP", "selector": {"app": "web"}, "ports": ports}
+
+
+NOTES: Final = {
+    "prometheus.io/scrape": "true",
+    "cert-manager.io/cluster-issuer": "a",
+    "nginx.ingress.kubernetes.io/proxy-body-size": "8m",
+    "nginx.ingress.kubernetes.io/server-snippet": "a",
+    "kubernetes.io/ingress.class": "nginx",
+}
+
+
+@pytest.mark.parametrize(
+    ("forge", "original", "offers", "left_out"),
+    [
+        (service.FORGE, factories.service, Offers(), [1, 2, 3]),
+        (ingress.FORGE, factories.ingress, Offers(), [0, 1, 3]),
+        (ingress.FORGE, factories.ingress, OPENED, [0, 3]),
+        (ingress.FORGE, factories.ingress, None, []),
+    ],
+)
+def test_annotations_that_are_orders_are_told_and_not_sent(
+    forge: Forge, original: Any, offers: Offers | None, left_out: list[int]
+) -> None:
+    made = original("foo", "web")
+    made["metadata"]["annotations"] = dict(NOTES)
+    scene, names = Scene(PAIR, offers=offers), [*NOTES]
+    gone = {names[one] for one in left_out}
+
+    twin, told = forge.twin(made, scene), forge.lacks(made, scene)
+
+    kept = {*names[:4], *([names[4]] if forge is service.FORGE else [])}
+    assert objects.annotations(twin).keys() & {*names} == kept - gone
+    assert all(name in told for name in gone)
+    assert bool(told) is bool(gone)
 
 
 async def test_it_is_told_once_and_that_it_is_over() -> None:
