@@ -31,11 +31,12 @@ SERVICES: Final = _below([
     "metallb.universe.tf", "metallb.io", "kube-vip.io", "purelb.io", "cilium.io", "io.cilium",
     "projectcalico.org", "tailscale.com",
     # Names, certificates
-    "external-dns.alpha.kubernetes.io", "cert-manager.io", "service.beta.openshift.io",
-    "service.alpha.openshift.io",
+    "external-dns.alpha.kubernetes.io", "external-dns.kubernetes.io", "cert-manager.io",
+    "service.beta.openshift.io", "service.alpha.openshift.io",
     # Ingress controllers and meshes
-    "ingress.kubernetes.io", "traefik.io", "konghq.com", "getambassador.io", "istio.io",
-    "consul.hashicorp.com",
+    "ingress.kubernetes.io", "nginx.org", "nginx.com", "traefik.io", "haproxy.org",
+    "haproxy-ingress.github.io", "konghq.com", "projectcontour.io", "getambassador.io", "istio.io",
+    "linkerd.io", "consul.hashicorp.com", "kuma.io",
 ])  # fmt: skip
 """Annotations of Services that no consumer sends."""
 INGRESSES: Final = (
@@ -46,6 +47,12 @@ INGRESSES: Final = (
 """Annotations of Ingresses that concern their own hosts only, where the value has a shape below."""
 VALUES: Final = "^(true|false|on|off|cookie|HTTPS?|GRPCS?|[0-9]{1,9}(ms|[smhdkKMgG])?)$"
 """Switches, protocols, numbers, durations and sizes."""
+PLACES: Final = (
+    "^nginx[.]ingress[.]kubernetes[.]io/"
+    "(app-root|permanent-redirect|rewrite-target|temporal-redirect)$"
+)
+"""Likewise, where the value is a path or a URL without what ends a word, or is a variable."""
+PLACE: Final = "^(/|https://)([]!%&(-:<-[^_a-z|~]|[$][1-9])*$"
 PLAIN: Final = (
     "^([^/]*$|(([^/]*[.])?(liqo[.]io|pyliqo[.]io)|app[.]kubernetes[.]io|meta[.]helm[.]sh)/)"
 )
@@ -68,5 +75,8 @@ def refused(
 
 
 def _is_plain(name: str, value: str) -> bool:
-    is_known = re.search(INGRESSES, name) and re.fullmatch(VALUES.strip("^$"), value)
-    return bool(is_known or re.search(PLAIN, name))
+    shaped = ((INGRESSES, VALUES), (PLACES, PLACE))
+    return bool(re.search(PLAIN, name)) or any(
+        re.search(names, name) and re.fullmatch(values.strip("^$"), value)
+        for names, values in shaped
+    )

@@ -113,6 +113,8 @@ ROWS: Final[dict[str, Row]] = {
     "server-snippet": ordering(keys.INGRESS, "nginx.ingress.kubernetes.io/server-snippet"),
     "auth-url": ordering(keys.INGRESS, "nginx.ingress.kubernetes.io/auth-url", "https://a.example"),
     "shape": ordering(keys.INGRESS, "nginx.ingress.kubernetes.io/proxy-body-size", "1m; include /"),
+    "directive": ordering(keys.INGRESS, "nginx.ingress.kubernetes.io/rewrite-target", "/;deny all"),
+    "variable": ordering(keys.INGRESS, "nginx.ingress.kubernetes.io/app-root", "/$request_uri"),
     "regex": ordering(keys.INGRESS, "nginx.ingress.kubernetes.io/use-regex", "true"),
     "middlewares": ordering(
         keys.INGRESS, "traefik.ingress.kubernetes.io/router.middlewares", "kube-system-x@crd"
@@ -277,6 +279,8 @@ def test_annotations_that_controllers_obey_pass_where_their_domain_is_opened(
     harmless = {
         "nginx.ingress.kubernetes.io/proxy-body-size": "8m",
         "nginx.ingress.kubernetes.io/ssl-redirect": "true",
+        "nginx.ingress.kubernetes.io/rewrite-target": "/$2",
+        "nginx.ingress.kubernetes.io/permanent-redirect": "https://shop.example/a?b=c",
         "app.kubernetes.io/part-of": "shop",
     }
     served = changed(factories.ingress(TWIN, "a", "shop.example"), noted(harmless))
@@ -306,9 +310,14 @@ def noted(annotations: dict[str, str]) -> Object:
     return {"metadata": {"annotations": annotations}}
 
 
+EXPRESSIONS: Final = (
+    orders.SERVICES, orders.PLAIN, orders.INGRESSES, orders.VALUES, orders.PLACES, orders.PLACE,
+)  # fmt: skip
+
+
 def test_policy_and_reflector_know_annotations_by_the_same_expressions() -> None:
     text = (documents.ROOT / "70-policies" / "consumers.yaml").read_text()
-    for expression in (orders.SERVICES, orders.PLAIN, orders.INGRESSES, orders.VALUES):
+    for expression in EXPRESSIONS:
         assert f"matches('{expression}')" in text, expression
 
 
