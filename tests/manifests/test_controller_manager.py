@@ -183,7 +183,6 @@ _NO_KUBELETS: Final[tuple[list[Object], ...]] = (
     [{"apiGroup": keys.RBAC_GROUP, "kind": "User", "name": "rome"}],
     [{**_KUBELET, "namespace": "kube-system"}],
     [{**_KUBELET, "namespace": "liqo"}],
-    [{**_KUBELET, "namespace": "default"}],
     [{**_KUBELET, "namespace": "liqo-tenant-milan"}, {**_KUBELET, "namespace": "argocd"}],
 )
 
