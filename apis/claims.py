@@ -34,18 +34,24 @@ class Storage:
         where = objects.labels(volume).get(keys.REMOTE_CLUSTER_ID)
         return made_by == keys.STORAGE_PROVISIONER and where == self.cluster_id
 
+    def holds(self, volume: Object, claim: Object) -> bool:
+        """Whether the data of ``claim`` is there, in ``volume``: anybody may name a volume."""
+        bound = volume["spec"].get("claimRef") or {}
+        return self.has(volume) and bound.get("uid") == objects.uid(claim)
+
 
 def reason_to_stay(claim: Object, storage: Storage) -> Stay | None:
     """Return why ``claim`` is no matter of the provider, None when it is.
 
     Raises:
-        UnseenError: it is bound to a volume that is not seen (yet), which proves nothing.
+        UnseenError: it names a volume that is not seen, or not bound to it (yet), which proves
+            nothing.
     """
     name = claim["spec"].get("volumeName")
     if claim["spec"].get("storageClassName") != storage.virtual_class:
         return _of_another_class(claim, storage)
     if name:
-        return _elsewhere(storage, name)
+        return _bound(claim, storage, name)
     annotations = objects.annotations(claim)
     if not any(
         annotations.get(one) == keys.STORAGE_PROVISIONER for one in keys.STORAGE_PROVISIONERS
@@ -62,7 +68,7 @@ def _of_another_class(claim: Object, storage: Storage) -> Stay | None:
     """Judge a claim of a class that is not offered, or not any more: data that is there stays."""
     name, class_ = claim["spec"].get("volumeName"), claim["spec"].get("storageClassName")
     volume = storage.volume(name) if name else None
-    if volume is not None and storage.has(volume):
+    if volume is not None and storage.holds(volume, claim):
         return None
     is_of = f"its class is {class_}" if class_ else "it has no class"
     there = storage.cluster_id
@@ -72,8 +78,12 @@ def _of_another_class(claim: Object, storage: Storage) -> Stay | None:
     )
 
 
-def _elsewhere(storage: Storage, name: str) -> Stay | None:
+def _bound(claim: Object, storage: Storage, name: str) -> Stay | None:
     volume = storage.volume(name)
     if volume is None:
         raise UnseenError(f"persistentvolume {name} of the claim is not there")
-    return None if storage.has(volume) else Stay("its volume is not on the provider", is_told=False)
+    if not storage.has(volume):
+        return Stay("its volume is not on the provider", is_told=False)
+    if not storage.holds(volume, claim):
+        raise UnseenError(f"persistentvolume {name} is not bound to this claim (spec.claimRef)")
+    return None

@@ -82,7 +82,7 @@ def next_step(wanted: Wanted, claim: Object | None, copied: Object | None) -> St
         is_marked = claim is not None and keys.RESTORED_FROM in objects.annotations(claim)
         return Step.FORGET if is_marked else Step.START
     record = _record(copied)
-    if record is None:
+    if record is None or not _fits(record, copied):
         return f"{_name(copied)} is in the way and no copy of a move: rename it or remove it"
     if record["node"] != wanted.node:
         return f"its move to node {record['node']} has begun: end that first, with --target-node"
@@ -269,6 +269,16 @@ def _record(copied: Object) -> Object | None:
         return found if {"node", "uid", "metadata", "spec"} <= found.keys() else None
     except (ValueError, AttributeError):
         return None
+
+
+def _fits(record: Object, copied: Object) -> bool:
+    """Whether ``record`` is what a move writes: users of the namespace can write one, too.
+
+    Of the claim that is made anew it says no more than the copy does: no volume, no finalizers.
+    """
+    metadata = record["metadata"]
+    is_plain = isinstance(metadata, dict) and metadata.keys() <= {*_KEPT}
+    return is_plain and record["spec"] == _spec(copied)
 
 
 def _own(annotations: dict[str, str]) -> dict[str, str]:

@@ -152,7 +152,7 @@ def _grown(key: Key, original: Object, twin_: Object, scene: Scene) -> Iterable[
     where = Key("", original["spec"]["volumeName"])
     volume = scene.look.get(keys.PERSISTENT_VOLUME, where)
     capacity = (twin_.get("status") or {}).get("capacity")
-    if volume is None or not _storage(scene).has(volume):
+    if volume is None or not _storage(scene).holds(volume, original):
         return
     if volumes.grown(capacity, volume["spec"]):
         changes = {"metadata": {"uid": objects.uid(volume)}, "spec": {"capacity": capacity}}

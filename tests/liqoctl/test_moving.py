@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -279,6 +280,21 @@ def pod(namespace: str = "shop") -> Object:
 
 Change = Callable[[World], Any]
 
+
+def forged(field: str, part: Object) -> Change:
+    """Return what a user of the namespace can write: a record with ``part`` in it."""
+
+    def write(world: World) -> Any:
+        copied = forge.copied_claim(WANTED, claim())
+        notes = copied["metadata"]["annotations"]
+        record = json.loads(notes[keys.MOVED_CLAIM])
+        record[field] = {**record[field], **part}
+        notes[keys.MOVED_CLAIM] = json.dumps(record)
+        return world.create(CLAIM, copied)
+
+    return write
+
+
 REFUSED: dict[str, tuple[Object | None, Wanted, Change | None, str]] = {
     "no claim": (None, Wanted(Key("shop", "other"), "turin"), None, "does not exist"),
     "no node": (None, Wanted(HERE, "nowhere"), None, "node nowhere does not exist"),
@@ -287,6 +303,13 @@ REFUSED: dict[str, tuple[Object | None, Wanted, Change | None, str]] = {
     "in use": (None, WANTED, lambda world: world.create(keys.POD, pod()), "pods use it: store"),
     "another class": (claim(storageClassName="fast"), WANTED, None, "its class is fast"),
     "a device": (claim(volumeMode="Block"), WANTED, None, "volumeMode is Block"),
+    "a record with a volume": (
+        None, WANTED, forged("spec", {"volumeName": "theirs"}), "no copy of a move",
+    ),
+    "a record with a name": (None, WANTED, forged("metadata", {"name": "x"}), "no copy of a move"),
+    "a record with finalizers": (
+        None, WANTED, forged("metadata", {"finalizers": ["a/b"]}), "no copy of a move",
+    ),
     "a namesake of the copy": (
         None,
         WANTED,

@@ -135,6 +135,19 @@ def test_a_bound_claim_is_where_its_volume_is() -> None:
         claims.stays(bound, scene())
 
 
+def test_a_claim_that_names_the_volume_of_another_claim_gets_and_changes_nothing() -> None:
+    volume = claims.volume_of(claim(), scene())
+    theirs = {**claim({}, volumeName="pvc-7"), "status": {"capacity": {"storage": "1Gi"}}}
+    theirs["metadata"] = {**theirs["metadata"], "uid": "8"}
+    grown = {"status": {"capacity": {"storage": "9Ti"}}}
+
+    with pytest.raises(leaving.NotYetError, match="is not bound to this claim"):
+        claims.stays(theirs, scene(OFFERED, volume))
+    assert list(claims.back(HERE, theirs, grown, scene(OFFERED, volume))) == []
+    theirs["spec"]["storageClassName"] = "fast"
+    assert claims.stays(theirs, scene(OFFERED, volume))
+
+
 def test_data_stays_when_the_virtual_class_gets_another_name() -> None:
     renamed = Settings(enable_storage=True, virtual_storage_class="other")
     volume = claims.volume_of(claim(), scene())
