@@ -29,6 +29,7 @@ _KEEP_ALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _UNREAD_MS: Final = 45_000
 """How long a server may take nothing of a request: none is read late."""
 
@@ -213,6 +214,19 @@ class Connection:
                     await asyncio.sleep(_LOOK_S)
 
 
+async def _refuse_redirects(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Let no server send a WebSocket elsewhere: aiohttp has no flag for that, as for requests."""
+    answer = await handler(request)
+    if answer.status in _REDIRECTS and "Upgrade" in request.headers:
+        answer.close()
+        raise aiohttp.WSServerHandshakeError(
+            answer.request_info, answer.history, status=answer.status, message="redirect"
+        )
+    return answer
+
+
 def _session(
     access: Access, headers: dict[str, str], *, limit: int, made: Callable[[socket.socket], None]
 ) -> aiohttp.ClientSession:
@@ -232,6 +246,7 @@ def _session(
         headers=headers,
         trust_env=False,  # looking for proxies costs 2.6 times the CPU
         auto_decompress=False,
+        middlewares=(_refuse_redirects,),
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=2**20,
     )

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from apis import keys
 from apis.objects import Key, Object
-from kube import access, client, transport
+from kube import access, client, errors, transport
 from kube.cluster import Selection
 from kube.informer import Change, Informer
 from tests.kube.running import Answer, Time, running, serving, until
@@ -211,3 +211,34 @@ async def test_a_cache_is_true_once_its_server_is_well(
 
 
 A: Final = Key("ns", "a")
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_no_answer_sends_a_request_or_a_websocket_elsewhere(status: int) -> None:
+    """Else a provider has the consumer ask any address, its own network included."""
+    asked: list[str] = []
+
+    async def victim(request: web.Request) -> web.StreamResponse:
+        asked.append(request.path)
+        return web.Response()
+
+    async with serving(victim) as elsewhere:
+
+        async def away(_: web.Request) -> web.StreamResponse:
+            headers = {"Location": f"{elsewhere}/latest/meta-data"}
+            return web.Response(status=status, headers=headers)
+
+        async with (
+            serving(away) as url,
+            client.connect(access.plain(url), user_agent="tests") as cluster,
+        ):
+            with pytest.raises(errors.KubeError):
+                await cluster.get_live(keys.SECRET, Key("ns", "a"))
+            with pytest.raises(errors.KubeError):
+                async with cluster.pulse(Selection(keys.SECRET, dict)):
+                    pass
+            with pytest.raises(errors.KubeError):
+                async with cluster.execute(Key("ns", "a"), "app", ["true"]):
+                    pass
+
+    assert asked == []
