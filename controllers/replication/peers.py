@@ -11,7 +11,12 @@ from typing import Final, Literal, NamedTuple
 from apis import foreignclusters, keys, naming, objects, whose
 from apis.objects import Key, Kind, Object
 from controllers.replication.forge import Peering
-from controllers.replication.reconciler import FINALIZER, ReleaseReconciler, ReplicationReconciler
+from controllers.replication.reconciler import (
+    FINALIZER,
+    ReleaseReconciler,
+    ReplicationReconciler,
+    WithdrawalReconciler,
+)
 from kube import peer
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
@@ -244,9 +249,9 @@ async def _replicate(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer
                 replicas[kind] = informer
                 remote.reach.subscribe(informer.resync)
                 tasks.create_task(informer.run(remote))
-                runner = _runner(origin, peering, kind, cached, informer)
-                remote.reach.subscribe(runner.server_is_back)
-                tasks.create_task(_run(origin, runner))
+                for runner in _runners(origin, peering, kind, cached, informer):
+                    remote.reach.subscribe(runner.server_is_back)
+                    tasks.create_task(_run(origin, runner))
 
 
 async def _run(origin: Origin, runner: Runner) -> None:
@@ -265,18 +270,18 @@ async def _peering(origin: Origin, key: PeerKey, secret: Key) -> Peering:
     return Peering(origin.cluster_id, key.cluster_id, key.namespace, remote_namespace)
 
 
-def _runner(
+def _runners(
     origin: Origin, peering: Peering, kind: Kind, remote: Cluster, replicas: Informer[Object]
-) -> Runner:
+) -> list[Runner]:
     here = PeerKey(peering.local_namespace, peering.remote_cluster_id)
-    return Runner(
-        f"replication-{kind}",
-        ReplicationReconciler(kind, peering, origin.cached, remote),
-        [
-            Source(origin.informers[kind], _originals(here)),
-            Source(replicas, lambda change: [peering.original_of(change.key)]),
-        ],
-    )
+    replication = ReplicationReconciler(kind, peering, origin.cached, remote)
+    withdrawal = WithdrawalReconciler(replication, replicas.synced.is_set)
+    originals = Source(origin.informers[kind], _originals(here))
+    copies = Source(replicas, lambda change: [peering.original_of(change.key)])
+    return [
+        Runner(f"replication-{kind}", replication, [originals, copies]),
+        Runner(f"withdrawal-{kind}", withdrawal, [originals]),
+    ]
 
 
 def _originals(key: PeerKey) -> Callable[[Change[Object]], list[Key]]:

@@ -39,7 +39,7 @@ class ReplicationReconciler:
             await self._sweep(key)
             return None
         if objects.is_terminating(original):
-            return await self._withdraw(original)
+            return await self.withdraw(original)
         if not whose.is_for(original, self.peering.remote_cluster_id):
             return None
         original = await upkeep.add_finalizer(self.local, self.kind, original, FINALIZER)
@@ -74,7 +74,8 @@ class ReplicationReconciler:
         self.out.wrote(objects.key_of(original), forge.size(original))
         return made
 
-    async def _withdraw(self, original: Object) -> float | None:
+    async def withdraw(self, original: Object) -> float | None:
+        """Let ``original`` go once its replica has gone, or the peer lets us see none any more."""
         if FINALIZER not in objects.finalizers(original):
             return None
         if not await self._removed(objects.key_of(original)):
@@ -103,6 +104,25 @@ class ReplicationReconciler:
             # A drained tenant has no rights any more: what it left behind is the provider's.
             logger.warning("peer refuses us: replica left to it", extra={"key": str(where)})
             return True
+
+
+@dataclass(frozen=True)
+class WithdrawalReconciler:
+    """One local object that is to go, while the peer does not list its replicas.
+
+    It lists none to a tenant that it drained or deleted: who waited for the list waited for ever.
+    """
+
+    replication: ReplicationReconciler
+    is_listed: Callable[[], bool]
+
+    async def reconcile(self, key: Key) -> float | None:
+        if self.is_listed():
+            return None  # the other reconciler sees to it
+        original = await self.replication.local.get(self.replication.kind, key)
+        if original is None or not objects.is_terminating(original):
+            return None
+        return await self.replication.withdraw(original)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from aiohttp import web
 from kube import access, client
 from kube.client import ClusterClient
 from sandbox.controlplane import Plane
-from tests.kube.running import serving
+from tests.kube.running import serving, whole_session
 
 Query = Mapping[str, str]
 Line = bytes
@@ -39,7 +39,7 @@ class Between:
     async def connected(self, plane: Plane) -> AsyncIterator[ClusterClient]:
         """Yield a client that asks ``plane`` through here."""
         who = await access.from_file(plane.kubeconfig)
-        async with aiohttp.ClientSession() as session:
+        async with whole_session() as session:
 
             async def passes(request: web.Request) -> web.StreamResponse:
                 return await self._pass(request, session, who)

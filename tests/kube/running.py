@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import random
+import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
+import aiohttp
 from aiohttp import web
 
 T = TypeVar("T")
@@ -25,6 +28,25 @@ async def serving(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncIte
         yield f"http{'s' if tls else ''}://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def whole_session(**rest: Any) -> AsyncIterator[aiohttp.ClientSession]:
+    """Yield a session of which no socket is open when it is over.
+
+    Closing one returns earlier where requests were cancelled, and then another test is blamed.
+    """
+    sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+    def opened(address: Any) -> socket.socket:
+        made = socket.socket(*address[:3])
+        sockets.add(made)
+        return made
+
+    connector = aiohttp.TCPConnector(socket_factory=opened)
+    async with aiohttp.ClientSession(connector=connector, **rest) as session:
+        yield session
+    await until(lambda: all(each.fileno() < 0 for each in sockets))
 
 
 @contextlib.asynccontextmanager

@@ -18,6 +18,7 @@ from certs import listener, pki
 from kube import access, clock
 from sandbox import documents
 from sandbox.controlplane import Plane
+from tests.kube.running import whole_session
 
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _LIVES = frozenset({"pods", "shadowpods"})
@@ -50,7 +51,7 @@ class Toll:
         who = await access.from_file(self._plane.kubeconfig)
         app = web.Application(client_max_size=2**24)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
-        async with aiohttp.ClientSession(auto_decompress=False) as session:
+        async with whole_session(auto_decompress=False) as session:
 
             async def passes(request: web.Request) -> web.StreamResponse:
                 return await self._pass(request, session, who)
