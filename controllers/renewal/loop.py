@@ -15,7 +15,9 @@ def controller(manager: Manager) -> Term:
     beside = concerns.beside(renews)
 
     def runners() -> tuple[Runner, Runner]:
-        local = LocalRenewReconciler(manager.cached, manager.cluster_id, manager.events)
+        local = LocalRenewReconciler(
+            manager.cached, manager.cluster_id, manager.private_key, manager.events
+        )
         remote = RemoteRenewReconciler(manager.cached, tenants.items)
         return (
             Runner("renewal", local, [Source(identities), Source(renews)]),

@@ -5,7 +5,7 @@ Source: behaviour.md 1.11, 4.8; faults.md F25, F26.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from apis import keys, objects, whose
@@ -29,6 +29,7 @@ class LocalRenewReconciler:
 
     cluster: Cluster
     cluster_id: str
+    private_key: bytes = field(repr=False)
     events: Recorder
 
     async def reconcile(self, key: Key) -> float | None:
@@ -63,7 +64,8 @@ class LocalRenewReconciler:
         if params.certificate == held.certificate:
             return
         identity_forge.check_same(params, held)
-        if pki.expiry(params.certificate) <= pki.expiry(held.certificate):
+        identity_forge.check(replace(identity, params=params), self.private_key)
+        if not self._is_newer(params, held):
             return  # an older answer, again
         changes = {
             "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
@@ -71,6 +73,15 @@ class LocalRenewReconciler:
         }
         await self.cluster.patch(keys.IDENTITY, objects.key_of(obj), changes)
         logger.info("Renewed the identity", extra={"cluster": identity.cluster_id})
+
+    def _is_newer(self, params: AuthParams, held: AuthParams) -> bool:
+        """Whether ``params`` were signed after those that are ``held``, or these are not for us."""
+        try:
+            is_usable = pki.fits_key(held.certificate, self.private_key)
+        except ValueError:
+            return True
+        begun = pki.started(params.certificate)
+        return not is_usable or begun > pki.started(held.certificate)
 
 
 @dataclass(frozen=True)

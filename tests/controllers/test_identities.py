@@ -28,10 +28,11 @@ KEY = identity.new_key()
 CA = pki.new_ca("ca", now=NOW, lifetime=timedelta(days=10))
 
 
-def certificate(key: bytes = KEY, hours: int = 24) -> bytes:
+def certificate(key: bytes = KEY, hours: int = 24, *, after: int = 0) -> bytes:
+    """Return one that is signed ``after`` so many hours."""
     request = pki.new_csr(key, common_name="rome", organizations=["liqo.io"])
-    lifetime = timedelta(hours=hours)
-    return pki.sign(CA, request, client=True, now=NOW, lifetime=lifetime)
+    now, lifetime = NOW + timedelta(hours=after), timedelta(hours=hours)
+    return pki.sign(CA, request, client=True, now=now, lifetime=lifetime)
 
 
 CERTIFICATE = certificate()
@@ -329,7 +330,7 @@ async def test_a_slice_leads_to_no_other_server_than_the_peering(
 
 
 def renewal(rome: Rome) -> LocalRenewReconciler:
-    return LocalRenewReconciler(rome.cluster, "rome", rome.told.recorder)
+    return LocalRenewReconciler(rome.cluster, "rome", KEY, rome.told.recorder)
 
 
 async def answer(rome: Rome, params: AuthParams) -> None:
@@ -345,7 +346,7 @@ async def test_a_later_certificate_is_taken_over_and_an_older_one_is_not(rome: R
     await rome.fake.create(keys.IDENTITY, control())
     await rome.settle(renewal(rome), CONTROL)
     renew = await there(rome.fake, keys.RENEW, CONTROL)
-    later = AuthParams(PARAMS.api_server, PARAMS.ca, certificate(hours=30))
+    later = AuthParams(PARAMS.api_server, PARAMS.ca, certificate(hours=20, after=1))
 
     await answer(rome, later)
     await rome.settle(renewal(rome), CONTROL)
@@ -357,6 +358,27 @@ async def test_a_later_certificate_is_taken_over_and_an_older_one_is_not(rome: R
     assert renew["spec"] == {"consumerClusterID": "rome", "identityType": "ControlPlane"}
     assert taken == later
     assert await held(rome) == later
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+async def test_a_certificate_for_another_key_is_told_and_keeps_no_honest_one_away(
+    rome: Rome, *, is_held: bool
+) -> None:
+    """Its end may be far away, and an Identity may hold one from before this was checked."""
+    bad = AuthParams(PARAMS.api_server, PARAMS.ca, certificate(identity.new_key(), 90_000, after=2))
+    good = AuthParams(PARAMS.api_server, PARAMS.ca, certificate(hours=20, after=1))
+    await rome.fake.create(keys.IDENTITY, control(bad) if is_held else control())
+    await rome.settle(renewal(rome), CONTROL)
+    if not is_held:
+        await answer(rome, bad)
+        await rome.settle(renewal(rome), CONTROL)
+        assert await held(rome) == PARAMS
+        assert set(rome.told.reasons) == {"InvalidAuthParams"}
+
+    await answer(rome, good)
+    await rome.settle(renewal(rome), CONTROL)
+
+    assert await held(rome) == good
 
 
 @pytest.mark.parametrize("params", ELSEWHERE)

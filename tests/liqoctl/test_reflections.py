@@ -3,7 +3,7 @@
 import pytest
 from click import ClickException
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from kube import errors
 from liqoctl.forge import offloading as forge
@@ -207,9 +207,10 @@ async def test_endpoints_go_as_their_service_and_claims_with_their_data() -> Non
         "labels": {keys.REMOTE_CLUSTER_ID: "milan"},
         "annotations": {keys.PROVISIONED_BY: keys.STORAGE_PROVISIONER},
     }
-    for name, more in (("there", metadata), ("here", {})):
-        volume = named(keys.PERSISTENT_VOLUME, Key("", name), metadata=more, spec={})
-        await cluster.create(keys.PERSISTENT_VOLUME, volume)
+    bound = {Key("", "there"): metadata, Key("", "here"): {}}
+    for key, more in bound.items():
+        made = named(keys.PERSISTENT_VOLUME, key, metadata=more, spec={})
+        await cluster.create(keys.PERSISTENT_VOLUME, made)
     asked = {keys.STORAGE_PROVISIONERS[0]: keys.STORAGE_PROVISIONER, keys.SELECTED_NODE: "turin"}
     for one in (
         claim("at-milan", volume="there"),
@@ -219,7 +220,10 @@ async def test_endpoints_go_as_their_service_and_claims_with_their_data() -> Non
         claim("new"),
         claim("without-storage", **asked),
     ):
-        await cluster.create(keys.PERSISTENT_VOLUME_CLAIM, one)
+        made = await cluster.create(keys.PERSISTENT_VOLUME_CLAIM, one)
+        if (volume := Key("", made["spec"].get("volumeName", ""))) in bound:
+            ref: Object = {"spec": {"claimRef": {"uid": objects.uid(made)}}}
+            await cluster.patch(keys.PERSISTENT_VOLUME, volume, ref)
 
     lines = await reflections.reflected(cluster, "shop")
 
