@@ -1,7 +1,6 @@
 """Whether what was found still says what we want of it."""
 
 import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from apis.objects import Object
 
 def stamped(wanted: Object) -> Object:
     """Return ``wanted`` with the digest of all that is sent."""
-    text = json.dumps(wanted, sort_keys=True, separators=(",", ":"))
+    text = objects.canonical(wanted)
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     metadata = wanted["metadata"]
     annotations = {**(metadata.get("annotations") or {}), keys.APPLIED: digest}

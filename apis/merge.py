@@ -17,7 +17,7 @@ FIELDS = "labels", "annotations"
 def record(**names: Iterable[str]) -> str:
     """Return what is remembered of a write: the names of what was written, by field."""
     kept = {field: sorted(each) for field, each in names.items()}
-    return json.dumps(kept, sort_keys=True, separators=(",", ":"))
+    return objects.canonical(kept)
 
 
 def recorded(obj: Object) -> Mapping[str, Sequence[str]] | None:

@@ -1,6 +1,7 @@
 """What every Kubernetes object has: a kind, a key, a UID, owners, a life that may be ending."""
 
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -47,6 +48,11 @@ def key_of(obj: Mapping[str, Any]) -> Key:
     """Return the key of ``obj`` by its metadata."""
     metadata = obj["metadata"]
     return Key(metadata.get("namespace") or "", metadata["name"])
+
+
+def canonical(value: object) -> str:
+    """Return a text that is the same for equal JSON values, so that many are compared by a set."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 UNTRACKED: Final[Object] = {"managedFields": [{}]}

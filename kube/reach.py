@@ -82,12 +82,19 @@ class Reach:
 
     async def _look(self) -> None:
         try:
-            while not await self._probe():
+            while not await self._answers():
                 self._lost()
                 await asyncio.sleep(LOOK_S)
             self._returned()
         finally:
             self._looking = None
+
+    async def _answers(self) -> bool:
+        try:
+            return await self._probe()
+        except Exception:  # whatever it is: without a next probe nobody would ask again
+            logger.exception("server cannot be asked")
+            return False
 
     def _lost(self) -> None:
         if self.is_lost:

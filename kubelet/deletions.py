@@ -38,8 +38,6 @@ class Deletions:
     ) -> None:
         self._local, self._remote, self._departures = local, remote, departures
         self._memories, self._clock = memories, clock
-        self._hurried: dict[str, datetime] = {}
-        """Since when, by the UIDs of ShadowPods: a pod that is forced is gone by then."""
 
     def is_proven(
         self, step: Step, key: Key, observed: Observed, *, is_ending: bool = False
@@ -100,7 +98,7 @@ class Deletions:
         """
         if hurry_s is not None:
             now = self._clock()
-            since = self._hurried.setdefault(objects.uid(shadow), now)
+            since = self._departures.hurried_since(objects.uid(shadow), now)
             left_s = HURRY_S - (now - since).total_seconds()
             if left_s > 0 and await self._is_told(hurry_s, shadow):
                 return left_s
@@ -125,5 +123,4 @@ class Deletions:
         key = objects.key_of(shadow)
         self._departures.asked(key, objects.annotations(shadow).get(keys.LOCAL_POD_UID, ""))
         await self._remote.delete(keys.SHADOW_POD, key, uid=objects.uid(shadow))
-        self._hurried.pop(objects.uid(shadow), None)
         logger.info("Deleted shadowpod", extra={"shadowpod": str(key)})

@@ -3,6 +3,7 @@
 What a list only lacks was not seen. Source: controllers.md 22; security.md B9; faults.md F17.
 """
 
+from datetime import datetime
 from typing import Final, NamedTuple, TypeVar
 
 from apis import keys, objects
@@ -11,6 +12,7 @@ from kube.informer import Change
 from kube.slim import Packed
 from kubelet.forge import shadowpod
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 MOST: Final = 4096
@@ -26,6 +28,7 @@ class Departures:
         self._hurries: dict[Key, tuple[str, int]] = {}
         self._shadows: dict[Key, _Gone] = {}
         self._pods: dict[Key, _Gone] = {}
+        self._hurried: dict[str, datetime] = {}
 
     def on_local(self, change: Change[Packed]) -> None:
         """Take note of a pod on this node: which node it is on never changes."""
@@ -70,6 +73,12 @@ class Departures:
         gone, hurry_s = self._hurries.get(key, ("", None))
         return hurry_s if uid and gone == uid else None
 
+    def hurried_since(self, shadow_uid: str, now: datetime) -> datetime:
+        """Return since when that ShadowPod is hurried: since ``now``, if nobody asked before."""
+        if shadow_uid not in self._hurried:
+            _note(self._hurried, shadow_uid, now)
+        return self._hurried[shadow_uid]
+
     def are_twins_gone(self, twin: Key, uid: str, *, is_ending: bool = False) -> bool:
         """Whether both twins of the local pod with that UID were seen to go, for good.
 
@@ -100,7 +109,7 @@ def _uid_of_departed(change: Change[Packed]) -> str:
     return objects.annotations(change.old.whole()).get(keys.LOCAL_POD_UID, "")
 
 
-def _note(notes: dict[Key, T], key: Key, what: T) -> None:
+def _note(notes: dict[K, T], key: K, what: T) -> None:
     notes[key] = what
     while len(notes) > MOST:
         notes.pop(next(iter(notes)))

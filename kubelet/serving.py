@@ -18,7 +18,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from apis import exposition, keys, naming
+from apis import exposition, keys, naming, texts
 from apis.exposition import Family
 from apis.objects import Key
 from kube import clock, errors
@@ -26,7 +26,7 @@ from kube.access import Access
 from kube.apart import Caller
 from kube.gate import DeniedError, Right, UnauthenticatedError
 from kubelet import streams
-from kubelet.forge import clean, usage
+from kubelet.forge import usage
 from kubelet.forge.usage import Measured, NodeCpu
 from kubelet.lookups import Lookups, NotHereError, NotKnownError
 from kubelet.streams import Action
@@ -291,7 +291,7 @@ async def _twin(api: Api, key: Key, container: str) -> Key:
     except NotHereError as error:
         raise web.HTTPNotFound(text=f"{error}\n") from None
     except NotKnownError as error:
-        raise web.HTTPServiceUnavailable(text=f"{clean.text(str(error))}\n") from error
+        raise web.HTTPServiceUnavailable(text=f"{texts.clamp(str(error))}\n") from error
     except errors.KubeError as error:
         raise _refusal(error) from error
 
@@ -308,9 +308,9 @@ def _refusal(error: errors.KubeError) -> web.HTTPException:
         429: web.HTTPTooManyRequests,
     }
     if error.status in known:
-        return known[error.status](text=f"{clean.text(error.said)}\n")
+        return known[error.status](text=f"{texts.clamp(error.said)}\n")
     if isinstance(error, errors.ExhaustedError):
-        return web.HTTPServiceUnavailable(text=f"{clean.text(str(error))}\n")
+        return web.HTTPServiceUnavailable(text=f"{texts.clamp(str(error))}\n")
     away = isinstance(error, errors.NotReachableError)
     who = "the provider does not answer" if away else "the provider says"
-    return web.HTTPBadGateway(text=f"{who}: {clean.text(str(error))}\n")
+    return web.HTTPBadGateway(text=f"{who}: {texts.clamp(str(error))}\n")

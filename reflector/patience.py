@@ -15,8 +15,8 @@ import msgspec
 
 from apis.objects import Key, Object
 from kube.cluster import Cluster, Selection
+from kube.pace import Pace
 from reflector.forge.contract import Asking, Scene
-from reflector.pace import Pace
 
 T = TypeVar("T", bound=msgspec.Struct)
 K = TypeVar("K")

@@ -18,9 +18,9 @@ from kube.breaker import HOLD_S, Breaker
 from kube.cache import CachedCluster
 from kube.cluster import NO_VERSION
 from kube.informer import Change
+from kube.pace import Pace
 from kube.reconcile import TerminalError
 from reflector.forge.contract import Forge, Scene, Write
-from reflector.pace import Pace
 from reflector.patience import Patience
 from reflector.told import FAILED, Tell, Told
 

@@ -19,8 +19,8 @@ from types import FrameType
 from typing import Final
 
 import kube.events
+import kube.pace
 import kubelet.departures
-import reflector.pace
 from kube import heap
 
 WITHIN_S: Final = 120.0
@@ -45,7 +45,7 @@ def main() -> None:
     for module, bound in (
         (kube.events, "MAX_REMEMBERED"),
         (kubelet.departures, "MOST"),
-        (reflector.pace, "MAX_REMEMBERED"),
+        (kube.pace, "MAX_REMEMBERED"),
     ):
         setattr(module, bound, FEW)
     heap.GIVE_BACK_S = 1.0  # type: ignore[misc]  # lest a test waits for long

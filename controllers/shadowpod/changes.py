@@ -75,7 +75,8 @@ def _plain(wanted: Object, found: Object) -> Object:
     if deadline is not None and deadline != found.get("activeDeadlineSeconds"):
         changed["activeDeadlineSeconds"] = deadline
     have = found.get("tolerations") or []
-    more = [one for one in wanted.get("tolerations") or [] if one not in have]
+    known = {objects.canonical(one) for one in have}
+    more = [one for one in wanted.get("tolerations") or [] if objects.canonical(one) not in known]
     return {**changed, **({"tolerations": [*have, *more]} if more else {})}
 
 

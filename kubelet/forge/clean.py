@@ -10,19 +10,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeGuard
 
-from apis import naming, quantity
+from apis import naming, quantity, texts
 from apis.objects import Object
 from apis.remap import Remap
 
 _RECURSIVE: Final = frozenset({"Disabled", "IfPossible", "Enabled"})
 _TRUTHS: Final = frozenset({"True", "False", "Unknown"})
-_MESSAGE_LIMIT: Final = 1024
 _WORD_LIMIT: Final = 512
 _INT32: Final = 2**31 - 1
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
-_UNPRINTABLE: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
-)
 _OLDEST: Final = "2010"
 _SLACK: Final = timedelta(days=1)
 
@@ -55,14 +51,6 @@ def pod_address(offered: object) -> str:
     return "" if private or address.is_unspecified else str(address)
 
 
-def text(value: object) -> str:
-    """Return at most 1 KiB of what the provider said, what cannot be printed escaped."""
-    if not isinstance(value, str):
-        return ""
-    head = value[:_MESSAGE_LIMIT]  # first, lest a long one cost time
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", head)[:_MESSAGE_LIMIT]
-
-
 @dataclass(frozen=True)
 class Filter:
     """Takes of a value what a local kubelet might have said, and nothing else."""
@@ -71,7 +59,7 @@ class Filter:
 
     def text(self, value: object) -> str:
         """Return at most 1 KiB of it, what cannot be printed escaped."""
-        return text(value)
+        return texts.clamp(value)
 
     def word(self, value: object) -> str:
         """Return at most half as much of it."""

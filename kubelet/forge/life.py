@@ -8,9 +8,9 @@ Source: behaviour.md 5.5.5.
 
 from typing import Final, NamedTuple
 
-from apis import keys, objects
+from apis import keys, objects, texts
 from apis.objects import Object
-from kubelet.forge import clean, status
+from kubelet.forge import status
 
 _UID_LIMIT: Final = 64
 _MOST: Final = 2**31 - 1
@@ -42,7 +42,7 @@ def note(local: Object, remote: Object | None) -> dict[str, str]:
 
 
 def _of(local: Object, remote: Object) -> _Life:
-    uid = clean.text(objects.uid(remote))[:_UID_LIMIT]
+    uid = texts.clamp(objects.uid(remote))[:_UID_LIMIT]
     if not status.has_started(local):
         return _Life(uid)
     noted = _noted(local)

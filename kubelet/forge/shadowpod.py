@@ -193,7 +193,8 @@ def _followed(container: Object, asked: Object) -> Object:
 
 def _more(have: Object, field: str, wanted: list[Object]) -> Object:
     listed = have.get(field) or []
-    new = [one for one in wanted if one not in listed]
+    known = {objects.canonical(one) for one in listed}
+    new = [one for one in wanted if objects.canonical(one) not in known]
     return {field: [*listed, *copy.deepcopy(new)]} if new else {}
 
 

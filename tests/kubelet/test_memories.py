@@ -4,6 +4,7 @@ import datetime as dt
 
 from apis import keys, objects
 from kube import errors
+from kubelet.departures import MOST, Departures
 from kubelet.memories import Memories
 from tests import factories
 from tests.fakes import FakeCluster
@@ -76,3 +77,13 @@ def test_a_record_is_that_of_one_uid() -> None:
     assert memories.of(first).is_unanswered
     assert not memories.of(second).is_unanswered
     assert (len(memories), memories.unanswered()) == (1, 0)
+
+
+def test_since_when_one_is_hurried_is_remembered_of_so_many() -> None:
+    departures, now = Departures(), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    later = now + dt.timedelta(seconds=3)
+
+    assert departures.hurried_since("1", now) == departures.hurried_since("1", later) == now
+    for number in range(MOST):
+        departures.hurried_since(f"other-{number}", now)
+    assert departures.hurried_since("1", later) == later, "forgotten, so it waits once more"

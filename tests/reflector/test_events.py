@@ -13,7 +13,6 @@ from kube.cluster import Selection
 from reflector.forge import event
 from reflector.forge.contract import Scene
 from reflector.forge.podevents import Lived
-from reflector.pace import Pace
 from reflector.patience import Asked, Patience
 from reflector.reflection import Ends, Reflection
 from tests import factories
@@ -276,15 +275,3 @@ def test_texts_of_the_provider_are_clamped() -> None:
 
     assert (len(twin["message"]), len(twin["reason"])) == (1024, 128)
     assert twin["type"] == "Normal"
-
-
-def test_a_flood_about_one_object_does_not_drown_the_others() -> None:
-    now = [0.0]
-    pace = Pace(lambda: now[0])
-
-    flood = sum(pace.allows("Pod/web") for _ in range(100_000))
-    others = pace.allows("Pod/api")
-    now[0] = 10.0
-    later = sum(pace.allows("Pod/web") for _ in range(1_000))
-
-    assert (flood, others, later) == (25, True, 10)

@@ -14,9 +14,9 @@ from apis.objects import Key, Object, named
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from kube.pace import BURST, PER_SECOND
 from reflector.forge import configmap, event
 from reflector.namespaces import Identity, KindLoop, Namespaces, Rules
-from reflector.pace import BURST, PER_SECOND
 from sandbox import audit
 from sandbox.controlplane import Plane
 from tests import factories

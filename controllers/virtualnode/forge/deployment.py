@@ -5,7 +5,6 @@ Source: behaviour.md 3.4.1, 5.1; security.md C4.
 """
 
 import hashlib
-import json
 from typing import Final
 
 from apis import keys, naming, objects
@@ -60,7 +59,7 @@ def selector_labels(virtual_node: VirtualNode) -> dict[str, str]:
 
 def patch_hash(offloading_patch: Object) -> str:
     """Return the annotation value that rolls the pods out when ``offloading_patch`` changes."""
-    text = json.dumps(offloading_patch, sort_keys=True, separators=(",", ":"))
+    text = objects.canonical(offloading_patch)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
