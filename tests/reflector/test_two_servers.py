@@ -175,7 +175,9 @@ async def test_a_claim_that_asks_for_more_gets_it_there_and_is_told(pair: Pair) 
             "resources": size("1Gi"),
             "volumeName": name,
         }
-        await pair.home.create(kind, named(kind, here, spec=spec))
+        claim = await pair.home.create(kind, named(kind, here, spec=spec))
+        bind = {"spec": {"claimRef": {"uid": claim["metadata"]["uid"]}}}  # no controller does it
+        await pair.home.patch(keys.PERSISTENT_VOLUME, Key("", name), bind)
         await world.until_one(pair.milan, kind, there, bool)
         bound = {"phase": "Bound", "capacity": {"storage": "1Gi"}}
         await pair.milan.patch(kind, there, {"spec": {"volumeName": "theirs"}})
