@@ -8,6 +8,7 @@ import click
 
 from liqoctl import options
 from liqoctl.commands import identities, reflections, slices, virtualnode
+from liqoctl.commands.completion import completion
 from liqoctl.commands.groups import create, delete, force, generate, get
 from liqoctl.commands.info import info
 from liqoctl.commands.install import install, uninstall
@@ -30,6 +31,7 @@ EXAMPLES = options.examples(
 
 
 @click.group(cls=options.Group, context_settings=options.CONTEXT, epilog=EXAMPLES)
+@click.version_option(package_name="pyliqo", message="%(prog)s %(version)s")
 @options.global_flags
 def cli(session: Session) -> None:
     """Extend this cluster over others: virtual nodes, offloaded namespaces.
@@ -39,8 +41,9 @@ def cli(session: Session) -> None:
 
 
 COMMANDS = (
-    activate, authenticate, cordon, create, delete, drain, force, generate, get, info, install,
-    move, offload, peer, set_, unauthenticate, uncordon, uninstall, unoffload, unpeer, version, why,
+    activate, authenticate, completion, cordon, create, delete, drain, force, generate, get, info,
+    install, move, offload, peer, set_, unauthenticate, uncordon, uninstall, unoffload, unpeer,
+    version, why,
 )  # fmt: skip
 KINDS = (identities, reflections, slices, virtualnode)
 """Modules whose commands belong to the groups create, delete, generate and get."""

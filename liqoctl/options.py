@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from apis import naming, quantity
 from liqoctl.forge import flags
 from liqoctl.forge.printed import printable
 
@@ -183,6 +184,59 @@ class Pairs(click.ParamType[dict[str, str]]):
             return value if isinstance(value, dict) else flags.pairs([str(value)])
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class _Checked(click.ParamType[str]):
+    """A text that has to be of some form."""
+
+    def __init__(self, name: str, check: Callable[[str], str]) -> None:
+        self.name, self._check = name, check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text, or fail with what is expected."""
+        if complaint := self._check(str(value)):
+            self.fail(complaint, param, ctx)
+        return str(value)
+
+
+def _not_a_label(text: str) -> str:
+    rule = "use lower-case letters, digits and '-', at most 63, a letter or digit at each end"
+    return "" if naming.is_dns_label(text) else f"{text!r:.80} is no name of a namespace: {rule}"
+
+
+def _not_a_name(text: str) -> str:
+    rule = "use lower-case letters, digits, '-' and '.', a letter or digit at each end"
+    return "" if naming.is_dns_subdomain(text) else f"{text!r:.80} is no name of an object: {rule}"
+
+
+def _not_an_amount(text: str) -> str:
+    try:
+        return "" if not text or quantity.parse(text).nanos >= 0 else f"{text!r} is below 0"
+    except ValueError as error:
+        return str(error)
+
+
+NAMESPACE: Final = _Checked("namespace", _not_a_label)
+NAME: Final = _Checked("name", _not_a_name)
+AMOUNT: Final = _Checked("quantity", _not_an_amount)
+
+
+class Amounts(Pairs):
+    """``resource=amount``, several with commas."""
+
+    name = "resource=amount,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, str]:
+        """Return the mapping, or fail with the part that is wrong."""
+        found = super().convert(value, param, ctx)
+        for resource, amount in found.items():
+            if not naming.is_qualified_name(resource):
+                self.fail(f"{resource!r:.80} is no name of a resource", param, ctx)
+            if complaint := _not_an_amount(amount):
+                self.fail(f"{resource}: {complaint}", param, ctx)
+        return found
 
 
 def timeout(default: str) -> Callable[..., Any]:

@@ -56,14 +56,20 @@ def echo(text: str = "", *, ends_line: bool = True) -> None:
     click.echo(printable(text), nl=ends_line)
 
 
-def dump(objects: Iterable[Object], form: str) -> None:
-    """Print ``objects`` as ``yaml``, each document ended by ``---``, or as ``json``."""
-    for obj in objects:
-        if form == "json":
-            echo(json.dumps(obj, indent=2))
-        else:
-            echo(yaml.dump(obj, Dumper=yaml.CSafeDumper, sort_keys=False), ends_line=False)
-            echo("---")
+def dump(objects: Iterable[Object], form: str, *, is_list: bool = False) -> None:
+    """Print ``objects`` as ``yaml``, each document ended by ``---``, or as ``json``.
+
+    In JSON several objects are a List, as kubectl prints them; one alone is too if ``is_list``.
+    """
+    found = list(objects)
+    if form == "json":
+        is_one = len(found) == 1 and not is_list
+        shown = found[0] if is_one else {"apiVersion": "v1", "kind": "List", "items": found}
+        echo(json.dumps(shown, indent=2))
+        return
+    for obj in found:
+        echo(yaml.dump(obj, Dumper=yaml.CSafeDumper, sort_keys=False), ends_line=False)
+        echo("---")
 
 
 def plain(value: object) -> str:

@@ -25,15 +25,24 @@ SHOWN = click.option(
 
 
 @create.command("resourceslice", epilog=CREATE_EXAMPLES)
-@click.argument("name")
+@click.argument("name", type=options.NAME)
 @options.REMOTE_CLUSTER_ID
 @click.option(
     "--class", "class_", default=slices.DEFAULT_CLASS, show_default=True, help="Who decides there."
 )
-@click.option("--cpu", default="", help="CPUs to ask for.  [default: what the provider gives]")
-@click.option("--memory", default="", help="Memory to ask for.  [default: the same]")
-@click.option("--pods", default="", help="Pods to ask for.  [default: the same]")
-@click.option("--resource", type=options.Pairs(), multiple=True, help="Other resources.")
+@click.option(
+    "--cpu",
+    type=options.AMOUNT,
+    default="",
+    help="CPUs to ask for.  [default: what the provider gives]",
+)
+@click.option(
+    "--memory", type=options.AMOUNT, default="", help="Memory to ask for.  [default: the same]"
+)
+@click.option(
+    "--pods", type=options.AMOUNT, default="", help="Pods to ask for.  [default: the same]"
+)
+@click.option("--resource", type=options.Amounts(), multiple=True, help="Other resources.")
 @options.switch("--no-virtual-node", help="Make no virtual node of it.")
 @options.timeout("2m")
 @options.OUTPUT

@@ -7,16 +7,22 @@ import click
 from liqoctl import options
 from liqoctl.options import Session
 
-EXAMPLES = options.examples("liqoctl version", "liqoctl version --client")
+EXAMPLES = options.examples(
+    "liqoctl version", "liqoctl version --client", "liqoctl version -o json"
+)
 
 
 @options.command(epilog=EXAMPLES)
 @options.switch("--client", help="Only this program, not the cluster.")
+@options.TEXT_OUTPUT
 @options.global_flags
-def version(session: Session, *, client: bool) -> None:
+def version(session: Session, *, client: bool, output: str) -> None:
     """Print versions: of this program, and of what is installed in the cluster."""
-    click.echo(f"Client version: {importlib.metadata.version('pyliqo')}")
-    if not client:
-        from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
+    own = importlib.metadata.version("pyliqo")
+    if output == "text":
+        click.echo(f"Client version: {own}")
+    if client and output == "text":
+        return
+    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
 
-        cli.server_version(session)
+    cli.versions(session, own, output=output, is_client=client)

@@ -32,7 +32,7 @@ CREATE_EXAMPLES = options.examples(
 
 
 @create.command("virtualnode", epilog=CREATE_EXAMPLES)
-@click.argument("name")
+@click.argument("name", type=options.NAME)
 @click.option("--remote-cluster-id", required=True, help="Cluster ID of the provider.")
 @click.option("--kubeconfig-secret-name", help="Secret with the kubeconfig for the provider.")
 @click.option("--resource-slice-name", help="ResourceSlice to take resources and classes from.")
@@ -48,10 +48,16 @@ CREATE_EXAMPLES = options.examples(
     metavar="NAMESPACE/NAME",
     help="VkOptionsTemplate to use.  [default: liqo/virtual-kubelet-default]",
 )
-@click.option("--cpu", default="2", show_default=True, help="CPUs of the node.")
-@click.option("--memory", default="4Gi", show_default=True, help="Memory of the node.")
-@click.option("--pods", default="110", show_default=True, help="Pods of the node.")
-@click.option("--resource", type=options.Pairs(), multiple=True, help="Other resources.")
+@click.option(
+    "--cpu", type=options.AMOUNT, default="2", show_default=True, help="CPUs of the node."
+)
+@click.option(
+    "--memory", type=options.AMOUNT, default="4Gi", show_default=True, help="Memory of the node."
+)
+@click.option(
+    "--pods", type=options.AMOUNT, default="110", show_default=True, help="Pods of the node."
+)
+@click.option("--resource", type=options.Amounts(), multiple=True, help="Other resources.")
 @_classes("storage")
 @_classes("ingress")
 @_classes("load-balancer")

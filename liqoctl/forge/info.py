@@ -263,7 +263,25 @@ _TITLES: Final = {
 
 def lines_of_installation(told: Object) -> list[str]:
     """Return what ``installation`` returns, as lines."""
-    return lines({**told, "peerings": told["peerings"]["peers"] or "none"})
+    health = {**told["health"], "healthy": _health(told["health"])}
+    return lines({**told, "health": health, "peerings": told["peerings"]["peers"] or "none"})
+
+
+def _health(told: Object) -> bool | str:
+    """Return whether it is healthy, and if it is not, why."""
+    if told["healthy"]:
+        return True
+    pods = told["unhealthyPods"]
+    why = ", ".join(f"{name} is {pod['status']}" for name, pod in sorted(pods.items()))
+    return f"no, {why or 'it has no pod in this namespace'}"
+
+
+def is_well(told: Object) -> bool:
+    """Whether nothing is amiss in ``told``: of ``installation``, or peers by cluster ID."""
+    if "health" in told:
+        return bool(told["health"]["healthy"])
+    modules = ("authentication", "offloading")
+    return all(peer[name]["status"] != UNHEALTHY for peer in told.values() for name in modules)
 
 
 def lines(told: Object) -> list[str]:

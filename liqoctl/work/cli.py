@@ -25,11 +25,11 @@ from liqoctl.work import (
     offloading,
     removal,
     session,
-    versions,
     virtualnodes,
     why,
 )
 from liqoctl.work import reflections as reflections_
+from liqoctl.work import versions as versions_
 from liqoctl.work.offloading import Chosen, Removal
 from liqoctl.work.removal import Removal as Uninstallation
 from liqoctl.work.session import Side
@@ -64,7 +64,7 @@ def install(
         )
         output_.dump(manifests, output)
     else:
-        session.run(who, work)
+        session.run(who, work, needs_install=False)
 
 
 def uninstall(who: Session, how: Uninstallation, *, timeout_s: float) -> None:
@@ -78,7 +78,7 @@ def uninstall(who: Session, how: Uninstallation, *, timeout_s: float) -> None:
             message = f"not all is gone after {timeout_s:g}s: run the same command again"
             raise click.ClickException(message) from None
 
-    session.run(who, work)
+    session.run(who, work, needs_install=False)
 
 
 def offload(
@@ -139,6 +139,7 @@ def unoffload(who: Session, chosen: Chosen, removal: Removal) -> None:
     """Take namespaces back."""
 
     async def work(cluster: ClusterClient, progress: Progress) -> None:
+        await session.check_installed(cluster, who)
         names = await offloading.namespaces(cluster, chosen)
         await offloading.unoffload(cluster, progress, names, removal)
 
@@ -182,13 +183,20 @@ def delete_virtualnode(who: Session, key: Key, deletion: Deletion) -> None:
     session.run(who, work)
 
 
-def server_version(who: Session) -> None:
-    """Print the version of what is installed in the cluster."""
+def versions(who: Session, own: str, *, output: str, is_client: bool) -> None:
+    """Print the version of what is installed in the cluster, in data with ``own``, the client's."""
+    told: Object = {"clientVersion": own}
 
     async def work(cluster: ClusterClient, _progress: Progress) -> None:
-        await versions.tell(cluster, who.namespace)
+        if output == "text":
+            await versions_.tell(cluster, who.namespace)
+        else:
+            told.update(await versions_.of_server(cluster, who.namespace))
 
-    session.run(who, work)
+    if not is_client:
+        session.run(who, work, needs_install=False)
+    if output != "text":
+        output_.dump([told], output)
 
 
 def why_pod(who: Session, key: Key, *, output: str) -> None:
@@ -205,35 +213,40 @@ def why_namespace(who: Session, name: str, *, output: str) -> None:
     """Print why the namespace ``name`` is offloaded as it is."""
 
     async def work(cluster: ClusterClient, _progress: Progress) -> None:
+        await session.check_installed(cluster, who)
         why.show(await why.namespace(cluster, name), output)
 
     session.run(who, work)
 
 
-def info(who: Session, *, path: str | None, output: str) -> None:
-    """Print what is installed, or one field of that."""
+def info(who: Session, *, path: str | None, output: str) -> bool:
+    """Print what is installed, or one field of that; return whether all is well."""
+    told: Object = {}
 
     async def work(cluster: ClusterClient, _progress: Progress) -> None:
-        told = await info_.installation(cluster, who.namespace or keys.LIQO_NAMESPACE)
+        told.update(await info_.installation(cluster, who.namespace or keys.LIQO_NAMESPACE))
         if path is None:
             info_.show(told, info_forge.lines_of_installation(told), output)
         else:
             info_.show_field(_picked(info_forge.pick, told, path), output)
 
     session.run(who, work)
+    return info_forge.is_well(told)
 
 
-def info_peer(who: Session, names: Sequence[str], *, path: str | None, output: str) -> None:
-    """Print how it stands with peers, or one field of that."""
+def info_peer(who: Session, names: Sequence[str], *, path: str | None, output: str) -> bool:
+    """Print how it stands with peers, or one field of that; return whether all is well."""
+    told: Object = {}
 
     async def work(cluster: ClusterClient, _progress: Progress) -> None:
-        told = await info_.peers(cluster, names)
+        told.update(await info_.peers(cluster, names))
         if path is None:
             info_.show(told, info_forge.lines(told) or ["no peers"], output)
         else:
             info_.show_field(_picked(info_forge.pick_of_peers, told, path), output)
 
     session.run(who, work)
+    return info_forge.is_well(told)
 
 
 def _picked(pick: Callable[[Object, str], Any], told: Object, path: str) -> Any:

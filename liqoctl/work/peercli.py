@@ -117,7 +117,12 @@ def _run(
 
 def create_nonce(who: Session, consumer: str, *, timeout_s: float) -> None:
     """Have a nonce made for a consumer."""
-    _run(who, "creating the nonce", timeout_s, lambda side: identities.create_nonce(side, consumer))
+
+    async def work(side: Side) -> None:
+        await session.check_installed(side.cluster, who)  # else a namespace is made, and waited for
+        await identities.create_nonce(side, consumer)
+
+    _run(who, "creating the nonce", timeout_s, work)
 
 
 def get_nonce(who: Session, consumer: str) -> None:
@@ -185,7 +190,7 @@ def show(who: Session, kind: Kind, peer: str, output: str | None) -> None:
     async def work(side: Side) -> None:
         found = await identities.found(side.cluster, kind, peer)
         if output:
-            dump(found, output)
+            dump(found, output, is_list=not peer)
         else:
             for line in tables.lines(kind, found):
                 echo(line)

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import importlib.metadata
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,9 @@ from liqoctl.options import Session
 from liqoctl.output import Progress
 
 _HOME: Final = "~/.kube/config"
+_KINDS: Final = "/apis/offloading.liqo.io"
+"""Served, to everybody who is signed in, by a cluster that has our kinds."""
+LOOK_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -41,23 +45,32 @@ def version() -> str:
     return importlib.metadata.version("pyliqo")
 
 
-def run(session: Session, work: Callable[[ClusterClient, Progress], Awaitable[None]]) -> None:
+def run(
+    session: Session,
+    work: Callable[[ClusterClient, Progress], Awaitable[None]],
+    *,
+    needs_install: bool = True,
+) -> None:
     """Do ``work`` with the cluster of ``session``.
 
     Raises:
         click.ClickException: it could not be done; the message is for the user.
     """
-    asyncio.run(_run(session, work))
+    asyncio.run(_run(session, work, needs_install=needs_install))
 
 
 async def _run(
-    session: Session, work: Callable[[ClusterClient, Progress], Awaitable[None]]
+    session: Session,
+    work: Callable[[ClusterClient, Progress], Awaitable[None]],
+    *,
+    needs_install: bool,
 ) -> None:
     progress = Progress(verbose=session.verbose)
     with _explained():
         async with _connected(session) as cluster:
             progress.detail(f"using the API server {cluster.access.server}")
-            await work(cluster, progress)
+            async with _told_if_bare([(cluster, session)] if needs_install else []):
+                await work(cluster, progress)
 
 
 def run_both(
@@ -77,7 +90,9 @@ async def _run_both(
     progress = Progress(verbose=local.verbose)
     with _explained():
         async with _connected(local) as here, _connected(remote) as there:
-            await work(Side(here, progress, "(local)   "), Side(there, progress, "(remote)  "))
+            sides = Side(here, progress, "(local)   "), Side(there, progress, "(remote)  ")
+            async with _told_if_bare([(here, local), (there, remote)]):
+                await work(*sides)
 
 
 @contextlib.asynccontextmanager
@@ -87,6 +102,54 @@ async def _connected(session: Session) -> AsyncIterator[ClusterClient]:
     )
     async with client.connect(who, user_agent=f"pyliqo-liqoctl/{version()}") as cluster:
         yield cluster
+
+
+@contextlib.asynccontextmanager
+async def _told_if_bare(used: Sequence[tuple[ClusterClient, Session]]) -> AsyncIterator[None]:
+    """Say of a command that failed that a cluster which it ``used`` lacks our kinds, if it does.
+
+    Raises:
+        click.ClickException: with the command that installs them.
+    """
+    try:
+        yield
+    except (errors.NotFoundError, click.ClickException) as error:
+        if isinstance(error.__context__, TimeoutError):
+            raise  # it took long enough already
+        for cluster, session in used:
+            await check_installed(cluster, session)
+        raise
+
+
+async def check_installed(cluster: ClusterClient, session: Session) -> None:
+    """Fail in a cluster without our kinds; for commands that would not fail there by themselves.
+
+    Raises:
+        click.ClickException: with the command that installs them.
+    """
+    if await _is_bare(cluster):
+        raise click.ClickException(
+            f"pyliqo is not installed in the cluster {cluster.access.server}; "
+            f"to install it: {installs(session)}"
+        ) from None
+
+
+async def _is_bare(cluster: ClusterClient) -> bool:
+    try:
+        async with asyncio.timeout(LOOK_S):
+            await cluster.get_text(_KINDS)
+    except errors.NotFoundError:
+        return True
+    except (errors.KubeError, TimeoutError):
+        return False
+    return False
+
+
+def installs(session: Session) -> str:
+    """Return the command that installs pyliqo in the cluster of ``session``."""
+    given = {"kubeconfig": session.kubeconfig, "context": session.context}
+    said = [f" --{name} {shlex.quote(str(value))}" for name, value in given.items() if value]
+    return f"liqoctl install{''.join(said)} --cluster-id NAME"
 
 
 def _kubeconfig(session: Session) -> Path:

@@ -138,7 +138,7 @@ def show(who: Session, kind: Kind, names: Sequence[str], output: str | None) -> 
         if missing := set(names) - {obj["metadata"]["name"] for obj in found}:
             raise click.ClickException(f"{kind} {', '.join(sorted(missing))} does not exist")
         if output:
-            output_.dump(found, output)
+            output_.dump(found, output, is_list=len(names) != 1)
             return
         header, row = _ROWS[kind]
         output_.table([header, *(row(obj) for obj in found)])

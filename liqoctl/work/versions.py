@@ -8,13 +8,24 @@ from liqoctl.output import echo
 CONTROLLERS = "liqo-controller-manager"
 
 
-async def tell(cluster: ClusterClient, namespace: str) -> None:
-    """Print the version that is installed in ``namespace``, and that of Kubernetes."""
+async def of_server(cluster: ClusterClient, namespace: str) -> Object:
+    """Return the version that is installed in ``namespace``, and that of Kubernetes.
+
+    Shape: {"serverVersion": str, "kubernetesVersion": str}; the first is empty where nothing is.
+    """
     where = Key(namespace or keys.LIQO_NAMESPACE, CONTROLLERS)
     deployment = await cluster.get_live(keys.DEPLOYMENT, where)
-    installed = image_tag(deployment) if deployment else f"not installed in {where.namespace}"
-    echo(f"Server version: {installed}")
-    echo(f"Kubernetes version: {(await cluster.version()).get('gitVersion', 'unknown')}")
+    kubernetes = (await cluster.version()).get("gitVersion", "unknown")
+    installed = image_tag(deployment) if deployment else ""
+    return {"serverVersion": installed, "kubernetesVersion": kubernetes}
+
+
+async def tell(cluster: ClusterClient, namespace: str) -> None:
+    """Print them as lines."""
+    found = await of_server(cluster, namespace)
+    missing = f"not installed in {namespace or keys.LIQO_NAMESPACE}"
+    echo(f"Server version: {found['serverVersion'] or missing}")
+    echo(f"Kubernetes version: {found['kubernetesVersion']}")
 
 
 def image_tag(deployment: Object) -> str:

@@ -1,5 +1,6 @@
 """The command line as users meet it, without a cluster."""
 
+import importlib.metadata
 import json
 import socket
 import subprocess
@@ -188,6 +189,15 @@ VN = ("create", "vn", "m", "--remote-cluster-id", "m")
 @pytest.mark.parametrize(
     ("args", "says"),
     [
+        (("offload", "namespace", "Foo_"), "'Foo_' is no name of a namespace: use lower-case"),
+        (("unoffload", "namespace", "a" * 64), "is no name of a namespace"),
+        (("create", "rs", "My Pool", "--remote-cluster-id", "m"), "no name of an object"),
+        (("create", "rs", "p", "--remote-cluster-id", "m", "--cpu", "lots"), "not a quantity"),
+        (("create", "rs", "p", "--remote-cluster-id", "m", "--memory", "-1"), "is below 0"),
+        (
+            ("create", "rs", "p", "--remote-cluster-id", "m", "--resource", "bad name!=1"),
+            "'bad name!' is no name of a resource",
+        ),
         (("offload", "namespace"), "name a namespace"),
         (("unoffload", "namespace"), "name a namespace"),
         (("offload", "ns", "foo", "-l", "a in"), "label selector"),
@@ -253,6 +263,25 @@ def test_every_help_shows_examples(path: tuple[str, ...]) -> None:
 
     assert result.exit_code == 0
     assert "\n  Examples:\n    liqoctl" in result.stdout
+
+
+def test_several_objects_are_one_list_in_json() -> None:
+    shown = json.loads(run("offload", "namespace", "foo", "bar", "-o", "json").stdout)
+
+    assert (shown["apiVersion"], shown["kind"]) == ("v1", "List")
+    assert [one["metadata"]["namespace"] for one in shown["items"]] == ["foo", "bar"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_told_how_to_complete(shell: str) -> None:
+    assert f"_LIQOCTL_COMPLETE={shell}_complete" in run("completion", shell).stdout
+
+
+def test_the_version_is_data_too() -> None:
+    version = importlib.metadata.version("pyliqo")
+
+    assert json.loads(run("version", "--client", "-o", "json").stdout) == {"clientVersion": version}
+    assert run("--version").stdout.endswith(f" {version}\n")
 
 
 def test_the_version_of_the_client_needs_no_cluster() -> None:

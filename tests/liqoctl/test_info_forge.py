@@ -109,7 +109,7 @@ def test_a_pod_that_does_not_work() -> None:
     assert told["health"] == {"healthy": False, "unhealthyPods": {"a": trouble}}
     assert forge.lines_of_installation(told)[:4] == [
         "Installation health",
-        "  Healthy: no",
+        "  Healthy: no, a is CrashLoopBackOff",
         "  Unhealthy pods",
         "    a",
     ]

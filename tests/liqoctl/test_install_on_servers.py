@@ -103,6 +103,43 @@ def printed(plane: Plane, *flags: str) -> str:
     return result.stdout
 
 
+BARE = (
+    "activate tenant rome",
+    "cordon tenant rome",
+    "create nonce --remote-cluster-id rome",
+    "create rs pool --remote-cluster-id milan",
+    "create virtualnode milan --remote-cluster-id milan --kubeconfig-secret-name milan",
+    "delete tenant rome",
+    "delete virtualnode milan",
+    "drain tenant rome",
+    "generate tenant --remote-cluster-id milan --nonce x",
+    "get reflections -n default",
+    "get resourceslice",
+    "get sharing",
+    "get tenant",
+    "info",
+    "info peer milan",
+    "move volume data --target-node milan",
+    "offload namespace default",
+    "set sharing --sharing-percentage 10",
+    "unoffload namespace default",
+    "why namespace default",
+    "why pod web",
+)
+
+
+@pytest.mark.parametrize("line", BARE)
+def test_a_cluster_without_pyliqo_is_told_with_the_command_that_installs_it(
+    empty: Plane, line: str
+) -> None:
+    done = liqoctl(empty, *line.split(), "--skip-confirm")
+
+    assert done.exit_code == 1, done.stderr
+    said = f"pyliqo is not installed in the cluster {empty.server}"
+    assert said in done.stderr
+    assert f"liqoctl install --kubeconfig {empty.kubeconfig} --cluster-id NAME" in done.stderr
+
+
 def test_it_is_what_kustomize_makes(empty: Plane) -> None:
     built = Kubectl(empty.kubeconfig).run("kustomize", str(documents.ROOT))
 
