@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from apis import keys, naming, nodeselector, placement, reflection, reserved
-from apis.objects import Key, Object, annotations
+from apis.objects import Key, Object, annotations, canonical
 from apis.offloading import MappingStrategy, NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.refusals import DeniedError
@@ -18,6 +18,8 @@ from webhook.rules import shape
 
 MAX_TERMS: Final = 99
 """Of a cluster selector: one more may be added, and pods take 100 in all."""
+MAX_BYTES: Final = 48 * 1024
+"""Of a cluster selector, as JSON: a pod's node affinity takes it whole, in 64 KiB."""
 INVALID: Final = 422
 
 
@@ -142,13 +144,23 @@ def _check_immutable(before: NamespaceOffloading, after: NamespaceOffloading) ->
 
 def _check_selector(obj: Object) -> None:
     terms = _terms(obj)
-    if len(terms) > MAX_TERMS:
-        message = f"spec.clusterSelector has {len(terms)} terms, {MAX_TERMS} are possible"
-        raise DeniedError(f"{message}: say the same with fewer", code=INVALID)
+    if problem := _excess(terms):
+        raise DeniedError(f"{problem}: say the same with fewer", code=INVALID)
     try:
         nodeselector.check(terms)
     except ValueError as error:
         raise DeniedError(f"spec.clusterSelector.{error}: correct it", code=INVALID) from error
+
+
+def _excess(terms: list[Object]) -> str:
+    """Return which size of a cluster selector is over its bound, before anything reads it."""
+    if len(terms) > MAX_TERMS:
+        return f"spec.clusterSelector has {len(terms)} terms, {MAX_TERMS} are possible"
+    if problem := nodeselector.excess(terms):
+        return f"spec.clusterSelector.{problem}"
+    size = len(canonical(terms))
+    too_long = f"spec.clusterSelector has {size} bytes of JSON, {MAX_BYTES} are possible"
+    return too_long if size > MAX_BYTES else ""
 
 
 def _check_policy(obj: Object) -> None:
