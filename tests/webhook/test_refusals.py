@@ -345,6 +345,14 @@ ROWS = [
         offloading(**SELECTED, remoteNamespaceName="kube-system"),
     ),
     Row(
+        "kept for namespace b",
+        "spec.remoteNamespaceName",
+        NSO,
+        OFFLOADING,
+        offloading(**SELECTED, remoteNamespaceName="b-rome"),
+        [(keys.CONFIG_MAP, CONFIG), (keys.NAMESPACE, namespace("b"))],
+    ),
+    Row(
         "already that of b",
         "spec.remoteNamespaceName",
         NSO,

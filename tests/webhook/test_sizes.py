@@ -66,9 +66,8 @@ def judged(sent: Object, terms: Sequence[Term], strategy: Strategy = Strategy.RE
 
 def created(terms: Sequence[Term]) -> Admitted:
     obj = offloading("shop", clusterSelector={"nodeSelectorTerms": list(terms)})
-    return namespaceoffloadings.check_create(
-        obj, "shop", others={}, cluster_id="rome", may_know=lambda _: True
-    )
+    others = namespaceoffloadings.Others({}, tuple, lambda _: True)
+    return namespaceoffloadings.check_create(obj, "shop", others=others, cluster_id="rome")
 
 
 @pytest.mark.parametrize(
