@@ -1,7 +1,7 @@
 """Which changes concern which claim of the virtual class."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from apis import keys
 from apis.objects import Key, Object
@@ -15,7 +15,7 @@ from controllers.storage.reconciler import (
 )
 from controllers.storage.slim import Claim
 from kube.cluster import Selection
-from kube.informer import Change
+from kube.informer import Change, Informer
 from kube.runner import Runner, Source
 
 CLAIMS: Final = Selection(keys.PERSISTENT_VOLUME_CLAIM, Claim)
@@ -38,18 +38,6 @@ def controller(manager: Manager) -> Term:
         real = claims.get(claim)
         return by_real(Change(claim, None, real)) if real else []
 
-    def left(change: Change[Claim]) -> Iterable[Key]:
-        """Yield the real claim itself, at first, and that of a claim that has gone."""
-        if change.key.namespace == keys.STORAGE_NAMESPACE:
-            return [change.key] if change.old is None else []
-        is_gone = change.old is not None and change.new is None
-        real = Key(keys.STORAGE_NAMESPACE, change.old.metadata.uid) if is_gone else None
-        return [real] if real and claims.get(real) else []
-
-    def left_by_volume(change: Change[Object]) -> Iterable[Key]:
-        real = Key(keys.STORAGE_NAMESPACE, forge.claim_uid(change.old or {"spec": {}}))
-        return [real] if change.new is None and claims.get(real) else []
-
     def runners() -> list[Runner]:
         provided = StorageReconciler(
             manager.cached, events=manager.events, real_class=manager.limits.real_storage_class
@@ -60,8 +48,27 @@ def controller(manager: Manager) -> Term:
             Runner(
                 "storage-left-claims",
                 LeftClaimReconciler(manager.cached),
-                [Source(claims, left), Source(volumes, left_by_volume)],
+                _left(claims, volumes),
             ),
         ]
 
     return lambda: [*runners()]
+
+
+def _left(claims: Informer[Claim], volumes: Informer[Object]) -> list[Source[Any]]:
+    """Return what tells that a real claim may be left: it, its claim, or that one's volume."""
+
+    def left(change: Change[Claim]) -> Iterable[Key]:
+        """Yield the real claim itself, at first, and that of a claim that has gone."""
+        if change.key.namespace == keys.STORAGE_NAMESPACE:
+            return [change.key] if change.old is None else []
+        if change.old is None or change.new is not None:
+            return []
+        real = Key(keys.STORAGE_NAMESPACE, change.old.metadata.uid)
+        return [real] if claims.get(real) else []
+
+    def left_by_volume(change: Change[Object]) -> Iterable[Key]:
+        real = Key(keys.STORAGE_NAMESPACE, forge.claim_uid(change.old or {"spec": {}}))
+        return [real] if change.new is None and claims.get(real) else []
+
+    return [Source(claims, left), Source(volumes, left_by_volume)]

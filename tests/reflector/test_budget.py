@@ -46,8 +46,9 @@ class Here:
         self._caches = CachedCluster(self.home), CachedCluster(self.foreign)
 
     def reflection(self, forge: Forge, of: Scene | None = None) -> Reflection:
-        sides = self._caches if forge.row.is_outward else reversed(self._caches)
-        ends = Ends(*sides, lambda *_: None, self.budget)
+        here, there = self._caches
+        originals, twins = (here, there) if forge.row.is_outward else (there, here)
+        ends = Ends(originals, twins, lambda *_: None, self.budget)
         return Reflection(forge, of or Scene(PAIR, look=Seen()), ends)
 
     @contextlib.asynccontextmanager

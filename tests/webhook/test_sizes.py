@@ -33,7 +33,7 @@ class Counted(dict[str, Any]):
         Counted.compared += 1
         return super().__eq__(other)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 @pytest.fixture(autouse=True)
