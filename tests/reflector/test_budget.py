@@ -27,6 +27,8 @@ from reflector.forge import event
 from reflector.forge.contract import Forge, Scene
 from reflector.kinds import FORGES
 from reflector.reflection import Ends, Reflection
+from reflector.told import Told
+from tests import factories
 from tests.fakes import FakeCluster
 from tests.kube.running import running
 from tests.reflector.looks import Seen, lived
@@ -164,3 +166,14 @@ def test_who_waits_waits_longer_the_more_there_are_but_not_for_ever() -> None:
     assert waits[:100] == sorted(waits[:100])
     assert 0 < min(waits) < 1
     assert max(waits) == LONGEST_S
+
+
+def test_what_a_provider_says_is_told_bounded_and_escaped() -> None:
+    """Its refusals reach Events of the consumer. Source: findings.md L14."""
+    said: list[str] = []
+    teller = Told(lambda *what: said.append(what[3]), keys.CONFIG_MAP, "milan")
+
+    teller.failed(factories.config_map("foo", "mine"), "no\x1b[2J" + "x" * 100_000)
+
+    assert said[0].startswith("no\\u001b[2J")
+    assert len(said[0]) == 1024
