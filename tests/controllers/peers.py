@@ -38,6 +38,7 @@ from controllers.virtualnode import reconciler as virtualnode
 from controllers.virtualnode.forge.arguments import LocalCluster
 from controllers.virtualnode.reconciler import VirtualNodeReconciler
 from kube import clock
+from kube.access import Access
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError
@@ -337,6 +338,9 @@ class World:
         }
 
     def sides(self) -> tuple[Side, Side]:
+        """Return both, as the kubeconfigs of their administrators lead to them."""
+        for one in (self.rome, self.milan):
+            vars(one.fake)["access"] = Access(f"https://{one.name}:6443", None)
         made = (
             Side(cast("ClusterClient", one.fake), Progress()) for one in (self.rome, self.milan)
         )
