@@ -25,6 +25,8 @@ from kube.transport import Transport
 T = TypeVar("T")
 
 PAGE: Final = 500
+MOST_WORD: Final = 64 * 2**10
+"""Bytes of an answer, or of a message, of which only that it comes counts."""
 MAX_LISTING: Final = 2**30
 LIST_S: Final = 300.0
 
@@ -189,7 +191,11 @@ class ClusterClient:
         flags |= {"stdin": "1"} if has_input else {}
         query = [*flags.items(), *(("command", part) for part in command)]
         async with self._transport.websocket(
-            f"exec in {pod}", path, query, protocols=remotecommand.PROTOCOLS
+            f"exec in {pod}",
+            path,
+            query,
+            most=remotecommand.MOST_MESSAGE,
+            protocols=remotecommand.PROTOCOLS,
         ) as (socket, _):
             yield Command(socket)
 
@@ -209,11 +215,21 @@ class ClusterClient:
             what,
             path,
             query,
+            most=MOST_WORD,
             origin=self.access.server,
             within_s=transport.CONNECT_S,
             **pulse.OPTIONS,
         ) as (socket, connection):
             yield Pulse(socket, lambda: connection is identity.connection)
+
+    async def ping(self) -> str:
+        """Ask whether the server lives; return what time it says it is, as of its header ``Date``.
+
+        It goes by a stream, which does not queue behind the bulk of other requests.
+        """
+        async with self.stream("GET", "/livez") as answer:
+            await wire.whole(answer, most=MOST_WORD)
+            return answer.headers.get("Date", "")
 
     async def get_text(self, path: str) -> str:
         """Return what the server says at ``path``, such as ``/livez``."""

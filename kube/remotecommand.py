@@ -16,6 +16,9 @@ from kube import errors
 PROTOCOLS: Final = ("v5.channel.k8s.io",)
 _INPUT, _OUTPUT, _ERRORS, _STATUS, _CLOSE = 0, 1, 2, 3, 255
 _MOST_ERRORS: Final = 4096
+MOST_MESSAGE: Final = 2**20
+"""Bytes of one message; API servers send at most 32 KiB of output in one."""
+MOST_TEXT: Final = 2**20
 
 
 class CommandError(errors.KubeError):
@@ -46,12 +49,17 @@ class Command:
             elif channel == _ERRORS:
                 self._errors = (self._errors + data)[-_MOST_ERRORS:]
             elif channel == _STATUS:
-                self._status = msgspec.json.decode(data)
+                self._status = _status(data)
         self._check()
 
     async def text(self) -> str:
-        """Return all that it writes to stdout; as ``output``."""
-        return b"".join([part async for part in self.output()]).decode("utf-8", "replace")
+        """Return all that it writes to stdout, at most 1 MiB; as ``output``."""
+        said = bytearray()
+        async for part in self.output():
+            said += part
+            if len(said) > MOST_TEXT:
+                raise CommandError(f"the command writes more than {MOST_TEXT} bytes")
+        return said.decode("utf-8", "replace")
 
     async def write(self, data: bytes) -> None:
         """Pass ``data`` to its stdin; waits while it does not read.
@@ -74,3 +82,11 @@ class Command:
         if self._status.get("status") != "Success":
             words = self._errors.decode("utf-8", "replace").strip()
             raise CommandError(words or str(self._status.get("message")))
+
+
+def _status(data: bytes) -> dict[str, Any]:
+    """Return how it ended; what cannot be read is no success."""
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {"message": "the server does not say how the command ended"}

@@ -96,7 +96,7 @@ def _retry_after(header: str) -> float | None:
     return min(float(header), _MAX_RETRY_AFTER_S) if header.isdecimal() else None
 
 
-async def whole(answer: aiohttp.ClientResponse, most: int = MAX_ANSWER) -> bytes:
+async def whole(answer: aiohttp.ClientResponse, *, most: int) -> bytes:
     """Return the body.
 
     Raises:

@@ -12,7 +12,9 @@ import yarl
 from apis import keys
 from apis.objects import Object
 from controllers.metricagent import forge
+from kube import wire
 from kube.client import ClusterClient
+from kube.errors import KubeError
 
 logger = logging.getLogger(__name__)
 
@@ -63,17 +65,9 @@ class Kubelets:
                 session.get(url, ssl=tls, headers=headers, allow_redirects=False) as answer,
             ):
                 answer.raise_for_status()
-                return await _bounded(answer)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+                whole = await wire.whole(answer, most=MAX_ANSWER)
+                return whole.decode("utf-8", "replace")
+        except (aiohttp.ClientError, OSError, TimeoutError, KubeError) as error:
             fields = {"kubelet": f"{host}:{port}", "error": repr(error)}
             logger.warning("A kubelet gave no metrics", extra=fields)
             return None
-
-
-async def _bounded(answer: aiohttp.ClientResponse) -> str:
-    whole = bytearray()
-    async for chunk in answer.content.iter_any():
-        whole += chunk
-        if len(whole) > MAX_ANSWER:
-            raise ValueError(f"its metrics are larger than {MAX_ANSWER} bytes")
-    return whole.decode("utf-8", "replace")

@@ -331,6 +331,24 @@ def test_a_node_shows_no_more_than_was_asked_for() -> None:
     assert forge.granted(obj) == {"cpu": "4", "pods": "10"}
 
 
+def test_of_what_was_not_asked_for_amounts_are_bounded_and_names_are_names() -> None:
+    gpus = {f"vendor.example/gpu-{number}": "1" for number in range(10_000)}
+    odd = {"pods": "9e30", "bad name!!": "1", "ephemeral-storage": "9e30", "nvidia.com/gpu": "2"}
+    obj = {
+        "spec": {"resources": {"cpu": "4", "memory": "8Gi"}},
+        "status": {"resources": {**gpus, **odd, "cpu": "9000", "memory": "8Gi"}},
+    }
+
+    found = forge.granted(obj)
+    assert {name: found[name] for name in ("cpu", "memory")} == {"cpu": "4", "memory": "8Gi"}
+    assert "bad name!!" not in found
+    assert len(found) == forge.MOST_RESOURCES
+    del obj["status"]["resources"]
+    obj["status"]["resources"] = odd
+    most = str(2**53)
+    assert forge.granted(obj) == {"ephemeral-storage": most, "nvidia.com/gpu": "2", "pods": most}
+
+
 # The provider's half ------------------------------------------------------------------------------
 
 

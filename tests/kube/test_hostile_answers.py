@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import pytest
@@ -19,7 +19,8 @@ from aiohttp import web
 
 from apis import keys
 from apis.objects import Key, Object
-from kube import access, client, errors, transport
+from kube import access, client, errors, remotecommand, transport
+from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Change, Informer
 from tests.kube.running import Answer, Time, running, serving, until
@@ -242,3 +243,67 @@ async def test_no_answer_sends_a_request_or_a_websocket_elsewhere(status: int) -
                     pass
 
     assert asked == []
+
+
+async def measured(act: Answer, ask: Callable[[ClusterClient], Awaitable[object]]) -> int:
+    """Return how many bytes it takes here to ``ask`` a server that answers by ``act``."""
+    async with (
+        serving(act) as url,
+        client.connect(access.plain(url), user_agent="tests") as cluster,
+    ):
+        tracemalloc.start()
+        try:
+            with pytest.raises(errors.KubeError):
+                await ask(cluster)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+
+async def test_a_sign_of_life_that_never_ends_is_cut_off() -> None:
+    without_end = chunks(lambda: itertools.repeat(b"x" * 2**16))
+
+    assert await measured(without_end, lambda cluster: cluster.ping()) < 8 * MIB
+
+
+@pytest.mark.parametrize("is_command", [False, True], ids=["pulse", "exec"])
+async def test_a_message_of_a_tebibyte_ends_its_connection(*, is_command: bool) -> None:
+    """Its length is said first; nothing of it is kept."""
+
+    async def huge(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(protocols=remotecommand.PROTOCOLS)
+        await socket.prepare(request)
+        assert request.transport
+        request.transport.write(b"\x82\x7f" + (2**40).to_bytes(8, "big"))
+        with contextlib.suppress(OSError):
+            for _ in range(512):
+                request.transport.write(b"x" * 2**16)
+                await asyncio.sleep(0)
+        return socket
+
+    async def asks(cluster: ClusterClient) -> None:
+        if is_command:
+            async with cluster.execute(A, "app", ["true"]) as command:
+                await command.text()
+        else:
+            async with cluster.pulse(Selection(keys.SECRET, dict)) as pulse:
+                assert await pulse.follow(lambda: None, turn_s=60) is False, "the watch ended"
+            raise errors.NotReachableError("as expected")
+
+    assert await measured(huge, asks) < 48 * MIB, "the server, which is here too, wrote 32 MiB"
+
+
+async def test_what_a_command_writes_is_bounded() -> None:
+    async def talks(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(protocols=remotecommand.PROTOCOLS)
+        await socket.prepare(request)
+        with contextlib.suppress(OSError):
+            while not socket.closed:
+                await socket.send_bytes(b"\x01" + b"x" * 2**15)
+        return socket
+
+    async def asks(cluster: ClusterClient) -> None:
+        async with cluster.execute(A, "app", ["yes"]) as command:
+            await command.text()
+
+    assert await measured(talks, asks) < 16 * MIB

@@ -7,10 +7,12 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from apis import authentication, keys, naming, objects, resources, slices, whose
+from apis import authentication, keys, naming, objects, quantity, resources, slices, whose
 from apis.objects import Object
 from certs import csr, identity, pki
 
+MOST_RESOURCES: Final = 64
+_MOST_OF_ONE: Final = quantity.parse(2**53)
 MOST_LABELS: Final = 64
 _ALLOWED: Final = frozenset(
     {
@@ -142,12 +144,19 @@ def largest_pod(obj: Object) -> dict[str, str]:
 def granted(obj: Object) -> dict[str, str]:
     """Return what the node shows: what was granted, and of nothing more than was asked for.
 
-    Source: security.md B3.
+    Of what was not asked for the provider decides, as of a slice without amounts: a resource has a
+    qualified name, at most 2^53 of it are believed, and at most 64 are named. Source: security.md
+    B3; Kubernetes, "Extended resources" (amounts are int64).
     """
     asked = resources.readable((obj.get("spec") or {}).get("resources") or {})
     given = resources.readable((obj.get("status") or {}).get("resources") or {})
-    bounded = {name: min(amount, asked.get(name, amount)) for name, amount in given.items()}
-    return {name: str(amount) for name, amount in sorted(bounded.items())}
+    bounded = {
+        name: min(amount, asked.get(name, _MOST_OF_ONE))
+        for name, amount in sorted(given.items())
+        if naming.is_qualified_name(name)
+    }
+    first = sorted(bounded, key=lambda name: (name not in asked, name))[:MOST_RESOURCES]
+    return {name: str(bounded[name]) for name in sorted(first)}
 
 
 def suggested(labels: Mapping[str, str]) -> dict[str, str]:
