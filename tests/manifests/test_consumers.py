@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from apis import keys, objects, orders
+from apis import gate, keys, objects, orders
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from reflector.forge import configmap, ingress, persistentvolumeclaim, secret, service
@@ -160,6 +160,9 @@ ROWS: Final[dict[str, Row]] = {
     "finalizer-of-config": Row(
         keys.CONFIG_MAP, {"metadata": {"finalizers": ["a.io/b"]}}, "metadata.finalizers"
     ),
+    "finalizer-of-claim": Row(
+        CLAIM, {"metadata": {"finalizers": ["a.io/b"]}}, "metadata.finalizers"
+    ),
     "account-token": Row(
         keys.SECRET,
         {
@@ -213,6 +216,14 @@ def test_what_a_consumer_may_not_say_is_refused_by_name(provider: Kubectl) -> No
     for name, row in ROWS.items():
         lines = [line for line in said.splitlines() if f"{TWIN}/{name}:" in line]
         assert any(row.told in line for line in lines), (name, lines, said[-2000:])
+
+
+@pytest.mark.parametrize("rule", gate.RULES, ids=lambda rule: f"{rule.field}-{rule.told}")
+def test_each_rule_of_the_table_is_sent_to_an_api_server(rule: gate.Rule) -> None:
+    """By the rows above, one at least for each kind of which there is a way to say it."""
+    sent = {row.kind for row in ROWS.values() if rule.told in row.told or row.told in rule.told}
+
+    assert sent >= set(rule.kinds)
 
 
 def test_data_of_another_namespace_is_dropped_before_anybody_judges(provider: Kubectl) -> None:
