@@ -193,7 +193,12 @@ def bound(held: Held) -> int:
 def test_a_drain_waits_and_by_force_it_takes_rights_and_namespaces(held: Held) -> None:
     """M17: rome evicts nothing, whatever it is asked."""
     held.ask("stays")
-    world.until(lambda: held.get("pods", "stays", TWIN), "a Pod")
+
+    def booked() -> list[str]:
+        quotas = held.both["milan"].get(QUOTAS, "-n", SPACE)
+        return [one.get("status", {}).get("booked", {}).get("pods", "0") for one in quotas]
+
+    assert world.settled(booked, ["1"]) == ["1"]
     drain = ("drain", "tenant", "rome", "--skip-confirm", "--timeout=3s")
     rights = bound(held)
 
