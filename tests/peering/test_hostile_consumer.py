@@ -169,7 +169,7 @@ REFUSED: Final[dict[str, tuple[Kind, Object, str]]] = {
     "a way to a virtual node": (
         keys.SHADOW_POD,
         shadow(tolerations=[{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}]),
-        "tolerations",
+        "toleration",
     ),
     # A7: whose it is
     "the origin of another": (
