@@ -223,7 +223,9 @@ class World:
     async def _reconcilers(self, side: Half) -> list[tuple[Kind, Reconciler]]:
         cluster, key = side.as_written(side.fake), await side.private()
         events = Recorder(side.fake, "tests", "tests")
-        observed = Observed(list, side.view(keys.ROLE_BINDING), side.view(keys.SECRET))
+        observed = Observed(
+            list, side.view(keys.ROLE_BINDING), side.view(keys.SECRET), side.view(keys.NAMESPACE)
+        )
         issuer = Issuer(cluster, Entrance(b"", f"{side.name}:6443"), lambda: NOW)
         other = self.milan if side is self.rome else self.rome
         tenant = TenantReconciler(

@@ -91,7 +91,7 @@ class Liqo(Member):
         )  # fmt: skip
         (self.webhook_port,) = free_ports(1)
 
-    def start(self) -> None:
+    def start(self, *flags: str) -> None:
         """Start controllers, replicator and webhook, and have the webhook asked."""
         own, url = f"--cluster-id={self.name}", self.plane.server
         off = "--metrics-address=0"
@@ -100,7 +100,7 @@ class Liqo(Member):
             "liqo-controller-manager", own, off, "--liqo-namespace=liqo",
             "--networking-enabled=false", "--enable-api-server-ip-remapping=false",
             f"--api-server-address-override={url}", f"--health-probe-address=127.0.0.1:{self.port}",
-            "--default-node-resources=cpu=4,memory=8Gi,pods=110",
+            "--default-node-resources=cpu=4,memory=8Gi,pods=110", *flags,
         )  # fmt: skip
         self.run("crd-replicator", own, off)
         ca = self._serve()
