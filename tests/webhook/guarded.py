@@ -1,0 +1,50 @@
+"""A provider with all that judges consumers: the policies, and the webhook as it is installed."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from apis import keys
+from apis.objects import Key, Object, named
+from sandbox.controlplane import Plane
+from sandbox.kubectl import Kubectl
+from tests import factories
+from tests.manifests import documents, policies
+from tests.webhook import reviews
+from tests.webhook.installed import CONSUMER, Installed, User, installed
+
+KUBELET: Final = User(f"{CONSUMER}-c34af51dd912", [CONSUMER, "system:authenticated"])
+"""A virtual kubelet of the consumer, as the certificate of its slice says."""
+CONTROL_PLANE: Final = User(CONSUMER, ["liqo.io", "system:authenticated"])
+
+
+@contextlib.contextmanager
+def guarded(plane: Plane, directory: Path) -> Iterator[Installed]:
+    """Yield it once the webhook is called and the policies refuse."""
+    with installed(plane, directory) as found:
+        Kubectl(plane.kubeconfig).apply(documents.of_kind(*policies.KINDS))
+        twin = found.twin()
+        service = factories.service(twin, externalIPs=["192.0.2.1"])
+        shadow = named(
+            keys.SHADOW_POD, Key(twin, "marked"),
+            metadata={"labels": {keys.ORIGIN: CONSUMER}, "finalizers": ["a.io/b"]},
+            spec={"pod": factories.pod_spec()},
+        )  # fmt: skip
+        for kind, obj, told in (
+            (keys.SERVICE, service, "liqo-consumers"),
+            (keys.SHADOW_POD, shadow, "liqo-consumer-marks"),
+        ):
+            reviews.wait_until(
+                lambda kind=kind, obj=obj, told=told: (
+                    told in found.create(kind, obj, user=KUBELET, dryRun="All").message
+                )
+            )
+        yield found
+
+
+def opened(found: Installed, consumer: str, **spec: object) -> str:
+    """Return a twin of a consumer whose own ProviderPolicy says ``spec``."""
+    policy: Object = named(keys.PROVIDER_POLICY, Key("", consumer), spec=spec)
+    assert found.create(keys.PROVIDER_POLICY, policy).is_done
+    return found.twin(consumer)
