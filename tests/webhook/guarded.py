@@ -1,12 +1,16 @@
 """A provider with all that judges consumers: the policies, and the webhook as it is installed."""
 
 import contextlib
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from apis import keys
 from apis.objects import Key, Object, named
+from certs import pki
+from kube import clock
+from sandbox import documents as sandbox_documents
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
 from tests import factories
@@ -48,3 +52,21 @@ def opened(found: Installed, consumer: str, **spec: object) -> str:
     policy: Object = named(keys.PROVIDER_POLICY, Key("", consumer), spec=spec)
     assert found.create(keys.PROVIDER_POLICY, policy).is_done
     return found.twin(consumer)
+
+
+def kubeconfig(found: Installed, user: User, directory: Path) -> Path:
+    """Return a kubeconfig with a certificate of ``user``, as peering would give one."""
+    own = found.plane.files.pki
+    ca = pki.KeyPair((own / "ca.crt").read_bytes(), (own / "ca.key").read_bytes())
+    pair = pki.issue(
+        ca, common_name=user.name, organizations=user.groups, client=True,
+        now=clock.now(), lifetime=dt.timedelta(hours=2),
+    )  # fmt: skip
+    text = sandbox_documents.kubeconfig(
+        cluster="milan", server=found.plane.server, ca=ca.certificate,
+        user=user.name, pair=(pair.certificate, pair.key),
+    )  # fmt: skip
+    path = directory / "kubeconfig"
+    path.touch(mode=0o600)
+    path.write_text(text, encoding="utf-8")
+    return path
