@@ -97,5 +97,9 @@ def test_what_liqo_sent_passes_and_its_whole_update_too(liqo: Installed, path: P
     live["metadata"]["labels"] |= {"team": "web"}
     assert send(liqo, sent, live, "update").message == ""
 
+    let_go: Object = {
+        "metadata": {"finalizers": None}
+    }  # the provider's, which no controller removes
+    assert liqo.send("PATCH", path_of(kind, body), let_go, form="merge-patch+json").is_done
     assert liqo.send("DELETE", path_of(kind, body)).is_done
     reviews.wait_until(lambda: liqo.read(kind, body) is None)
