@@ -4,10 +4,10 @@ import contextlib
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from apis import keys
-from apis.objects import Key, Object, named
+from apis.objects import Key, Kind, Object, named
 from certs import pki
 from kube import clock
 from sandbox import documents as sandbox_documents
@@ -35,16 +35,15 @@ def guarded(plane: Plane, directory: Path) -> Iterator[Installed]:
             metadata={"labels": {keys.ORIGIN: CONSUMER}, "finalizers": ["a.io/b"]},
             spec={"pod": factories.pod_spec()},
         )  # fmt: skip
-        for kind, obj, told in (
-            (keys.SERVICE, service, "liqo-consumers"),
-            (keys.SHADOW_POD, shadow, "liqo-consumer-marks"),
-        ):
-            reviews.wait_until(
-                lambda kind=kind, obj=obj, told=told: (
-                    told in found.create(kind, obj, user=KUBELET, dryRun="All").message
-                )
-            )
+        refused(found, keys.SERVICE, service, "liqo-consumers")
+        refused(found, keys.SHADOW_POD, shadow, "liqo-consumer-marks")
         yield found
+
+
+def refused(found: Installed, kind: Kind, obj: Object, told: str) -> None:
+    """Return once the policy named ``told`` refuses ``obj``."""
+    how: Any = {"user": KUBELET, "dryRun": "All"}
+    reviews.wait_until(lambda: told in found.create(kind, obj, **how).message)
 
 
 def opened(found: Installed, consumer: str, **spec: object) -> str:

@@ -8,12 +8,11 @@ import http.client
 import json
 import logging
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 
 from apis import keys
-from apis.objects import Object
 from kube.errors import KubeError
 from sandbox.controlplane import Plane
 from tests.webhook import reviews
@@ -71,7 +70,7 @@ def asked(found: Hooked, method: str, path: str, body: str, headers: dict[str, s
 def test_no_line_has_it_where_the_judge_fails(
     caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    def fails(_request: Request) -> Object:
+    def fails(_request: Request) -> NoReturn:
         raise error
 
     judge = Judge(keys.NAMESPACE_OFFLOADING, frozenset({"CREATE"}), fails)

@@ -46,15 +46,15 @@ def liqo(provider: Installed) -> Installed:
         assert provider.create(keys.NAMESPACE, space).is_done
     provider.grant(TENANT, keys.REMOTE_CONTROLPLANE_ROLE, "User", CONSUMER)
     provider.grant(TWIN, keys.VIRTUAL_KUBELET_REMOTE_ROLE, "Group", CONSUMER)
-    for kind, space, user in (
-        (keys.NAMESPACE_MAP, TENANT, "control plane"),
-        (keys.SHADOW_POD, TWIN, "virtual kubelet"),
-    ):
-        path = path_of(kind, named(kind, Key(space, "x")), is_list=True)
-        reviews.wait_until(
-            lambda path=path, user=user: provider.send("GET", path, user=USERS[user]).is_done
-        )
+    may_list(provider, keys.NAMESPACE_MAP, TENANT, USERS["control plane"])
+    may_list(provider, keys.SHADOW_POD, TWIN, USERS["virtual kubelet"])
     return provider
+
+
+def may_list(provider: Installed, kind: Kind, space: str, user: User) -> None:
+    """Return once the rights of the user are known."""
+    path = path_of(kind, named(kind, Key(space, "x")), is_list=True)
+    reviews.wait_until(lambda: provider.send("GET", path, user=user).is_done)
 
 
 def test_each_version_has_each_kind() -> None:
