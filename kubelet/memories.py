@@ -12,6 +12,8 @@ from apis.objects import Key, Object
 
 REFUSED_S: Final = 1.0
 """The first pause of a pod that is refused."""
+TAKEN_S: Final = 0.1
+"""The first pause of a pod whose name is taken by what goes just now."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Memory:
     begun: datetime | None = None
     """When the provider was first seen to have, or was given, its ShadowPod."""
     refused_s: float = REFUSED_S
+    taken_s: float = TAKEN_S
+    """The next pause while the provider says that its name is taken, and shows nothing there."""
     is_unanswered: bool = False
     """Whether the provider took it a minute ago, and made no Pod of it."""
     is_deleted: bool = False

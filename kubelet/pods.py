@@ -22,7 +22,7 @@ from kubelet.contract import Namespaces, Node, Recorder
 from kubelet.deletions import Deletions
 from kubelet.departures import Departures
 from kubelet.endings import Endings
-from kubelet.forge import answers, antiaffinity, decisions, shadowpod, status
+from kubelet.forge import answers, antiaffinity, decisions, shadowpod, shapes, status
 from kubelet.forge.decisions import (
     DESTRUCTIVE,
     FallBack,
@@ -44,7 +44,8 @@ SUCCESSFUL_REFLECTION: Final = "SuccessfulReflection"
 FAILED_UPDATE: Final = "FailedUpdate"
 _TOLD: Final = frozenset({404, 500})
 """A provider whose namespace is gone, or whose admission fails, says so: it may last."""
-TAKEN_S: Final = 0.1
+MAX_TAKEN_S: Final = 60.0
+"""For a provider that says that a name is taken, and that nothing is there."""
 LOOK_AGAIN_S: Final = 5.0
 """For what no event will tell, such as an object that is not selected by our watches."""
 BACKED_OFF_S: Final = 60.0
@@ -140,7 +141,8 @@ class PodReconciler:
     async def _observe(self, key: Key, local: Object | None, pair: Pair, read: _Read) -> Observed:
         twin = pair.twin_of(key)
         shadow, remote = await asyncio.gather(read(keys.SHADOW_POD, twin), read(keys.POD, twin))
-        return Observed(local, shadow, remote, pair, self._node.name)
+        fit = shapes.fitted(shadow), shapes.fitted(remote)
+        return Observed(local, *fit, pair, self._node.name)
 
     async def _observe_live(self, key: Key, pair: Pair) -> Observed:
         """Return what the servers say now: nothing is deleted on the word of a cache."""
@@ -187,7 +189,10 @@ class PodReconciler:
         observed = await self._observe(key, local, pair, self._remote.get_live)
         step = decide(observed)
         if step in DESTRUCTIVE or step is Step.OFFLOAD:
-            return TAKEN_S  # it went meanwhile, or waits for proof: the next look will tell
+            # It went meanwhile, or waits for proof: one of the next looks will tell.
+            memory = self._memories.of(local)
+            again_s, memory.taken_s = memory.taken_s, min(memory.taken_s * 2, MAX_TAKEN_S)
+            return again_s
         return await self._do(step, key, observed)
 
     async def _follow(self, local: Object, observed: Observed) -> float | None:

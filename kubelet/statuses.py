@@ -18,7 +18,7 @@ from kubelet.forge import answers, life, news, status
 from kubelet.forge.clean import LocalContext
 from kubelet.forge.conditions import is_unavailable
 from kubelet.forge.decisions import is_labelled
-from kubelet.memories import REFUSED_S, Memories
+from kubelet.memories import REFUSED_S, TAKEN_S, Memories
 
 QUIET_S: Final = 10.0
 """A pod that starts has its first status then at the latest: what comes before it says little."""
@@ -51,7 +51,8 @@ class Statuses:
     def begin(self, local: Object) -> None:
         """Take note that the provider has its ShadowPod."""
         memory = self._memories.of(local)
-        memory.refused_s, memory.begun = REFUSED_S, self._clock()
+        memory.refused_s, memory.taken_s = REFUSED_S, TAKEN_S
+        memory.begun = self._clock()
 
     def has_begun(self, local: Object) -> bool:
         """Whether the provider was seen to have its ShadowPod."""

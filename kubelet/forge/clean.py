@@ -74,7 +74,7 @@ class Filter:
 
     def condition(self, item: Object) -> Object | None:
         """Return the condition with known fields, None if its status is none."""
-        if item.get("status") not in _TRUTHS:
+        if not isinstance(said := item.get("status"), str) or said not in _TRUTHS:
             return None
         rest = {
             "lastProbeTime": self.time(item.get("lastProbeTime")),
@@ -175,7 +175,9 @@ def _mounts(spec: Object, value: object) -> list[Object]:
         }
         for one in mappings(value)
         if isinstance(recursive := one.get("recursiveReadOnly", ""), str)
-        and (one.get("name"), one.get("mountPath")) in have
+        and isinstance(one.get("name"), str)
+        and isinstance(one.get("mountPath"), str)
+        and (one["name"], one["mountPath"]) in have
         and isinstance(one.get("readOnly", False), bool)
     ]
 

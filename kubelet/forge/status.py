@@ -215,8 +215,7 @@ def restart_count(pod: Object) -> int:
 
 def status_of(pod: Object) -> Object:
     """Return the status, {} where there is none; read only."""
-    status: Object = pod.get("status") or {}
-    return status
+    return mapping(pod.get("status"))
 
 
 # The whole ---------------------------------------------------------------------------------------
