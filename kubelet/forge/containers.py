@@ -19,7 +19,8 @@ def mirrored(local: Object, theirs: Object, clean: Filter, which: str) -> list[O
     made = []
     for container in local["spec"].get(which) or []:
         name = container["name"]
-        after = clean.container(container, offered[name]) if name in offered else None
+        before = have.get(name) or {}
+        after = clean.container(container, offered[name], before) if name in offered else None
         made.append(_settled(have.get(name), after, {"restartPolicy": policy, **container}))
     return [item for item in made if item is not None]
 

@@ -250,6 +250,53 @@ def test_whatever_the_provider_sends_for_a_pod_it_is_looked_at(shadow: Any, thei
     json.dumps(shadowpod.changes(shadow, pod, worlds.PAIR, shadowpod.Options("n", NO_PATCH)))
 
 
+RICH: dict[str, Object] = {
+    "requests": {"cpu": "9e30", "memory": "900Ti", "nvidia.com/gpu": "64", "bad name!": "1"},
+    "limits": {"cpu": "9e30", "ephemeral-storage": "1Pi"},
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "had", "said", "told"),
+    [
+        ({"cpu": "100m"}, {}, "100m", "100m"),
+        ({"cpu": "100m"}, {}, "0.1", "0.1"),
+        ({"cpu": "100m"}, {}, "50m", "50m"),
+        ({"cpu": "100m"}, {}, "101m", None),
+        ({"cpu": "100m"}, {"cpu": "200m"}, "200m", "200m"),
+        ({"cpu": "100m"}, {"cpu": "200m"}, "201m", None),
+        ({"cpu": "100m"}, {}, "-1", None),
+        ({"cpu": "100m"}, {}, "a lot", None),
+        ({"cpu": "100m"}, {}, ["100m"], None),
+        ({"memory": "1Gi"}, {}, "1m", None),
+        ({}, {"cpu": "1"}, "1", None),
+    ],
+)
+def test_an_amount_of_a_container_is_at_most_what_it_asks_for_or_had(
+    asked: Object, had: Object, said: object, told: str | None
+) -> None:
+    for field in ("requests", "limits"):
+        main = {**factories.pod_spec()["containers"][0], "resources": {field: asked}}
+        before = container({}) | {"resources": {field: had}}
+        theirs = container({"running": {}}) | {"resources": {**RICH, field: {"cpu": said}}}
+        pod = local(running(containerStatuses=[before]), containers=[main])
+
+        made = status.mirrored(pod, remote(running(containerStatuses=[theirs])), HOME)
+
+        expected = {field: {"cpu": told}} if told else {}
+        assert made["containerStatuses"][0]["resources"] == expected
+
+
+def test_what_is_allocated_is_at_most_what_is_asked_for() -> None:
+    main = {**factories.pod_spec()["containers"][0], "resources": {"requests": {"cpu": "1"}}}
+    for said, told in (("1", {"cpu": "1"}), ("100000", None)):
+        theirs = container({"running": {}}) | {"allocatedResources": {"cpu": said, "x/y": "1"}}
+        made = status.mirrored(
+            local(containers=[main]), remote(running(containerStatuses=[theirs])), HOME
+        )
+        assert made["containerStatuses"][0].get("allocatedResources") == told
+
+
 SHAPES: dict[str, Object] = {
     "status of a condition": {
         "status": running(conditions=[{"type": "Ready", "status": ["True"]}])
@@ -527,7 +574,8 @@ RECURSIVE = {"recursiveReadOnly": "Disabled"}
 def test_each_field_of_a_full_status_arrives() -> None:
     mount = {"name": "data", "mountPath": "/data"}
     names = ("containers", "initContainers", "ephemeralContainers")
-    main: Object = {"name": "main", "volumeMounts": [mount]}
+    amounts = {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}
+    main: Object = {"name": "main", "volumeMounts": [mount], "resources": amounts}
     pod = factories.pod(spec={name: [main] for name in names}, status={})
     pod["metadata"]["generation"] = 1
     said = full()["PodStatus"]
