@@ -3,12 +3,13 @@
 It is that of one UID. A pod of the same name that is made anew inherits nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 from apis import objects
 from apis.objects import Key, Object
+from kubelet.forge.accounts import Issued, Token
 
 REFUSED_S: Final = 1.0
 """The first pause of a pod that is refused."""
@@ -53,6 +54,10 @@ class Memory:
     ended: datetime | None = None
     """Since when it was seen to have ended here."""
     tokens: Due | None = None
+    granted: dict[Token, Issued] = field(default_factory=dict)
+    """Tokens that were issued, and do not lie on the provider yet."""
+    has_no_tokens: bool = False
+    """Whether it has ended, and nothing of its tokens is left on the provider."""
 
 
 class Memories:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from apis import keys, objects, podfields
+from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 from kube import errors
@@ -22,7 +22,7 @@ from kubelet.contract import Namespaces, Node, Recorder
 from kubelet.deletions import Deletions
 from kubelet.departures import Departures
 from kubelet.endings import Endings
-from kubelet.forge import answers, antiaffinity, decisions, shadowpod, shapes, status
+from kubelet.forge import answers, decisions, shadowpod, shapes, status
 from kubelet.forge.decisions import (
     DESTRUCTIVE,
     FallBack,
@@ -128,7 +128,11 @@ class PodReconciler:
                 raise
             await self._withhold(observed.local, observed.pair, str(error))
             return WITHHELD_MAX_S
-        if observed.local is None or step not in self._steps:
+        if observed.local is None:
+            return again_s
+        if decisions.has_ended(observed.local):
+            await self._tokens.end(observed.local, observed.pair)
+        if step not in self._steps:
             return again_s
         return await self._steps[step](observed.local, observed)
 
@@ -156,10 +160,9 @@ class PodReconciler:
 
     async def _offload(self, local: Object, observed: Observed) -> float | None:
         pair, twins = observed.pair, await twins_of(local, self._namespaces)
-        said = self._node.forbids(local) or podfields.refusal(local["spec"])
-        if message := said or antiaffinity.refusal(local, twins):
-            return await self._statuses.refuse(local, message)
         options = replace(self._node.options(), twins=twins)
+        if message := self._node.forbids(local) or shadowpod.refusal(local, options):
+            return await self._statuses.refuse(local, message)
         shadow = shadowpod.shadow(local, pair, options, self._creator)
         try:
             made = await self._remote.create(keys.SHADOW_POD, shadow)
@@ -207,7 +210,9 @@ class PodReconciler:
         if refusal := answers.refusal(shadow):
             await self._statuses.refuse(local, refusal)
             return None  # the provider tells when it changes its mind
-        again_s = await self._tokens.keep(local, shadow, observed.remote, observed.pair)
+        again_s = None
+        if not answers.has_ended(shadow, observed.remote):
+            again_s = await self._tokens.keep(local, shadow, observed.remote, observed.pair)
         if answers.is_awaited(local, shadow, observed.remote):
             left_s = await self._statuses.await_answer(local, observed.pair)
             if left_s <= 0:
