@@ -36,13 +36,12 @@ from kubelet.forge import permission, shadowpod
 from kubelet.forge.health import Health
 from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Identity
+from kubelet.heartbeat import Heartbeat
 from kubelet.here import Here
 from kubelet.ips import IpReconciler
 from kubelet.lookups import Lookups
 from kubelet.mappings import Mappings
 from kubelet.node import (
-    RENEWALS,
-    LeaseReconciler,
     NodeReconciler,
     PingReconciler,
     ProviderHealth,
@@ -112,6 +111,9 @@ class Loops:
         self._endpoint = Endpoint(settings, home, provider, self._lookups())
         self._pods = self._pod_runner()
         self._nodes: Runner | None = None
+        self._heartbeat = Heartbeat(
+            home, settings.node_name, duration_s=settings.lease_s, may_write=may_write
+        )
 
     async def run(self, running: Process) -> None:
         """Run all loops for ever."""
@@ -124,7 +126,7 @@ class Loops:
             )
         ]
         try:
-            with running.works(runners):
+            with running.works([*runners, *self._heartbeats()]):
                 await self._run(running, runners)
         finally:
             for stop in stops:
@@ -136,8 +138,8 @@ class Loops:
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers():
                 tasks.create_task(informer.run(self._home))
-            for runner in runners:
-                tasks.create_task(runner.run())
+            for loop in (*runners, *self._heartbeats()):
+                tasks.create_task(loop.run())
             tasks.create_task(self._mappings.run(self._pods))
             tasks.create_task(self._recorder.run())
             await self._pods_here.synced.wait()
@@ -153,6 +155,9 @@ class Loops:
             *([self._node] if self._settings.create_node else []),
             *self._endpoint.informers,
         ]
+
+    def _heartbeats(self) -> list[Heartbeat]:
+        return [self._heartbeat] if self._settings.create_node else []
 
     async def _runners(self) -> list[Runner]:
         pinged = [self._ping_runner()] if self._settings.ping_interval_s else []
@@ -247,9 +252,7 @@ class Loops:
         )
         sources = [Source(self._node), Source(self._virtual_nodes, self._to_node)]
         self._nodes = Runner("node", node, sources, back_off_s=NODE_BACK_OFF_S)
-        lease = LeaseReconciler(self._local, duration_s=settings.lease_s, clock=clock.now)
-        leases = Runner("lease", lease, [], back_off_s=settings.lease_s / RENEWALS)
-        return [self._nodes, self._started(leases, self._key)]
+        return [self._nodes]
 
     async def _version(self) -> str:
         return str((await self._home.version()).get("gitVersion") or "")

@@ -295,7 +295,8 @@ def _phase(pod: Object) -> str:
 
 
 def _without(have: dict[str, str], dropped: Iterable[str]) -> dict[str, str]:
-    return {name: value for name, value in have.items() if name not in set(dropped)}
+    hidden = frozenset(dropped)
+    return {name: value for name, value in have.items() if name not in hidden}
 
 
 def _is_no_providers(name: str) -> bool:
