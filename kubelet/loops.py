@@ -6,6 +6,7 @@ The loops do not wait for each other: a lease is renewed whatever pods or the pr
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -24,6 +25,7 @@ from kube.events import Recorder
 from kube.fence import FencedCluster
 from kube.gate import Gate
 from kube.informer import Change, Informer
+from kube.pace import Pace
 from kube.process import Process
 from kube.runner import Runner, Source
 from kube.slim import Packed
@@ -52,6 +54,9 @@ from kubelet.settings import Settings
 logger = logging.getLogger(__name__)
 
 COMPONENT: Final = "liqo-pod-reflection"
+EVENTS_PER_SECOND: Final = 50.0
+EVENTS_BURST: Final = 1000.0
+"""Of all that is told of a provider: more waits, and at last is dropped."""
 NODE_BACK_OFF_S: Final = 10.0
 """What a server could not take of the Node's status is tried again so soon: pods go by it."""
 
@@ -85,7 +90,7 @@ class Loops:
         self._maps = mappings.informer(settings.tenant_namespace, self._clusters)
         self._local = CachedCluster(FencedCluster(home, may_write), [self._pods_here, self._node])
         self._remote = CachedCluster(FencedCluster(provider, may_write))
-        self._recorder = Recorder(home, COMPONENT, instance)
+        self._recorder = Recorder(home, COMPONENT, instance, pace=_of_events())
         self._provider_health = ProviderHealth(
             self._on_health,
             threshold=settings.ping_failures,
@@ -316,6 +321,10 @@ class Loops:
     def _started(runner: Runner, key: Key) -> Runner:
         runner.enqueue(key)
         return runner
+
+
+def _of_events() -> Pace:
+    return Pace(time.monotonic, per_second=EVENTS_PER_SECOND, burst=EVENTS_BURST)
 
 
 def _informer(kind: objects.Kind, **selected: Any) -> Informer[Object]:

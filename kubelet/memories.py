@@ -9,6 +9,7 @@ from typing import Final
 
 from apis import objects
 from apis.objects import Key, Object
+from kube.pace import Pace
 from kubelet.forge.accounts import Issued, Token
 
 REFUSED_S: Final = 1.0
@@ -37,6 +38,17 @@ class Due:
 
 
 @dataclass(slots=True)
+class Writes:
+    """How often the status of a pod was written."""
+
+    pace: Pace
+    free: Pace
+    """What counts for this pod alone."""
+    turn: float | None = None
+    """When it may be written, beyond that: its turn among all pods of the provider."""
+
+
+@dataclass(slots=True)
 class Memory:
     """Of one pod; nothing of it is lost that a look at both clusters would not tell again."""
 
@@ -53,6 +65,9 @@ class Memory:
     lingering: Lingering | None = None
     ended: datetime | None = None
     """Since when it was seen to have ended here."""
+    writes: Writes | None = None
+    held_until: float | None = None
+    """Until when a quick end is not told."""
     tokens: Due | None = None
     granted: dict[Token, Issued] = field(default_factory=dict)
     """Tokens that were issued, and do not lie on the provider yet."""

@@ -5,6 +5,7 @@ Source: behaviour.md 5.5; measures.md row 5; security.md B9, D3, I3.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -67,6 +68,7 @@ class PodReconciler:
         namespaces: Namespaces,
         recorder: Recorder,
         clock: Callable[[], datetime],
+        monotonic: Callable[[], float] = time.monotonic,
         departures: Departures | None = None,
         breaker: Breaker | None = None,
     ) -> None:
@@ -76,7 +78,9 @@ class PodReconciler:
         self._breaker = breaker or Breaker(lambda: None)
         self._memories = memories = Memories()
         self._deletions = Deletions(local, remote, departures or Departures(), memories, clock)
-        self._statuses = Statuses(local, memories, node=node, recorder=recorder, clock=clock)
+        self._statuses = Statuses(
+            local, memories, node=node, recorder=recorder, clock=clock, monotonic=monotonic
+        )
         self._endings = Endings(memories, clock)
         server = node.options().api_server
         self._tokens = Tokens(
@@ -95,6 +99,9 @@ class PodReconciler:
         """What the provider labelled the last ShadowPod with; a wrong guess it corrects."""
 
     async def reconcile(self, key: Key) -> float | None:
+        return self._statuses.sooner(key, await self._look(key))
+
+    async def _look(self, key: Key) -> float | None:
         local = self._statuses.newest(key, self._mine(await self._local.seen(keys.POD, key)))
         if local is None:
             self._memories.forget(key)

@@ -139,13 +139,21 @@ def unanswered(local: Object, message: str, home: LocalContext) -> Object:
 
 def backed_off(local: Object) -> Object:
     """Return the status of a pod that cannot start, since its namespace is not offloaded."""
+    message = "the namespace is not offloaded to the cluster behind this node"
+    pending = {**local, "status": {**status_of(local), "phase": "Pending"}}
+    return waiting(pending, message, conditions.of(local))
+
+
+def waiting(local: Object, message: str, listed: list[Object]) -> Object:
+    """Return the status of a pod that is held back, with the conditions ``listed``."""
     return _whole(
         local,
         **{
-            **_kept(local),
             "phase": "Pending",
+            **_kept(local),
             "reason": OFFLOADING_BACK_OFF,
-            "message": "the namespace is not offloaded to the cluster behind this node",
+            "message": message,
+            "conditions": listed,
         },
     )
 
