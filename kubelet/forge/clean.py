@@ -18,6 +18,10 @@ from apis.remap import Remap
 _RECURSIVE: Final = frozenset({"Disabled", "IfPossible", "Enabled"})
 _TRUTHS: Final = frozenset({"True", "False", "Unknown"})
 _WORD_LIMIT: Final = 512
+MESSAGE_BYTES: Final = 4096
+_OF_POD_BYTES: Final = 12 * 1024
+"""All termination messages of a pod. Source: Kubernetes, "Determine the reason for pod failure"."""
+_LISTS: Final = ("containers", "initContainers", "ephemeralContainers")
 _INT32: Final = 2**31 - 1
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
 _OLDEST: Final = "2010"
@@ -52,11 +56,23 @@ def pod_address(offered: object) -> str:
     return "" if private or address.is_unspecified else str(address)
 
 
+def filter_of(local: Object, home: LocalContext) -> "Filter":
+    """Return what the provider's word about ``local`` passes."""
+    count = sum(len(local["spec"].get(name) or []) for name in _LISTS)
+    return Filter(home, min(MESSAGE_BYTES, _OF_POD_BYTES // max(1, count)))
+
+
 @dataclass(frozen=True)
 class Filter:
     """Takes of a value what a local kubelet might have said, and nothing else."""
 
     home: LocalContext
+    message_bytes: int = MESSAGE_BYTES
+    """Of the termination message of each container."""
+
+    def data(self, value: object) -> str:
+        """Return as much of a termination message as a kubelet lets be, for programs to read."""
+        return texts.data(value, self.message_bytes)
 
     def text(self, value: object) -> str:
         """Return at most 1 KiB of it, what cannot be printed escaped."""
@@ -138,7 +154,7 @@ _STATES: Final[Mapping[str, Mapping[str, str]]] = {
         "exitCode": "int32",
         "signal": "int32",
         "reason": "word",
-        "message": "text",
+        "message": "data",
         "startedAt": "time",
         "finishedAt": "time",
         "containerID": "word",

@@ -13,7 +13,7 @@ from kubelet.forge.clean import mapping, mappings
 
 _NAMES: Final = ("name", "namespace", "uid", "resourceVersion")
 _TEXTS: Final = ("labels", "annotations")
-_LISTED: Final = ("containers", "initContainers")
+_LISTED: Final[tuple[str, ...]] = ("containers", "initContainers")
 
 
 def fitted(twin: Object | None) -> Object | None:

@@ -13,7 +13,16 @@ from typing import Any, Final
 from apis import keys
 from apis.objects import Object
 from kubelet.forge import conditions, containers, generation
-from kubelet.forge.clean import Filter, LocalContext, bounded, mapping, mappings, pod_address, stamp
+from kubelet.forge.clean import (
+    Filter,
+    LocalContext,
+    bounded,
+    filter_of,
+    mapping,
+    mappings,
+    pod_address,
+    stamp,
+)
 from kubelet.forge.conditions import OFFLOADED
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
@@ -55,7 +64,7 @@ def mirrored(local: Object, remote: Object, home: LocalContext, deferred: str = 
     Shape: both are Pods; the result is a whole ``status``, what is not ours in it kept.
     """
     before, theirs = status_of(local), mapping(remote.get("status"))
-    clean = Filter(home)
+    clean = filter_of(local, home)
     said, address = clean.text(theirs.get("podIP")), _address(theirs, home)
     is_foreign = said and not address and home.remap is not None
     foreign = [conditions.without_address(local, said, home.now)] if is_foreign else []

@@ -297,6 +297,32 @@ def test_what_is_allocated_is_at_most_what_is_asked_for() -> None:
         assert made["containerStatuses"][0].get("allocatedResources") == told
 
 
+def told(message: object, count: int = 1) -> str:
+    """Return what is told of a termination message in a pod of so many containers."""
+    names = [f"c{number}" for number in range(count)]
+    state = {"terminated": {"exitCode": 0, "message": message}}
+    said = [{**container(state), "name": name} for name in names]
+    pod = local(containers=[{"name": name, "image": "nginx"} for name in names])
+    made = status.mirrored(pod, remote(running(containerStatuses=said)), HOME)
+    found = [one["state"]["terminated"].get("message", "") for one in made["containerStatuses"]]
+    assert sum(len(one.encode()) for one in found) <= 12 * 1024
+    assert len(set(found)) == 1
+    return str(found[0])
+
+
+def test_a_termination_message_is_data_that_programs_read() -> None:
+    result = json.dumps([{"key": f"k{n}", "value": "ä\t"} for n in range(200)], indent=1)
+    message = result.replace("\n", "\r\n")[:3600]
+    assert told(message) == message
+    assert len(told("x" * 2**20).encode()) == 4096
+    assert len(told("ä" * 2**20).encode()) == 4096
+    assert len(told("x" * 2**20, count=3).encode()) == 4096
+    assert len(told("x" * 2**20, count=12).encode()) == 1024
+    assert told("a\tb\nc\rd") == "a\tb\nc\rd"
+    assert told("\x1b[2J\x00\u202e") == "\\u001b[2J\\u0000\\u202e"
+    assert told(["x"]) == told(7) == ""
+
+
 SHAPES: dict[str, Object] = {
     "status of a condition": {
         "status": running(conditions=[{"type": "Ready", "status": ["True"]}])
