@@ -143,8 +143,10 @@ class Loops:
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers():
                 tasks.create_task(informer.run(self._home))
-            for loop in (*runners, *self._heartbeats()):
-                tasks.create_task(loop.run())
+            for runner in runners:
+                tasks.create_task(runner.run())
+            for heartbeat in self._heartbeats():
+                tasks.create_task(heartbeat.run())
             tasks.create_task(self._mappings.run(self._pods))
             tasks.create_task(self._recorder.run())
             await self._pods_here.synced.wait()
