@@ -74,10 +74,11 @@ class Thing(dict[str, Any]):
         Count.done += 1
         return dict.__eq__(self, other)
 
-    __hash__ = None  # type: ignore[assignment]  # as a dict
+    __hash__ = None  # as a dict
 
     def __deepcopy__(self, memo: object) -> "Thing":
-        return counted(self)  # of a Thing it makes one
+        made: Thing = counted(self)
+        return made
 
 
 def counted(value: Any) -> Any:
