@@ -17,9 +17,13 @@ from kube.errors import ForbiddenError, NotFoundError
 
 KINDS: Final = (
     keys.SHADOW_POD, keys.SHADOW_ENDPOINT_SLICE, keys.SERVICE, keys.INGRESS,
-    keys.PERSISTENT_VOLUME_CLAIM, keys.CONFIG_MAP, keys.SECRET,
+    keys.PERSISTENT_VOLUME_CLAIM, keys.CONFIG_MAP,
 )  # fmt: skip
-"""What a consumer may write in a twin, as its role there has it."""
+"""What a consumer may write in a twin, as its role there has it, but for Secrets.
+
+The controller manager reads none of these outside of tenant namespaces (R5): one that is held from
+before the policy is named by the condition of the Tenant.
+"""
 _OF_THE_SERVER: Final = frozenset({"foregroundDeletion", "orphan"})
 """Those that the garbage collector takes away itself. Source: Kubernetes, "Finalizers"."""
 _OF_KUBERNETES: Final = "^[^/]*[.](kubernetes[.]io|k8s[.]io)/"

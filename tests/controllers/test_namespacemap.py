@@ -280,9 +280,9 @@ async def test_what_may_not_be_released_does_not_keep_the_twin_from_its_deletion
     milan = await tenant_of(fake, "rome")
     await milan.ask(foo="foo-rome")
     key = Key("foo-rome", "held")
-    held = objects.named(keys.SECRET, key, metadata={"finalizers": [HELD]})
-    await fake.create(keys.SECRET, held)
-    fake.fail("patch", ForbiddenError("not here"), kind=keys.SECRET)
+    held = objects.named(keys.CONFIG_MAP, key, metadata={"finalizers": [HELD]})
+    await fake.create(keys.CONFIG_MAP, held)
+    fake.fail("patch", ForbiddenError("not here"), kind=keys.CONFIG_MAP)
     await end(milan.cluster, keys.NAMESPACE_MAP, milan.key)
 
     for _ in range(3):
