@@ -82,8 +82,7 @@ def test_secrets_are_written_by_those_who_hand_out_identities_and_by_consumers_i
     }
 
     manager = "liqo-controller-manager"
-    roles = {f"{manager}-tenant", f"{manager}-twin"}  # bound in single namespaces
-    ours = {"liqo-certs", manager, *roles, "liqo-peering-user-tenant-ns"}
+    ours = {"liqo-certs", manager, f"{manager}-tenant", "liqo-peering-user-tenant-ns"}
     assert writers == {*ours, keys.VIRTUAL_KUBELET_REMOTE_ROLE}
 
 
