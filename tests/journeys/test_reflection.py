@@ -1,6 +1,7 @@
 """ConfigMaps, Secrets and Services follow their originals into the twin namespace."""
 
 import base64
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -191,8 +192,38 @@ async def test_all_of_these_kinds_leaves_but_what_the_page_lists_and_that_is_tol
     volumes = (await both.milan.list(Selection(keys.PERSISTENT_VOLUME, Object))).items
     assert objects.key_of(volume) not in volumes
     assert [obj for obj in volumes.values() if is_of(obj, twin)] == []
+    await is_told_of_a_pod_that_mentions_them(both, namespace, kubeconfigs["rome"])
     await world.remove(both.rome, keys.PERSISTENT_VOLUME_CLAIM, key)
     await world.remove(both.rome, keys.PERSISTENT_VOLUME, objects.key_of(volume))
+
+
+async def is_told_of_a_pod_that_mentions_them(
+    both: world.Pair, namespace: str, kubeconfig: Path
+) -> None:
+    sources: list[Object] = [
+        {"secret": {"secretName": "token"}},
+        {"secret": {"secretName": "ordinary"}},
+        {"persistentVolumeClaim": {"claimName": "ours"}},
+    ]
+    made = world.pod(namespace, "mentions", both.image)
+    made["spec"]["volumes"] = [
+        {"name": f"v{number}", **source} for number, source in enumerate(sources)
+    ]
+    key = Key(namespace, "mentions")
+    await both.rome.create(keys.POD, made)
+    await world.until_one(
+        both.rome, keys.POD, key, lambda pod: bool(pod["spec"].get("nodeName") == "milan")
+    )
+    said = await world.liqoctl(kubeconfig, "why", "pod", "mentions", "-n", namespace, "-o", "json")
+    staying = json.loads(said.out)["staying"]
+    assert {(one["kind"], one["name"]) for one in staying} == {
+        ("Secret", "token"),
+        ("PersistentVolumeClaim", "ours"),
+    }
+    for one in staying:
+        assert STAY[one["kind"], one["name"]] in one["reason"]
+    await world.remove(both.rome, keys.POD, key)
+    await world.until_gone(both.rome, keys.POD, key)
 
 
 def disk(namespace: str, claim: str) -> Object:
