@@ -1,12 +1,13 @@
-"""Every flag that the documents of Liqo name for a peering is there, with its default.
+"""Every flag that the documents of Liqo name is there, with its default.
 
-Source: behaviour.md 7.1, 7.4 to 7.8.
+Source: behaviour.md 7.1 to 7.8.
 """
 
 from typing import Any, Final
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from liqoctl.__main__ import cli
@@ -24,8 +25,22 @@ AMOUNTS: Final[dict[str, Any]] = {"--cpu": "", "--memory": "", "--pods": "", "--
 OF_PEER: Final = {"--remote-cluster-id": None}
 PRINTED: Final = {"--output": None, "-o": None}
 FOR_2M: Final = {"--timeout": "2m"}
+WITHOUT_A_WORD: Final = {
+    "--namespace-mapping-strategy": "DefaultName",
+    "--pod-offloading-strategy": "LocalAndRemote",
+    "--selector": "every cluster",
+}
+"""What the parameters of an offloading are where no flag and no object says them.
+
+A flag that is left out keeps what the object has, so click itself knows no default of these.
+"""
 
 FLAGS: Final[dict[str, dict[str, Any]]] = {
+    "offload namespace": {
+        **PRINTED, **dict.fromkeys(WITHOUT_A_WORD), "--remote-namespace-name": "", "-l": None,
+        "--ns-selector": None, "--timeout": "20s",
+    },
+    "unoffload namespace": {**FOR_2M, "--ns-selector": None},
     "authenticate": {
         **REMOTE, **FOR_2M, "--in-band": False, "--proxy-url": "", "--wait": True,
     },
@@ -95,6 +110,24 @@ def test_help_names_every_flag_that_is_not_hidden(command: str) -> None:
     assert shown.exit_code == 0
     words = set(shown.output.replace(",", " ").split())
     assert {*GLOBAL, *FLAGS[command]} - words == set()
+
+
+def test_what_an_offloading_is_without_a_word_is_in_its_object_and_in_the_help() -> None:
+    printed = CliRunner().invoke(cli, ["offload", "namespace", "foo", "-o", "yaml"])
+    made = next(yaml.safe_load_all(printed.stdout))
+    told = {
+        name: option.help or ""
+        for option in options("offload namespace")
+        for name in option.opts
+        if name in WITHOUT_A_WORD
+    }
+
+    assert made["spec"] == {
+        "namespaceMappingStrategy": WITHOUT_A_WORD["--namespace-mapping-strategy"],
+        "podOffloadingStrategy": WITHOUT_A_WORD["--pod-offloading-strategy"],
+    }, "without a selector every cluster is meant"
+    for name, default in WITHOUT_A_WORD.items():
+        assert told[name].endswith(f"[default: {default}]")
 
 
 def options(command: str) -> list[click.Option]:
