@@ -248,7 +248,7 @@ class World:
             (keys.TENANT, tenant),
             (keys.IDENTITY, whole),
             (keys.SECRET, gone),
-            (keys.IDENTITY, LocalRenewReconciler(cluster, side.name, key, events)),
+            (keys.IDENTITY, LocalRenewReconciler(cluster, side.name, key, events, lambda: NOW)),
             (keys.RENEW, RemoteRenewReconciler(cluster, lambda: side.cached(keys.TENANT))),
             *(
                 (kind, ReplicationReconciler(kind, between, cluster, side.as_written(other.fake)))
