@@ -298,7 +298,8 @@ async def test_all_virtual_nodes_of_a_slice_go_before_it_does(consumer: Consumer
     ("name", "value", "may"),
     [
         ("region", "europe", True),
-        ("example.com/tier", "gold", True),
+        ("example.com/tier", "gold", False),
+        ("karpenter.sh/nodepool", "default", False),
         ("topology.kubernetes.io/zone", "a", True),
         ("liqo.io/provider", "kubeadm", True),
         ("liqo.io/remote-cluster-id", "turin", False),
@@ -307,13 +308,53 @@ async def test_all_virtual_nodes_of_a_slice_go_before_it_does(consumer: Consumer
         ("kubernetes.io/hostname", "node-1", False),
         ("node.kubernetes.io/instance-type", "big", False),
         ("offloading.liqo.io/x", "y", False),
-        ("pyliqo.io.example.com/x", "y", True),
+        ("pyliqo.io.example.com/x", "y", False),
         ("not a label", "y", False),
         ("fine", "not a value!", False),
     ],
 )
 def test_what_a_provider_may_say_about_a_node_of_ours(name: str, value: str, may: bool) -> None:  # noqa: FBT001
     assert bool(forge.suggested({name: value})) is may
+
+
+@pytest.mark.parametrize(
+    ("name", "may"),
+    [
+        ("example.com/tier", True),
+        ("a.example.com/tier", True),
+        ("topology.kubernetes.io/zone", True),
+        ("topology.kubernetes.io/region", False),
+        ("region", False),
+        ("env", True),
+        ("node-role.kubernetes.io/x", False),
+    ],
+)
+def test_a_template_says_what_a_provider_may_suggest(name: str, *, may: bool) -> None:
+    allowed = ["example.com", "env", "topology.kubernetes.io/zone", "node-role.kubernetes.io"]
+
+    assert bool(forge.suggested({name: "x"}, allowed)) is may
+    assert forge.suggested({name: "x"}, []) == {}
+
+
+async def test_a_suggestion_is_never_taken_for_what_an_administrator_gave(
+    consumer: Consumer,
+) -> None:
+    """Not even if both once said the same."""
+    await consumer.ask(annotations={keys.CREATE_VIRTUAL_NODE: "true"})
+    await consumer.settle()
+    await consumer.sign_in()
+    granted = {"cpu": "4"}
+    await consumer.answer(resources=granted)
+    await consumer.settle()
+    mine = {"spec": {"labels": {"trust": "low"}}}
+    await consumer.cluster.patch(keys.VIRTUAL_NODE, consumer.where, mine)
+
+    for said in ("low", "high", None):
+        await consumer.answer(resources=granted, nodeLabels={"trust": said})
+        await consumer.settle()
+        node = VirtualNode.parse(await consumer.node() or {})
+        assert node.labels["trust"] == "low"
+        assert node.suggested == frozenset()
 
 
 def test_a_provider_suggests_no_more_labels_than_anybody_reads() -> None:
