@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 PAGE: Final = 500
 MAX_LISTING: Final = 2**30
+MAX_PING: Final = 2**16
+"""Bytes of an answer at ``/livez``, which is ``ok``."""
 LIST_S: Final = 300.0
 
 _RESTARTS: Final = 3
@@ -189,7 +191,11 @@ class ClusterClient:
         flags |= {"stdin": "1"} if has_input else {}
         query = [*flags.items(), *(("command", part) for part in command)]
         async with self._transport.websocket(
-            f"exec in {pod}", path, query, protocols=remotecommand.PROTOCOLS
+            f"exec in {pod}",
+            path,
+            query,
+            most=remotecommand.MAX_MESSAGE,
+            protocols=remotecommand.PROTOCOLS,
         ) as (socket, _):
             yield Command(socket)
 
@@ -209,11 +215,24 @@ class ClusterClient:
             what,
             path,
             query,
+            most=pulse.MAX_MESSAGE,
             origin=self.access.server,
             within_s=transport.CONNECT_S,
             **pulse.OPTIONS,
         ) as (socket, connection):
             yield Pulse(socket, lambda: connection is identity.connection)
+
+    async def ping(self) -> str:
+        """Ask at ``/livez``; return what the answer says of the time, in its header ``Date``.
+
+        It queues behind no other request.
+
+        Raises:
+            KubeError: no answer, a refusal, or an answer without an end.
+        """
+        async with self.stream("GET", "/livez") as answer:
+            await wire.whole(answer, most=MAX_PING)
+            return answer.headers.get("Date", "")
 
     async def get_text(self, path: str) -> str:
         """Return what the server says at ``path``, such as ``/livez``."""

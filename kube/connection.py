@@ -114,9 +114,9 @@ class Connection:
 
     @contextlib.asynccontextmanager
     async def websocket(
-        self, what: str, url: yarl.URL, *, within_s: float | None = None, **rest: Any
+        self, what: str, url: yarl.URL, *, most: int, within_s: float | None = None, **rest: Any
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """Open a WebSocket, within so many seconds; messages may be of any size.
+        """Open a WebSocket, within so many seconds; a message of ``most`` bytes or more ends it.
 
         Raises:
             KubeError: the server refused ``what``.
@@ -124,7 +124,7 @@ class Connection:
         with self._counted():
             async with contextlib.AsyncExitStack() as stack:
                 opening = self._lasting.ws_connect(
-                    url, max_msg_size=0, **rest, **self._identity({})
+                    url, max_msg_size=most, **rest, **self._identity({})
                 )
                 try:
                     async with asyncio.timeout(within_s):

@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 MAX_ANSWER: Final = 64 * 2**20
 MAX_EVENT: Final = 16 * 2**20
+MAX_REFUSAL: Final = 2**20
 
 _MAX_RETRY_AFTER_S: Final = 30.0
 
@@ -84,7 +85,7 @@ def typed(kind: Kind, obj: Object) -> Object:
 async def refusal(answer: aiohttp.ClientResponse) -> errors.KubeError:
     """Return what an answer that is no success means, in the server's own words."""
     try:
-        said = _OBJECT.decode(await whole(answer, most=2**20))
+        said = _OBJECT.decode(await whole(answer, most=MAX_REFUSAL))
     except (*_UNREADABLE, errors.NotReachableError):
         said = {}
     return errors.refusal(
@@ -96,8 +97,8 @@ def _retry_after(header: str) -> float | None:
     return min(float(header), _MAX_RETRY_AFTER_S) if header.isdecimal() else None
 
 
-async def whole(answer: aiohttp.ClientResponse, most: int = MAX_ANSWER) -> bytes:
-    """Return the body.
+async def whole(answer: aiohttp.ClientResponse, *, most: int) -> bytes:
+    """Return the body. Nothing else reads one: each caller says how much it takes at ``most``.
 
     Raises:
         NotReachableError: it is larger than ``most`` bytes, or compressed.

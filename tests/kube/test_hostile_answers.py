@@ -10,6 +10,7 @@ import gzip
 import itertools
 import json
 import os
+import struct
 import tracemalloc
 from collections.abc import Callable
 from typing import Any, Final
@@ -19,7 +20,7 @@ from aiohttp import web
 
 from apis import keys
 from apis.objects import Key, Object
-from kube import access, client, errors, transport
+from kube import access, client, errors, remotecommand, transport
 from kube.cluster import Selection
 from kube.informer import Change, Informer
 from tests.kube.running import Answer, Time, running, serving, until
@@ -242,3 +243,76 @@ async def test_no_answer_sends_a_request_or_a_websocket_elsewhere(status: int) -
                     pass
 
     assert asked == []
+
+
+class Taken:
+    """Says what has no end, and counts how much of it is taken."""
+
+    def __init__(self, head: bytes = b"") -> None:
+        self._head, self.bytes = head, 0
+
+    async def without_end(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await self._say(response.write)
+        return response
+
+    async def frame(self, request: web.Request) -> web.StreamResponse:
+        """Upgrade, and begin one frame of a tebibyte."""
+        socket = web.WebSocketResponse(protocols=remotecommand.PROTOCOLS)
+        await socket.prepare(request)
+        transport_ = request.transport
+        assert isinstance(transport_, asyncio.Transport)
+        transport_.write(bytes([0x82, 127]) + struct.pack("!Q", 2**40))
+
+        async def write(chunk: bytes) -> None:
+            if transport_.is_closing():
+                raise ConnectionResetError
+            if not transport_.get_write_buffer_size():
+                transport_.write(chunk)
+            else:
+                self.bytes -= len(chunk)
+            await asyncio.sleep(0)
+
+        await self._say(write)
+        return socket
+
+    async def _say(self, write: Callable[[bytes], Any]) -> None:
+        with contextlib.suppress(OSError):
+            while self.bytes < MOST:
+                self.bytes += len(SPACES)
+                await write(SPACES)
+
+
+async def test_a_ping_takes_no_answer_without_end() -> None:
+    taken = Taken()
+    async with (
+        serving(taken.without_end) as url,
+        client.connect(access.plain(url), user_agent="tests") as cluster,
+    ):
+        with pytest.raises(errors.NotReachableError, match="larger than"):
+            await cluster.ping()
+
+    assert taken.bytes <= 16 * MIB, "what the sockets' buffers hold"
+
+
+async def test_a_pulse_and_a_command_take_no_frame_of_a_tebibyte() -> None:
+    pulse, command = Taken(), Taken()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        is_watch = "watch" in request.query
+        return await (pulse if is_watch else command).frame(request)
+
+    async with (
+        asyncio.timeout(60),
+        serving(answer) as url,
+        client.connect(access.plain(url), user_agent="tests") as cluster,
+    ):
+        async with cluster.pulse(Selection(keys.SECRET, dict)) as beat:
+            assert not await beat.follow(lambda: None), "the watch is over"
+        with pytest.raises(errors.NotReachableError):
+            async with cluster.execute(A, "app", ["true"]) as running_:
+                await running_.text()
+
+    assert pulse.bytes <= 16 * MIB
+    assert command.bytes <= 16 * MIB
