@@ -124,7 +124,6 @@ LISTS: Final[dict[str, Answer]] = {
     "no text": body(b"\xff\xfe\x00"),
     "no end of brackets": body(b'{"a":' * 200_000),
     "items that are none": body(b'{"metadata":{"resourceVersion":"1"},"items":[1,null,"x"]}'),
-    "items without a name": body(b'{"metadata":{"resourceVersion":"1"},"items":[{"a":1}]}'),
     "a version that is a number": body(b'{"metadata":{"resourceVersion":5},"items":[]}'),
     "an error in an error": body(b'{"reason":{"a":[]},"code":"x","message":5}', 500),
 }
@@ -316,3 +315,58 @@ async def test_a_pulse_and_a_command_take_no_frame_of_a_tebibyte() -> None:
 
     assert pulse.bytes <= 16 * MIB
     assert command.bytes <= 16 * MIB
+
+
+NAMELESS: Final = {"metadata": {"resourceVersion": "7"}}
+ODD: Final = [
+    NAMELESS,
+    {"metadata": {"namespace": "ns", "name": "..", "resourceVersion": "7"}},
+    {"metadata": {"namespace": "other", "name": "a", "resourceVersion": "7"}},
+]
+
+
+async def test_what_was_not_asked_for_reaches_nobody() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            lines = [*(said("ADDED", each) for each in ODD), said("MODIFIED", older("8"))]
+            return await events(*lines)(request)
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [*ODD, TRUTH]})
+
+    of = Selection(keys.SECRET, dict, "ns")
+    async with (
+        serving(answer) as url,
+        client.connect(access.plain(url), user_agent="tests") as cluster,
+    ):
+        assert list((await cluster.list(of)).items) == [A]
+        assert [each.key async for each in cluster.watch(of, "1")] == [A]
+
+
+@pytest.mark.parametrize("is_watch", [False, True])
+async def test_what_is_not_kept_is_not_counted_and_the_rest_has_a_bound(*, is_watch: bool) -> None:
+    many = [{"metadata": {"namespace": "ns", "name": f"m{i}"}, "x": "y" * 500} for i in range(100)]
+    items = [*many, TRUTH]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            return await events(*(said("ADDED", each) for each in items))(request)
+        there = [] if is_watch else items
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": there})
+
+    async def kept(keeps: Callable[[Key], bool]) -> Informer[Object]:
+        of = Selection(keys.SECRET, Object, "ns", most_bytes=10_000, keeps=keeps)
+        time = Time()
+        informer = Informer(of, clock=time, dice=lambda: 1.0, sleep=time.sleep)
+        async with (
+            serving(answer) as url,
+            client.connect(access.plain(url), user_agent="tests") as cluster,
+            running(informer.run(cluster)),
+        ):
+            await until(lambda: informer.too_much or A in informer.items(), within_s=30)
+        return informer
+
+    ours = await kept(A.__eq__)
+    assert list(ours.items()) == [A]
+    assert not ours.too_much
+    everything = await kept(lambda _: True)
+    assert "more than 10000 bytes" in everything.too_much
+    assert len(everything.items()) < 20
