@@ -34,6 +34,8 @@ KINDS: Final[tuple[Kind, ...]] = (keys.NAMESPACE_MAP, keys.RESOURCE_SLICE, keys.
 UNREACHABLE_S: Final = 150.0
 """How long a peer may say nothing until its objects tell: above the minute between bookmarks."""
 RESTART_S: Final = 10.0
+MOST_BYTES: Final = 32 * 2**20
+"""Of the replicas on one peer that are kept, as it sends them. Source: hostile.md H14."""
 _LOOK_S: Final = 15.0
 
 logger = logging.getLogger(__name__)
@@ -245,7 +247,11 @@ async def _replicate(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer
         async with asyncio.TaskGroup() as tasks:
             for kind in KINDS:
                 selection = Selection(
-                    kind, Object, peering.remote_namespace, labels=peering.selector()
+                    kind,
+                    Object,
+                    peering.remote_namespace,
+                    labels=peering.selector(),
+                    most_bytes=MOST_BYTES // len(KINDS),
                 )
                 informer: Informer[Object] = Informer(selection)
                 cached.add(informer)
