@@ -118,7 +118,7 @@ class Connection:
     async def websocket(
         self, what: str, url: yarl.URL, *, most: int, within_s: float | None = None, **rest: Any
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """Open a WebSocket, within so many seconds; a message over ``most`` bytes ends it.
+        """Open a WebSocket, within so many seconds; a message of ``most`` bytes or more ends it.
 
         Raises:
             KubeError: the server refused ``what``.
