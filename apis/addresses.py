@@ -12,6 +12,8 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _TYPES: Final = {"IPv4": 4, "IPv6": 6}
 _LOW: Final = ipaddress.ip_network("::/96")
 """Of IPv4-compatible addresses, which nobody uses any more, and of ``::1``."""
+_METADATA: Final = frozenset({"100.100.100.200", "168.63.129.16", "fd00:ec2::254"})
+"""Where machines of Alibaba Cloud, Azure and AWS learn who they are, besides 169.254.169.254."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -46,5 +48,9 @@ def reached(one: Address) -> tuple[Address, ...]:
 
 
 def is_special(one: Address) -> bool:
-    """Whether no API server takes ``one`` for an endpoint: one such would stop its slice."""
-    return one.is_loopback or one.is_link_local or one.is_multicast or one.is_unspecified
+    """Whether no API server takes ``one`` for an endpoint, which would stop its slice.
+
+    Or whether a cloud tells its machines there what only they may know.
+    """
+    is_nobodys = one.is_loopback or one.is_link_local or one.is_multicast or one.is_unspecified
+    return is_nobodys or str(one) in _METADATA

@@ -10,8 +10,13 @@ _TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def find(conditions: Iterable[Object] | None, type_: str) -> Object | None:
-    """Return the condition of this type, if there is one."""
-    return next((found for found in conditions or () if found.get("type") == type_), None)
+    """Return the condition of this type, if there is one.
+
+    What another cluster says may be of any shape: what is no condition is passed over.
+    """
+    listed = conditions if isinstance(conditions, Iterable) else ()
+    fit = (found for found in listed if isinstance(found, dict))
+    return next((found for found in fit if found.get("type") == type_), None)
 
 
 def is_true(conditions: Iterable[Object] | None, type_: str) -> bool:

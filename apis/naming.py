@@ -19,6 +19,7 @@ _ROOT_CA_PREFIX: Final = 5
 _DEPLOYMENT_LIMIT: Final = SUBDOMAIN_LIMIT - 11
 """A ReplicaSet appends a dash and ten characters."""
 
+_TWIN_HASH: Final = re.compile(rf"-[0-9a-f]{{{_TWIN_HASH_LENGTH}}}$", re.ASCII)
 _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
 _NAME_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
@@ -63,6 +64,12 @@ def default_remote_namespace(namespace: str, cluster_id: str) -> str:
     One that is too long for a namespace is its first 52 characters and a hash of the whole.
     """
     return shorten(f"{namespace}-{cluster_id}", length=_TWIN_HASH_LENGTH)
+
+
+def may_be_default(name: str, cluster_id: str) -> bool:
+    """Whether ``name`` has the form of a twin's under DefaultName, of whatever namespace."""
+    is_short = _TWIN_HASH.search(name) is not None
+    return bool(cluster_id) and (name.endswith(f"-{cluster_id}") or is_short)
 
 
 def root_ca_config_map(cluster_id: str) -> str:

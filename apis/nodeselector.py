@@ -5,14 +5,19 @@ Source: Kubernetes API reference, NodeSelector; behaviour.md 3.1 and 11.3.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from apis import naming
-from apis.objects import Object
+from apis.objects import Object, canonical
 
 Term: TypeAlias = Object
 """{"matchExpressions": [{"key", "operator", "values"}], "matchFields": [...]}, both optional."""
+
+MAX_REQUIREMENTS: Final = 100
+"""Of one term."""
+MAX_IN_ALL: Final = 1000
+"""Requirements and values of all terms together."""
 
 _PARTS: Final = ("matchExpressions", "matchFields")
 _NAME_FIELD: Final = "metadata.name"
@@ -29,16 +34,91 @@ _VALUES: Final[dict[str, Callable[[int], bool]]] = {
 }
 
 
-def conjunction(have: Iterable[Term], want: Iterable[Term]) -> list[Term]:
+class TooLargeError(ValueError):
+    """A conjunction would be larger than its bound; the message says what of it."""
+
+
+class _Said(NamedTuple):
+    """A term and its requirements, each as a text that is the same for equal ones."""
+
+    term: Term
+    requirements: Mapping[tuple[str, str], Object]
+    """By (part, text)."""
+    size: int
+    """Characters of the term as JSON."""
+
+
+def conjunction(
+    have: Iterable[Term],
+    want: Iterable[Term],
+    *,
+    most_terms: int | None = None,
+    most_bytes: int | None = None,
+) -> list[Term]:
     """Return the terms that match where ``have`` and ``want`` both do.
 
     No terms at all mean no condition. Asking twice is asking once: a term that already says
-    what one of ``want`` says is kept as it is. An empty term stays, and matches nothing.
+    what one of ``want`` says is kept as it is. An empty term stays, and matches nothing. Each
+    requirement is read once, whatever the product of the terms is.
+
+    Raises:
+        TooLargeError: more than ``most_terms``, or ``most_bytes`` of JSON, would result; nothing
+            larger than that is built.
     """
-    outer, inner = list(have), list(want)
-    if not outer or not inner:
-        return _distinct(dict(term) for term in outer or inner)
-    return _distinct(made for term in outer for made in _narrowed(term, inner))
+    found: dict[str, Term] = {}
+    size = 0
+    for term, more in _pieces([_said(one) for one in have], [_said(one) for one in want]):
+        size += term.size + sum(len(text) + 1 for _, text in more)
+        if most_bytes is not None and size > most_bytes:
+            raise TooLargeError(f"more than {most_bytes // 1024} KiB")
+        made = _extended(term.term, more)
+        found.setdefault(canonical(made), made)
+        if most_terms is not None and len(found) > most_terms:
+            raise TooLargeError(f"more than {most_terms} terms")
+    return list(found.values())
+
+
+def remainder(terms: Iterable[Term], known: Iterable[Term]) -> list[Term]:
+    """Return the different ones of ``terms`` without the requirements that ``known`` has.
+
+    After ``conjunction(have, known)`` this is, but for what both say, ``have``.
+    """
+    free = {one for term in known for one in _said(term).requirements}
+    found: dict[str, Term] = {}
+    for term in terms:
+        left = {
+            part: [item for item in _part(term, part) if (part, canonical(item)) not in free]
+            for part in _PARTS
+        }
+        found.setdefault(canonical(left), left)
+    return list(found.values())
+
+
+def excess(terms: Iterable[Term]) -> str:
+    """Return which size of ``terms`` is over its bound; empty if they are within all.
+
+    It only counts, and so comes before anything that compares. Source: hostile.md H8.
+    """
+    alternatives = list(terms)
+    for number, term in enumerate(alternatives):
+        count = sum(len(_part(term, part)) for part in _PARTS)
+        if count > MAX_REQUIREMENTS:
+            what = f"nodeSelectorTerms[{number}] has {count} requirements"
+            return f"{what}, {MAX_REQUIREMENTS} are possible"
+    count = weight(alternatives)
+    if count > MAX_IN_ALL:
+        return f"nodeSelectorTerms have {count} requirements and values, {MAX_IN_ALL} are possible"
+    return ""
+
+
+def weight(terms: Iterable[Term]) -> int:
+    """Return how many requirements and values ``terms`` have in all."""
+    return sum(
+        1 + len(item.get("values") or ())
+        for term in terms
+        for part in _PARTS
+        for item in _part(term, part)
+    )
 
 
 def text(terms: Iterable[Term]) -> str | None:
@@ -105,38 +185,51 @@ def _part(term: Term, part: str) -> list[Object]:
     return term.get(part) or []
 
 
-def _narrowed(term: Term, want: Sequence[Term]) -> list[Term]:
-    """Return what is left of ``term`` where one of ``want`` holds as well."""
-    if is_empty(term) or any(_implies(term, other) for other in want):
-        return [dict(term)]
-    return [_merged(term, other) for other in want]
+def _said(term: Term) -> _Said:
+    requirements = {(part, canonical(item)): item for part in _PARTS for item in _part(term, part)}
+    return _Said(term, requirements, len(canonical(term)))
 
 
-def _implies(term: Term, other: Term) -> bool:
+_Missing: TypeAlias = Mapping[tuple[str, str], Object]
+
+
+def _pieces(have: Sequence[_Said], want: Sequence[_Said]) -> Iterator[tuple[_Said, _Missing]]:
+    """Yield each term of the conjunction: one that is there, and what it lacks."""
+    if not have or not want:
+        yield from ((term, {}) for term in have or want)
+        return
+    for term in have:
+        yield from _narrowed(term, want)
+
+
+def _narrowed(term: _Said, want: Sequence[_Said]) -> Iterator[tuple[_Said, _Missing]]:
+    """Yield what is left of ``term`` where one of ``want`` holds as well."""
+    if not term.requirements or any(_implies(term, other) for other in want):
+        yield term, {}
+        return
+    for other in want:
+        if other.requirements:
+            yield term, _missing(term, other)
+        else:
+            yield other, {}
+
+
+def _implies(term: _Said, other: _Said) -> bool:
     """Whether ``term`` says all that ``other`` says, word by word."""
-    said = {part: _part(term, part) for part in _PARTS}
-    asked = [(part, item) for part in _PARTS for item in _part(other, part)]
-    return bool(asked) and all(item in said[part] for part, item in asked)
+    return bool(other.requirements) and other.requirements.keys() <= term.requirements.keys()
 
 
-def _merged(term: Term, other: Term) -> Term:
-    if is_empty(other):
-        return {}
-    merged = dict(term)
-    for part in _PARTS:
-        have = _part(term, part)
-        more = [item for item in _part(other, part) if item not in have]
-        if more:
-            merged[part] = [*have, *more]
-    return merged
+def _missing(term: _Said, other: _Said) -> _Missing:
+    have = term.requirements
+    return {one: item for one, item in other.requirements.items() if one not in have}
 
 
-def _distinct(terms: Iterable[Term]) -> list[Term]:
-    found: list[Term] = []
-    for term in terms:
-        if term not in found:
-            found.append(term)
-    return found
+def _extended(term: Term, more: _Missing) -> Term:
+    made = dict(term)
+    for (part, _), item in more.items():
+        made[part] = [*_part(term, part)] if made.get(part) is term.get(part) else made[part]
+        made[part].append(item)
+    return made
 
 
 def _holds(term: Term, labels: Mapping[str, str], name: str) -> bool:

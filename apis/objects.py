@@ -80,13 +80,15 @@ def uid(obj: Mapping[str, Any]) -> str:
 
 
 def labels(obj: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels; read only."""
-    return obj["metadata"].get("labels") or {}
+    """Return the labels, {} where there are none; read only."""
+    found = obj["metadata"].get("labels")
+    return found if isinstance(found, dict) else {}
 
 
 def annotations(obj: Mapping[str, Any]) -> dict[str, str]:
-    """Return the annotations; read only."""
-    return obj["metadata"].get("annotations") or {}
+    """Return the annotations, {} where there are none; read only."""
+    found = obj["metadata"].get("annotations")
+    return found if isinstance(found, dict) else {}
 
 
 def finalizers(obj: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ Each is read once, at the edge, by ``parse``; what its CRD would refuse raises V
 Source: behaviour.md 1.1-1.5.
 """
 
+import json
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeVar
@@ -188,6 +189,8 @@ class VirtualNode:
     disable_network_check: bool | None = None
     hard: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
+    suggested: frozenset[str] = frozenset()
+    """Those of them that the provider suggested."""
     annotations: dict[str, str] = field(default_factory=dict)
     taints: tuple[Object, ...] = ()
     images: tuple[Object, ...] = ()
@@ -213,6 +216,7 @@ class VirtualNode:
             disable_network_check=spec.get("disableNetworkCheck"),
             hard=_amounts((spec.get("resourceQuota") or {}).get("hard")),
             labels=dict(spec.get("labels") or {}),
+            suggested=_suggested(obj),
             annotations=dict(spec.get("annotations") or {}),
             taints=tuple(spec.get("taints") or ()),
             images=tuple(spec.get("images") or ()),
@@ -271,6 +275,8 @@ class VkOptionsTemplate:
     extra_labels: dict[str, str] = field(default_factory=dict)
     extra_annotations: dict[str, str] = field(default_factory=dict)
     node_extra_labels: dict[str, str] = field(default_factory=dict)
+    suggestible: tuple[str, ...] | None = None
+    """Labels that a provider may suggest, keys and domains; None: as ``suggested`` has it."""
     node_extra_annotations: dict[str, str] = field(default_factory=dict)
     image_pull_secrets: tuple[Object, ...] = ()
     pull_policy: str = "IfNotPresent"
@@ -301,11 +307,16 @@ class VkOptionsTemplate:
             extra_labels=dict(spec.get("extraLabels") or {}),
             extra_annotations=dict(spec.get("extraAnnotations") or {}),
             node_extra_labels=dict(spec.get("nodeExtraLabels") or {}),
+            suggestible=_listed((spec.get("nodeLabels") or {}).get("allowed")),
             node_extra_annotations=dict(spec.get("nodeExtraAnnotations") or {}),
             image_pull_secrets=tuple(spec.get("imagePullSecrets") or ()),
             pull_policy=spec.get("pullPolicy") or "IfNotPresent",
             tolerations=tuple(spec.get("tolerations") or ()),
         )
+
+
+def _listed(texts: Any) -> tuple[str, ...] | None:
+    return None if texts is None else tuple(map(str, texts))
 
 
 def _member(part: Object, name: str, default: E) -> E:
@@ -316,6 +327,15 @@ def _member(part: Object, name: str, default: E) -> E:
     except ValueError as error:
         possible = ", ".join(str(one.value) for one in members)
         raise ValueError(f"{name} {value!r} is none of {possible}") from error
+
+
+def _suggested(obj: Object) -> frozenset[str]:
+    """Return which labels a provider suggested, as the controller noted."""
+    try:
+        noted = json.loads(objects.annotations(obj).get(keys.SUGGESTED_LABELS, "{}"))
+    except ValueError:
+        return frozenset()
+    return frozenset(noted) if isinstance(noted, dict) else frozenset()
 
 
 def _amounts(hard: Any) -> dict[str, str]:

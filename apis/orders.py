@@ -1,11 +1,12 @@
-"""Which annotations of Services and Ingresses a provider takes of a consumer. Pure.
+"""Which annotations of reflected objects a provider takes of a consumer. Pure.
 
 Controllers of a cluster obey annotations with rights of their own: names in its DNS, certificates
 of its issuers, addresses and load balancers of its cloud, lines in the configuration of its ingress
-controllers. For Services the domains of those controllers are listed, and all else passes. For
-Ingresses what passes is listed, by key and by the shape of the value. A ProviderPolicy opens whole
-domains (``spec.annotationDomains``). One table for both sides: reflectors do not send the others,
-policies of the provider (``liqo-consumers``) refuse them, by the same regular expressions (RE2).
+controllers, copies of Secrets and volumes. For all kinds but Ingresses the domains of those
+controllers are listed, and all else passes. For Ingresses what passes is listed, by key and by the
+shape of the value. A ProviderPolicy opens whole domains (``spec.annotationDomains``). One table for
+both sides: reflectors do not send the others, policies of the provider (``liqo-consumers``) refuse
+them, by the same regular expressions (RE2).
 Source: the documentation of the controllers that each group names; CVE-2021-25742, CVE-2023-5044.
 """
 
@@ -39,6 +40,18 @@ SERVICES: Final = _below([
     "linkerd.io", "consul.hashicorp.com", "kuma.io",
 ])  # fmt: skip
 """Annotations of Services that no consumer sends."""
+CLAIMS: Final = _below([
+    # Provisioning, binding, cloning and import
+    "pv.kubernetes.io", "volume.kubernetes.io", "volume.beta.kubernetes.io",
+    "storage.kubernetes.io", "k8s.io", "cdi.kubevirt.io", "trident.netapp.io", "portworx.io",
+    "openebs.io",
+])  # fmt: skip
+"""Annotations of claims that no consumer sends."""
+DATA: Final = _below([
+    # Copies of what is in other namespaces, or into these
+    "mittwald.de", "emberstack.com", "appscode.com", "kyverno.io", "cdi.kubevirt.io",
+])  # fmt: skip
+"""Annotations of ConfigMaps and Secrets that no consumer sends."""
 INGRESSES: Final = (
     "^nginx[.]ingress[.]kubernetes[.]io/(affinity|backend-protocol|cors-allow-credentials|cors-max-age|"
     "enable-cors|force-ssl-redirect|limit-(connections|rpm|rps)|proxy-body-size|proxy-buffering|"
@@ -67,11 +80,18 @@ def refused(
     """Return the names of ``annotations`` that a provider does not take with ``kind``."""
     known = [*opened]
     given = [name for name in annotations if not (known and re.search(_below(known), name))]
-    if kind == keys.SERVICE:
-        return frozenset(name for name in given if re.search(SERVICES, name))
     if kind == keys.INGRESS:
         return frozenset(name for name in given if not _is_plain(name, annotations[name]))
-    return frozenset()
+    listed = _LISTED.get(kind)
+    return frozenset(name for name in given if listed and re.search(listed, name))
+
+
+_LISTED: Final[Mapping[Kind, str]] = {
+    keys.SERVICE: SERVICES,
+    keys.PERSISTENT_VOLUME_CLAIM: CLAIMS,
+    keys.CONFIG_MAP: DATA,
+    keys.SECRET: DATA,
+}
 
 
 def _is_plain(name: str, value: str) -> bool:

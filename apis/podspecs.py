@@ -7,13 +7,14 @@ Source: behaviour.md 3.8, 5.5.2, 5.5.3; security.md A1-A3.
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from apis import parts, podaffinity, podclaims, podfields, podsecurity, podvolumes
+from apis import keys, parts, podaffinity, podclaims, podfields, podsecurity, podvolumes
 from apis.objects import Object
 from apis.podpolicies import MAX_GRACE_S, Policy
 from apis.refusals import DeniedError
 
 DEFAULT_ACCOUNT: Final = "default"
 _CONTROL_PLANE: Final = "node-role.kubernetes.io/"
+_VIRTUAL_NODES: Final = keys.VIRTUAL_NODE_TAINT.partition("/")[0] + "/"
 _ASK: Final = "or ask the provider for a ProviderPolicy that allows it"
 _NEVER: Final = "must not be set"
 _CURES: Final = {
@@ -135,10 +136,17 @@ def _tolerations(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
     for index, toleration in enumerate(parts.structs(value, "spec.pod.tolerations")):
         path = f"tolerations[{index}]"
         key = parts.text(toleration.get("key"), f"spec.pod.{path}.key")
-        if key and not key.startswith(_CONTROL_PLANE):
+        if key and not key.startswith((_CONTROL_PLANE, _VIRTUAL_NODES)):
             continue
         if not any(_grants(granted, toleration) for granted in policy.tolerations):
-            yield f"{path} tolerates {key or 'every taint'}, those of control planes included"
+            yield f"{path} tolerates {key or 'every taint'}, {_kept_for(key)}"
+
+
+def _kept_for(key: str) -> str:
+    """Return whose nodes a toleration of ``key`` would lead to."""
+    if key.startswith(_VIRTUAL_NODES):
+        return "that of nodes which stand for this cluster's own providers"
+    return "those of control planes included"
 
 
 def _grants(granted: Object, toleration: Object) -> bool:
@@ -254,7 +262,7 @@ FIELDS: Final[dict[str, Field]] = {
         f"up to that of the ProviderPolicy, {MAX_GRACE_S} without", _grace
     ),
     "tolerations": Field(
-        "any but of control planes and of every taint, unless granted", _tolerations
+        "any but of control planes, virtual nodes and of every taint, unless granted", _tolerations
     ),
     "topologySpreadConstraints": _COPIED,
     "volumes": Field("by type; own tokens only", podvolumes.complaints),

@@ -19,3 +19,20 @@ def clamp(value: object, most: int = MOST) -> str:
         return ""
     head = value[:most]  # first, lest a long one cost time
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", head)[:most]
+
+
+_HARMFUL: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""What moves a terminal or turns text around; tab, line feed and carriage return do not."""
+
+
+def data(value: object, most_bytes: int) -> str:
+    """Return at most ``most_bytes`` of ``value`` that programs may read, empty unless it is a text.
+
+    It is as it was, but for what would be harmful where it is shown. Source: rulings.md 10.
+    """
+    if not isinstance(value, str):
+        return ""
+    shown = _HARMFUL.sub(lambda found: f"\\u{ord(found[0]):04x}", value[:most_bytes])
+    return shown.encode()[:most_bytes].decode(errors="ignore")

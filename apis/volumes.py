@@ -17,6 +17,14 @@ def grown(capacity: Object | None, *told: Object) -> bool:
     return any(storage(each.get("capacity")) < now for each in told)
 
 
+def amount(capacity: Object | None) -> Object:
+    """Return ``capacity`` as it may be told of another volume: its storage alone, as we write it.
+
+    Source: findings.md L13.
+    """
+    return {"storage": str(storage(capacity))}
+
+
 def storage(amounts: Object | None) -> Quantity:
     """Return how much storage a ResourceList says; nothing for what is no amount."""
     return resources.readable(amounts or {}).get("storage", Quantity())

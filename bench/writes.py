@@ -227,8 +227,10 @@ class Bench:
         return written
 
     async def _write(self, subject: Subject, how: Write, was: Object, text: str) -> Object:
-        name = "" if how.method == "POST" else was["metadata"]["name"]
-        path = wire.path(subject.kind, Key(_NAMESPACE, name), subject.subresource if how.on else "")
+        path = wire.collection(subject.kind, _NAMESPACE)
+        if how.method != "POST":
+            part = subject.subresource if how.on else ""
+            path = wire.path(subject.kind, Key(_NAMESPACE, was["metadata"]["name"]), part)
         query = {"fieldManager": MANAGER, **dict(how.query)}
         query |= {"force": "true"} if how.content == _APPLY else {}
         answer = await self._transport.request(

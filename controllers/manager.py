@@ -65,11 +65,14 @@ class Informers:
         selection: Selection[T],
         scopes: Informer[Object],
         is_scope: Callable[[Object], bool],
+        *,
+        waits: bool = False,
     ) -> Informer[T]:
         """Return the informer of ``selection`` in the namespaces of ``scopes``."""
         found: Informer[T] | None = self._made.get(selection)
         if found is None:
-            found = self._made[selection] = ScopedInformer(selection, scopes, is_scope)
+            scoped = ScopedInformer(selection, scopes, is_scope, waits=waits)
+            found = self._made[selection] = scoped
             self._cached.add(found)
         return found
 
@@ -130,6 +133,15 @@ class Manager:
         """
         bindings = self.informer(selections.ROLE_BINDINGS)
         return self.informers.within(selections.SECRETS, bindings, tenantrights.is_one)
+
+    def beside_virtual_nodes(self, selection: Selection[Object]) -> Informer[Object]:
+        """Return the informer of ``selection`` in the namespaces that have a VirtualNode.
+
+        Users may write the labels by which it selects, in their namespaces and as large as they
+        like. Source: hostile.md H18.
+        """
+        virtual_nodes = self.informer(selections.VIRTUAL_NODES)
+        return self.informers.within(selection, virtual_nodes, lambda _: True, waits=True)
 
 
 Controller: TypeAlias = Callable[[Manager], Term]

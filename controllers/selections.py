@@ -31,8 +31,10 @@ ROLE_BINDINGS: Final = every(
 )
 CLUSTER_ROLE_BINDINGS: Final = every(keys.CLUSTER_ROLE_BINDING, labels=_OF_KUBELETS)
 ROLES: Final = every(keys.ROLE, labels=_OF_KUBELETS)
+LEASE_ROLES: Final = every(keys.ROLE, namespace=keys.NODE_LEASE_NAMESPACE, labels=_OF_KUBELETS)
 SERVICE_ACCOUNTS: Final = every(keys.SERVICE_ACCOUNT, labels=_OF_KUBELETS)
 DEPLOYMENTS: Final = every(keys.DEPLOYMENT, labels=_OF_KUBELETS)
+"""As roles and accounts, only beside VirtualNodes: ``Manager.beside_virtual_nodes``."""
 TENANTS: Final = every(keys.TENANT)
 IDENTITIES: Final = every(keys.IDENTITY)
 RENEWS: Final = every(keys.RENEW)

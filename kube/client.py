@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 PAGE: Final = 500
 MAX_LISTING: Final = 2**30
+MAX_PING: Final = 2**16
+"""Bytes of an answer at ``/livez``, which is ``ok``."""
 LIST_S: Final = 300.0
 
 _RESTARTS: Final = 3
@@ -72,6 +74,8 @@ class ClusterClient:
         self._transport.identity.replace(access)
 
     async def get(self, kind: Kind, key: Key) -> Object | None:
+        if not wire.is_key(kind, key):
+            return None  # an empty name would be that of all
         try:
             return await self._call("get", kind, "GET", wire.path(kind, key))
         except errors.NotFoundError:
@@ -95,7 +99,7 @@ class ClusterClient:
         seconds = _watch_s()
         query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
         query |= {"resourceVersion": since, **wire.query(of)}
-        path = wire.path(of.kind, Key(of.namespace, ""))
+        path = wire.collection(of.kind, of.namespace)
         who = self.access
         try:
             async with self._transport.lasting(
@@ -103,7 +107,8 @@ class ClusterClient:
                 query=query, idle_s=int(seconds) + 30, is_watch=True,
             ) as answer:  # fmt: skip
                 async for line in wire.lines(answer.content):
-                    yield shaped.event(line)
+                    if (event := shaped.event(line)) is not None:
+                        yield event
         except errors.NotReachableError:
             self._doubts.lost(of)
             if self.access is who:
@@ -111,7 +116,7 @@ class ClusterClient:
             # Ended for another identity: no failure, and whoever follows goes on at once.
 
     async def create(self, kind: Kind, obj: Object) -> Object:
-        path = wire.path(kind, Key(obj["metadata"].get("namespace") or "", ""))
+        path = wire.collection(kind, obj["metadata"].get("namespace") or "")
         return await self._call("create", kind, "POST", path, wire.typed(kind, obj))
 
     async def apply(self, kind: Kind, obj: Object, *, manager: str) -> Object:
@@ -189,7 +194,11 @@ class ClusterClient:
         flags |= {"stdin": "1"} if has_input else {}
         query = [*flags.items(), *(("command", part) for part in command)]
         async with self._transport.websocket(
-            f"exec in {pod}", path, query, protocols=remotecommand.PROTOCOLS
+            f"exec in {pod}",
+            path,
+            query,
+            most=remotecommand.MAX_MESSAGE,
+            protocols=remotecommand.PROTOCOLS,
         ) as (socket, _):
             yield Command(socket)
 
@@ -202,18 +211,31 @@ class ClusterClient:
         """
         what = f"watch {of.kind.resource} by WebSocket"
         await self._transport.wait_for_return(what)
-        path = wire.path(of.kind, Key(of.namespace, ""))
+        path = wire.collection(of.kind, of.namespace)
         query = {"watch": "1", "timeoutSeconds": _watch_s(), **wire.query(of)}
         identity = self._transport.identity
         async with self._transport.websocket(
             what,
             path,
             query,
+            most=pulse.MAX_MESSAGE,
             origin=self.access.server,
             within_s=transport.CONNECT_S,
             **pulse.OPTIONS,
         ) as (socket, connection):
             yield Pulse(socket, lambda: connection is identity.connection)
+
+    async def ping(self) -> str:
+        """Ask at ``/livez``; return what the answer says of the time, in its header ``Date``.
+
+        It queues behind no other request.
+
+        Raises:
+            KubeError: no answer, a refusal, or an answer without an end.
+        """
+        async with self.stream("GET", "/livez") as answer:
+            await wire.whole(answer, most=MAX_PING)
+            return answer.headers.get("Date", "")
 
     async def get_text(self, path: str) -> str:
         """Return what the server says at ``path``, such as ``/livez``."""
@@ -226,23 +248,26 @@ class ClusterClient:
     async def _list(self, of: Selection[T]) -> Listing[T]:
         shaped = wire.Shaped(of)
         items: dict[Key, T] = {}
+        sizes: dict[Key, int] = {}
         size, token = 0, ""
         while True:
             raw = await self._page(of, PAGE, token)
             size += len(raw)
             page, token_before = shaped.page(raw), token
             items.update(page.items)
+            sizes.update(page.sizes)
+            _check_bytes(of, sizes)
             token = page.token
             if not token or (of.most and len(items) >= of.most):
                 self._doubts.asked(of)
-                return Listing(items, page.version)
+                return Listing(items, page.version, sizes)
             if size > MAX_LISTING or token == token_before:
                 raise errors.NotReachableError(f"the list of {of.kind.resource} has no end")
             await asyncio.sleep(0)
 
     async def _page(self, of: Selection[Any], limit: int, token: str = "") -> bytes:
         query = {"limit": str(limit), **wire.query(of)} | ({"continue": token} if token else {})
-        path = wire.path(of.kind, Key(of.namespace, ""))
+        path = wire.collection(of.kind, of.namespace)
         return await self._transport.request("list", of.kind.plural, "GET", path, query=query)
 
     async def _check_store(self, of: Selection[Any], since: str) -> None:
@@ -267,6 +292,13 @@ class ClusterClient:
         data = None if body is None else msgspec.json.encode(body)
         return wire.decoded(
             await self._transport.request(verb, kind.plural, method, path, data=data, **rest)
+        )
+
+
+def _check_bytes(of: Selection[Any], sizes: Mapping[Key, int]) -> None:
+    if of.most_bytes and sum(sizes.values()) > of.most_bytes:
+        raise errors.TooMuchError(
+            f"the list of {of.kind.resource} has more than {of.most_bytes} bytes"
         )
 
 

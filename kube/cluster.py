@@ -1,7 +1,8 @@
 """What a cluster can do, as Protocols: everything above is written against these two."""
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from apis import keys
@@ -26,6 +27,10 @@ class Selection(Generic[T]):
     fields: str = ""
     most: int = 0
     """So many are listed, and the newest kept; 0 for all. For what others may make without end."""
+    most_bytes: int = 0
+    """So many bytes are kept, as they came; more is a ``TooMuchError``. 0 for no such bound."""
+    keeps: Callable[[Key], bool] | None = field(default=None, compare=False, repr=False)
+    """Whether an object is kept; None for all. Others are dropped before they are decoded."""
 
 
 class Listing(NamedTuple, Generic[T]):
@@ -33,6 +38,8 @@ class Listing(NamedTuple, Generic[T]):
 
     items: dict[Key, T]
     version: str
+    sizes: Mapping[Key, int] = MappingProxyType({})
+    """Bytes of each item where they are known."""
 
 
 class Event(NamedTuple, Generic[T]):
@@ -42,6 +49,8 @@ class Event(NamedTuple, Generic[T]):
     key: Key
     version: str
     object: T
+    size: int = 0
+    """Bytes, as it came."""
 
 
 class Watched(Protocol):

@@ -21,6 +21,8 @@ from kube.access import Access
 CALLS_AT_ONCE: Final = 64
 _CLOSING_S: Final = 1.0
 """How long a server may take to say that it, too, ends a TLS connection."""
+_GOODBYE_S: Final = 1.0
+"""How long the other end of a WebSocket may take to close it, too."""
 _LOOK_S: Final = 0.005
 _KEEP_ALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -114,24 +116,27 @@ class Connection:
 
     @contextlib.asynccontextmanager
     async def websocket(
-        self, what: str, url: yarl.URL, *, within_s: float | None = None, **rest: Any
+        self, what: str, url: yarl.URL, *, most: int, within_s: float | None = None, **rest: Any
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """Open a WebSocket, within so many seconds; messages may be of any size.
+        """Open a WebSocket, within so many seconds; a message of ``most`` bytes or more ends it.
 
         Raises:
             KubeError: the server refused ``what``.
         """
         with self._counted():
-            async with contextlib.AsyncExitStack() as stack:
-                opening = self._lasting.ws_connect(
-                    url, max_msg_size=0, **rest, **self._identity({})
-                )
-                try:
-                    async with asyncio.timeout(within_s):
-                        opened = await stack.enter_async_context(opening)
-                except aiohttp.WSServerHandshakeError as error:
-                    raise errors.refusal(error.status, {"message": what}) from error
+            opening = self._lasting.ws_connect(url, max_msg_size=most, **rest, **self._identity({}))
+            try:
+                async with asyncio.timeout(within_s):
+                    opened = await opening
+            except aiohttp.WSServerHandshakeError as error:
+                raise errors.refusal(error.status, {"message": what}) from error
+            try:
                 yield opened
+            finally:
+                # A server that goes on talking would be listened to until it says goodbye.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_GOODBYE_S):
+                        await opened.close()
 
     def start_anew(self) -> None:
         """Let calls open new connections, as those there are may lead nowhere; no watch ends."""

@@ -13,6 +13,7 @@ KubeError
     UnknownFieldError    its kind has no such field there: the CRD is older than the object
 """
 
+from apis import texts
 from apis.objects import Object
 
 
@@ -38,6 +39,10 @@ class BusyError(KubeError):
     """The server cannot now: retry, not before ``retry_after_s``."""
 
     retry_after_s: float = 1.0
+
+
+class TooMuchError(KubeError):
+    """A server says more than is kept of it; what was known before is kept."""
 
 
 class NotFoundError(KubeError):
@@ -104,7 +109,8 @@ def refusal(status: int, answer: Object, *, retry_after_s: float | None = None) 
         kind = AlreadyExistsError
     if answer.get("reason") == "Expired":
         kind = ExpiredError
-    said = str(answer.get("message") or answer.get("reason") or "no message")
+    told = answer.get("message") or answer.get("reason")
+    said = texts.clamp(told if isinstance(told, str) else str(told or "")) or "no message"
     if _UNKNOWN_FIELD in said:
         kind = UnknownFieldError
     error = kind(f"{said} ({code})")

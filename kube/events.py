@@ -18,6 +18,7 @@ from apis.objects import Key, Kind, Object, key_of, named, reference, uid
 from kube import clock as clock_
 from kube import errors, metrics
 from kube.cluster import Cluster
+from kube.pace import Pace
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class Recorder:
     Each carries ``labels``.
     """
 
-    def __init__(  # the last three have defaults
+    def __init__(  # noqa: PLR0913  # the last four have defaults
         self,
         cluster: Cluster,
         component: str,
@@ -60,10 +61,12 @@ class Recorder:
         *,
         labels: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        pace: Pace | None = None,
     ) -> None:
+        """With ``pace`` no more is written than that allows: what is told beyond it waits."""
         self._cluster, self._component, self._instance = cluster, component, instance
         self._labels = dict(labels or {})
-        self._clock = clock
+        self._clock, self._pace = clock, pace
         self._records: OrderedDict[_About, _Record] = OrderedDict()
         self._waiting: OrderedDict[_About, None] = OrderedDict()
         self._changed = asyncio.Event()
@@ -102,9 +105,16 @@ class Recorder:
             self._changed.clear()
             due = [about for about in self._waiting if self._due_s(about) <= 0]
             for about in due:
+                await self._await_turn()
                 await self._write(about)
             if not due:
                 await self._wait(min(map(self._due_s, self._waiting), default=None))
+
+    async def _await_turn(self) -> None:
+        if self._pace is None:
+            return
+        while left_s := self._pace.left_s(""):  # noqa: ASYNC110  # time alone brings a token
+            await asyncio.sleep(left_s)
 
     async def _wait(self, within_s: float | None) -> None:
         try:

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from apis.objects import Key
 from kube import behind, errors, heap, metrics
-from kube.cluster import Event, Selection, Watched
+from kube.cluster import Event, Listing, Selection, Watched
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -91,6 +91,10 @@ class Informer(Generic[T]):
         """Whether a list was older than what was known: the server's store was restored."""
         self._may_lack = may_lack
         self._items: dict[Key, T] = {}
+        self._sizes: dict[Key, int] = {}
+        self._bytes = 0
+        self.too_much = ""
+        """Why what the server says is more than is kept of it; empty while it is not."""
         self._handlers: list[Handler[T]] = []
         self._clock, self._dice, self._sleep = clock, dice, sleep
         self._seen = clock()
@@ -157,6 +161,7 @@ class Informer(Generic[T]):
                     await self._watch(cluster)
             except Exception as raised:  # noqa: BLE001  # whatever an answer does to who reads it
                 error = self._as_refusal(raised)
+                self.too_much = str(error) if isinstance(error, errors.TooMuchError) else ""
                 cause = cause or _cause_to_list(error)
                 self._go_without(error, failures)
                 cause = cause or (WITHHELD if self._withheld else "")
@@ -216,8 +221,8 @@ class Informer(Generic[T]):
         listing = await cluster.list(self.selection)
         self._heard()
         self.went_back = self.went_back or behind.is_behind(listing.version, self._version)
-        self._version, self.is_lacking = listing.version, False
-        changes = [*self._gone(listing.items), *self._there(listing.items)]
+        self._version, self.is_lacking, self.too_much = listing.version, False, ""
+        changes = [*self._gone(listing.items), *self._there(listing)]
         # First the whole store, then the news: a handler that looks around sees one state.
         self.synced.set()
         for change in changes:
@@ -227,9 +232,26 @@ class Informer(Generic[T]):
         for key in [key for key in self._items if key not in listed]:
             yield from self._drop(key, self._items[key], was_seen=False)
 
-    def _there(self, listed: Mapping[Key, T]) -> Iterator[Change[T]]:
-        for key, item in listed.items():
-            yield from self._put(key, item)
+    def _there(self, listing: Listing[T]) -> Iterator[Change[T]]:
+        for key, item in listing.items.items():
+            if self._is_kept(key):
+                self._weigh(key, listing.sizes.get(key, 0))
+                yield from self._put(key, item)
+
+    def _is_kept(self, key: Key) -> bool:
+        return self.selection.keeps is None or self.selection.keeps(key)
+
+    def _weigh(self, key: Key, size: int) -> None:
+        """Count the bytes of ``key`` before it is kept; those of what is gone count no longer."""
+        of = self.selection
+        if not of.most_bytes:
+            return
+        after = self._bytes - self._sizes.get(key, 0) + size
+        if after > of.most_bytes and size > self._sizes.get(key, 0):
+            what = f"the watch of {of.kind.resource}"
+            raise errors.TooMuchError(f"{what} has more than {of.most_bytes} bytes")
+        self._bytes = after
+        self._sizes[key] = size
 
     async def _watch(self, cluster: Watched) -> None:
         """Follow until the watch ends, or says nothing for longer than a living one would."""
@@ -258,7 +280,8 @@ class Informer(Generic[T]):
     def _changes(self, event: Event[T]) -> Iterator[Change[T]]:
         if event.type == "DELETED":
             yield from self._drop(event.key, event.object)
-        elif event.type in {"ADDED", "MODIFIED"}:
+        elif event.type in {"ADDED", "MODIFIED"} and self._is_kept(event.key):
+            self._weigh(event.key, event.size)
             yield from self._put(event.key, event.object)
 
     def _put(self, key: Key, item: T) -> Iterator[Change[T]]:
@@ -284,6 +307,7 @@ class Informer(Generic[T]):
             metrics.CACHED.labels(self._resource).dec()
 
     def _drop(self, key: Key, last: T, *, was_seen: bool = True) -> Iterator[Change[T]]:
+        self._bytes -= self._sizes.pop(key, 0)
         if self._items.pop(key, None) is not None:
             metrics.CACHED.labels(self._resource).dec()
             yield Change(key, last, None, was_seen)
@@ -311,6 +335,8 @@ def _tell_nobody(_: str) -> None:
 
 def _cause_to_list(error: errors.KubeError) -> str:
     """Return why the version is of no use any more; empty when the watch can go on from it."""
+    if isinstance(error, errors.TooMuchError):
+        return "too much"
     if isinstance(error, errors.ExpiredError):
         return "expired" if error.status else "unreadable"
     if isinstance(error, errors.NotFoundError):  # its CRD went, and all objects with it

@@ -37,6 +37,12 @@ WATCHES_SILENT: Final = Counter(
     ["resource"],
     registry=REGISTRY,
 )
+DROPPED: Final = Counter(
+    "kube_informer_dropped_objects",
+    "Objects of answers that were left out: without a valid name, or of another namespace",
+    ["resource"],
+    registry=REGISTRY,
+)
 CACHED: Final = Gauge(
     "kube_informer_objects", "Objects in the caches", ["resource"], registry=REGISTRY
 )

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import aiohttp
 
+MAX_MESSAGE: Final = 2**16
+"""Bytes of a message: the watch is one that has nothing to tell."""
 TURN_S: Final = 0.25
 PING_TURNS: Final = 2
 DOUBT_TURNS: Final = 4

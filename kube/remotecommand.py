@@ -5,7 +5,7 @@ subprotocol ``v5.channel.k8s.io``.
 """
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import aiohttp
@@ -16,6 +16,10 @@ from kube import errors
 PROTOCOLS: Final = ("v5.channel.k8s.io",)
 _INPUT, _OUTPUT, _ERRORS, _STATUS, _CLOSE = 0, 1, 2, 3, 255
 _MOST_ERRORS: Final = 4096
+MAX_MESSAGE: Final = 2**20
+"""Bytes of one message; an API server sends 32 KiB at a time."""
+MAX_TEXT: Final = 2**20
+MAX_STATUS: Final = 2**16
 
 
 class CommandError(errors.KubeError):
@@ -30,7 +34,7 @@ class Command:
         self._status: dict[str, Any] | None = None
         self._errors = b""
 
-    async def output(self) -> AsyncIterator[bytes]:
+    async def output(self) -> AsyncGenerator[bytes, None]:
         """Yield what it writes to stdout until it ends, which must be well.
 
         Raises:
@@ -46,12 +50,22 @@ class Command:
             elif channel == _ERRORS:
                 self._errors = (self._errors + data)[-_MOST_ERRORS:]
             elif channel == _STATUS:
-                self._status = msgspec.json.decode(data)
+                self._status = _status(data)
         self._check()
 
-    async def text(self) -> str:
-        """Return all that it writes to stdout; as ``output``."""
-        return b"".join([part async for part in self.output()]).decode("utf-8", "replace")
+    async def text(self, *, most: int = MAX_TEXT) -> str:
+        """Return all that it writes to stdout, at most so many bytes; as ``output``.
+
+        Raises:
+            CommandError: it writes more.
+        """
+        written = bytearray()
+        async with contextlib.aclosing(self.output()) as parts:
+            async for part in parts:
+                written += part
+                if len(written) > most:
+                    raise CommandError(f"the command writes more than {most} bytes")
+        return written.decode("utf-8", "replace")
 
     async def write(self, data: bytes) -> None:
         """Pass ``data`` to its stdin; waits while it does not read.
@@ -74,3 +88,12 @@ class Command:
         if self._status.get("status") != "Success":
             words = self._errors.decode("utf-8", "replace").strip()
             raise CommandError(words or str(self._status.get("message")))
+
+
+def _status(data: bytes) -> dict[str, Any]:
+    if len(data) > MAX_STATUS:
+        raise errors.NotReachableError(f"the status of a command has more than {MAX_STATUS} bytes")
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise errors.NotReachableError("the status of a command is not a JSON object") from error

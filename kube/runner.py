@@ -98,7 +98,8 @@ class Runner:
 
     def stuck_s(self) -> float:
         """Return for how long the slowest reconcile has been running, 0 without one."""
-        return max((self._clock() - since for since in self._since.values()), default=0.0)
+        begun = [*self._since.values()]  # at once: another thread may ask
+        return max((self._clock() - since for since in begun), default=0.0)
 
     def is_alive(self) -> bool:
         """Whether no worker is stuck: what a liveness probe asks."""

@@ -18,7 +18,8 @@ class ScopedInformer(Informer[T]):
     Which these are the objects of ``scopes`` say, for each of which its namespace is followed as
     long as ``is_scope`` holds.
     It counts as synced as soon as the namespaces are known: one that cannot be read must not hold
-    up the others, and whoever finds nothing here asks the server.
+    up the others, and whoever finds nothing here asks the server. With ``waits`` it does when all
+    that are there at first have been listed: for kinds that may be read in each of them.
     """
 
     def __init__(
@@ -26,10 +27,13 @@ class ScopedInformer(Informer[T]):
         selection: Selection[T],
         scopes: Informer[Object],
         is_scope: Callable[[Object], bool],
+        *,
+        waits: bool = False,
     ) -> None:
         super().__init__(selection)
-        self._scopes, self._is_scope = scopes, is_scope
+        self._scopes, self._is_scope, self._waits = scopes, is_scope, waits
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._unlisted: list[asyncio.Event] = []
 
     async def run(self, cluster: Watched) -> None:
         """Follow for ever; cancel to stop. What is cached stays."""
@@ -41,6 +45,7 @@ class ScopedInformer(Informer[T]):
                 while True:
                     changed.clear()
                     self._adjust(cluster, tasks)
+                    await self._listed()
                     self.synced.set()
                     await changed.wait()
         finally:
@@ -56,7 +61,14 @@ class ScopedInformer(Informer[T]):
         for name in wanted - self._running.keys():
             inner: Informer[T] = Informer(replace(self.selection, namespace=name))
             inner.subscribe(self._pass_on)
+            self._unlisted.append(inner.synced)
             self._running[name] = tasks.create_task(inner.run(cluster))
+
+    async def _listed(self) -> None:
+        """Wait, where that is asked for, until those that are there at first are listed."""
+        events, self._unlisted = self._unlisted, []
+        if self._waits and not self.synced.is_set():
+            await asyncio.gather(*(event.wait() for event in events))
 
     def _forget(self, namespace: str) -> None:
         for key in [key for key in self._items if key.namespace == namespace]:

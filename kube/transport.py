@@ -150,7 +150,7 @@ class Transport:
     async def _once(self, verb: str, resource: str, method: str, path: str, **rest: Any) -> bytes:
         within = aiohttp.ClientTimeout(total=CALL_S, connect=CONNECT_S, sock_connect=CONNECT_S)
         async with self._answer(verb, resource, method, path, timeout=within, **rest) as answer:
-            return await wire.whole(answer)
+            return await wire.whole(answer, most=wire.MAX_ANSWER)
 
     @contextlib.asynccontextmanager
     async def _answer(

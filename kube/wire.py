@@ -1,5 +1,7 @@
 """What goes over the wire to an API server and comes back, bounded, and as bytes until here."""
 
+import logging
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -8,15 +10,21 @@ import aiohttp
 import msgspec
 import yarl
 
+from apis import naming, texts
 from apis.objects import Key, Kind, Object
-from kube import errors
+from kube import errors, metrics
 from kube.cluster import Event, Selection
 from kube.slim import Packed
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 MAX_ANSWER: Final = 64 * 2**20
 MAX_EVENT: Final = 16 * 2**20
+MAX_REFUSAL: Final = 2**20
+_FREELY_NAMED: Final = frozenset({"rbac.authorization.k8s.io", "certificates.k8s.io"})
+"""Groups whose objects may have any name that is a segment of a path, such as ``system:node``."""
+_SEGMENT: Final = re.compile(r"[^/%\x00-\x1f\x7f]{1,253}")
 
 _MAX_RETRY_AFTER_S: Final = 30.0
 
@@ -53,11 +61,43 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 def path(kind: Kind, key: Key, subresource: str = "") -> str:
-    """Return the path of an object; without a name, of all in its namespace or in the cluster."""
+    """Return the path of an object.
+
+    Raises:
+        InvalidError: no object has that key; an empty name would mean all of them.
+    """
+    if not is_key(kind, key):
+        raise errors.InvalidError(f"{kind.resource} {str(key)!r:.300} is not the name of an object")
+    rest = f"/{subresource}" if subresource else ""
+    return f"{collection(kind, key.namespace)}/{quote(key.name, safe='')}{rest}"
+
+
+def collection(kind: Kind, namespace: str = "") -> str:
+    """Return the path of all objects in a namespace, or in the whole cluster.
+
+    Raises:
+        InvalidError: no namespace has that name.
+    """
     root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
-    segments = ["namespaces", key.namespace] if kind.namespaced and key.namespace else []
-    segments += [kind.plural, key.name, subresource]
-    return "/".join([root, *(quote(segment, safe="") for segment in segments if segment)])
+    if not kind.namespaced or not namespace:
+        return f"{root}/{kind.plural}"
+    if not naming.is_dns_label(namespace):
+        raise errors.InvalidError(f"{namespace!r:.300} is not the name of a namespace")
+    return f"{root}/namespaces/{namespace}/{kind.plural}"
+
+
+def is_key(kind: Kind, key: Key) -> bool:
+    """Whether an object of ``kind`` may have that key."""
+    if kind.namespaced and not naming.is_dns_label(key.namespace):
+        return False
+    if kind.group in _FREELY_NAMED:
+        return bool(_SEGMENT.fullmatch(key.name)) and key.name not in {".", ".."}
+    return naming.is_dns_subdomain(key.name)
+
+
+def is_selected(of: Selection[Any], key: Key) -> bool:
+    """Whether an object with that key may be among what is selected."""
+    return is_key(of.kind, key) and of.namespace in {"", key.namespace}
 
 
 def url(
@@ -84,7 +124,7 @@ def typed(kind: Kind, obj: Object) -> Object:
 async def refusal(answer: aiohttp.ClientResponse) -> errors.KubeError:
     """Return what an answer that is no success means, in the server's own words."""
     try:
-        said = _OBJECT.decode(await whole(answer, most=2**20))
+        said = _OBJECT.decode(await whole(answer, most=MAX_REFUSAL))
     except (*_UNREADABLE, errors.NotReachableError):
         said = {}
     return errors.refusal(
@@ -96,8 +136,8 @@ def _retry_after(header: str) -> float | None:
     return min(float(header), _MAX_RETRY_AFTER_S) if header.isdecimal() else None
 
 
-async def whole(answer: aiohttp.ClientResponse, most: int = MAX_ANSWER) -> bytes:
-    """Return the body.
+async def whole(answer: aiohttp.ClientResponse, *, most: int) -> bytes:
+    """Return the body. Nothing else reads one: each caller says how much it takes at ``most``.
 
     Raises:
         NotReachableError: it is larger than ``most`` bytes, or compressed.
@@ -140,13 +180,16 @@ class Page(NamedTuple, Generic[T]):
     items: dict[Key, T]
     version: str
     token: str
+    sizes: dict[Key, int]
+    """Bytes of each item, as they came."""
 
 
 class Shaped(Generic[T]):
     """Decodes the objects of a selection."""
 
     def __init__(self, of: Selection[T]) -> None:
-        self._kind = of.kind
+        self._of, self._kind = of, of.kind
+        self._is_told = False
         self._packed = packed(of.shape)
         shape: type[Any] = Object if self._packed else of.shape
         self._decoder = msgspec.json.Decoder(shape)
@@ -155,26 +198,52 @@ class Shaped(Generic[T]):
         """Return a page of a list."""
         try:
             page = _PAGE.decode(raw)
-            items = dict(self._item(item) for item in page.items or [])
+            items: dict[Key, T] = {}
+            sizes: dict[Key, int] = {}
+            for item in page.items or []:
+                key = self._key(_HEAD.decode(item).metadata)
+                if key is not None and self._is_kept(key):
+                    items[key], sizes[key] = self._shape(item), len(bytes(item))
         except _UNREADABLE as error:
             raise errors.NotReachableError(f"unreadable list of {self._kind.resource}") from error
-        return Page(items, page.metadata.resourceVersion, page.metadata.continue_)
+        return Page(items, page.metadata.resourceVersion, page.metadata.continue_, sizes)
 
-    def event(self, line: bytes) -> Event[T]:
-        """Return a line of a watch. What cannot be read might be a deletion: list again."""
+    def event(self, line: bytes) -> Event[T] | None:
+        """Return a line of a watch; None of an object that was not asked for, or is not kept.
+
+        What cannot be read might be a deletion: list again.
+        """
         try:
             frame = _FRAME.decode(line)
             if frame.type == "ERROR":
                 raise errors.refusal(0, _OBJECT.decode(frame.object))
             meta = _HEAD.decode(frame.object).metadata
-            shaped = self._shape(frame.object) if frame.type != "BOOKMARK" else _nothing()
+            if frame.type == "BOOKMARK":
+                return Event(
+                    frame.type, Key(meta.namespace, meta.name), meta.resourceVersion, _nothing()
+                )
+            key = self._key(meta)
+            if key is None or not (frame.type == "DELETED" or self._is_kept(key)):
+                return None
+            shaped = self._shape(frame.object)
         except _UNREADABLE as error:
             raise errors.ExpiredError(f"unreadable event of {self._kind.resource}") from error
-        return Event(frame.type, Key(meta.namespace, meta.name), meta.resourceVersion, shaped)
+        return Event(frame.type, key, meta.resourceVersion, shaped, len(line))
 
-    def _item(self, raw: msgspec.Raw) -> tuple[Key, T]:
-        meta = _HEAD.decode(raw).metadata
-        return Key(meta.namespace, meta.name), self._shape(raw)
+    def _key(self, meta: _Meta) -> Key | None:
+        """Return whose metadata that is; None of what the selection cannot have, which is told."""
+        key = Key(meta.namespace, meta.name)
+        if is_selected(self._of, key):
+            return key
+        metrics.DROPPED.labels(self._kind.resource).inc()
+        if not self._is_told:
+            self._is_told = True
+            fields = {"resource": self._kind.resource, "object": texts.clamp(str(key), 300)}
+            logger.warning("Left out an object that was not asked for", extra=fields)
+        return None
+
+    def _is_kept(self, key: Key) -> bool:
+        return self._of.keeps is None or self._of.keeps(key)
 
     def _shape(self, raw: msgspec.Raw) -> Any:
         shaped = self._decoder.decode(raw)

@@ -6,6 +6,7 @@ The loops do not wait for each other: a lease is renewed whatever pods or the pr
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -24,6 +25,7 @@ from kube.events import Recorder
 from kube.fence import FencedCluster
 from kube.gate import Gate
 from kube.informer import Change, Informer
+from kube.pace import Pace
 from kube.process import Process
 from kube.runner import Runner, Source
 from kube.slim import Packed
@@ -36,13 +38,12 @@ from kubelet.forge import permission, shadowpod
 from kubelet.forge.health import Health
 from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Identity
+from kubelet.heartbeat import Heartbeat
 from kubelet.here import Here
 from kubelet.ips import IpReconciler
 from kubelet.lookups import Lookups
 from kubelet.mappings import Mappings
 from kubelet.node import (
-    RENEWALS,
-    LeaseReconciler,
     NodeReconciler,
     PingReconciler,
     ProviderHealth,
@@ -53,6 +54,9 @@ from kubelet.settings import Settings
 logger = logging.getLogger(__name__)
 
 COMPONENT: Final = "liqo-pod-reflection"
+EVENTS_PER_SECOND: Final = 50.0
+EVENTS_BURST: Final = 1000.0
+"""Of all that is told of a provider: more waits, and at last is dropped."""
 NODE_BACK_OFF_S: Final = 10.0
 """What a server could not take of the Node's status is tried again so soon: pods go by it."""
 
@@ -86,7 +90,7 @@ class Loops:
         self._maps = mappings.informer(settings.tenant_namespace, self._clusters)
         self._local = CachedCluster(FencedCluster(home, may_write), [self._pods_here, self._node])
         self._remote = CachedCluster(FencedCluster(provider, may_write))
-        self._recorder = Recorder(home, COMPONENT, instance)
+        self._recorder = Recorder(home, COMPONENT, instance, pace=_of_events())
         self._provider_health = ProviderHealth(
             self._on_health,
             threshold=settings.ping_failures,
@@ -112,6 +116,9 @@ class Loops:
         self._endpoint = Endpoint(settings, home, provider, self._lookups())
         self._pods = self._pod_runner()
         self._nodes: Runner | None = None
+        self._heartbeat = Heartbeat(
+            home, settings.node_name, duration_s=settings.lease_s, may_write=may_write
+        )
 
     async def run(self, running: Process) -> None:
         """Run all loops for ever."""
@@ -124,7 +131,7 @@ class Loops:
             )
         ]
         try:
-            with running.works(runners):
+            with running.works([*runners, *self._heartbeats()]):
                 await self._run(running, runners)
         finally:
             for stop in stops:
@@ -138,6 +145,8 @@ class Loops:
                 tasks.create_task(informer.run(self._home))
             for runner in runners:
                 tasks.create_task(runner.run())
+            for heartbeat in self._heartbeats():
+                tasks.create_task(heartbeat.run())
             tasks.create_task(self._mappings.run(self._pods))
             tasks.create_task(self._recorder.run())
             await self._pods_here.synced.wait()
@@ -153,6 +162,9 @@ class Loops:
             *([self._node] if self._settings.create_node else []),
             *self._endpoint.informers,
         ]
+
+    def _heartbeats(self) -> list[Heartbeat]:
+        return [self._heartbeat] if self._settings.create_node else []
 
     async def _runners(self) -> list[Runner]:
         pinged = [self._ping_runner()] if self._settings.ping_interval_s else []
@@ -247,9 +259,7 @@ class Loops:
         )
         sources = [Source(self._node), Source(self._virtual_nodes, self._to_node)]
         self._nodes = Runner("node", node, sources, back_off_s=NODE_BACK_OFF_S)
-        lease = LeaseReconciler(self._local, duration_s=settings.lease_s, clock=clock.now)
-        leases = Runner("lease", lease, [], back_off_s=settings.lease_s / RENEWALS)
-        return [self._nodes, self._started(leases, self._key)]
+        return [self._nodes]
 
     async def _version(self) -> str:
         return str((await self._home.version()).get("gitVersion") or "")
@@ -264,14 +274,9 @@ class Loops:
         return self._started(Runner("ping", pings, []), self._key)
 
     async def _ping(self) -> timedelta:
-        # A stream, since it does not queue behind the bulk of our own requests.
         try:
-            async with (
-                asyncio.timeout(self._settings.ping_timeout_s),
-                self._provider.stream("GET", "/livez") as answer,
-            ):
-                await answer.read()
-                return clocks.ahead(answer.headers.get("Date", ""), clock.now())
+            async with asyncio.timeout(self._settings.ping_timeout_s):
+                return clocks.ahead(await self._provider.ping(), clock.now())
         except TimeoutError:
             self._provider.reach.doubt()  # others would wait for its answers
             raise
@@ -313,6 +318,10 @@ class Loops:
     def _started(runner: Runner, key: Key) -> Runner:
         runner.enqueue(key)
         return runner
+
+
+def _of_events() -> Pace:
+    return Pace(time.monotonic, per_second=EVENTS_PER_SECOND, burst=EVENTS_BURST)
 
 
 def _informer(kind: objects.Kind, **selected: Any) -> Informer[Object]:

@@ -3,15 +3,19 @@
 It is that of one UID. A pod of the same name that is made anew inherits nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 from apis import objects
 from apis.objects import Key, Object
+from kube.pace import Pace
+from kubelet.forge.accounts import Issued, Token
 
 REFUSED_S: Final = 1.0
 """The first pause of a pod that is refused."""
+TAKEN_S: Final = 0.1
+"""The first pause of a pod whose name is taken by what goes just now."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,17 @@ class Due:
 
 
 @dataclass(slots=True)
+class Writes:
+    """How often the status of a pod was written."""
+
+    pace: Pace
+    free: Pace
+    """What counts for this pod alone."""
+    turn: float | None = None
+    """When it may be written, beyond that: its turn among all pods of the provider."""
+
+
+@dataclass(slots=True)
 class Memory:
     """Of one pod; nothing of it is lost that a look at both clusters would not tell again."""
 
@@ -41,6 +56,8 @@ class Memory:
     begun: datetime | None = None
     """When the provider was first seen to have, or was given, its ShadowPod."""
     refused_s: float = REFUSED_S
+    taken_s: float = TAKEN_S
+    """The next pause while the provider says that its name is taken, and shows nothing there."""
     is_unanswered: bool = False
     """Whether the provider took it a minute ago, and made no Pod of it."""
     is_deleted: bool = False
@@ -48,7 +65,14 @@ class Memory:
     lingering: Lingering | None = None
     ended: datetime | None = None
     """Since when it was seen to have ended here."""
+    writes: Writes | None = None
+    held_until: float | None = None
+    """Until when a quick end is not told."""
     tokens: Due | None = None
+    granted: dict[Token, Issued] = field(default_factory=dict)
+    """Tokens that were issued, and do not lie on the provider yet."""
+    has_no_tokens: bool = False
+    """Whether it has ended, and nothing of its tokens is left on the provider."""
 
 
 class Memories:

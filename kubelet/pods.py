@@ -5,12 +5,13 @@ Source: behaviour.md 5.5; measures.md row 5; security.md B9, D3, I3.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from apis import keys, objects, podfields
+from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 from kube import errors
@@ -22,7 +23,7 @@ from kubelet.contract import Namespaces, Node, Recorder
 from kubelet.deletions import Deletions
 from kubelet.departures import Departures
 from kubelet.endings import Endings
-from kubelet.forge import answers, antiaffinity, decisions, shadowpod, status
+from kubelet.forge import answers, decisions, shadowpod, shapes, status
 from kubelet.forge.decisions import (
     DESTRUCTIVE,
     FallBack,
@@ -44,7 +45,8 @@ SUCCESSFUL_REFLECTION: Final = "SuccessfulReflection"
 FAILED_UPDATE: Final = "FailedUpdate"
 _TOLD: Final = frozenset({404, 500})
 """A provider whose namespace is gone, or whose admission fails, says so: it may last."""
-TAKEN_S: Final = 0.1
+MAX_TAKEN_S: Final = 60.0
+"""For a provider that says that a name is taken, and that nothing is there."""
 LOOK_AGAIN_S: Final = 5.0
 """For what no event will tell, such as an object that is not selected by our watches."""
 BACKED_OFF_S: Final = 60.0
@@ -66,6 +68,7 @@ class PodReconciler:
         namespaces: Namespaces,
         recorder: Recorder,
         clock: Callable[[], datetime],
+        monotonic: Callable[[], float] = time.monotonic,
         departures: Departures | None = None,
         breaker: Breaker | None = None,
     ) -> None:
@@ -75,7 +78,9 @@ class PodReconciler:
         self._breaker = breaker or Breaker(lambda: None)
         self._memories = memories = Memories()
         self._deletions = Deletions(local, remote, departures or Departures(), memories, clock)
-        self._statuses = Statuses(local, memories, node=node, recorder=recorder, clock=clock)
+        self._statuses = Statuses(
+            local, memories, node=node, recorder=recorder, clock=clock, monotonic=monotonic
+        )
         self._endings = Endings(memories, clock)
         server = node.options().api_server
         self._tokens = Tokens(
@@ -94,6 +99,9 @@ class PodReconciler:
         """What the provider labelled the last ShadowPod with; a wrong guess it corrects."""
 
     async def reconcile(self, key: Key) -> float | None:
+        return self._statuses.sooner(key, await self._look(key))
+
+    async def _look(self, key: Key) -> float | None:
         local = self._statuses.newest(key, self._mine(await self._local.seen(keys.POD, key)))
         if local is None:
             self._memories.forget(key)
@@ -127,7 +135,11 @@ class PodReconciler:
                 raise
             await self._withhold(observed.local, observed.pair, str(error))
             return WITHHELD_MAX_S
-        if observed.local is None or step not in self._steps:
+        if observed.local is None:
+            return again_s
+        if decisions.has_ended(observed.local):
+            await self._tokens.end(observed.local, observed.pair)
+        if step not in self._steps:
             return again_s
         return await self._steps[step](observed.local, observed)
 
@@ -140,7 +152,8 @@ class PodReconciler:
     async def _observe(self, key: Key, local: Object | None, pair: Pair, read: _Read) -> Observed:
         twin = pair.twin_of(key)
         shadow, remote = await asyncio.gather(read(keys.SHADOW_POD, twin), read(keys.POD, twin))
-        return Observed(local, shadow, remote, pair, self._node.name)
+        fit = shapes.fitted(shadow), shapes.fitted(remote)
+        return Observed(local, *fit, pair, self._node.name)
 
     async def _observe_live(self, key: Key, pair: Pair) -> Observed:
         """Return what the servers say now: nothing is deleted on the word of a cache."""
@@ -154,10 +167,9 @@ class PodReconciler:
 
     async def _offload(self, local: Object, observed: Observed) -> float | None:
         pair, twins = observed.pair, await twins_of(local, self._namespaces)
-        said = self._node.forbids(local) or podfields.refusal(local["spec"])
-        if message := said or antiaffinity.refusal(local, twins):
-            return await self._statuses.refuse(local, message)
         options = replace(self._node.options(), twins=twins)
+        if message := self._node.forbids(local) or shadowpod.refusal(local, options):
+            return await self._statuses.refuse(local, message)
         shadow = shadowpod.shadow(local, pair, options, self._creator)
         try:
             made = await self._remote.create(keys.SHADOW_POD, shadow)
@@ -187,7 +199,10 @@ class PodReconciler:
         observed = await self._observe(key, local, pair, self._remote.get_live)
         step = decide(observed)
         if step in DESTRUCTIVE or step is Step.OFFLOAD:
-            return TAKEN_S  # it went meanwhile, or waits for proof: the next look will tell
+            # It went meanwhile, or waits for proof: one of the next looks will tell.
+            memory = self._memories.of(local)
+            again_s, memory.taken_s = memory.taken_s, min(memory.taken_s * 2, MAX_TAKEN_S)
+            return again_s
         return await self._do(step, key, observed)
 
     async def _follow(self, local: Object, observed: Observed) -> float | None:
@@ -202,7 +217,9 @@ class PodReconciler:
         if refusal := answers.refusal(shadow):
             await self._statuses.refuse(local, refusal)
             return None  # the provider tells when it changes its mind
-        again_s = await self._tokens.keep(local, shadow, observed.remote, observed.pair)
+        again_s = None
+        if not answers.has_ended(shadow, observed.remote):
+            again_s = await self._tokens.keep(local, shadow, observed.remote, observed.pair)
         if answers.is_awaited(local, shadow, observed.remote):
             left_s = await self._statuses.await_answer(local, observed.pair)
             if left_s <= 0:

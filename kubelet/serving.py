@@ -21,7 +21,7 @@ from aiohttp.typedefs import Handler
 from apis import exposition, keys, naming, texts
 from apis.exposition import Family
 from apis.objects import Key
-from kube import clock, errors
+from kube import clock, errors, wire
 from kube.access import Access
 from kube.apart import Caller
 from kube.gate import DeniedError, Right, UnauthenticatedError
@@ -104,7 +104,7 @@ async def container_logs(api: Api, request: web.Request) -> web.StreamResponse:
     key, container = _container(request)
     twin = await _twin(api, key, container)
     query = {"container": container, **log_options(request.query)}
-    path = f"/api/v1/namespaces/{twin.namespace}/pods/{twin.name}/log"
+    path = wire.path(keys.POD, twin, "log")
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     try:
         async with api.provider().stream("GET", path, query) as upstream:

@@ -14,11 +14,12 @@ from kube.cluster import Cluster
 from kube.written import Written
 from kubelet import metrics
 from kubelet.contract import Node, Recorder
-from kubelet.forge import answers, life, news, status
+from kubelet.forge import answers, life, news, quickends, status
 from kubelet.forge.clean import LocalContext
 from kubelet.forge.conditions import is_unavailable
 from kubelet.forge.decisions import is_labelled
-from kubelet.memories import REFUSED_S, Memories
+from kubelet.memories import REFUSED_S, TAKEN_S, Memories
+from kubelet.pacing import Pacing, QuickEnds
 
 QUIET_S: Final = 10.0
 """A pod that starts has its first status then at the latest: what comes before it says little."""
@@ -30,7 +31,7 @@ MAX_REFUSED_S: Final = 300.0
 class Statuses:
     """Writes the statuses of the pods of ``node``; remembers what the cache does not show yet."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # where it writes, who remembers and tells, and two clocks
         self,
         local: Cluster,
         memories: Memories,
@@ -38,10 +39,14 @@ class Statuses:
         node: Node,
         recorder: Recorder,
         clock: Callable[[], datetime],
+        monotonic: Callable[[], float],
     ) -> None:
         self._local, self._memories, self._node = local, memories, node
         self._recorder, self._clock = recorder, clock
         self._written = Written()
+        self._pacing = Pacing(memories, monotonic)
+        self._quick_ends = QuickEnds(memories, monotonic)
+        self._owed: dict[Key, float] = {}
         metrics.UNANSWERED.set_function(memories.unanswered)
 
     def newest(self, key: Key, cached: Object | None) -> Object | None:
@@ -51,7 +56,8 @@ class Statuses:
     def begin(self, local: Object) -> None:
         """Take note that the provider has its ShadowPod."""
         memory = self._memories.of(local)
-        memory.refused_s, memory.begun = REFUSED_S, self._clock()
+        memory.refused_s, memory.taken_s = REFUSED_S, TAKEN_S
+        memory.begun = self._clock()
 
     def has_begun(self, local: Object) -> bool:
         """Whether the provider was seen to have its ShadowPod."""
@@ -60,6 +66,12 @@ class Statuses:
     def forget(self, key: Key) -> None:
         """Forget a pod that is gone."""
         self._written.forget(key)
+        self._owed.pop(key, None)
+
+    def sooner(self, key: Key, again_s: float | None) -> float | None:
+        """Return in how many seconds to look again: what waits to be told may be sooner."""
+        owed_s = self._owed.pop(key, None)
+        return again_s if owed_s is None else min(again_s or owed_s, owed_s)
 
     # What is worth a write -------------------------------------------------------------------
 
@@ -80,7 +92,7 @@ class Statuses:
 
     async def write(self, local: Object, wanted: Object, remote: Object | None = None) -> None:
         """Write the status if it is worth it, with what says whose pod it is, and of which Pod."""
-        before = status.status_of(local)
+        before, wanted = status.status_of(local), self._told(local, wanted)
         labels: dict[str, str | None] = {}
         if keys.REMOTE_UNAVAILABLE in objects.labels(local):
             labels[keys.REMOTE_UNAVAILABLE] = None
@@ -89,7 +101,8 @@ class Statuses:
         if labels or news.is_significant(before, wanted):
             metadata = {"labels": labels, "annotations": life.note(local, remote)}
             said = {name: value for name, value in metadata.items() if value}
-            await self._patch(local, wanted, said)
+            if not await self._patch(local, wanted, said):
+                return
         known = news.troubles(before)
         for reason, message in news.troubles(wanted).items():
             if reason not in known:
@@ -137,8 +150,8 @@ class Statuses:
     # Writing ---------------------------------------------------------------------------------
 
     async def _say(self, local: Object, wanted: Object, reason: str, message: str) -> None:
-        if not news.is_same(status.status_of(local), wanted):
-            await self._patch(local, wanted, {})
+        is_news = not news.is_same(status.status_of(local), wanted)
+        if is_news and await self._patch(local, wanted, {}):
             self._recorder.event(keys.POD, local, "Warning", reason, message)
 
     def _is_due(self, local: Object, wanted: Object) -> bool:
@@ -151,12 +164,29 @@ class Statuses:
         memory.begun = memory.begun or now
         return (now - memory.begun).total_seconds()
 
-    async def _patch(self, local: Object, wanted: Object, metadata: Object) -> None:
-        changes = news.patch(status.status_of(local), wanted)
-        key = objects.key_of(local)
+    def _told(self, local: Object, wanted: Object) -> Object:
+        """Return what is told of ``wanted``: of an end that comes too soon that it waits."""
+        held_s = self._quick_ends.held_s(local, wanted, self._age_s(local))
+        if held_s <= 0:
+            return wanted
+        self._owe(objects.key_of(local), held_s)
+        return quickends.held(local, self._home())
+
+    def _owe(self, key: Key, in_s: float) -> None:
+        self._owed[key] = min(in_s, self._owed.get(key, in_s))
+
+    async def _patch(self, local: Object, wanted: Object, metadata: Object) -> bool:
+        """Write the status; return whether that was its turn. If not, a later look writes."""
+        before, key = status.status_of(local), objects.key_of(local)
+        left_s = self._pacing.left_s(local, is_urgent=news.is_urgent(before, wanted))
+        if left_s > 0:
+            self._owe(key, left_s)
+            return False
+        changes = news.patch(before, wanted)
         metadata = {"uid": objects.uid(local), **metadata}
         made = await self._local.patch_status(keys.POD, key, changes, metadata=metadata)
         self._written.add(local, made)
+        return True
 
     def _home(self, restarts: int = 0) -> LocalContext:
         node = self._node

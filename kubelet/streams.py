@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 from aiohttp import web
 from multidict import CIMultiDictProxy, MultiMapping
 
+from apis import keys
 from apis.objects import Key
-from kube import tunnel
+from kube import tunnel, wire
 from kube.access import Access
 from kube.leg import Leg
 from kubelet import metrics
@@ -72,7 +73,7 @@ async def carry(
     if not request.headers.get("Upgrade"):
         raise web.HTTPBadRequest(text=f"{action.subresource} needs a connection upgrade\n")
     query = action.options(request.query, container)
-    path = f"/api/v1/namespaces/{twin.namespace}/pods/{twin.name}/{action.subresource}"
+    path = wire.path(keys.POD, twin, action.subresource)
     head, there = await tunnel.dial(access, request.method, path, query, passed_on(request.headers))
     with metrics.STREAMS.labels(action.subresource).track_inprogress():
         await _pass(request, head, there)

@@ -17,13 +17,15 @@ from kube import errors
 from kube.cluster import Cluster
 from kubelet.contract import Recorder
 from kubelet.forge import accounts
-from kubelet.forge.accounts import ApiServer, Token
+from kubelet.forge.accounts import ApiServer, Issued, Token
 from kubelet.memories import Due, Memories
 
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 2.0
-MAX_RETRY_S: Final = 60.0
+MAX_RETRY_S: Final = 600.0
+MOST_AT_ONCE: Final = 4
+"""So many tokens are asked for at once, those of all pods together: each has to be signed."""
 FAILED: Final = "FailedSATokensReflection"
 SUCCESSFUL: Final = "SuccessfulSATokensReflection"
 """After a failure: that all went well is no news, and an Event is a write."""
@@ -44,6 +46,7 @@ class Tokens:
     ) -> None:
         self._local, self._remote, self._memories = local, remote, memories
         self._server, self._recorder, self._clock = server, recorder, clock
+        self._turn = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def begin(self, local: Object, shadow: Object, pair: Pair) -> None:
         """Provide the tokens of a pod whose ShadowPod was just created."""
@@ -64,6 +67,19 @@ class Tokens:
         if remote is not None:
             due = memory.tokens = replace(due, remote_uid=objects.uid(remote))
         return max(1.0, (due.at - now).total_seconds())
+
+    async def end(self, local: Object, pair: Pair) -> None:
+        """Take the tokens of a pod that has ended from the provider; it is given no others."""
+        memory = self._memories.of(local)
+        if memory.has_no_tokens or not accounts.tokens(local, self._server):
+            return
+        key = accounts.secret_key(pair.twin_of(objects.key_of(local)))
+        found = await self._remote.get_live(keys.SECRET, key)
+        if found is not None and accounts.is_of(found, local):
+            await self._remote.delete(keys.SECRET, key, uid=objects.uid(found))
+            logger.info("Deleted tokens", extra={"secret": str(key)})
+        memory.has_no_tokens = True
+        memory.granted.clear()
 
     async def _keep(
         self,
@@ -101,26 +117,27 @@ class Tokens:
             in_s = accounts.refresh_in_s(found, self._clock())
             if in_s > 0:
                 return in_s
-        secret = await self._forged(local, shadow, pair, wanted)
+        issued = await self._issued(local, wanted)
+        secret = accounts.secret(local, shadow, pair, issued)
         await self._write(key, found, secret)
+        self._memories.of(local).granted.clear()
         logger.info("Provided tokens", extra={"secret": str(key)})
         return accounts.refresh_in_s(secret, self._clock())
 
-    async def _forged(
-        self, local: Object, shadow: Object, pair: Pair, wanted: list[Token]
-    ) -> Object:
+    async def _issued(self, local: Object, wanted: list[Token]) -> dict[str, Issued]:
+        """Return the tokens by key, one asked for after another; what was issued is kept."""
+        granted = self._memories.of(local).granted
+        for token in wanted:
+            if token not in granted or granted[token].renewed <= self._clock():
+                async with self._turn:
+                    granted[token] = await self._ask(local, token)
+        return {token.key: granted[token] for token in wanted}
+
+    async def _ask(self, local: Object, token: Token) -> Issued:
+        request = accounts.token_request(local, token)
         account = accounts.account(local)
-        requests = [
-            self._local.post(
-                keys.SERVICE_ACCOUNT, account, "token", accounts.token_request(local, token)
-            )
-            for token in wanted
-        ]
-        answers = await asyncio.gather(*requests)
-        issued = {
-            token.key: answer["status"] for token, answer in zip(wanted, answers, strict=True)
-        }
-        return accounts.secret(local, shadow, pair, issued, self._clock())
+        answer = await self._local.post(keys.SERVICE_ACCOUNT, account, "token", request)
+        return accounts.issued(local, answer, self._clock())
 
     async def _write(self, key: Key, found: Object | None, secret: Object) -> None:
         found = found or await self._create(key, secret)

@@ -138,6 +138,13 @@ REPLACE: Final = switch(
 )
 
 
+PROVIDER_SERVER: Final = click.option(
+    "--provider-server",
+    default="",
+    help="API server that the provider may announce besides that of its kubeconfig.",
+)
+
+
 def command(**rest: Any) -> Callable[[Callable[..., Any]], click.Command]:
     """Return the decorator of a command that belongs to no verb."""
     return click.command(cls=Command, **rest)

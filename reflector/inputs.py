@@ -17,6 +17,7 @@ from kube.resting import RestingInformer
 from kube.runner import Runner
 from kube.scope import Followed, Keys
 from kube.slim import Packed
+from reflector.budget import Budget
 from reflector.forge.contract import Asking, Input, Scene
 from reflector.patience import Asked, Patience
 from reflector.reflection import Reflection
@@ -36,6 +37,8 @@ class Shared:
 
     def __init__(self, home: CachedCluster) -> None:
         self._home = home
+        self.budget = Budget()
+        """What the provider may have us do, through all pairs together."""
         self._informers: dict[Selection[Any], Informer[Any]] = {}
         self._tasks: asyncio.TaskGroup | None = None
 

@@ -116,7 +116,7 @@ class Reflected:
         self, asked: Asked, loops: Iterable[KindLoop], sides: Sides, shared: Shared
     ) -> None:
         self._inputs = Inputs(asked.pair, sides.home, sides.foreign, shared)
-        self._asked, self._sides = asked, sides
+        self._asked, self._sides, self._budget = asked, sides, shared.budget
         self._parts = [(loop, self._reflection(loop)) for loop in loops]
         self._rights = [rights for loop, _ in self._parts if (rights := self._told_of(loop))]
 
@@ -155,7 +155,7 @@ class Reflected:
         scene = Scene(self._asked.pair, policy, rules.settings, self._inputs, self._asked.offers)
         both = (self._sides.home, self._sides.foreign)
         originals, twins = both if forge.row.is_outward else reversed(both)
-        reflection = Reflection(forge, scene, Ends(originals, twins, loop.tell))
+        reflection = Reflection(forge, scene, Ends(originals, twins, loop.tell, self._budget))
         reflection.on_absence = functools.partial(self._warn, loop)
         self._inputs.originals(reflection, loop.runner)
         self._inputs.twins(reflection, loop.runner)

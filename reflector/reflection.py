@@ -7,10 +7,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apis import drift, keys, leaving, objects
+from apis import drift, keys, leaving, naming, objects
 from apis.leaving import Stay
 from apis.objects import Key, Object
 from kube import errors
@@ -20,6 +20,7 @@ from kube.cluster import NO_VERSION
 from kube.informer import Change
 from kube.pace import Pace
 from kube.reconcile import TerminalError
+from reflector.budget import Budget
 from reflector.forge.contract import Forge, Scene, Write
 from reflector.patience import Patience
 from reflector.told import FAILED, Tell, Told
@@ -51,6 +52,8 @@ class Ends:
     originals: CachedCluster
     twins: CachedCluster
     tell: Tell
+    budget: Budget = field(default_factory=Budget)
+    """Of the provider, one for all kinds and namespaces."""
 
 
 class Reflection:
@@ -62,7 +65,7 @@ class Reflection:
         self._kind, self._twin_kind = forge.row.kind, forge.row.twin
         self._originals, self._twins = ends.originals, ends.twins
         self.told = Told(ends.tell, forge.row.kind, self._pair.destination)
-        self._pace = Pace(time.monotonic)
+        self._pace, self._budget = Pace(time.monotonic), ends.budget
         self.before_first: Callable[[], Awaitable[bool]] = _always
         """Awaited before a twin is looked for that may be made; whether twins are followed then."""
         self.patience: Patience | None = None
@@ -87,6 +90,8 @@ class Reflection:
         return (change.key,)
 
     async def reconcile(self, key: Key) -> float | None:
+        if not naming.is_dns_subdomain(key.name):
+            return None  # a provider said so: no object of this cluster is called that
         original = await self._originals.seen(self._kind, key)
         if original is not None and self.patience is not None:
             left_s = await self.patience.left_s(original)
@@ -107,6 +112,8 @@ class Reflection:
     async def _keep(self, key: Key, original: Object) -> float | None:
         if not self._may_look(original):
             return None
+        if self.forge.pace and (left_s := self._budget.writes.left_s(key)):
+            return left_s
         are_followed = await self.before_first()
         again_s = await self._bring(key, original)
         return again_s if again_s is not None or are_followed else UNFOLLOWED_RETRY_S
@@ -285,8 +292,8 @@ class Reflection:
         found = await self._twins.seen(self._twin_kind, where) if is_outward else None
         if found and self._is_twin(found):
             if original is not None or key not in self._gone:
-                if original is None and self.breaker.is_open():
-                    return ABSENT_RETRY_S
+                if original is None and (left_s := self._unknown_left_s(key)):
+                    return left_s
                 original = await self._originals.get_live(self._kind, key)
                 stay = self._stay(original) if original else None
                 if original and stay is None:
@@ -294,9 +301,15 @@ class Reflection:
                 found = await self._twins.get_live(self._twin_kind, where)
             await self._delete(where, found)
         self._gone.discard(key)
-        await self._write_back(key, original, None)
+        await self._write_back(self.forge.back(key, original, None, self._scene))
         self.told.disabled(key, original, stay)
         return None
+
+    def _unknown_left_s(self, key: Key) -> float:
+        """Return in how many seconds to look for an original that no cache knows; 0 for now."""
+        if self.breaker.is_open():
+            return ABSENT_RETRY_S
+        return self._budget.looks.left_s((self._kind, key))
 
     async def _delete(self, where: Key, found: Object | None) -> None:
         if found and self._is_twin(found) and not objects.is_terminating(found):
@@ -304,9 +317,12 @@ class Reflection:
             logger.info("Removed a twin", extra={"kind": str(self._twin_kind), "key": where})
 
     async def _tell_home(self, key: Key, original: Object, twin: Object | None) -> float | None:
-        """Write what follows from ``twin`` at home; what is refused there is told, too."""
+        """Write what follows from ``twin`` to the consumer; what is refused there is told, too."""
+        writes = list(self.forge.back(key, original, twin, self._scene))
+        if writes and twin and (left_s := self._budget.writes.left_s((self._kind, key))):
+            return left_s
         try:
-            await self._write_back(key, original, twin)
+            await self._write_back(writes)
         except (errors.InvalidError, errors.ForbiddenError, errors.NotFoundError) as error:
             if await self._originals.get_live(self._kind, key) is None:
                 return None  # it has gone, and its twin goes with it
@@ -317,8 +333,8 @@ class Reflection:
             return REFUSED_RETRY_S
         return None
 
-    async def _write_back(self, key: Key, original: Object | None, twin: Object | None) -> None:
-        for write in self.forge.back(key, original, twin, self._scene):
+    async def _write_back(self, writes: Iterable[Write]) -> None:
+        for write in writes:
             await _WRITES[write.verb](self._originals, write)
 
     def _on_breaker(self) -> None:

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from apis import keys
+from apis import keys, texts
 from apis.objects import Key, Object, named
 from apis.reflection import Reflected
 from apis.tellings import About, Said
@@ -67,7 +67,7 @@ class Rights:
         offloading, resource = await self._offloading(), self._row.kind.resource
         if missing:
             text = f"{resource} cannot be followed {missing}: grant get, list and watch"
-            self._tell(offloading, "Warning", FAILED, text)
+            self._tell(offloading, "Warning", FAILED, texts.clamp(text))
         else:
             text = f"{resource} can be followed again"
             self._tell(offloading, "Normal", SUCCESSFUL, text)

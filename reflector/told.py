@@ -6,7 +6,7 @@ Source: behaviour.md 6.1.
 from collections.abc import Mapping
 from typing import Final, Literal, Protocol
 
-from apis import keys, objects, tellings
+from apis import keys, objects, tellings, texts
 from apis.leaving import Stay
 from apis.objects import Key, Kind, Object
 from apis.tellings import About, Said
@@ -41,7 +41,11 @@ class Told:
                 self._last[Key(namespace, name)] = (uid, said.message)
 
     def failed(self, original: Object, message: str) -> None:
-        """Say why ``original`` has no twin, or one that is not as it says."""
+        """Say why ``original`` has no twin, or one that is not as it says.
+
+        The provider may have written ``message``.
+        """
+        message = texts.clamp(message)
         self._last[objects.key_of(original)] = (objects.uid(original), message)
         self._tell(original, "Warning", FAILED, message)
 

@@ -107,6 +107,11 @@ class Plane:
         """Start of kube-controller-manager what empties namespaces that are deleted."""
         self._start_loops("namespace-controller")
 
+    def start_quotas(self) -> None:
+        """Start of kube-controller-manager what counts for each ResourceQuota, every second."""
+        often = ["--resource-quota-sync-period=1s"]
+        self._start_loops("resourcequota-controller", more=often)
+
     def start_evictions(self) -> None:
         """Start of kube-controller-manager what taints nodes that are not ready, and evicts."""
         quick = ["--node-monitor-period=1s", "--node-eviction-rate=10"]

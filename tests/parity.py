@@ -47,9 +47,31 @@ def rows(text: str | None = None) -> Iterator[Row]:
                 raise ValueError(f"{cells[0]}: {len(cells)} cells instead of 6") from None
 
 
+@dataclass(frozen=True)
+class Attack:
+    """A way to attack a provider, and what shows that it fails, or why it does not apply."""
+
+    name: str
+    attack: str
+    shown_by: str
+
+    @property
+    def tests(self) -> list[str]:
+        """The named tests, as ``tests/file.py::test_function``."""
+        return NAMED.findall(self.shown_by)
+
+
+def attacks() -> Iterator[Attack]:
+    """Yield the rows of the closing table of a hostile consumer."""
+    for line in TABLE.read_text(encoding="utf-8").splitlines():
+        if re.match(r"\| M\d+ \|", line):
+            yield Attack(*(cell.strip() for cell in line.strip().strip("|").split(" | ")))
+
+
 def named_tests() -> set[str]:
     """Return all tests that some row names."""
-    return {test for row in rows() for test in row.tests}
+    promised = {test for row in rows() for test in row.tests}
+    return promised | {test for one in attacks() for test in one.tests}
 
 
 def function_of(nodeid: str) -> str:

@@ -12,7 +12,7 @@ from apis.placement import LIVING
 from apis.refusals import DeniedError
 from kube.cluster import Selection
 from kube.errors import KubeError
-from kube.slim import PlacedPod
+from kube.slim import Partial, PlacedPod
 from webhook.admission import Admitted, MalformedError, Request
 from webhook.rules import (
     connections,
@@ -178,17 +178,19 @@ def validate_namespace_offloading(lookup: Lookup, runtime_class: str, request: R
     reader = lookup.within(request.budget_s)
     config = reader.get(keys.CONFIG_MAP, _CLUSTER_ID) or {}
     cluster_id = str((config.get("data") or {}).get(keys.CLUSTER_ID_KEY) or "")
-    others = reader.list_live(keys.NAMESPACE_OFFLOADING)  # rare, and no two may miss each other
+    offloadings = reader.list_live(
+        keys.NAMESPACE_OFFLOADING
+    )  # rare, and no two may miss each other
 
     def may_know(namespace: str) -> bool:
         return reader.may_get(request, keys.NAMESPACE_OFFLOADING, namespace)
 
+    def namespaces() -> list[str]:
+        return [key.name for key in reader.select_live(Selection(keys.NAMESPACE, Partial))]
+
+    others = namespaceoffloadings.Others(offloadings, namespaces, may_know)
     return namespaceoffloadings.check_create(
-        request.object,
-        request.namespace,
-        others=others,
-        cluster_id=cluster_id,
-        may_know=may_know,
+        request.object, request.namespace, others=others, cluster_id=cluster_id
     )
 
 

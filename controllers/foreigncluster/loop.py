@@ -22,7 +22,6 @@ _TELLING: Final = {
     "identities": selections.IDENTITIES,
     "slices": selections.RESOURCE_SLICES,
     "virtual_nodes": selections.VIRTUAL_NODES,
-    "deployments": selections.DEPLOYMENTS,
     "nodes": selections.NODES,
 }
 """What tells of peers, by the field of ``Observed``."""
@@ -31,6 +30,7 @@ _TELLING: Final = {
 def controller(manager: Manager) -> Term:
     """Return the term of this controller."""
     informers = {name: manager.informer(selection) for name, selection in _TELLING.items()}
+    informers["deployments"] = manager.beside_virtual_nodes(selections.DEPLOYMENTS)
     observed = Observed(**{name: views.cached(each) for name, each in informers.items()})
     slices = Source(informers["slices"])
     asked = _asked(manager)

@@ -12,6 +12,7 @@ import yarl
 from apis import keys
 from apis.objects import Object
 from controllers.metricagent import forge
+from kube import errors, wire
 from kube.client import ClusterClient
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class Kubelets:
 
     async def _ask_all(self, path: str) -> list[str]:
         where = [found for node in self._nodes() if (found := forge.address(node))]
-        async with aiohttp.ClientSession(trust_env=False) as session:
+        async with aiohttp.ClientSession(trust_env=False, auto_decompress=False) as session:
             texts = await asyncio.gather(*(self._ask(session, *one, path) for one in where))
         return [text for text in texts if text is not None]
 
@@ -54,7 +55,8 @@ class Kubelets:
         self, session: aiohttp.ClientSession, host: str, port: int, path: str
     ) -> str | None:
         url = yarl.URL.build(scheme="https", host=host, port=port, path=path)
-        headers = {"Authorization": self._client.access.authorization}
+        authorization = self._client.access.authorization
+        headers = {"Authorization": authorization, "Accept-Encoding": "identity"}
         tls = self._tls or self._client.access.tls or True
         try:
             async with (
@@ -63,17 +65,9 @@ class Kubelets:
                 session.get(url, ssl=tls, headers=headers, allow_redirects=False) as answer,
             ):
                 answer.raise_for_status()
-                return await _bounded(answer)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+                said = await wire.whole(answer, most=MAX_ANSWER)
+                return said.decode("utf-8", "replace")
+        except (aiohttp.ClientError, errors.KubeError, OSError, ValueError) as error:
             fields = {"kubelet": f"{host}:{port}", "error": repr(error)}
             logger.warning("A kubelet gave no metrics", extra=fields)
             return None
-
-
-async def _bounded(answer: aiohttp.ClientResponse) -> str:
-    whole = bytearray()
-    async for chunk in answer.content.iter_any():
-        whole += chunk
-        if len(whole) > MAX_ANSWER:
-            raise ValueError(f"its metrics are larger than {MAX_ANSWER} bytes")
-    return whole.decode("utf-8", "replace")

@@ -3,8 +3,8 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from apis import keys, objects, policies, whose
 from apis.objects import Key, Object
@@ -27,6 +27,8 @@ KIND: Final = keys.NAMESPACE_MAP
 FINALIZER: Final = keys.NAMESPACE_MAP_FINALIZER
 REFUSED_RETRY_S: Final = 30.0
 """What was in the way is not ours, so no event tells when it is gone."""
+RELEASED_RETRY_S: Final = 1.0
+"""Until a twin of a map that goes is looked at again, after rights or finalizers in it went."""
 AT_ONCE: Final = 16
 BATCH: Final = 64
 """As many entries are served until the status tells of them: it holds all, and is written whole."""
@@ -50,6 +52,11 @@ class _Look:
     twins: Twins
     entries: dict[str, Entry]
     failures: list[Exception]
+    held: set[str] = field(default_factory=set)
+    """Twins that are not deleted yet: something of the consumer's has just gone from them."""
+
+
+_IsReady: TypeAlias = Callable[[str, str], Awaitable[bool]]
 
 
 class NamespaceMapReconciler:
@@ -150,8 +157,8 @@ class NamespaceMapReconciler:
             is_there = before == Entry(name, forge.ACCEPTED)
             look.entries[local] = before if before and is_there else failed
 
-    async def _remove(self, look: _Look) -> None:
-        """Delete the twins that nobody wants; the entries of those still going stay."""
+    async def _remove(self, look: _Look, is_ready: _IsReady | None = None) -> None:
+        """Delete the twins that nobody wants, once ready; the entries of those still going stay."""
         owned = (await self._observed.namespaces()).values()
         going = forge.leftovers(look.obj, owned)
         current = NamespaceMap.parse(look.obj).current
@@ -159,7 +166,10 @@ class NamespaceMapReconciler:
         async def remove(name: str) -> None:
             local = going[name]
             try:
-                if not await look.twins.is_gone(local, name):
+                if is_ready and not await is_ready(local, name):
+                    look.held.add(name)
+                    look.entries[local] = Entry(name, forge.TERMINATING)
+                elif not await look.twins.is_gone(local, name):
                     look.entries[local] = Entry(name, forge.TERMINATING)
             except KubeError as error:
                 look.failures.append(error)
@@ -171,11 +181,11 @@ class NamespaceMapReconciler:
         if FINALIZER not in objects.finalizers(obj):
             return None
         look = await self._look(obj, Tenant("", ""), ProviderPolicy())
-        await self._remove(look)
+        await self._remove(look, look.twins.is_released)
         obj = await self._report(look)
         upkeep.raise_all(look.failures)
         if look.entries:
-            return REFUSED_RETRY_S
+            return RELEASED_RETRY_S if look.held else REFUSED_RETRY_S
         await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
         return None
 

@@ -13,7 +13,7 @@ from apis.offloading import CurrentMapping as Entry
 from apis.offloading import NamespaceMap
 from apis.policies import ProviderPolicy
 from controllers import upkeep
-from controllers.namespacemap import forge
+from controllers.namespacemap import forge, holds
 from controllers.namespacemap.forge import RefusedError, Room, Tenant
 from kube.cluster import Cluster
 from kube.errors import AlreadyExistsError, ConflictError, KubeError
@@ -77,6 +77,24 @@ class Twins:
         if is_gone:
             self._room.leave(name)
         return is_gone
+
+    async def is_released(self, local: str, name: str) -> bool:
+        """Whether its consumer has no right in the twin, and holds nothing there any more.
+
+        Two looks at least: rights go first, and what had come before that is released after it.
+        """
+        seen = self._found.get(Key("", name))
+        is_here = seen is not None and forge.is_twin(seen, self._map, local)
+        if not is_here or objects.is_terminating(seen or {}):
+            return True
+        owner = objects.key_of(self._map)
+        is_out = await upkeep.remove(
+            self._cluster,
+            keys.ROLE_BINDING,
+            Key(name, owner.namespace),
+            is_ours=lambda found: forge.owner_of(found) == owner,
+        )
+        return is_out and not await holds.release(self._cluster, name)
 
     async def _namespace(self, local: str, name: str) -> Object:
         """Return the twin, made if need be; what the server then says is ours is what counts."""

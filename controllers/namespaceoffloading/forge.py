@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import conditions, keys, nodeselector, objects, reserved
+from apis import conditions, keys, nodeselector, objects, reserved, texts
 from apis.nodeselector import Term
 from apis.objects import Key, Object
 from apis.offloading import CurrentMapping, MappingPhase, PodOffloadingStrategy, VirtualNode
@@ -60,7 +60,8 @@ def mapping_status(namespace: str, namespace_map: Object) -> MappingStatus:
     if namespace not in current:
         return MappingStatus(is_required)
     entry = CurrentMapping.parse(current[namespace])
-    return MappingStatus(is_required, entry.phase, entry.reason, entry.message, has_entry=True)
+    reason, message = texts.clamp(entry.reason), texts.clamp(entry.message)
+    return MappingStatus(is_required, entry.phase, reason, message, has_entry=True)
 
 
 def selected(

@@ -62,7 +62,9 @@ def _by_map(offloadings: Informer[Object]) -> Keys:
         touched = forge.touched(change.old, change.new)
         if touched is None:
             return list(offloadings.items())
-        return [_offloading_in(name) for name in touched]
+        wanted = map(_offloading_in, touched)
+        # A peer may name any namespace: one that is not offloaded is none of this controller's.
+        return [key for key in wanted if offloadings.get(key) is not None]
 
     return keys_of
 

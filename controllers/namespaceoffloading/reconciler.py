@@ -12,6 +12,7 @@ from apis.offloading import NamespaceOffloading, VirtualNode
 from controllers import tenants, upkeep
 from controllers.namespaceoffloading import forge
 from controllers.namespaceoffloading.entries import Entries
+from controllers.namespaceoffloading.withdrawals import Withdrawals
 from controllers.views import View
 from controllers.virtualnode.forge import rights
 from kube.cluster import Cluster
@@ -23,6 +24,8 @@ ORPHAN_S: Final = 10.0
 """How long a NamespaceOffloading may take after admission has labelled its namespace."""
 KIND: Final = keys.NAMESPACE_OFFLOADING
 FINALIZER: Final = keys.NAMESPACE_OFFLOADING_FINALIZER
+
+_NOT_THERE: Final = forge.MappingStatus(required=False)
 
 logger = logging.getLogger(__name__)
 
@@ -70,20 +73,22 @@ class NamespaceOffloadingReconciler:
         self._orphans: dict[Key, datetime] = {}
         self._entries = Entries(cluster)
         self._written = Written()
+        self._withdrawals = Withdrawals(clock)
 
     async def reconcile(self, key: Key) -> float | None:
         obj = self._written.newest(key, await self._cluster.get(KIND, key))
         if obj is None:
+            self._withdrawals.forget(key.namespace)
             return await self._take_back_label(key)
         self._orphans.pop(key, None)
         if objects.is_terminating(obj) or await self._is_ending(key.namespace):
             await self._withdraw(key.namespace, obj)
-            return None
+            return self._withdrawals.next_s(key.namespace)
         offloading = await self._understood(key.namespace, obj)
         made = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
         self._remember(obj, made)
         await self._offload(key.namespace, made, offloading)
-        return None
+        return self._withdrawals.next_s(key.namespace)
 
     async def _is_ending(self, namespace: str) -> bool:
         """Whether the namespace goes, and this with it: nothing can be made in it any more."""
@@ -115,14 +120,14 @@ class NamespaceOffloadingReconciler:
         name = offloading.remote_name(namespace, self._cluster_id)
         peers = await self._peers(virtual_nodes)
         wanted = {cluster_id: name for cluster_id in peers if cluster_id in chosen}
-        statuses, failures = await self._enter_all(namespace, peers, wanted)
+        statuses, failures = await self._enter_all(obj, peers, wanted)
         await self._report(obj, name, statuses)
         upkeep.raise_all(failures)
 
     async def _withdraw(self, namespace: str, obj: Object) -> None:
         await self._unlabel(namespace)
         peers = await self._peers(await self._virtual_nodes())
-        statuses, failures = await self._enter_all(namespace, peers, {})
+        statuses, failures = await self._enter_all(obj, peers, {})
         is_left = bool(failures) or any(each.exists for each in statuses.values())
         if is_left or not _ends_with_ours(obj):
             name = str((obj.get("status") or {}).get("remoteNamespaceName", ""))
@@ -132,21 +137,26 @@ class NamespaceOffloadingReconciler:
             return  # an event of the map follows
         for key in await self._bound(namespace):
             await self._remove_binding(key)
+        self._withdrawals.forget(namespace)
         self._remember(obj, await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER))
 
     async def _enter_all(
-        self, namespace: str, peers: Mapping[str, Peer], wanted: Mapping[str, str]
+        self, obj: Object, peers: Mapping[str, Peer], wanted: Mapping[str, str]
     ) -> tuple[dict[str, forge.MappingStatus], list[Exception]]:
         """Return the statuses by map after all entries are written, and what went wrong."""
         statuses: dict[str, forge.MappingStatus] = {}
         failures: list[Exception] = []
+        namespace = objects.key_of(obj).namespace
+        bound = frozenset((await self._bound(namespace)).values())
         for cluster_id, peer in peers.items():
             found = peer.namespace_map
             try:
                 found = await self._enter(namespace, peer, wanted.get(cluster_id))
+                mapped = forge.mapping_status(namespace, found)
+                statuses[peer.key.name] = await self._as_asked(obj, peer, mapped, bound)
             except Exception as error:  # noqa: BLE001  # the other peers do not wait for this one
                 failures.append(error)
-            statuses[peer.key.name] = forge.mapping_status(namespace, found)
+                statuses[peer.key.name] = forge.mapping_status(namespace, found)
         return statuses, failures
 
     async def _enter(self, namespace: str, peer: Peer, wanted: str | None) -> Object:
@@ -161,16 +171,51 @@ class NamespaceOffloadingReconciler:
         if desired.get(namespace) != wanted:
             logger.info("Mapping namespace", extra={"kind": "namespacemap", "key": str(peer.key)})
             found = await self._entries.write(peer.key, namespace, wanted)
-        if not forge.mapping_status(namespace, found).exists:
-            await self._revoke_peer(namespace, peer)
+            if wanted is None:
+                self._withdrawals.going(namespace, peer.key)
         return found
 
-    async def _revoke_peer(self, namespace: str, peer: Peer) -> None:
+    async def _as_asked(
+        self, obj: Object, peer: Peer, mapped: forge.MappingStatus, bound: frozenset[str]
+    ) -> forge.MappingStatus:
+        """Return how the namespace is mapped, as far as the cluster was asked for it.
+
+        What a cluster says of a namespace that it was never asked for counts for nothing: our own
+        binding there, or the entry that this process took back, tells. What it was asked to give up
+        is waited for as long as ``Withdrawal`` says.
+        """
+        namespace, names = objects.key_of(obj).namespace, {each.name for each in peer.virtual_nodes}
+        if mapped.required:
+            self._withdrawals.ended(namespace, peer.key)
+            return mapped
+        is_asked = self._withdrawals.has(namespace, peer.key) or names & bound
+        if not (mapped.exists and is_asked):
+            await self._revoke_peer(namespace, peer)
+            self._withdrawals.ended(namespace, peer.key)
+            return _NOT_THERE
+        going = self._withdrawals.going(namespace, peer.key)
+        if going.is_revoked:
+            await self._revoke_peer(namespace, peer, is_late=True)
+        if going.is_over:
+            self._say_left(obj, peer)
+            return _NOT_THERE
+        return mapped
+
+    def _say_left(self, obj: Object, peer: Peer) -> None:
+        namespace, cluster_id = objects.key_of(obj).namespace, peer.key.name
+        message = (
+            f"cluster {cluster_id} has not said that its twin of namespace {namespace} is gone, "
+            f"and is not waited for: ask its administrator whether something is left there"
+        )
+        self._events.event(KIND, obj, "Warning", "TwinMayBeLeft", message)
+
+    async def _revoke_peer(self, namespace: str, peer: Peer, *, is_late: bool = False) -> None:
+        """Take the rights of its virtual kubelets away; ``is_late`` whatever its map says."""
         names = {each.name for each in peer.virtual_nodes}
         bound = await self._bound(namespace)
         if not names.intersection(bound.values()):
             return
-        found = await self._cluster.get_live(keys.NAMESPACE_MAP, peer.key)
+        found = None if is_late else await self._cluster.get_live(keys.NAMESPACE_MAP, peer.key)
         if found and forge.mapping_status(namespace, found).exists:
             return  # the cache was behind
         for key, virtual_node in bound.items():

@@ -16,7 +16,11 @@ def controller(manager: Manager) -> Term:
 
     def runners() -> tuple[Runner, Runner]:
         local = LocalRenewReconciler(
-            manager.cached, manager.cluster_id, manager.private_key, manager.events
+            manager.cached,
+            manager.cluster_id,
+            manager.private_key,
+            manager.events,
+            manager.clock,
         )
         remote = RemoteRenewReconciler(manager.cached, tenants.items)
         return (

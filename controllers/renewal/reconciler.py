@@ -6,6 +6,7 @@ Source: behaviour.md 1.11, 4.8; faults.md F25, F26.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Final
 
 from apis import keys, objects, whose
@@ -20,7 +21,16 @@ from kube.events import Recorder
 
 KIND: Final = keys.RENEW
 
+AHEAD: Final = timedelta(minutes=10)
+"""So far may the clock of a provider be ahead of ours."""
+AGAIN_S: Final = 600.0
+"""Units: seconds. A certificate that begins too late is looked at again after this."""
+
 logger = logging.getLogger(__name__)
+
+
+class _TooEarlyError(RefusedError):
+    """The certificate begins in the future: it may be taken over later."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,7 @@ class LocalRenewReconciler:
     cluster_id: str
     private_key: bytes = field(repr=False)
     events: Recorder
+    clock: Callable[[], datetime]
 
     async def reconcile(self, key: Key) -> float | None:
         obj = await self.cluster.get(keys.IDENTITY, key)
@@ -53,6 +64,7 @@ class LocalRenewReconciler:
         except (ValueError, RefusedError) as error:
             reason = error.reason if isinstance(error, RefusedError) else "InvalidAuthParams"
             self.events.event(KIND, renew, "Warning", reason, f"status.authParams: {error}")
+            return AGAIN_S if isinstance(error, _TooEarlyError) else None
         return None
 
     async def _take_over(self, obj: Object, identity: Identity, renew: Object) -> None:
@@ -65,6 +77,7 @@ class LocalRenewReconciler:
             return
         identity_forge.check_same(params, held)
         identity_forge.check(replace(identity, params=params), self.private_key)
+        self._check_begun(params)
         if not self._is_newer(params, held):
             return  # an older answer, again
         changes = {
@@ -74,14 +87,29 @@ class LocalRenewReconciler:
         await self.cluster.patch(keys.IDENTITY, objects.key_of(obj), changes)
         logger.info("Renewed the identity", extra={"cluster": identity.cluster_id})
 
+    def _check_begun(self, params: AuthParams) -> None:
+        """Refuse a certificate that begins in the future: all honest ones would begin before it.
+
+        Raises:
+            RefusedError: the message names both times.
+        """
+        begun, latest = pki.started(params.certificate), self.clock() + AHEAD
+        if begun > latest:
+            message = (
+                f"signedCRT begins at {begun.isoformat()}, later than {latest.isoformat()} "
+                f"(10 minutes from now): compare the clocks of both clusters"
+            )
+            raise _TooEarlyError("InvalidAuthParams", message)
+
     def _is_newer(self, params: AuthParams, held: AuthParams) -> bool:
         """Whether ``params`` were signed after those that are ``held``, or these are not for us."""
         try:
             is_usable = pki.fits_key(held.certificate, self.private_key)
         except ValueError:
             return True
-        begun = pki.started(params.certificate)
-        return not is_usable or begun > pki.started(held.certificate)
+        begun, before = pki.started(params.certificate), pki.started(held.certificate)
+        is_ahead = before > self.clock() + AHEAD  # taken over before this was checked
+        return not is_usable or is_ahead or begun > before
 
 
 @dataclass(frozen=True)

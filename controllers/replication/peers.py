@@ -16,6 +16,7 @@ from controllers.replication.reconciler import (
     ReleaseReconciler,
     ReplicationReconciler,
     WithdrawalReconciler,
+    looks,
 )
 from kube import peer
 from kube.cache import CachedCluster
@@ -24,6 +25,7 @@ from kube.errors import KubeError
 from kube.events import Recorder
 from kube.fence import FencedCluster
 from kube.informer import Change, Informer
+from kube.pace import Pace
 from kube.runner import Runner, Source
 from kube.scope import Scopes
 
@@ -32,6 +34,8 @@ KINDS: Final[tuple[Kind, ...]] = (keys.NAMESPACE_MAP, keys.RESOURCE_SLICE, keys.
 UNREACHABLE_S: Final = 150.0
 """How long a peer may say nothing until its objects tell: above the minute between bookmarks."""
 RESTART_S: Final = 10.0
+MOST_BYTES: Final = 32 * 2**20
+"""Of the replicas on one peer that are kept, as it sends them. Source: hostile.md H14."""
 _LOOK_S: Final = 15.0
 
 logger = logging.getLogger(__name__)
@@ -239,17 +243,22 @@ async def _replicate(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer
     async with peer.follow(origin.live, secret, user_agent=origin.user_agent) as remote:
         peering = await _peering(origin, key, secret)
         cached = CachedCluster(FencedCluster(remote, origin.may_write))
+        sweeps = looks()
         async with asyncio.TaskGroup() as tasks:
             for kind in KINDS:
                 selection = Selection(
-                    kind, Object, peering.remote_namespace, labels=peering.selector()
+                    kind,
+                    Object,
+                    peering.remote_namespace,
+                    labels=peering.selector(),
+                    most_bytes=MOST_BYTES // len(KINDS),
                 )
                 informer: Informer[Object] = Informer(selection)
                 cached.add(informer)
                 replicas[kind] = informer
                 remote.reach.subscribe(informer.resync)
                 tasks.create_task(informer.run(remote))
-                for runner in _runners(origin, peering, kind, cached, informer):
+                for runner in _runners(origin, peering, kind, cached, informer, sweeps):
                     remote.reach.subscribe(runner.server_is_back)
                     tasks.create_task(_run(origin, runner))
 
@@ -270,11 +279,16 @@ async def _peering(origin: Origin, key: PeerKey, secret: Key) -> Peering:
     return Peering(origin.cluster_id, key.cluster_id, key.namespace, remote_namespace)
 
 
-def _runners(
-    origin: Origin, peering: Peering, kind: Kind, remote: Cluster, replicas: Informer[Object]
+def _runners(  # noqa: PLR0913, PLR0917  # one of each side, and what is shared
+    origin: Origin,
+    peering: Peering,
+    kind: Kind,
+    remote: Cluster,
+    replicas: Informer[Object],
+    sweeps: Pace,
 ) -> list[Runner]:
     here = PeerKey(peering.local_namespace, peering.remote_cluster_id)
-    replication = ReplicationReconciler(kind, peering, origin.cached, remote)
+    replication = ReplicationReconciler(kind, peering, origin.cached, remote, looks=sweeps)
     withdrawal = WithdrawalReconciler(replication, replicas.synced.is_set)
     originals = Source(origin.informers[kind], _originals(here))
     copies = Source(replicas, lambda change: [peering.original_of(change.key)])

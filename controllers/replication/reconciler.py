@@ -1,6 +1,7 @@
 """One object of one kind between this cluster and one peer."""
 
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,6 +12,7 @@ from controllers import upkeep
 from controllers.pace import Pace
 from controllers.replication import forge
 from controllers.replication.forge import Peering
+from kube import pace
 from kube.cluster import Cluster
 from kube.errors import ForbiddenError
 from kube.events import Recorder
@@ -18,8 +20,15 @@ from kube.reconcile import TerminalError
 
 FINALIZER: Final = keys.REPLICATION_FINALIZER
 GOING_POLL_S: Final = 10.0
+LOOKS_A_SECOND: Final = 10.0
+"""Looks here at what a peer has a replica of and this cluster does not know, of one peer."""
 
 logger = logging.getLogger(__name__)
+
+
+def looks(clock: Callable[[], float] = time.monotonic) -> pace.Pace:
+    """Return how often a peer may have this cluster look for what it does not know."""
+    return pace.Pace(clock, per_second=LOOKS_A_SECOND, burst=LOOKS_A_SECOND)
 
 
 @dataclass(frozen=True)
@@ -32,12 +41,12 @@ class ReplicationReconciler:
     remote: Cluster
     out: Pace = field(default_factory=Pace)
     back: Pace = field(default_factory=Pace)
+    looks: pace.Pace = field(default_factory=looks)
 
     async def reconcile(self, key: Key) -> float | None:
         original = await self.local.get(self.kind, key)
         if original is None:
-            await self._sweep(key)
-            return None
+            return await self._sweep(key)
         if objects.is_terminating(original):
             return await self.withdraw(original)
         if not whose.is_for(original, self.peering.remote_cluster_id):
@@ -83,13 +92,19 @@ class ReplicationReconciler:
         await upkeep.remove_finalizer(self.local, self.kind, original, FINALIZER)
         return None
 
-    async def _sweep(self, key: Key) -> None:
-        """Remove a replica whose original is gone: by the server's word, not by the cache's."""
+    async def _sweep(self, key: Key) -> float | None:
+        """Remove a replica whose original is gone: by the server's word, not by the cache's.
+
+        A peer may invent any number of them, so looks are paced for it. Source: hostile.md H13.
+        """
         found = await self.remote.get(self.kind, self.peering.replica_of(key))
         if found is None or not forge.is_replica(found, self.peering):
-            return
+            return None
+        if left_s := self.looks.left_s(self.peering.remote_cluster_id):
+            return left_s
         if await self.local.get_live(self.kind, key) is None:
             await self._removed(key)
+        return None
 
     async def _removed(self, key: Key) -> bool:
         where = self.peering.replica_of(key)

@@ -6,6 +6,7 @@ from typing import Final
 
 from apis import keys, naming, objects, slices, whose
 from apis.objects import Key, Object
+from apis.offloading import VirtualNode, VkOptionsTemplate
 from controllers import tenants, upkeep
 from controllers.resourceslice.forge import consumer as forge
 from kube.cluster import Cluster, Selection
@@ -27,6 +28,8 @@ class LocalSliceReconciler:
     cluster_id: str
     private_key: bytes = field(repr=False)
     events: Recorder
+    namespace: str = keys.LIQO_NAMESPACE
+    """Where the default VkOptionsTemplate is."""
 
     async def reconcile(self, key: Key) -> float | None:
         obj = await self.cluster.get(KIND, key)
@@ -77,7 +80,8 @@ class LocalSliceReconciler:
             message = f"virtualnode {key} exists and is not of this slice: delete or keep it"
             self.events.event(KIND, obj, "Warning", "NameTaken", message)
             return None
-        wanted = forge.virtual_node(obj, provider, secret, existing)
+        allowed = await self._allowed_labels(existing)
+        wanted = forge.virtual_node(obj, provider, secret, existing, allowed)
         if existing is None:
             logger.info("Creating virtual node", extra={"virtualnode": str(key)})
             made = await self.cluster.create(keys.VIRTUAL_NODE, wanted)
@@ -90,6 +94,13 @@ class LocalSliceReconciler:
             await self.cluster.patch(keys.VIRTUAL_NODE, key, changes)
         await self._tell_room(existing, forge.largest_pod(obj))
         return None
+
+    async def _allowed_labels(self, existing: Object | None) -> tuple[str, ...] | None:
+        """Return what the template of the virtual node lets its provider suggest."""
+        named = VirtualNode.parse(existing).vk_options_template_ref if existing else None
+        key = Key(self.namespace, named.name if named else keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+        found = await self.cluster.get(keys.VK_OPTIONS_TEMPLATE, key)
+        return VkOptionsTemplate.parse(found).suggestible if found else None
 
     async def _tell_room(self, node: Object, largest: Object) -> None:
         status = node.get("status") or {}

@@ -37,7 +37,11 @@ def controller(manager: Manager) -> Term:
 
     def loops() -> list[Loop]:
         consumer = LocalSliceReconciler(
-            manager.cached, manager.cluster_id, manager.private_key, manager.events
+            manager.cached,
+            manager.cluster_id,
+            manager.private_key,
+            manager.events,
+            manager.namespace,
         )
         observed = Observed(views.cached(tenants), views.cached(secrets))
         provider = ReplicaReconciler(

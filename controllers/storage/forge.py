@@ -27,6 +27,12 @@ def is_ours(claim: Object) -> bool:
     )
 
 
+def is_waiting(claim: Object, uid: str) -> bool:
+    """Whether ``claim``, read just now, still is the one of that UID and waits for a volume."""
+    is_same = objects.uid(claim) == uid and not objects.is_terminating(claim)
+    return is_same and is_ours(claim) and not claim["spec"].get("volumeName")
+
+
 def selected_node(claim: Object) -> str:
     """Return the node that the scheduler chose for the first pod; empty before that."""
     return objects.annotations(claim).get(keys.SELECTED_NODE, "")
@@ -35,6 +41,32 @@ def selected_node(claim: Object) -> str:
 def real_key(claim: Object) -> Key:
     """Return where the real claim is."""
     return Key(keys.STORAGE_NAMESPACE, objects.uid(claim))
+
+
+def is_real(claim: Object) -> bool:
+    """Whether ``claim`` is one that we made for a claim of the virtual class."""
+    where, name = objects.key_of(claim).namespace, keys.VIRTUAL_CLAIM_NAME
+    return where == keys.STORAGE_NAMESPACE and name in objects.labels(claim)
+
+
+def virtual_key(real: Object) -> Key | None:
+    """Return where the claim is for which ``real`` was made.
+
+    None for one of an earlier version, which only has labels: they are cut at 63 characters.
+    """
+    said = objects.annotations(real)
+    where = Key(said.get(keys.VIRTUAL_CLAIM_NAMESPACE, ""), said.get(keys.VIRTUAL_CLAIM_NAME, ""))
+    return where if all(where) else None
+
+
+def is_for(real: Object, claim: Object | None) -> bool:
+    """Whether ``real`` was made for that very ``claim``."""
+    return claim is not None and objects.uid(claim) == objects.key_of(real).name
+
+
+def volume_of(real: Object) -> Key:
+    """Return the name of the volume that binds the claim of ``real``."""
+    return Key("", f"pvc-{objects.key_of(real).name}")
 
 
 def source_key(claim: Object) -> Key | None:
@@ -90,7 +122,11 @@ def real_claim(claim: Object, storage_class: str, source: Object | None = None) 
             keys.VIRTUAL_CLAIM_NAMESPACE: where.namespace[:63],
             keys.VIRTUAL_CLAIM_NAME: where.name[:63].rstrip("-."),
         },
-        "annotations": {keys.SELECTED_NODE: selected_node(claim)},
+        "annotations": {
+            keys.SELECTED_NODE: selected_node(claim),
+            keys.VIRTUAL_CLAIM_NAMESPACE: where.namespace,
+            keys.VIRTUAL_CLAIM_NAME: where.name,
+        },
     }
     return named(keys.PERSISTENT_VOLUME_CLAIM, real_key(claim), metadata=metadata, spec=spec)
 
@@ -151,6 +187,11 @@ def claim_of(volume_: Object) -> Key:
 def claim_uid(volume_: Object) -> str:
     """Return the UID of the claim that ``volume_`` is for."""
     return str((volume_["spec"].get("claimRef") or {}).get("uid", ""))
+
+
+def is_retained(volume_: Object) -> bool:
+    """Whether ``volume_`` stays when its claim has gone, as an administrator chose."""
+    return bool(volume_["spec"].get("persistentVolumeReclaimPolicy") == "Retain")
 
 
 def is_left(volume_: Object) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import authentication, conditions, keys, naming, nonces, objects, whose
+from apis import authentication, conditions, keys, naming, nonces, objects, texts, whose
 from apis.authentication import AuthParams, Tenant
 from apis.objects import Key, Kind, Object
 
@@ -26,6 +26,10 @@ REPLICAS: Final[Mapping[Kind, str]] = {
 Source: security.md A20: what else a consumer puts there must not keep it from going.
 """
 
+MOST_TWINS: Final = 5
+"""So many twins that do not go the condition of a Tenant names."""
+MOST_OF_A_TWIN: Final = 512
+_KEEPING: Final = ("NamespaceFinalizersRemaining", "NamespaceContentRemaining")
 _OWN_ROLES: Final = (keys.CONTROLLER_MANAGER_TWIN_ROLE, keys.CONTROLLER_MANAGER_TENANT_ROLE)
 
 
@@ -191,6 +195,28 @@ def is_consumers(kind: Kind, found: Object, consumer: str) -> bool:
 def foreign_finalizers(kind: Kind, replica: Object) -> list[str]:
     """Return the finalizers of a replica that this cluster did not set, and nobody here removes."""
     return [each for each in objects.finalizers(replica) if each != REPLICAS[kind]]
+
+
+def going(left: int, namespaces: Iterable[Object], consumer: str) -> str:
+    """Return what is still going of a consumer, with what Kubernetes says keeps its twins.
+
+    Source: Kubernetes, conditions of a namespace that is being deleted.
+    """
+    kept = [
+        f"namespace {each['metadata']['name']}: {texts.clamp(why, MOST_OF_A_TWIN)}"
+        for each in namespaces
+        if whose.consumer_of(each) == consumer and (why := _kept_by(each))
+    ]
+    more = f" and {len(kept) - MOST_TWINS} more" if len(kept) > MOST_TWINS else ""
+    return "; ".join([f"{left} are going", *sorted(kept)[:MOST_TWINS]]) + more
+
+
+def _kept_by(namespace: Object) -> str:
+    """Return what Kubernetes says of a namespace that it cannot delete yet; empty for nothing."""
+    told = (namespace.get("status") or {}).get("conditions")
+    found = (conditions.find(told, kind) or {} for kind in _KEEPING)
+    said = (str(each.get("message") or "") for each in found if each.get("status") == "True")
+    return next((each for each in said if each), "")
 
 
 def certificate_secrets(namespace: str, found: Iterable[Object], consumer: str) -> list[Key]:

@@ -41,6 +41,7 @@ def controller(manager: Manager) -> Term:
                 all_bindings=lambda: _all(everyones),
                 our_bindings=views.cached(ours),
                 secrets=views.cached(secrets),
+                namespaces=views.cached(namespaces),
             ),
             manager.issuer,
             cluster_id=manager.cluster_id,

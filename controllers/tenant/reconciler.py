@@ -35,6 +35,8 @@ class Observed:
     our_bindings: View
     """RoleBindings that are labelled as made by us for a peer."""
     secrets: View
+    namespaces: View
+    """Tenant namespaces and twins."""
 
 
 class TenantReconciler:
@@ -208,10 +210,15 @@ class TenantReconciler:
 
     async def _drain(self, obj: Object, tenant: Tenant) -> float | None:
         left = await self._expel(obj, tenant)
-        what = "rights and objects of the consumer are removed"
-        message = f"{what}; {left} are going" if left else what
-        await self._report(obj, None, "Drained", message, is_good=False)
+        await self._tell_left(obj, tenant, left, "Drained")
         return LEAVING_POLL_S if left else None
+
+    async def _tell_left(self, obj: Object, tenant: Tenant, left: int, reason: str) -> None:
+        message = "rights and objects of the consumer are removed"
+        if left:
+            twins = (await self._observed.namespaces()).values()
+            message += f"; {forge.going(left, twins, tenant.cluster_id)}"
+        await self._report(obj, None, reason, message, is_good=False)
 
     async def _cordon(self, obj: Object, tenant: Tenant) -> None:
         wanted = "true" if tenant.condition is TenantCondition.CORDONED else None
@@ -226,7 +233,8 @@ class TenantReconciler:
         if FINALIZER not in objects.finalizers(obj):
             return None
         tenant = _as_it_was(obj)
-        if await self._expel(obj, tenant):
+        if left := await self._expel(obj, tenant):
+            await self._tell_left(obj, tenant, left, "Leaving")
             return LEAVING_POLL_S
         await self._forget_certificates(obj["metadata"]["namespace"], tenant.cluster_id)
         await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)

@@ -16,10 +16,10 @@ from kube.runner import Runner, Source
 
 Those = Callable[[Callable[[Key, Object], bool]], list[Key]]
 """Returns the VirtualNodes that fulfil a condition."""
+_BESIDE = (selections.DEPLOYMENTS, selections.SERVICE_ACCOUNTS, selections.ROLES)
+"""What is made in the namespace of a VirtualNode, and by users elsewhere."""
 _MADE = (
-    selections.DEPLOYMENTS,
-    selections.SERVICE_ACCOUNTS,
-    selections.ROLES,
+    selections.LEASE_ROLES,
     selections.ROLE_BINDINGS,
     selections.CLUSTER_ROLE_BINDINGS,
 )
@@ -54,6 +54,7 @@ def controller(manager: Manager) -> Term:
         Source(namespace_maps, _by_map(those)),
         Source(foreign_clusters, _by_cluster(those)),
         *(Source(each, concerns.all_of(virtual_nodes)) for each in (networks, servers) if each),
+        *(Source(manager.beside_virtual_nodes(selection), by_label) for selection in _BESIDE),
         *(Source(manager.informer(selection), by_label) for selection in _MADE),
     ]
 

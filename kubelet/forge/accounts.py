@@ -20,6 +20,12 @@ from apis.pairs import Pair
 EXPIRATION_S: Final = 3600
 MIN_EXPIRATION_S: Final = 600
 """The shortest that an API server grants."""
+MAX_EXPIRATION_S: Final = EXPIRATION_S
+"""The provider keeps what was issued for as long as that, whatever becomes of the pod. For just
+3607 s, what admission writes into pods, an API server signs a token that is good for a year.
+Source: hostile.md H10; Kubernetes, ``--service-account-extend-token-expiration``."""
+MAX_TOKENS: Final = 32
+"""Sources of tokens of a pod; admission writes one, and those who use more have two or three."""
 REFRESHED_AT: Final = 0.8
 """The share of its life after which a token is asked for anew, as kubelets do."""
 JITTER_S: Final = 30
@@ -60,6 +66,13 @@ class Token(NamedTuple):
     expiration_s: int
 
 
+class Issued(NamedTuple):
+    """A token: the status of its TokenRequest, and when it is asked for anew."""
+
+    status: Object
+    renewed: datetime
+
+
 def mode(local: Object, server: ApiServer) -> Mode:
     """Return the mode of the pod: its annotation's, else what the virtual node supports."""
     asked = objects.annotations(local).get(keys.API_SERVER_SUPPORT, "").lower()
@@ -73,6 +86,18 @@ def tokens(local: Object, server: ApiServer) -> list[Token]:
     if mode(local, server) is not Mode.TOKEN_API:
         return []
     return [_token(volume, source) for volume, source in _sources(local)]
+
+
+def refusal(local: Object, server: ApiServer) -> str:
+    """Return why the pod ``local`` cannot have its tokens, "" if it can. Source: hostile.md H26."""
+    count = len(tokens(local, server))
+    if count <= MAX_TOKENS:
+        return ""
+    return (
+        f"spec.volumes has {count} sources serviceAccountToken, on virtual nodes a pod has at most"
+        f" {MAX_TOKENS}: leave out what it does not read, or annotate the pod with"
+        f" {keys.API_SERVER_SUPPORT}: {_DISABLED}"
+    )
 
 
 def token_request(local: Object, token: Token) -> Object:
@@ -95,18 +120,22 @@ def account(local: Object) -> Key:
     return Key(objects.key_of(local).namespace, name)
 
 
+def issued(local: Object, answer: Object, now: datetime) -> Issued:
+    """Return what the TokenRequest ``answer`` of ``now`` gives."""
+    expires = datetime.fromisoformat(str(answer["status"]["expirationTimestamp"]))
+    return Issued(answer["status"], renewed_from(local, expires, now))
+
+
 def secret_key(pod: Key) -> Key:
     """Return where the tokens of the pod lie, given its key on the provider."""
     return Key(pod.namespace, naming.token_secret(pod.name))
 
 
-def secret(
-    local: Object, shadow: Object, pair: Pair, issued: Mapping[str, Object], now: datetime
-) -> Object:
-    """Return the Secret with the tokens that were issued ``now``; it goes with its ShadowPod.
+def secret(local: Object, shadow: Object, pair: Pair, tokens_: Mapping[str, Issued]) -> Object:
+    """Return the Secret with the tokens that were issued, by key; it goes with its ShadowPod.
 
-    Shape: ``shadow`` is the ShadowPod as its server has it; what is issued is, by key, the status
-    of a TokenRequest: {"token": str, "expirationTimestamp": str}.
+    Shape: ``shadow`` is the ShadowPod as its server has it; the status of what is issued is
+    {"token": str, "expirationTimestamp": str}.
     """
     key = objects.key_of(local)
     labels = {
@@ -114,14 +143,14 @@ def secret(
         keys.NODE_NAME: objects.labels(shadow).get(keys.NODE_NAME, ""),
         keys.SERVICE_ACCOUNT_NAME: naming.shorten(account(local).name),
     }
-    expires = min(str(one["expirationTimestamp"]) for one in issued.values())
+    expires = min(str(one.status["expirationTimestamp"]) for one in tokens_.values())
     notes = {
         keys.FOR_POD_NAME: key.name,
         keys.FOR_POD_UID: objects.uid(local),
         keys.TOKEN_EXPIRATION: expires,
-        keys.TOKEN_RENEWAL: renewed_from(local, datetime.fromisoformat(expires), now).isoformat(),
+        keys.TOKEN_RENEWAL: min(one.renewed for one in tokens_.values()).isoformat(),
     }
-    values = {key: str(one["token"]) for key, one in issued.items()}
+    values = {key: str(one.status["token"]) for key, one in tokens_.items()}
     owner = objects.owner_reference(keys.SHADOW_POD, shadow, block=False)
     return objects.named(
         keys.SECRET,
@@ -194,7 +223,8 @@ def _sources(local: Object) -> Iterator[tuple[str, Object]]:
 def _token(volume: str, source: Object) -> Token:
     seconds = int(source.get("expirationSeconds") or EXPIRATION_S)
     key = naming.token_key(volume, str(source.get("path", "")))
-    return Token(key, str(source.get("audience") or ""), max(seconds, MIN_EXPIRATION_S))
+    asked_s = min(max(seconds, MIN_EXPIRATION_S), MAX_EXPIRATION_S)
+    return Token(key, str(source.get("audience") or ""), asked_s)
 
 
 def _rewritten(

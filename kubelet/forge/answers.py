@@ -34,6 +34,13 @@ def is_replaced(shadow: Object, remote: Object) -> bool:
     return ended and not status.is_finished(shadow)
 
 
+def has_ended(shadow: Object, remote: Object | None) -> bool:
+    """Whether the pod has ended on the provider, and is not made anew there."""
+    if status.is_finished(shadow):
+        return True
+    return remote is not None and status.is_finished(remote) and not is_replaced(shadow, remote)
+
+
 def is_awaited(local: Object, shadow: Object, remote: Object | None) -> bool:
     """Whether nothing came of the ShadowPod yet: neither a Pod nor an end."""
     is_over = status.is_finished(shadow)

@@ -10,13 +10,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeGuard
 
-from apis import naming, quantity, texts
+from apis import quantity, texts
 from apis.objects import Object
+from apis.quantity import Quantity
 from apis.remap import Remap
 
 _RECURSIVE: Final = frozenset({"Disabled", "IfPossible", "Enabled"})
 _TRUTHS: Final = frozenset({"True", "False", "Unknown"})
 _WORD_LIMIT: Final = 512
+MESSAGE_BYTES: Final = 4096
+_OF_POD_BYTES: Final = 12 * 1024
+"""All termination messages of a pod. Source: Kubernetes, "Determine the reason for pod failure"."""
+_LISTS: Final = ("containers", "initContainers", "ephemeralContainers")
 _INT32: Final = 2**31 - 1
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
 _OLDEST: Final = "2010"
@@ -51,11 +56,23 @@ def pod_address(offered: object) -> str:
     return "" if private or address.is_unspecified else str(address)
 
 
+def filter_of(local: Object, home: LocalContext) -> "Filter":
+    """Return what the provider's word about ``local`` passes."""
+    count = sum(len(local["spec"].get(name) or []) for name in _LISTS)
+    return Filter(home, min(MESSAGE_BYTES, _OF_POD_BYTES // max(1, count)))
+
+
 @dataclass(frozen=True)
 class Filter:
     """Takes of a value what a local kubelet might have said, and nothing else."""
 
     home: LocalContext
+    message_bytes: int = MESSAGE_BYTES
+    """Of the termination message of each container."""
+
+    def data(self, value: object) -> str:
+        """Return as much of a termination message as a kubelet lets be, for programs to read."""
+        return texts.data(value, self.message_bytes)
 
     def text(self, value: object) -> str:
         """Return at most 1 KiB of it, what cannot be printed escaped."""
@@ -74,7 +91,7 @@ class Filter:
 
     def condition(self, item: Object) -> Object | None:
         """Return the condition with known fields, None if its status is none."""
-        if item.get("status") not in _TRUTHS:
+        if not isinstance(said := item.get("status"), str) or said not in _TRUTHS:
             return None
         rest = {
             "lastProbeTime": self.time(item.get("lastProbeTime")),
@@ -84,15 +101,22 @@ class Filter:
         }
         return {"type": item["type"], "status": item["status"], **_filled(rest)}
 
-    def container(self, spec: Object, item: Object) -> Object:
-        """Return the status with its fields bounded; Shape: a ContainerStatus."""
+    def container(self, spec: Object, item: Object, before: Object) -> Object:
+        """Return the status with its fields bounded; Shape: two ContainerStatuses.
+
+        ``before`` is what the local pod said: while a container shrinks it still has what it had.
+        """
         counted = bounded(item.get("restartCount"), 0, _INT32) or 0
         rest = {
             "state": self.state(item.get("state")),
             "lastState": self.state(item.get("lastState")),
             "containerID": self.word(item.get("containerID")),
             "started": _boolean(item.get("started")),
-            "allocatedResources": self.amounts(item.get("allocatedResources")),
+            "allocatedResources": _amounts(
+                item.get("allocatedResources"),
+                _asked(spec, "requests"),
+                mapping(before.get("allocatedResources")),
+            ),
             "volumeMounts": _mounts(spec, item.get("volumeMounts")),
             "user": _user(mapping(mapping(item.get("user")).get("linux"))),
         }
@@ -103,25 +127,7 @@ class Filter:
             "image": self.word(item.get("image")) or str(spec.get("image", "")),
             "imageID": self.word(item.get("imageID")),
             **{name: value for name, value in rest.items() if value not in (None, "", {}, [])},
-            **self.resources(item.get("resources")),
-        }
-
-    def resources(self, value: object) -> Object:
-        """Return them with requests and limits that can be read, {} if there are none.
-
-        A container that asks for nothing has resources all the same, once it has run.
-        """
-        if not isinstance(value, dict):
-            return {}
-        parts = {name: self.amounts(mapping(value).get(name)) for name in ("limits", "requests")}
-        return {"resources": {name: amounts for name, amounts in parts.items() if amounts}}
-
-    def amounts(self, value: object) -> Object:
-        """Return the amounts that are quantities, of resources that may be named so."""
-        return {
-            name: amount
-            for name, amount in mapping(value).items()
-            if naming.is_qualified_name(name) and _is_amount(amount)
+            **_resources(spec, item.get("resources"), mapping(before.get("resources"))),
         }
 
     def state(self, value: object) -> Object:
@@ -148,7 +154,7 @@ _STATES: Final[Mapping[str, Mapping[str, str]]] = {
         "exitCode": "int32",
         "signal": "int32",
         "reason": "word",
-        "message": "text",
+        "message": "data",
         "startedAt": "time",
         "finishedAt": "time",
         "containerID": "word",
@@ -158,11 +164,48 @@ _STATES: Final[Mapping[str, Mapping[str, str]]] = {
 """The fields of each state, and the cleaner of each."""
 
 
-def _is_amount(value: object) -> bool:
+def _resources(spec: Object, value: object, before: Object) -> Object:
+    """Return the requests and limits that are believed, {} if ``value`` has none.
+
+    A container that asks for nothing has resources all the same, once it has run.
+    """
+    if not isinstance(value, dict):
+        return {}
+    parts = {
+        name: _amounts(value.get(name), _asked(spec, name), mapping(before.get(name)))
+        for name in ("limits", "requests")
+    }
+    return {"resources": {name: amounts for name, amounts in parts.items() if amounts}}
+
+
+def _asked(spec: Object, name: str) -> Object:
+    return mapping(mapping(spec.get("resources")).get(name))
+
+
+def _amounts(value: object, asked: Object, before: Object) -> Object:
+    """Return of ``value`` what was ``asked`` for, each amount at most that or what it was before.
+
+    The scheduler and quotas of the consumer count what stands there. Source: hostile.md H24.
+    """
+    said = mapping(value)
+    return {
+        name: said[name]
+        for name in asked
+        if name in said and _is_within(said[name], (asked[name], before.get(name, 0)))
+    }
+
+
+def _is_within(value: object, bounds: Iterable[object]) -> bool:
+    found = _parsed(value)
+    known = [bound for one in bounds if (bound := _parsed(one)) is not None]
+    return found is not None and found >= Quantity() and any(found <= one for one in known)
+
+
+def _parsed(value: object) -> Quantity | None:
     try:
-        return isinstance(value, str) and quantity.parse(value) >= quantity.parse(0)
+        return quantity.parse(value) if isinstance(value, (str, int)) else None
     except ValueError:
-        return False
+        return None
 
 
 def _mounts(spec: Object, value: object) -> list[Object]:
@@ -175,7 +218,9 @@ def _mounts(spec: Object, value: object) -> list[Object]:
         }
         for one in mappings(value)
         if isinstance(recursive := one.get("recursiveReadOnly", ""), str)
-        and (one.get("name"), one.get("mountPath")) in have
+        and isinstance(one.get("name"), str)
+        and isinstance(one.get("mountPath"), str)
+        and (one["name"], one["mountPath"]) in have
         and isinstance(one.get("readOnly", False), bool)
     ]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, objects, texts
 from apis.objects import Object
 from kubelet.forge import generation
 from kubelet.forge.clean import Filter, mapping, mappings, stamp
@@ -160,15 +160,15 @@ def _judged(local: Object, remote: Mapping[str, Object], now: datetime) -> Objec
         theirs = {**inside, "type": READY}
     if theirs["status"] != "True":
         return theirs
-    if missing := [text for gate in gates if (text := _closed(local, gate))]:
-        return _not_ready(local, {"type": READY}, (_GATES, ", ".join(missing)), now)
+    said = {item.get("type"): item for item in reversed(of(local))}
+    if missing := [text for gate in gates if (text := _closed(said.get(gate), gate))]:
+        return _not_ready(local, {"type": READY}, (_GATES, texts.clamp(", ".join(missing))), now)
     moved = since(local, READY, "True") or stamp(now)
     return {**theirs, "lastTransitionTime": moved}
 
 
-def _closed(local: Object, gate: str) -> str:
+def _closed(found: Object | None, gate: str) -> str:
     """Return why the gate is not open, in the words of a kubelet; empty if it is."""
-    found = next((item for item in of(local) if item.get("type") == gate), None)
     if found is None:
         return f'corresponding condition of pod readiness gate "{gate}" does not exist.'
     if found.get("status") == "True":

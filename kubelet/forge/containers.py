@@ -19,7 +19,8 @@ def mirrored(local: Object, theirs: Object, clean: Filter, which: str) -> list[O
     made = []
     for container in local["spec"].get(which) or []:
         name = container["name"]
-        after = clean.container(container, offered[name]) if name in offered else None
+        before = have.get(name) or {}
+        after = clean.container(container, offered[name], before) if name in offered else None
         made.append(_settled(have.get(name), after, {"restartPolicy": policy, **container}))
     return [item for item in made if item is not None]
 
@@ -61,28 +62,28 @@ def all_ended(local: Object, reason: str, exit_code: int, now: datetime) -> Obje
     Shape: ``initContainerStatuses`` and ``containerStatuses`` of a Pod's status.
     """
     status: Object = local.get("status") or {}
+    images = {item["name"]: item.get("image", "") for item in local["spec"]["containers"]}
     ended: Object = {}
     for which in ("initContainers", "containers"):
         field = which.removesuffix("s") + "Statuses"
         have = {item["name"]: item for item in status.get(field) or []}
         names = [item["name"] for item in local["spec"].get(which) or []]
         ended[field] = [
-            _ended(local, have.get(name), name, (reason, exit_code, now))
+            _ended(have.get(name), name, images.get(name, ""), (reason, exit_code, now))
             for name in names
             if name in have or which == "containers"
         ]
     return ended
 
 
-def _ended(local: Object, have: Object | None, name: str, end: tuple[str, int, datetime]) -> Object:
+def _ended(have: Object | None, name: str, image: str, end: tuple[str, int, datetime]) -> Object:
     reason, exit_code, now = end
     state = mapping((have or {}).get("state"))
     if "terminated" in state:
         return have or {}
-    images = {item["name"]: item.get("image", "") for item in local["spec"]["containers"]}
     terminated = {"exitCode": exit_code, "reason": reason, "finishedAt": stamp(now)}
     started = mapping(state.get("running")).get("startedAt")
-    blank = {"name": name, "restartCount": 0, "image": images.get(name, ""), "imageID": ""}
+    blank = {"name": name, "restartCount": 0, "image": image, "imageID": ""}
     return {
         **(have or blank),
         "ready": False,

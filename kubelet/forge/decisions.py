@@ -201,6 +201,11 @@ def patience_s(local: Object, now: datetime) -> float:
     return (datetime.fromisoformat(created) + PATIENCE - now).total_seconds()
 
 
+def has_ended(local: Object) -> bool:
+    """Whether it has ended, and stays."""
+    return status.is_finished(local) and not objects.is_terminating(local)
+
+
 def is_overdue(local: Object, now: datetime) -> bool:
     """Whether a pod that is being deleted should have ended a while ago."""
     ends = datetime.fromisoformat(local["metadata"]["deletionTimestamp"])

@@ -5,12 +5,36 @@ Source: behaviour.md 5.5.5; measures.md row 5.
 
 from typing import Final
 
+from apis import conditions as conditions_
 from apis import objects
 from apis.objects import Object
 from kubelet.forge import conditions
 from kubelet.forge.clean import mapping
 from kubelet.forge.conditions import OFFLOADED
 
+_FINAL: Final = frozenset({"Succeeded", "Failed"})
+_REASONS: Final = frozenset(
+    {
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "CreatePodSandboxError",
+        "ConfigPodSandboxError",
+        "KillContainerError",
+        "KillPodSandboxError",
+        "PostStartHookError",
+        "PreCreateHookError",
+        "PreStartHookError",
+        "RunContainerError",
+        "RunInitContainerError",
+        "NetworkNotReady",
+        "SetupNetworkError",
+        "VerifyNonRootError",
+    }
+)
+"""Why kubelets let containers wait. Source: Kubernetes, pkg/kubelet/container and pkg/kubelet."""
+OTHER: Final = "RemoteTrouble"
+"""For any other word: an Event is kept for each reason."""
 _QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -23,6 +47,14 @@ def is_significant(before: Object, after: Object) -> bool:
     if before.get("phase") != "Pending" or after.get("phase") != "Pending":
         return not is_same(before, after)
     return _explanation(before) != _explanation(after)
+
+
+def is_urgent(before: Object, after: Object) -> bool:
+    """Whether it is told at once: that a pod is not ready any more, or has ended."""
+    ended = after.get("phase") in _FINAL and before.get("phase") not in _FINAL
+    sides = before.get("conditions"), after.get("conditions")
+    was_ready, is_ready = (conditions_.is_true(one, conditions.READY) for one in sides)
+    return ended or (was_ready and not is_ready)
 
 
 def is_same(before: Object, after: Object) -> bool:
@@ -44,7 +76,7 @@ def troubles(status: Object) -> dict[str, str]:
             if reason := _waits(item):
                 waiting = mapping(mapping(item.get("state")).get("waiting"))
                 text = f"container {item.get('name')}: {waiting.get('message') or reason}"
-                found["FailedImagePull" if "Image" in reason else reason] = text
+                found[_event(reason)] = text
     return found
 
 
@@ -81,6 +113,12 @@ def _explanation(status: Object) -> object:
         [_waits(item) for item in status.get("containerStatuses") or [] if _waits(item)],
         [_step(item) for item in status.get("initContainerStatuses") or [] if any(_step(item))],
     )
+
+
+def _event(reason: str) -> str:
+    if "Image" in reason:
+        return "FailedImagePull"
+    return reason if reason in _REASONS else OTHER
 
 
 def _waits(container: Object) -> str:

@@ -75,9 +75,11 @@ def wanted(identity: Identity, virtual: VirtualNode) -> Wanted:
         keys.STORAGE_AVAILABLE: "true" if virtual.storage_classes else "false",
     }
     protected = {name: own[name] for name in own if name not in _TOLD_OTHERWISE}
+    suggested = {name: virtual.labels[name] for name in virtual.labels if name in virtual.suggested}
+    given = {name: virtual.labels[name] for name in virtual.labels if name not in suggested}
     others = [dict(taint) for taint in virtual.taints if _mark(taint) != _mark(_TAINT)]
     return Wanted(
-        labels={**own, **identity.labels, **virtual.labels, **protected},
+        labels={**own, **suggested, **identity.labels, **given, **protected},
         annotations={**identity.annotations, **virtual.annotations, **_room(virtual)},
         taints=[_TAINT, *others],
     )

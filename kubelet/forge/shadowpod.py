@@ -56,6 +56,15 @@ class Options:
     """Domains of annotations and labels that the provider lets its programs obey."""
 
 
+def refusal(local: Object, options: Options) -> str:
+    """Return why the pod ``local`` does not run on a provider, "" if it does."""
+    return (
+        podfields.refusal(local["spec"])
+        or accounts.refusal(local, options.api_server)
+        or antiaffinity.refusal(local, options.twins or {})
+    )
+
+
 def shadow(local: Object, pair: Pair, options: Options, creator: str = "") -> Object:
     """Return the ShadowPod to create for the Pod ``local``; Shape: ``spec.pod`` is a PodSpec.
 
@@ -286,7 +295,8 @@ def _phase(pod: Object) -> str:
 
 
 def _without(have: dict[str, str], dropped: Iterable[str]) -> dict[str, str]:
-    return {name: value for name, value in have.items() if name not in set(dropped)}
+    hidden = frozenset(dropped)
+    return {name: value for name, value in have.items() if name not in hidden}
 
 
 def _is_no_providers(name: str) -> bool:

@@ -13,7 +13,16 @@ from typing import Any, Final
 from apis import keys
 from apis.objects import Object
 from kubelet.forge import conditions, containers, generation
-from kubelet.forge.clean import Filter, LocalContext, bounded, mapping, mappings, pod_address, stamp
+from kubelet.forge.clean import (
+    Filter,
+    LocalContext,
+    bounded,
+    filter_of,
+    mapping,
+    mappings,
+    pod_address,
+    stamp,
+)
 from kubelet.forge.conditions import OFFLOADED
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
@@ -55,7 +64,7 @@ def mirrored(local: Object, remote: Object, home: LocalContext, deferred: str = 
     Shape: both are Pods; the result is a whole ``status``, what is not ours in it kept.
     """
     before, theirs = status_of(local), mapping(remote.get("status"))
-    clean = Filter(home)
+    clean = filter_of(local, home)
     said, address = clean.text(theirs.get("podIP")), _address(theirs, home)
     is_foreign = said and not address and home.remap is not None
     foreign = [conditions.without_address(local, said, home.now)] if is_foreign else []
@@ -139,13 +148,21 @@ def unanswered(local: Object, message: str, home: LocalContext) -> Object:
 
 def backed_off(local: Object) -> Object:
     """Return the status of a pod that cannot start, since its namespace is not offloaded."""
+    message = "the namespace is not offloaded to the cluster behind this node"
+    pending = {**local, "status": {**status_of(local), "phase": "Pending"}}
+    return waiting(pending, message, conditions.of(local))
+
+
+def waiting(local: Object, message: str, listed: list[Object]) -> Object:
+    """Return the status of a pod that is held back, with the conditions ``listed``."""
     return _whole(
         local,
         **{
-            **_kept(local),
             "phase": "Pending",
+            **_kept(local),
             "reason": OFFLOADING_BACK_OFF,
-            "message": "the namespace is not offloaded to the cluster behind this node",
+            "message": message,
+            "conditions": listed,
         },
     )
 
@@ -215,8 +232,7 @@ def restart_count(pod: Object) -> int:
 
 def status_of(pod: Object) -> Object:
     """Return the status, {} where there is none; read only."""
-    status: Object = pod.get("status") or {}
-    return status
+    return mapping(pod.get("status"))
 
 
 # The whole ---------------------------------------------------------------------------------------

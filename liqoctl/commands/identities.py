@@ -4,7 +4,7 @@ With them two clusters peer that nobody reaches at once: each side prints what t
 Source: behaviour.md 7.4 ("Manual equivalent"), 7.6.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -114,15 +114,19 @@ def create_tenant(
 
 
 @create.command("identity", epilog=options.examples(f"liqoctl create identity {_BOTH}"))
+@_PROXY
+@options.PROVIDER_SERVER
 @options.REPLACE
 @options.timeout("2m")
 @options.global_flags
 @options.remote_flags
-def create_identity(session: Session, remote: Session, timeout: float, *, replace: bool) -> None:
+def create_identity(session: Session, remote: Session, timeout: float, **given: Any) -> None:
     """Store how this cluster gets in at the remote one: the second half of authenticate."""
     from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
 
-    how = peercli.Authentication(replaces=replace)
+    how = peercli.Authentication(
+        given["proxy_url"], replaces=given["replace"], server=given["provider_server"]
+    )
     peercli.create_identity(session, remote, how, timeout_s=timeout)
 
 

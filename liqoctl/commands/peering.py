@@ -59,6 +59,7 @@ def _gateway_flags(function: Callable[..., Any]) -> Callable[..., Any]:
 @options.command(epilog=options.examples(f"liqoctl authenticate {_BOTH}"))
 @_IN_BAND
 @_PROXY
+@options.PROVIDER_SERVER
 @options.REPLACE
 @_WAIT
 @options.timeout("2m")
@@ -80,7 +81,12 @@ def _how(given: dict[str, Any], *, waits: bool = True) -> Any:
     """Return how the consumer is to get in, as the flags ``given`` say."""
     from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
 
-    return peercli.Authentication(given["proxy_url"], waits=waits, replaces=given["replace"])
+    return peercli.Authentication(
+        given["proxy_url"],
+        waits=waits,
+        replaces=given["replace"],
+        server=given["provider_server"],
+    )
 
 
 @options.command(epilog=options.examples(f"liqoctl unauthenticate {_BOTH}"))
@@ -131,6 +137,7 @@ def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: b
 @_IN_BAND
 @_gateway_flags
 @_PROXY
+@options.PROVIDER_SERVER
 @options.REPLACE
 @options.timeout("10m")
 @options.global_flags

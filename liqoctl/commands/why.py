@@ -30,7 +30,8 @@ def why_pod(name: str, output: str, session: Session) -> None:
     """Say why a pod runs where it does, waits, or was refused.
 
     Tells how its namespace is offloaded, which nodes match the pod now and what keeps it off the
-    others, what the provider said, and what to do. A pod that was refused does not exist: its name,
+    others, what the provider said, what of the objects that the pod mentions its provider has not,
+    and what to do. A pod that was refused does not exist: its name,
     or that of its ReplicaSet, Job, StatefulSet or Deployment, finds the refusal by its events.
 
     Exit status: 0 when the pod or a refusal is found, else 1.

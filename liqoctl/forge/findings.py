@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from apis.objects import Object
+from liqoctl.forge.reflections import Line
 
 
 class Outcome(Enum):
@@ -51,6 +52,8 @@ class Facts:
     """
     claim_events: Sequence[Object] = ()
     """About these."""
+    staying: Sequence[Line] = ()
+    """What the pod mentions and the cluster of its virtual node has not."""
     pending: Sequence[Object] = ()
     """Pods of the namespace that wait; asked for namespaces only."""
     notes: Sequence[str] = ()

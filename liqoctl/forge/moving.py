@@ -20,7 +20,9 @@ from apis.offloading import NamespaceOffloading
 SUFFIX: Final = "-moving"
 FROM, TO = "/from", "/to"
 CONTAINER: Final = "main"
-_KEPT: Final = ("labels", "annotations", "ownerReferences")
+_OWNERS: Final = "ownerReferences"
+_TEXTS: Final = ("labels", "annotations")
+_KEPT: Final = (*_TEXTS, _OWNERS)
 _LONGEST: Final = 253 - len(SUFFIX) - len("-target")
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -183,9 +185,10 @@ def copied_claim(wanted: Wanted, claim: Object) -> Object:
         keys.MOVED_CLAIM: json.dumps(record, sort_keys=True),
         **{name: kept["annotations"][name] for name in _OF_STORAGE if name in kept["annotations"]},
     }
+    owners = {name: metadata[name] for name in (_OWNERS,) if metadata.get(name)}
     spec = _spec(claim)
     kind = keys.PERSISTENT_VOLUME_CLAIM
-    return named(kind, wanted.copy, metadata={"annotations": annotations}, spec=spec)
+    return named(kind, wanted.copy, metadata={"annotations": annotations, **owners}, spec=spec)
 
 
 _OF_STORAGE: Final = (keys.REMOTE_ACCESS_MODES, keys.REMOTE_STORAGE_CLASS)
@@ -194,13 +197,18 @@ _OF_STORAGE: Final = (keys.REMOTE_ACCESS_MODES, keys.REMOTE_STORAGE_CLASS)
 def recreated(wanted: Wanted, copied: Object) -> Object:
     """Return the claim as it was, but for where it is.
 
-    ``copied`` is one that ``next_step`` took for a copy.
+    ``copied`` is one that ``next_step`` took for a copy. A user of the namespace may have written
+    its record: nothing of it binds the claim to a volume, and owners are those of the copy, where
+    the API server has judged them.
     """
     record = _record(copied) or {"metadata": {}, "spec": {}}
-    metadata = copy.deepcopy(record["metadata"])
-    metadata.setdefault("annotations", {}).update(
-        {keys.SELECTED_NODE: wanted.node, keys.RESTORED_FROM: objects.uid(copied)}
-    )
+    kept = copy.deepcopy(record["metadata"])
+    here = {keys.SELECTED_NODE: wanted.node, keys.RESTORED_FROM: objects.uid(copied)}
+    metadata: Object = {"annotations": {**_own(kept.get("annotations") or {}), **here}}
+    if kept.get("labels"):
+        metadata["labels"] = kept["labels"]
+    if owners := copied["metadata"].get(_OWNERS):
+        metadata[_OWNERS] = copy.deepcopy(owners)
     kind = keys.PERSISTENT_VOLUME_CLAIM
     return named(kind, wanted.claim, metadata=metadata, spec=record["spec"])
 
@@ -278,7 +286,13 @@ def _fits(record: Object, copied: Object) -> bool:
     """
     metadata = record["metadata"]
     is_plain = isinstance(metadata, dict) and metadata.keys() <= {*_KEPT}
-    return is_plain and record["spec"] == _spec(copied)
+    is_whole = is_plain and all(_is_texts(metadata.get(name) or {}) for name in _TEXTS)
+    return is_whole and record["spec"] == _spec(copied)
+
+
+def _is_texts(found: object) -> bool:
+    """Whether it is a mapping of texts, as labels and annotations are."""
+    return isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
 
 
 def _own(annotations: dict[str, str]) -> dict[str, str]:

@@ -127,6 +127,15 @@ def other_server(identity_: Object | None, wanted: Object) -> str:
     )
 
 
+def is_entrance_of(identity_: Object | None, announced: AuthParams) -> bool:
+    """Whether ``identity_`` leads just there already: somebody has said yes to that before."""
+    try:
+        held = AuthParams.parse(((identity_ or {}).get("spec") or {}).get("authParams"))
+    except ValueError:
+        return False
+    return bool(held.api_server) and held.is_same_server(announced)
+
+
 def other_key(tenant_: Object | None, key: bytes) -> str:
     """Return why ``tenant_`` is not to be that of the cluster with ``key`` unasked."""
     public = authentication.decoded((tenant_ or {}).get("spec") or {}, "publicKey")

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from apis import conditions, keys, objects
-from apis.objects import Object
+from apis import conditions, keys, mentions, objects
+from apis.objects import Kind, Object
 from liqoctl.forge.findings import Facts
 
 
@@ -54,6 +54,16 @@ def claims(pod: Object) -> list[str]:
         for volume in spec(pod).get("volumes") or []
     ]
     return sorted({one for one in found if one})
+
+
+def mentioned(pod: Object) -> dict[Kind, list[str]]:
+    """Return the names of the ConfigMaps, Secrets and claims that it mentions."""
+    found = mentions.of(spec(pod))
+    named = {
+        kind: sorted(name for one, name in found if one == kind)
+        for kind in (keys.CONFIG_MAP, keys.SECRET)
+    }
+    return {**named, keys.PERSISTENT_VOLUME_CLAIM: claims(pod)}
 
 
 def told(part: Object) -> str:

@@ -72,6 +72,12 @@ def rows(peer: Peer) -> Iterable[Reflected]:
     return [*SHOWN, *opted_in]
 
 
+def staying(contents: Contents, peer: Peer) -> list[Line]:
+    """Return a line for each object that ``peer`` has not."""
+    found = lines(contents, [peer])
+    return [line for line in found if line.name and line.state != REFLECTED]
+
+
 def peers_of(namespace: str, maps: Iterable[Object]) -> Iterator[tuple[str, str]]:
     """Yield the clusters to which ``namespace`` is offloaded, and its name there."""
     for found in maps:

@@ -99,6 +99,11 @@ def _provider(answer: Object) -> Iterator[str]:
         yield f"{one['reason']}: {one['message']}{at}"
 
 
+def _staying(answer: Object) -> Iterator[str]:
+    for one in answer.get("staying") or []:
+        yield f"{one['kind']} {one['name']}: {one['state']}, {one['reason']}"
+
+
 def _waiting(answer: Object) -> Iterator[str]:
     said: dict[str, list[str]] = {}
     for one in answer.get("waiting") or []:
@@ -127,6 +132,7 @@ _PARTS: Final[dict[str, Callable[[Object], Iterator[str]]]] = {
     "Pod": _pod,
     "Nodes": _nodes,
     "The provider said": _provider,
+    "Mentioned by the pod, and not reflected": _staying,
     "Pods that a provider refuses": _waiting,
     "Refused pods": _refusals,
     "What to do": _next,

@@ -14,7 +14,7 @@ def of_pod(facts: Facts, name: str) -> Object | None:
     """Return the answer for the pod ``name``; None if neither it nor a refusal is there.
 
     Shape: {"kind", "name", "outcome", "verdict", "namespace", "pod", "nodes", "provider",
-    "refusals", "next", "notes"}; what is empty is left out, but for "next" and "notes".
+    "staying", "refusals", "next", "notes"}; what is empty is left out, but for "next" and "notes".
     """
     subject = f"pod {facts.namespace}/{name}"
     if facts.pod is None:
@@ -26,7 +26,12 @@ def of_pod(facts: Facts, name: str) -> Object | None:
         return _answer("Pod", subject, facts, finding, nodes=barred, refusals=_told(refused))
     pod = facts.pod
     nodes = _nodes(facts, lambda node: placement.obstacles(pod, node))
-    parts = {"pod": whypod.section(facts), "nodes": nodes, "provider": whypod.provider(facts)}
+    parts = {
+        "pod": whypod.section(facts),
+        "nodes": nodes,
+        "provider": whypod.provider(facts),
+        "staying": _staying(facts),
+    }
     return _answer("Pod", subject, facts, whypod.judge(facts), **parts)
 
 
@@ -76,6 +81,12 @@ def _node(node: Object, obstacles: Sequence[Obstacle]) -> Object:
         "matches": not obstacles,
         "obstacles": [{"rule": one.rule.value, "text": one.text} for one in obstacles],
     }
+
+
+def _staying(facts: Facts) -> list[Object]:
+    """Return what the pod mentions and its provider has not, each with the reason."""
+    fields = ("kind", "name", "state", "reason")
+    return [{field: getattr(line, field) for field in fields} for line in facts.staying]
 
 
 def _waiting(pods: Sequence[Object]) -> list[Object]:

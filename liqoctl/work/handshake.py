@@ -20,7 +20,8 @@ from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError
 from liqoctl.forge import peering as forge
 from liqoctl.forge.peering import Metadata
-from liqoctl.work import objects
+from liqoctl.forge.servers import Entrance
+from liqoctl.work import objects, servers
 from liqoctl.work.session import Side
 
 
@@ -50,6 +51,8 @@ class Authentication:
     """Also for the kubeconfig that the consumer's controllers make."""
     replaces: bool = False
     """Also what is there for another cluster of that name."""
+    server: str = ""
+    """The API server of the provider, in the administrator's own words; empty: the kubeconfig's."""
 
 
 AS_USUAL: Final = Authentication()
@@ -183,7 +186,8 @@ async def sign_in(peers: Peers, tenant: Object, how: Authentication) -> None:
     """Store how the consumer gets in (steps 8 to 10); its controllers do the rest.
 
     Raises:
-        click.ClickException: it gets in already, at another cluster of the provider's name.
+        click.ClickException: it gets in already, at another cluster of the provider's name; or
+            the provider announces an entrance that the consumer's administrator did not name.
     """
     here = await ensure_namespace(peers.consumer, peers.provider_id)
     wanted = identity_of(tenant, here, peers.provider_id, peers.metadata)
@@ -191,6 +195,11 @@ async def sign_in(peers: Peers, tenant: Object, how: Authentication) -> None:
     found = await peers.consumer.cluster.get_live(keys.IDENTITY, where)
     if (why := forge.other_server(found, wanted)) and not how.replaces:
         raise click.ClickException(why)
+    announced = AuthParams.parse(forge.params_of(tenant))
+    if not forge.is_entrance_of(found, announced):
+        named = Entrance(how.server, how.proxy_url)
+        what = f"identity {where}"
+        await servers.check(peers.consumer, peers.provider, announced, named, what)
     await objects.keep(peers.consumer, keys.IDENTITY, wanted)
     if not how.waits:
         return

@@ -84,7 +84,7 @@ async def _asked(cluster: Cluster, namespace: str) -> Policy | None:
 
 
 async def _lines(cluster: Cluster, origin: Origin, twins: Iterable[tuple[str, str]]) -> list[Line]:
-    peers = await _peers(cluster, twins)
+    peers = await known_peers(cluster, twins)
     return forge.lines(await _contents(cluster, origin, peers), peers)
 
 
@@ -96,11 +96,11 @@ async def _contents(cluster: Cluster, origin: Origin, peers: Iterable[Peer]) -> 
         asyncio.gather(*(_known(cluster, kind, name) for kind in kinds)),
     )
     by_kind = {kind: found for kind, found in zip(kinds, several, strict=True) if found is not None}
-    volumes = await _volumes(cluster, by_kind.get(keys.PERSISTENT_VOLUME_CLAIM, ()))
+    volumes = await volumes_of(cluster, by_kind.get(keys.PERSISTENT_VOLUME_CLAIM, ()))
     return Contents(origin.asked, by_kind, pods, volumes, forge.failures(events))
 
 
-async def _volumes(cluster: Cluster, claims: Iterable[Object]) -> dict[str, Object]:
+async def volumes_of(cluster: Cluster, claims: Iterable[Object]) -> dict[str, Object]:
     """Return the volumes of ``claims`` by name."""
     names = {str(claim["spec"].get("volumeName") or "") for claim in claims} - {""}
     found = await asyncio.gather(
@@ -109,7 +109,8 @@ async def _volumes(cluster: Cluster, claims: Iterable[Object]) -> dict[str, Obje
     return {name: each for name, each in zip(names, found, strict=True) if each}
 
 
-async def _peers(cluster: Cluster, twins: Iterable[tuple[str, str]]) -> list[Peer]:
+async def known_peers(cluster: Cluster, twins: Iterable[tuple[str, str]]) -> list[Peer]:
+    """Return the clusters of ``twins``, with their virtual nodes and the rules of those."""
     nodes, templates = await asyncio.gather(
         _list(cluster, keys.VIRTUAL_NODE), _list(cluster, keys.VK_OPTIONS_TEMPLATE)
     )

@@ -1,19 +1,22 @@
 """Looking for what explains a pod or a namespace; nothing is written."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from typing import Final, TypeVar
 
 import click
 
-from apis import keys, objects
+from apis import keys, leaving, objects
 from apis.objects import Key, Kind, Object
 from kube import errors
 from kube.cluster import Cluster, Selection
 from liqoctl import output as output_
 from liqoctl.forge import pods, refusals, telling, why
+from liqoctl.forge import reflections as forge
 from liqoctl.forge.findings import Facts
+from liqoctl.forge.reflections import Contents, Line
+from liqoctl.work import reflections
 
 T = TypeVar("T")
 _MOST_NAMES: Final = 5
@@ -31,8 +34,8 @@ async def pod(cluster: Cluster, key: Key) -> Object:
     reading = _creations(cluster, key.namespace) if found is None else _told_of(cluster, key)
     events, note = await _allowed(reading, "events")
     facts = replace(facts, pod=found, events=events or (), notes=(*facts.notes, *note))
-    if found is not None and not pods.spec(found).get("nodeName"):
-        facts = await _with_claims(cluster, found, facts)
+    if found is not None:
+        facts = await _with_objects(cluster, found, facts)
     answer = why.of_pod(facts, key.name)
     if answer is None:
         raise click.ClickException(await _absence(cluster, key, facts))
@@ -117,6 +120,51 @@ async def _creations(cluster: Cluster, namespace: str) -> list[Object]:
 async def _told_of(cluster: Cluster, key: Key) -> list[Object]:
     about = f"involvedObject.kind=Pod,involvedObject.name={key.name}"
     return await _list(cluster, keys.EVENT, key.namespace, about)
+
+
+async def _with_objects(cluster: Cluster, pod: Object, facts: Facts) -> Facts:
+    """Return ``facts`` with what keeps ``pod`` from a node, or what does not follow it to one."""
+    if not pods.spec(pod).get("nodeName"):
+        return await _with_claims(cluster, pod, facts)
+    provider = pods.cluster_of(pods.node_of(facts, pod))
+    return await _with_staying(cluster, pod, provider, facts) if provider else facts
+
+
+async def _with_staying(cluster: Cluster, pod: Object, provider: str, facts: Facts) -> Facts:
+    """Return ``facts`` with the objects that ``pod`` mentions and that ``provider`` has not."""
+    wanted, where = pods.mentioned(pod), objects.key_of(pod).namespace
+    reading = (
+        _allowed(_named(cluster, kind, where, names), kind.plural) for kind, names in wanted.items()
+    )
+    read = await asyncio.gather(*reading)
+    by_kind = {kind: found or [] for kind, (found, _) in zip(wanted, read, strict=True)}
+    asked = leaving.asked_policy(facts.offloading) if facts.offloading else None
+    contents = Contents(asked, by_kind, [pod])
+    lines, unseen = await _allowed(
+        _staying(cluster, contents, provider, where), "how virtual nodes reflect"
+    )
+    notes = [note for _, said in read for note in said] + list(unseen)
+    new = (note for note in notes if note not in facts.notes)
+    return replace(facts, staying=lines or (), notes=(*facts.notes, *new))
+
+
+async def _staying(cluster: Cluster, contents: Contents, provider: str, where: str) -> list[Line]:
+    claims = contents.by_kind[keys.PERSISTENT_VOLUME_CLAIM]
+    if not any(contents.by_kind.values()):
+        return []
+    (peer,), volumes, events = await asyncio.gather(
+        reflections.known_peers(cluster, [(provider, "")]),
+        reflections.volumes_of(cluster, claims),
+        _list(cluster, keys.EVENT, where),
+    )
+    known = replace(contents, volumes=volumes, failures=forge.failures(events))
+    return forge.staying(known, peer)
+
+
+async def _named(cluster: Cluster, kind: Kind, where: str, names: Iterable[str]) -> list[Object]:
+    """Return those that are there."""
+    found = await asyncio.gather(*(cluster.get_live(kind, Key(where, name)) for name in names))
+    return [each for each in found if each is not None]
 
 
 async def _with_claims(cluster: Cluster, pod: Object, facts: Facts) -> Facts:

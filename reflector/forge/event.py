@@ -1,9 +1,10 @@
 """The copy at home of an Event on the provider, on the object of the same name."""
 
 import hashlib
+import re
 from typing import Any, Final
 
-from apis import keys, leaving, objects, reflection
+from apis import keys, leaving, objects, reflection, texts
 from apis.leaving import Stay
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
@@ -13,8 +14,11 @@ from reflector.forge.contract import Asking, Forge, Input, Scene, nobody
 
 WARNING: Final = "Warning"
 CLAMPED: Final = {"reason": 128, "message": 1024, "action": 128}
-"""How much of a text comes home: the provider may write anything."""
-_SECONDS: Final = len("2025-01-31T12:00:00")
+"""Characters of a text that are kept: the provider may write anything."""
+_FIELD_PATH: Final = 256
+_COMPONENT: Final = 200
+_MOST_COUNTED: Final = 2**31 - 1
+_SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
 KINDS: Final[dict[str, Kind]] = {
     **{
         kind.kind: kind
@@ -45,12 +49,12 @@ def twin(remote: Object, scene: Scene) -> Object:
     kind, key = _home_of(involved, scene) or (keys.POD, Key("", ""))
     local = _found(kind, key, scene)
     reference = objects.reference(kind, key, _uid(local))
-    if involved.get("fieldPath"):
-        reference["fieldPath"] = involved["fieldPath"]
+    if path := texts.clamp(involved.get("fieldPath"), _FIELD_PATH):
+        reference["fieldPath"] = path
     where = objects.key_of(remote)
     source = (remote.get("source") or {}).get("component") or remote.get("reportingComponent")
-    component = str(source or scene.pair.destination)[:200]
-    texts = {name: str(remote[name])[:most] for name, most in CLAMPED.items() if remote.get(name)}
+    component = texts.clamp(source, _COMPONENT) or scene.pair.destination
+    said = {name: texts.clamp(remote.get(name), most) for name, most in CLAMPED.items()}
     return named(
         keys.EVENT,
         Key(scene.pair.local_namespace, twin_name(where.name, scene.pair)),
@@ -59,7 +63,7 @@ def twin(remote: Object, scene: Scene) -> Object:
         source={"component": component, "host": f"{scene.pair.destination} (remote)"},
         type=WARNING if remote.get("type") == WARNING else "Normal",
         **_times(remote),
-        **texts,
+        **{name: text for name, text in said.items() if text},
     )
 
 
@@ -69,8 +73,14 @@ def _times(remote: Object) -> Object:
     began = remote.get("firstTimestamp") or remote.get("eventTime")
     last = remote.get("lastTimestamp") or series.get("lastObservedTime") or began
     shown = {"firstTimestamp": began, "lastTimestamp": last}
-    times = {name: f"{time[:_SECONDS]}Z" for name, time in shown.items() if time}
-    return {**times, "count": remote.get("count") or series.get("count") or 1}
+    times = {name: f"{found[0]}Z" for name, time in shown.items() if (found := _second(time))}
+    count = remote.get("count") or series.get("count")
+    is_count = isinstance(count, int) and 0 < count <= _MOST_COUNTED
+    return {**times, "count": count if is_count else 1}
+
+
+def _second(time: Any) -> re.Match[str] | None:
+    return _SECONDS.match(time) if isinstance(time, str) else None
 
 
 def twin_name(name: str, pair: Pair) -> str:

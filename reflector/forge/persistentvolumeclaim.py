@@ -148,17 +148,18 @@ def _released(key: Key, original: Object | None, scene: Scene) -> Iterable[Write
 
 
 def _grown(key: Key, original: Object, twin_: Object, scene: Scene) -> Iterable[Write]:
-    """Yield what tells volume and claim at home that the one on the provider has grown."""
+    """Yield what tells volume and claim of the consumer that the provider's has grown."""
     where = Key("", original["spec"]["volumeName"])
     volume = scene.look.get(keys.PERSISTENT_VOLUME, where)
     capacity = (twin_.get("status") or {}).get("capacity")
     if volume is None or not _storage(scene).holds(volume, original):
         return
+    said = volumes.amount(capacity)
     if volumes.grown(capacity, volume["spec"]):
-        changes = {"metadata": {"uid": objects.uid(volume)}, "spec": {"capacity": capacity}}
+        changes = {"metadata": {"uid": objects.uid(volume)}, "spec": {"capacity": said}}
         yield Write("patch", keys.PERSISTENT_VOLUME, where, changes)
     if volumes.grown(capacity, original.get("status") or {}):
-        told = {"metadata": {"uid": objects.uid(original)}, "status": {"capacity": capacity}}
+        told = {"metadata": {"uid": objects.uid(original)}, "status": {"capacity": said}}
         yield Write("status", keys.PERSISTENT_VOLUME_CLAIM, key, told)
 
 

@@ -38,6 +38,7 @@ from controllers.virtualnode import reconciler as virtualnode
 from controllers.virtualnode.forge.arguments import LocalCluster
 from controllers.virtualnode.reconciler import VirtualNodeReconciler
 from kube import clock
+from kube.access import Access
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError
@@ -222,7 +223,9 @@ class World:
     async def _reconcilers(self, side: Half) -> list[tuple[Kind, Reconciler]]:
         cluster, key = side.as_written(side.fake), await side.private()
         events = Recorder(side.fake, "tests", "tests")
-        observed = Observed(list, side.view(keys.ROLE_BINDING), side.view(keys.SECRET))
+        observed = Observed(
+            list, side.view(keys.ROLE_BINDING), side.view(keys.SECRET), side.view(keys.NAMESPACE)
+        )
         issuer = Issuer(cluster, Entrance(b"", f"{side.name}:6443"), lambda: NOW)
         other = self.milan if side is self.rome else self.rome
         tenant = TenantReconciler(
@@ -245,7 +248,7 @@ class World:
             (keys.TENANT, tenant),
             (keys.IDENTITY, whole),
             (keys.SECRET, gone),
-            (keys.IDENTITY, LocalRenewReconciler(cluster, side.name, key, events)),
+            (keys.IDENTITY, LocalRenewReconciler(cluster, side.name, key, events, lambda: NOW)),
             (keys.RENEW, RemoteRenewReconciler(cluster, lambda: side.cached(keys.TENANT))),
             *(
                 (kind, ReplicationReconciler(kind, between, cluster, side.as_written(other.fake)))
@@ -337,6 +340,9 @@ class World:
         }
 
     def sides(self) -> tuple[Side, Side]:
+        """Return both, as the kubeconfigs of their administrators lead to them."""
+        for one in (self.rome, self.milan):
+            vars(one.fake)["access"] = Access(f"https://{one.name}:6443", None)
         made = (
             Side(cast("ClusterClient", one.fake), Progress()) for one in (self.rome, self.milan)
         )

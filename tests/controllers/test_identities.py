@@ -330,7 +330,9 @@ async def test_a_slice_leads_to_no_other_server_than_the_peering(
 
 
 def renewal(rome: Rome) -> LocalRenewReconciler:
-    return LocalRenewReconciler(rome.cluster, "rome", KEY, rome.told.recorder)
+    return LocalRenewReconciler(
+        rome.cluster, "rome", KEY, rome.told.recorder, lambda: rome.now + timedelta(hours=2)
+    )
 
 
 async def answer(rome: Rome, params: AuthParams) -> None:
@@ -367,6 +369,27 @@ async def test_a_certificate_for_another_key_is_told_and_keeps_no_honest_one_awa
     """Its end may be far away, and an Identity may hold one from before this was checked."""
     bad = AuthParams(PARAMS.api_server, PARAMS.ca, certificate(identity.new_key(), 90_000, after=2))
     good = AuthParams(PARAMS.api_server, PARAMS.ca, certificate(hours=20, after=1))
+    await rome.fake.create(keys.IDENTITY, control(bad) if is_held else control())
+    await rome.settle(renewal(rome), CONTROL)
+    if not is_held:
+        await answer(rome, bad)
+        await rome.settle(renewal(rome), CONTROL)
+        assert await held(rome) == PARAMS
+        assert set(rome.told.reasons) == {"InvalidAuthParams"}
+
+    await answer(rome, good)
+    await rome.settle(renewal(rome), CONTROL)
+
+    assert await held(rome) == good
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+async def test_a_certificate_that_begins_in_the_future_keeps_no_honest_one_away(
+    rome: Rome, *, is_held: bool
+) -> None:
+    """All honest ones begin before it; an Identity may hold one from before this was checked."""
+    bad = AuthParams(PARAMS.api_server, PARAMS.ca, certificate(after=100))
+    good = AuthParams(PARAMS.api_server, PARAMS.ca, certificate(after=1))
     await rome.fake.create(keys.IDENTITY, control(bad) if is_held else control())
     await rome.settle(renewal(rome), CONTROL)
     if not is_held:

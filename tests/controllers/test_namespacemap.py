@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from apis import keys, objects, policies
 from apis.objects import Key, Kind, Object
 from controllers import views
-from controllers.namespacemap import forge
+from controllers.namespacemap import forge, holds
 from controllers.namespacemap.reconciler import NamespaceMapReconciler, Observed
 from controllers.pace import Pace
 from kube.cluster import Cluster, Selection
-from kube.errors import NotReachableError
+from kube.errors import ForbiddenError, NotReachableError
 from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.support import Ledger, Told, end, make, replica_map, settle, there
@@ -232,6 +232,64 @@ async def test_the_map_goes_after_its_twins() -> None:
     assert await milan.namespace("foo-rome") is None
     assert await milan.namespace("bar-rome") is None
     assert await milan.cluster.get_live(keys.NAMESPACE_MAP, milan.key) is None
+
+
+HELD: Final = "example.com/held"
+OF_PROVIDERS: Final[dict[Kind, str]] = {
+    keys.SERVICE: "service.kubernetes.io/load-balancer-cleanup",
+    keys.INGRESS: "ingress.k8s.aws/resources",
+    keys.PERSISTENT_VOLUME_CLAIM: "kubernetes.io/pvc-protection",
+}
+"""What a controller of the provider waits for; on any other kind the consumer wrote it."""
+
+
+@pytest.mark.parametrize("kind", holds.KINDS, ids=str)
+async def test_what_a_consumer_holds_in_a_twin_is_released_with_the_map(kind: Kind) -> None:
+    fake = FakeCluster(strict=True)
+    milan = await tenant_of(fake, "rome")
+    await milan.ask(foo="foo-rome")
+    all_ = [HELD, "foregroundDeletion", *OF_PROVIDERS.values()]
+    key = Key("foo-rome", "held")
+    await fake.create(kind, objects.named(kind, key, metadata={"finalizers": all_}))
+    await end(milan.cluster, keys.NAMESPACE_MAP, milan.key)
+    milan.cluster.writes.clear()
+
+    await milan.reconciler.reconcile(milan.key)
+    first = await fake.get_live(kind, key)
+    await milan.reconciler.reconcile(milan.key)
+
+    assert first
+    assert objects.finalizers(first) == all_, "rights go before that"
+    second = await fake.get_live(kind, key)
+    assert second
+    kept = {OF_PROVIDERS[kind]} if kind in OF_PROVIDERS else set()
+    found = set(objects.finalizers(second))
+    assert kept | {"foregroundDeletion"} <= found
+    assert HELD not in found
+    if kind not in OF_PROVIDERS:
+        assert found == {"foregroundDeletion"}
+    written = [(verb, of) for verb, of, _ in milan.cluster.writes if of != str(keys.NAMESPACE_MAP)]
+    assert written == [("delete", str(keys.ROLE_BINDING)), ("patch", str(kind))]
+    await milan.settle()
+    twin = await milan.namespace("foo-rome")
+    assert twin is None or objects.is_terminating(twin)
+
+
+async def test_what_may_not_be_released_does_not_keep_the_twin_from_its_deletion() -> None:
+    fake = FakeCluster(strict=True)
+    milan = await tenant_of(fake, "rome")
+    await milan.ask(foo="foo-rome")
+    key = Key("foo-rome", "held")
+    held = objects.named(keys.CONFIG_MAP, key, metadata={"finalizers": [HELD]})
+    await fake.create(keys.CONFIG_MAP, held)
+    fake.fail("patch", ForbiddenError("not here"), kind=keys.CONFIG_MAP)
+    await end(milan.cluster, keys.NAMESPACE_MAP, milan.key)
+
+    for _ in range(3):
+        await milan.reconciler.reconcile(milan.key)
+
+    twin = await milan.namespace("foo-rome")
+    assert twin is None or objects.is_terminating(twin)
 
 
 async def test_a_twin_under_another_name_is_not_leaked() -> None:

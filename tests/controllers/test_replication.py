@@ -299,3 +299,18 @@ def test_a_peer_that_is_silent_about_some_kinds_is_told_with_their_names() -> No
     assert "about resourceslices.authentication.liqo.io: see that it has" in complaint(
         milan, [keys.RESOURCE_SLICE]
     )
+
+
+async def test_looks_for_what_a_peer_invents_are_paced(peers: Peers) -> None:
+    peers.reconciler.looks.left_s(peers.peering.remote_cluster_id)
+    for number in range(30):
+        invented = local_map(peers.peering.remote_namespace, f"invented-{number}")
+        invented["metadata"]["labels"] = forge.labels(invented, peers.peering)
+        await peers.cluster.create(KIND, invented)
+
+    again = [
+        await peers.reconciler.reconcile(Key(peers.peering.local_namespace, f"invented-{number}"))
+        for number in range(30)
+    ]
+
+    assert sum(left_s is not None for left_s in again) >= 10

@@ -298,7 +298,8 @@ async def test_all_virtual_nodes_of_a_slice_go_before_it_does(consumer: Consumer
     ("name", "value", "may"),
     [
         ("region", "europe", True),
-        ("example.com/tier", "gold", True),
+        ("example.com/tier", "gold", False),
+        ("karpenter.sh/nodepool", "default", False),
         ("topology.kubernetes.io/zone", "a", True),
         ("liqo.io/provider", "kubeadm", True),
         ("liqo.io/remote-cluster-id", "turin", False),
@@ -307,13 +308,53 @@ async def test_all_virtual_nodes_of_a_slice_go_before_it_does(consumer: Consumer
         ("kubernetes.io/hostname", "node-1", False),
         ("node.kubernetes.io/instance-type", "big", False),
         ("offloading.liqo.io/x", "y", False),
-        ("pyliqo.io.example.com/x", "y", True),
+        ("pyliqo.io.example.com/x", "y", False),
         ("not a label", "y", False),
         ("fine", "not a value!", False),
     ],
 )
 def test_what_a_provider_may_say_about_a_node_of_ours(name: str, value: str, may: bool) -> None:  # noqa: FBT001
     assert bool(forge.suggested({name: value})) is may
+
+
+@pytest.mark.parametrize(
+    ("name", "may"),
+    [
+        ("example.com/tier", True),
+        ("a.example.com/tier", True),
+        ("topology.kubernetes.io/zone", True),
+        ("topology.kubernetes.io/region", False),
+        ("region", False),
+        ("env", True),
+        ("node-role.kubernetes.io/x", False),
+    ],
+)
+def test_a_template_says_what_a_provider_may_suggest(name: str, *, may: bool) -> None:
+    allowed = ["example.com", "env", "topology.kubernetes.io/zone", "node-role.kubernetes.io"]
+
+    assert bool(forge.suggested({name: "x"}, allowed)) is may
+    assert forge.suggested({name: "x"}, []) == {}
+
+
+async def test_a_suggestion_is_never_taken_for_what_an_administrator_gave(
+    consumer: Consumer,
+) -> None:
+    """Not even if both once said the same."""
+    await consumer.ask(annotations={keys.CREATE_VIRTUAL_NODE: "true"})
+    await consumer.settle()
+    await consumer.sign_in()
+    granted = {"cpu": "4"}
+    await consumer.answer(resources=granted)
+    await consumer.settle()
+    mine = {"spec": {"labels": {"trust": "low"}}}
+    await consumer.cluster.patch(keys.VIRTUAL_NODE, consumer.where, mine)
+
+    for said in ("low", "high", None):
+        await consumer.answer(resources=granted, nodeLabels={"trust": said})
+        await consumer.settle()
+        node = VirtualNode.parse(await consumer.node() or {})
+        assert node.labels["trust"] == "low"
+        assert node.suggested == frozenset()
 
 
 def test_a_provider_suggests_no_more_labels_than_anybody_reads() -> None:
@@ -329,6 +370,24 @@ def test_a_node_shows_no_more_than_was_asked_for() -> None:
     }
 
     assert forge.granted(obj) == {"cpu": "4", "pods": "10"}
+
+
+def test_of_what_was_not_asked_for_amounts_are_bounded_and_names_are_names() -> None:
+    gpus = {f"vendor.example/gpu-{number}": "1" for number in range(10_000)}
+    odd = {"pods": "9e30", "bad name!!": "1", "ephemeral-storage": "9e30", "nvidia.com/gpu": "2"}
+    obj = {
+        "spec": {"resources": {"cpu": "4", "memory": "8Gi"}},
+        "status": {"resources": {**gpus, **odd, "cpu": "9000", "memory": "8Gi"}},
+    }
+
+    found = forge.granted(obj)
+    assert {name: found[name] for name in ("cpu", "memory")} == {"cpu": "4", "memory": "8Gi"}
+    assert "bad name!!" not in found
+    assert len(found) == forge.MOST_RESOURCES
+    del obj["status"]["resources"]
+    obj["status"]["resources"] = odd
+    most = str(2**53)
+    assert forge.granted(obj) == {"ephemeral-storage": most, "nvidia.com/gpu": "2", "pods": most}
 
 
 # The provider's half ------------------------------------------------------------------------------

@@ -77,7 +77,11 @@ async def test_a_real_claim_provides_for_the_virtual_one() -> None:
     asked = await cluster.get(keys.PERSISTENT_VOLUME_CLAIM, real)
     assert asked
     assert asked["spec"]["storageClassName"] == "fast"
-    assert asked["metadata"]["annotations"] == {keys.SELECTED_NODE: "rome-1"}
+    assert asked["metadata"]["annotations"] == {
+        keys.SELECTED_NODE: "rome-1",
+        keys.VIRTUAL_CLAIM_NAMESPACE: "foo",
+        keys.VIRTUAL_CLAIM_NAME: "data",
+    }
 
     await bind(cluster, real)
     await loop.reconcile(HERE)

@@ -18,7 +18,7 @@ from controllers.tenant.forge import Binding, Meta
 from controllers.tenant.reconciler import Observed, TenantReconciler
 from controllers.virtualnode.forge import rights
 from kube.cluster import Selection
-from tests import signers
+from tests import factories, signers
 from tests.controllers.support import Ledger, Told, end, settle, there
 from tests.fakes import FakeCluster
 
@@ -53,6 +53,7 @@ class Milan:
                 lambda: self.bindings,
                 views.live(self.fake, ours),
                 views.live(self.fake, secrets),
+                views.live(self.fake, Selection(keys.NAMESPACE, Object)),
             ),
             Issuer(self.cluster, Entrance(b"CA", "milan:6443"), lambda: self.now),
             cluster_id="milan",
@@ -369,6 +370,38 @@ async def test_rights_go_before_what_is_slow_to_go(milan: Milan) -> None:
     assert again == 2
     assert await milan.is_there(keys.TENANT, WHERE)
     assert await milan.has_rights() == (False, False)
+
+
+async def test_what_keeps_a_twin_is_named_by_the_tenant(milan: Milan) -> None:
+    """As far as Kubernetes tells; a text of any length stays short."""
+    await milan.fake.create(keys.TENANT, tenant())
+    await milan.settle()
+    slow = replica(keys.NAMESPACE_MAP, "milan", keys.NAMESPACE_MAP_FINALIZER)
+    await milan.fake.create(keys.NAMESPACE_MAP, slow)
+    said = "Some content has finalizers remaining: service.kubernetes.io/load-balancer-cleanup"
+    remaining = {"type": "NamespaceFinalizersRemaining", "status": "True", "message": said}
+    for number in range(9):
+        twin = factories.namespace(f"shop-{number}", **{keys.REMOTE_CLUSTER_ID: "rome"})
+        told = {"conditions": [{**remaining, "message": said + "\x1b" + "x" * 9000}]}
+        await milan.fake.create(keys.NAMESPACE, twin)
+        await milan.fake.patch_status(keys.NAMESPACE, objects.key_of(twin), told)
+    other = factories.namespace("shop-turin", **{keys.REMOTE_CLUSTER_ID: "turin"})
+    await milan.fake.create(keys.NAMESPACE, other)
+    told = {"conditions": [remaining]}
+    await milan.fake.patch_status(keys.NAMESPACE, objects.key_of(other), told)
+    await end(milan.fake, keys.TENANT, WHERE)
+
+    await milan.reconciler.reconcile(WHERE)
+
+    found = await milan.fake.get_live(keys.TENANT, WHERE)
+    assert found
+    (ready,) = [one for one in found["status"]["conditions"] if one["type"] == "Ready"]
+    assert ready["reason"] == "Leaving"
+    assert f"1 are going; namespace shop-0: {said}" in ready["message"]
+    assert "and 4 more" in ready["message"]
+    assert "turin" not in ready["message"]
+    assert "\x1b" not in ready["message"]
+    assert len(ready["message"]) < 4096
 
 
 async def test_who_is_drained_here_is_used_as_before(milan: Milan) -> None:

@@ -295,6 +295,14 @@ DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "uid": "1", "controller"
             id="of a ReplicaSet",
         ),
         pytest.param({"annotations": {"kubernetes.io/config.mirror": "x"}}, False, id="a mirror"),
+        pytest.param(
+            {"deletionTimestamp": "2026-01-01T00:00:00Z"}, True, id="one that ends on the provider"
+        ),
+        pytest.param(
+            {"deletionTimestamp": "2026-01-01T00:00:00Z", "labels": {}},
+            False,
+            id="deleted before it was offloaded",
+        ),
     ],
 )
 def test_who_has_to_leave(changes: Object, *, expected: bool) -> None:

@@ -297,9 +297,8 @@ async def test_a_pod_reaches_the_api_server_of_its_own_cluster(
         assert f"system:serviceaccount:{namespace}:default" in log
         assert "cannot get resource" in log
         secret = Key(both.twin(namespace), "asks-token")
-        assert await both.milan.get(keys.SECRET, secret)
+        await world.until_gone(both.milan, keys.SECRET, secret)  # with the end of the pod
         await world.remove(both.rome, keys.POD, key)
-        await world.until_gone(both.milan, keys.SECRET, secret)
     finally:
         await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": {"extraArgs": None}})
 

@@ -1,6 +1,7 @@
 """ConfigMaps, Secrets and Services follow their originals into the twin namespace."""
 
 import base64
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
+from kube.cluster import Selection
 from tests import factories
 from tests.journeys import world
 
@@ -147,6 +149,7 @@ LEAVE = {
 STAY = {
     ("Secret", "release"): "protected",
     ("Secret", "token"): "protected",
+    ("Secret", "bootstrap-token-abcdef"): "protected",
     ("ConfigMap", "skipped"): "annotation",
     ("Service", "elsewhere"): "failed",
     ("Ingress", "all"): "failed",
@@ -166,6 +169,7 @@ async def test_all_of_these_kinds_leaves_but_what_the_page_lists_and_that_is_tol
     both: world.Pair, namespace: str, kubeconfigs: Mapping[str, Path]
 ) -> None:
     await both.offload(namespace)
+    volume = await both.rome.create(keys.PERSISTENT_VOLUME, disk(namespace, "ours"))
     for kind, obj in everything(namespace):
         await both.rome.create(kind, obj)
 
@@ -183,6 +187,66 @@ async def test_all_of_these_kinds_leaves_but_what_the_page_lists_and_that_is_tol
     for (kind_, name), why in STAY.items():
         (line,) = [one for one in lines if f" {kind_} {name} " in one]
         assert why in line
+    key = Key(namespace, "ours")
+    await world.until_one(both.rome, keys.PERSISTENT_VOLUME_CLAIM, key, is_bound)
+    volumes = (await both.milan.list(Selection(keys.PERSISTENT_VOLUME, Object))).items
+    assert objects.key_of(volume) not in volumes
+    assert [obj for obj in volumes.values() if is_of(obj, twin)] == []
+    await is_told_of_a_pod_that_mentions_them(both, namespace, kubeconfigs["rome"])
+    await world.remove(both.rome, keys.PERSISTENT_VOLUME_CLAIM, key)
+    await world.remove(both.rome, keys.PERSISTENT_VOLUME, objects.key_of(volume))
+
+
+async def is_told_of_a_pod_that_mentions_them(
+    both: world.Pair, namespace: str, kubeconfig: Path
+) -> None:
+    sources: list[Object] = [
+        {"secret": {"secretName": "token"}},
+        {"secret": {"secretName": "ordinary"}},
+        {"persistentVolumeClaim": {"claimName": "ours"}},
+    ]
+    made = world.pod(namespace, "mentions", both.image)
+    made["spec"]["volumes"] = [
+        {"name": f"v{number}", **source} for number, source in enumerate(sources)
+    ]
+    key = Key(namespace, "mentions")
+    await both.rome.create(keys.POD, made)
+    await world.until_one(
+        both.rome, keys.POD, key, lambda pod: bool(pod["spec"].get("nodeName") == "milan")
+    )
+    said = await world.liqoctl(kubeconfig, "why", "pod", "mentions", "-n", namespace, "-o", "json")
+    staying = json.loads(said.out)["staying"]
+    assert {(one["kind"], one["name"]) for one in staying} == {
+        ("Secret", "token"),
+        ("PersistentVolumeClaim", "ours"),
+    }
+    for one in staying:
+        assert STAY[one["kind"], one["name"]] in one["reason"]
+    await world.remove(both.rome, keys.POD, key)
+    await world.until_gone(both.rome, keys.POD, key)
+
+
+def disk(namespace: str, claim: str) -> Object:
+    """Return a volume of this cluster that is kept for ``claim``, as of a class of its own."""
+    spec = {
+        "storageClassName": claim,
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"},
+        "claimRef": {"namespace": namespace, "name": claim},
+        "hostPath": {"path": f"/nowhere/{namespace}"},
+    }
+    return named(keys.PERSISTENT_VOLUME, Key("", f"{namespace}-{claim}"), spec=spec)
+
+
+def is_bound(claim: Object) -> bool:
+    return bool((claim.get("status") or {}).get("phase") == "Bound")
+
+
+def is_of(volume: Object, twin: str) -> bool:
+    """Whether rome has sent the volume, or it stands for a claim of the twin namespace."""
+    sent = objects.labels(volume).get(keys.ORIGIN) == "rome"
+    claim = volume["spec"].get("claimRef") or {}
+    return sent or claim.get("namespace") == twin
 
 
 def everything(namespace: str) -> list[tuple[Kind, Object]]:
@@ -206,6 +270,7 @@ def everything(namespace: str) -> list[tuple[Kind, Object]]:
         ),
         (keys.SECRET, secret(namespace, "release", "canary", type=helm)),
         (keys.SECRET, named(keys.SECRET, key["token"], metadata=account, type=token)),
+        (keys.SECRET, bootstrap_token(namespace)),
         (keys.SERVICE, factories.service(namespace, "web", ports=[{"port": 80}])),
         (
             keys.SERVICE,
@@ -239,6 +304,16 @@ def everything(namespace: str) -> list[tuple[Kind, Object]]:
         (keys.PERSISTENT_VOLUME_CLAIM, claim(namespace, "ours", "ours")),
         (keys.PERSISTENT_VOLUME_CLAIM, claim(namespace, "waiting", keys.VIRTUAL_STORAGE_CLASS)),
     ]
+
+
+def bootstrap_token(namespace: str) -> Object:
+    data = {
+        "token-id": encoded("abcdef"),
+        "token-secret": encoded("0123456789abcdef"),
+        "expiration": encoded("2020-01-01T00:00:00Z"),
+    }
+    key = Key(namespace, "bootstrap-token-abcdef")
+    return named(keys.SECRET, key, data=data, type="bootstrap.kubernetes.io/token")
 
 
 def claim(namespace: str, name: str, class_: str) -> Object:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Object, named
 from sandbox import pair
 from tests import factories
@@ -12,6 +12,7 @@ from tests.journeys import world
 
 pytestmark = pytest.mark.journey
 
+FRONT = "front"
 PORT = 8080
 SERVE = f"mkdir -p www; echo served > www/index.html; exec busybox httpd -f -p {PORT} -h www"
 STORE = f"echo stored > /data/index.html; exec busybox httpd -f -p {PORT} -h /data"
@@ -40,6 +41,12 @@ def tier(namespace: str, name: str, image: str, script: str, **spec: Any) -> Obj
 def service(namespace: str, name: str, **spec: Any) -> Object:
     ports = [{"port": 80, "targetPort": PORT}]
     return factories.service(namespace, name, selector={"app": name}, ports=ports, **spec)
+
+
+def front(namespace: str) -> Object:
+    """Return a load balancer in front of the first tier, which milan does not offer."""
+    made = service(namespace, FRONT, type="LoadBalancer")
+    return {**made, "spec": {**made["spec"], "selector": {"app": "web"}}}
 
 
 def entry(namespace: str) -> Object:
@@ -103,6 +110,7 @@ async def test_three_tiers_find_each_other_and_keep_their_data(
     await both.offload(namespace, podOffloadingStrategy="LocalAndRemote")
     for name in ("web", "api", "store"):
         await both.rome.create(keys.SERVICE, service(namespace, name))
+    await both.rome.create(keys.SERVICE, front(namespace))
     await both.rome.create(keys.INGRESS, entry(namespace))
     await both.rome.create(keys.PERSISTENT_VOLUME_CLAIM, claim(namespace))
     store = tier(namespace, "store", image, STORE, affinity=AWAY, volumes=[CLAIM])
@@ -113,7 +121,7 @@ async def test_three_tiers_find_each_other_and_keep_their_data(
         await both.rome.create(keys.POD, pod)
 
     for where, affinity in (("home", HOME), ("away", AWAY)):
-        asks = asking(namespace, where, image, affinity, "web", "api", "store")
+        asks = asking(namespace, where, image, affinity, FRONT, "web", "api", "store")
         await both.rome.create(keys.POD, asks)
     for where in ("home", "away"):
         await world.until_one(both.rome, keys.POD, Key(namespace, where), is_over)
@@ -133,6 +141,10 @@ async def test_three_tiers_find_each_other_and_keep_their_data(
     made = await world.until_one(both.milan, keys.INGRESS, Key(twin, "web"), lambda found: True)
     assert made["spec"] == entry(namespace)["spec"], "hosts, paths, certificates, backends"
     await world.until(both.rome, keys.EVENT, namespace, has_come_home)
+    inside = await both.milan.get_live(keys.SERVICE, Key(twin, FRONT))
+    assert inside
+    assert inside["spec"]["type"] == "ClusterIP"
+    await world.until(both.rome, keys.EVENT, namespace, is_told_of_its_type)
 
     await world.remove(both.rome, keys.POD, Key(namespace, "web"))
     await world.until(both.milan, keys.ENDPOINT_SLICE, twin, lambda seen: not from_home(seen))
@@ -153,6 +165,16 @@ async def test_services_of_pods_that_stay_are_reached_from_the_provider(
     await both.offload(namespace, **same)
     await both.rome.create(keys.SERVICE, service(namespace, "web"))
     await both.rome.create(keys.POD, tier(namespace, "web", image, SERVE))
+    others = {
+        keys.CONFIG_MAP: factories.config_map(namespace, a="b"),
+        keys.SECRET: factories.secret(namespace, a="Yg=="),
+    }
+    for kind, other in others.items():
+        await both.rome.create(kind, other)
+    for kind, other in others.items():
+        key = objects.key_of(other)  # the twin has the same name
+        made = await world.until_one(both.milan, kind, key, lambda found: True)
+        assert made["data"] == other["data"]
     await world.until(
         both.milan, keys.ENDPOINT_SLICE, namespace, lambda seen: bool(from_home(seen))
     )
@@ -167,6 +189,16 @@ def has_come_home(events: world.World) -> bool:
     return any(
         event.get("source", {}).get("host", "").endswith("(remote)")
         and event["involvedObject"]["name"] == "data"
+        for event in events.values()
+    )
+
+
+def is_told_of_its_type(events: world.World) -> bool:
+    return any(
+        event["reason"] == keys.REFLECTED_IN_PART
+        and event["type"] == "Normal"
+        and event["involvedObject"]["name"] == FRONT
+        and "its type on milan is ClusterIP" in event["message"]
         for event in events.values()
     )
 

@@ -7,7 +7,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, named
 from kube.breaker import HOLD_S, Breaker
-from kube.cluster import Selection
+from kube.cluster import Listing, Selection
 from kube.informer import Informer
 
 
@@ -21,7 +21,7 @@ class Cache(Informer[Object]):
     def lists(self, count: int) -> None:
         """Let a list have the first ``count`` pods."""
         listed = {Key("shop", f"web-{number}"): pod(number) for number in range(count)}
-        for change in [*self._gone(listed), *self._there(listed)]:
+        for change in [*self._gone(listed), *self._there(Listing(listed, ""))]:
             self._tell(change)
 
 

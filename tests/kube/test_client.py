@@ -143,10 +143,21 @@ async def test_requests_are_what_kubernetes_expects(stub: Stub, cluster: Cluster
     assert b'"gracePeriodSeconds":0' in stub.bodies[3]
 
 
-async def test_names_are_quoted(stub: Stub, cluster: ClusterClient) -> None:
-    await cluster.get(keys.CONFIG_MAP, Key("ns", "../../nodes?x#y"))
+@pytest.mark.parametrize("name", ["", "..", "../../nodes?x#y", "a/b", "A", "a" * 254])
+async def test_what_no_object_is_called_is_asked_of_nobody(
+    stub: Stub, cluster: ClusterClient, name: str
+) -> None:
+    assert await cluster.get(keys.CONFIG_MAP, Key("ns", name)) is None
+    for key in (Key("ns", name), Key("", "web")):
+        with pytest.raises(errors.InvalidError, match="not the name of an object"):
+            await cluster.delete(keys.CONFIG_MAP, key, uid="u")
 
-    assert stub.asked[0].raw_path == "/api/v1/namespaces/ns/configmaps/..%2F..%2Fnodes%3Fx%23y"
+    assert not stub.asked
+
+
+def test_names_of_rights_may_have_colons() -> None:
+    path = wire.path(keys.ROLE_BINDING, Key("ns", "system:a"))
+    assert path == "/apis/rbac.authorization.k8s.io/v1/namespaces/ns/rolebindings/system%3Aa"
 
 
 @pytest.mark.parametrize(
@@ -318,11 +329,16 @@ async def test_a_list_without_end_is_given_up(stub: Stub, cluster: ClusterClient
 
 
 async def test_lines_may_be_cut_anywhere_and_be_large(stub: Stub, cluster: ClusterClient) -> None:
-    lines = line("ADDED", "é") + b"\n" + line("MODIFIED", big="x" * 3_000_000) + line("BOOKMARK")
+    lines = (
+        line("ADDED", "e", more="é")
+        + b"\n"
+        + line("MODIFIED", big="x" * 3_000_000)
+        + line("BOOKMARK")
+    )
     for size in (1, 7, 1000, 2**20):
         some = lines if size > 500 else lines[:300]
         whole = await _read_in(stub, cluster, some, size)
-        assert whole[0] == ("ADDED", "é", "7")
+        assert whole[0] == ("ADDED", "e", "7")
     assert whole[1:] == [("MODIFIED", "a", "7"), ("BOOKMARK", "a", "7")]
 
 

@@ -50,11 +50,11 @@ def _version(obj: Object) -> str:
 
 
 class Cut:
-    """A namespace whose first watch ends after ``at`` bytes; others go on until told to end."""
+    """A selection whose first watch ends after ``at`` bytes; others go on until told to end."""
 
     def __init__(self, at: int, *, is_broken: bool) -> None:
         self.at, self.is_broken = at, is_broken
-        self.of: Final = Selection(keys.CONFIG_MAP, Object, f"cut-{at}")
+        self.of: Final = Selection(keys.CONFIG_MAP, Object, "ns", labels=f"cut={at}")
         self.watches = self.lists = 0
         self.over = asyncio.Event()
 
@@ -83,7 +83,7 @@ class Cut:
 
 
 class Cutting(Stub):
-    """Each cut is in a namespace of its own, so what is asked late concerns no other."""
+    """Each cut is of a label of its own, so what is asked late concerns no other."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,8 +92,7 @@ class Cutting(Stub):
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/livez":
             return web.Response()
-        namespace = request.path.split("/")[-2]
-        return await self.cuts[namespace].answer(request)
+        return await self.cuts[request.query["labelSelector"]].answer(request)
 
 
 @pytest.fixture
@@ -126,7 +125,7 @@ async def test_wherever_a_watch_is_cut_all_is_told_once(
     async with client.connect(access.plain(server.server)) as cluster:
         for at in range(0, len(lines("5")) + 1, every):
             cut = Cut(at, is_broken=is_broken)
-            server.cuts[cut.of.namespace] = cut
+            server.cuts[cut.of.labels] = cut
 
             told = await followed(cut, cluster)
 

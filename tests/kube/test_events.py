@@ -8,6 +8,7 @@ from apis.objects import Kind, Object
 from kube import errors
 from kube.cluster import Cluster, Selection
 from kube.events import EVERY_S, MAX_REMEMBERED, Recorder
+from kube.pace import Pace
 from tests.factories import node, pod
 from tests.fakes import FakeCluster
 from tests.kube.running import Time, running, turns, until
@@ -157,3 +158,17 @@ def test_a_flood_is_forgotten_from_its_beginning() -> None:
         recorder.event(keys.POD, obj, "Normal", "A", "m")
 
     assert recorder.waiting == MAX_REMEMBERED
+
+
+async def test_with_a_pace_a_flood_waits() -> None:
+    cluster, time = FakeCluster(), Time()
+    paced = Pace(time, per_second=50, burst=100)
+    recorder = Recorder(cluster, "test", "0", clock=time, pace=paced)
+    for number in range(500):
+        made = pod("ns", f"p{number}", metadata={"uid": f"u{number}"})
+        recorder.event(keys.POD, made, "Warning", "RemoteTrouble", "x")
+    async with running(recorder.run()):
+        await until(lambda: wrote(cluster) == 100)
+        await turns()
+        assert wrote(cluster) == 100
+        assert recorder.waiting == 400

@@ -26,6 +26,9 @@ from tests.kubelet.toll import identity
 pytestmark = pytest.mark.cluster
 
 HELD: Final = int(os.environ.get("PYLIQO_TEST_HELD", "300"))
+FULL: Final = 5000
+WITHIN_S: Final = 30.0
+"""Promised for the full size; a smaller one says little of seconds."""
 WORKERS: Final = 10
 
 
@@ -84,3 +87,5 @@ async def test_all_that_was_refused_goes_on_once_the_right_is_there(
     sys.stderr.write(f"{HELD} went on in {after_s:.1f} s, by {writes.tries - before} tries\n")
 
     assert writes.tries - before <= 3 * HELD + 100 * WORKERS
+    if HELD >= FULL:
+        assert after_s <= WITHIN_S * HELD / FULL

@@ -10,8 +10,9 @@ import gzip
 import itertools
 import json
 import os
+import struct
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import pytest
@@ -19,7 +20,8 @@ from aiohttp import web
 
 from apis import keys
 from apis.objects import Key, Object
-from kube import access, client, errors, transport
+from kube import access, client, errors, remotecommand, transport
+from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Change, Informer
 from tests.kube.running import Answer, Time, running, serving, until
@@ -123,7 +125,6 @@ LISTS: Final[dict[str, Answer]] = {
     "no text": body(b"\xff\xfe\x00"),
     "no end of brackets": body(b'{"a":' * 200_000),
     "items that are none": body(b'{"metadata":{"resourceVersion":"1"},"items":[1,null,"x"]}'),
-    "items without a name": body(b'{"metadata":{"resourceVersion":"1"},"items":[{"a":1}]}'),
     "a version that is a number": body(b'{"metadata":{"resourceVersion":5},"items":[]}'),
     "an error in an error": body(b'{"reason":{"a":[]},"code":"x","message":5}', 500),
 }
@@ -242,3 +243,162 @@ async def test_no_answer_sends_a_request_or_a_websocket_elsewhere(status: int) -
                     pass
 
     assert asked == []
+
+
+class Taken:
+    """Says what has no end, and counts how much of it is taken."""
+
+    def __init__(self, head: bytes = b"") -> None:
+        self._head, self.bytes = head, 0
+
+    async def without_end(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await self._say(response.write)
+        return response
+
+    async def frame(self, request: web.Request) -> web.StreamResponse:
+        """Upgrade, and begin one frame of a tebibyte."""
+        socket = web.WebSocketResponse(protocols=remotecommand.PROTOCOLS)
+        await socket.prepare(request)
+        transport_ = request.transport
+        assert isinstance(transport_, asyncio.Transport)
+        transport_.write(bytes([0x82, 127]) + struct.pack("!Q", 2**40))
+
+        async def write(chunk: bytes) -> None:
+            if transport_.is_closing():
+                raise ConnectionResetError
+            if not transport_.get_write_buffer_size():
+                transport_.write(chunk)
+            else:
+                self.bytes -= len(chunk)
+            await asyncio.sleep(0)
+
+        await self._say(write)
+        return socket
+
+    async def _say(self, write: Callable[[bytes], Any]) -> None:
+        with contextlib.suppress(OSError):
+            while self.bytes < MOST:
+                self.bytes += len(SPACES)
+                await write(SPACES)
+
+
+async def test_a_ping_takes_no_answer_without_end() -> None:
+    taken = Taken()
+    async with (
+        serving(taken.without_end) as url,
+        client.connect(access.plain(url), user_agent="tests") as cluster,
+    ):
+        with pytest.raises(errors.NotReachableError, match="larger than"):
+            await cluster.ping()
+
+    assert taken.bytes <= 16 * MIB, "what the sockets' buffers hold"
+
+
+async def test_a_pulse_and_a_command_take_no_frame_of_a_tebibyte() -> None:
+    pulse, command = Taken(), Taken()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        is_watch = "watch" in request.query
+        return await (pulse if is_watch else command).frame(request)
+
+    async with (
+        asyncio.timeout(60),
+        serving(answer) as url,
+        client.connect(access.plain(url), user_agent="tests") as cluster,
+    ):
+        async with cluster.pulse(Selection(keys.SECRET, dict)) as beat:
+            assert not await beat.follow(lambda: None), "the watch is over"
+        with pytest.raises(errors.NotReachableError):
+            async with cluster.execute(A, "app", ["true"]) as running_:
+                await running_.text()
+
+    assert pulse.bytes <= 16 * MIB
+    assert command.bytes <= 16 * MIB
+
+
+NAMELESS: Final = {"metadata": {"resourceVersion": "7"}}
+ODD: Final = [
+    NAMELESS,
+    {"metadata": {"namespace": "ns", "name": "..", "resourceVersion": "7"}},
+    {"metadata": {"namespace": "other", "name": "a", "resourceVersion": "7"}},
+]
+
+
+async def test_what_was_not_asked_for_reaches_nobody() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            lines = [*(said("ADDED", each) for each in ODD), said("MODIFIED", older("8"))]
+            return await events(*lines)(request)
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [*ODD, TRUTH]})
+
+    of = Selection(keys.SECRET, dict, "ns")
+    async with (
+        serving(answer) as url,
+        client.connect(access.plain(url), user_agent="tests") as cluster,
+    ):
+        assert list((await cluster.list(of)).items) == [A]
+        assert [each.key async for each in cluster.watch(of, "1")] == [A]
+
+
+@pytest.mark.parametrize("is_watch", [False, True])
+async def test_what_is_not_kept_is_not_counted_and_the_rest_has_a_bound(*, is_watch: bool) -> None:
+    many = [{"metadata": {"namespace": "ns", "name": f"m{i}"}, "x": "y" * 500} for i in range(100)]
+    items = [*many, TRUTH]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            return await events(*(said("ADDED", each) for each in items))(request)
+        there = [] if is_watch else items
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": there})
+
+    async def kept(keeps: Callable[[Key], bool]) -> Informer[Object]:
+        of = Selection(keys.SECRET, Object, "ns", most_bytes=10_000, keeps=keeps)
+        time = Time()
+        informer = Informer(of, clock=time, dice=lambda: 1.0, sleep=time.sleep)
+        async with (
+            serving(answer) as url,
+            client.connect(access.plain(url), user_agent="tests") as cluster,
+            running(informer.run(cluster)),
+        ):
+            await until(lambda: informer.too_much or A in informer.items(), within_s=30)
+        return informer
+
+    ours = await kept(A.__eq__)
+    assert list(ours.items()) == [A]
+    assert not ours.too_much
+    everything = await kept(lambda _: True)
+    assert "more than 10000 bytes" in everything.too_much
+    assert len(everything.items()) < 20
+
+
+async def measured(act: Answer, ask: Callable[[ClusterClient], Awaitable[object]]) -> int:
+    """Return how many bytes it takes here to ``ask`` a server that answers by ``act``."""
+    async with (
+        serving(act) as url,
+        client.connect(access.plain(url), user_agent="tests") as cluster,
+    ):
+        tracemalloc.start()
+        try:
+            with pytest.raises(errors.KubeError):
+                await ask(cluster)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+
+async def test_what_a_command_writes_is_bounded() -> None:
+    async def talks(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(protocols=remotecommand.PROTOCOLS)
+        await socket.prepare(request)
+        with contextlib.suppress(OSError):
+            while not socket.closed:
+                await socket.send_bytes(b"\x01" + b"x" * 2**15)
+        return socket
+
+    async def asks(cluster: ClusterClient) -> None:
+        async with cluster.execute(A, "app", ["yes"]) as command:
+            await command.text()
+
+    assert await measured(talks, asks) < 16 * MIB

@@ -117,3 +117,19 @@ async def test_what_is_written_after_its_end_is_dropped(
 
         assert await command.text() == "", "it ended well, still"
     assert served.heard == [END_OF_INPUT]
+
+
+async def test_what_a_command_writes_has_a_bound(
+    server: tuple[Server, test_utils.BaseTestServer],
+) -> None:
+    much = [b"\x01" + bytes(2**19)] * 3
+    with pytest.raises(CommandError, match="more than 1048576 bytes"):
+        await said(server, *much, SUCCESS)
+
+
+@pytest.mark.parametrize("status", [b"{" + b" " * 2**16 + b"}", b"[]", b"{", b"\xff"])
+async def test_a_status_that_is_none_is_a_lost_connection(
+    server: tuple[Server, test_utils.BaseTestServer], status: bytes
+) -> None:
+    with pytest.raises(errors.NotReachableError, match="the status of a command"):
+        await said(server, b"\x03" + status)

@@ -251,3 +251,17 @@ async def test_how_a_pod_ended_stays_as_it_was_told(world: World) -> None:
     await world.reconcile()
 
     assert await world.pod() == before
+
+
+async def test_a_name_that_is_taken_by_nothing_is_tried_ever_less_often(fake_world: World) -> None:
+    assert isinstance(fake_world.remote, FakeCluster)
+    await fake_world.bound()
+    fake_world.remote.fail("create", errors.AlreadyExistsError("it is there"), times=99)
+
+    pauses = [await fake_world.reconcile() for _ in range(14)]
+    fake_world.remote.heal()
+    await fake_world.reconcile()
+
+    assert pauses[:4] == [0.1, 0.2, 0.4, 0.8]
+    assert pauses[-1] == 60
+    assert await fake_world.shadow()

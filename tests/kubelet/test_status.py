@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from apis import keys, remap
 from apis.objects import Key, Object
+from apis.offloading import OffloadingPatch
 from kube import client, errors
 from kube.cluster import Cluster
-from kubelet.forge import news, status
+from kubelet.forge import answers, life, news, shadowpod, shapes, status
 from kubelet.forge.clean import LocalContext
+from kubelet.forge.decisions import Observed, decide
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.kubelet import worlds
@@ -25,6 +27,7 @@ from tests.kubelet.worlds import NOW, condition, container, running
 HOME = LocalContext("10.0.0.9", NOW)
 EXAMPLES = int(os.environ.get("PYLIQO_TEST_STATUSES", "1000"))
 """The full size: PYLIQO_TEST_STATUSES=50000"""
+NO_PATCH = OffloadingPatch()
 RANK = {"Pending": 0, "Running": 1, "Unknown": 1, "Succeeded": 2, "Failed": 2}
 
 
@@ -88,7 +91,17 @@ containers = st.one_of(
                 "lastState": states,
                 "restartCount": st.one_of(junk, st.just(2**40)),
                 "ready": junk,
+                "started": junk,
                 "image": junk,
+                "imageID": junk,
+                "containerID": junk,
+                "allocatedResources": junk,
+                "resources": st.one_of(junk, st.fixed_dictionaries({"requests": junk})),
+                "volumeMounts": st.one_of(
+                    junk,
+                    st.lists(st.fixed_dictionaries({"name": junk, "mountPath": junk}), max_size=2),
+                ),
+                "user": st.one_of(junk, st.fixed_dictionaries({"linux": junk})),
             },
         ),
         max_size=3,
@@ -98,8 +111,17 @@ conditions = st.one_of(
     junk,
     st.lists(
         st.fixed_dictionaries(
-            {"type": words, "status": words},
-            optional={"message": junk, "reason": junk, "lastTransitionTime": junk},
+            {
+                "type": st.one_of(words, st.just("Ready"), junk),
+                "status": st.one_of(words, st.just("True"), junk),
+            },
+            optional={
+                "message": junk,
+                "reason": junk,
+                "lastTransitionTime": junk,
+                "lastProbeTime": junk,
+                "observedGeneration": junk,
+            },
         ),
         max_size=4,
     ),
@@ -110,7 +132,8 @@ statuses = st.one_of(
         {},
         optional={
             "phase": st.one_of(words, st.sampled_from(sorted(RANK))),
-            "podIP": words,
+            "podIP": st.one_of(words, junk),
+            "observedGeneration": junk,
             "message": junk,
             "reason": junk,
             "startTime": junk,
@@ -122,13 +145,73 @@ statuses = st.one_of(
 )
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(before=st.sampled_from(sorted(RANK)), offered=statuses)
-def test_whatever_the_provider_says_is_made_harmless(before: str, offered: Any) -> None:
-    pod = local({"phase": before, "qosClass": "BestEffort"})
-    snapshot = copy.deepcopy(pod)
+notes = st.one_of(
+    junk,
+    st.dictionaries(
+        st.sampled_from(
+            [
+                keys.LOCAL_POD_GENERATION,
+                keys.LOCAL_POD_UID,
+                keys.APPLIED_META,
+                keys.ORIGIN,
+                keys.DESTINATION,
+                keys.NODE_NAME,
+            ]
+        ),
+        st.one_of(words, junk, st.just("9" * 5000), st.sampled_from(["rome", "milan", "3"])),
+    ),
+)
+metadata = st.one_of(
+    junk,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            name: st.one_of(notes, junk)
+            for name in (
+                "name",
+                "namespace",
+                "uid",
+                "resourceVersion",
+                "generation",
+                "labels",
+                "annotations",
+                "finalizers",
+                "deletionTimestamp",
+            )
+        },
+    ),
+)
+"""Also in place of all metadata at once."""
+podspecs = st.one_of(
+    junk,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "containers": st.one_of(junk, st.lists(st.dictionaries(words, junk), max_size=2)),
+            "tolerations": junk,
+            "ephemeralContainers": junk,
+            "activeDeadlineSeconds": junk,
+        },
+    ),
+)
+twins = st.fixed_dictionaries(
+    {"metadata": metadata},
+    optional={
+        "status": statuses,
+        "spec": st.one_of(junk, st.fixed_dictionaries({"pod": podspecs})),
+    },
+)
 
-    made = status.mirrored(pod, remote(offered), HOME)
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(before=st.sampled_from(sorted(RANK)), offered=statuses, about=metadata)
+def test_whatever_the_provider_says_is_made_harmless(before: str, offered: Any, about: Any) -> None:
+    pod = local({"phase": before, "qosClass": "BestEffort"})
+    pod["metadata"]["generation"] = 3
+    snapshot = copy.deepcopy(pod)
+    theirs = fit({**remote(offered), "metadata": about})
+
+    made = status.mirrored(pod, theirs, HOME)
 
     assert pod == snapshot
     assert RANK[made["phase"]] >= RANK[before]
@@ -140,8 +223,143 @@ def test_whatever_the_provider_says_is_made_harmless(before: str, offered: Any) 
     assert not re.search(r"(?<!\\)\\(u001b|r)|\u202e", text)
     types = [item["type"] for item in made.get("conditions", [])]
     assert len(types) == len(set(types))
-    again = status.mirrored({**pod, "status": made}, remote(offered), HOME)
+    again = status.mirrored({**pod, "status": made}, theirs, HOME)
     assert again == made
+
+
+def fit(twin: Object) -> Object:
+    """Return what comes in of a twin."""
+    found = shapes.fitted(twin)
+    assert found is not None
+    return found
+
+
+@settings(max_examples=EXAMPLES // 4, deadline=None)
+@given(shadow=twins, theirs=twins)
+def test_whatever_the_provider_sends_for_a_pod_it_is_looked_at(shadow: Any, theirs: Any) -> None:
+    shadow, theirs = fit(shadow), fit(theirs)
+    pod = local({"phase": "Running"})
+
+    decide(Observed(pod, shadow, theirs, worlds.PAIR, worlds.NODE))
+    for said in (answers.refusal(shadow), answers.deferral(shadow)):
+        assert isinstance(said, str)
+    answers.is_replaced(shadow, theirs)
+    answers.is_awaited(pod, shadow, None)
+    assert life.restarts(pod, theirs) in (0, 1)
+    assert all(isinstance(text, str) for text in life.note(pod, theirs).values())
+    json.dumps(shadowpod.changes(shadow, pod, worlds.PAIR, shadowpod.Options("n", NO_PATCH)))
+
+
+RICH: dict[str, Object] = {
+    "requests": {"cpu": "9e30", "memory": "900Ti", "nvidia.com/gpu": "64", "bad name!": "1"},
+    "limits": {"cpu": "9e30", "ephemeral-storage": "1Pi"},
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "had", "said", "told"),
+    [
+        ({"cpu": "100m"}, {}, "100m", "100m"),
+        ({"cpu": "100m"}, {}, "0.1", "0.1"),
+        ({"cpu": "100m"}, {}, "50m", "50m"),
+        ({"cpu": "100m"}, {}, "101m", None),
+        ({"cpu": "100m"}, {"cpu": "200m"}, "200m", "200m"),
+        ({"cpu": "100m"}, {"cpu": "200m"}, "201m", None),
+        ({"cpu": "100m"}, {}, "-1", None),
+        ({"cpu": "100m"}, {}, "a lot", None),
+        ({"cpu": "100m"}, {}, ["100m"], None),
+        ({"memory": "1Gi"}, {}, "1m", None),
+        ({}, {"cpu": "1"}, "1", None),
+    ],
+)
+def test_an_amount_of_a_container_is_at_most_what_it_asks_for_or_had(
+    asked: Object, had: Object, said: object, told: str | None
+) -> None:
+    for field in ("requests", "limits"):
+        main = {**factories.pod_spec()["containers"][0], "resources": {field: asked}}
+        before = container({}) | {"resources": {field: had}}
+        theirs = container({"running": {}}) | {"resources": {**RICH, field: {"cpu": said}}}
+        pod = local(running(containerStatuses=[before]), containers=[main])
+
+        made = status.mirrored(pod, remote(running(containerStatuses=[theirs])), HOME)
+
+        expected = {field: {"cpu": told}} if told else {}
+        assert made["containerStatuses"][0]["resources"] == expected
+
+
+def test_what_is_allocated_is_at_most_what_is_asked_for() -> None:
+    main = {**factories.pod_spec()["containers"][0], "resources": {"requests": {"cpu": "1"}}}
+    for said, told in (("1", {"cpu": "1"}), ("100000", None)):
+        theirs = container({"running": {}}) | {"allocatedResources": {"cpu": said, "x/y": "1"}}
+        made = status.mirrored(
+            local(containers=[main]), remote(running(containerStatuses=[theirs])), HOME
+        )
+        assert made["containerStatuses"][0].get("allocatedResources") == told
+
+
+def told(message: object, count: int = 1) -> str:
+    """Return what is told of a termination message in a pod of so many containers."""
+    names = [f"c{number}" for number in range(count)]
+    state = {"terminated": {"exitCode": 0, "message": message}}
+    said = [{**container(state), "name": name} for name in names]
+    pod = local(containers=[{"name": name, "image": "nginx"} for name in names])
+    made = status.mirrored(pod, remote(running(containerStatuses=said)), HOME)
+    found = [one["state"]["terminated"].get("message", "") for one in made["containerStatuses"]]
+    assert sum(len(one.encode()) for one in found) <= 12 * 1024
+    assert len(set(found)) == 1
+    return str(found[0])
+
+
+def test_a_termination_message_is_data_that_programs_read() -> None:
+    result = json.dumps([{"key": f"k{n}", "value": "ä\t"} for n in range(200)], indent=1)
+    message = result.replace("\n", "\r\n")[:3600]
+    assert told(message) == message
+    assert len(told("x" * 2**20).encode()) == 4096
+    assert len(told("ä" * 2**20).encode()) == 4096
+    assert len(told("x" * 2**20, count=3).encode()) == 4096
+    assert len(told("x" * 2**20, count=12).encode()) == 1024
+    assert told("a\tb\nc\rd") == "a\tb\nc\rd"
+    assert told("\x1b[2J\x00\u202e") == "\\u001b[2J\\u0000\\u202e"
+    assert told(["x"]) == told(7) == ""
+
+
+SHAPES: dict[str, Object] = {
+    "status of a condition": {
+        "status": running(conditions=[{"type": "Ready", "status": ["True"]}])
+    },
+    "name of a mount": {
+        "status": running(
+            containerStatuses=[
+                {**container({"running": {}}), "volumeMounts": [{"name": [], "mountPath": {}}]}
+            ],
+            conditions=[],
+        )
+    },
+    "annotations": {
+        "metadata": {"annotations": ["x"], "generation": 1},
+        "status": running(observedGeneration=1, conditions=[]),
+    },
+    "generation": {
+        "metadata": {"annotations": {keys.LOCAL_POD_GENERATION: "9" * 5000}, "generation": 1},
+        "status": running(observedGeneration=1, conditions=[]),
+    },
+    "conditions": {"status": running(conditions=7)},
+    "items of conditions": {"status": running(conditions=["Ready", 7, [], None])},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_does_not_fit_its_place_is_absent(shape: str) -> None:
+    had = {"phase": "Running", "conditions": [condition("Ready")]}
+    pod = local(had)
+    pod["metadata"]["generation"] = 1
+    offered = {"metadata": {}, **SHAPES[shape]}
+
+    made = status.mirrored(pod, fit(offered), HOME)
+
+    assert worlds.named_condition(made, "Ready").get("status") != "True"
+    assert answers.refusal(offered) == answers.deferral(offered) == ""
+    assert made["podIP"] == "10.1.0.7"
 
 
 def test_only_the_first_kibibyte_of_a_message_comes() -> None:
@@ -382,7 +600,8 @@ RECURSIVE = {"recursiveReadOnly": "Disabled"}
 def test_each_field_of_a_full_status_arrives() -> None:
     mount = {"name": "data", "mountPath": "/data"}
     names = ("containers", "initContainers", "ephemeralContainers")
-    main: Object = {"name": "main", "volumeMounts": [mount]}
+    amounts = {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}
+    main: Object = {"name": "main", "volumeMounts": [mount], "resources": amounts}
     pod = factories.pod(spec={name: [main] for name in names}, status={})
     pod["metadata"]["generation"] = 1
     said = full()["PodStatus"]

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import datetime as dt
+import json
 from typing import Any, Final
 
 import pytest
@@ -15,7 +16,7 @@ from kubelet.forge import accounts
 from kubelet.forge.accounts import ApiServer
 from tests import factories
 from tests.fakes import FakeCluster
-from tests.kubelet.worlds import World, named_condition, running
+from tests.kubelet.worlds import World, ended, named_condition, running
 
 TOKEN: Final = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}
 OTHER: Final = {"serviceAccountToken": {"path": "vault", "audience": "vault"}}
@@ -26,6 +27,8 @@ SPACE: Final = {
     }
 }
 VOLUME: Final = {"name": "api", "projected": {"sources": [TOKEN, ROOT_CA, SPACE]}}
+SLACK_S: Final = 10
+"""Between what a token says of when it was issued and of when it ends."""
 SECRET: Final = Key("shop-rome", "web-token")
 
 
@@ -118,8 +121,7 @@ async def test_each_token_is_asked_for_with_its_audience_and_bound_to_the_pod(
     local = await served.bound(spec=spec(volumes=[both]))
     await served.reconcile()
 
-    audiences = [one.get("audiences") for one in asked]  # side by side, in any order
-    assert sorted(audiences, key=bool) == [None, ["vault"]]
+    assert [one.get("audiences") for one in asked] == [None, ["vault"]]
     assert {one["boundObjectRef"]["uid"] for one in asked} == {objects.uid(local)}
     assert len((await secret(served))["stringData"]) == 3
 
@@ -205,6 +207,138 @@ async def test_a_secret_of_somebody_else_is_left_alone(served: World) -> None:
     assert ("Warning", "FailedSATokensReflection") in served.recorder.told
 
 
+# Bounds ------------------------------------------------------------------------------------------
+
+
+def many(count: int) -> Object:
+    """Return a volume of ``count`` tokens."""
+    sources = [
+        {"serviceAccountToken": {"path": f"t{n}", "audience": f"a{n}"}} for n in range(count)
+    ]
+    return {"name": "api", "projected": {"sources": sources}}
+
+
+async def test_a_pod_of_many_tokens_is_refused_and_costs_no_other(served: World) -> None:
+    assert isinstance(served.local, FakeCluster)
+    await served.bound(spec=spec(volumes=[many(10_000)]))
+    await served.reconcile(3)
+
+    said = named_condition(await served.status(), keys.OFFLOADED_CONDITION)
+    assert said["status"] == "False"
+    assert "10000 sources serviceAccountToken" in said["message"]
+    assert "at most 32" in said["message"]
+    assert served.local.requests["post", "serviceaccounts"] == 0
+    assert await served.shadow() is None
+
+    pod = factories.pod("shop", "other", spec={**spec(), "nodeName": "milan"})
+    pod["spec"]["containers"] = factories.pod_spec()["containers"]
+    await served.local.create(keys.POD, pod)
+    await served.reconciler.reconcile(Key("shop", "other"))
+    assert await served.remote.get(keys.SECRET, Key("shop-rome", "other-token"))
+
+
+async def test_what_was_issued_is_not_asked_for_again(served: World) -> None:
+    assert isinstance(served.local, FakeCluster)
+    assert isinstance(served.remote, FakeCluster)
+    served.now = dt.datetime.now(dt.UTC)  # noqa: TID251  # as the fake, which dates tokens
+    served.remote.fail("create", errors.InvalidError("too long"), kind=keys.SECRET, times=99)
+    await served.bound(spec=spec(volumes=[many(32)]))
+    await served.reconcile()
+    assert served.local.requests["post", "serviceaccounts"] == 32
+
+    pauses = []
+    for _ in range(12):
+        again_s = await served.reconcile()
+        assert again_s
+        pauses.append(again_s)
+        served.now += dt.timedelta(seconds=min(again_s, 60))
+    assert served.local.requests["post", "serviceaccounts"] == 32, "in 12 minutes"
+
+    served.remote.heal()
+    for _ in range(12):
+        served.now += dt.timedelta(seconds=60)
+        await served.reconcile()
+    assert len((await secret(served))["stringData"]) == 33
+    assert served.local.requests["post", "serviceaccounts"] == 32
+
+
+async def test_a_failure_is_tried_again_after_ten_minutes_at_most(served: World) -> None:
+    assert isinstance(served.local, FakeCluster)
+    served.local.fail("post", errors.ForbiddenError("no tokens for you"), times=99)
+    await served.bound(spec=spec())
+    await served.reconcile()
+
+    pauses = []
+    for _ in range(11):
+        served.now += dt.timedelta(seconds=600)
+        await served.reconcile()
+        due = served.reconciler._memories.of(await found(served)).tokens  # noqa: SLF001
+        assert due
+        pauses.append((due.at - served.now).total_seconds())
+
+    assert pauses[:3] == [4, 8, 16]
+    assert pauses[-3:] == [600, 600, 600]
+
+
+async def found(world: World) -> Object:
+    pod = await world.pod()
+    assert pod
+    return pod
+
+
+@pytest.mark.parametrize("audience", ["", "vault"])
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [(None, 3600), (60, 600), (600, 600), (1800, 1800), (3600, 3600), (3607, 3600), (2**40, 3600)],
+)
+def test_no_token_outlives_an_hour(said: int | None, asked: int, audience: str) -> None:
+    source = {"path": "token", "expirationSeconds": said, "audience": audience}
+    volume = {"name": "api", "projected": {"sources": [{"serviceAccountToken": source}]}}
+    (token,) = accounts.tokens(
+        factories.pod("shop", "web", spec=spec(volumes=[volume])), ApiServer(is_supported=True)
+    )
+    assert token.expiration_s == asked
+
+
+# After the end -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_the_tokens_of_a_pod_that_has_ended_go_once(
+    served: World, *, is_restarted: bool
+) -> None:
+    assert isinstance(served.local, FakeCluster)
+    await served.offloaded(spec=spec(restartPolicy="Never"))
+    assert await secret(served)
+    await served.runs(ended("Succeeded", 0))
+    await served.reconcile()
+    if is_restarted:
+        served.restart()
+    asked = served.local.requests["post", "serviceaccounts"]
+
+    await served.reconcile()
+    assert await served.remote.get(keys.SECRET, SECRET) is None
+    theirs = await served.remote.create(keys.SECRET, objects.named(keys.SECRET, SECRET))
+    served.now += dt.timedelta(hours=2)
+    await served.reconcile(3)
+
+    assert await secret(served) == theirs, "of somebody who came after"
+    assert served.local.requests["post", "serviceaccounts"] == asked
+
+
+async def test_a_pod_that_ends_before_it_has_tokens_is_given_none(served: World) -> None:
+    assert isinstance(served.local, FakeCluster)
+    served.local.fail("post", errors.ForbiddenError("no tokens for you"))
+    await served.bound(spec=spec(restartPolicy="Never"))
+    await served.reconcile()
+    await served.run_remotely(ended("Failed", 1))
+    served.now += dt.timedelta(hours=2)
+    await served.reconcile(3)
+
+    assert (await served.status())["phase"] == "Failed"
+    assert await served.remote.get(keys.SECRET, SECRET) is None
+
+
 async def whose(cluster: Cluster, token: str, *audiences: str) -> Object:
     """Return what the API server says of ``token``."""
     asked = {"token": token, "audiences": list(audiences)}
@@ -212,6 +346,13 @@ async def whose(cluster: Cluster, token: str, *audiences: str) -> Object:
     made = await cluster.create(keys.TOKEN_REVIEW, review)
     status: Object = made["status"]
     return status
+
+
+def lasts_s(token: str) -> float:
+    """Return for how long the token, as its signature says, is good."""
+    claims = token.split(".")[1]
+    said = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+    return float(said["exp"] - said["iat"])
 
 
 def decoded(found: Object) -> dict[str, str]:
@@ -248,6 +389,8 @@ async def test_a_real_api_server_knows_its_tokens_and_they_end_with_the_pod(worl
     assert old.keys() == new.keys()
     assert {name for name in old if old[name] == new[name]} == {"namespace"}
     ours, vault = (naming.token_key("api", path) for path in ("token", "vault"))
+    for token in (old[ours], new[vault]):
+        assert lasts_s(token) <= 3600 + SLACK_S
     for token, audience in ((new[ours], []), (new[vault], ["vault"])):
         said = await whose(world.local, token, *audience)
         assert said["authenticated"], said
@@ -261,3 +404,22 @@ async def test_a_real_api_server_knows_its_tokens_and_they_end_with_the_pod(worl
     async with asyncio.timeout(300):  # not at once: the API server looks into a cache
         while (await whose(world.local, old[ours])).get("authenticated"):  # noqa: ASYNC110
             await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    "cluster", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True
+)
+async def test_on_a_real_provider_the_tokens_go_with_the_end_of_the_pod(world: World) -> None:
+    world.api_server, world.now = ApiServer(is_supported=True), clock.now()
+    world.restart()
+    account = Key(world.web.namespace, "robot")
+    await world.local.create(keys.SERVICE_ACCOUNT, objects.named(keys.SERVICE_ACCOUNT, account))
+    await world.offloaded(running(), spec=spec(restartPolicy="Never"))
+    where = Key(world.twin.namespace, "web-token")
+    assert await world.remote.get_live(keys.SECRET, where)
+
+    await world.runs(ended("Succeeded", 0))
+    await world.reconcile(2)
+
+    assert (await world.status())["phase"] == "Succeeded"
+    assert await world.remote.get_live(keys.SECRET, where) is None

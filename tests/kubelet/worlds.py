@@ -130,8 +130,13 @@ class World:
             namespaces=self.namespaces,
             recorder=self.recorder,
             clock=lambda: self.now,
+            monotonic=self.seconds,
             departures=self.departures,
         )
+
+    def seconds(self) -> float:
+        """Return the time as a monotonic clock tells it."""
+        return self.now.timestamp()
 
     async def bound(self, status: Object | None = None, **rest: Any) -> Object:
         """Create the local pod, bound to our node."""

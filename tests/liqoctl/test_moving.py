@@ -295,6 +295,41 @@ def forged(field: str, part: Object) -> Change:
     return write
 
 
+def rewritten(**parts: Any) -> Change:
+    """Return what a user can write as well: a record whose ``parts`` are anything."""
+
+    def write(world: World) -> Any:
+        copied = forge.copied_claim(WANTED, claim())
+        notes = copied["metadata"]["annotations"]
+        notes[keys.MOVED_CLAIM] = json.dumps({**json.loads(notes[keys.MOVED_CLAIM]), **parts})
+        return world.create(CLAIM, copied)
+
+    return write
+
+
+def test_of_a_record_only_what_cannot_bind_the_claim_is_taken_over() -> None:
+    """Owners are those of the copy, whatever its record says. Source: hostile.md H12."""
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "store", "uid": "7"}
+    owned = claim()
+    owned["metadata"]["ownerReferences"] = [owner]
+    copied = forge.copied_claim(WANTED, owned)
+    record = json.loads(copied["metadata"]["annotations"][keys.MOVED_CLAIM])
+    bound = {"pv.kubernetes.io/bind-completed": "yes", keys.SELECTED_NODE: "theirs", "mine": "1"}
+    record["metadata"] |= {"annotations": bound, "ownerReferences": [{**owner, "uid": "evil"}]}
+    copied["metadata"]["annotations"][keys.MOVED_CLAIM] = json.dumps(record)
+    copied["metadata"]["uid"] = "of-the-copy"
+
+    made = forge.recreated(WANTED, copied)
+
+    notes = {keys.SELECTED_NODE: "turin", keys.RESTORED_FROM: "of-the-copy", "mine": "1"}
+    assert made["metadata"]["annotations"] == notes
+    assert made["metadata"]["ownerReferences"] == [owner]
+    assert made["metadata"]["labels"] == {"app": "store"}
+
+    del copied["metadata"]["ownerReferences"]
+    assert "ownerReferences" not in forge.recreated(WANTED, copied)["metadata"]
+
+
 REFUSED: dict[str, tuple[Object | None, Wanted, Change | None, str]] = {
     "no claim": (None, Wanted(Key("shop", "other"), "turin"), None, "does not exist"),
     "no node": (None, Wanted(HERE, "nowhere"), None, "node nowhere does not exist"),
@@ -309,6 +344,13 @@ REFUSED: dict[str, tuple[Object | None, Wanted, Change | None, str]] = {
     "a record with a name": (None, WANTED, forged("metadata", {"name": "x"}), "no copy of a move"),
     "a record with finalizers": (
         None, WANTED, forged("metadata", {"finalizers": ["a/b"]}), "no copy of a move",
+    ),
+    "a record without metadata": (None, WANTED, rewritten(metadata=[]), "no copy of a move"),
+    "a record with odd labels": (
+        None, WANTED, forged("metadata", {"labels": ["a"]}), "no copy of a move",
+    ),
+    "a record with odd annotations": (
+        None, WANTED, forged("metadata", {"annotations": {"a": 1}}), "no copy of a move",
     ),
     "a namesake of the copy": (
         None,

@@ -736,6 +736,95 @@ async def test_a_pod_that_waits_for_its_claim(
     assert told(found).startswith(f"pod foo/web waits because {clause}")
 
 
+def reading() -> Object:
+    """Return a pod on milan that mentions two Secrets, a ConfigMap and two claims."""
+    seen = pod("Running", "milan")
+    sources: list[Object] = [
+        {"secret": {"secretName": "token"}},
+        {"secret": {"secretName": "plain"}},
+        {"configMap": {"name": "skipped"}},
+        {"persistentVolumeClaim": {"claimName": "data"}},
+        {"persistentVolumeClaim": {"claimName": "not-there"}},
+    ]
+    volumes = [{"name": f"v{number}", **source} for number, source in enumerate(sources)]
+    return {**seen, "spec": {**seen["spec"], "volumes": volumes}}
+
+
+SKIPPED = {"annotations": {keys.SKIP_REFLECTION: "true"}}
+MENTIONED: tuple[tuple[Kind, Object], ...] = (
+    (keys.SECRET, named(keys.SECRET, Key("foo", "plain"))),
+    (keys.SECRET, named(keys.SECRET, Key("foo", "unmentioned"), type="helm.sh/release.v1")),
+    (
+        keys.SECRET,
+        named(keys.SECRET, Key("foo", "token"), type="kubernetes.io/service-account-token"),
+    ),
+    (keys.CONFIG_MAP, named(keys.CONFIG_MAP, Key("foo", "skipped"), metadata=SKIPPED)),
+    (
+        keys.PERSISTENT_VOLUME_CLAIM,
+        named(keys.PERSISTENT_VOLUME_CLAIM, Key("foo", "data"), spec={"storageClassName": "fast"}),
+    ),
+)
+STAYING = {
+    "ConfigMap skipped": f"reflection disabled by annotation {keys.SKIP_REFLECTION}",
+    "Secret token": "secret foo/token is protected and never reflected",
+    "PersistentVolumeClaim data": (
+        "its class is fast, not liqo, so it stays here: pods on milan-id use the claim of this "
+        "name there, which only the administrator of milan-id makes"
+    ),
+}
+
+
+async def test_what_a_remote_pod_mentions_and_the_provider_has_not_is_named() -> None:
+    there = await cluster((keys.POD, reading()), *MENTIONED)
+
+    found = await work.pod(there, Key("foo", "web"))
+
+    assert {f"{one['kind']} {one['name']}": one["reason"] for one in found["staying"]} == STAYING
+    assert {one["state"] for one in found["staying"]} == {"stays"}
+    lines = telling.lines(found)
+    assert "Mentioned by the pod, and not reflected" in lines
+    assert f"  Secret token: stays, {STAYING['Secret token']}" in lines
+    assert found["notes"] == []
+
+
+async def test_what_the_pod_itself_mentions_goes_where_only_that_does() -> None:
+    referenced = offloading(metadata={"annotations": {keys.REFLECTION_POLICY: "Referenced"}})
+    there = FakeCluster()
+    node_ = named(keys.VIRTUAL_NODE, Key("liqo-tenant", "milan"), spec={"clusterID": "milan-id"})
+    for kind, obj in (
+        (keys.NAMESPACE, named(keys.NAMESPACE, Key("", "foo"))),
+        (keys.NODE, MILAN),
+        (keys.VIRTUAL_NODE, node_),
+        (keys.NAMESPACE_OFFLOADING, referenced),
+        (keys.POD, reading()),
+        *MENTIONED,
+    ):
+        await there.create(kind, obj)
+
+    found = await work.pod(there, Key("foo", "web"))
+
+    assert {f"{one['kind']} {one['name']}": one["reason"] for one in found["staying"]} == STAYING
+
+
+async def test_a_pod_of_this_cluster_leaves_nothing_behind() -> None:
+    here = reading()
+    here["spec"]["nodeName"] = "rome-1"
+    there = await cluster((keys.POD, here), *MENTIONED)
+
+    assert "staying" not in await work.pod(there, Key("foo", "web"))
+
+
+async def test_who_may_not_read_secrets_is_told_of_the_others() -> None:
+    there = await cluster((keys.POD, reading()), *MENTIONED)
+    there.fail("*", errors.ForbiddenError("no"), kind=keys.SECRET, times=9)
+
+    found = await work.pod(there, Key("foo", "web"))
+
+    told_of = {f"{one['kind']} {one['name']}" for one in found["staying"]}
+    assert told_of == STAYING.keys() - {"Secret token"}
+    assert found["notes"] == ["you may not read secrets, so nothing is said of that"]
+
+
 async def test_a_refused_pod_in_a_cluster() -> None:
     there = await cluster((keys.EVENT, event("FailedCreate", DENIED)))
 

@@ -20,12 +20,13 @@ from reflector.forge.contract import Scene
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
-from tests.manifests import documents
+from tests.manifests import documents, twins
 
 POLICY: Final = "liqo-consumer-marks"
+POLICIES: Final = frozenset({POLICY, "liqo-originals"})
 ROME: Final = ("--as=rome", "--as-group=liqo.io", "--as-group=system:authenticated")
 """Its control plane, as its certificate says."""
-KUBELET: Final = ("--as=milan-x", "--as-group=rome", "--as-group=system:authenticated")
+KUBELET: Final = twins.ROME
 SPACE, TWIN = "liqo-tenant-rome", "shop-rome"
 OWNER: Final = {"apiVersion": "v1", "kind": "Namespace", "name": TWIN, "uid": "1"}
 REPLICA: Final = {keys.REPLICATED: "true", keys.ORIGIN_ID: "rome"}
@@ -84,7 +85,7 @@ def milan(own_plane: Plane) -> Kubectl:
         factories.namespace(TWIN, **{keys.REMOTE_CLUSTER_ID: "rome"}),
     ]
     roles = [documents.named("ClusterRole", role) for role in _ROLES]
-    rules = [obj for obj in documents.everything() if obj["metadata"]["name"] == POLICY]
+    rules = [obj for obj in documents.everything() if obj["metadata"]["name"] in POLICIES]
     kubectl.apply([*spaces, *roles, *_bindings()])
     old = {keys.REMOTE_CLUSTER_ID: "rome"}
     note = {keys.CORDON: "true"}
@@ -242,6 +243,52 @@ def test_who_is_no_consumer_is_not_judged(milan: Kubectl) -> None:
         )
         assert created(milan, local) == ""
         assert patched(milan, kind, {"finalizers": [], "labels": {keys.ORIGIN_ID: None}}) == ""
+
+
+def own(kind: Kind) -> Object:
+    """Return what the provider itself has in rome's tenant namespace: it offloads to rome, too."""
+    labels = {keys.REPLICATION: "true", keys.REMOTE_ID: "rome"}
+    metadata = {"labels": labels, "finalizers": [keys.REPLICATION_FINALIZER]}
+    return named(kind, Key(SPACE, "own"), metadata=metadata, spec=SPECS[kind])
+
+
+TOUCHES: Final[dict[str, tuple[str, ...]]] = {
+    "patch": ("patch", "{kind}", "own", "--type=merge", "-p", '{{"spec": {spec}}}'),
+    "label": ("label", "{kind}", "own", "liqo.io/replicated=true"),
+    "status": ("patch", "{kind}", "own", "--subresource=status", "--type=merge", "-p", "{status}"),
+    "delete": ("delete", "{kind}", "own", "--wait=false"),
+    "delete all": ("delete", "{kind}", "--all", "--wait=false"),
+}
+NEWS: Final[dict[Kind, Object]] = {
+    keys.NAMESPACE_MAP: {"desiredMapping": {"kube-system": "kube-system"}},
+    keys.RESOURCE_SLICE: {"consumerClusterID": "rome"},
+    keys.RENEW: {"CSR": "AAAA"},
+}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("touch", TOUCHES)
+def test_a_consumer_touches_nothing_of_the_providers_own(milan: Kubectl, touch: str) -> None:
+    """Which lies beside its replicas where both clusters offload to each other."""
+    for kind in marks.REPLICAS:
+        milan.apply([own(kind)])
+        values = {"kind": kind.resource, "spec": json.dumps(NEWS[kind]), "status": '{"status": {}}'}
+        line = [word.format_map(values) for word in TOUCHES[touch]]
+        said = _told(milan, *line, "--dry-run=server", "-n", SPACE, *ROME)
+        if touch == "status":  # the right to it is nobody's but the provider's
+            assert "forbidden" in said.lower(), said
+        else:
+            assert "liqo-originals" in said, said
+            assert f"{kind.plural} {SPACE}/own is the provider's own" in said, said
+        assert _told(milan, *line, "--dry-run=server", "-n", SPACE) == "", "not of its own users"
+
+
+@pytest.mark.cluster
+def test_a_consumer_deletes_its_replicas(milan: Kubectl) -> None:
+    for kind in marks.REPLICAS:
+        milan.apply([made(kind, "gone")])
+        delete = ("delete", kind.resource, "gone", "-n", SPACE, "--wait=false")
+        assert _told(milan, *delete, *ROME) == ""
 
 
 PEERING: Final = Peering("rome", "milan", "liqo-tenant-milan", SPACE)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from apis import keys, objects, orders
+from apis import gate, keys, objects, orders
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from reflector.forge import configmap, ingress, persistentvolumeclaim, secret, service
@@ -91,6 +91,8 @@ SNAPSHOT: Final = {
     "name": "theirs",
 }
 OTHERS: Final = {"kind": "PersistentVolumeClaim", "name": "theirs"}
+PROTECTION: Final = "kubernetes.io/pvc-protection"
+OWNER: Final = {"apiVersion": "v1", "kind": "Namespace", "name": TWIN, "uid": "1"}
 CLAIM: Final = keys.PERSISTENT_VOLUME_CLAIM
 
 ROWS: Final[dict[str, Row]] = {
@@ -143,8 +145,23 @@ ROWS: Final[dict[str, Row]] = {
         "more than 100 rules",
     ),
     "finalizer": Row(keys.SERVICE, {"metadata": {"finalizers": ["a.io/b"]}}, "metadata.finalizers"),
+    **{
+        f"protection-of-{kind.plural}": Row(
+            kind, {"metadata": {"finalizers": [PROTECTION]}}, "metadata.finalizers"
+        )
+        for kind in (keys.CONFIG_MAP, keys.SECRET, keys.SERVICE, keys.INGRESS)
+    },
+    **{
+        f"owner-of-{kind.plural}": Row(
+            kind, {"metadata": {"ownerReferences": [OWNER]}}, "metadata.ownerReferences"
+        )
+        for kind in HONEST
+    },
     "finalizer-of-config": Row(
         keys.CONFIG_MAP, {"metadata": {"finalizers": ["a.io/b"]}}, "metadata.finalizers"
+    ),
+    "finalizer-of-claim": Row(
+        CLAIM, {"metadata": {"finalizers": ["a.io/b"]}}, "metadata.finalizers"
     ),
     "account-token": Row(
         keys.SECRET,
@@ -165,6 +182,15 @@ ROWS: Final[dict[str, Row]] = {
         CLAIM, {"spec": {"storageClassName": ""}},
         'spec.storageClassName "" would take any volume that has no class: name a class, or leave',
     ),
+    "clone-request": annotated(CLAIM, "k8s.io/CloneRequest"),
+    "import": annotated(CLAIM, "cdi.kubevirt.io/storage.import.endpoint"),
+    "volume-attributes": Row(
+        CLAIM,
+        {"spec": {"volumeAttributesClassName": "fast"}},
+        "spec.volumeAttributesClassName is the provider",
+    ),
+    "copied-secret": annotated(keys.SECRET, "replicator.v1.mittwald.de/replicate-from"),
+    "copied-config": annotated(keys.CONFIG_MAP, "reflector.v1.k8s.emberstack.com/reflects"),
     "storage-class": Row(CLAIM, {"spec": {"storageClassName": "gold"}}, "class gold is not"),
     "ingress-class": Row(
         keys.INGRESS, {"spec": {"ingressClassName": "inner"}}, "class inner is not offered"
@@ -190,6 +216,14 @@ def test_what_a_consumer_may_not_say_is_refused_by_name(provider: Kubectl) -> No
     for name, row in ROWS.items():
         lines = [line for line in said.splitlines() if f"{TWIN}/{name}:" in line]
         assert any(row.told in line for line in lines), (name, lines, said[-2000:])
+
+
+@pytest.mark.parametrize("rule", gate.RULES, ids=lambda rule: f"{rule.field}-{rule.told}")
+def test_each_rule_of_the_table_is_sent_to_an_api_server(rule: gate.Rule) -> None:
+    """By the rows above, one at least for each kind of which there is a way to say it."""
+    sent = {row.kind for row in ROWS.values() if rule.told in row.told or row.told in rule.told}
+
+    assert sent >= set(rule.kinds)
 
 
 def test_data_of_another_namespace_is_dropped_before_anybody_judges(provider: Kubectl) -> None:
@@ -311,7 +345,8 @@ def noted(annotations: dict[str, str]) -> Object:
 
 
 EXPRESSIONS: Final = (
-    orders.SERVICES, orders.PLAIN, orders.INGRESSES, orders.VALUES, orders.PLACES, orders.PLACE,
+    orders.SERVICES, orders.CLAIMS, orders.DATA,
+    orders.PLAIN, orders.INGRESSES, orders.VALUES, orders.PLACES, orders.PLACE,
 )  # fmt: skip
 
 
@@ -323,7 +358,7 @@ def test_policy_and_reflector_know_annotations_by_the_same_expressions() -> None
 
 def test_what_a_reflector_sends_of_each_annotation_is_taken(provider: Kubectl) -> None:
     for name, row in ROWS.items():
-        if row.kind in {keys.SERVICE, keys.INGRESS} and "metadata" in row.changes:
+        if row.told.startswith("annotation") and row.kind != CLAIM:
             original = changed(HONEST[row.kind](PAIR.local_namespace, name), row.changes)
             assert create(provider, [forged(FORGES[row.kind], original)], *ROME) == "", name
 
@@ -367,7 +402,8 @@ def test_the_claim_of_an_ephemeral_volume_is_judged_as_a_claim_of_the_consumer(
     said = {name: create(provider, [obj], controller) for name, obj in theirs.items()}
 
     refused = {name for name, message in said.items() if ROWS[name].told in message}
-    assert refused == {name for name in theirs if "annotation" not in ROWS[name].told}
+    others = ("annotation", "metadata.")  # of the pod, and of who makes the claim
+    assert refused == {name for name in theirs if not ROWS[name].told.startswith(others)}
     assert create(provider, [claim(TWIN, "honest")], controller) == ""
 
 

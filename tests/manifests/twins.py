@@ -5,7 +5,7 @@ import json
 import time
 from typing import Final
 
-from apis import keys
+from apis import keys, naming
 from apis.objects import Key, Object, named
 from apis.offers import OUTWARD, Offers
 from apis.pairs import Pair
@@ -19,7 +19,9 @@ OPEN: Final = Pair("rome", "milan", "shop", "opened-to-rome")
 """Its provider offers all types of Services."""
 CLASSED: Final = "classes-for-rome"
 """So does that of this twin, load balancers of one class."""
-ROME: Final = ("--as=rome", "--as-group=rome", "--as-group=system:authenticated")
+_USER: Final = naming.quota_name("milan", "rome")
+ROME: Final = (f"--as={_USER}", "--as-group=rome", "--as-group=system:authenticated")
+"""A virtual kubelet of rome's, as its certificate says."""
 PATIENCE_S: Final = 300
 
 

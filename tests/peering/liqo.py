@@ -29,6 +29,8 @@ from tests.peering.world import Member
 
 MODULE: Final = "github.com/liqotech/liqo@v1.0.1"
 VARIABLE: Final = "PYLIQO_TEST_LIQO_BIN"
+SOURCE: Final = "PYLIQO_TEST_LIQO_SOURCE"
+"""A folder with the sources that the programs were built from, if not those of the module."""
 PROGRAMS: Final = (
     "liqo-controller-manager", "crd-replicator", "webhook", "virtual-kubelet", "liqoctl"
 )  # fmt: skip
@@ -63,6 +65,16 @@ def folder() -> Path:
     return Path(found)
 
 
+def _source() -> Path:
+    found = os.environ.get(SOURCE)
+    return Path(found) if found else gomodules.fetched(MODULE)
+
+
+def _of_release() -> list[str]:
+    """Return the flags that later versions have no more."""
+    return [] if os.environ.get(SOURCE) else ["--enable-api-server-ip-remapping=false"]
+
+
 @dataclass
 class Liqo(Member):
     """One cluster of Liqo's, without its network module."""
@@ -72,7 +84,7 @@ class Liqo(Member):
 
     def prepare(self) -> None:
         """Install Liqo's kinds, roles and webhooks, without what needs a pod."""
-        chart = gomodules.fetched(MODULE) / "deployments" / "liqo"
+        chart = _source() / "deployments" / "liqo"
         names = ("liqo", "kube-node-lease")
         self.kubectl.apply([_object("v1", "Namespace", name) for name in names])
         crds = chart / "charts" / "liqo-crds" / "crds"
@@ -91,16 +103,16 @@ class Liqo(Member):
         )  # fmt: skip
         (self.webhook_port,) = free_ports(1)
 
-    def start(self) -> None:
+    def start(self, *flags: str) -> None:
         """Start controllers, replicator and webhook, and have the webhook asked."""
         own, url = f"--cluster-id={self.name}", self.plane.server
         off = "--metrics-address=0"
         (probes,) = free_ports(1)
         self.run(
             "liqo-controller-manager", own, off, "--liqo-namespace=liqo",
-            "--networking-enabled=false", "--enable-api-server-ip-remapping=false",
+            "--networking-enabled=false", *_of_release(),
             f"--api-server-address-override={url}", f"--health-probe-address=127.0.0.1:{self.port}",
-            "--default-node-resources=cpu=4,memory=8Gi,pods=110",
+            "--default-node-resources=cpu=4,memory=8Gi,pods=110", *flags,
         )  # fmt: skip
         self.run("crd-replicator", own, off)
         ca = self._serve()

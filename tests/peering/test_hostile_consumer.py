@@ -40,6 +40,8 @@ SLICE: Final = keys.RESOURCE_SLICE
 MAP: Final = keys.NAMESPACE_MAP
 MALFORMED: Final = int(os.environ.get("PYLIQO_MALFORMED", "60"))
 """How many objects without sense are sent; 20000 is the full size."""
+FLOOD: Final = int(os.environ.get("PYLIQO_FLOOD", "60"))
+"""How many ConfigMaps and ShadowPods are sent at once; 100000 is the full size."""
 RACED: Final = int(os.environ.get("PYLIQO_RACED_NAMESPACES", "20"))
 """How many namespaces two sides want at once; 200 is the full size."""
 
@@ -162,6 +164,12 @@ REFUSED: Final[dict[str, tuple[Kind, Object, str]]] = {
         keys.SHADOW_POD,
         shadow(automountServiceAccountToken="yes"),
         "automountServiceAccountToken",
+    ),
+    # Its provider is a consumer, too: pods that would go on to a third cluster
+    "a way to a virtual node": (
+        keys.SHADOW_POD,
+        shadow(tolerations=[{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}]),
+        "toleration",
     ),
     # A7: whose it is
     "the origin of another": (
@@ -694,6 +702,51 @@ async def test_objects_without_sense_end_no_controller_and_hold_up_nobody(
     assert process.poll() is None
     for kind, key, who in [*stored, (SLICE, objects.key_of(good), control)]:
         await remove(who, kind, key)
+
+
+async def test_a_flood_holds_up_no_other_consumer_and_costs_the_controllers_no_memory(
+    hostile: Hostile, kubelet: ClusterClient, milan: ClusterClient
+) -> None:
+    """A18: objects of all sizes up to the largest, from many connections at once."""
+    sizes = (100, 10_000, 900_000)
+    process = hostile.both["milan"].process
+    assert process
+    before_kib = _resident_kib(process.pid)
+    flooded = asyncio.Event()
+    meanwhile: list[float] = []
+
+    async def send(number: int) -> str:
+        made = factories.config_map(TWIN, f"flood-{number}", a="x" * sizes[number % len(sizes)])
+        made["metadata"]["labels"] = {keys.ORIGIN: "rome"}
+        pod = amounts(f"flood-{number}", cpu="1m")
+        said = await refusal(kubelet, keys.CONFIG_MAP, made)
+        return said or await refusal(kubelet, keys.SHADOW_POD, pod)
+
+    async def others(ask_for_naples: Callable[[], Awaitable[float]]) -> None:
+        while not flooded.is_set() or not meanwhile:
+            meanwhile.append(await ask_for_naples())
+
+    async with naples(milan) as ask_for_naples:
+        alone = [await ask_for_naples() for _ in range(5)]
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(others(ask_for_naples))
+            sent = await asyncio.gather(*(send(number) for number in range(FLOOD)))
+            flooded.set()
+    _print_p99("a slice of another consumer", alone=alone, meanwhile=meanwhile)
+
+    assert meanwhile, "each was granted, or it would have failed"
+    assert sum(not said for said in sent) > FLOOD / 2, "otherwise nothing was tried"
+    assert process.poll() is None
+    grown_kib = _resident_kib(process.pid) - before_kib
+    assert grown_kib < before_kib / 2 + 64 * 1024 + FLOOD * 16
+    for number in range(FLOOD):
+        for kind in (keys.CONFIG_MAP, keys.SHADOW_POD):
+            await remove(kubelet, kind, Key(TWIN, f"flood-{number}"))
+
+
+def _resident_kib(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(status.split("VmRSS:")[1].split()[0])
 
 
 async def flood(

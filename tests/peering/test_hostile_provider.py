@@ -77,10 +77,12 @@ LABELS: Final = {
         ),
         "evil",
     ),
+    "vendor.example/disk": "fast", "karpenter.sh/nodepool": "default",
+    "eks.amazonaws.com/nodegroup": "prod",
     "bad-value": "no such thing\n",
     "long-value": "x" * 64,
 }  # fmt: skip
-ALLOWED: Final = {"topology.kubernetes.io/zone": "z1", "vendor.example/disk": "fast"}
+ALLOWED: Final = {"topology.kubernetes.io/zone": "z1", "disk": "fast"}
 AMOUNTS: Final = {
     "cpu": "1000000000000000000", "memory": "-1Gi", "nvidia.com/gpu": "3", "pods": "110",
 }  # fmt: skip

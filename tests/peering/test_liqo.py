@@ -22,7 +22,7 @@ from sandbox.controlplane import free_ports
 from sandbox.kubectl import Kubectl
 from tests import factories
 from tests.controllers.support import offloading
-from tests.peering import liqo, world
+from tests.peering import liqo, recording, world
 from tests.peering.liqo import Liqo
 from tests.peering.world import World
 
@@ -46,8 +46,10 @@ RUNNING: Final = {
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Yield rome, of ours, and milan, of Liqo's."""
     liqo.folder()
-    with world.running(tmp_path_factory.mktemp("liqo"), milan=Liqo) as running:
+    directory = tmp_path_factory.mktemp("liqo")
+    with recording.audited(), world.running(directory, milan=Liqo) as running:
         yield running
+        recording.keep(running["rome"].plane.audit_log)
 
 
 def theirs(mixed: World) -> Liqo:
@@ -69,7 +71,13 @@ def offloaded(space: str, node: str) -> list[Object]:
         named(keys.SECRET, Key(space, "token"), data={"a": "Yg=="}),
         named(keys.SERVICE, Key(space, "web"), spec=port),
         named(keys.POD, Key(space, "web"), metadata={"labels": {"app": "web"}}, spec=spec),
-    ]
+        named(
+            keys.ENDPOINT_SLICE, Key(space, "web-at-home"),
+            metadata={"labels": {keys.SERVICE_NAME: "web"}}, addressType="IPv4",
+            endpoints=[{"addresses": ["10.200.8.8"], "conditions": {"ready": True}}],
+            ports=[{"port": 80}],
+        ),
+    ]  # fmt: skip
 
 
 def is_there(kubectl: Kubectl, *what: str) -> bool:
@@ -147,6 +155,8 @@ def test_a_cluster_of_liqo_consumes_what_we_provide(mixed: World) -> None:
     world.until(lambda: is_ready(milan.kubectl, "rome"), "the node of milan")
     milan.kubectl.apply(offloaded("shop", "rome"))
     milan.liqoctl("offload", "namespace", "shop", f"--timeout={world.PATIENCE_S}s")
+    reflected = ("shadowendpointslice", "web-at-home", "-n", "shop-milan")
+    world.until(lambda: is_there(rome.kubectl, *reflected), "endpoints of milan")
     lives_and_goes(milan.kubectl, "shop", rome.kubectl, "shop-milan")
 
     milan.liqoctl("unoffload", "namespace", "shop", "--skip-confirm")

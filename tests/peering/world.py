@@ -82,13 +82,13 @@ class Member:
         """That of the controllers' own account."""
         return self.directory / "controllers.kubeconfig"
 
-    def start(self) -> None:
-        """Start the controllers; return when they are ready."""
+    def start(self, *flags: str) -> None:
+        """Start the controllers, which are ready a moment later."""
         address = self.plane.server.removeprefix("https://")
         command = [
             sys.executable, "-m", "controllers", f"--kubeconfig={self.kubeconfig}",
             "--liqo-namespace=liqo", f"--health-port={self.port}", "--no-leader-elect",
-            f"--api-server-address-override={address}",
+            f"--api-server-address-override={address}", *flags,
         ]  # fmt: skip
         with (self.directory / "controllers.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)

@@ -275,3 +275,34 @@ def test_texts_of_the_provider_are_clamped() -> None:
 
     assert (len(twin["message"]), len(twin["reason"])) == (1024, 128)
     assert twin["type"] == "Normal"
+
+
+def test_texts_of_the_provider_are_escaped_and_its_numbers_have_a_range() -> None:
+    """Whoever reads Events in a terminal sees what is there. Source: findings.md L14."""
+    odd, path = "a\x1b[2Jb\u202ec", "p" * 1_000_000
+    remote = told(
+        reason=odd, message=odd, action=odd, count=2**40, firstTimestamp="soon", lastTimestamp=7,
+        source={"component": odd},
+    )  # fmt: skip
+    remote["involvedObject"]["fieldPath"] = path + odd
+    shown = "a\\u001b[2Jb\\u202ec"
+
+    twin = event.twin(remote, scene())
+
+    assert {twin[name] for name in ("reason", "message", "action")} == {shown}
+    assert twin["source"]["component"] == shown
+    assert twin["involvedObject"]["fieldPath"] == path[:256]
+    assert twin["count"] == 1
+    assert "firstTimestamp" not in twin
+    assert "lastTimestamp" not in twin
+
+
+def test_what_is_no_text_is_left_out() -> None:
+    remote = told(reason=["a"], message={"b": 1}, source={"component": 7})
+    remote["involvedObject"]["fieldPath"] = 7
+
+    twin = event.twin(remote, scene())
+
+    assert {"reason", "message"}.isdisjoint(twin)
+    assert twin["source"]["component"] == "milan"
+    assert "fieldPath" not in twin["involvedObject"]

@@ -1,13 +1,18 @@
 """Webhooks for tests: one that is installed as the manifests say, and replicas behind a Service."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from kube import client
+from sandbox import controlplane
 from sandbox.controlplane import Plane
+from tests.conftest import install_crds
+from tests.webhook.guarded import guarded
 from tests.webhook.installed import Installed, installed
 from tests.webhook.replicas import Replica, Service
 
@@ -19,6 +24,16 @@ def start_installed(
     """Yield the webhook of this package's run."""
     with installed(plane, tmp_path_factory.mktemp("installed"), "--json-logs") as found:
         yield found
+
+
+@pytest.fixture(scope="package", name="provider")
+def start_guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """Yield a provider of this package's own, with all policies besides the webhook."""
+    with controlplane.start(tmp_path_factory.mktemp("guarded")) as plane:
+        with ThreadPoolExecutor() as pool:  # whoever asks may be inside an event loop
+            pool.submit(lambda: asyncio.run(install_crds(plane.kubeconfig))).result()
+        with guarded(plane, tmp_path_factory.mktemp("hooked")) as found:
+            yield found
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apis import keys
-from apis.objects import Object
+from apis import keys, naming
+from apis.objects import Key, Object, named
 from tests.factories import pod, pod_spec
 from tests.manifests import documents
 from tests.webhook import reviews
@@ -270,6 +270,35 @@ def test_who_may_not_see_the_other_namespace_is_not_told_whose_twin_it_is(live: 
     reviews.wait_until(lambda: f"'{twin}' is already that of {first}" in told())
 
 
+@pytest.mark.parametrize("name", ["n", "n" * 50])
+def test_nobody_takes_the_default_name_of_another_namespace_beforehand(
+    live: Installed, name: str
+) -> None:
+    """In both orders: before that namespace is offloaded, and after. Source: hostile.md H21."""
+    path = f"/api/v1/namespaces/{keys.LIQO_NAMESPACE}/configmaps/{keys.CLUSTER_ID_CONFIG_MAP}"
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "data": {keys.CLUSTER_ID_KEY: "rome"}}
+    config["metadata"] = {"name": keys.CLUSTER_ID_CONFIG_MAP}
+    how: Any = {"fieldManager": "tests", "force": "true"}
+    assert live.send("PATCH", path, config, form="apply-patch+yaml", **how).is_done
+    known = live.send("GET", path).body["data"][keys.CLUSTER_ID_KEY]
+    victim, mallory = f"{name}-{secrets.token_hex(4)}", live.space()
+    labels = {"judged": live.run}
+    space = named(keys.NAMESPACE, Key("", victim), metadata={"labels": labels})
+    assert live.create(keys.NAMESPACE, space).is_done
+    twin = naming.default_remote_namespace(victim, known)
+    chosen = {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": twin}
+
+    before = live.create(keys.NAMESPACE_OFFLOADING, offloading(mallory, **chosen))
+    mine = live.create(keys.NAMESPACE_OFFLOADING, offloading(victim))
+    after = live.create(keys.NAMESPACE_OFFLOADING, offloading(mallory, **chosen))
+
+    assert mine.is_done, mine.message
+    assert before.status == 409
+    assert f"{victim[-9:]} as its default name" in before.message
+    assert after.status == 409
+    assert f"{victim[-9:]}: choose another" in after.message
+
+
 TWO: Final[list[Object]] = [
     {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd", "nvme"]}]},
     {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]},
@@ -299,6 +328,18 @@ def test_a_pod_that_is_stored_as_it_was_judged_is_not_asked_about_again(
     assert after.get("/validate/pod", 0) == before.get("/validate/pod", 0)
 
 
+def expressions(each: int) -> list[Object]:
+    return [
+        {"matchExpressions": [{"key": f"k{t}-{n}", "operator": "Exists"} for n in range(each)]}
+        for t in range(100)
+    ]
+
+
+def values(count: int) -> list[Object]:
+    listed = [f"v{n}" for n in range(count)]
+    return [{"matchExpressions": [{"key": "key", "operator": "In", "values": listed}]}]
+
+
 @pytest.mark.parametrize(
     "spec",
     [
@@ -309,16 +350,22 @@ def test_a_pod_that_is_stored_as_it_was_judged_is_not_asked_about_again(
         {"nodeName": "worker"},
         {"runtimeClassName": keys.RUNTIME_CLASS},
         own({"matchExpressions": [{"key": f"key-{n}", "operator": "Exists"} for n in range(60)]}),
-        own(*[
-            {"matchExpressions": [{"key": f"key-{n}", "operator": "Exists"} for n in range(400)]}
-        ] * 100),
-        own({"matchExpressions": [
-            {"key": "key", "operator": "In", "values": [f"v{n}" for n in range(20_000)]}
-        ]}),
+        own(*expressions(10)),
+        own(*values(999)),
     ],
 )  # fmt: skip
 def test_any_other_is(live: Installed, spec: Object) -> None:
     space = live.offloaded(podOffloadingStrategy="Remote")
+    before = answered(live)
+
+    assert create(live, space, **spec).is_done
+
+    assert answered(live)["/validate/pod"] == before.get("/validate/pod", 0) + 1
+
+
+@pytest.mark.parametrize("spec", [own(*expressions(400)), own(*values(20_000))])
+def test_one_of_any_size_is_where_the_namespace_asks_nothing(live: Installed, spec: Object) -> None:
+    space = live.offloaded(podOffloadingStrategy="LocalAndRemote")
     before = answered(live)
 
     assert create(live, space, **spec).is_done

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from apis import keys
+from apis import keys, naming
 from apis.objects import Key, Object
 from apis.refusals import DeniedError
 from tests.webhook.reviews import by_policy, offloading
@@ -34,13 +34,13 @@ def created(
     others: dict[Key, Object] | None = None,
     cluster_id: str = "rome",
     known: Iterable[str] = ("b",),
+    namespaces: Iterable[str] = (),
 ) -> Admitted:
     return rules.check_create(
         obj,
         obj["metadata"]["namespace"],
-        others=others or {},
+        others=rules.Others(others or {}, lambda: namespaces, set(known).__contains__),
         cluster_id=cluster_id,
-        may_know=set(known).__contains__,
     )
 
 
@@ -184,6 +184,30 @@ def test_two_namespaces_never_share_a_twin(obj: Object, other: Object) -> None:
 
     with pytest.raises(DeniedError, match="already that of b"):
         created(obj, others=others)
+
+
+def selected(name: str) -> Object:
+    return offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName=name)
+
+
+@pytest.mark.parametrize("other", ["b", "b" * 62])
+@pytest.mark.parametrize(("known", "whose"), [(1, "namespace b"), (0, "another namespace")])
+def test_the_default_name_of_a_namespace_is_kept_for_it(other: str, known: int, whose: str) -> None:
+    """Also the shortened one, and before that namespace is offloaded. Source: hostile.md H21."""
+    wanted = naming.default_remote_namespace(other, "rome")
+    told = [other][:known]
+
+    with pytest.raises(DeniedError, match=f"{wanted}' is kept for {whose}") as denied:
+        created(selected(wanted), known=told, namespaces=["shop", other])
+
+    assert denied.value.code == 409
+    assert created(selected(wanted), namespaces=["shop"]) == Admitted(warnings=[])
+
+
+def test_what_is_kept_for_nobody_else_may_be_selected() -> None:
+    """The own default name, and the name of a namespace that is not offloaded under it."""
+    for name in ("shop-rome", "b", "x-0123456789"):
+        assert created(selected(name), namespaces=["shop", "b"]) == Admitted(warnings=[])
 
 
 def test_what_the_status_says_is_taken() -> None:

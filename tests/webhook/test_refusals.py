@@ -230,6 +230,24 @@ ROWS = [
         [offloaded(podOffloadingStrategy="Remote", **terms(2))],
     ),
     Row(
+        "spec.affinity.nodeAffinity",
+        "with fewer",
+        "/mutate/pod",
+        keys.POD,
+        web(
+            affinity={
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "a", "operator": "Exists"}] * 101}
+                        ]
+                    }
+                }
+            }
+        ),
+        [offloaded(podOffloadingStrategy="Remote")],
+    ),
+    Row(
         "spec.tolerations",
         "let it leave",
         "/validate/pod",
@@ -325,6 +343,14 @@ ROWS = [
         NSO,
         OFFLOADING,
         offloading(**SELECTED, remoteNamespaceName="kube-system"),
+    ),
+    Row(
+        "kept for namespace b",
+        "spec.remoteNamespaceName",
+        NSO,
+        OFFLOADING,
+        offloading(**SELECTED, remoteNamespaceName="b-rome"),
+        [(keys.CONFIG_MAP, CONFIG), (keys.NAMESPACE, namespace("b"))],
     ),
     Row(
         "already that of b",

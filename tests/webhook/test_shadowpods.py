@@ -594,6 +594,7 @@ def test_no_shape_is_an_error_of_ours(value: Any) -> None:
         ({"ephemeralContainers": [{"name": "debug", "invented": 1}]}, False),
         ({"tolerations": [{"key": "gpu", "operator": "Exists"}]}, True),
         ({"tolerations": [{"operator": "Exists"}]}, False),
+        ({"tolerations": [{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}]}, False),
         ({"nodeSelector": {"a": "b"}}, False),
         ({"hostNetwork": True}, False),
     ],

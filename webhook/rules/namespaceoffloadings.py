@@ -4,12 +4,12 @@ Source: behaviour.md 3.2; admission.md 24-25; security.md D6.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from apis import keys, naming, nodeselector, placement, reflection, reserved
-from apis.objects import Key, Object, annotations
+from apis.objects import Key, Object, annotations, canonical
 from apis.offloading import MappingStrategy, NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.refusals import DeniedError
@@ -18,21 +18,26 @@ from webhook.rules import shape
 
 MAX_TERMS: Final = 99
 """Of a cluster selector: one more may be added, and pods take 100 in all."""
+MAX_BYTES: Final = 48 * 1024
+"""Of a cluster selector, as JSON: a pod's node affinity takes it whole, in 64 KiB."""
 INVALID: Final = 422
 
 
-def check_create(
-    obj: Object,
-    namespace: str,
-    *,
-    others: Mapping[Key, Object],
-    cluster_id: str,
-    may_know: Callable[[str], bool],
-) -> Admitted:
+class Others(NamedTuple):
+    """What a new NamespaceOffloading is judged against."""
+
+    offloadings: Mapping[Key, Object]
+    """All that exist."""
+    namespaces: Callable[[], Iterable[str]]
+    """Returns the names of all that exist; it is called only where they matter."""
+    may_know: Callable[[str], bool]
+    """Whether whoever asks may be told that a namespace is offloaded."""
+
+
+def check_create(obj: Object, namespace: str, *, others: Others, cluster_id: str) -> Admitted:
     """Admit a new NamespaceOffloading of ``namespace``, with warnings for what is odd.
 
-    ``others`` are all that exist; ``cluster_id`` is our own, empty while nobody has chosen it.
-    ``may_know`` says of a namespace whether whoever asks may be told that it is offloaded.
+    ``cluster_id`` is our own, empty while nobody has chosen it.
 
     Raises:
         DeniedError: with the field, the rule and the way out.
@@ -41,7 +46,10 @@ def check_create(
     offloading = check_alone(obj, namespace)
     _check_remote_name(offloading, namespace, cluster_id)
     wanted = _remote_name(offloading, namespace, cluster_id)
-    _check_collision(wanted, _owners(wanted, namespace, others, cluster_id), may_know)
+    owners = _owners(wanted, namespace, others.offloadings, cluster_id)
+    _check_collision(wanted, owners, others.may_know)
+    if offloading.mapping_strategy is MappingStrategy.SELECTED_NAME:
+        _check_default(wanted, namespace, cluster_id, others)
     return Admitted(warnings=[*_oddities(obj, offloading)])
 
 
@@ -142,13 +150,23 @@ def _check_immutable(before: NamespaceOffloading, after: NamespaceOffloading) ->
 
 def _check_selector(obj: Object) -> None:
     terms = _terms(obj)
-    if len(terms) > MAX_TERMS:
-        message = f"spec.clusterSelector has {len(terms)} terms, {MAX_TERMS} are possible"
-        raise DeniedError(f"{message}: say the same with fewer", code=INVALID)
+    if problem := _excess(terms):
+        raise DeniedError(f"{problem}: say the same with fewer", code=INVALID)
     try:
         nodeselector.check(terms)
     except ValueError as error:
         raise DeniedError(f"spec.clusterSelector.{error}: correct it", code=INVALID) from error
+
+
+def _excess(terms: list[Object]) -> str:
+    """Return which size of a cluster selector is over its bound, before anything reads it."""
+    if len(terms) > MAX_TERMS:
+        return f"spec.clusterSelector has {len(terms)} terms, {MAX_TERMS} are possible"
+    if problem := nodeselector.excess(terms):
+        return f"spec.clusterSelector.{problem}"
+    size = len(canonical(terms))
+    too_long = f"spec.clusterSelector has {size} bytes of JSON, {MAX_BYTES} are possible"
+    return too_long if size > MAX_BYTES else ""
 
 
 def _check_policy(obj: Object) -> None:
@@ -181,6 +199,20 @@ def _check_collision(wanted: str, owners: Iterable[str], may_know: Callable[[str
         message = f"the remote namespace {wanted!r} is already that of {whose}"
         way = "choose another with SelectedName and spec.remoteNamespaceName"
         raise DeniedError(f"{message}: {way}", code=409)
+
+
+def _check_default(wanted: str, namespace: str, cluster_id: str, others: Others) -> None:
+    """Check that ``wanted`` is not kept for another namespace that is there, offloaded or not.
+
+    Source: hostile.md H21.
+    """
+    if not naming.may_be_default(wanted, cluster_id):
+        return
+    for other in others.namespaces():
+        if other != namespace and naming.default_remote_namespace(other, cluster_id) == wanted:
+            whose = f"namespace {other}" if others.may_know(other) else "another namespace"
+            message = f"the remote namespace {wanted!r} is kept for {whose} as its default name"
+            raise DeniedError(f"{message}: choose another spec.remoteNamespaceName", code=409)
 
 
 def _owners(

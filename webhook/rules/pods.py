@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import judgement, keys, nodeselector, placement
+from apis import judgement, keys, nodeselector, objects, placement
 from apis.judgement import Judgement
 from apis.nodeselector import Term
 from apis.objects import Object, annotations
@@ -22,6 +22,8 @@ from webhook.rules import shape
 
 MAX_TERMS: Final = 100
 """Of a pod's required node affinity: the scheduler reads each for each node."""
+MAX_BYTES: Final = 64 * 1024
+"""Of that affinity, as JSON, where the webhook adds to it."""
 
 TOLERATION: Final[Object] = {
     "key": keys.VIRTUAL_NODE_TAINT,
@@ -37,7 +39,7 @@ _TAINT: Final[Object] = {
 _NOTE: Final[Path] = ("metadata", "annotations", keys.PLACEMENT)
 _TOLERATIONS: Final[Path] = ("spec", "tolerations")
 _WORDS: Final = {"tolerations": judgement.TOLERATION, "affinity": judgement.NODE_AFFINITY}
-_REQUIRED: Final[Path] = (
+REQUIRED: Final[Path] = (
     "spec",
     "affinity",
     "nodeAffinity",
@@ -73,12 +75,12 @@ def offload(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str)
     asks anew when a later webhook touches it.
 
     Raises:
-        DeniedError: more than 100 terms would result.
+        DeniedError: the pod's terms or the namespace's are too large, or what both make is.
     """
     if pod["spec"].get("nodeName"):
         return []
     if pod["spec"].get("runtimeClassName") == runtime_class:
-        return _require(pod, _selected(offloading))
+        return _require(pod, selected_clusters(offloading))
     if _is_pinned(pod) or offloading.strategy is Strategy.LOCAL:
         return _require(pod, _kept(offloading)) if is_let_in(pod) else []
     return [*_tolerate(pod), *_require(pod, allowed_nodes(offloading))]
@@ -114,8 +116,9 @@ def _note(
 
 def _nodes_of(pod: Object) -> str | None:
     """Return the nodes of a pod that virtual nodes let in, in words; None where there are none."""
-    required = patch.find(pod, _REQUIRED) or []
-    return nodeselector.text(required) if is_let_in(pod) else None
+    required = patch.find(pod, REQUIRED) or []
+    is_told = is_let_in(pod) and not nodeselector.excess(required)
+    return nodeselector.text(required) if is_told else None
 
 
 def _added(changes: list[Operation]) -> frozenset[str]:
@@ -129,7 +132,7 @@ def is_let_in(pod: Object) -> bool:
 
 def allowed_nodes(offloading: NamespaceOffloading) -> list[Term]:
     """Return the node-selector terms the pods must meet; [] allows every node."""
-    selected = _selected(offloading)
+    selected = selected_clusters(offloading)
     match offloading.strategy:
         case Strategy.LOCAL:
             return [_nodes("NotIn")]
@@ -139,10 +142,18 @@ def allowed_nodes(offloading: NamespaceOffloading) -> list[Term]:
             return [*selected, _nodes("NotIn")] if selected else []
 
 
-def _selected(offloading: NamespaceOffloading) -> list[Term]:
+def selected_clusters(offloading: NamespaceOffloading) -> list[Term]:
+    """Return the terms of the namespace's cluster selector.
+
+    Raises:
+        DeniedError: one that was stored before the sizes were judged is too large.
+    """
     selected = list(offloading.cluster_selector)
+    problem = nodeselector.excess(selected)
     if len(selected) > MAX_TERMS:
-        message = f"spec.clusterSelector of the NamespaceOffloading has more than {MAX_TERMS} terms"
+        problem = f"has more than {MAX_TERMS} terms"
+    if problem:
+        message = f"spec.clusterSelector of the NamespaceOffloading: {problem}"
         raise DeniedError(f"{message}: shorten it")
     return selected
 
@@ -159,7 +170,7 @@ def _is_pinned(pod: Object) -> bool:
 
     Anybody may write both, and gains nothing: virtual nodes are as far away as for others.
     """
-    required = patch.find(pod, _REQUIRED) or []
+    required = patch.find(pod, REQUIRED) or []
     names_nodes = bool(required) and all(term.get("matchFields") for term in required)
     return names_nodes and bool(placement.is_pinned(pod))
 
@@ -189,15 +200,15 @@ def keep_tolerations(old: Object, new: Object) -> Admitted:
     """
     check_shape(old)
     check_shape(new)
+    have = patch.find(new, _TOLERATIONS) or []
+    kept = set(map(objects.canonical, have))
     lost = [
         one
         for one in patch.find(old, _TOLERATIONS) or []
-        if one.get("key") == keys.VIRTUAL_NODE_TAINT
-        and one not in (patch.find(new, _TOLERATIONS) or [])
+        if one.get("key") == keys.VIRTUAL_NODE_TAINT and objects.canonical(one) not in kept
     ]
     if not lost:
         return Admitted(verdict="unchanged: has its tolerations")
-    have = patch.find(new, _TOLERATIONS) or []
     return Admitted(patch.put(new, _TOLERATIONS, [*have, *lost]), verdict="kept: its tolerations")
 
 
@@ -214,23 +225,25 @@ def _covers(toleration: Object) -> bool:
 def _require(pod: Object, terms: list[Term]) -> list[Operation]:
     if not terms:
         return []
-    have = patch.find(pod, _REQUIRED) or []
-    _check_growth(have, terms)
-    return patch.put(pod, _REQUIRED, nodeselector.conjunction(have, terms))
-
-
-def _check_growth(have: list[Term], terms: list[Term]) -> None:
-    made = 0 if have else len(terms)
-    for term in have:  # one by one, so that a huge product is never built
-        made += len(nodeselector.conjunction([term], terms[: MAX_TERMS + 1]))
-        if made > MAX_TERMS:
-            break
-    if made > MAX_TERMS:
+    have = patch.find(pod, REQUIRED) or []
+    _check_own(have, terms)
+    try:
+        both = nodeselector.conjunction(have, terms, most_terms=MAX_TERMS, most_bytes=MAX_BYTES)
+    except nodeselector.TooLargeError as error:
         message = (
             f"spec.affinity.nodeAffinity: its {len(have)} required terms and the {len(terms)} of "
-            f"the namespace make more than {MAX_TERMS}: shorten one or the other"
+            f"the namespace make {error}: shorten one or the other"
         )
-        raise DeniedError(message)
+        raise DeniedError(message) from error
+    return patch.put(pod, REQUIRED, both)
+
+
+def _check_own(have: list[Term], terms: list[Term]) -> None:
+    """Check the sizes of what a pod asks for itself, besides the ``terms`` of its namespace."""
+    if nodeselector.excess(have) and (
+        problem := nodeselector.excess(nodeselector.remainder(have, terms))
+    ):
+        raise DeniedError(f"spec.affinity.nodeAffinity: {problem}: say the same with fewer")
 
 
 # What the rules read of a pod ---------------------------------------------------------------------
@@ -252,7 +265,7 @@ class _Required(msgspec.Struct, rename="camel"):
 
 
 class _NodeAffinity(msgspec.Struct):
-    required: _Required | None = msgspec.field(default=None, name=_REQUIRED[3])
+    required: _Required | None = msgspec.field(default=None, name=REQUIRED[3])
 
 
 class _Affinity(msgspec.Struct, rename="camel"):

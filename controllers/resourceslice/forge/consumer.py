@@ -4,13 +4,15 @@ Source: behaviour.md 4.4, 4.7; security.md B3.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
-from apis import authentication, keys, naming, objects, resources, slices, whose
+from apis import authentication, keys, naming, objects, quantity, resources, slices, whose
 from apis.objects import Object
 from certs import csr, identity, pki
 
+MOST_RESOURCES: Final = 64
+_MOST_OF_ONE: Final = quantity.parse(2**53)
 MOST_LABELS: Final = 64
 _ALLOWED: Final = frozenset(
     {
@@ -73,16 +75,32 @@ def wants_node(obj: Object) -> bool:
     )
 
 
-def virtual_node(obj: Object, provider: str, secret: str, existing: Object | None) -> Object:
-    """Return the VirtualNode of the slice ``obj``; what its administrator added to it stays."""
+def virtual_node(
+    obj: Object,
+    provider: str,
+    secret: str,
+    existing: Object | None,
+    allowed: Collection[str] | None = None,
+) -> Object:
+    """Return the VirtualNode of the slice ``obj``; what its administrator added to it stays.
+
+    ``allowed`` are the labels that the VkOptionsTemplate lets a provider suggest, None for those of
+    ``suggested``. What is suggested of a label that an administrator gave is not even noted. What
+    was taken before and is not allowed any more stays as it was until its provider takes it back:
+    namespaces may be offloaded by it.
+    """
     key, status = objects.key_of(obj), obj.get("status") or {}
     before: Object = (existing or {}).get("spec") or {}
-    offered = suggested(status.get("nodeLabels") or {})
+    own = _own(existing)
+    named = status.get("nodeLabels") or {}
+    taken = {name: value for name, value in _noted(existing).items() if name in named}
+    said = {**taken, **suggested(named, allowed)}
+    offered = {name: value for name, value in said.items() if name not in own}
     spec = {
         **before,
         "clusterID": provider,
         "kubeconfigSecretRef": {"name": secret},
-        "labels": {**offered, **_own(existing), keys.REMOTE_CLUSTER_ID: provider},
+        "labels": {**offered, **own, keys.REMOTE_CLUSTER_ID: provider},
         "resourceQuota": {**(before.get("resourceQuota") or {}), "hard": granted(obj)},
     }
     for name in _CLASSES:
@@ -121,15 +139,20 @@ def _own(existing: Object | None) -> dict[str, str]:
 
     So what they say wins, and what a provider suggests no more goes.
     """
-    if existing is None:
-        return {}
-    try:
-        noted = json.loads(objects.annotations(existing).get(keys.SUGGESTED_LABELS, "{}"))
-    except ValueError:
-        noted = {}
-    labels: dict[str, str] = (existing.get("spec") or {}).get("labels") or {}
-    before = noted if isinstance(noted, dict) else {}
+    before = _noted(existing)
+    labels: dict[str, str] = ((existing or {}).get("spec") or {}).get("labels") or {}
     return {name: value for name, value in labels.items() if before.get(name) != value}
+
+
+def _noted(existing: Object | None) -> dict[str, str]:
+    """Return the labels that were suggested and taken, as they were noted."""
+    try:
+        noted = json.loads(
+            objects.annotations(existing or {"metadata": {}}).get(keys.SUGGESTED_LABELS, "{}")
+        )
+    except ValueError:
+        return {}
+    return noted if isinstance(noted, dict) else {}
 
 
 def largest_pod(obj: Object) -> dict[str, str]:
@@ -142,26 +165,44 @@ def largest_pod(obj: Object) -> dict[str, str]:
 def granted(obj: Object) -> dict[str, str]:
     """Return what the node shows: what was granted, and of nothing more than was asked for.
 
-    Source: security.md B3.
+    Of what was not asked for the provider decides, as of a slice without amounts: a resource has a
+    qualified name, at most 2^53 of it are believed, and at most 64 are named. Source: security.md
+    B3; Kubernetes, "Extended resources" (amounts are int64).
     """
     asked = resources.readable((obj.get("spec") or {}).get("resources") or {})
     given = resources.readable((obj.get("status") or {}).get("resources") or {})
-    bounded = {name: min(amount, asked.get(name, amount)) for name, amount in given.items()}
-    return {name: str(amount) for name, amount in sorted(bounded.items())}
+    bounded = {
+        name: min(amount, asked.get(name, _MOST_OF_ONE))
+        for name, amount in sorted(given.items())
+        if naming.is_qualified_name(name)
+    }
+    first = sorted(bounded, key=lambda name: (name not in asked, name))[:MOST_RESOURCES]
+    return {name: str(bounded[name]) for name in sorted(first)}
 
 
-def suggested(labels: Mapping[str, str]) -> dict[str, str]:
+def suggested(labels: Mapping[str, str], allowed: Collection[str] | None = None) -> dict[str, str]:
     """Return of what a provider suggests what it may say about a node of ours.
 
-    Source: security.md B3.
+    That is a label without a domain, or one of the three that the documents name; or, where
+    ``allowed`` is given, what that lists: keys, and domains with all below them.
+    Source: security.md B3; hostile.md H2.
     """
-    fine = {name: value for name, value in sorted(labels.items()) if _may_suggest(name, value)}
+    fine = {
+        name: value for name, value in sorted(labels.items()) if _may_suggest(name, value, allowed)
+    }
     return dict(list(fine.items())[:MOST_LABELS])
 
 
-def _may_suggest(name: str, value: str) -> bool:
+def _may_suggest(name: str, value: str, allowed: Collection[str] | None) -> bool:
     if not naming.is_qualified_name(name) or not naming.is_label_value(value):
         return False
     domain, slash, _ = name.rpartition("/")
-    is_ours = any(domain == ours or domain.endswith(f".{ours}") for ours in _OURS)
-    return name in _ALLOWED or not (slash and is_ours)
+    if name in _ALLOWED and allowed is None:
+        return True
+    if slash and _is_below(domain, _OURS):
+        return name in _ALLOWED and name in (allowed or ())
+    return not slash if allowed is None else name in allowed or _is_below(domain, allowed)
+
+
+def _is_below(domain: str, listed: Collection[str]) -> bool:
+    return any(domain == one or domain.endswith(f".{one}") for one in listed)

@@ -165,11 +165,15 @@ def _condition(
 def has_to_leave(pod: Object) -> bool:
     """Whether a drain evicts ``pod`` of its node: not what the node would get back at once.
 
-    A pod that has ended has left already. Labels do not count: a pod that is bound and not
-    offloaded yet will be.
+    A pod that has ended has left already, and so has one that is deleted before the provider got
+    anything of it: a finalizer of a user may keep it for ever. Otherwise labels do not count: a pod
+    that is bound and not offloaded yet will be.
     """
-    is_over = (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
-    return not placement.is_pinned(pod) and not is_over
+    phase = (pod.get("status") or {}).get("phase") or "Pending"
+    is_over = phase in {"Succeeded", "Failed"}
+    is_on_provider = phase != "Pending" or keys.SHADOW_POD_LABEL in objects.labels(pod)
+    has_left = is_over or (objects.is_terminating(pod) and not is_on_provider)
+    return not placement.is_pinned(pod) and not has_left
 
 
 def is_waited_for(pod: Object, now: datetime) -> bool:

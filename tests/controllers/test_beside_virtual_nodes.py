@@ -1,0 +1,56 @@
+"""What is followed of kinds whose labels users may write in their namespaces. Source: H18."""
+
+from typing import Any
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Kind, Object, named
+from controllers import selections
+from controllers.manager import Informers
+from kube.cache import CachedCluster
+from kube.informer import Informer
+from kube.scoped import ScopedInformer
+from tests.fakes import FakeCluster
+from tests.kube.running import running, until
+
+LABELS = {keys.COMPONENT: keys.VIRTUAL_KUBELET}
+KINDS = (keys.DEPLOYMENT, keys.SERVICE_ACCOUNT, keys.ROLE)
+OURS, THEIRS = Key("liqo-tenant-milan", "milan"), Key("users", "milan")
+
+
+def made(kind: Kind, key: Key) -> Object:
+    return named(kind, key, metadata={"labels": LABELS}, spec={"note": "x" * 1000})
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+async def test_only_what_is_beside_a_virtual_node_is_kept(kind: Kind) -> None:
+    cluster = FakeCluster()
+    await cluster.create(keys.VIRTUAL_NODE, named(keys.VIRTUAL_NODE, OURS, spec={}))
+    for key in (OURS, THEIRS):
+        await cluster.create(kind, made(kind, key))
+    scopes: Informer[Object] = Informer(selections.VIRTUAL_NODES)
+    selection = selections.every(kind, labels=f"{keys.COMPONENT}={keys.VIRTUAL_KUBELET}")
+    seen: ScopedInformer[Object] = ScopedInformer(selection, scopes, lambda _: True, waits=True)
+
+    async with running(scopes.run(cluster), seen.run(cluster)):
+        await seen.synced.wait()
+        assert list(seen.items()) == [OURS], "at first, so that nobody takes it for missing"
+
+        later = Key("liqo-tenant-turin", "turin")
+        await cluster.create(kind, made(kind, later))
+        await cluster.create(keys.VIRTUAL_NODE, named(keys.VIRTUAL_NODE, later, spec={}))
+        await until(lambda: set(seen.items()) == {OURS, later})
+
+
+def test_all_who_ask_share_one_informer() -> None:
+    unused: Any = None
+    informers = Informers(CachedCluster(unused))
+    scopes = informers.of(selections.VIRTUAL_NODES)
+
+    first, second = (
+        informers.within(selections.DEPLOYMENTS, scopes, lambda _: True, waits=True)
+        for _ in range(2)
+    )
+
+    assert first is second

@@ -1,0 +1,196 @@
+"""Which server and proxy a provider may announce at peering. Source: hostile.md H19; B4."""
+
+import sys
+from types import SimpleNamespace
+from typing import cast
+
+import click
+import pytest
+
+from apis import keys
+from apis.objects import Key, Object, named
+from kube.client import ClusterClient
+from liqoctl.forge import servers
+from liqoctl.forge.servers import Consumer, Entrance, Verdict
+from liqoctl.output import Progress
+from liqoctl.work import handshake
+from liqoctl.work.handshake import Authentication, Peers
+from liqoctl.work.session import Side
+from tests.fakes import FakeCluster
+
+KNOWN = "https://milan.example:6443"
+SPACE = "liqo-tenant-milan"
+OWN = Consumer(
+    Entrance(KNOWN, "http://proxy.example:3128"),
+    Entrance(""),
+    own=frozenset({"203.0.113.7", "2001:db8::7", "10.96.0.1"}),
+    networks=("10.244.0.0/24", "10.96.0.0/12", "fd00::/64", "no network"),
+    resolved={
+        "rebinds.example": ["203.0.113.9", "127.0.0.1"],
+        "inside.example": ["10.244.0.9"],
+        "fine.example": ["203.0.113.9"],
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("server", "proxy", "verdict"),
+    [
+        (KNOWN, "", Verdict.OK),
+        ("https://milan.example:6443/", "", Verdict.OK),
+        ("https://MILAN.example.:6443", "", Verdict.OK),
+        (KNOWN, "http://proxy.example:3128", Verdict.OK),
+        (KNOWN, "http://other.example:3128", Verdict.ASK),
+        ("https://milan.example", "", Verdict.ASK),
+        ("http://milan.example:6443", "", Verdict.ASK),
+        ("https://fine.example:6443", "", Verdict.ASK),
+        ("https://203.0.113.9:6443", "", Verdict.ASK),
+        ("https://10.0.0.1:6443", "", Verdict.ASK),
+        ("", "", Verdict.REFUSE),
+        ("https://", "", Verdict.REFUSE),
+        ("https://[", "", Verdict.REFUSE),
+        ("https://a:port", "", Verdict.ASK),
+        ("https://127.0.0.1:6443", "", Verdict.REFUSE),
+        ("https://[::1]:6443", "", Verdict.REFUSE),
+        ("https://[::ffff:127.0.0.1]:6443", "", Verdict.REFUSE),
+        ("https://0.0.0.0:6443", "", Verdict.REFUSE),
+        ("https://localhost:6443", "", Verdict.REFUSE),
+        ("https://api.localhost:6443", "", Verdict.REFUSE),
+        ("https://169.254.169.254", "", Verdict.REFUSE),
+        ("https://[fe80::1%25eth0]", "", Verdict.REFUSE),
+        ("https://224.0.0.1", "", Verdict.REFUSE),
+        ("https://203.0.113.7:6443", "", Verdict.REFUSE),
+        ("https://[2001:db8:0::7]:6443", "", Verdict.REFUSE),
+        ("https://10.244.0.9:6443", "", Verdict.REFUSE),
+        ("https://10.96.0.10:443", "", Verdict.REFUSE),
+        ("https://[fd00::9]:443", "", Verdict.REFUSE),
+        ("https://rebinds.example:6443", "", Verdict.REFUSE),
+        ("https://inside.example:6443", "", Verdict.REFUSE),
+        (KNOWN, "http://169.254.169.254:80", Verdict.REFUSE),
+        (KNOWN, "http://10.96.0.10:3128", Verdict.REFUSE),
+        ("https://203.0.113.9:6443", "http://127.0.0.1:3128", Verdict.REFUSE),
+    ],
+)
+def test_what_is_announced_is_judged(server: str, proxy: str, verdict: Verdict) -> None:
+    assert servers.judge(Entrance(server, proxy), OWN).verdict is verdict
+
+
+def test_what_the_kubeconfig_names_passes_whatever_it_is() -> None:
+    """All test planes are on loopback; tunnels of administrators are, too."""
+    here = Entrance("https://127.0.0.1:6443", "http://10.96.0.10:3128")
+
+    assert servers.judge(here, Consumer(here, Entrance(""), own=frozenset({"127.0.0.1"}))) == (
+        Verdict.OK, "", "",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("server", "verdict"),
+    [
+        ("https://203.0.113.9:6443", Verdict.OK),
+        ("https://10.96.0.10:443", Verdict.OK),
+        ("https://10.244.0.9:443", Verdict.OK),
+        ("https://10.96.0.1:443", Verdict.REFUSE),
+        ("https://127.0.0.1:6443", Verdict.REFUSE),
+        ("https://169.254.169.254", Verdict.REFUSE),
+    ],
+)
+def test_a_flag_names_services_of_the_consumer_and_never_its_machines(
+    server: str, verdict: Verdict
+) -> None:
+    named_ = Consumer(OWN.kubeconfig, Entrance(server, "http://10.96.0.10:3128"), OWN.own,
+                      OWN.networks)  # fmt: skip
+
+    found = servers.judge(Entrance(server, "http://10.96.0.10:3128"), named_)
+
+    assert found.verdict is verdict
+
+
+class Rome(FakeCluster):
+    """A cluster, and where its kubeconfig leads."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__()
+        self.access = SimpleNamespace(server=server, proxy="")
+
+
+async def peers() -> Peers:
+    rome, milan = Rome("https://rome.example:6443"), Rome(KNOWN)
+    node = named(keys.NODE, Key("", "n"), spec={"podCIDRs": ["10.244.0.0/24"]})
+    await rome.create(keys.NODE, node)
+    addresses = [{"type": "InternalIP", "address": "203.0.113.7"}]
+    await rome.patch_status(keys.NODE, Key("", "n"), {"addresses": addresses})
+    service = {"clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"]}
+    await rome.create(keys.SERVICE, named(keys.SERVICE, Key("default", "kubernetes"), spec=service))
+    labels = {keys.REMOTE_CLUSTER_ID: "milan", keys.TENANT_NAMESPACE: "true"}
+    space = named(keys.NAMESPACE, Key("", SPACE), metadata={"labels": labels})
+    await rome.create(keys.NAMESPACE, space)
+    here, there = (Side(cast("ClusterClient", each), Progress()) for each in (rome, milan))
+    return Peers(here, there, "rome", "milan", "liqo", {})
+
+
+def tenant(server: str, proxy: str = "") -> Object:
+    made = named(keys.TENANT, Key("liqo-tenant-rome", "rome"), spec={"clusterID": "rome"})
+    params = {"apiServer": server, "proxyURL": proxy}
+    return {**made, "status": {"tenantNamespace": "liqo-tenant-rome", "authParams": params}}
+
+
+async def stored(of: Peers) -> list[Object]:
+    everything = cast("Rome", of.consumer.cluster).everything()
+    return [one for (kind, _), one in everything.items() if kind == keys.IDENTITY]
+
+
+@pytest.mark.parametrize("server", ["https://10.96.0.1:443", "https://10.244.0.3:6443"])
+async def test_a_provider_that_announces_another_server_and_proxy_is_refused(server: str) -> None:
+    """The row: both servers are named, and nothing is stored."""
+    both = await peers()
+    evil = tenant(server, "http://169.254.169.254:80")
+
+    with pytest.raises(click.ClickException, match="refused") as refused:
+        await handshake.sign_in(both, evil, Authentication(waits=False))
+
+    assert server in refused.value.message
+    assert KNOWN in refused.value.message
+    assert await stored(both) == []
+
+
+async def test_without_a_terminal_the_flag_to_type_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: False))
+    both, other = await peers(), "https://203.0.113.9:6443"
+
+    with pytest.raises(click.UsageError) as asked:
+        await handshake.sign_in(both, tenant(other), Authentication(waits=False))
+
+    assert asked.value.exit_code == 2
+    assert f"--provider-server={other}" in asked.value.message
+    assert KNOWN in asked.value.message
+    assert await stored(both) == []
+
+    named_ = Authentication(waits=False, server=other)
+    await handshake.sign_in(both, tenant(other), named_)
+    await handshake.sign_in(both, tenant(other), Authentication(waits=False))  # as before
+    assert len(await stored(both)) == 1
+
+
+@pytest.mark.parametrize(("said", "count"), [("y", 1), ("n", 0)])
+async def test_at_a_terminal_the_administrator_is_asked(
+    monkeypatch: pytest.MonkeyPatch, said: str, count: int
+) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(click, "confirm", lambda _, **__: said == "y" or _abort())
+    both = await peers()
+    told = tenant("https://203.0.113.9:6443")
+
+    if said == "y":
+        await handshake.sign_in(both, told, Authentication(waits=False))
+    else:
+        with pytest.raises(click.Abort):
+            await handshake.sign_in(both, told, Authentication(waits=False))
+
+    assert len(await stored(both)) == count
+
+
+def _abort() -> bool:
+    raise click.Abort

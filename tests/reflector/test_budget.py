@@ -1,0 +1,179 @@
+"""What a provider may have the reflector do here, whatever it says. Source: hostile.md H13, H16."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from apis import keys
+from apis.objects import Key, Kind, Object, named
+from apis.offloading import ReflectionPolicy as Policy
+from apis.pairs import Pair
+from kube.cache import CachedCluster
+from kube.cluster import Selection
+from kube.informer import Change, Informer
+from reflector.budget import (
+    LONGEST_S,
+    LOOKS_BURST,
+    LOOKS_PER_SECOND,
+    WRITES_BURST,
+    WRITES_PER_SECOND,
+    Budget,
+    Turns,
+)
+from reflector.forge import event
+from reflector.forge.contract import Forge, Scene
+from reflector.kinds import FORGES
+from reflector.reflection import Ends, Reflection
+from reflector.told import Told
+from tests import factories
+from tests.fakes import FakeCluster
+from tests.kube.running import running
+from tests.reflector.looks import Seen, lived
+from tests.reflector.test_events import told
+
+PAIR = Pair("rome", "milan", "foo", "foo-rome")
+BY_KIND = {forge.row.kind: forge for forge in FORGES.values()}
+SECONDS = 60
+
+
+class Here:
+    """The reflector of a consumer, with caches of both sides, and a provider that says anything."""
+
+    def __init__(self) -> None:
+        self.now, self.home, self.foreign = 0.0, FakeCluster(), FakeCluster()
+        self.budget = Budget(lambda: self.now)
+        self._caches = CachedCluster(self.home), CachedCluster(self.foreign)
+
+    def reflection(self, forge: Forge, of: Scene | None = None) -> Reflection:
+        here, there = self._caches
+        originals, twins = (here, there) if forge.row.is_outward else (there, here)
+        ends = Ends(originals, twins, lambda *_: None, self.budget)
+        return Reflection(forge, of or Scene(PAIR, look=Seen()), ends)
+
+    @contextlib.asynccontextmanager
+    async def cached(self, *kinds: Kind) -> AsyncIterator[None]:
+        """Let both sides of these kinds be followed, and count requests from then on."""
+        work = []
+        for cache, live in zip(self._caches, (self.home, self.foreign), strict=True):
+            for kind in kinds:
+                informer = Informer(Selection(kind, Object))
+                cache.add(informer)
+                work.append((informer, live))
+        async with running(*(informer.run(live) for informer, live in work)):
+            for informer, _ in work:
+                await asyncio.wait_for(informer.synced.wait(), 60)
+            self.home.requests.clear()
+            yield
+
+    async def shows(self, kind: Kind, numbers: range) -> None:
+        """Let the provider show twins of which nothing is known here."""
+        metadata = {"labels": PAIR.labels()}
+        for number in numbers:
+            twin = named(kind, Key("foo-rome", f"n{number}"), metadata=metadata)
+            await self.foreign.create(kind, twin)
+
+    def asked(self, *verbs: str) -> int:
+        return sum(count for (verb, _), count in self.home.requests.items() if verb in verbs)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "A", "a b", "x" * 254, "a?watch=1"])
+async def test_a_twin_without_a_proper_name_is_no_request(name: str) -> None:
+    here = Here()
+    for forge in FORGES.values():
+        reflection = here.reflection(forge)
+        assert await reflection.reconcile(Key(reflection.namespace, name)) is None
+
+    assert not here.home.requests
+    assert not here.foreign.requests
+
+
+async def test_twins_of_invented_names_cost_ten_looks_a_second_in_all() -> None:
+    """Each is told again and again; nothing is listed, and all are gone in the end."""
+    here, kinds, names = Here(), (keys.CONFIG_MAP, keys.SECRET), range(200)
+    reflections = [here.reflection(BY_KIND[kind]) for kind in kinds]
+    for kind in kinds:
+        await here.shows(kind, names)
+
+    async with here.cached(*kinds):
+        for second in range(SECONDS):
+            here.now = float(second)
+            for reflection in reflections:
+                for number in names:
+                    await reflection.reconcile(Key("foo", f"n{number}"))
+            assert here.asked("get") <= LOOKS_BURST + second * LOOKS_PER_SECOND
+
+        assert here.asked("list") == 0
+    assert not here.foreign.everything()
+
+
+async def test_what_was_seen_to_go_waits_for_no_turn() -> None:
+    """A user deletes 500 objects at once: their twins go at once, and nobody is asked."""
+    here, names = Here(), range(500)
+    reflection = here.reflection(BY_KIND[keys.CONFIG_MAP])
+    await here.shows(keys.CONFIG_MAP, names)
+
+    async with here.cached(keys.CONFIG_MAP):
+        for number in names:
+            key = Key("foo", f"n{number}")
+            reflection.saw(Change(key, {}, None, was_seen=True))
+            assert await reflection.reconcile(key) is None
+
+        assert here.asked("get", "list") == 0
+    assert not here.foreign.everything()
+
+
+async def test_events_about_many_objects_come_at_fifty_a_second_after_a_burst() -> None:
+    here, pods = Here(), 1500
+    reflection = here.reflection(event.FORGE, Scene(PAIR, Policy.RELEVANT, look=Everything()))
+    for number in range(pods):
+        made = told(name=f"web-{number}")
+        made["metadata"]["name"] = f"e{number}"
+        await here.foreign.create(keys.EVENT, made)
+    left = dict.fromkeys(range(pods), 0.0)
+
+    for second in range(SECONDS):
+        here.now = float(second)
+        for number, due in list(left.items()):
+            if due <= here.now:
+                again_s = await reflection.reconcile(Key("foo-rome", f"e{number}"))
+                if again_s is None:
+                    del left[number]
+                else:
+                    left[number] = here.now + again_s
+        written = here.asked("apply", "patch", "create")
+        assert written <= WRITES_BURST + second * WRITES_PER_SECOND
+
+    assert not left, "each came in the end"
+    assert here.asked("apply") == pods
+
+
+class Everything(Seen):
+    """A look at a namespace in which there is a pod of each name."""
+
+    def asked(self, key: Key) -> Any:
+        return lived({"metadata": {"name": key.name, "namespace": key.namespace, "uid": "here"}})
+
+
+def test_who_waits_waits_longer_the_more_there_are_but_not_for_ever() -> None:
+    turns = Turns(lambda: 0.0, per_second=10, burst=1)
+
+    assert turns.left_s("first") == 0
+    waits = [turns.left_s(number) for number in range(10_000)]
+
+    assert waits[:100] == sorted(waits[:100])
+    assert 0 < min(waits) < 1
+    assert max(waits) == LONGEST_S
+
+
+def test_what_a_provider_says_is_told_bounded_and_escaped() -> None:
+    """Its refusals reach Events of the consumer. Source: findings.md L14."""
+    said: list[str] = []
+    teller = Told(lambda *what: said.append(what[3]), keys.CONFIG_MAP, "milan")
+
+    teller.failed(factories.config_map("foo", "mine"), "no\x1b[2J" + "x" * 100_000)
+
+    assert said[0].startswith("no\\u001b[2J")
+    assert len(said[0]) == 1024
