@@ -64,13 +64,14 @@ def node() -> Object:
 
 
 def pod() -> Object:
-    """Return a pod that is on the node, and that virtual nodes let in."""
+    """Return a pod that is on the node, and that its virtual kubelet has offloaded."""
     spec = {
         "nodeName": "milan",
         "tolerations": [{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}],
         "containers": [{"name": "c", "image": "none"}],
     }
-    return named(keys.POD, Key(SPACE, "web"), spec=spec)
+    metadata = {"labels": {keys.SHADOW_POD_LABEL: "true"}}
+    return named(keys.POD, Key(SPACE, "web"), metadata=metadata, spec=spec)
 
 
 def not_ready(both: World, age: timedelta) -> None:
