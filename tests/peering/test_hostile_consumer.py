@@ -127,6 +127,15 @@ async def until_one(milan: ClusterClient, kind: Kind, key: Key, holds: Any) -> O
             await asyncio.sleep(0.1)
 
 
+async def until_gone(milan: ClusterClient, kind: Kind, key: Key) -> None:
+    """Wait until the object that is being deleted is there no longer."""
+    async with asyncio.timeout(world.PATIENCE_S):
+        while True:
+            if await milan.get_live(kind, key) is None:
+                return
+            await asyncio.sleep(0.1)
+
+
 # One request each ---------------------------------------------------------------------------------
 
 
@@ -812,6 +821,7 @@ async def naples(milan: ClusterClient) -> AsyncIterator[Callable[[], Awaitable[f
         existing(milan, keys.TENANT, tenant),
     ):
         yield ask_for_one
+    await until_gone(milan, keys.NAMESPACE, Key("", space))
 
 
 async def _until_granted(milan: ClusterClient, of: Selection[Object], made: Object) -> None:
