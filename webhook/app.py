@@ -15,8 +15,8 @@ from werkzeug.routing import MapAdapter
 from apis import keys
 from kube import gate
 from kube import metrics as kube_metrics
-from webhook import admission, handlers
-from webhook.admission import Judge
+from webhook import admission, handlers, table
+from webhook.admission import Handler, Judge
 from webhook.handlers import Labels, Lookup
 from webhook.reviews import Answer, Reviews
 
@@ -93,62 +93,58 @@ def judges(
     Without ``label`` labelling namespaces is left to the controllers.
     """
     partial = functools.partial
-    create, both = frozenset({"CREATE"}), frozenset({"CREATE", "UPDATE"})
-    connect = frozenset({"CONNECT"})
     pod = partial(handlers.mutate_pod, lookup, runtime_class)
     final = partial(handlers.validate_pod, lookup, runtime_class)
-    binding = partial(handlers.validate_binding, lookup, runtime_class)
-    connection = partial(handlers.validate_pod_connection, lookup)
     offloading = partial(handlers.validate_namespace_offloading, lookup, runtime_class)
-    fill_node = partial(handlers.mutate_virtual_node, lookup)
-    node = partial(handlers.validate_virtual_node, lookup)
-    tenant = partial(handlers.validate_tenant, lookup)
-    resource_slice = partial(handlers.validate_resource_slice, lookup)
     fill_shadow = partial(handlers.mutate_shadow_pod, is_enforced=is_enforced)
     shadow = partial(handlers.validate_shadow_pod, lookup, is_enforced=is_enforced)
-    foreign = handlers.mutate_foreign_cluster
-    mark = handlers.mutate_resource_slice
     unknown = partial(handlers.needs_the_server, lookup)
     strange = partial(handlers.knows_no_twin, lookup)
-    ways = ("attach", "exec", "portforward")
-    writing = {}
-    if label is not None:
-        enable = partial(handlers.label_namespace, lookup, label)
-        writing[keys.LABELLING_PATH] = Judge(keys.NAMESPACE_OFFLOADING, create, enable)
-    return {
-        **writing,
-        "/mutate/pod": Judge(keys.POD, create, pod, waits=unknown),
-        "/mutate/pod/update": Judge(
-            keys.POD, frozenset({"UPDATE"}), handlers.mutate_pod_update, waits=_never
+    answers: dict[str, tuple[Handler, Callable[[str], bool]]] = {
+        "/mutate/pod": (pod, unknown),
+        "/mutate/pod/update": (handlers.mutate_pod_update, _never),
+        "/mutate/foreign-cluster": (handlers.mutate_foreign_cluster, _never),
+        "/mutate/resourceslices": (handlers.mutate_resource_slice, _never),
+        "/mutate/shadowpods": (fill_shadow, _never),
+        "/mutate/tenants": (handlers.mutate_tenant, _never),
+        "/mutate/virtualnodes": (partial(handlers.mutate_virtual_node, lookup), _always),
+        "/validate/namespace-offloading": (offloading, _always),
+        "/validate/pod": (final, unknown),
+        "/validate/pod/binding": (
+            partial(handlers.validate_binding, lookup, runtime_class),
+            _always,
         ),
-        "/mutate/foreign-cluster": Judge(keys.FOREIGN_CLUSTER, both, foreign, waits=_never),
-        "/mutate/resourceslices": Judge(keys.RESOURCE_SLICE, create, mark, waits=_never),
-        "/mutate/shadowpods": Judge(keys.SHADOW_POD, create, fill_shadow, waits=_never),
-        "/mutate/tenants": Judge(keys.TENANT, both, handlers.mutate_tenant, waits=_never),
-        "/mutate/virtualnodes": Judge(keys.VIRTUAL_NODE, create, fill_node),
-        "/validate/namespace-offloading": Judge(keys.NAMESPACE_OFFLOADING, both, offloading),
-        "/validate/pod": Judge(keys.POD, create, final, waits=unknown),
-        "/validate/pod/binding": Judge(keys.POD, create, binding, ("binding",)),
-        "/validate/pod/connection": Judge(keys.POD, connect, connection, ways),
-        "/validate/resourceslices": Judge(keys.RESOURCE_SLICE, both, resource_slice),
-        "/validate/shadowpods": Judge(keys.SHADOW_POD, both, shadow, waits=strange),
-        "/validate/tenants": Judge(keys.TENANT, both, tenant),
-        "/validate/virtualnodes": Judge(keys.VIRTUAL_NODE, both, node),
+        "/validate/pod/connection": (partial(handlers.validate_pod_connection, lookup), _always),
+        "/validate/resourceslices": (partial(handlers.validate_resource_slice, lookup), _always),
+        "/validate/shadowpods": (shadow, strange),
+        "/validate/tenants": (partial(handlers.validate_tenant, lookup), _always),
+        "/validate/virtualnodes": (partial(handlers.validate_virtual_node, lookup), _always),
     }
+    if label is not None:
+        answers[keys.LABELLING_PATH] = partial(handlers.label_namespace, lookup, label), _always
+    return {path: _judge(table.of_path(path), *how) for path, how in answers.items()}
+
+
+def _judge(row: table.Row, handler: Handler, waits: Callable[[str], bool]) -> Judge:
+    return Judge(row.kind, row.operations, handler, row.subresources, waits)
+
+
+def _always(_namespace: str) -> bool:
+    return True
 
 
 def _never(_namespace: str) -> bool:
     return False
 
 
-def waits(table: Mapping[str, Judge], path: str, body: bytes) -> bool:
+def waits(judged: Mapping[str, Judge], path: str, body: bytes) -> bool:
     """Whether the answer at ``path`` mostly takes until an API server has answered."""
-    judge = table.get(path) or table.get(path.rpartition("/")[0])
+    judge = judged.get(path) or judged.get(path.rpartition("/")[0])
     return path == METRICS if judge is None else judge.waits(admission.namespace_in(body))
 
 
 def create_app(
-    table: Mapping[str, Judge],
+    judged: Mapping[str, Judge],
     *,
     doors: Doors = Doors(),  # frozen
 ) -> flask.Flask:
@@ -161,7 +157,7 @@ def create_app(
         METRICS: ("GET", functools.partial(_metrics, doors)),
         **{
             path: ("POST", Reviews(path, judge, is_caller=doors.is_caller))
-            for path, judge in table.items()
+            for path, judge in judged.items()
         },
     }
     _, labelling = routes.pop(keys.LABELLING_PATH, ("", None))

@@ -17,7 +17,7 @@ from apis.objects import Key, Kind, Object, named
 from kube.errors import NotReachableError
 from kube.gate import DeniedError, UnauthenticatedError
 from tests.webhook.reviews import Known, body, namespace, offloading, patch_of, review
-from webhook import app, reviews, tls
+from webhook import app, reviews, table, tls
 
 VALIDATE = "/validate/namespace-offloading"
 POD = {
@@ -27,6 +27,12 @@ POD = {
     "spec": {"containers": [{"name": "main", "image": "nginx", "fromTheFuture": 1}]},
 }
 DOWN = NotReachableError("no answer in time")
+
+
+def test_each_webhook_of_the_table_has_a_handler() -> None:
+    judged = app.judges(Known(), lambda *_: None, runtime_class="liqo")
+
+    assert set(judged) == {row.path for row in table.WEBHOOKS}
 
 
 def client(known: Known) -> FlaskClient:
