@@ -121,9 +121,9 @@ class LocalSliceReconciler:
         if keys.SLICE_FINALIZER not in objects.finalizers(obj):
             return None
         where = objects.key_of(obj)
-        labels = f"{keys.RESOURCE_SLICE_NAME}={where.name}"
-        mine = Selection(keys.VIRTUAL_NODE, Object, where.namespace, labels=labels)
-        found = (await self.cluster.list(mine)).items
+        all_nodes = Selection(keys.VIRTUAL_NODE, Object, where.namespace)
+        listed = (await self.cluster.list(all_nodes)).items
+        found = {key: node for key, node in listed.items() if _lives_on(node, where.name)}
         for key, node in found.items():
             if not objects.is_terminating(node):
                 logger.info("Deleting virtual node", extra={"virtualnode": str(key)})
@@ -132,6 +132,15 @@ class LocalSliceReconciler:
             return GOING_POLL_S
         await upkeep.remove_finalizer(self.cluster, KIND, obj, keys.SLICE_FINALIZER)
         return None
+
+
+def _lives_on(node: Object, slice_name: str) -> bool:
+    """Whether a VirtualNode names the slice, or only uses its kubeconfig, as one made by hand."""
+    if objects.labels(node).get(keys.RESOURCE_SLICE_NAME) == slice_name:
+        return True
+    reference = (node.get("spec") or {}).get("kubeconfigSecretRef") or {}
+    secret = naming.kubeconfig_secret(naming.resourceslice_identity(slice_name))
+    return reference.get("name") == secret
 
 
 def _secret_of(identity: Object | None) -> str:

@@ -294,6 +294,28 @@ async def test_all_virtual_nodes_of_a_slice_go_before_it_does(consumer: Consumer
     assert await consumer.cluster.get_live(keys.RESOURCE_SLICE, consumer.where) is None
 
 
+@pytest.mark.parametrize(("secret", "stays"), [("mypool", False), ("other", True)])
+async def test_a_virtual_node_by_hand_goes_with_the_slice_whose_kubeconfig_it_uses(
+    consumer: Consumer,
+    secret: str,
+    stays: bool,  # noqa: FBT001
+) -> None:
+    await consumer.ask()
+    await consumer.settle()
+    by_hand = Key(consumer.where.namespace, "mynode")
+    reference = {"name": f"kubeconfig-resourceslice-{secret}"}
+    spec = {"clusterID": consumer.milan, "kubeconfigSecretRef": reference}
+    await consumer.cluster.create(keys.VIRTUAL_NODE, named(keys.VIRTUAL_NODE, by_hand, spec=spec))
+
+    await end(consumer.cluster, keys.RESOURCE_SLICE, consumer.where)
+    for _ in range(2):
+        await consumer.loop.reconcile(consumer.where)
+
+    left = await consumer.cluster.get_live(keys.VIRTUAL_NODE, by_hand)
+    assert (left is not None) is stays
+    assert await consumer.cluster.get_live(keys.RESOURCE_SLICE, consumer.where) is None
+
+
 @pytest.mark.parametrize(
     ("name", "value", "may"),
     [
