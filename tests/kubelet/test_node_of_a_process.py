@@ -94,6 +94,29 @@ async def test_its_conditions_follow_what_is_granted_and_a_deleted_node_comes_ba
     assert others(await until_ready(site)) == others(first)
 
 
+async def test_a_label_of_an_administrator_outlives_changes_of_the_virtual_node(
+    sites: Sites,
+) -> None:
+    site = sites()
+    await site.prepare()
+    await site.start()
+    await until_ready(site)
+    key = Key("", site.name)
+    await site.cluster.patch(keys.NODE, key, {"metadata": {"labels": {"staging": "true"}}})
+
+    suggested = {"spec": {"labels": {"tier": "gold"}}}
+    await site.cluster.patch(keys.VIRTUAL_NODE, Key(site.tenant, site.name), suggested)
+    await grant(site, "3")
+
+    async def is_changed() -> bool:
+        found = await there(site.cluster, keys.NODE, key)
+        has_label = objects.labels(found).get("tier") == "gold"
+        return has_label and found["status"]["allocatable"]["cpu"] == "3"
+
+    await eventually(is_changed)
+    assert objects.labels(await there(site.cluster, keys.NODE, key))["staging"] == "true"
+
+
 async def grant(site: Site, cpu: str) -> None:
     """Let the VirtualNode offer so much."""
     hard = {"spec": {"resourceQuota": {"hard": {"cpu": cpu}}}}

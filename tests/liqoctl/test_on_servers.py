@@ -94,6 +94,10 @@ def test_offload_and_unoffload(server: Server, name: str) -> None:
     early = server.liqoctl("offload", "namespace", name, "--timeout", "10s")
     assert early.exit_code == 1
     assert f"Error: namespace {name} is not offloaded after 10s" in early.stderr
+    asked = server.get(keys.NAMESPACE_OFFLOADING, key)
+    assert asked
+    assert asked["spec"]["namespaceMappingStrategy"] == "DefaultName"
+    assert asked["spec"]["podOffloadingStrategy"] == "LocalAndRemote"
     settle(server, key, "Ready")
     done = server.liqoctl("offload", "namespace", name)
     assert done.exit_code == 0
