@@ -12,6 +12,8 @@ ROOT: Final = Path(__file__).parents[1]
 TABLE: Final = ROOT / "docs" / "parity.md"
 PLACES: Final = ("two clusters", "API servers", "in memory")
 """Where tests run, the most real place first; a third cluster makes the two no less whole."""
+SERVERS: Final = frozenset({"plane", "own_plane", "cluster", "tmp_path_factory", "tmp_path"})
+"""Fixtures that lead to an API server: ours, or a folder for one that the test starts."""
 NAMED: Final = re.compile(r"`(tests/[^`]+::test_[^`]+)`")
 
 
@@ -80,10 +82,15 @@ def function_of(nodeid: str) -> str:
 
 
 def place_of(item: pytest.Item) -> str:
-    """Return where a case runs, by what it asks for: a fake asks for no API server."""
-    if "kubeconfigs" in getattr(item, "fixturenames", ()):
+    """Return where a case runs, by what it asks for: a fake asks for no API server.
+
+    The marker ``cluster`` of a whole file says nothing of a test that asks for no server.
+    """
+    asked = frozenset(getattr(item, "fixturenames", ()))
+    if "kubeconfigs" in asked:
         return "two clusters"
-    return "API servers" if item.get_closest_marker("cluster") else "in memory"
+    has_server = item.get_closest_marker("cluster") and asked & SERVERS
+    return "API servers" if has_server else "in memory"
 
 
 def together(places: Collection[str]) -> str:

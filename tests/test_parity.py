@@ -88,14 +88,33 @@ def test_a_named_test_exists(name: str) -> None:
 def test_the_tests_of_a_row_run_where_it_says(pytestconfig: pytest.Config) -> None:
     """Of all rows, where all tests were collected, as `make check` does; else of some."""
     found = pytestconfig.stash[shown.PLACES]
+    args = [str(arg).rstrip("/") for arg in pytestconfig.args]
+    is_whole = args == ["tests"] and not pytestconfig.option.ignore
 
     wrong = {}
     for row in ROWS.values():
-        if row.tests and found.keys() >= set(row.tests):
+        lost = sorted(set(row.tests) - found.keys())
+        if lost and is_whole:
+            wrong[row.name] = f"not collected: {', '.join(lost)}"
+        elif row.tests and not lost:
             place = parity.together({found[test] for test in row.tests})
             if place != row.where:
                 wrong[row.name] = f"says {row.where!r}, is {place!r}"
     assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("fixtures", "place"),
+    [((), "in memory"), (("plane",), "API servers"), (("plane", "kubeconfigs"), "two clusters")],
+)
+def test_a_marker_alone_is_no_server(
+    request: pytest.FixtureRequest, fixtures: tuple[str, ...], place: str
+) -> None:
+    item = pytest.Function.from_parent(request.node.parent, name="marked", callobj=lambda: None)
+    item.add_marker("cluster")
+    item.fixturenames = list(fixtures)
+
+    assert parity.place_of(item) == place
 
 
 def test_a_row_without_a_test_runs_nowhere() -> None:
