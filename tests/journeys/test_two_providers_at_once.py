@@ -256,15 +256,48 @@ def is_web_on(node: str) -> Callable[[world.World], bool]:
     )
 
 
+def impatient(namespace: str) -> Object:
+    """Return a Deployment of one pod that leaves a node which is not ready after a second."""
+    made = world.deployment(namespace, "service", IMAGE, 1)
+    spec = made["spec"]["template"]["spec"]
+    spec["tolerations"] = [
+        {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute",
+         "tolerationSeconds": 1}
+        for why in ("not-ready", "unreachable")
+    ]  # fmt: skip
+    return made
+
+
+async def at_once(rome: ClusterClient, namespace: str, node: str) -> None:
+    """Wait until a pod of the Deployment runs on ``node``."""
+    await world.until(
+        rome,
+        keys.POD,
+        namespace,
+        lambda found: any(
+            key.name.startswith("service-")
+            and one["spec"].get("nodeName") == node
+            and world.phase(one) == "Running"
+            for key, one in found.items()
+        ),
+    )
+
+
 async def test_what_is_deleted_at_a_provider_that_is_cut_off_is_there_again_without_us(
     three: Three, spaces: Spaces
 ) -> None:
+    """Meanwhile, what tolerates a lost node for a second runs again at the other provider."""
     rome, there, namespace = three["rome"], three[THIRD], await spaces.new()
     key = Key(naming.default_remote_namespace(namespace, "rome"), "web")
     await three.offload("rome", namespace, *PROVIDERS)
     await rome.create(keys.POD, pod(namespace, "web", THIRD))
     local = await running(rome, namespace, "web")
     before = await running(there, *key)
+    other = Key("", "milan")
+    await rome.patch(keys.NODE, other, {"spec": {"unschedulable": True}})
+    await rome.create(keys.DEPLOYMENT, impatient(namespace))
+    await at_once(rome, namespace, THIRD)
+    await rome.patch(keys.NODE, other, {"spec": {"unschedulable": None}})
 
     sandbox = Sandbox()
     with network.cut(sandbox.site(THIRD).slot, sandbox.site("rome").slot):
@@ -279,6 +312,7 @@ async def test_what_is_deleted_at_a_provider_that_is_cut_off_is_there_again_with
         )
         await rome.create(keys.POD, pod(namespace, "meanwhile", "milan"))
         await running(rome, namespace, "meanwhile")
+        await at_once(rome, namespace, "milan")
 
     told = await world.until_one(
         rome,
