@@ -1,4 +1,4 @@
-"""``python -m tests.census FILE MODULE ARGS...`` runs a daemon; SIGUSR1 has it count its objects.
+"""``python -m tests.census FILE MODULE ARGS...`` runs a daemon; SIGRTMIN has it count its objects.
 
 They are counted by type, into FILE, and nothing is collected for it: what only a collection would
 free is what the process keeps. Memories that have a bound are given a small one, so that they are
@@ -61,7 +61,7 @@ def main() -> None:
         fresh.replace(file)
 
     counted()  # which leaves something, too, once
-    signal.signal(signal.SIGUSR1, count)
+    signal.signal(signal.SIGRTMIN, count)  # which gunicorn leaves to its workers as it is
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
@@ -99,7 +99,7 @@ class Census:
 
     async def _told(self) -> Counter[str] | None:
         self._file.unlink(missing_ok=True)
-        os.kill(self.pid, signal.SIGUSR1)
+        os.kill(self.pid, signal.SIGRTMIN)
         while not self._file.exists():  # noqa: ASYNC110  # written by a process
             await asyncio.sleep(0.05)
         told = json.loads(self._file.read_text())

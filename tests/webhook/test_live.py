@@ -13,7 +13,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,11 +152,16 @@ def hooked(plane: Plane, crds: None, tmp_path_factory: pytest.TempPathFactory) -
         found.process.wait()
 
 
-def start(kubeconfig: Path, directory: Path, *flags: str) -> Hooked:
+def start(
+    kubeconfig: Path,
+    directory: Path,
+    *flags: str,
+    module: Sequence[str] = (sys.executable, "-m", "webhook"),
+) -> Hooked:
     store(directory / "tls", leaf())
     (port,) = controlplane.free_ports(1)
     command = [
-        *(sys.executable, "-m", "webhook", "--host", "127.0.0.1", "--port", str(port)),
+        *(*module, "--host", "127.0.0.1", "--port", str(port)),
         *("--tls-dir", str(directory / "tls" / "current"), "--kubeconfig", str(kubeconfig)),
         *flags,
     ]
