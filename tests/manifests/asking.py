@@ -6,7 +6,7 @@ import http.client
 import json
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -49,6 +49,8 @@ class User:
 
 ADMINISTRATOR: Final = User()
 CONTROL_PLANE: Final = User("rome", ("liqo.io", "system:authenticated"))
+EPHEMERAL: Final = User("system:kube-controller-manager", ("system:authenticated",))
+"""Who makes the claims of ephemeral volumes."""
 KUBELET: Final = User("milan-x", ("rome", "system:authenticated"))
 
 
@@ -108,6 +110,12 @@ class Provider:
             "GET", wire.path(kind, Key(space_of(kind), name)), None, ADMINISTRATOR, for_good=True
         )
         return None if answer.told else answer.body
+
+    def annotate(self, notes: dict[str, str | None]) -> None:
+        """Write annotations of the twin, as the controllers of the provider do."""
+        changes = {"metadata": {"annotations": notes}}
+        path = wire.path(keys.NAMESPACE, Key("", TWIN))
+        assert self.send("PATCH", path, changes, ADMINISTRATOR, for_good=True).told == ""
 
     def send(
         self,
@@ -197,15 +205,20 @@ def installed(plane: Plane) -> Provider:
         factories.namespace(TWIN, **{keys.REMOTE_CLUSTER_ID: "rome"}),
     ]
     roles = [documents.named("ClusterRole", role) for role in _ROLES]
-    whole = users.rights(_WHOLE, user="rome")
+    whole = [*users.rights(_WHOLE, user="rome"), *users.rights(_CLAIMS, user=EPHEMERAL.name)]
     kubectl.apply([*spaces, *roles, *_bindings(), *whole, twins.silver()])
     kubectl.apply([obj for obj in documents.everything() if obj["metadata"]["name"] in POLICIES])
     provider = Provider(plane)
     kubectl.apply([local_one(keys.RESOURCE_SLICE, "probe")])
-    until = time.monotonic() + PATIENCE_S
-    while not provider.is_judged():
-        assert time.monotonic() < until, "the policies are not in force"
+    until(provider.is_judged)
     return provider
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Return once ``holds()``: an API server learns of policies and namespaces a moment later."""
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end
 
 
 def local_one(kind: Kind, name: str) -> Object:
@@ -228,6 +241,7 @@ _WHOLE: Final = {
     "verbs": ["deletecollection"],
 }
 """A right beyond those of peering, which a consumer may have by another role."""
+_CLAIMS: Final = {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["create"]}
 
 
 def _bindings() -> list[Object]:

@@ -7,20 +7,36 @@ from typing import Any, Final
 
 import pytest
 
-from apis import keys, marks
+from apis import drift, keys, marks, orders, podclaims
 from apis.objects import Kind, Object, owner_reference
+from apis.offers import Offers
+from apis.pairs import Pair
+from apis.podpolicies import Policy
+from reflector.forge import configmap, persistentvolumeclaim, secret
+from reflector.forge.contract import Scene
+from tests.manifests import documents
 from tests.manifests.asking import (
     ADMINISTRATOR,
+    EPHEMERAL,
+    KUBELET,
     OWNER,
     REFLECTED,
     SPECS,
+    TWIN,
     Provider,
     local_one,
     made,
+    until,
 )
 
 pytestmark = pytest.mark.cluster
 
+PAIR: Final = Pair("rome", "milan", "shop", TWIN)
+FORGES: Final = {
+    keys.CONFIG_MAP: configmap.FORGE,
+    keys.SECRET: secret.FORGE,
+    keys.PERSISTENT_VOLUME_CLAIM: persistentvolumeclaim.FORGE,
+}
 EVERY: Final = (*SPECS, *REFLECTED)
 PROTECTION: Final = "kubernetes.io/pvc-protection"
 CLEANUP: Final = "service.kubernetes.io/load-balancer-cleanup"
@@ -154,3 +170,136 @@ def test_a_replica_that_the_provider_holds_ends_once_it_lets_go(
     let_go = {"metadata": {"finalizers": []}}
     assert milan.patch(kind, name, let_go, user=ADMINISTRATOR, for_good=True) == ""
     assert milan.read(kind, name) is None
+
+
+# Orders to programs of the provider ---------------------------------------------------------------
+
+DATA: Final = (keys.CONFIG_MAP, keys.SECRET, keys.PERSISTENT_VOLUME_CLAIM)
+ORDERS: Final[dict[str, tuple[Kind, ...]]] = {
+    "replicator.v1.mittwald.de/replicate-to": DATA,
+    "reflector.v1.k8s.emberstack.com/reflection-auto-enabled": DATA,
+    "cert-manager.io/allow-direct-injection": DATA,
+    "vault.security.banzaicloud.io/vault-role": DATA,
+    "k8s.io/CloneRequest": DATA[2:],
+    "cdi.kubevirt.io/storage.import.endpoint": DATA[2:],
+    "storage.kubevirt.io/x": DATA[2:],
+    "volume.kubernetes.io/selected-node": DATA[2:],
+    "trident.netapp.io/cloneFromPVC": DATA[2:],
+    "kubectl.kubernetes.io/restartedAt": (),
+    "app.kubernetes.io/part-of": (),
+    "team.example.org/owner": (),
+    "note": (),
+}
+"""Annotations, and which kinds are refused with them."""
+
+
+@names(DATA)
+def test_data_and_claims_carry_no_orders(milan: Provider, kind: Kind) -> None:
+    assert milan.create(made(kind, "ordered"), kind, for_good=True) == ""
+    for name, kinds in ORDERS.items():
+        noted = {"metadata": {"annotations": {name: "x"}}}
+        for said in (milan.create(made(kind, **noted), kind), milan.patch(kind, "ordered", noted)):
+            assert (f"annotation {name}" in said) == (kind in kinds), (name, said)
+            assert bool(said) == (kind in kinds), (name, said)
+
+
+@names((*DATA, keys.SERVICE))
+def test_data_and_claims_carry_no_label_that_programs_look_for(milan: Provider, kind: Kind) -> None:
+    assert milan.create(made(kind, "labelled"), kind, for_good=True) == ""
+    for name in orders.LABELS:
+        labelled = {"metadata": {"labels": {name: "1"}}}
+        for said in (
+            milan.create(made(kind, **labelled), kind),
+            milan.patch(kind, "labelled", labelled),
+        ):
+            assert (f"label {name}" in said) == (kind in DATA), (name, said)
+
+
+@names(DATA)
+def test_what_a_reflector_sends_of_it_is_taken(milan: Provider, kind: Kind) -> None:
+    notes = dict.fromkeys(ORDERS, "x") | {f"a{n}": "" for n in range(200)}
+    labels = dict.fromkeys(orders.LABELS, "1") | {"app": "web"}
+    local = made(
+        kind, "x", metadata={"annotations": notes, "labels": labels, "finalizers": ["a.io/b"]}
+    )
+    forge, scene = FORGES[kind], Scene(PAIR, offers=Offers())
+
+    twin = drift.stamped(forge.twin(local, scene))
+    told = forge.lacks(local, scene)
+
+    assert milan.create(twin, kind) == ""
+    assert twin["metadata"]["labels"]["app"] == "web"
+    assert "annotations " in told
+    assert "labels argocd.argoproj.io/secret-type, grafana_alert" in told
+    assert forge.lacks(made(kind), scene) == ""
+
+
+@names(DATA)
+def test_a_domain_that_is_opened_passes(milan: Provider, kind: Kind) -> None:
+    opened = "replicator.v1.mittwald.de,argocd.argoproj.io"
+    noted = made(
+        kind,
+        metadata={
+            "annotations": {"replicator.v1.mittwald.de/replicate-to": "x"},
+            "labels": {"argocd.argoproj.io/secret-type": "cluster"},
+        },
+    )
+    assert milan.create(noted, kind)
+
+    milan.annotate({keys.OFFERED_ANNOTATION_DOMAINS: opened})
+    until(lambda: milan.create(noted, kind) == "")
+    milan.annotate({keys.OFFERED_ANNOTATION_DOMAINS: None})
+    until(lambda: milan.create(noted, kind) != "")
+
+
+SOURCE: Final = {"kind": "PersistentVolumeClaim", "name": "theirs"}
+FIELDS: Final[dict[str, Object]] = {
+    "volumeName": {"volumeName": "theirs"},
+    "selector": {"selector": {"matchLabels": {"a": "b"}}},
+    "dataSource": {"dataSource": SOURCE},
+    "dataSourceRef": {"dataSourceRef": SOURCE},
+    "volumeAttributesClassName": {"volumeAttributesClassName": "gold"},
+}
+BOTH: Final[dict[str, Object]] = {
+    **{f"spec.{name}": {"spec": spec} for name, spec in FIELDS.items()},
+    **{
+        f"annotation {name}": {"metadata": {"annotations": {name: "x"}}}
+        for name, kinds in ORDERS.items()
+        if keys.PERSISTENT_VOLUME_CLAIM in kinds
+    },
+    "label grafana_alert": {"metadata": {"labels": {"grafana_alert": "x"}}},
+}
+
+
+@pytest.mark.parametrize("told", BOTH)
+def test_a_claim_and_the_template_of_one_are_judged_alike(milan: Provider, told: str) -> None:
+    kind = keys.PERSISTENT_VOLUME_CLAIM
+    obj = made(kind, **BOTH[told])
+    for user in (KUBELET, EPHEMERAL):
+        assert told in milan.create(obj, kind, user=user)
+    template = {**obj, "metadata": {**obj["metadata"], "name": None, "namespace": None}}
+    template = {name: template[name] for name in ("metadata", "spec")}
+    volume = {"name": "a", "ephemeral": {"volumeClaimTemplate": template}}
+
+    said = [*podclaims.complaints(volume, "volumes[0]", Policy())]
+
+    field = told.rpartition(" ")[2].removeprefix("spec.")
+    assert any(field in one for one in said), said
+
+
+def test_a_claim_keeps_what_the_provider_added_to_it(milan: Provider) -> None:
+    kind = keys.PERSISTENT_VOLUME_CLAIM
+    assert milan.create(made(kind, "kept"), kind, for_good=True) == ""
+    bound = {"spec": {"volumeName": "pv-1"}, "metadata": {"annotations": {"k8s.io/x": "y"}}}
+    assert milan.patch(kind, "kept", bound, user=ADMINISTRATOR, for_good=True) == ""
+
+    assert milan.patch(kind, "kept", {"metadata": {"labels": {"a": "b"}}}) == ""
+
+
+def test_policy_and_code_have_the_same_lists() -> None:
+    text = " ".join((documents.ROOT / "70-policies" / "consumers.yaml").read_text().split())
+    for listed in (orders.LABELS, podclaims.FIELDS, *orders.NOTED.values()):
+        assert f"[{', '.join(map(repr, listed))}]" in text
+    for expression in (*orders.OF_KIND.values(), orders.TOLD):
+        assert f"'{expression}'" in text
+    assert f"variables.newAnnotations.size() <= {orders.MOST}" in text
