@@ -45,6 +45,19 @@ def reached(one: Address) -> tuple[Address, ...]:
     return (one, one.sixtofour) if one.sixtofour else (one,)
 
 
+_METADATA: Final = frozenset(
+    map(
+        ipaddress.ip_address,
+        ("100.100.100.200", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254"),
+    )
+)
+"""Where clouds keep what their machines may know, besides link-local addresses.
+
+Source: Alibaba Cloud, Azure, AWS, Google Cloud, instance metadata.
+"""
+
+
 def is_special(one: Address) -> bool:
-    """Whether no API server takes ``one`` for an endpoint: one such would stop its slice."""
-    return one.is_loopback or one.is_link_local or one.is_multicast or one.is_unspecified
+    """Whether no endpoint is at ``one``: no API server takes it, or it is a cloud's metadata."""
+    is_local = one.is_loopback or one.is_link_local or one.is_multicast or one.is_unspecified
+    return is_local or one in _METADATA

@@ -7,13 +7,16 @@ Source: behaviour.md 3.8, 5.5.2, 5.5.3; security.md A1-A3.
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from apis import parts, podaffinity, podclaims, podfields, podsecurity, podvolumes
+from apis import keys, parts, podaffinity, podclaims, podfields, podsecurity, podvolumes
 from apis.objects import Object
 from apis.podpolicies import MAX_GRACE_S, Policy
 from apis.refusals import DeniedError
 
 DEFAULT_ACCOUNT: Final = "default"
-_CONTROL_PLANE: Final = "node-role.kubernetes.io/"
+_RESERVED: Final = (
+    "node-role.kubernetes.io/", keys.VIRTUAL_NODE_TAINT.removesuffix("not-allowed"),
+)  # fmt: skip
+"""Taints of control planes, and of nodes that are other clusters."""
 _ASK: Final = "or ask the provider for a ProviderPolicy that allows it"
 _NEVER: Final = "must not be set"
 _CURES: Final = {
@@ -135,10 +138,11 @@ def _tolerations(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
     for index, toleration in enumerate(parts.structs(value, "spec.pod.tolerations")):
         path = f"tolerations[{index}]"
         key = parts.text(toleration.get("key"), f"spec.pod.{path}.key")
-        if key and not key.startswith(_CONTROL_PLANE):
+        if key and not key.startswith(_RESERVED):
             continue
         if not any(_grants(granted, toleration) for granted in policy.tolerations):
-            yield f"{path} tolerates {key or 'every taint'}, those of control planes included"
+            every = "every taint, those of control planes and virtual nodes included"
+            yield f"{path} tolerates {key or every}"
 
 
 def _grants(granted: Object, toleration: Object) -> bool:
@@ -254,7 +258,8 @@ FIELDS: Final[dict[str, Field]] = {
         f"up to that of the ProviderPolicy, {MAX_GRACE_S} without", _grace
     ),
     "tolerations": Field(
-        "any but of control planes and of every taint, unless granted", _tolerations
+        "any but of control planes, of virtual nodes and of every taint, unless granted",
+        _tolerations,
     ),
     "topologySpreadConstraints": _COPIED,
     "volumes": Field("by type; own tokens only", podvolumes.complaints),
