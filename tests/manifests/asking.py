@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from apis import keys, marks
+from apis import gate, keys, marks
 from apis.objects import Key, Kind, Object, key_of, named
 from kube import wire
 from sandbox.controlplane import Plane
@@ -22,7 +22,6 @@ from tests.manifests import documents, twins, users
 
 SPACE: Final = "liqo-tenant-rome"
 TWIN: Final = "shop-rome"
-POLICIES: Final = ("liqo-consumers", "liqo-consumer-marks", "liqo-consumer-originals")
 PATIENCE_S: Final = 300
 OWNER: Final = {"apiVersion": "v1", "kind": "Namespace", "name": TWIN, "uid": "1"}
 REPLICA: Final = {keys.REPLICATED: "true", keys.ORIGIN_ID: "rome"}
@@ -33,10 +32,6 @@ SPECS: Final[dict[Kind, Object]] = {
     keys.SHADOW_POD: {"pod": {"containers": [{"name": "a", "image": "a"}]}},
     keys.SHADOW_ENDPOINT_SLICE: {"template": {"addressType": "IPv4", "endpoints": []}},
 }
-REFLECTED: Final = (
-    keys.CONFIG_MAP, keys.SECRET, keys.SERVICE, keys.INGRESS, keys.PERSISTENT_VOLUME_CLAIM,
-)  # fmt: skip
-"""What a consumer's reflector puts into twins, besides this project's own kinds."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +151,7 @@ class Provider:
             self.create(unmarked, keys.RESOURCE_SLICE),
             self.delete(keys.RESOURCE_SLICE, "probe"),
         )
-        return all(name in said for name, said in zip(POLICIES, told, strict=True))
+        return all(name in said for name, said in zip(gate.POLICIES, told, strict=True))
 
 
 @functools.cache
@@ -186,13 +181,13 @@ def made(kind: Kind, name: str = "x", /, **changes: Any) -> Object:
     return twins.changed(obj, changes)
 
 
-_REFLECTED: Final = dict(
-    zip(
-        REFLECTED,
-        (factories.config_map, factories.secret, factories.service, factories.ingress, twins.claim),
-        strict=True,
-    )
-)
+_REFLECTED: Final[dict[Kind, Callable[[str, str], Object]]] = {
+    keys.CONFIG_MAP: factories.config_map,
+    keys.SECRET: factories.secret,
+    keys.SERVICE: factories.service,
+    keys.INGRESS: factories.ingress,
+    keys.PERSISTENT_VOLUME_CLAIM: twins.claim,
+}
 _ROLES: Final = (keys.REMOTE_CONTROLPLANE_ROLE, keys.VIRTUAL_KUBELET_REMOTE_ROLE)
 
 
@@ -207,7 +202,9 @@ def installed(plane: Plane) -> Provider:
     roles = [documents.named("ClusterRole", role) for role in _ROLES]
     whole = [*users.rights(_WHOLE, user="rome"), *users.rights(_CLAIMS, user=EPHEMERAL.name)]
     kubectl.apply([*spaces, *roles, *_bindings(), *whole, twins.silver()])
-    kubectl.apply([obj for obj in documents.everything() if obj["metadata"]["name"] in POLICIES])
+    kubectl.apply(
+        [obj for obj in documents.everything() if obj["metadata"]["name"] in gate.POLICIES]
+    )
     provider = Provider(plane)
     kubectl.apply([local_one(keys.RESOURCE_SLICE, "probe")])
     until(provider.is_judged)

@@ -3,11 +3,13 @@
 Source: security.md A7, A16, A17, A20; hostile.md, causes 1 and 2.
 """
 
+import re
 from typing import Any, Final
 
 import pytest
 
-from apis import drift, keys, marks, orders, podclaims
+from apis import drift, gate, keys, marks, orders, podclaims
+from apis.marks import Says
 from apis.objects import Kind, Object, owner_reference
 from apis.offers import Offers
 from apis.pairs import Pair
@@ -20,8 +22,6 @@ from tests.manifests.asking import (
     EPHEMERAL,
     KUBELET,
     OWNER,
-    REFLECTED,
-    SPECS,
     TWIN,
     Provider,
     local_one,
@@ -37,7 +37,6 @@ FORGES: Final = {
     keys.SECRET: secret.FORGE,
     keys.PERSISTENT_VOLUME_CLAIM: persistentvolumeclaim.FORGE,
 }
-EVERY: Final = (*SPECS, *REFLECTED)
 PROTECTION: Final = "kubernetes.io/pvc-protection"
 CLEANUP: Final = "service.kubernetes.io/load-balancer-cleanup"
 
@@ -46,14 +45,14 @@ def names(kinds: tuple[Kind, ...]) -> Any:
     return pytest.mark.parametrize("kind", kinds, ids=[kind.kind for kind in kinds])
 
 
-@names(EVERY)
+@names(gate.EVERY)
 def test_a_consumer_sets_no_finalizer(milan: Provider, kind: Kind) -> None:
     for finalizer in ("a.io/b", CLEANUP, keys.NAMESPACE_MAP_FINALIZER):
         said = milan.create(made(kind, metadata={"finalizers": [finalizer]}), kind)
         assert "metadata.finalizers" in said, finalizer
 
 
-@names(EVERY)
+@names(gate.EVERY)
 def test_the_finalizer_of_claims_is_for_claims_alone(milan: Provider, kind: Kind) -> None:
     """Nobody takes it off anything else, whose twin would never end."""
     said = milan.create(made(kind, metadata={"finalizers": [PROTECTION]}), kind)
@@ -61,7 +60,7 @@ def test_the_finalizer_of_claims_is_for_claims_alone(milan: Provider, kind: Kind
     assert ("metadata.finalizers" in said) == (kind != keys.PERSISTENT_VOLUME_CLAIM), said
 
 
-@names(EVERY)
+@names(gate.EVERY)
 def test_a_consumer_removes_and_adds_no_finalizer_later(milan: Provider, kind: Kind) -> None:
     held = made(kind, "held", metadata={"finalizers": [CLEANUP]})
     assert milan.create(held, kind, user=ADMINISTRATOR, for_good=True) == ""
@@ -73,7 +72,7 @@ def test_a_consumer_removes_and_adds_no_finalizer_later(milan: Provider, kind: K
     assert milan.patch(kind, "held", {"metadata": {"finalizers": []}}, user=ADMINISTRATOR) == ""
 
 
-@names(EVERY)
+@names(gate.EVERY)
 def test_a_consumer_names_no_owner(milan: Provider, kind: Kind) -> None:
     owned = made(kind, "owned", metadata={"ownerReferences": [OWNER]})
     assert "metadata.ownerReferences" in milan.create(owned, kind)
@@ -296,10 +295,45 @@ def test_a_claim_keeps_what_the_provider_added_to_it(milan: Provider) -> None:
     assert milan.patch(kind, "kept", {"metadata": {"labels": {"a": "b"}}}) == ""
 
 
+def listed(policy: str) -> list[list[str]]:
+    """Return the lists of texts in the expressions of ``policy``."""
+    text = " ".join((documents.ROOT / "70-policies" / policy).read_text().split())
+    return [
+        re.findall(r"'([^']+)'", one) for one in re.findall(r"\[('[^']+'(?:, '[^']+')*)\]", text)
+    ]
+
+
 def test_policy_and_code_have_the_same_lists() -> None:
-    text = " ".join((documents.ROOT / "70-policies" / "consumers.yaml").read_text().split())
-    for listed in (orders.LABELS, podclaims.FIELDS, *orders.NOTED.values()):
-        assert f"[{', '.join(map(repr, listed))}]" in text
+    text = (documents.ROOT / "70-policies" / "consumers.yaml").read_text()
+    lists = listed("consumers.yaml")
+    for known in (orders.LABELS, podclaims.FIELDS, *orders.NOTED.values()):
+        assert [*known] in lists
     for expression in (*orders.OF_KIND.values(), orders.TOLD):
         assert f"'{expression}'" in text
     assert f"variables.newAnnotations.size() <= {orders.MOST}" in text
+
+
+def test_the_policy_on_marks_has_the_lists_of_the_table() -> None:
+    """Each list there is is one of these, so none is forgotten."""
+    text = (documents.ROOT / "70-policies" / "consumer-marks.yaml").read_text()
+    expected = [
+        {"system:masters", "system:serviceaccounts"},
+        {kind.plural for kind in marks.SHADOWS},
+        {mark.key for mark in marks.SHADOW_LABELS},
+        {
+            mark.key
+            for mark in (*marks.REPLICA_LABELS, *marks.SHADOW_LABELS)
+            if mark.says is Says.CONSUMER
+        },
+        {mark.key for mark in marks.REPLICA_LABELS if mark.says is Says.ANYTHING},
+        {mark.key for mark in marks.REPLICA_LABELS if mark.is_needed},
+        {mark.key for mark in marks.REPLICA_ANNOTATIONS if mark.says is Says.ANYTHING},
+    ]
+
+    found = [{*one} for one in listed("consumer-marks.yaml")]
+
+    assert [one for one in found if one not in expected] == []
+    assert [one for one in expected if one not in found] == []
+    assert text.count(f"size() > {gate.MOST_LABELS}") == 2
+    assert f"size() <= {gate.MOST_ENDPOINTS} && " in text
+    assert f"size() <= {gate.MOST_PORTS})" in text
