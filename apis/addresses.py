@@ -12,8 +12,6 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _TYPES: Final = {"IPv4": 4, "IPv6": 6}
 _LOW: Final = ipaddress.ip_network("::/96")
 """Of IPv4-compatible addresses, which nobody uses any more, and of ``::1``."""
-_METADATA: Final = frozenset({"100.100.100.200", "168.63.129.16", "fd00:ec2::254"})
-"""Where machines of Alibaba Cloud, Azure and AWS learn who they are, besides 169.254.169.254."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -47,10 +45,19 @@ def reached(one: Address) -> tuple[Address, ...]:
     return (one, one.sixtofour) if one.sixtofour else (one,)
 
 
-def is_special(one: Address) -> bool:
-    """Whether no API server takes ``one`` for an endpoint, which would stop its slice.
+_METADATA: Final = frozenset(
+    map(
+        ipaddress.ip_address,
+        ("100.100.100.200", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254"),
+    )
+)
+"""Where clouds keep what their machines may know, besides link-local addresses.
 
-    Or whether a cloud tells its machines there what only they may know.
-    """
-    is_nobodys = one.is_loopback or one.is_link_local or one.is_multicast or one.is_unspecified
-    return is_nobodys or str(one) in _METADATA
+Source: Alibaba Cloud, Azure, AWS, Google Cloud, instance metadata.
+"""
+
+
+def is_special(one: Address) -> bool:
+    """Whether no endpoint is at ``one``: no API server takes it, or it is a cloud's metadata."""
+    is_local = one.is_loopback or one.is_link_local or one.is_multicast or one.is_unspecified
+    return is_local or one in _METADATA

@@ -1,104 +1,281 @@
-"""What a provider's API server refuses of what a consumer writes in its twins, as a table. Pure.
+"""What the identities of peering may write at a provider, as one table. Pure.
 
-Policy ``liqo-consumers`` judges by it, ``docs/what-a-consumer-may-say.md`` shows it, and a row of
-``tests/manifests/test_consumers.py`` sends each of it to an API server. Fields of pods are
-``apis.podspecs``' matter, marks of this project's own kinds ``apis.marks``'.
-Source: security.md A16, A17; hostile.md, cause 2.
+Each row is a field of some kinds, what it may say, and who judges it. Policies of the provider and
+its webhook hold consumers to it: a test takes each row to an API server, and
+``docs/what-a-consumer-may-say.md`` is made of it.
+Source: security.md A7, A16, A17, A20; behaviour.md 8.1.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys
+from apis import keys, marks, orders, podclaims
+from apis.marks import REPLICAS, SHADOWS, Mark
 from apis.objects import Kind
 
-REFLECTED: Final = (
-    keys.CONFIG_MAP, keys.SECRET, keys.SERVICE, keys.INGRESS, keys.PERSISTENT_VOLUME_CLAIM,
-)  # fmt: skip
+MARKS: Final = "liqo-consumer-marks"
+ORIGINALS: Final = "liqo-originals"
+TWINS: Final = "liqo-consumers"
+WEBHOOK: Final = "webhook"
+POLICIES: Final = (TWINS, MARKS, ORIGINALS)
+
+CREATE: Final = "create"
+CHANGE: Final = "change"
+BOTH: Final = f"{CREATE}, {CHANGE}"
+DELETE: Final = "delete"
+
+DATA: Final = (keys.CONFIG_MAP, keys.SECRET)
+CLAIM: Final = (keys.PERSISTENT_VOLUME_CLAIM,)
+REFLECTED: Final = (*DATA, keys.SERVICE, keys.INGRESS, *CLAIM)
+"""What a consumer's reflectors put into its twins, besides this project's own kinds."""
+OWN: Final = (*REPLICAS, *SHADOWS)
+EVERY: Final = (*OWN, *REFLECTED)
+MOST_LABELS: Final = 500
+"""Of this project's kinds; likewise annotations."""
+MOST_ENDPOINTS, MOST_PORTS = 1000, 100
+"""Source: Kubernetes, "EndpointSlice"."""
+
+_NONE: Final = "absent"
+_KEPT: Final = "as it was"
+_DOMAINS: Final = "annotationDomains"
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One field of some kinds, and what of it is refused."""
+class Row:
+    """A field, and what consumers may say there."""
 
-    kinds: tuple[Kind, ...]
     field: str
-    refused: str
-    told: str
-    """A part of what the API server says of it."""
-    opened_by: str = ""
-    """The field of the ProviderPolicy that opens it, empty where nothing does."""
+    kinds: tuple[Kind, ...]
+    when: str
+    says: str
+    by: str = ""
+    """Who judges; empty for the policy on the metadata of the kind: see ``judge``."""
+    opened: str = ""
+    """The field of the ProviderPolicy that opens it."""
+    mark: Mark | None = None
+
+    def __str__(self) -> str:
+        """Return what tells it from all others."""
+        return f"{_listed(self.kinds)} {self.when}: {self.field}"
 
 
-_SERVICE, _INGRESS, _CLAIM = (keys.SERVICE,), (keys.INGRESS,), (keys.PERSISTENT_VOLUME_CLAIM,)
-
-RULES: Final = (
-    Rule(
-        REFLECTED, "metadata.finalizers",
-        "any at creation, but for `kubernetes.io/pvc-protection` of claims; any change later",
-        "metadata.finalizers",
-    ),
-    Rule(
-        REFLECTED, "metadata.ownerReferences", "any at creation; any change later",
-        "metadata.ownerReferences",
-    ),
-    Rule(
-        REFLECTED, "metadata.annotations",
-        "those of `apis/orders.py`, by which controllers do something with rights of their own",
-        "annotation ", "annotationDomains",
-    ),
-    Rule(
-        (keys.SECRET,), "type",
-        "`kubernetes.io/service-account-token` and `bootstrap.kubernetes.io/token`",
-        "gives rights in this cluster",
-    ),
-    Rule(
-        _SERVICE, "spec.type", "`LoadBalancer` and `NodePort`", "spec.type", "serviceTypes",
-    ),
-    Rule(
-        _SERVICE, "spec.externalIPs", "any", "spec.externalIPs",
-    ),
-    Rule(
-        _SERVICE, "spec.loadBalancerIP", "any", "spec.loadBalancerIP",
-    ),
-    Rule(
-        _SERVICE, "spec.externalName",
-        "addresses, names of this cluster but of Services of the same twin, of pods and of clouds' "
-        "metadata", "spec.externalName",
-    ),
-    Rule(
-        _INGRESS, "spec.rules, spec.tls, spec.defaultBackend",
-        "no host, a host with `*`, a default backend", "it would take all hosts",
-    ),
-    Rule(
-        _INGRESS, "spec.rules",
-        "more than 100 rules, 200 paths or 100 hosts of certificates", "more than 100 rules",
-    ),
-    Rule(
-        _INGRESS, "spec.rules[].http.paths[].path",
-        "spaces, quotes, braces, `;`, backslashes and `$` but in groups, more than 1024 characters",
-        "a path of spec.rules",
-    ),
-    Rule(
-        _INGRESS, "spec.ingressClassName", "a class that is not offered",
-        "class inner is not offered", "ingressClasses",
-    ),
-    Rule(
-        _CLAIM, "spec.storageClassName",
-        "a class that is not offered", "class gold is not", "storageClasses",
-    ),
-    Rule(
-        _CLAIM, "spec.storageClassName",
-        "`\"\"`, and none where the provider has no default class",
-        "would take any volume that has no class", "staticVolumes",
-    ),
-    Rule(_CLAIM, "spec.volumeName", "any", "spec.volumeName"),
-    Rule(_CLAIM, "spec.selector", "any", "spec.selector"),
-    Rule(_CLAIM, "spec.dataSource, spec.dataSourceRef", "any", "spec.dataSource"),
-    Rule(_CLAIM, "spec.volumeAttributesClassName", "any", "spec.volumeAttributesClassName"),
-)  # fmt: skip
+def who(kind: Kind) -> str:
+    """Return which of a consumer's identities writes ``kind``."""
+    return "control plane" if kind in REPLICAS else "virtual kubelet"
 
 
-def kinds_of(rule: Rule) -> str:
-    """Return the kinds of ``rule`` as the page names them."""
-    return "all" if rule.kinds == REFLECTED else ", ".join(kind.kind for kind in rule.kinds)
+def judge(row: Row, kind: Kind) -> str:
+    """Return by what ``kind`` is judged in ``row``."""
+    return row.by or (MARKS if kind in OWN else TWINS)
+
+
+def _without(*left_out: Kind) -> tuple[Kind, ...]:
+    return tuple(kind for kind in EVERY if kind not in left_out)
+
+
+def _marked(field: str, kinds: tuple[Kind, ...], table: tuple[Mark, ...]) -> list[Row]:
+    return [
+        Row(
+            f"{field} `{mark.key}`",
+            kinds,
+            BOTH,
+            f"{mark.says.value}{'; needed' if mark.is_needed else ''}",
+            mark=mark,
+        )
+        for mark in table
+    ]
+
+
+_OF_OBJECTS: Final = [
+    Row("finalizers", _without(*CLAIM), CREATE, _NONE),
+    Row("finalizers", CLAIM, CREATE, "absent, or `kubernetes.io/pvc-protection`"),
+    Row("finalizers", EVERY, CHANGE, _KEPT),
+    Row("ownerReferences", _without(keys.SECRET), CREATE, _NONE),
+    Row("ownerReferences", _without(keys.SECRET), CHANGE, _KEPT),
+    Row(
+        "ownerReferences",
+        (keys.SECRET,),
+        BOTH,
+        "ShadowPods without `blockOwnerDeletion`, all others as they were",
+    ),
+    Row("the object", REPLICAS, f"{CHANGE}, {DELETE}", "a replica of the consumer", ORIGINALS),
+]
+_LABELS: Final = [
+    *_marked("label", REPLICAS, marks.REPLICA_LABELS),
+    Row("any other label of `liqo.io`, `pyliqo.io`", REPLICAS, BOTH, _KEPT),
+    *_marked("label", SHADOWS, marks.SHADOW_LABELS),
+    Row("labels", OWN, BOTH, f"at most {MOST_LABELS}"),
+    *(
+        Row(
+            f"label `{name}`",
+            (*DATA, *CLAIM),
+            BOTH,
+            f"absent, or {_KEPT}",
+            opened=_DOMAINS if "/" in name else "",
+        )
+        for name in orders.LABELS
+    ),
+]
+_ANNOTATIONS: Final = [
+    *_marked("annotation", REPLICAS, marks.REPLICA_ANNOTATIONS),
+    Row("any other annotation of `liqo.io`, `pyliqo.io`", REPLICAS, BOTH, _KEPT),
+    Row("annotations", OWN, BOTH, f"at most {MOST_LABELS}"),
+    Row("annotations", REFLECTED, BOTH, f"at most {orders.MOST} that are new or changed"),
+    Row(
+        "annotations of programs that copy, inject, deploy or back up",
+        (*DATA, *CLAIM),
+        BOTH,
+        f"absent, or {_KEPT}",
+        opened=_DOMAINS,
+    ),
+    Row(
+        "annotations of Kubernetes and storage systems",
+        CLAIM,
+        BOTH,
+        f"absent, or {_KEPT}; those of `app.kubernetes.io` and `kubectl.kubernetes.io` pass",
+        opened=_DOMAINS,
+    ),
+    Row(
+        "annotations of load balancers, clouds, DNS, certificates, meshes",
+        (keys.SERVICE,),
+        BOTH,
+        f"absent, or {_KEPT}",
+        opened=_DOMAINS,
+    ),
+    Row(
+        "annotations of ingress controllers",
+        (keys.INGRESS,),
+        BOTH,
+        "those that concern the object's own hosts, with a value of their shape; others "
+        "absent, or as they were",
+        opened=_DOMAINS,
+    ),
+    *(
+        Row(f"annotation `{name}`", (kind,), BOTH, f"absent, or {_KEPT}")
+        for kind, names in orders.NOTED.items()
+        for name in names
+    ),
+]
+_SPECS: Final = [
+    Row(
+        "spec.template",
+        (keys.SHADOW_ENDPOINT_SLICE,),
+        BOTH,
+        f"at most {MOST_ENDPOINTS} endpoints and {MOST_PORTS} ports",
+        MARKS,
+    ),
+    Row("spec.type", (keys.SERVICE,), BOTH, "ClusterIP, ExternalName", opened="serviceTypes"),
+    Row(
+        "spec.loadBalancerClass",
+        (keys.SERVICE,),
+        BOTH,
+        "one that is offered, where the ProviderPolicy names any",
+        opened="loadBalancerClasses",
+    ),
+    Row("spec.externalIPs", (keys.SERVICE,), BOTH, f"absent, or {_KEPT}"),
+    Row("spec.loadBalancerIP", (keys.SERVICE,), BOTH, f"absent, or {_KEPT}"),
+    Row(
+        "spec.externalName",
+        (keys.SERVICE,),
+        BOTH,
+        "a name of the outside, or of a Service of the same namespace",
+    ),
+    Row(
+        "spec.ingressClassName",
+        (keys.INGRESS,),
+        BOTH,
+        "one that is offered, where the ProviderPolicy names any",
+        opened="ingressClasses",
+    ),
+    Row("spec.defaultBackend", (keys.INGRESS,), BOTH, _NONE),
+    Row("spec.rules, spec.tls", (keys.INGRESS,), BOTH, "each with a host, without `*`"),
+    Row(
+        "spec.rules, spec.tls: size",
+        (keys.INGRESS,),
+        BOTH,
+        "at most 100 rules, 200 paths, 100 hosts of certificates",
+    ),
+    Row(
+        "spec.rules: paths",
+        (keys.INGRESS,),
+        BOTH,
+        "at most 1024 characters, without spaces, quotes, braces, `;`, `\\` and most `$`",
+    ),
+    Row(
+        "spec.rules, spec.tls: hosts",
+        (keys.INGRESS,),
+        BOTH,
+        "any, or those that the pattern of the ProviderPolicy matches",
+        opened="ingressHosts",
+    ),
+    Row(
+        "spec.storageClassName",
+        CLAIM,
+        BOTH,
+        "one that is offered, where the ProviderPolicy names any",
+        opened="storageClasses",
+    ),
+    Row("spec.storageClassName: empty", CLAIM, BOTH, "refused", opened="staticVolumes"),
+    Row(
+        f"any field of spec but {', '.join(podclaims.FIELDS)}",
+        CLAIM,
+        BOTH,
+        f"absent, or {_KEPT}",
+    ),
+    Row("type", (keys.SECRET,), CREATE, "none that gives rights in the cluster"),
+    Row(
+        "spec.pod",
+        (keys.SHADOW_POD,),
+        BOTH,
+        "what [pod-fields.md](pod-fields.md) says of each field",
+        WEBHOOK,
+        "allowedPodFields",
+    ),
+    Row(
+        "metadata.name",
+        (keys.RESOURCE_SLICE,),
+        CREATE,
+        "of replicas any; of the provider's own slices none that is taken",
+        WEBHOOK,
+    ),
+]
+
+TABLE: Final[tuple[Row, ...]] = (*_OF_OBJECTS, *_LABELS, *_ANNOTATIONS, *_SPECS)
+SECTIONS: Final = {
+    "Finalizers, owners, and what is not the consumer's": tuple(_OF_OBJECTS),
+    "Labels": tuple(_LABELS),
+    "Annotations": tuple(_ANNOTATIONS),
+    "All other fields": tuple(_SPECS),
+}
+"""The table, as the page shows it."""
+
+
+def lines(rows: tuple[Row, ...]) -> list[str]:
+    """Return ``rows`` as a table of the page."""
+    head = ["| kind | who | when | field | may say | judged by | opened by |", "|" + " --- |" * 7]
+    return [*head, *(_line(row) for row in rows)]
+
+
+def _line(row: Row) -> str:
+    told = (
+        _listed(row.kinds),
+        _each(who(kind) for kind in row.kinds),
+        row.when,
+        row.field if "`" in row.field or " " in row.field else f"`{row.field}`",
+        row.says,
+        _each(judge(row, kind) for kind in row.kinds),
+        f"`{row.opened}`" if row.opened else "",
+    )
+    return "| " + " | ".join(told) + " |"
+
+
+_GROUPS: Final = {EVERY: "all", OWN: "pyliqo's own kinds", REFLECTED: "reflected kinds"}
+
+
+def _listed(kinds: tuple[Kind, ...]) -> str:
+    return _GROUPS.get(kinds) or ", ".join(kind.kind for kind in kinds)
+
+
+def _each(told: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(told))

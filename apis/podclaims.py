@@ -1,24 +1,24 @@
 """Which claims a pod may have made for it, by its ephemeral volumes. Pure.
 
 A controller of the provider makes them, with its own rights: what a consumer may not write into a
-claim it may not write into their templates either.
+claim it may not write into their templates either. Policy ``liqo-consumers`` judges both forms of
+claims by the same fields.
 Source: Kubernetes, "Generic ephemeral volumes"; security.md A17.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from apis import parts
+from apis import keys, orders, parts
 from apis.objects import Object
 from apis.podpolicies import Policy
 
-_FIELDS: Final = frozenset(["accessModes", "resources", "storageClassName", "volumeMode"])
+FIELDS: Final = ("accessModes", "resources", "storageClassName", "volumeMode")
+"""What the spec of a claim says, by itself or in a template; all else is the provider's to say."""
 _OF_OTHERS: Final = frozenset(["dataSource", "dataSourceRef", "selector", "volumeName"])
 """They name volumes that are there, and claims of any namespace."""
 _METADATA: Final = frozenset(["annotations", "labels"])
 _OURS: Final = ("liqo.io", "pyliqo.io")
-_BINDING: Final = (*_OURS, "kubernetes.io", "k8s.io", "cdi.kubevirt.io")
-"""Domains of annotations by which a cluster binds, provisions and fills claims."""
 NEVER: Final = "names what is the provider's"
 STATIC: Final = "would take any volume that has no class"
 UNOFFERED: Final = "none of those offered"
@@ -33,10 +33,10 @@ def complaints(volume: Object, path: str, policy: Policy) -> Iterator[str]:
     yield from _unknown(template, frozenset(["metadata", "spec"]), where)
     metadata = parts.struct(template.get("metadata"), f"spec.pod.{where}.metadata")
     spec = parts.struct(template.get("spec"), f"spec.pod.{where}.spec")
-    yield from _metadata(metadata, f"{where}.metadata")
+    yield from _metadata(metadata, f"{where}.metadata", policy.claim_annotation_domains)
     for name in sorted(_set(spec) & _OF_OTHERS):
         yield f"{where}.spec.{name} {NEVER}"
-    yield from _unknown(spec, _FIELDS | _OF_OTHERS, f"{where}.spec")
+    yield from _unknown(spec, frozenset(FIELDS) | _OF_OTHERS, f"{where}.spec")
     if template:
         yield from _class(spec, f"{where}.spec.storageClassName", policy)
 
@@ -55,14 +55,28 @@ def _class(spec: Object, path: str, policy: Policy) -> Iterator[str]:
         yield f"{path} {named!r} is {UNOFFERED} ({listed})"
 
 
-def _metadata(metadata: Object, where: str) -> Iterator[str]:
+def _metadata(metadata: Object, where: str, opened: frozenset[str]) -> Iterator[str]:
     for name in sorted(_set(metadata) - _METADATA):
         yield f"{where}.{name} {NEVER}"
-    for field, domains in (("annotations", _BINDING), ("labels", _OURS)):
-        noted: Mapping[str, object] = parts.struct(metadata.get(field), f"spec.pod.{where}.{field}")
-        for name in sorted(noted):
-            if is_of(name, domains):
-                yield f"{where}.{field} {name} {NEVER}"
+    for field, given in _given(metadata, f"spec.pod.{where}").items():
+        ours = {name for name in given if is_of(name, _OURS)}
+        for name in sorted(ours | _orders(field, given, opened)):
+            yield f"{where}.{field} {name} {NEVER}"
+
+
+def _given(metadata: Object, path: str) -> dict[str, dict[str, str]]:
+    return {
+        field: {
+            name: parts.text(text, f"{path}.{field}.{name}")
+            for name, text in parts.struct(metadata.get(field), f"{path}.{field}").items()
+        }
+        for field in ("annotations", "labels")
+    }
+
+
+def _orders(field: str, given: Mapping[str, str], opened: frozenset[str]) -> frozenset[str]:
+    refused = orders.refused if field == "annotations" else orders.refused_labels
+    return refused(keys.PERSISTENT_VOLUME_CLAIM, given, opened)
 
 
 def is_of(name: str, domains: tuple[str, ...]) -> bool:

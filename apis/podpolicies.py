@@ -31,6 +31,8 @@ class Policy:
     """Whose pods terms of affinity may name besides; * for those of any."""
     annotation_domains: frozenset[str] = frozenset()
     """Whose orders to programs of the cluster reach them. See ``apis.agents``."""
+    claim_annotation_domains: frozenset[str] = frozenset()
+    """Likewise of claims that are made for pods. See ``apis.orders``."""
     own_namespaces: frozenset[str] = frozenset()
     """The consumer's own twins, as far as its pod names them."""
     storage_classes: frozenset[str] | None = None
@@ -59,6 +61,7 @@ class Policy:
             volume_types=frozenset(allowed.get("volumeTypes") or ()),
             affinity_namespaces=frozenset(allowed.get("affinityNamespaces") or ()),
             annotation_domains=frozenset(allowed.get("annotationDomains") or ()),
+            claim_annotation_domains=frozenset(spec.get("annotationDomains") or ()),
             storage_classes=_names(None if classes is None else [*map(_class, classes)]),
             static_volumes=bool(spec.get("staticVolumes")),
             has_default_storage_class=any(one.get("default") for one in classes or ()),

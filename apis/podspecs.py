@@ -13,8 +13,10 @@ from apis.podpolicies import MAX_GRACE_S, Policy
 from apis.refusals import DeniedError
 
 DEFAULT_ACCOUNT: Final = "default"
-_CONTROL_PLANE: Final = "node-role.kubernetes.io/"
-_VIRTUAL_NODES: Final = keys.VIRTUAL_NODE_TAINT.partition("/")[0] + "/"
+_RESERVED: Final = (
+    "node-role.kubernetes.io/", keys.VIRTUAL_NODE_TAINT.removesuffix("not-allowed"),
+)  # fmt: skip
+"""Taints of control planes, and of nodes that are other clusters."""
 _ASK: Final = "or ask the provider for a ProviderPolicy that allows it"
 _NEVER: Final = "must not be set"
 _CURES: Final = {
@@ -136,17 +138,11 @@ def _tolerations(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
     for index, toleration in enumerate(parts.structs(value, "spec.pod.tolerations")):
         path = f"tolerations[{index}]"
         key = parts.text(toleration.get("key"), f"spec.pod.{path}.key")
-        if key and not key.startswith((_CONTROL_PLANE, _VIRTUAL_NODES)):
+        if key and not key.startswith(_RESERVED):
             continue
         if not any(_grants(granted, toleration) for granted in policy.tolerations):
-            yield f"{path} tolerates {key or 'every taint'}, {_kept_for(key)}"
-
-
-def _kept_for(key: str) -> str:
-    """Return whose nodes a toleration of ``key`` would lead to."""
-    if key.startswith(_VIRTUAL_NODES):
-        return "that of nodes which stand for this cluster's own providers"
-    return "those of control planes included"
+            every = "every taint, those of control planes and virtual nodes included"
+            yield f"{path} tolerates {key or every}"
 
 
 def _grants(granted: Object, toleration: Object) -> bool:
@@ -262,7 +258,8 @@ FIELDS: Final[dict[str, Field]] = {
         f"up to that of the ProviderPolicy, {MAX_GRACE_S} without", _grace
     ),
     "tolerations": Field(
-        "any but of control planes, virtual nodes and of every taint, unless granted", _tolerations
+        "any but of control planes, of virtual nodes and of every taint, unless granted",
+        _tolerations,
     ),
     "topologySpreadConstraints": _COPIED,
     "volumes": Field("by type; own tokens only", podvolumes.complaints),

@@ -8,7 +8,7 @@ Source: Kubernetes, "Dynamic Admission Control".
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys
+from apis import keys, whose
 from apis.objects import Kind
 from webhook import when
 from webhook.when import Condition
@@ -69,7 +69,7 @@ def _where(*values: str) -> tuple[Selector, ...]:
 _OFFLOADED: Final = _where("true")
 _LOCAL: Final = _where("false")
 _JUDGED: Final = _where("true", "false")
-_TWINS: Final = (Selector(keys.REMOTE_CLUSTER_ID, "Exists"),)
+_TWINS: Final = (Selector(whose.PEERS, "Exists"),)
 
 WEBHOOKS: Final = (
     Row(

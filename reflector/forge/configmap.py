@@ -43,6 +43,7 @@ def is_fixed(wanted: Object, found: Object) -> bool:
 FORGE: Final = Forge(
     reflection.CONFIG_MAP,
     twin,
+    lacks=twins.lacks(keys.CONFIG_MAP),
     is_fixed=is_fixed,
     stays=referenced.stays(keys.CONFIG_MAP),
     twin_name=twin_name,

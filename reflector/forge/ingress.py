@@ -24,9 +24,4 @@ def twin(local: Object, scene: Scene) -> Object:
     return made
 
 
-def lacks(local: Object, scene: Scene) -> str:
-    """Return which annotations the twin is without, where the provider does not take them."""
-    return twins.unsent(keys.INGRESS, local, scene)
-
-
-FORGE: Final = Forge(reflection.INGRESS, twin, lacks=lacks)
+FORGE: Final = Forge(reflection.INGRESS, twin, lacks=twins.lacks(keys.INGRESS))

@@ -176,6 +176,7 @@ def _of_volume(old: Object | None, new: Object | None, scene: Scene) -> Iterable
 FORGE: Final = Forge(
     reflection.CLAIM,
     twin,
+    lacks=twins.lacks(keys.PERSISTENT_VOLUME_CLAIM),
     stays=stays,
     settled=settled,
     back=back,

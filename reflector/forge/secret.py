@@ -28,6 +28,7 @@ def is_fixed(wanted: Object, found: Object) -> bool:
 FORGE: Final = Forge(
     reflection.SECRET,
     twin,
+    lacks=twins.lacks(keys.SECRET),
     is_fixed=is_fixed,
     stays=referenced.stays(keys.SECRET),
     selector=(f"!{keys.SERVICE_ACCOUNT_NAME}",),

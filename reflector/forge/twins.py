@@ -1,6 +1,8 @@
 """What all twins share: name, ownership labels, filtered metadata, the fields that are copied."""
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from apis import keys, marks, objects, orders
 from apis.objects import Kind, Object
@@ -16,9 +18,13 @@ def of(
     Source: behaviour.md 6.1.
     """
     hidden = scene.settings.hidden
-    labels = marks.labels_of_shadow(hidden.labels(local))
-    metadata: Object = {"labels": {**labels, **scene.pair.labels()}}
     refused = _refused(kind, local, scene)
+    labels = {
+        name: text
+        for name, text in marks.labels_of_shadow(hidden.labels(local)).items()
+        if name not in _refused_labels(kind, local, scene)
+    }
+    metadata: Object = {"labels": {**labels, **scene.pair.labels()}}
     annotations = {
         name: text for name, text in hidden.annotations(local).items() if name not in refused
     }
@@ -30,15 +36,27 @@ def of(
 
 
 def unsent(kind: Kind, local: Object, scene: Scene) -> str:
-    """Return which annotations of ``local`` the provider does not take; empty for none."""
-    names = ", ".join(sorted(_refused(kind, local, scene)))
+    """Return what of the metadata of ``local`` the provider does not take; empty for nothing."""
+    left_out = {
+        "annotations": _refused(kind, local, scene),
+        "labels": _refused_labels(kind, local, scene),
+    }
+    told = [f"{field} {', '.join(sorted(names))}" for field, names in left_out.items() if names]
     where = scene.pair.destination
-    cure = "spec.annotationDomains of its ProviderPolicy"
-    return (
-        f"without annotations {names}: controllers of {where} would obey them ({cure})"
-        if names
-        else ""
+    cure = (
+        f"programs of {where} would obey them (spec.annotationDomains of its ProviderPolicy opens "
+        f"domains), or they are more than {orders.SENT}"
     )
+    return f"without {' and '.join(told)}: {cure}" if told else ""
+
+
+def lacks(kind: Kind) -> Callable[[Object, Scene], str]:
+    """Return what tells the author of an object of ``kind`` what of its metadata is not sent."""
+    return functools.partial(unsent, kind)
+
+
+_NEVER_SENT: Final = frozenset({keys.INGRESS_CLASS, *keys.ANNOTATIONS_OF_CLAIMS})
+"""What a cluster writes for itself: left out of twins, and told to nobody."""
 
 
 def _refused(kind: Kind, local: Object, scene: Scene) -> frozenset[str]:
@@ -46,7 +64,14 @@ def _refused(kind: Kind, local: Object, scene: Scene) -> frozenset[str]:
     if scene.offers is None:
         return frozenset()
     sent = scene.settings.hidden.annotations(local)
-    return orders.refused(kind, sent, scene.offers.annotation_domains) - {keys.INGRESS_CLASS}
+    return orders.unsent(kind, sent, scene.offers.annotation_domains) - _NEVER_SENT
+
+
+def _refused_labels(kind: Kind, local: Object, scene: Scene) -> frozenset[str]:
+    if scene.offers is None:
+        return frozenset()
+    sent = scene.settings.hidden.labels(local)
+    return orders.refused_labels(kind, sent, scene.offers.annotation_domains)
 
 
 def is_immutable(found: Object, wanted: Object, fields: Iterable[str]) -> bool:

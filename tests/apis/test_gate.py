@@ -1,20 +1,40 @@
-"""The page of what consumers may say has the rows of the table."""
+"""The table of what a consumer may write, its page, and the rights that peering gives."""
 
-from pathlib import Path
+from apis import gate, keys
+from tests.apis import gatepage
+from tests.manifests import documents
 
-from apis import gate
-from apis.gate import Rule
-
-PAGE = Path(__file__).parents[2] / "docs" / "what-a-consumer-may-say.md"
-HEADING = "| kind | field | refused | opened by |"
-
-
-def line(rule: Rule) -> str:
-    opened = f"`{rule.opened_by}`" if rule.opened_by else ""
-    return f"| {gate.kinds_of(rule)} | `{rule.field}` | {rule.refused} | {opened} |"
+ROLES = {
+    keys.REMOTE_CONTROLPLANE_ROLE: "control plane",
+    keys.VIRTUAL_KUBELET_REMOTE_ROLE: "virtual kubelet",
+}
+WRITING = {"create", "update", "patch", "delete"}
 
 
-def test_the_page_has_the_rows_of_the_table() -> None:
-    written = PAGE.read_text().partition(HEADING)[2].partition("\n\n")[0].splitlines()[2:]
+def test_the_page_is_made_of_the_table() -> None:
+    assert gatepage.PAGE.read_text() == gatepage.page(), "run python -m tests.apis.gatepage"
 
-    assert written == [line(rule) for rule in gate.RULES]
+
+def test_the_table_has_each_kind_that_peering_lets_a_consumer_write() -> None:
+    """Whoever adds a right adds rows."""
+    for role, who in ROLES.items():
+        written = {
+            (group, plural)
+            for rule in documents.named("ClusterRole", role)["rules"]
+            if WRITING & {*rule["verbs"]}
+            for group in rule["apiGroups"]
+            for plural in rule["resources"]
+            if "/" not in plural  # connections to pods, which store nothing
+        }
+        rows = {(kind.group, kind.plural) for kind in gate.EVERY if gate.who(kind) == who}
+        assert written == rows, role
+
+
+def test_each_kind_has_rows_for_all_of_its_metadata() -> None:
+    for kind in gate.EVERY:
+        fields = {row.field.split(" ")[0].rstrip("s") for row in gate.TABLE if kind in row.kinds}
+        assert {"finalizer", "ownerReference", "annotation"} <= fields, kind
+
+
+def test_no_row_is_there_twice() -> None:
+    assert len({*map(str, gate.TABLE)}) == len(gate.TABLE)

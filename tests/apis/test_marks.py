@@ -1,27 +1,6 @@
-"""What of a user's labels and annotations goes to a provider, and the page that says so."""
-
-import re
-from pathlib import Path
+"""What of a user's labels and annotations goes to a provider."""
 
 from apis import keys, marks
-from apis.marks import Mark
-
-PAGE = Path(__file__).parents[2] / "docs" / "what-a-consumer-may-say.md"
-
-
-def rows(table: tuple[Mark, ...]) -> list[str]:
-    """Return the lines of the page."""
-    return [
-        f"| `{mark.key}` | {mark.says.value}{'; needed' if mark.is_needed else ''} |"
-        for mark in table
-    ]
-
-
-def test_the_page_says_what_the_table_says() -> None:
-    shown = re.findall(r"^\| `[a-z.]*liqo\.io/.*$", PAGE.read_text(), re.MULTILINE)
-
-    tables = (marks.REPLICA_LABELS, marks.REPLICA_ANNOTATIONS, marks.SHADOW_LABELS)
-    assert shown == [line for table in tables for line in rows(table)]
 
 
 def test_the_domains_in_which_names_mean_something() -> None:

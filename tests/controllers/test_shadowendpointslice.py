@@ -115,6 +115,8 @@ async def test_whose_addresses_are_meant_the_namespace_says(labels: dict[str, st
         ("169.254.169.254", False),
         ("fe80::1", False),
         ("224.0.0.1", False),
+        ("168.63.129.16", False),
+        ("100.100.100.200", False),
     ],
     ids=[
         "their pod",
@@ -126,6 +128,8 @@ async def test_whose_addresses_are_meant_the_namespace_says(labels: dict[str, st
         "metadata",
         "link-local",
         "multicast",
+        "metadata of Azure",
+        "metadata of Alibaba Cloud",
     ],
 )
 def test_nobody_stands_in_for_addresses_of_this_cluster(*, address: str, is_kept: bool) -> None:

@@ -14,7 +14,7 @@ from apis import keys
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl, KubectlError
-from tests.manifests import documents, twins
+from tests.manifests import asking, documents, twins
 
 WITHIN_S = 300
 SEED = int(os.environ.get("PYLIQO_TEST_ORDER", "20251123"))
@@ -56,6 +56,12 @@ def provider(admin: Kubectl) -> Kubectl:
     asyncio.run(twins.until_in_force(admin))
     asyncio.run(twins.until_taken(admin, twins.claim(twins.TWIN, "of-the-default-class")))
     return admin
+
+
+@pytest.fixture(scope="module")
+def milan(own_plane: Plane) -> asking.Provider:
+    """Return an API server that judges what rome asks of it, and nobody else."""
+    return asking.installed(own_plane)
 
 
 def converge(kubectl: Kubectl, objects: list[dict[str, Any]]) -> None:

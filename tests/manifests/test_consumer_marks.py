@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from apis import keys, marks
-from apis.marks import Mark, Says
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import OffloadingPatch
 from apis.pairs import Pair
@@ -373,25 +372,3 @@ def test_what_a_virtual_kubelet_and_a_reflector_send_passes(milan: Kubectl) -> N
     for obj in (shadow, endpointslice.twin(local, Scene(pair))):
         assert obj["metadata"]["labels"]["app"] == "web"
         assert created(milan, obj, *KUBELET) == ""
-
-
-def _values(mark: Mark) -> list[str]:
-    good = {Says.TRUE: ["true"], Says.FALSE: ["false"], Says.CONSUMER: ["rome"]}
-    return good.get(mark.says, [] if mark.says is Says.NOTHING else ["true", "turin"])
-
-
-@pytest.mark.cluster
-def test_the_policy_judges_as_the_table_says(milan: Kubectl) -> None:
-    tables = (
-        ("labels", marks.REPLICAS, marks.REPLICA_LABELS),
-        ("annotations", marks.REPLICAS, marks.REPLICA_ANNOTATIONS),
-        ("labels", marks.SHADOWS, marks.SHADOW_LABELS),
-    )
-    for field, kinds, table in tables:
-        for mark in table:
-            good = _values(mark)
-            for value in {"true", "false", "rome", "turin", *good}:
-                is_good = value in good or mark.says is Says.ANYTHING
-                obj = made(kinds[0], **{field: {mark.key: value}})
-                said = created(milan, obj, *who(kinds[0]))
-                assert is_good == (said == ""), (mark, value, said)

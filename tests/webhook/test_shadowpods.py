@@ -289,6 +289,8 @@ ROWS: dict[str, list[tuple[Any, str]]] = {
         ([{"key": "", "operator": "Exists", "effect": "NoExecute"}], REFUSED),
         ([{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}], REFUSED),
         ([{"key": "node-role.kubernetes.io/master", "effect": "NoSchedule"}], REFUSED),
+        ([{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}], REFUSED),
+        ([{"key": "virtual-node.liqo.io/any", "value": "true"}], REFUSED),
         (["all"], REFUSED),
     ],
     "volumes": [

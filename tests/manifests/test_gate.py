@@ -1,0 +1,290 @@
+"""What no consumer may write into the metadata of any kind, or do to what is not its own.
+
+Source: security.md A7, A16, A17, A20; hostile.md, causes 1 and 2.
+"""
+
+import re
+from typing import Final
+
+import pytest
+
+from apis import drift, gate, keys, marks, orders, podclaims
+from apis.marks import Says
+from apis.objects import Kind, Object, owner_reference
+from apis.offers import Offers
+from apis.pairs import Pair
+from apis.podpolicies import Policy
+from reflector.forge import configmap, persistentvolumeclaim, secret
+from reflector.forge.contract import Scene
+from tests.manifests import documents
+from tests.manifests.asking import (
+    ADMINISTRATOR,
+    EPHEMERAL,
+    KUBELET,
+    OWNER,
+    TWIN,
+    Provider,
+    made,
+    until,
+)
+
+pytestmark = pytest.mark.cluster
+
+PAIR: Final = Pair("rome", "milan", "shop", TWIN)
+FORGES: Final = {
+    keys.CONFIG_MAP: configmap.FORGE,
+    keys.SECRET: secret.FORGE,
+    keys.PERSISTENT_VOLUME_CLAIM: persistentvolumeclaim.FORGE,
+}
+PROTECTION: Final = "kubernetes.io/pvc-protection"
+CLEANUP: Final = "service.kubernetes.io/load-balancer-cleanup"
+
+
+def names(kinds: tuple[Kind, ...]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("kind", kinds, ids=[kind.kind for kind in kinds])
+
+
+@names(gate.EVERY)
+def test_a_consumer_sets_no_finalizer(milan: Provider, kind: Kind) -> None:
+    for finalizer in ("a.io/b", CLEANUP, keys.NAMESPACE_MAP_FINALIZER):
+        said = milan.create(made(kind, metadata={"finalizers": [finalizer]}), kind)
+        assert "metadata.finalizers" in said, finalizer
+
+
+@names(gate.EVERY)
+def test_the_finalizer_of_claims_is_for_claims_alone(milan: Provider, kind: Kind) -> None:
+    """Nobody takes it off anything else, whose twin would never end."""
+    said = milan.create(made(kind, metadata={"finalizers": [PROTECTION]}), kind)
+
+    assert ("metadata.finalizers" in said) == (kind != keys.PERSISTENT_VOLUME_CLAIM), said
+
+
+@names(gate.EVERY)
+def test_a_consumer_removes_and_adds_no_finalizer_later(milan: Provider, kind: Kind) -> None:
+    held = made(kind, "held", metadata={"finalizers": [CLEANUP]})
+    assert milan.create(held, kind, user=ADMINISTRATOR, for_good=True) == ""
+
+    for finalizers in ([], [CLEANUP, "a.io/b"], ["a.io/b"]):
+        said = milan.patch(kind, "held", {"metadata": {"finalizers": finalizers}})
+        assert "metadata.finalizers" in said, finalizers
+    assert milan.patch(kind, "held", {"metadata": {"annotations": {"a": "b"}}}) == ""
+    assert milan.patch(kind, "held", {"metadata": {"finalizers": []}}, user=ADMINISTRATOR) == ""
+
+
+@names(gate.EVERY)
+def test_a_consumer_names_no_owner(milan: Provider, kind: Kind) -> None:
+    owned = made(kind, "owned", metadata={"ownerReferences": [OWNER]})
+    assert "metadata.ownerReferences" in milan.create(owned, kind)
+    assert milan.create(owned, kind, user=ADMINISTRATOR, for_good=True) == ""
+
+    for owners in ([], [OWNER, {**OWNER, "uid": "2"}], [{**OWNER, "uid": "2"}]):
+        said = milan.patch(kind, "owned", {"metadata": {"ownerReferences": owners}})
+        assert "metadata.ownerReferences" in said, owners
+    assert milan.patch(kind, "owned", {"metadata": {"annotations": {"a": "b"}}}) == ""
+
+
+def test_a_secret_goes_with_its_shadowpod_and_holds_nothing(milan: Provider) -> None:
+    """As the virtual kubelet has it for tokens; a ShadowPod that is made again is another one."""
+    shadow = made(keys.SHADOW_POD)
+    owners = [
+        owner_reference(
+            keys.SHADOW_POD, {"metadata": {**shadow["metadata"], "uid": uid}}, block=False
+        )
+        for uid in ("1", "2")
+    ]
+    for kind in (keys.SECRET, keys.CONFIG_MAP):
+        said = milan.create(made(kind, metadata={"ownerReferences": [owners[0]]}), kind)
+        assert ("metadata.ownerReferences" in said) == (kind == keys.CONFIG_MAP)
+    kept = made(keys.SECRET, "kept", metadata={"ownerReferences": [owners[0]]})
+    assert milan.create(kept, keys.SECRET, for_good=True) == ""
+    for again in ([owners[1]], []):
+        change = {"metadata": {"ownerReferences": again}}
+        assert milan.patch(keys.SECRET, "kept", change) == ""
+    blocking = {**owners[0], "blockOwnerDeletion": True}
+    said = milan.create(made(keys.SECRET, metadata={"ownerReferences": [blocking]}), keys.SECRET)
+    assert "metadata.ownerReferences" in said
+
+
+@names(marks.REPLICAS)
+def test_a_replica_that_the_provider_holds_ends_once_it_lets_go(
+    milan: Provider, kind: Kind
+) -> None:
+    name = f"held-{kind.resource.lower()}"
+    held = made(kind, name, metadata={"finalizers": [keys.NAMESPACE_MAP_FINALIZER]})
+    assert milan.create(held, kind, user=ADMINISTRATOR, for_good=True) == ""
+
+    assert milan.delete(kind, name, for_good=True) == ""
+    stands = milan.read(kind, name)
+    assert stands is not None
+    assert stands["metadata"]["deletionTimestamp"]
+    let_go: Object = {"metadata": {"finalizers": []}}
+    assert milan.patch(kind, name, let_go, user=ADMINISTRATOR, for_good=True) == ""
+    assert milan.read(kind, name) is None
+
+
+# Orders to programs of the provider ---------------------------------------------------------------
+
+DATA: Final = (keys.CONFIG_MAP, keys.SECRET, keys.PERSISTENT_VOLUME_CLAIM)
+ORDERS: Final[dict[str, tuple[Kind, ...]]] = {
+    "replicator.v1.mittwald.de/replicate-to": DATA,
+    "reflector.v1.k8s.emberstack.com/reflection-auto-enabled": DATA,
+    "cert-manager.io/allow-direct-injection": DATA,
+    "vault.security.banzaicloud.io/vault-role": DATA,
+    "k8s.io/CloneRequest": DATA[2:],
+    "cdi.kubevirt.io/storage.import.endpoint": DATA[2:],
+    "storage.kubevirt.io/x": DATA[2:],
+    "volume.kubernetes.io/selected-node": DATA[2:],
+    "trident.netapp.io/cloneFromPVC": DATA[2:],
+    "kubectl.kubernetes.io/restartedAt": (),
+    "app.kubernetes.io/part-of": (),
+    "team.example.org/owner": (),
+    "note": (),
+}
+"""Annotations, and which kinds are refused with them."""
+
+
+@names(DATA)
+def test_data_and_claims_carry_no_orders(milan: Provider, kind: Kind) -> None:
+    assert milan.create(made(kind, "ordered"), kind, for_good=True) == ""
+    for name, kinds in ORDERS.items():
+        noted = {"metadata": {"annotations": {name: "x"}}}
+        for said in (milan.create(made(kind, **noted), kind), milan.patch(kind, "ordered", noted)):
+            assert (f"annotation {name}" in said) == (kind in kinds), (name, said)
+            assert bool(said) == (kind in kinds), (name, said)
+
+
+@names((*DATA, keys.SERVICE))
+def test_data_and_claims_carry_no_label_that_programs_look_for(milan: Provider, kind: Kind) -> None:
+    assert milan.create(made(kind, "labelled"), kind, for_good=True) == ""
+    for name in orders.LABELS:
+        labelled = {"metadata": {"labels": {name: "1"}}}
+        for said in (
+            milan.create(made(kind, **labelled), kind),
+            milan.patch(kind, "labelled", labelled),
+        ):
+            assert (f"label {name}" in said) == (kind in DATA), (name, said)
+
+
+@names(DATA)
+def test_what_a_reflector_sends_of_it_is_taken(milan: Provider, kind: Kind) -> None:
+    notes = dict.fromkeys(ORDERS, "x") | {f"a{n}": "" for n in range(200)}
+    labels = dict.fromkeys(orders.LABELS, "1") | {"app": "web"}
+    local = made(
+        kind, "x", metadata={"annotations": notes, "labels": labels, "finalizers": ["a.io/b"]}
+    )
+    forge, scene = FORGES[kind], Scene(PAIR, offers=Offers())
+
+    twin = drift.stamped(forge.twin(local, scene))
+    told = forge.lacks(local, scene)
+
+    assert milan.create(twin, kind) == ""
+    assert twin["metadata"]["labels"]["app"] == "web"
+    assert "annotations " in told
+    assert "labels argocd.argoproj.io/secret-type, grafana_alert" in told
+    assert forge.lacks(made(kind), scene) == ""
+
+
+@names(DATA)
+def test_a_domain_that_is_opened_passes(milan: Provider, kind: Kind) -> None:
+    opened = "replicator.v1.mittwald.de,argocd.argoproj.io"
+    noted = made(
+        kind,
+        metadata={
+            "annotations": {"replicator.v1.mittwald.de/replicate-to": "x"},
+            "labels": {"argocd.argoproj.io/secret-type": "cluster"},
+        },
+    )
+    assert milan.create(noted, kind)
+
+    milan.annotate({keys.OFFERED_ANNOTATION_DOMAINS: opened})
+    until(lambda: milan.create(noted, kind) == "")
+    milan.annotate({keys.OFFERED_ANNOTATION_DOMAINS: None})
+    until(lambda: milan.create(noted, kind) != "")
+
+
+SOURCE: Final = {"kind": "PersistentVolumeClaim", "name": "theirs"}
+FIELDS: Final[dict[str, Object]] = {
+    "volumeName": {"volumeName": "theirs"},
+    "selector": {"selector": {"matchLabels": {"a": "b"}}},
+    "dataSource": {"dataSource": SOURCE},
+    "dataSourceRef": {"dataSourceRef": SOURCE},
+    "volumeAttributesClassName": {"volumeAttributesClassName": "gold"},
+}
+BOTH: Final[dict[str, Object]] = {
+    **{f"spec.{name}": {"spec": spec} for name, spec in FIELDS.items()},
+    **{
+        f"annotation {name}": {"metadata": {"annotations": {name: "x"}}}
+        for name, kinds in ORDERS.items()
+        if keys.PERSISTENT_VOLUME_CLAIM in kinds
+    },
+    "label grafana_alert": {"metadata": {"labels": {"grafana_alert": "x"}}},
+}
+
+
+@pytest.mark.parametrize("told", BOTH)
+def test_a_claim_and_the_template_of_one_are_judged_alike(milan: Provider, told: str) -> None:
+    kind = keys.PERSISTENT_VOLUME_CLAIM
+    obj = made(kind, **BOTH[told])
+    for user in (KUBELET, EPHEMERAL):
+        assert told in milan.create(obj, kind, user=user)
+    template = {**obj, "metadata": {**obj["metadata"], "name": None, "namespace": None}}
+    template = {name: template[name] for name in ("metadata", "spec")}
+    volume = {"name": "a", "ephemeral": {"volumeClaimTemplate": template}}
+
+    said = [*podclaims.complaints(volume, "volumes[0]", Policy())]
+
+    field = told.rpartition(" ")[2].removeprefix("spec.")
+    assert any(field in one for one in said), said
+
+
+def test_a_claim_keeps_what_the_provider_added_to_it(milan: Provider) -> None:
+    kind = keys.PERSISTENT_VOLUME_CLAIM
+    assert milan.create(made(kind, "kept"), kind, for_good=True) == ""
+    bound = {"spec": {"volumeName": "pv-1"}, "metadata": {"annotations": {"k8s.io/x": "y"}}}
+    assert milan.patch(kind, "kept", bound, user=ADMINISTRATOR, for_good=True) == ""
+
+    assert milan.patch(kind, "kept", {"metadata": {"labels": {"a": "b"}}}) == ""
+
+
+def listed(policy: str) -> list[list[str]]:
+    """Return the lists of texts in the expressions of ``policy``."""
+    text = " ".join((documents.ROOT / "70-policies" / policy).read_text().split())
+    return [
+        re.findall(r"'([^']+)'", one) for one in re.findall(r"\[('[^']+'(?:, '[^']+')*)\]", text)
+    ]
+
+
+def test_policy_and_code_have_the_same_lists() -> None:
+    text = (documents.ROOT / "70-policies" / "consumers.yaml").read_text()
+    lists = listed("consumers.yaml")
+    for known in (orders.LABELS, podclaims.FIELDS, *orders.NOTED.values()):
+        assert [*known] in lists
+    for expression in (*orders.OF_KIND.values(), orders.TOLD):
+        assert f"'{expression}'" in text
+    assert f"variables.newAnnotations.size() <= {orders.MOST}" in text
+
+
+def test_the_policy_on_marks_has_the_lists_of_the_table() -> None:
+    """Each list there is is one of these, so none is forgotten."""
+    text = (documents.ROOT / "70-policies" / "consumer-marks.yaml").read_text()
+    expected = [
+        {"system:masters", "system:serviceaccounts"},
+        {kind.plural for kind in marks.SHADOWS},
+        {mark.key for mark in marks.SHADOW_LABELS},
+        {
+            mark.key
+            for mark in (*marks.REPLICA_LABELS, *marks.SHADOW_LABELS)
+            if mark.says is Says.CONSUMER
+        },
+        {mark.key for mark in marks.REPLICA_LABELS if mark.says is Says.ANYTHING},
+        {mark.key for mark in marks.REPLICA_LABELS if mark.is_needed},
+        {mark.key for mark in marks.REPLICA_ANNOTATIONS if mark.says is Says.ANYTHING},
+    ]
+
+    found = [{*one} for one in listed("consumer-marks.yaml")]
+
+    assert [one for one in found if one not in expected] == []
+    assert [one for one in expected if one not in found] == []
+    assert text.count(f"size() > {gate.MOST_LABELS}") == 2
+    assert f"size() <= {gate.MOST_ENDPOINTS} && " in text
+    assert f"size() <= {gate.MOST_PORTS})" in text
