@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from liqoctl import options
-from liqoctl.commands import identities, reflections, slices, virtualnode
+from liqoctl.commands import identities, reflections, slices, values, virtualnode
 from liqoctl.commands.completion import completion
 from liqoctl.commands.groups import create, delete, force, generate, get
 from liqoctl.commands.info import info
@@ -45,7 +45,7 @@ COMMANDS = (
     install, move, offload, peer, set_, unauthenticate, uncordon, uninstall, unoffload, unpeer,
     version, why,
 )  # fmt: skip
-KINDS = (identities, reflections, slices, virtualnode)
+KINDS = (identities, reflections, slices, values, virtualnode)
 """Modules whose commands belong to the groups create, delete, generate and get."""
 for command in COMMANDS:
     cli.add_command(command)

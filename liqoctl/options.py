@@ -193,6 +193,31 @@ class Pairs(click.ParamType[dict[str, str]]):
             self.fail(str(error), param, ctx)
 
 
+class Settings(click.ParamType[dict[str, Any]]):
+    """A YAML file that holds a mapping; ``-`` is stdin."""
+
+    name = "file"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        """Return the mapping, or fail with what is wrong in the file."""
+        if isinstance(value, dict):
+            return value
+        import yaml  # noqa: PLC0415  # few commands need it, and TAB waits
+
+        with click.File().convert(value, param, ctx) as file:
+            try:
+                found = yaml.load(file.read(), Loader=yaml.CSafeLoader) or {}
+            except (yaml.YAMLError, UnicodeDecodeError) as error:
+                self.fail(f"{value}: {error}", param, ctx)
+        if not isinstance(found, dict):
+            self.fail(
+                f"{value}: a mapping is needed, such as 'webhook: {{replicas: 3}}'", param, ctx
+            )
+        return found
+
+
 class _Checked(click.ParamType[str]):
     """A text that has to be of some form."""
 

@@ -58,13 +58,21 @@ def install(
             raise click.ClickException(message) from None
 
     if output:
-        image = wanted.image or default_image
-        manifests = installation_forge.customised(
-            installation.manifests(), replace(wanted, image=image)
-        )
+        _, manifests = installation.rendered(wanted, default_image)
         output_.dump(manifests, output)
     else:
         session.run(who, work, needs_install=False)
+
+
+def kept_values(who: Session, *, output: str) -> None:
+    """Print the settings that the installation keeps."""
+
+    async def work(cluster: ClusterClient, _progress: Progress) -> None:
+        await session.check_installed(cluster, who)
+        found = await installation.kept(cluster)
+        output_.dump([found], output, ends=False)
+
+    session.run(who, work)
 
 
 def uninstall(who: Session, how: Uninstallation, *, timeout_s: float) -> None:
