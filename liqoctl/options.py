@@ -241,6 +241,12 @@ def _not_a_name(text: str) -> str:
     return "" if naming.is_dns_subdomain(text) else f"{text!r:.80} is no name of an object: {rule}"
 
 
+def _not_a_cluster(text: str) -> str:
+    rule = "use 1 to 63 lower-case letters, digits and '-', a letter or digit at each end"
+    is_one = not text or naming.is_dns_label(text)
+    return "" if is_one else f"{text!r:.80} is not a cluster ID: {rule}"
+
+
 def _not_an_amount(text: str) -> str:
     try:
         return "" if not text or quantity.parse(text).nanos >= 0 else f"{text!r} is below 0"
@@ -250,6 +256,7 @@ def _not_an_amount(text: str) -> str:
 
 NAMESPACE: Final = _Checked("namespace", _not_a_label)
 NAME: Final = _Checked("name", _not_a_name)
+CLUSTER_ID: Final = _Checked("cluster ID", _not_a_cluster)
 AMOUNT: Final = _Checked("quantity", _not_an_amount)
 
 
@@ -279,7 +286,7 @@ def timeout(default: str) -> Callable[..., Any]:
 
 
 REMOTE_CLUSTER_ID: Final = click.option(
-    "--remote-cluster-id", required=True, help="Cluster ID of the peer."
+    "--remote-cluster-id", required=True, type=CLUSTER_ID, help="Cluster ID of the peer."
 )
 OUTPUT: Final = click.option(
     "-o",
@@ -308,7 +315,8 @@ _GLOBAL: Final = (
     click.option(
         "-n",
         "--namespace",
-        help="Namespace of the objects, where a command does not find it itself.",
+        help="Namespace to work in.  [default: that of the kubeconfig's context for namespaced "
+        "objects, else liqo]",
     ),
     click.option("--global-labels", type=Pairs(), help="Labels for every object that is made."),
     click.option(

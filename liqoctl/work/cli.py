@@ -134,11 +134,15 @@ def would_reflect(who: Session, chosen: Chosen, wanted: offloading_forge.Wanted)
     session.run(who, work)
 
 
-def reflections(who: Session) -> None:
+def reflections(who: Session, *, output: str) -> None:
     """Print what of a namespace is reflected."""
 
     async def work(cluster: ClusterClient, _progress: Progress) -> None:
-        reflections_.show(await reflections_.reflected(cluster, who.namespace or "default"))
+        found = await reflections_.reflected(cluster, who.namespace or "default")
+        if output == "text":
+            reflections_.show(found)
+        else:
+            output_.dump([reflections_.told(found)], output, ends=False)
 
     session.run(who, work)
 
