@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ from liqoctl.forge import offloading as offloading_forge
 from liqoctl.forge import virtualnode as virtualnode_forge
 from liqoctl.options import Session
 from liqoctl.output import Progress
+from liqoctl.work import bundle as bundle_
 from liqoctl.work import info as info_
 from liqoctl.work import (
     installation,
@@ -62,6 +64,16 @@ def install(
         output_.dump(manifests, output)
     else:
         session.run(who, work, needs_install=False)
+
+
+def bundle(who: Session, path: Path, version: str) -> None:
+    """Write what a maintainer needs to help into an archive."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        await session.check_installed(cluster, who)
+        await bundle_.write(cluster, progress, path, version)
+
+    session.run(who, work)
 
 
 def kept_values(who: Session, *, output: str) -> None:
