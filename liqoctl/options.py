@@ -193,6 +193,10 @@ class Pairs(click.ParamType[dict[str, str]]):
             self.fail(str(error), param, ctx)
 
 
+MOST_OF_A_FILE: Final = 1 << 20
+"""Characters of a file of settings or certificates: a ConfigMap holds no more."""
+
+
 class Settings(click.ParamType[dict[str, Any]]):
     """A YAML file that holds a mapping; ``-`` is stdin."""
 
@@ -208,7 +212,7 @@ class Settings(click.ParamType[dict[str, Any]]):
 
         with click.File().convert(value, param, ctx) as file:
             try:
-                found = yaml.load(file.read(), Loader=yaml.CSafeLoader) or {}
+                found = yaml.load(file.read(MOST_OF_A_FILE), Loader=yaml.CSafeLoader) or {}
             except (yaml.YAMLError, UnicodeDecodeError) as error:
                 self.fail(f"{value}: {error}", param, ctx)
         if not isinstance(found, dict):

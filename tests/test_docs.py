@@ -42,7 +42,8 @@ def test_files_that_it_names_are_there(page: Path) -> None:
 def test_commands_that_it_names_are_there_with_their_flags(page: Path) -> None:
     for line in quoted(page.read_text(encoding="utf-8")):
         if line.startswith("liqoctl "):
-            command, rest = cli, shlex.split(line.partition("|")[0], comments=True)[1:]
+            command: click.Command = cli
+            rest = shlex.split(line.partition("|")[0], comments=True)[1:]
             while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
                 found = command.get_command(click.Context(command), rest[0])
                 if found is None and command.invoke_without_command:

@@ -117,14 +117,19 @@ def _wanted(  # noqa: PLR0913  # one argument a flag
             forge.check_cluster_id(cluster_id)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--cluster-id") from error
-    server = {"url": api_server_url, "ca": api_server_ca.read() if api_server_ca else ""}
+    server = {
+        "url": api_server_url,
+        "ca": api_server_ca.read(options.MOST_OF_A_FILE) if api_server_ca else "",
+    }
     flagged = {name: text for name, text in server.items() if text}
     last = {"apiServer": flagged} if flagged else {}
     said = functools.reduce(values.merged, (*files, last))
     try:
         values.parsed(values.merged({}, said))
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--values") from error
+        raise click.BadParameter(
+            str(error), param_hint="--values, --api-server-url, --api-server-ca"
+        ) from error
     return forge.Wanted(
         cluster_id=cluster_id,
         image=image,

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from liqoctl.__main__ import cli
+from liqoctl.forge.reflections import Line
 from liqoctl.work import reflections
 
 NOWHERE = {"KUBECONFIG": "/nonexistent/kubeconfig", "HOME": "/nonexistent"}
@@ -110,7 +111,7 @@ def test_a_wrong_call_is_told_what_is_wrong(line: str, expected: str) -> None:
 
 
 def test_reflections_as_data_have_a_field_a_column() -> None:
-    line = ("milan", "foo-rome", "ConfigMap", "web", "reflected", "")
+    line = Line("milan", "foo-rome", "ConfigMap", "web", "reflected", "")
 
     assert reflections.told([line]) == {
         "items": [

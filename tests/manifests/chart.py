@@ -86,7 +86,9 @@ def _deployment(obj: dict[str, Any], field: str) -> str:
     template = {**spec["template"], "spec": pod}
     text = _yaml({**obj, "spec": {**spec, "replicas": "@replicas@", "template": template}})
     for mark, made in _marks(field).items():
-        text = re.sub(rf"( *){mark}\n", lambda found, made=made: made(found[1]), text)
+        indents = set(re.findall(rf"^( *){mark}$", text, re.MULTILINE))
+        for indent in indents:
+            text = text.replace(f"\n{indent}{mark}\n", f"\n{made(indent)}")
     return text
 
 
