@@ -196,6 +196,7 @@ def test_install_again_and_uninstall(empty: Plane) -> None:
 
     refused_while_in_use(empty)
 
+    told_where_the_api_server_is(empty)
     with controllers(empty):
         gone = liqoctl(empty, "uninstall", "--skip-confirm", "--timeout", "300s")
     assert gone.exit_code == 0, gone.stderr
@@ -236,6 +237,22 @@ def settings_last(empty: Plane) -> None:
     assert taken.exit_code == 0, taken.stderr
     assert kubectl.get(*where)["spec"] == usual
     assert yaml.safe_load(liqoctl(empty, "get", "values").stdout) == {}
+
+
+def told_where_the_api_server_is(empty: Plane) -> None:
+    """It is kept, and goes with the installation."""
+    pem = "-----BEGIN CERTIFICATE-----\\nMA==\\n-----END CERTIFICATE-----\\n"
+    said = f'apiServer: {{url: "https://rome.example", ca: "{pem}"}}'
+    with controllers(empty):
+        done = CliRunner().invoke(
+            cli, ["--kubeconfig", str(empty.kubeconfig), "install", "-f", "-"], input=said
+        )
+    assert done.exit_code == 0, done.stderr
+    kubectl = Kubectl(empty.kubeconfig)
+    spec = kubectl.get("deployment", keys.CONTROLLER_MANAGER, "-n", "liqo")["spec"]
+    [container] = spec["template"]["spec"]["containers"]
+    assert "--api-server-address-override=https://rome.example" in container["args"]
+    assert "BEGIN" in kubectl.get("configmap", "liqo-api-server-ca", "-n", "liqo")["data"]["ca.crt"]
 
 
 def a_hook_of_an_older_version_goes(empty: Plane) -> None:
