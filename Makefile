@@ -9,7 +9,7 @@ PY := $(BIN)/python
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-.PHONY: check test test-others test-journeys demo demo-down up down bench bench-check install.yaml format lock help
+.PHONY: check test test-others test-journeys demo demo-down up down bench bench-check image wheels install.yaml format lock help
 
 check: .venv/ready  ## What a commit must pass: format, lint, types, layers, fast tests
 	$(BIN)/ruff format --check .
@@ -50,6 +50,19 @@ bench-check: .venv/ready  ## Fail if a process of ours asks the API servers for 
 
 install.yaml: .venv/ready  ## Build one file of all that an administrator applies
 	$$($(PY) -c 'from sandbox import binaries; print(binaries.kubectl())') kustomize manifests > $@
+
+PYTHON_OF_IMAGE := 3.13
+wheels: .venv/ready  ## Fetch and make the wheels that the image is built of (the only step with a network)
+	rm -rf wheels build
+	$(PY) -m pip download --quiet --no-deps --only-binary=:all: --python-version=$(PYTHON_OF_IMAGE) --require-hashes \
+	  -r requirements.lock -d wheels/dependencies
+	$(PY) -m pip wheel --quiet --no-deps --no-index --no-build-isolation -w wheels/pyliqo .
+
+IMAGE := pyliqo:0.1.0
+BUILDER := $(shell command -v podman || command -v docker || command -v buildah)
+image: wheels  ## Build the image from a checkout (IMAGE=registry.example/pyliqo:0.1.0, BUILDER=docker, BASE=...)
+	@test -n "$(BUILDER)" || { echo "make image needs podman, docker or buildah: install one, or name it by BUILDER="; exit 1; }
+	$(BUILDER) build $(if $(BASE),--build-arg BASE=$(BASE)) -f Containerfile -t $(IMAGE) .
 
 format: .venv/ready  ## Format the source and mend what the linter can mend
 	$(BIN)/ruff format .

@@ -38,7 +38,7 @@ LOOK_SOONEST_S: Final = 1.0
 _PAIRS: Final = (("tls.crt", "tls.key"), ("previous.crt", "previous.key"))
 _DOOR: Final = re.compile(rb"[0-9a-f]{32}")
 _EXPIRY: Final = Gauge(
-    "certs_expiry_timestamp_seconds",
+    "pyliqo_certs_expiry_timestamp_seconds",
     "When the stored certificate ends: authority, serving",
     ["certificate"],
     registry=metrics.REGISTRY,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kube import kubeconfig
+from kube import environment, kubeconfig
 from kube.errors import UnauthorizedError
 from kube.kubeconfig import Kubeconfig
 
@@ -163,7 +163,7 @@ def from_kubeconfig(text: bytes) -> Access:
         tls=tls,
         authorization=f"Bearer {said.token}" if said.token else "",
         server_name=said.server_name,
-        proxy=said.proxy,
+        proxy=said.proxy or environment.proxy(said.server),
         namespace=said.namespace,
         ca=said.ca,
         digest=_digest(said.server, said.ca, said.certificate, said.key, said.server_name),
@@ -186,10 +186,10 @@ def plain(server: str, authorization: str = "") -> Access:
     return Access(server, None, authorization, digest=_digest(server))
 
 
-def _of_pod(environment: Mapping[str, str], token_file: Path, ca_file: Path) -> Kubeconfig:
+def _of_pod(variables: Mapping[str, str], token_file: Path, ca_file: Path) -> Kubeconfig:
     token, ca = token_file.read_text(encoding="ascii").strip(), ca_file.read_bytes()
-    host = environment.get("KUBERNETES_SERVICE_HOST", "")
-    port = environment.get("KUBERNETES_SERVICE_PORT", "")
+    host = variables.get("KUBERNETES_SERVICE_HOST", "")
+    port = variables.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
         raise ValueError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT name no server")
     if not token or not ca:
@@ -213,7 +213,7 @@ def _of_administrator(settings: "Configuration") -> Kubeconfig:
         key,
         token=token.strip() or scheme,
         server_name=settings.tls_server_name or "",
-        proxy=settings.proxy or "",
+        proxy=settings.proxy or environment.proxy(settings.host),
     )
 
 

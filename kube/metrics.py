@@ -9,77 +9,79 @@ REGISTRY: Final = CollectorRegistry()
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 REQUESTS: Final = Counter(
-    "kube_requests",
+    "pyliqo_requests",
     "Requests to API servers by verb, resource and code (0: no answer)",
     ["verb", "resource", "code"],
     registry=REGISTRY,
 )
 REQUEST_SECONDS: Final = Histogram(
-    "kube_request_seconds",
+    "pyliqo_request_seconds",
     "How long API servers took to answer",
     ["verb"],
     buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 1, 5, 30),
     registry=REGISTRY,
 )
 RELISTS: Final = Counter(
-    "kube_informer_lists",
+    "pyliqo_informer_lists",
     "Lists of an informer by cause: start, expired, ahead, unreadable",
     ["resource", "cause"],
     registry=REGISTRY,
 )
-WATCHES: Final = Gauge("kube_informer_watches", "Watches now open", ["resource"], registry=REGISTRY)
+WATCHES: Final = Gauge(
+    "pyliqo_informer_watches", "Watches now open", ["resource"], registry=REGISTRY
+)
 WATCH_FAILURES: Final = Counter(
-    "kube_informer_failures", "Lists and watches that failed", ["resource"], registry=REGISTRY
+    "pyliqo_informer_failures", "Lists and watches that failed", ["resource"], registry=REGISTRY
 )
 WATCHES_SILENT: Final = Counter(
-    "kube_informer_silent_watches",
+    "pyliqo_informer_silent_watches",
     "Watches that were opened anew because they told nothing",
     ["resource"],
     registry=REGISTRY,
 )
 DROPPED: Final = Counter(
-    "kube_informer_dropped_objects",
+    "pyliqo_informer_dropped_objects",
     "Objects of answers that were left out: without a valid name, or of another namespace",
     ["resource"],
     registry=REGISTRY,
 )
 CACHED: Final = Gauge(
-    "kube_informer_objects", "Objects in the caches", ["resource"], registry=REGISTRY
+    "pyliqo_informer_objects", "Objects in the caches", ["resource"], registry=REGISTRY
 )
 WATCH_SEEN: Final = Gauge(
-    "kube_informer_last_sign_of_life_timestamp_seconds",
+    "pyliqo_informer_last_sign_of_life_timestamp_seconds",
     "When an informer of the resource last heard from its API server",
     ["resource"],
     registry=REGISTRY,
 )
 QUEUE_DEPTH: Final = Gauge(
-    "kube_queue_depth", "Keys that wait for a worker", ["controller"], registry=REGISTRY
+    "pyliqo_queue_depth", "Keys that wait for a worker", ["controller"], registry=REGISTRY
 )
 QUEUE_OLDEST: Final = Gauge(
-    "kube_queue_oldest_seconds",
+    "pyliqo_queue_oldest_seconds",
     "How long the oldest key has waited",
     ["controller"],
     registry=REGISTRY,
 )
 QUEUE_RETRIES: Final = Counter(
-    "kube_queue_retries", "Keys put off after an error", ["controller"], registry=REGISTRY
+    "pyliqo_queue_retries", "Keys put off after an error", ["controller"], registry=REGISTRY
 )
 RECONCILES: Final = Counter(
-    "kube_reconciles",
+    "pyliqo_reconciles",
     "Reconciles by outcome: done, again, conflict, busy, terminal, error",
     ["controller", "outcome"],
     registry=REGISTRY,
 )
 RECONCILE_SECONDS: Final = Histogram(
-    "kube_reconcile_seconds",
+    "pyliqo_reconcile_seconds",
     "How long reconciles took",
     ["controller"],
     buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 1, 5, 30),
     registry=REGISTRY,
 )
-LEADER: Final = Gauge("kube_leader", "1 while this process leads", ["lease"], registry=REGISTRY)
+LEADER: Final = Gauge("pyliqo_leader", "1 while this process leads", ["lease"], registry=REGISTRY)
 EVENTS: Final = Counter(
-    "kube_events",
+    "pyliqo_events",
     "Events by outcome: written, merged, dropped",
     ["outcome"],
     registry=REGISTRY,

@@ -7,12 +7,12 @@ from prometheus_client import Gauge
 from kube.metrics import REGISTRY
 
 UNANSWERED: Final = Gauge(
-    "kubelet_unanswered_pods",
+    "pyliqo_kubelet_unanswered_pods",
     "Pods whose ShadowPod the provider took a minute ago, and made no Pod of",
     registry=REGISTRY,
 )
 STREAMS: Final = Gauge(
-    "kubelet_streams",
+    "pyliqo_kubelet_streams",
     "Open exec, attach and portforward streams",
     ["subresource"],
     registry=REGISTRY,

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from liqoctl import options
-from liqoctl.commands import identities, reflections, slices, virtualnode
+from liqoctl.commands import identities, reflections, slices, values, virtualnode
+from liqoctl.commands.bundle import bundle
 from liqoctl.commands.completion import completion
 from liqoctl.commands.groups import create, delete, force, generate, get
 from liqoctl.commands.info import info
@@ -41,11 +42,11 @@ def cli(session: Session) -> None:
 
 
 COMMANDS = (
-    activate, authenticate, completion, cordon, create, delete, drain, force, generate, get, info,
-    install, move, offload, peer, set_, unauthenticate, uncordon, uninstall, unoffload, unpeer,
-    version, why,
+    activate, authenticate, bundle, completion, cordon, create, delete, drain, force, generate,
+    get, info, install, move, offload, peer, set_, unauthenticate, uncordon, uninstall, unoffload,
+    unpeer, version, why,
 )  # fmt: skip
-KINDS = (identities, reflections, slices, virtualnode)
+KINDS = (identities, reflections, slices, values, virtualnode)
 """Modules whose commands belong to the groups create, delete, generate and get."""
 for command in COMMANDS:
     cli.add_command(command)

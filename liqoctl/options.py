@@ -193,6 +193,35 @@ class Pairs(click.ParamType[dict[str, str]]):
             self.fail(str(error), param, ctx)
 
 
+MOST_OF_A_FILE: Final = 1 << 20
+"""Characters of a file of settings or certificates: a ConfigMap holds no more."""
+
+
+class Settings(click.ParamType[dict[str, Any]]):
+    """A YAML file that holds a mapping; ``-`` is stdin."""
+
+    name = "file"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        """Return the mapping, or fail with what is wrong in the file."""
+        if isinstance(value, dict):
+            return value
+        import yaml  # noqa: PLC0415  # few commands need it, and TAB waits
+
+        with click.File().convert(value, param, ctx) as file:
+            try:
+                found = yaml.load(file.read(MOST_OF_A_FILE), Loader=yaml.CSafeLoader) or {}
+            except (yaml.YAMLError, UnicodeDecodeError) as error:
+                self.fail(f"{value}: {error}", param, ctx)
+        if not isinstance(found, dict):
+            self.fail(
+                f"{value}: a mapping is needed, such as 'webhook: {{replicas: 3}}'", param, ctx
+            )
+        return found
+
+
 class _Checked(click.ParamType[str]):
     """A text that has to be of some form."""
 
@@ -216,6 +245,12 @@ def _not_a_name(text: str) -> str:
     return "" if naming.is_dns_subdomain(text) else f"{text!r:.80} is no name of an object: {rule}"
 
 
+def _not_a_cluster(text: str) -> str:
+    rule = "use 1 to 63 lower-case letters, digits and '-', a letter or digit at each end"
+    is_one = not text or naming.is_dns_label(text)
+    return "" if is_one else f"{text!r:.80} is not a cluster ID: {rule}"
+
+
 def _not_an_amount(text: str) -> str:
     try:
         return "" if not text or quantity.parse(text).nanos >= 0 else f"{text!r} is below 0"
@@ -225,6 +260,7 @@ def _not_an_amount(text: str) -> str:
 
 NAMESPACE: Final = _Checked("namespace", _not_a_label)
 NAME: Final = _Checked("name", _not_a_name)
+CLUSTER_ID: Final = _Checked("cluster ID", _not_a_cluster)
 AMOUNT: Final = _Checked("quantity", _not_an_amount)
 
 
@@ -254,7 +290,7 @@ def timeout(default: str) -> Callable[..., Any]:
 
 
 REMOTE_CLUSTER_ID: Final = click.option(
-    "--remote-cluster-id", required=True, help="Cluster ID of the peer."
+    "--remote-cluster-id", required=True, type=CLUSTER_ID, help="Cluster ID of the peer."
 )
 OUTPUT: Final = click.option(
     "-o",
@@ -283,7 +319,8 @@ _GLOBAL: Final = (
     click.option(
         "-n",
         "--namespace",
-        help="Namespace of the objects, where a command does not find it itself.",
+        help="Namespace to work in.  [default: that of the kubeconfig's context for namespaced "
+        "objects, else liqo]",
     ),
     click.option("--global-labels", type=Pairs(), help="Labels for every object that is made."),
     click.option(

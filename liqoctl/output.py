@@ -56,8 +56,8 @@ def echo(text: str = "", *, ends_line: bool = True) -> None:
     click.echo(printable(text), nl=ends_line)
 
 
-def dump(objects: Iterable[Object], form: str, *, is_list: bool = False) -> None:
-    """Print ``objects`` as ``yaml``, each document ended by ``---``, or as ``json``.
+def dump(objects: Iterable[Object], form: str, *, is_list: bool = False, ends: bool = True) -> None:
+    """Print ``objects`` as ``yaml``, each document ended by ``---`` (if ``ends``), or as ``json``.
 
     In JSON several objects are a List, as kubectl prints them; one alone is too if ``is_list``.
     """
@@ -69,7 +69,8 @@ def dump(objects: Iterable[Object], form: str, *, is_list: bool = False) -> None
         return
     for obj in found:
         echo(yaml.dump(obj, Dumper=yaml.CSafeDumper, sort_keys=False), ends_line=False)
-        echo("---")
+        if ends:
+            echo("---")
 
 
 def plain(value: object) -> str:

@@ -1,5 +1,6 @@
 """The wheel's top-level names are ours alone, and each list in pyproject.toml knows them all."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -55,7 +56,7 @@ def test_the_locks_pin_by_hash_and_name_no_index(lock: str) -> None:
 
 
 def test_the_manifests_come_with_the_wheel(tmp_path: Path) -> None:
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
 
@@ -71,3 +72,35 @@ def test_the_manifests_come_with_the_wheel(tmp_path: Path) -> None:
     [wheel] = tmp_path.glob("*.whl")
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".yaml")}
     assert packed == {str(path.relative_to(ROOT)) for path in ROOT.glob("manifests/**/*.yaml")}
+
+
+def test_the_license_is_the_text_of_the_one_that_is_named() -> None:
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+
+    assert PROJECT["project"]["license"] == "Apache-2.0"
+    assert "Apache License\n                           Version 2.0, January 2004" in text
+    assert "9. Accepting Warranty or Additional Liability." in text
+    assert PROJECT["project"]["license-files"] == ["LICENSE"]
+
+
+def test_what_the_metadata_says_is_public() -> None:
+    project = PROJECT["project"]
+
+    assert project["authors"] == [{"name": "pyliqo maintainers"}]
+    assert all(url.startswith("https://") for url in project["urls"].values())
+    oldest = project["requires-python"].removeprefix(">=")
+    assert f"Programming Language :: Python :: {oldest}" in project["classifiers"]
+
+
+def test_the_image_is_made_of_wheels_that_make_fetches_first() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    container = (ROOT / "Containerfile").read_text(encoding="utf-8")
+    copied = re.findall(r"^COPY (wheels/\S+)", container, re.MULTILINE)
+    rules = dict(re.findall(r"^(image|wheels): (.*?)\n\n", makefile, re.DOTALL | re.MULTILINE))
+
+    assert rules["image"].startswith("wheels ")
+    assert copied == ["wheels/dependencies", "wheels/pyliqo"]
+    assert all(folder in rules["wheels"] for folder in copied)
+    assert (ROOT / ".dockerignore").read_text().splitlines()[1:] == ["*", "!wheels"]
+    [python] = re.findall(r"python:([0-9.]+)-slim", container)
+    assert f"PYTHON_OF_IMAGE := {python}\n" in makefile

@@ -8,21 +8,21 @@ from prometheus_client import Counter, Gauge, Histogram
 from kube.metrics import REGISTRY
 
 REVIEWS: Final = Counter(
-    "webhook_reviews",
+    "pyliqo_webhook_reviews",
     "Reviews by path, verdict (allowed, changed, denied, malformed, unavailable, error) and why:"
     " the first words of the verdict in the audit log, or the reason of the refusal",
     ["path", "verdict", "reason"],
     registry=REGISTRY,
 )
 REVIEW_SECONDS: Final = Histogram(
-    "webhook_review_seconds",
+    "pyliqo_webhook_review_seconds",
     "How long an answer took, reading not counted",
     ["path"],
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1, 5),
     registry=REGISTRY,
 )
 SHED: Final = Counter(
-    "webhook_reviews_shed",
+    "pyliqo_webhook_reviews_shed",
     "Reviews not judged, because their time was over before their turn came (queue) or an API"
     " server answered (lookup)",
     ["path", "waited_for"],
@@ -56,7 +56,7 @@ class Reviewed:
 
 
 LOOKUPS: Final = Counter(
-    "webhook_lookups",
+    "pyliqo_webhook_lookups",
     "Objects looked up, by where the answer came from: cache, live, failed",
     ["resource", "source"],
     registry=REGISTRY,
@@ -64,7 +64,7 @@ LOOKUPS: Final = Counter(
 lookups: Final = functools.cache(LOOKUPS.labels)
 """The count of one resource and source, looked up once."""
 CERTIFICATE_EXPIRY: Final = Gauge(
-    "webhook_certificate_expiry_timestamp_seconds",
+    "pyliqo_webhook_certificate_expiry_timestamp_seconds",
     "When the served certificate ends",
     registry=REGISTRY,
 )

@@ -17,7 +17,12 @@ _BOTH: Final = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfi
 _PROXY = click.option(
     "--proxy-url", default="", help="Proxy through which the consumer reaches the provider."
 )
-_CONSUMER = click.option("--consumer-cluster-id", required=True, help="Cluster ID of the consumer.")
+_CONSUMER = click.option(
+    "--consumer-cluster-id",
+    required=True,
+    type=options.CLUSTER_ID,
+    help="Cluster ID of the consumer.",
+)
 _FORM = click.option(
     "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True
 )
@@ -131,7 +136,7 @@ def create_identity(session: Session, remote: Session, timeout: float, **given: 
 
 
 @get.command("tenant", epilog=options.examples("liqoctl get tenant", "liqoctl get tn rome -o yaml"))
-@click.argument("cluster_id", default="")
+@click.argument("cluster_id", default="", type=options.CLUSTER_ID)
 @options.OUTPUT
 @options.global_flags
 def get_tenant(session: Session, cluster_id: str, output: str | None) -> None:
@@ -142,7 +147,7 @@ def get_tenant(session: Session, cluster_id: str, output: str | None) -> None:
 
 
 @get.command("identity", epilog=options.examples("liqoctl get identity", "liqoctl get id milan"))
-@click.argument("cluster_id", default="")
+@click.argument("cluster_id", default="", type=options.CLUSTER_ID)
 @options.OUTPUT
 @options.global_flags
 def get_identity(session: Session, cluster_id: str, output: str | None) -> None:
@@ -153,7 +158,7 @@ def get_identity(session: Session, cluster_id: str, output: str | None) -> None:
 
 
 @delete.command("tenant", epilog=options.examples("liqoctl delete tenant rome"))
-@click.argument("cluster_id")
+@click.argument("cluster_id", type=options.CLUSTER_ID)
 @options.timeout("2m")
 @options.global_flags
 def delete_tenant(session: Session, cluster_id: str, timeout: float) -> None:
@@ -165,7 +170,7 @@ def delete_tenant(session: Session, cluster_id: str, timeout: float) -> None:
 
 
 @delete.command("identity", epilog=options.examples("liqoctl delete identity milan"))
-@click.argument("cluster_id")
+@click.argument("cluster_id", type=options.CLUSTER_ID)
 @options.timeout("2m")
 @options.global_flags
 def delete_identity(session: Session, cluster_id: str, timeout: float) -> None:

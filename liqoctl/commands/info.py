@@ -42,7 +42,7 @@ def info(
 
 
 @info.command("peer", epilog=PEER_EXAMPLES)
-@click.argument("names", metavar="[CLUSTER_ID]...", nargs=-1)
+@click.argument("names", metavar="[CLUSTER_ID]...", nargs=-1, type=options.CLUSTER_ID)
 @options.TEXT_OUTPUT
 @GET
 @EXIT_CODE

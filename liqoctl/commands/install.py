@@ -3,13 +3,13 @@
 import functools
 import importlib.metadata
 from dataclasses import replace
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from apis import keys
 from liqoctl import options
-from liqoctl.forge import flags
+from liqoctl.forge import flags, values
 from liqoctl.forge import installation as forge
 from liqoctl.options import Session
 
@@ -17,6 +17,8 @@ INSTALL_EXAMPLES = options.examples(
     "liqoctl install --cluster-id rome",
     "liqoctl install --cluster-id milan --image registry.example/pyliqo:0.1.0",
     "liqoctl install --cluster-id milan --cluster-labels region=europe --sharing-percentage 70",
+    "liqoctl install --cluster-id rome --values values.yaml",
+    "liqoctl install --cluster-id rome --api-server-url https://rome.example:443",
     "liqoctl install --cluster-id rome -o yaml | kubectl apply --server-side -f -",
 )
 UNINSTALL_EXAMPLES = options.examples("liqoctl uninstall", "liqoctl uninstall --skip-confirm")
@@ -53,6 +55,27 @@ UNINSTALL_EXAMPLES = options.examples("liqoctl uninstall", "liqoctl uninstall --
     help="Keep consumers to what their slices were granted.  [default: as installed, else yes]",
 )
 @click.option(
+    "--values",
+    "-f",
+    "files",
+    type=options.Settings(),
+    multiple=True,
+    help="YAML file with settings that the installation keeps (docs/values.md); - reads stdin. May "
+    "be repeated: the last one wins, over those kept too.",
+)
+@click.option(
+    "--api-server-url",
+    default="",
+    help="https:// URL at which peers reach this cluster's API server; it is kept.  [default: the "
+    "address of a control-plane node, port 6443]",
+)
+@click.option(
+    "--api-server-ca",
+    type=click.File(),
+    help="PEM file of who signs the API server's certificate; it is kept.  [default: the authority "
+    "that pods of the cluster are given]",
+)
+@click.option(
     "--timeout", type=options.Duration(), default="5m", show_default=True, help="How long to wait."
 )
 @options.OUTPUT
@@ -67,7 +90,8 @@ def install(
 ) -> None:
     """Install pyliqo in a cluster, or bring it up to date; both are repeatable.
 
-    What a flag leaves out stays as it is. The manifests are this program's own.
+    What a flag leaves out stays as it is, settings of --values too. The manifests are this
+    program's own.
     """
     _check_namespace(session)
     wanted = replace(_wanted(session, **given), is_enforced=enable_resource_enforcement)
@@ -77,25 +101,42 @@ def install(
     cli.install(session, wanted, default_image=default, timeout_s=timeout, output=output)
 
 
-def _wanted(
+def _wanted(  # noqa: PLR0913  # one argument a flag
     session: Session,
     *,
     cluster_id: str,
     image: str,
     cluster_labels: tuple[dict[str, str], ...],
     sharing_percentage: int | None,
+    files: tuple[dict[str, Any], ...],
+    api_server_url: str,
+    api_server_ca: TextIO | None,
 ) -> forge.Wanted:
     if cluster_id:
         try:
             forge.check_cluster_id(cluster_id)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--cluster-id") from error
+    server = {
+        "url": api_server_url,
+        "ca": api_server_ca.read(options.MOST_OF_A_FILE) if api_server_ca else "",
+    }
+    flagged = {name: text for name, text in server.items() if text}
+    last = {"apiServer": flagged} if flagged else {}
+    said = functools.reduce(values.merged, (*files, last))
+    try:
+        values.parsed(values.merged({}, said))
+    except ValueError as error:
+        raise click.BadParameter(
+            str(error), param_hint="--values, --api-server-url, --api-server-ca"
+        ) from error
     return forge.Wanted(
         cluster_id=cluster_id,
         image=image,
         node_labels=flags.merged(cluster_labels),
         sharing_percentage=sharing_percentage,
         metadata=session.metadata,
+        values=said,
     )
 
 

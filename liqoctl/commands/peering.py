@@ -108,10 +108,19 @@ def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: b
         f"liqoctl peer {_BOTH} --resource-slice-class shared --resource nvidia.com/gpu=1",
     )
 )
-@click.option("--cpu", default="", help="CPUs to ask for.  [default: what the provider gives]")
-@click.option("--memory", default="", help="Memory to ask for.  [default: the same]")
-@click.option("--pods", default="", help="Pods to ask for.  [default: the same]")
-@click.option("--resource", type=options.Pairs(), multiple=True, help="Other resources.")
+@click.option(
+    "--cpu",
+    type=options.AMOUNT,
+    default="",
+    help="CPUs to ask for.  [default: what the provider gives]",
+)
+@click.option(
+    "--memory", type=options.AMOUNT, default="", help="Memory to ask for.  [default: the same]"
+)
+@click.option(
+    "--pods", type=options.AMOUNT, default="", help="Pods to ask for.  [default: the same]"
+)
+@click.option("--resource", type=options.Amounts(), multiple=True, help="Other resources.")
 @click.option("--resource-slice-class", default="", help="Class of the slice.  [default: default]")
 @options.switch(
     "--create-resource-slice",
@@ -194,7 +203,7 @@ def unpeer(session: Session, remote: Callable[[], Session], timeout: float, **gi
 
 
 @force.command("unpeer", epilog=options.examples("liqoctl force unpeer milan"))
-@click.argument("cluster_id")
+@click.argument("cluster_id", type=options.CLUSTER_ID)
 @options.timeout("2m")
 @options.global_flags
 def force_unpeer(session: Session, cluster_id: str, timeout: float) -> None:

@@ -11,7 +11,11 @@ from liqoctl.commands.groups import get
 from liqoctl.options import Session
 
 _CONSUMER = click.option(
-    "--remote-cluster-id", "consumer", default="", help="Cluster ID of the consumer."
+    "--remote-cluster-id",
+    "consumer",
+    default="",
+    type=options.CLUSTER_ID,
+    help="Cluster ID of the consumer.",
 )
 
 
@@ -43,7 +47,7 @@ def set_() -> None:
 
 
 @cordon.command("tenant", epilog=options.examples("liqoctl cordon tenant rome"))
-@click.argument("name")
+@click.argument("name", type=options.CLUSTER_ID)
 @options.timeout("2m")
 @options.global_flags
 def cordon_tenant(name: str, timeout: float, session: Session) -> None:
@@ -54,7 +58,7 @@ def cordon_tenant(name: str, timeout: float, session: Session) -> None:
 
 
 @uncordon.command("tenant", epilog=options.examples("liqoctl uncordon tenant rome"))
-@click.argument("name")
+@click.argument("name", type=options.CLUSTER_ID)
 @options.timeout("2m")
 @options.global_flags
 def uncordon_tenant(name: str, timeout: float, session: Session) -> None:
@@ -65,7 +69,7 @@ def uncordon_tenant(name: str, timeout: float, session: Session) -> None:
 
 
 @drain.command("tenant", epilog=options.examples("liqoctl drain tenant rome --timeout 10m"))
-@click.argument("name")
+@click.argument("name", type=options.CLUSTER_ID)
 @options.switch("--force", help="When the time is over, take rights and namespaces all the same.")
 @options.timeout("2m")
 @options.global_flags
@@ -84,7 +88,7 @@ def drain_tenant(name: str, timeout: float, session: Session, *, force: bool) ->
 
 
 @activate.command("tenant", epilog=options.examples("liqoctl activate tenant rome"))
-@click.argument("name")
+@click.argument("name", type=options.CLUSTER_ID)
 @options.timeout("2m")
 @options.global_flags
 def activate_tenant(name: str, timeout: float, session: Session) -> None:

@@ -4,16 +4,19 @@ from liqoctl import options
 from liqoctl.commands.groups import get
 from liqoctl.options import Session
 
-EXAMPLES = options.examples("liqoctl get reflections -n shop")
+EXAMPLES = options.examples(
+    "liqoctl get reflections -n shop", "liqoctl get reflections -n shop -o json"
+)
 
 
 @get.command("reflections", epilog=EXAMPLES)
+@options.TEXT_OUTPUT
 @options.global_flags
-def get_reflections(session: Session) -> None:
+def get_reflections(session: Session, output: str) -> None:
     """Show what of a namespace is reflected where, and why not.
 
     Reads only. EndpointSlices go as their Services, claims with their first pod.
     """
     from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
 
-    cli.reflections(session)
+    cli.reflections(session, output=output)

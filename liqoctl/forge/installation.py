@@ -4,7 +4,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from apis import conditions, keys, naming, objects, slices
 from apis.objects import Key, Kind, Object, key_of
@@ -38,6 +38,8 @@ class Wanted:
     """Whether consumers are kept to what their slices were granted."""
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Labels and annotations that all objects get."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that the installation keeps, as docs/values.md has them."""
 
 
 def everything(files: Mapping[str, Sequence[Object]], folder: str = "") -> list[Object]:

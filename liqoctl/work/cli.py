@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ from liqoctl.forge import offloading as offloading_forge
 from liqoctl.forge import virtualnode as virtualnode_forge
 from liqoctl.options import Session
 from liqoctl.output import Progress
+from liqoctl.work import bundle as bundle_
 from liqoctl.work import info as info_
 from liqoctl.work import (
     installation,
@@ -58,13 +60,31 @@ def install(
             raise click.ClickException(message) from None
 
     if output:
-        image = wanted.image or default_image
-        manifests = installation_forge.customised(
-            installation.manifests(), replace(wanted, image=image)
-        )
+        _, manifests = installation.rendered(wanted, default_image)
         output_.dump(manifests, output)
     else:
         session.run(who, work, needs_install=False)
+
+
+def bundle(who: Session, path: Path, version: str) -> None:
+    """Write what a maintainer needs to help into an archive."""
+
+    async def work(cluster: ClusterClient, progress: Progress) -> None:
+        await session.check_installed(cluster, who)
+        await bundle_.write(cluster, progress, path, version)
+
+    session.run(who, work)
+
+
+def kept_values(who: Session, *, output: str) -> None:
+    """Print the settings that the installation keeps."""
+
+    async def work(cluster: ClusterClient, _progress: Progress) -> None:
+        await session.check_installed(cluster, who)
+        found = await installation.kept(cluster)
+        output_.dump([found], output, ends=False)
+
+    session.run(who, work)
 
 
 def uninstall(who: Session, how: Uninstallation, *, timeout_s: float) -> None:
@@ -126,11 +146,15 @@ def would_reflect(who: Session, chosen: Chosen, wanted: offloading_forge.Wanted)
     session.run(who, work)
 
 
-def reflections(who: Session) -> None:
+def reflections(who: Session, *, output: str) -> None:
     """Print what of a namespace is reflected."""
 
     async def work(cluster: ClusterClient, _progress: Progress) -> None:
-        reflections_.show(await reflections_.reflected(cluster, who.namespace or "default"))
+        found = await reflections_.reflected(cluster, who.namespace or "default")
+        if output == "text":
+            reflections_.show(found)
+        else:
+            output_.dump([reflections_.told(found)], output, ends=False)
 
     session.run(who, work)
 

@@ -8,7 +8,7 @@ import importlib.resources
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.resources.abc import Traversable
-from typing import Final
+from typing import Any, Final
 
 import click
 import yaml
@@ -19,6 +19,7 @@ from kube import waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import installation as forge
+from liqoctl.forge import valued, values
 from liqoctl.forge.installation import Wanted
 from liqoctl.output import Progress
 from liqoctl.work import outdated, upgrade
@@ -56,11 +57,13 @@ async def install(
     """
     await _check(cluster, wanted)
     there = await cluster.get_live(keys.DEPLOYMENT, _CONTROLLERS)
-    image = wanted.image or (forge.image_of(there) if there else default_image)
+    default_image = forge.image_of(there) if there else default_image
     is_enforced = wanted.is_enforced
     if is_enforced is None and there:
         is_enforced = forge.is_enforced(there)
-    made = forge.customised(manifests(), replace(wanted, image=image, is_enforced=is_enforced))
+    said = values.merged(await kept(cluster), wanted.values)
+    wanted = replace(wanted, values=said, is_enforced=is_enforced)
+    image, made = rendered(wanted, default_image)
     widened = await upgrade.widened(cluster, made)
     await _apply(cluster, progress, widened)
     deployments = [key_of(obj) for obj in made if obj["kind"] == keys.DEPLOYMENT.kind]
@@ -70,6 +73,46 @@ async def install(
     await _take_back(cluster, progress, made, widened)
     found = await waiting.until(cluster, keys.CONFIG_MAP, _CLUSTER_ID, lambda one: one is not None)
     progress.info(f"this cluster is called {_name_in(found)}")
+
+
+def rendered(wanted: Wanted, default_image: str) -> tuple[str, list[Object]]:
+    """Return the image of all processes, and all objects, the kept settings among them.
+
+    Raises:
+        click.ClickException: the settings say what cannot be.
+    """
+    said = dict(wanted.values)
+    if wanted.image and "image" in said:
+        said["image"] = wanted.image  # the next installation keeps it
+    try:
+        settings = values.parsed(said)
+    except ValueError as error:
+        raise click.ClickException(f"settings: {error}") from error
+    image = wanted.image or settings.image or default_image
+    given = valued.applied(manifests(), settings)
+    made = forge.customised(given, replace(wanted, image=image))
+    if not said:
+        return image, made
+    text = yaml.dump(said, Dumper=yaml.CSafeDumper)
+    first = next(at for at, obj in enumerate(made) if obj["kind"] != keys.NAMESPACE.kind)
+    return image, [*made[:first], valued.kept(text), *made[first:]]
+
+
+async def kept(cluster: Cluster) -> dict[str, Any]:
+    """Return the settings that the installation keeps, empty if it keeps none.
+
+    Raises:
+        click.ClickException: somebody wrote into them what is not YAML of a mapping.
+    """
+    key = Key(keys.LIQO_NAMESPACE, values.NAME)
+    data = (await cluster.get_live(keys.CONFIG_MAP, key) or {}).get("data") or {}
+    try:
+        found = yaml.load(data.get(values.ENTRY, ""), Loader=yaml.CSafeLoader) or {}
+    except yaml.YAMLError as error:
+        raise click.ClickException(f"configmap {key}, {values.ENTRY}: {error}") from error
+    if not isinstance(found, dict):
+        raise click.ClickException(f"configmap {key}, {values.ENTRY}: a mapping is needed")
+    return found
 
 
 async def _take_back(

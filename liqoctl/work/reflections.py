@@ -68,6 +68,12 @@ def show(lines: Sequence[Line]) -> None:
         echo("  ".join(cells).rstrip())
 
 
+def told(lines: Sequence[Line]) -> Object:
+    """Return ``lines`` as data: a List of mappings, by the names of the columns."""
+    names = [name.lower().replace(" ", "-") for name in forge.HEAD]
+    return {"items": [dict(zip(names, line, strict=True)) for line in lines]}
+
+
 def _is_selected(offloading: NamespaceOffloading, node: Object) -> bool:
     terms = offloading.cluster_selector
     name = objects.key_of(node).name

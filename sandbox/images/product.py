@@ -64,7 +64,8 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    (folder / "README.md").write_text("")  # pyproject.toml names it; a new one is no new image
+    for named in ("README.md", "LICENSE"):  # by pyproject.toml; a new one is no new image
+        (folder / named).write_text("")
 
 
 def _wheel(source: Path, target: Path, step: progress.Step) -> None:

@@ -93,7 +93,9 @@ async def test_processes_that_boot_at_once_agree_on_one_authority(
     assert sorted(authority) == ["tls.crt", "tls.key"]
     assert served["ca.crt"] == authority["tls.crt"]
     assert pki.is_signed_by(served["tls.crt"], authority["tls.crt"])
-    assert all('certs_expiry_timestamp_seconds{certificate="serving"} ' in page for page in pages)
+    assert all(
+        'pyliqo_certs_expiry_timestamp_seconds{certificate="serving"} ' in page for page in pages
+    )
     versions = [one["metadata"]["resourceVersion"] for one in pair]
     after = await stored(cluster, settings)
     assert after
@@ -103,5 +105,5 @@ async def test_processes_that_boot_at_once_agree_on_one_authority(
 async def is_done(port: int) -> bool:
     """Whether the process has looked at the Secrets and found nothing more to do."""
     _, page = await asked(port, "/metrics")
-    line = 'kube_reconciles_total{controller="certificates",outcome="again"} '
+    line = 'pyliqo_reconciles_total{controller="certificates",outcome="again"} '
     return any(found.startswith(line) and not found.endswith(" 0.0") for found in page.splitlines())

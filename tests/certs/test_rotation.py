@@ -224,7 +224,7 @@ async def test_when_certificates_end_is_measured(cluster: Cluster, namespace: st
     ends = {"authority": rotation.CA_LIFETIME, "serving": rotation.LEAF_LIFETIME}
     for certificate, life in ends.items():
         labels = {"certificate": certificate}
-        found = metrics.REGISTRY.get_sample_value("certs_expiry_timestamp_seconds", labels)
+        found = metrics.REGISTRY.get_sample_value("pyliqo_certs_expiry_timestamp_seconds", labels)
         assert found == (NOW + life).timestamp()
 
 

@@ -83,7 +83,7 @@ def say(what: str, seconds: float) -> None:
 
 
 async def requests(manager: Manager) -> float:
-    return await manager.counts("kube_requests_total")
+    return await manager.counts("pyliqo_requests_total")
 
 
 async def test_one_more_of_many_costs_what_the_first_did(tmp_path: Path) -> None:

@@ -62,9 +62,9 @@ class Manager:
 
     async def writes(self) -> float:
         """Return how much was written, leases aside."""
-        total = sum([await self.counts("kube_requests_total", verb=verb) for verb in WRITES])
+        total = sum([await self.counts("pyliqo_requests_total", verb=verb) for verb in WRITES])
         leases = [
-            await self.counts("kube_requests_total", verb=verb, resource="leases")
+            await self.counts("pyliqo_requests_total", verb=verb, resource="leases")
             for verb in WRITES
         ]
         return total - sum(leases)
@@ -72,7 +72,7 @@ class Manager:
     async def refused(self) -> set[str]:
         """Return the resources of which it was refused something for want of a right."""
         _, text = await self._get("/metrics")
-        lines = (line for line in text.splitlines() if line.startswith("kube_requests_total"))
+        lines = (line for line in text.splitlines() if line.startswith("pyliqo_requests_total"))
         refused = (line for line in lines if 'code="403"' in line)
         return {line.split('resource="')[1].split('"')[0] for line in refused}
 
@@ -273,7 +273,7 @@ async def idle(cluster: Cluster, manager: Manager, key: Key) -> None:
     """Show that looking at everything once more writes nothing and lists nothing."""
 
     async def looks() -> float:
-        return await manager.counts("kube_reconciles_total", controller="namespaceoffloading")
+        return await manager.counts("pyliqo_reconciles_total", controller="namespaceoffloading")
 
     async def virtual() -> Key:
         name = f"milan-{key.namespace}"
@@ -291,7 +291,7 @@ async def idle(cluster: Cluster, manager: Manager, key: Key) -> None:
     async def round_(number: int) -> tuple[float, float]:
         await touch(keys.NAMESPACE_OFFLOADING, key, number)
         await touch(keys.VIRTUAL_NODE, await virtual(), number)
-        lists = await manager.counts("kube_requests_total", verb="list")
+        lists = await manager.counts("pyliqo_requests_total", verb="list")
         return await manager.writes(), lists
 
     numbers = itertools.count(1)  # each value once: a patch that changes nothing wakes nobody

@@ -306,7 +306,7 @@ async def streams_open(both: world.Pair) -> int:
     return sum(
         int(float(line.split()[-1]))
         for line in told.splitlines()
-        if line.startswith("kubelet_streams{")
+        if line.startswith("pyliqo_kubelet_streams{")
     )
 
 

@@ -713,4 +713,4 @@ async def test_requests_are_counted(stub: Stub, cluster: ClusterClient) -> None:
 
     for code in ("200", "403"):
         labels = {"verb": "get", "resource": "counteds", "code": code}
-        assert metrics.REGISTRY.get_sample_value("kube_requests_total", labels) == 1
+        assert metrics.REGISTRY.get_sample_value("pyliqo_requests_total", labels) == 1

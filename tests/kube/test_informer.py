@@ -524,14 +524,14 @@ async def test_lists_objects_and_watches_are_counted() -> None:
     script = Script(listed("5", at("3")), [refused(410)], listed("50", at("30"), at("31", "b")))
     async with running(informer.run(script)):
         await until(lambda: len(script.asked) == 4)
-        assert value("kube_informer_watches") == 1
-        assert value("kube_informer_objects") == 2
+        assert value("pyliqo_informer_watches") == 1
+        assert value("pyliqo_informer_objects") == 2
 
-    assert value("kube_informer_lists_total", cause="start") == 1
-    assert value("kube_informer_lists_total", cause="expired") == 1
-    assert value("kube_informer_failures_total") == 1
-    assert value("kube_informer_last_sign_of_life_timestamp_seconds") > 0
-    assert value("kube_informer_watches") == value("kube_informer_objects") == 0
+    assert value("pyliqo_informer_lists_total", cause="start") == 1
+    assert value("pyliqo_informer_lists_total", cause="expired") == 1
+    assert value("pyliqo_informer_failures_total") == 1
+    assert value("pyliqo_informer_last_sign_of_life_timestamp_seconds") > 0
+    assert value("pyliqo_informer_watches") == value("pyliqo_informer_objects") == 0
 
 
 @pytest.mark.parametrize("seed", range(30))

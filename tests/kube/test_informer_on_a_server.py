@@ -24,12 +24,12 @@ pytestmark = pytest.mark.cluster
 
 def lists(cause: str) -> float:
     labels = {"resource": "configmaps", "cause": cause}
-    return metrics.REGISTRY.get_sample_value("kube_informer_lists_total", labels) or 0
+    return metrics.REGISTRY.get_sample_value("pyliqo_informer_lists_total", labels) or 0
 
 
 def failures() -> float:
     labels = {"resource": "configmaps"}
-    return metrics.REGISTRY.get_sample_value("kube_informer_failures_total", labels) or 0
+    return metrics.REGISTRY.get_sample_value("pyliqo_informer_failures_total", labels) or 0
 
 
 @contextlib.asynccontextmanager

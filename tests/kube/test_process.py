@@ -158,7 +158,7 @@ async def test_probes_are_answered_by_their_checks() -> None:
         code, page = await ask(daemon, "/metrics")
 
     assert code == 200
-    assert "# TYPE kube_requests_total counter" in page
+    assert "# TYPE pyliqo_requests_total counter" in page
 
 
 async def test_a_term_that_ends_leaves_nothing_behind() -> None:

@@ -244,7 +244,7 @@ async def test_what_a_server_refuses_is_tried_ever_later_and_soon_again_once_it_
     assert first == [round(0.005 * 2**number, 3) for number in range(len(first))]
     assert waits()[len(first)] == 0.005
     labels = {"controller": "refused"}
-    assert metrics.REGISTRY.get_sample_value("kube_queue_retries_total", labels) == len(waits())
+    assert metrics.REGISTRY.get_sample_value("pyliqo_queue_retries_total", labels) == len(waits())
 
 
 async def test_the_same_again_is_counted_and_written_once_in_ten_seconds(plane: Plane) -> None:
@@ -310,9 +310,9 @@ async def test_what_is_done_on_a_server_is_measured(plane: Plane) -> None:
 
     async with connected(plane) as cluster:
         namespace = await made(cluster, plane)
-        cached = value("kube_informer_objects", resource=kind.resource)
-        lists = value("kube_informer_lists_total", resource=kind.resource, cause="start")
-        created = value("kube_requests_total", verb="create", resource=kind.plural, code="201")
+        cached = value("pyliqo_informer_objects", resource=kind.resource)
+        lists = value("pyliqo_informer_lists_total", resource=kind.resource, cause="start")
+        created = value("pyliqo_requests_total", verb="create", resource=kind.plural, code="201")
         informer = Informer(Selection(kind, Object, namespace))
         async with running(informer.run(cluster)):
             for name in NAMES:
@@ -321,14 +321,14 @@ async def test_what_is_done_on_a_server_is_measured(plane: Plane) -> None:
                 await cluster.create(kind, named(kind, Key(namespace, "a"), spec={}))
             await until(lambda: len(informer.items()) == len(NAMES))
 
-            assert value("kube_informer_objects", resource=kind.resource) - cached == len(NAMES)
-            assert value("kube_informer_watches", resource=kind.resource) >= 1
+            assert value("pyliqo_informer_objects", resource=kind.resource) - cached == len(NAMES)
+            assert value("pyliqo_informer_watches", resource=kind.resource) >= 1
             assert value(
-                "kube_informer_last_sign_of_life_timestamp_seconds", resource=kind.resource
+                "pyliqo_informer_last_sign_of_life_timestamp_seconds", resource=kind.resource
             )
 
-    now = value("kube_informer_lists_total", resource=kind.resource, cause="start")
+    now = value("pyliqo_informer_lists_total", resource=kind.resource, cause="start")
     assert now - lists == 1
-    made_ = value("kube_requests_total", verb="create", resource=kind.plural, code="201")
+    made_ = value("pyliqo_requests_total", verb="create", resource=kind.plural, code="201")
     assert made_ - created == len(NAMES)
-    assert value("kube_requests_total", verb="create", resource=kind.plural, code="409") >= 1
+    assert value("pyliqo_requests_total", verb="create", resource=kind.plural, code="409") >= 1

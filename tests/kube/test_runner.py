@@ -45,7 +45,7 @@ def configs(namespace: str = "") -> Informer[Object]:
 def outcomes(name: str) -> dict[str, float]:
     values = {
         outcome: metrics.REGISTRY.get_sample_value(
-            "kube_reconciles_total", {"controller": name, "outcome": outcome}
+            "pyliqo_reconciles_total", {"controller": name, "outcome": outcome}
         )
         for outcome in ("done", "again", "conflict", "busy", "terminal", "error")
     }
@@ -421,9 +421,9 @@ async def test_depth_and_age_of_the_queue_are_measured() -> None:
     def value(name: str) -> float | None:
         return metrics.REGISTRY.get_sample_value(name, {"controller": "depth"})
 
-    assert value("kube_queue_depth") == 2
-    assert value("kube_queue_oldest_seconds") == 3
-    assert value("kube_queue_retries_total") == 0
+    assert value("pyliqo_queue_depth") == 2
+    assert value("pyliqo_queue_oldest_seconds") == 3
+    assert value("pyliqo_queue_retries_total") == 0
 
 
 class Copying:

@@ -321,4 +321,4 @@ async def test_a_pod_that_goes_unanswered_counts_no_more(fake_world: World) -> N
 
 def unanswered_pods() -> float | None:
     """Return what is scraped."""
-    return metrics.REGISTRY.get_sample_value("kubelet_unanswered_pods")
+    return metrics.REGISTRY.get_sample_value("pyliqo_kubelet_unanswered_pods")

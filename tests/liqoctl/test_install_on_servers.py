@@ -117,6 +117,7 @@ BARE = (
     "get resourceslice",
     "get sharing",
     "get tenant",
+    "get values",
     "info",
     "info peer milan",
     "move volume data --target-node milan",
@@ -187,12 +188,15 @@ def test_install_again_and_uninstall(empty: Plane) -> None:
     assert policy["spec"]["sharing"]["percentage"] == 70
     assert policy["spec"]["nodeLabels"] == {"region": "europe"}
 
+    settings_last(empty)
+
     renamed = liqoctl(empty, "install", "--cluster-id", "milan")
     assert renamed.exit_code == 1
     assert "this cluster is called rome already" in renamed.stderr
 
     refused_while_in_use(empty)
 
+    told_where_the_api_server_is(empty)
     with controllers(empty):
         gone = liqoctl(empty, "uninstall", "--skip-confirm", "--timeout", "300s")
     assert gone.exit_code == 0, gone.stderr
@@ -203,6 +207,52 @@ def test_install_again_and_uninstall(empty: Plane) -> None:
         lambda: everything(empty, kinds_before) <= there_before, "end of it all", timeout_s=300
     )
     assert "nothing to do" in liqoctl(empty, "uninstall", "--skip-confirm").stderr
+
+
+def settings_last(empty: Plane) -> None:
+    """An installation without the file keeps what an earlier one said, until it is taken back."""
+    kubectl, where = Kubectl(empty.kubeconfig), ("deployment", "liqo-webhook", "-n", "liqo")
+    usual = kubectl.get(*where)["spec"]
+    said = "webhook: {replicas: 3, nodeSelector: {pool: system}, args: [--drain-seconds=11]}"
+    for given in (("-f", "-"), ()):
+        with controllers(empty):
+            done = CliRunner().invoke(
+                cli, ["--kubeconfig", str(empty.kubeconfig), "install", *given], input=said
+            )
+        assert done.exit_code == 0, done.stderr
+        spec = kubectl.get(*where)["spec"]
+        assert spec["replicas"] == 3
+        assert spec["template"]["spec"]["nodeSelector"] == {"pool": "system"}
+        [container] = spec["template"]["spec"]["containers"]
+        assert container["args"][-1] == "--drain-seconds=11"
+        assert container["image"] == IMAGE
+    shown = liqoctl(empty, "get", "values")
+    assert yaml.safe_load(shown.stdout) == yaml.safe_load(said)
+    with controllers(empty):
+        taken = CliRunner().invoke(
+            cli,
+            ["--kubeconfig", str(empty.kubeconfig), "install", "-f", "-"],
+            input="webhook: null",
+        )
+    assert taken.exit_code == 0, taken.stderr
+    assert kubectl.get(*where)["spec"] == usual
+    assert yaml.safe_load(liqoctl(empty, "get", "values").stdout) == {}
+
+
+def told_where_the_api_server_is(empty: Plane) -> None:
+    """It is kept, and goes with the installation."""
+    pem = "-----BEGIN CERTIFICATE-----\\nMA==\\n-----END CERTIFICATE-----\\n"
+    said = f'apiServer: {{url: "https://rome.example", ca: "{pem}"}}'
+    with controllers(empty):
+        done = CliRunner().invoke(
+            cli, ["--kubeconfig", str(empty.kubeconfig), "install", "-f", "-"], input=said
+        )
+    assert done.exit_code == 0, done.stderr
+    kubectl = Kubectl(empty.kubeconfig)
+    spec = kubectl.get("deployment", keys.CONTROLLER_MANAGER, "-n", "liqo")["spec"]
+    [container] = spec["template"]["spec"]["containers"]
+    assert "--api-server-address-override=https://rome.example" in container["args"]
+    assert "BEGIN" in kubectl.get("configmap", "liqo-api-server-ca", "-n", "liqo")["data"]["ca.crt"]
 
 
 def a_hook_of_an_older_version_goes(empty: Plane) -> None:

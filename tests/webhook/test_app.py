@@ -213,13 +213,13 @@ def counted(metric: str, *labels: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in found)
 
 
-REVIEWS = "webhook_reviews_total"
+REVIEWS = "pyliqo_webhook_reviews_total"
 
 
 def test_verdicts_are_counted_with_the_class_of_their_reason() -> None:
     changed = (REVIEWS, "/mutate/pod", "changed", "offloaded")
     refused = (REVIEWS, "/mutate/pod", "denied", "InternalError")
-    seconds = ("webhook_review_seconds_count", "/mutate/pod")
+    seconds = ("pyliqo_webhook_review_seconds_count", "/mutate/pod")
     before = [counted(*each) for each in (changed, refused, seconds)]
 
     answer(OFFLOADED, "/mutate/pod")
@@ -247,14 +247,14 @@ def post_over(served: Any, how: Object, path: str = "/mutate/pod?timeout=3s") ->
 def test_a_review_that_waited_too_long_for_a_thread_is_shed() -> None:
     known = Known((keys.NAMESPACE_OFFLOADING, offloading(podOffloadingStrategy="Remote")))
     served = app.create_app(app.judges(known, runtime_class="liqo"))
-    before = counted("webhook_reviews_shed_total", "/mutate/pod", "queue")
+    before = counted("pyliqo_webhook_reviews_shed_total", "/mutate/pod", "queue")
 
     found = post_over(served, came(waited_s=2.4))
 
     assert found.status_code == 503
     assert "try again" in found.get_json()["message"]
     assert known.asked == []
-    assert counted("webhook_reviews_shed_total", "/mutate/pod", "queue") == before + 1
+    assert counted("pyliqo_webhook_reviews_shed_total", "/mutate/pod", "queue") == before + 1
 
 
 def test_the_wait_for_a_thread_counts_as_time_for_the_answer() -> None:
@@ -273,11 +273,11 @@ def test_the_wait_for_a_thread_counts_as_time_for_the_answer() -> None:
 
 
 def test_a_lookup_that_took_too_long_is_shed() -> None:
-    before = counted("webhook_reviews_shed_total", "/mutate/pod", "lookup")
+    before = counted("pyliqo_webhook_reviews_shed_total", "/mutate/pod", "lookup")
 
     post(Known(error=DOWN), "/mutate/pod", body(POD))
 
-    assert counted("webhook_reviews_shed_total", "/mutate/pod", "lookup") == before + 1
+    assert counted("pyliqo_webhook_reviews_shed_total", "/mutate/pod", "lookup") == before + 1
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_metrics_are_for_those_who_may(error: Exception | None, status: int) -> 
     found = served.get("/metrics", headers={"Authorization": "Bearer x"})
 
     assert found.status_code == status
-    assert (b"webhook_reviews" in found.data) == (status == 200)
+    assert (b"pyliqo_webhook_reviews" in found.data) == (status == 200)
 
 
 @pytest.mark.parametrize(

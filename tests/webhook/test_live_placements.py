@@ -171,7 +171,9 @@ def test_nor_does_one_that_is_added_later(live: Installed, strategy: str) -> Non
 def answered(live: Installed) -> dict[str, int]:
     """Return how many reviews the webhook has answered at each path."""
     page = live.hooked.get("/metrics", live.scraper)
-    counts = re.findall(r'^webhook_review_seconds_count\{path="(.*)"\} (\S+)$', page, re.MULTILINE)
+    counts = re.findall(
+        r'^pyliqo_webhook_review_seconds_count\{path="(.*)"\} (\S+)$', page, re.MULTILINE
+    )
     return {path: int(float(count)) for path, count in counts}
 
 

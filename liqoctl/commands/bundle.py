@@ -1,0 +1,32 @@
+"""``liqoctl bundle``."""
+
+import importlib.metadata
+from pathlib import Path
+
+import click
+
+from liqoctl import options
+from liqoctl.options import Session
+
+EXAMPLES = options.examples("liqoctl bundle", "liqoctl bundle --file for-the-maintainers.tar.gz")
+
+
+@options.command(epilog=EXAMPLES)
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="pyliqo-bundle.tar.gz",
+    show_default=True,
+    help="Where to write the archive; an older one is replaced.",
+)
+@options.global_flags
+def bundle(session: Session, path: Path) -> None:
+    """Write an archive with what a maintainer needs to help: objects, events, logs, versions.
+
+    Reads only. Secrets are not read; certificates, tokens, environments and annotations are left
+    out of all else.
+    """
+    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
+
+    cli.bundle(session, path, importlib.metadata.version("pyliqo"))

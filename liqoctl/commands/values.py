@@ -1,0 +1,29 @@
+"""``liqoctl get values``."""
+
+import click
+
+from liqoctl import options
+from liqoctl.commands.groups import get
+from liqoctl.options import Session
+
+EXAMPLES = options.examples("liqoctl get values", "liqoctl get values > values.yaml")
+
+
+@get.command("values", epilog=EXAMPLES)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    help="How to print it.",
+)
+@options.global_flags
+def get_values(session: Session, output: str) -> None:
+    """Show the settings that the installation keeps, as `install --values` reads them.
+
+    Reads only. docs/values.md lists all settings.
+    """
+    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
+
+    cli.kept_values(session, output=output)

@@ -1,0 +1,45 @@
+"""``python3 -m tests.metrics FILE``: write the table of all metrics into the docs."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import Metric
+
+import certs.rotation
+import kubelet.metrics
+import webhook.metrics
+from kube.metrics import REGISTRY
+
+MARK: Final = "<!-- made by: python3 -m tests.metrics docs/metrics.md -->"
+REGISTERING: Final = (certs.rotation, kubelet.metrics, webhook.metrics)
+"""Modules that register metrics when they are imported."""
+
+
+def known() -> dict[str, Metric]:
+    """Return all metrics by the name of their family."""
+    return {found.name: found for found in REGISTRY.collect()}
+
+
+def series() -> set[str]:
+    """Return the names of all series that the metrics make."""
+    endings = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+    return {name + end for name, found in known().items() for end in endings[found.type]}
+
+
+def _rows() -> Iterator[str]:
+    for name, found in sorted(known().items()):
+        shown = f"{name}_total" if found.type == "counter" else name
+        yield f"| `{shown}` | {found.type} | {found.documentation} |"
+
+
+def written(text: str) -> str:
+    """Return ``text`` with the table behind its mark, where it ends."""
+    rows = "\n".join(["| metric | type | meaning |", "| --- | --- | --- |", *_rows()])
+    return f"{text.partition(MARK)[0]}{MARK}\n\n{rows}\n"
+
+
+if __name__ == "__main__":
+    page = Path(sys.argv[1])
+    page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,88 @@
+"""Alerts, boards and documents name metrics that the code registers."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests import metrics
+
+ROOT: Final = Path(__file__).parents[1]
+MONITORING: Final = ROOT / "manifests/monitoring"
+
+
+def named(text: str) -> set[str]:
+    return set(re.findall(r"\bpyliqo_\w+", text))
+
+
+def rules() -> list[dict[str, Any]]:
+    [group] = yaml.safe_load((MONITORING / "alerts.yaml").read_text())["spec"]["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+def test_every_metric_has_our_prefix_and_is_in_the_docs() -> None:
+    page = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+
+    assert all(name.startswith("pyliqo_") for name in metrics.known())
+    assert metrics.written(page) == page
+
+
+def test_alerts_ask_for_metrics_that_are_registered_and_have_a_page() -> None:
+    pages = {path.stem for path in (ROOT / "docs/runbooks").glob("*.md")}
+
+    assert len(rules()) == 8
+    assert pages == {rule["alert"] for rule in rules()}
+    for rule in rules():
+        assert named(rule["expr"])
+        assert named(rule["expr"]) <= metrics.series(), rule["alert"]
+        page = (ROOT / rule["annotations"]["runbook"]).read_text(encoding="utf-8")
+        assert f"`{rule['expr']}`" in page
+        assert "## What to do" in page
+        assert named(page) <= metrics.series() | set(metrics.known())
+
+
+def test_boards_show_metrics_that_are_registered() -> None:
+    boards = sorted(MONITORING.glob("boards/*.json"))
+    kustomization = yaml.safe_load((MONITORING / "kustomization.yaml").read_text())
+    [made] = kustomization["configMapGenerator"]
+
+    assert [f"boards/{path.name}" for path in boards] == made["files"]
+    assert len(boards) == 2
+    for path in boards:
+        for panel in json.loads(path.read_text(encoding="utf-8"))["panels"]:
+            [target] = panel["targets"]
+            assert named(target["expr"])
+            assert named(target["expr"]) <= metrics.series(), panel["title"]
+
+
+def test_what_is_scraped_are_ports_of_the_deployments() -> None:
+    deployments = [
+        obj
+        for path in ROOT.glob("manifests/*/deployment.yaml")
+        for obj in yaml.safe_load_all(path.read_text())
+        if obj["kind"] == "Deployment"
+    ]
+    ports = {
+        obj["metadata"]["name"]: {
+            port["name"]
+            for container in obj["spec"]["template"]["spec"]["containers"]
+            for port in container["ports"]
+        }
+        for obj in deployments
+    }
+    scraped = set()
+    for monitor in yaml.safe_load_all((MONITORING / "monitors.yaml").read_text()):
+        selector = monitor["spec"]["selector"]
+        [[*names]] = (
+            [list(selector["matchLabels"].values())]
+            if "matchLabels" in selector
+            else [selector["matchExpressions"][0]["values"]]
+        )
+        for name in names:
+            [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+            assert endpoint["port"] in ports[name]
+            scraped.add(name)
+    assert scraped == set(ports)
