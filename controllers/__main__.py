@@ -11,7 +11,7 @@ from typing import Final
 from apis import keys
 from apis.objects import Key
 from controllers import clusterid, keypair, settings, vkoptions
-from controllers.issuing.issuer import Entrance, Issuer
+from controllers.authentication.issuing.issuer import Entrance, Issuer
 from controllers.manager import Informers, Manager, Term
 from controllers.settings import Settings
 from controllers.wiring import CONTROLLERS

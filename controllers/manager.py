@@ -8,16 +8,16 @@ from typing import Any, TypeAlias, TypeVar
 
 from apis.objects import Object
 from controllers import selections
-from controllers.grants.forge.applications import Standard
-from controllers.issuing.issuer import Issuer
-from controllers.tenantrights import forge as tenantrights
+from controllers.authentication.issuing.issuer import Issuer
+from controllers.authentication.tenantrights import forge as tenantrights
+from controllers.granting.grants.forge.applications import Standard
+from controllers.scoped import ScopedInformer
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
 from kube.informer import Informer
 from kube.process import Loop
-from kube.scoped import ScopedInformer
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from apis import keys
-from controllers.grants.forge import flags
-from controllers.grants.forge.applications import Standard
+from controllers.granting.grants.forge import flags
+from controllers.granting.grants.forge.applications import Standard
 from controllers.manager import Limits
 from kube import process
 

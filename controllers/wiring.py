@@ -2,25 +2,25 @@
 
 from typing import Final
 
-from controllers.csrapproval import loop as csrapproval
-from controllers.foreigncluster import loop as foreigncluster
-from controllers.grants import loop as grants
-from controllers.identity import loop as identity
+from controllers.authentication.identity import loop as identity
+from controllers.authentication.nonce import loop as nonce
+from controllers.authentication.renewal import loop as renewal
+from controllers.authentication.tenant import loop as tenant
+from controllers.authentication.tenantrights import loop as tenantrights
+from controllers.granting.grants import loop as grants
+from controllers.granting.resourceslice import loop as resourceslice
 from controllers.manager import Controller
-from controllers.namespacemap import loop as namespacemap
-from controllers.namespaceoffloading import loop as namespaceoffloading
-from controllers.nodefailure import loop as nodefailure
-from controllers.nonce import loop as nonce
-from controllers.placement import loop as placement
-from controllers.renewal import loop as renewal
-from controllers.replication import loop as replication
-from controllers.resourceslice import loop as resourceslice
-from controllers.shadowendpointslice import loop as shadowendpointslice
-from controllers.shadowpod import loop as shadowpod
-from controllers.storage import loop as storage
-from controllers.tenant import loop as tenant
-from controllers.tenantrights import loop as tenantrights
-from controllers.virtualnode import loop as virtualnode
+from controllers.offloading.csrapproval import loop as csrapproval
+from controllers.offloading.namespacemap import loop as namespacemap
+from controllers.offloading.namespaceoffloading import loop as namespaceoffloading
+from controllers.offloading.nodefailure import loop as nodefailure
+from controllers.offloading.placement import loop as placement
+from controllers.offloading.shadowendpointslice import loop as shadowendpointslice
+from controllers.offloading.shadowpod import loop as shadowpod
+from controllers.offloading.storage import loop as storage
+from controllers.offloading.virtualnode import loop as virtualnode
+from controllers.peers.foreigncluster import loop as foreigncluster
+from controllers.peers.replication import loop as replication
 
 CONTROLLERS: Final[tuple[Controller, ...]] = (
     namespaceoffloading.controller,

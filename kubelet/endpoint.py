@@ -11,12 +11,12 @@ from apis.objects import Key, Object
 from certs.listener import Server
 from certs.plain import KeyPair
 from kube import clock
-from kube.apart import Apart, Caller, Likeness
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Informer
 from kube.runner import Runner, Source
 from kubelet import serving
+from kubelet.apart import Apart, Caller, Likeness
 from kubelet.certificate import CertificateReconciler
 from kubelet.lookups import Lookups
 from kubelet.settings import Settings

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from apis.objects import Key
 from kube import clock
-from kube.apart import Apart, Likeness
 from kube.client import ClusterClient
 from kube.fence import FencedCluster
 from kube.runner import Runner
+from kubelet.apart import Apart, Likeness
 from kubelet.node import RENEWALS, LeaseReconciler
 
 

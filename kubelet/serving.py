@@ -23,9 +23,9 @@ from apis.exposition import Family
 from apis.objects import Key
 from kube import clock, errors, wire
 from kube.access import Access
-from kube.apart import Caller
 from kube.gate import DeniedError, Right, UnauthenticatedError
 from kubelet import streams
+from kubelet.apart import Caller
 from kubelet.forge import usage
 from kubelet.forge.usage import Measured, NodeCpu
 from kubelet.lookups import Lookups, NotHereError, NotKnownError

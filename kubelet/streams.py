@@ -12,10 +12,10 @@ from multidict import CIMultiDictProxy, MultiMapping
 
 from apis import keys
 from apis.objects import Key
-from kube import tunnel, wire
+from kube import wire
 from kube.access import Access
-from kube.leg import Leg
-from kubelet import metrics
+from kubelet import metrics, tunnel
+from kubelet.leg import Leg
 
 Pairs = list[tuple[str, str]]
 

@@ -13,7 +13,6 @@ from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Selection
 from kube.informer import Change, Informer
-from kube.resting import RestingInformer
 from kube.runner import Runner
 from kube.scope import Followed, Keys
 from kube.slim import Packed
@@ -21,6 +20,7 @@ from reflector.budget import Budget
 from reflector.forge.contract import Asking, Input, Scene
 from reflector.patience import Asked, Patience
 from reflector.reflection import Reflection
+from reflector.resting import RestingInformer
 from reflector.rights import Rights
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from apis import quantity
 from apis.quantity import Quantity
 from apis.slices import ResourceSlice
-from controllers import customclass
-from controllers.customclass import Answer
+from controllers.granting import customclass
+from controllers.granting.customclass import Answer
 
 BUDGET = {"cpu": "16", "memory": "64Gi", "pods": "500", "nvidia.com/gpu": "2"}
 """What each consumer may have of this class, in one slice."""

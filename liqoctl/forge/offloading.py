@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from apis import keys, labelselector, objects, reflection
+from apis import keys, objects, reflection
 from apis.objects import Key, Object
-from liqoctl.forge import manifests
+from liqoctl.forge import labelselector, manifests
 
 SELECTED_NAME: Final = "SelectedName"
 MAPPING_STRATEGIES: Final = ("DefaultName", "EnforceSameName", SELECTED_NAME)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from apis import labelselector
 from apis.objects import Key
 from apis.pairs import Pair
+from liqoctl.forge import labelselector
 
 PAIR = Pair("rome", "milan", "foo", "foo-rome")
 

@@ -15,28 +15,34 @@ from apis import keys, naming, objects
 from apis.objects import Key, Kind, Object, named
 from certs import pki
 from controllers import keypair, views
-from controllers.grants import reconciler as grants
-from controllers.grants.forge.applications import Standard
-from controllers.grants.reconciler import ALL, GrantsReconciler
-from controllers.identity.reconciler import IdentityReconciler, SliceIdentityReconciler
-from controllers.issuing.issuer import Entrance, Issuer
-from controllers.namespacemap import reconciler as namespacemap
-from controllers.namespacemap.reconciler import NamespaceMapReconciler
-from controllers.namespaceoffloading import reconciler as namespaceoffloading
-from controllers.namespaceoffloading.reconciler import NamespaceOffloadingReconciler
-from controllers.nonce.reconciler import NonceReconciler
-from controllers.renewal.reconciler import LocalRenewReconciler, RemoteRenewReconciler
-from controllers.replication.forge import Peering
-from controllers.replication.peers import KINDS
-from controllers.replication.reconciler import ReplicationReconciler
-from controllers.resourceslice import provider
-from controllers.resourceslice.consumer import LocalSliceReconciler
-from controllers.resourceslice.provider import ReplicaReconciler
-from controllers.tenant.reconciler import Observed, TenantReconciler
-from controllers.tenantrights.reconciler import TenantRightsReconciler
-from controllers.virtualnode import reconciler as virtualnode
-from controllers.virtualnode.forge.arguments import LocalCluster
-from controllers.virtualnode.reconciler import VirtualNodeReconciler
+from controllers.authentication.identity.reconciler import (
+    IdentityReconciler,
+    SliceIdentityReconciler,
+)
+from controllers.authentication.issuing.issuer import Entrance, Issuer
+from controllers.authentication.nonce.reconciler import NonceReconciler
+from controllers.authentication.renewal.reconciler import (
+    LocalRenewReconciler,
+    RemoteRenewReconciler,
+)
+from controllers.authentication.tenant.reconciler import Observed, TenantReconciler
+from controllers.authentication.tenantrights.reconciler import TenantRightsReconciler
+from controllers.granting.grants import reconciler as grants
+from controllers.granting.grants.forge.applications import Standard
+from controllers.granting.grants.reconciler import ALL, GrantsReconciler
+from controllers.granting.resourceslice import provider
+from controllers.granting.resourceslice.consumer import LocalSliceReconciler
+from controllers.granting.resourceslice.provider import ReplicaReconciler
+from controllers.offloading.namespacemap import reconciler as namespacemap
+from controllers.offloading.namespacemap.reconciler import NamespaceMapReconciler
+from controllers.offloading.namespaceoffloading import reconciler as namespaceoffloading
+from controllers.offloading.namespaceoffloading.reconciler import NamespaceOffloadingReconciler
+from controllers.offloading.virtualnode import reconciler as virtualnode
+from controllers.offloading.virtualnode.forge.arguments import LocalCluster
+from controllers.offloading.virtualnode.reconciler import VirtualNodeReconciler
+from controllers.peers.replication.forge import Peering
+from controllers.peers.replication.peers import KINDS
+from controllers.peers.replication.reconciler import ReplicationReconciler
 from kube import clock
 from kube.access import Access
 from kube.client import ClusterClient

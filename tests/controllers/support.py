@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from controllers.namespacemap import forge
+from controllers.offloading.namespacemap import forge
 from kube.cluster import Cluster, Event, Listing, Selection
 from kube.errors import AlreadyExistsError, ConflictError
 from kube.events import Recorder

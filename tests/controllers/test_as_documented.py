@@ -13,9 +13,9 @@ from apis import keys, naming
 from apis.objects import Key, named
 from certs import identity
 from controllers import views
-from controllers.grants.forge.applications import Standard
-from controllers.grants.reconciler import ALL, GrantsReconciler, Observed
-from controllers.resourceslice.consumer import LocalSliceReconciler
+from controllers.granting.grants.forge.applications import Standard
+from controllers.granting.grants.reconciler import ALL, GrantsReconciler, Observed
+from controllers.granting.resourceslice.consumer import LocalSliceReconciler
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection

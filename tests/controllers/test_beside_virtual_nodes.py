@@ -8,9 +8,9 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from controllers import selections
 from controllers.manager import Informers
+from controllers.scoped import ScopedInformer
 from kube.cache import CachedCluster
 from kube.informer import Informer
-from kube.scoped import ScopedInformer
 from tests.fakes import FakeCluster
 from tests.kube.running import running, until
 

@@ -8,7 +8,7 @@ import pytest
 
 from apis import keys, resources
 from apis.objects import Key, Object
-from controllers.grants.capacity import Capacity
+from controllers.granting.grants.capacity import Capacity
 from kube.cluster import Cluster
 from tests import factories
 from tests.fakes import FakeCluster

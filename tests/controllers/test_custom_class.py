@@ -13,7 +13,7 @@ import pytest
 from apis import keys, quantity
 from apis.objects import Key, Object
 from apis.slices import ResourceSlice
-from controllers.customclass import CustomClassReconciler
+from controllers.granting.customclass import CustomClassReconciler
 from kube import client, waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster

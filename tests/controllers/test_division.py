@@ -7,8 +7,8 @@ from apis.objects import Key
 from apis.policies import ProviderPolicy, Sharing
 from apis.quantity import Quantity
 from apis.resources import Resources
-from controllers.grants.forge import division
-from controllers.grants.forge.division import Claim, Share
+from controllers.granting.grants.forge import division
+from controllers.granting.grants.forge.division import Claim, Share
 
 
 def policy(name: str = "default", percentage: int = 90, **limits: str) -> ProviderPolicy:

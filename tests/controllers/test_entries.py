@@ -7,7 +7,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
-from controllers.namespaceoffloading.entries import Entries
+from controllers.offloading.namespaceoffloading.entries import Entries
 from kube.errors import ConflictError, InvalidError
 from tests.controllers.support import ensure_namespace, local_map, there
 from tests.fakes import FakeCluster

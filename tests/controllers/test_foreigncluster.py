@@ -9,10 +9,10 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Object, named
 from controllers import selections, views
-from controllers.foreigncluster import forge, loop
-from controllers.foreigncluster.forge import Facts, Reach
-from controllers.foreigncluster.reconciler import ForeignClusterReconciler, Observed
-from controllers.foreigncluster.stamp import StampReconciler
+from controllers.peers.foreigncluster import forge, loop
+from controllers.peers.foreigncluster.forge import Facts, Reach
+from controllers.peers.foreigncluster.reconciler import ForeignClusterReconciler, Observed
+from controllers.peers.foreigncluster.stamp import StampReconciler
 from kube import waiting
 from kube.cluster import Cluster
 from tests.controllers.support import (

@@ -19,7 +19,7 @@ from apis import keys
 from apis.objects import Key, named
 from certs import kubeconfig, listener, pki
 from certs.pki import KeyPair
-from controllers.foreigncluster.checker import Checker, Source
+from controllers.peers.foreigncluster.checker import Checker, Source
 from kube import clock
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane

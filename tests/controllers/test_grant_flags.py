@@ -8,7 +8,7 @@ import pytest
 
 from apis import resources
 from apis.offloading import OfferedClass
-from controllers.grants.forge import flags
+from controllers.granting.grants.forge import flags
 
 
 def test_flags_are_read() -> None:

@@ -12,8 +12,8 @@ from apis import conditions, keys, naming, objects, resources
 from apis.objects import Key, Object, named
 from apis.resources import Resources
 from controllers import views
-from controllers.grants.forge.applications import Standard
-from controllers.grants.reconciler import ALL, GrantsReconciler, Observed
+from controllers.granting.grants.forge.applications import Standard
+from controllers.granting.grants.reconciler import ALL, GrantsReconciler, Observed
 from kube import client, errors
 from kube.cluster import Cluster, Selection
 from kube.errors import AlreadyExistsError, ConflictError, NotReachableError

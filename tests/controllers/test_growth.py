@@ -7,8 +7,8 @@ from typing import Final
 
 from apis import conditions, keys, objects, quotas
 from apis.objects import Key, Object
-from controllers.quota.idle import ORPHAN_S
-from controllers.quota.reconciler import SETTLE_S
+from controllers.offloading.quota.idle import ORPHAN_S
+from controllers.offloading.quota.reconciler import SETTLE_S
 from tests.controllers.support import there
 from tests.controllers.test_quota import World, following, sized, world
 

@@ -11,9 +11,15 @@ from apis.authentication import AuthParams
 from apis.objects import Key, Object, named
 from certs import identity, pki
 from controllers import selections, views
-from controllers.identity.reconciler import IdentityReconciler, SliceIdentityReconciler
-from controllers.nonce.reconciler import NonceReconciler
-from controllers.renewal.reconciler import LocalRenewReconciler, RemoteRenewReconciler
+from controllers.authentication.identity.reconciler import (
+    IdentityReconciler,
+    SliceIdentityReconciler,
+)
+from controllers.authentication.nonce.reconciler import NonceReconciler
+from controllers.authentication.renewal.reconciler import (
+    LocalRenewReconciler,
+    RemoteRenewReconciler,
+)
 from kube import kubeconfig
 from kube.reconcile import Reconciler
 from tests.controllers.support import Ledger, Told, end, settle, there

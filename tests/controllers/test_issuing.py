@@ -9,9 +9,9 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, named
 from certs import identity, pki
-from controllers.issuing import forge
-from controllers.issuing.forge import Request
-from controllers.issuing.issuer import Entrance, Issuer
+from controllers.authentication.issuing import forge
+from controllers.authentication.issuing.forge import Request
+from controllers.authentication.issuing.issuer import Entrance, Issuer
 from kube.errors import BusyError, ForbiddenError
 from kube.reconcile import TerminalError
 from tests import signers

@@ -8,14 +8,14 @@ import pytest
 
 from apis import keys, objects, volumes
 from apis.objects import Key, Kind, Object, named
-from controllers.storage import forge, loop
-from controllers.storage.reconciler import (
+from controllers.offloading.storage import forge, loop
+from controllers.offloading.storage.reconciler import (
     SOURCE_RETRY_S,
     LeftClaimReconciler,
     LeftVolumeReconciler,
     StorageReconciler,
 )
-from controllers.storage.slim import MOST, Claim
+from controllers.offloading.storage.slim import MOST, Claim
 from kube import errors
 from kube.cluster import Cluster, Selection
 from kube.slim import Partial

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from apis import keys, objects, policies
 from apis.objects import Key, Kind, Object
 from controllers import views
-from controllers.namespacemap import forge, holds
-from controllers.namespacemap.reconciler import NamespaceMapReconciler, Observed
+from controllers.offloading.namespacemap import forge, holds
+from controllers.offloading.namespacemap.reconciler import NamespaceMapReconciler, Observed
 from controllers.pace import Pace
 from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError, NotReachableError

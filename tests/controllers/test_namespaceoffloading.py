@@ -11,7 +11,10 @@ import pytest
 from apis import keys, naming
 from apis.objects import Key, Kind, Object
 from controllers import views
-from controllers.namespaceoffloading.reconciler import NamespaceOffloadingReconciler, Observed
+from controllers.offloading.namespaceoffloading.reconciler import (
+    NamespaceOffloadingReconciler,
+    Observed,
+)
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError, KubeError, NotReachableError
 from kube.reconcile import TerminalError

@@ -8,8 +8,8 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object
 from apis.offloading import MappingPhase, VirtualNode
-from controllers.namespaceoffloading import forge
-from controllers.namespaceoffloading.forge import MappingStatus
+from controllers.offloading.namespaceoffloading import forge
+from controllers.offloading.namespaceoffloading.forge import MappingStatus
 from tests import factories
 from tests.controllers.support import LATER, NOW, local_map, offloading, virtual_node
 

@@ -7,9 +7,9 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from controllers.grants.capacity import NODES
-from controllers.nodefailure import loop
-from controllers.nodefailure.reconciler import NodeFailureReconciler
+from controllers.granting.grants.capacity import NODES
+from controllers.offloading.nodefailure import loop
+from controllers.offloading.nodefailure.reconciler import NodeFailureReconciler
 from kube import clock
 from kube.informer import Informer
 from kube.runner import Runner

@@ -17,8 +17,8 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object
-from controllers.replication.forge import Peering
-from controllers.replication.reconciler import ReplicationReconciler
+from controllers.peers.replication.forge import Peering
+from controllers.peers.replication.reconciler import ReplicationReconciler
 from kube import access, client
 from kube.cache import CachedCluster
 from kube.client import ClusterClient

@@ -10,8 +10,8 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, named
 from controllers.manager import Limits
+from controllers.offloading.shadowendpointslice import loop
 from controllers.settings import parse
-from controllers.shadowendpointslice import loop
 from kube import client, errors
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane

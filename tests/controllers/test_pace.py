@@ -7,8 +7,8 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object
 from controllers.pace import Pace
-from controllers.replication.forge import Peering
-from controllers.replication.reconciler import ReplicationReconciler
+from controllers.peers.replication.forge import Peering
+from controllers.peers.replication.reconciler import ReplicationReconciler
 from tests.controllers.support import Ledger, ensure_namespace, local_map, there
 from tests.fakes import FakeCluster
 

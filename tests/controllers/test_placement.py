@@ -11,9 +11,9 @@ import pytest
 from apis import conditions, keys
 from apis.objects import Key, Kind, Object, named, owner_reference
 from controllers import views
-from controllers.placement import forge
-from controllers.placement.reconciler import LOOK_S, Observed, PlacementReconciler
-from controllers.placement.waiting import Waiting
+from controllers.offloading.placement import forge
+from controllers.offloading.placement.reconciler import LOOK_S, Observed, PlacementReconciler
+from controllers.offloading.placement.waiting import Waiting
 from kube import client
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError

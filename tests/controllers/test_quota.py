@@ -12,13 +12,13 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
-from controllers.quota.accounts import Accounts
-from controllers.quota.idle import ORPHAN_S
-from controllers.quota.reconciler import HELD_S, SETTLE_S, SHARE, QuotaReconciler
-from controllers.quota.taking import Additions
-from controllers.shadowpod import slim
-from controllers.shadowpod.reconciler import RETRY_S, ShadowPodReconciler
-from controllers.shadowpod.slim import SlimPod, SlimShadow
+from controllers.offloading.quota.accounts import Accounts
+from controllers.offloading.quota.idle import ORPHAN_S
+from controllers.offloading.quota.reconciler import HELD_S, SETTLE_S, SHARE, QuotaReconciler
+from controllers.offloading.quota.taking import Additions
+from controllers.offloading.shadowpod import slim
+from controllers.offloading.shadowpod.reconciler import RETRY_S, ShadowPodReconciler
+from controllers.offloading.shadowpod.slim import SlimPod, SlimShadow
 from kube.cluster import Cluster, Selection
 from kube.errors import ConflictError, InvalidError
 from kube.informer import Informer

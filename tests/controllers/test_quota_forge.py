@@ -10,8 +10,8 @@ from apis import keys, quotas, resources
 from apis.objects import Key, Object, named
 from apis.quantity import Quantity
 from apis.quotas import Demand, Grant
-from controllers.quota import forge
-from controllers.quota.forge import Account, Booking, Claim, Plan, Running
+from controllers.offloading.quota import forge
+from controllers.offloading.quota.forge import Account, Booking, Claim, Plan, Running
 
 SPACE = "shop-rome"
 

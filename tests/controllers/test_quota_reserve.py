@@ -11,7 +11,7 @@ import random
 from apis import keys, quantity, resources
 from apis.objects import Key, Object
 from apis.quantity import Quantity
-from controllers.quota.reconciler import HELD_S
+from controllers.offloading.quota.reconciler import HELD_S
 from kube.cluster import Selection
 from kube.errors import KubeError
 from tests.controllers.test_quota import World, following, sized

@@ -6,10 +6,10 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from controllers.replication import forge
-from controllers.replication.forge import Peering
-from controllers.replication.peers import PeerKey, complaint, wanted_peers
-from controllers.replication.reconciler import ReleaseReconciler, ReplicationReconciler
+from controllers.peers.replication import forge
+from controllers.peers.replication.forge import Peering
+from controllers.peers.replication.peers import PeerKey, complaint, wanted_peers
+from controllers.peers.replication.reconciler import ReleaseReconciler, ReplicationReconciler
 from kube.cluster import Cluster
 from kube.errors import ForbiddenError, NotReachableError
 from kube.reconcile import TerminalError

@@ -12,10 +12,10 @@ from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from certs import csr, identity, pki
 from controllers import views
-from controllers.issuing.issuer import Entrance, Issuer
-from controllers.resourceslice.consumer import LocalSliceReconciler
-from controllers.resourceslice.forge import consumer as forge
-from controllers.resourceslice.provider import Observed, ReplicaReconciler
+from controllers.authentication.issuing.issuer import Entrance, Issuer
+from controllers.granting.resourceslice.consumer import LocalSliceReconciler
+from controllers.granting.resourceslice.forge import consumer as forge
+from controllers.granting.resourceslice.provider import Observed, ReplicaReconciler
 from kube.cluster import Cluster, Selection
 from tests import factories, signers
 from tests.controllers.support import LATER, Ledger, Told, end, make, settle, there

@@ -8,7 +8,7 @@ import pytest
 from apis import keys, resources
 from apis.objects import Key, Object, named
 from apis.resources import Resources
-from controllers.grants.room import NOT_YET_S, RoomReconciler
+from controllers.granting.grants.room import NOT_YET_S, RoomReconciler
 from tests.controllers.support import Ledger, make, there
 from tests.fakes import FakeCluster
 

@@ -8,9 +8,9 @@ import pytest
 
 from apis import keys, objects, remap
 from apis.objects import Key, Kind, Object, named
-from controllers.shadowendpointslice import forge
-from controllers.shadowendpointslice.forge import Addressed, Reach
-from controllers.shadowendpointslice.reconciler import (
+from controllers.offloading.shadowendpointslice import forge
+from controllers.offloading.shadowendpointslice.forge import Addressed, Reach
+from controllers.offloading.shadowendpointslice.reconciler import (
     FOREIGN_RETRY_S,
     REFUSED_RETRY_S,
     ShadowEndpointSliceReconciler,

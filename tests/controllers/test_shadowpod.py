@@ -8,9 +8,9 @@ import pytest
 from apis import conditions, drift, keys, podaffinity, remap
 from apis.objects import Key, Kind, Object, named
 from apis.remap import Remap
-from controllers.shadowpod import forge, loop, slim
-from controllers.shadowpod.permission import Permission
-from controllers.shadowpod.reconciler import ShadowPodReconciler
+from controllers.offloading.shadowpod import forge, loop, slim
+from controllers.offloading.shadowpod.permission import Permission
+from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError, ForbiddenError, InvalidError, refusal
 from kube.informer import Change, Informer

@@ -8,7 +8,7 @@ import pytest
 
 from apis import conditions, keys, naming
 from apis.objects import Key, Object, named
-from controllers.grants import loop
+from controllers.granting.grants import loop
 from kube import client, waiting
 from kube.client import ClusterClient
 from sandbox import controlplane

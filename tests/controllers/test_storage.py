@@ -7,8 +7,8 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
-from controllers.storage import forge
-from controllers.storage.reconciler import (
+from controllers.offloading.storage import forge
+from controllers.offloading.storage.reconciler import (
     SOURCE_RETRY_S,
     LeftVolumeReconciler,
     StorageReconciler,

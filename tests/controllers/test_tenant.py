@@ -12,11 +12,11 @@ from apis.objects import Key, Kind, Object, named
 from apis.offloading import VirtualNode
 from certs import identity, pki
 from controllers import views
-from controllers.issuing.issuer import Entrance, Issuer
-from controllers.tenant import forge
-from controllers.tenant.forge import Binding, Meta
-from controllers.tenant.reconciler import Observed, TenantReconciler
-from controllers.virtualnode.forge import rights
+from controllers.authentication.issuing.issuer import Entrance, Issuer
+from controllers.authentication.tenant import forge
+from controllers.authentication.tenant.forge import Binding, Meta
+from controllers.authentication.tenant.reconciler import Observed, TenantReconciler
+from controllers.offloading.virtualnode.forge import rights
 from kube.cluster import Selection
 from tests import factories, signers
 from tests.controllers.support import Ledger, Told, end, settle, there

@@ -6,8 +6,8 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
-from controllers.tenantrights import forge, loop
-from controllers.tenantrights.reconciler import NEEDING, TenantRightsReconciler
+from controllers.authentication.tenantrights import forge, loop
+from controllers.authentication.tenantrights.reconciler import NEEDING, TenantRightsReconciler
 from kube.errors import NotReachableError
 from kube.informer import Change
 from kube.reconcile import TerminalError

@@ -9,9 +9,9 @@ from apis import keys, objects
 from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from controllers import selections, views
-from controllers.virtualnode.forge import lifecycle, rights
-from controllers.virtualnode.forge.arguments import LocalCluster
-from controllers.virtualnode.reconciler import Observed, VirtualNodeReconciler
+from controllers.offloading.virtualnode.forge import lifecycle, rights
+from controllers.offloading.virtualnode.forge.arguments import LocalCluster
+from controllers.offloading.virtualnode.reconciler import Observed, VirtualNodeReconciler
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError, ForbiddenError
 from kube.reconcile import TerminalError

@@ -10,9 +10,9 @@ from apis import keys, objects
 from apis.objects import Key, Object, named
 from apis.offloading import ReflectionPolicy, VirtualNode, VkOptionsTemplate
 from controllers.manager import Limits
-from controllers.virtualnode import loop
-from controllers.virtualnode.forge import arguments, deployment, lifecycle, rights
-from controllers.virtualnode.forge.arguments import LocalCluster
+from controllers.offloading.virtualnode import loop
+from controllers.offloading.virtualnode.forge import arguments, deployment, lifecycle, rights
+from controllers.offloading.virtualnode.forge.arguments import LocalCluster
 from kube import errors
 from kubelet import settings as kubelet_settings
 from reflector import settings as reflector_settings

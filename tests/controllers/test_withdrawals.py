@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from apis import keys
 from apis.objects import Key
-from controllers.namespaceoffloading import withdrawals
+from controllers.offloading.namespaceoffloading import withdrawals
 from tests.controllers.support import end, there
 from tests.controllers.test_namespaceoffloading import Rome, rome  # noqa: F401  # a fixture
 

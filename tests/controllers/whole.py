@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from apis import keys
-from controllers.grants.forge.applications import Standard
+from controllers.granting.grants.forge.applications import Standard
 from controllers.manager import Controller, Informers, Limits, Manager
 from kube import clock
 from kube.cache import CachedCluster

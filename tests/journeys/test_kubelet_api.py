@@ -21,7 +21,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from controllers.virtualnode.forge import arguments, deployment
+from controllers.offloading.virtualnode.forge import arguments, deployment
 from kube import errors
 from kube.client import ClusterClient
 from kube.cluster import Selection

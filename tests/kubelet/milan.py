@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from controllers.shadowpod.reconciler import ShadowPodReconciler
+from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from kube import clock, errors
 from kube.client import ClusterClient
 from kube.cluster import Selection

@@ -17,12 +17,12 @@ from apis.objects import Object
 from certs import listener, pki
 from certs.listener import Server
 from kube.access import Access
-from kube.apart import Apart, Caller, Likeness
 from kube.client import ClusterClient
 from kube.cluster import Cluster
 from kube.gate import Gate
 from kube.slim import Packed
 from kubelet import serving
+from kubelet.apart import Apart, Caller, Likeness
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.lookups import Lookups
 from kubelet.serving import Api

@@ -9,7 +9,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Object
-from controllers.shadowpod.reconciler import ShadowPodReconciler
+from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from kube import clock
 from kube.cluster import Selection
 from kube.events import Recorder

@@ -14,7 +14,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from controllers.shadowpod.reconciler import ShadowPodReconciler
+from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from apis import keys, objects
 from apis.objects import Key
-from controllers.nodefailure.reconciler import NodeFailureReconciler
-from controllers.shadowpod.reconciler import ShadowPodReconciler
+from controllers.offloading.nodefailure.reconciler import NodeFailureReconciler
+from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from kube import clock
 from kube.events import Recorder
 from tests import factories

@@ -20,7 +20,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object
 from apis.reflection import CONFIG_MAP
-from controllers.shadowpod import forge
+from controllers.offloading.shadowpod import forge
 from kube import client, clock
 from kube.cluster import Selection
 from kube.informer import Informer

@@ -12,7 +12,7 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, named
 from certs import pki
-from controllers.shadowpod.reconciler import ShadowPodReconciler
+from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from kube import client, clock
 from kube.client import ClusterClient
 from kube.events import Recorder

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from certs import listener
-from kube import tunnel
 from kube.access import Access
+from kubelet import tunnel
 from tests.kubelet import rigs
 from tests.kubelet.rigs import Rig
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from controllers.tenantrights import forge as tenantrights
+from controllers.authentication.tenantrights import forge as tenantrights
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection

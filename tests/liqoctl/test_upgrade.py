@@ -7,7 +7,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
-from controllers.tenantrights import forge as tenantrights
+from controllers.authentication.tenantrights import forge as tenantrights
 from kube.cluster import Selection
 from liqoctl.forge import installation as forge
 from liqoctl.output import Progress

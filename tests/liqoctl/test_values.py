@@ -8,9 +8,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from apis.objects import Object
-from liqoctl import valuespage
 from liqoctl.__main__ import cli
 from liqoctl.forge import valued, values
+from tests.liqoctl import valuespage
 
 DIGEST = "registry.example/pyliqo@sha256:" + "0" * 64
 PAGE = Path(__file__).parents[2] / "docs/values.md"

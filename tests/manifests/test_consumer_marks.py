@@ -10,8 +10,8 @@ from apis import keys, marks
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import OffloadingPatch
 from apis.pairs import Pair
-from controllers.replication import forge as replication
-from controllers.replication.forge import Peering
+from controllers.peers.replication import forge as replication
+from controllers.peers.replication.forge import Peering
 from kubelet.forge import shadowpod
 from kubelet.forge.shadowpod import Options
 from reflector.forge import endpointslice

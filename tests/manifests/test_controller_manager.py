@@ -10,7 +10,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from controllers.tenantrights import forge
+from controllers.authentication.tenantrights import forge
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
 from tests.controllers.support import own_binding

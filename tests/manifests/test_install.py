@@ -13,8 +13,8 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key
 from apis.offloading import VirtualNode
-from controllers.tenantrights import forge as tenantrights
-from controllers.virtualnode.forge import rights
+from controllers.authentication.tenantrights import forge as tenantrights
+from controllers.offloading.virtualnode.forge import rights
 from kube import client
 from sandbox.kubectl import Kubectl, KubectlError
 from tests.manifests import documents

@@ -15,7 +15,7 @@ import pytest
 from apis import keys, naming, objects
 from apis.objects import Key, Object, named
 from controllers import vkoptions
-from controllers.virtualnode.forge import lifecycle
+from controllers.offloading.virtualnode.forge import lifecycle
 from tests import factories
 from tests.controllers.support import offloading, virtual_node
 from tests.peering import world

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from apis import reflection
-from reflector import chapter
 from reflector.kinds import FORGES
+from tests.reflector import chapter
 
 CHAPTER = Path(__file__).parents[2] / "docs" / "what-is-reflected.md"
 

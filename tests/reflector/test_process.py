@@ -19,8 +19,8 @@ import yaml
 from apis import keys
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
-from controllers.shadowendpointslice.forge import Reach
-from controllers.shadowendpointslice.reconciler import ShadowEndpointSliceReconciler
+from controllers.offloading.shadowendpointslice.forge import Reach
+from controllers.offloading.shadowendpointslice.reconciler import ShadowEndpointSliceReconciler
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection

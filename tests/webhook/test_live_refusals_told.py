@@ -16,7 +16,7 @@ from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from apis.pairs import Pair
 from apis.podaffinity import REQUIRED
-from controllers.shadowpod import forge
+from controllers.offloading.shadowpod import forge
 from kube import client, errors
 from kube.cache import CachedCluster
 from kube.client import ClusterClient

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook import truthtable
+from tests.webhook import truthtable
 
 CHAPTER = Path(__file__).parents[2] / "docs" / "how-pods-are-judged.md"
 PLAIN, TERMS, FORCED = "none", "A or B", "A, RuntimeClass `liqo`"

@@ -1,0 +1,1 @@
+"""Who a peer is: tenants, identities, nonces, renewals, their rights."""

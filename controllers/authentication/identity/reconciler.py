@@ -1,0 +1,139 @@
+"""Turns Identities into kubeconfigs, and accepted slices into Identities."""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from apis import conditions, keys, naming, objects, whose
+from apis.authentication import AuthParams, Identity
+from apis.objects import Key, Object
+from controllers import tenants, upkeep
+from controllers.authentication.identity import forge
+from controllers.authentication.identity.forge import RefusedError
+from controllers.views import View
+from kube import kubeconfig
+from kube.cluster import Cluster
+from kube.events import Recorder
+
+KIND: Final = keys.IDENTITY
+SLICE: Final = keys.RESOURCE_SLICE
+_ACCEPTED: Final = "Accepted"
+_DENIED: Final = "Denied"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class IdentityReconciler:
+    """One Identity: its Secret is always what its spec says, and goes when nothing needs it."""
+
+    cluster: Cluster
+    secrets: View
+    """Those of tenant namespaces: one that is not seen yet brings us back."""
+    private_key: bytes = field(repr=False)
+    events: Recorder
+    replicated: Callable[[], Iterable[Object]]
+    """All objects of the kinds that go to peers, as the process knows them."""
+
+    async def reconcile(self, key: Key) -> float | None:
+        obj = await self.cluster.get(KIND, key)
+        if obj is None or objects.is_terminating(obj):
+            await self._release(key)
+            return None
+        try:
+            identity = Identity.parse(obj)
+            forge.check(identity, self.private_key)
+            text = forge.config(identity, self.private_key)
+            kubeconfig.parse(text)  # as whoever uses it will read it
+        except (ValueError, RefusedError) as error:
+            reason = error.reason if isinstance(error, RefusedError) else "InvalidIdentity"
+            self.events.event(KIND, obj, "Warning", reason, str(error))
+            return None
+        await self._make_room(obj)
+        wanted = forge.secret(obj, identity, text)
+        await upkeep.ensure(
+            self.cluster,
+            keys.SECRET,
+            wanted,
+            is_ours=lambda found: objects.is_controlled_by(found, obj),
+        )
+        status = {"kubeconfigSecretRef": {"name": wanted["metadata"]["name"]}}
+        await upkeep.write_status(self.cluster, KIND, obj, status)
+        return None
+
+    async def _make_room(self, obj: Object) -> None:
+        """Let the Secret of a namesake go that was deleted before; this one's follows it."""
+        found = await self.cluster.get(keys.SECRET, forge.secret_of(objects.key_of(obj)))
+        if found and objects.is_terminating(found) and not objects.is_controlled_by(found, obj):
+            await self._unhold(found)
+
+    async def _release(self, key: Key) -> None:
+        found = (await self.secrets()).get(forge.secret_of(key))
+        if (
+            found
+            and objects.is_terminating(found)
+            and not forge.is_needed(found, self.replicated())
+        ):
+            await self._unhold(found)
+
+    async def _unhold(self, secret: Object) -> None:
+        finalizer = keys.REPLICATION_SECRET_FINALIZER
+        await upkeep.remove_finalizer(self.cluster, keys.SECRET, secret, finalizer)
+
+
+@dataclass(frozen=True)
+class SliceIdentityReconciler:
+    """One slice of this cluster: an Identity as long as its provider accepts it."""
+
+    cluster: Cluster
+    events: Recorder
+
+    async def reconcile(self, key: Key) -> float | None:
+        obj = await self.cluster.get(SLICE, key)
+        if obj is None or objects.is_terminating(obj):
+            return None
+        provider = await tenants.peer_in(self.cluster, key.namespace)
+        if not whose.is_for(obj, provider):
+            return None
+        answer = _answer(obj)
+        if answer == _DENIED:
+            where = Key(key.namespace, naming.resourceslice_identity(key.name))
+            await upkeep.remove(
+                self.cluster,
+                KIND,
+                where,
+                is_ours=lambda found: objects.is_controlled_by(found, obj),
+            )
+        if answer == _ACCEPTED:
+            await self._accept(obj, provider)
+        return None
+
+    async def _accept(self, obj: Object, provider: str) -> None:
+        try:
+            params = AuthParams.parse((obj.get("status") or {}).get("authParams"))
+            await self._check_server(obj, provider, params)
+        except (ValueError, RefusedError) as error:
+            reason = error.reason if isinstance(error, RefusedError) else "InvalidAuthParams"
+            self.events.event(SLICE, obj, "Warning", reason, f"status.authParams: {error}")
+            return
+        await upkeep.ensure(
+            self.cluster,
+            KIND,
+            forge.of_slice(obj, provider, params),
+            is_ours=lambda found: objects.is_controlled_by(found, obj),
+        )
+
+    async def _check_server(self, obj: Object, provider: str, params: AuthParams) -> None:
+        where = Key(objects.key_of(obj).namespace, naming.controlplane_identity(provider))
+        found = await self.cluster.get(KIND, where)
+        if found is None:
+            message = f"identity {where} does not exist: peer with {provider} first"
+            raise RefusedError("NotPeered", message)
+        forge.check_same(params, Identity.parse(found).params)
+
+
+def _answer(obj: Object) -> str:
+    status = obj.get("status") or {}
+    found = conditions.find(status.get("conditions"), "Authentication")
+    return str(found["status"]) if found else ""

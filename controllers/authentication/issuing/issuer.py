@@ -1,0 +1,171 @@
+"""Has a consumer's request signed by the API server's own signer, once for each two thirds."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from apis import keys, objects
+from apis.authentication import AuthParams
+from apis.objects import Object
+from certs import pki
+from controllers.authentication.issuing import forge
+from controllers.authentication.issuing.forge import Request, Stored
+from kube import waiting
+from kube.cluster import Cluster, Selection
+from kube.errors import BusyError, KubeError
+from kube.reconcile import TerminalError
+
+WAIT_S: Final = 30.0
+REFUSED_RETRY_S: Final = 30.0
+"""How late at most a signer that gives no certificate is asked again. Source: faults.md F26."""
+ALARM_PART: Final = 0.8
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """Where consumers connect, as far as the flags say it."""
+
+    ca: bytes
+    """PEM; empty where the API server's certificate is publicly trusted."""
+    address: str = ""
+    """Empty: that of a control-plane node."""
+
+
+@dataclass(frozen=True)
+class Issued:
+    """How a consumer gets in, and when its certificate is due to be renewed."""
+
+    params: AuthParams
+    renew_in_s: float
+    is_new: bool
+    problem: str = ""
+    """Why the certificate could not be renewed; it is still the old one then."""
+
+
+class Issuer:
+    """``issue`` is for whoever has judged the request; nothing is judged here."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        entrance: Entrance,
+        clock: Callable[[], datetime],
+        *,
+        lifetime: timedelta = forge.LIFETIME,
+    ) -> None:
+        self._cluster = cluster
+        self._entrance = entrance
+        self._clock = clock
+        self._lifetime = lifetime
+
+    async def issue(self, request: Request) -> Issued:
+        """Return how ``request.consumer`` gets in: by the certificate it has, or by a new one.
+
+        Raises:
+            KubeError: the cluster, or its signer, does not answer: retry.
+            TerminalError: the Secret for the certificate is somebody else's.
+        """
+        found = await self._cluster.get_live(keys.SECRET, request.secret)
+        if found is not None and not forge.is_for(found, request.consumer):
+            message = f"secret {request.secret} is not for {request.consumer}: remove or rename it"
+            raise TerminalError("NameTaken", message)
+        stored = Stored.parse(found)
+        if stored is not None and stored.csr == request.csr:
+            return await self._kept_or_renewed(request, found, stored)
+        certificate = await self._renew(request, found)
+        return await self._issued(request, certificate, self._clock(), is_new=True)
+
+    async def _kept_or_renewed(
+        self, request: Request, found: Object | None, stored: Stored
+    ) -> Issued:
+        due = _due(stored.certificate, stored.issued_at)
+        if self._clock() < due:
+            return await self._issued(request, stored.certificate, stored.issued_at, is_new=False)
+        try:
+            certificate = await self._renew(request, found)
+        except KubeError as error:
+            self._alarm(request, stored, str(error))
+            kept = await self._issued(request, stored.certificate, stored.issued_at, is_new=False)
+            return Issued(kept.params, self._retry_s(stored), is_new=False, problem=str(error))
+        return await self._issued(request, certificate, self._clock(), is_new=True)
+
+    async def _renew(self, request: Request, found: Object | None) -> bytes:
+        certificate = await self._sign(request)
+        wanted = forge.secret(request, certificate, self._clock())
+        if found is None:
+            await self._cluster.create(keys.SECRET, wanted)
+            return certificate
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        changes = {"metadata": {**wanted["metadata"], **version}, "data": wanted["data"]}
+        await self._cluster.patch(keys.SECRET, request.secret, changes)
+        return certificate
+
+    async def _sign(self, request: Request) -> bytes:
+        kind = keys.CERTIFICATE_SIGNING_REQUEST
+        wanted = forge.signing_request(request, self._lifetime)
+        made = await self._pending(wanted) or await self._cluster.create(kind, wanted)
+        key = objects.key_of(made)
+        if not forge.is_approved(made):
+            approval = forge.approval(made, self._clock())
+            await self._cluster.patch(kind, key, approval, subresource="approval")
+        try:
+            async with asyncio.timeout(WAIT_S):
+                decided = await waiting.until(self._cluster, kind, key, forge.is_decided)
+        except TimeoutError:
+            message = f"signer {keys.CLIENT_SIGNER} gave no certificate for {key} in {WAIT_S:g} s"
+            raise BusyError(message) from None
+        if decided is None or forge.refusal(decided):
+            why = forge.refusal(decided) if decided else "it was deleted"
+            raise BusyError(f"certificatesigningrequest {key} got no certificate: {why}")
+        logger.info("Signed certificate", extra={"csr": key.name, "cluster": request.consumer})
+        return forge.certificate_in(decided)
+
+    async def _pending(self, wanted: Object) -> Object | None:
+        """Return a request for the same that nobody has answered yet: ours, from an earlier try."""
+        labels = ",".join(f"{name}={value}" for name, value in objects.labels(wanted).items())
+        asked = Selection(keys.CERTIFICATE_SIGNING_REQUEST, Object, labels=labels)
+        found = (await self._cluster.list(asked)).items.values()
+        return next((each for each in found if forge.is_same_and_pending(each, wanted)), None)
+
+    async def _issued(
+        self, request: Request, certificate: bytes, issued_at: datetime | None, *, is_new: bool
+    ) -> Issued:
+        params = AuthParams(
+            api_server=await self._api_server(),
+            ca=self._entrance.ca,
+            certificate=certificate,
+            proxy_url=request.proxy_url,
+        )
+        remaining = _due(certificate, issued_at) - self._clock()
+        return Issued(params, max(remaining.total_seconds(), 1.0), is_new)
+
+    async def _api_server(self) -> str:
+        if self._entrance.address:
+            return forge.overridden(self._entrance.address)
+        nodes = await self._cluster.list(Selection(keys.NODE, Object))
+        try:
+            return forge.api_server(nodes.items.values())
+        except ValueError as error:
+            raise TerminalError("NoAddress", str(error)) from error
+
+    def _retry_s(self, stored: Stored) -> float:
+        """Return a tenth of what is left of the certificate: it has to be had before that ends."""
+        left = (pki.expiry(stored.certificate) - self._clock()).total_seconds()
+        return min(max(left / 10, 1.0), REFUSED_RETRY_S) if left > 0 else REFUSED_RETRY_S
+
+    def _alarm(self, request: Request, stored: Stored, reason: str) -> None:
+        begin = stored.issued_at or pki.started(stored.certificate)
+        life = pki.expiry(stored.certificate) - begin
+        is_late = self._clock() >= begin + life * ALARM_PART
+        level = logging.ERROR if is_late else logging.WARNING
+        fields = {"cluster": request.consumer, "secret": str(request.secret), "reason": reason}
+        logger.log(level, "certificate of a consumer could not be renewed", extra=fields)
+
+
+def _due(certificate: bytes, issued_at: datetime | None) -> datetime:
+    return forge.renewal(pki.started(certificate), pki.expiry(certificate), issued_at)

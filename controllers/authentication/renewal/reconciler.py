@@ -1,0 +1,178 @@
+"""Both halves: the consumer takes over what came back, the provider answers what is asked.
+
+Source: behaviour.md 1.11, 4.8; faults.md F25, F26.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from apis import keys, objects, whose
+from apis.authentication import AuthParams, Identity, IdentityType, Tenant, TenantCondition
+from apis.objects import Key, Object
+from certs import pki
+from controllers import tenants, upkeep
+from controllers.authentication.identity import forge as identity_forge
+from controllers.authentication.identity.forge import RefusedError
+from kube.cluster import Cluster
+from kube.events import Recorder
+
+KIND: Final = keys.RENEW
+
+AHEAD: Final = timedelta(minutes=10)
+"""So far may the clock of a provider be ahead of ours."""
+AGAIN_S: Final = 600.0
+"""Units: seconds. A certificate that begins too late is looked at again after this."""
+
+logger = logging.getLogger(__name__)
+
+
+class _TooEarlyError(RefusedError):
+    """The certificate begins in the future: it may be taken over later."""
+
+
+@dataclass(frozen=True)
+class LocalRenewReconciler:
+    """The Renew of one control-plane Identity, called like it."""
+
+    cluster: Cluster
+    cluster_id: str
+    private_key: bytes = field(repr=False)
+    events: Recorder
+    clock: Callable[[], datetime]
+
+    async def reconcile(self, key: Key) -> float | None:
+        obj = await self.cluster.get(keys.IDENTITY, key)
+        if obj is None or objects.is_terminating(obj):
+            return None
+        try:
+            identity = Identity.parse(obj)
+        except ValueError:
+            return None  # its own controller says so
+        if identity.type is not IdentityType.CONTROL_PLANE:
+            return None
+        renew = await upkeep.ensure(
+            self.cluster,
+            KIND,
+            _renew(obj, identity, self.cluster_id),
+            is_ours=lambda found: objects.is_controlled_by(found, obj),
+        )
+        try:
+            await self._take_over(obj, identity, renew)
+        except (ValueError, RefusedError) as error:
+            reason = error.reason if isinstance(error, RefusedError) else "InvalidAuthParams"
+            self.events.event(KIND, renew, "Warning", reason, f"status.authParams: {error}")
+            return AGAIN_S if isinstance(error, _TooEarlyError) else None
+        return None
+
+    async def _take_over(self, obj: Object, identity: Identity, renew: Object) -> None:
+        shown = (renew.get("status") or {}).get("authParams")
+        if not shown:
+            return
+        params = AuthParams.parse(shown)
+        held = identity.params
+        if params.certificate == held.certificate:
+            return
+        identity_forge.check_same(params, held)
+        identity_forge.check(replace(identity, params=params), self.private_key)
+        self._check_begun(params)
+        if not self._is_newer(params, held):
+            return  # an older answer, again
+        changes = {
+            "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
+            "spec": {"authParams": params.shown()},
+        }
+        await self.cluster.patch(keys.IDENTITY, objects.key_of(obj), changes)
+        logger.info("Renewed the identity", extra={"cluster": identity.cluster_id})
+
+    def _check_begun(self, params: AuthParams) -> None:
+        """Refuse a certificate that begins in the future: all honest ones would begin before it.
+
+        Raises:
+            RefusedError: the message names both times.
+        """
+        begun, latest = pki.started(params.certificate), self.clock() + AHEAD
+        if begun > latest:
+            message = (
+                f"signedCRT begins at {begun.isoformat()}, later than {latest.isoformat()} "
+                f"(10 minutes from now): compare the clocks of both clusters"
+            )
+            raise _TooEarlyError("InvalidAuthParams", message)
+
+    def _is_newer(self, params: AuthParams, held: AuthParams) -> bool:
+        """Whether ``params`` were signed after those that are ``held``, or these are not for us."""
+        try:
+            is_usable = pki.fits_key(held.certificate, self.private_key)
+        except ValueError:
+            return True
+        begun, before = pki.started(params.certificate), pki.started(held.certificate)
+        is_ahead = before > self.clock() + AHEAD  # taken over before this was checked
+        return not is_usable or is_ahead or begun > before
+
+
+@dataclass(frozen=True)
+class RemoteRenewReconciler:
+    """The replica of a consumer's Renew: what its Tenant has now, or its slice.
+
+    A consumer of ours asks for its control plane only; one that runs Liqo for each identity.
+    """
+
+    cluster: Cluster
+    all_tenants: Callable[[], Mapping[Key, Object]]
+
+    async def reconcile(self, key: Key) -> float | None:
+        renew = await self.cluster.get(KIND, key)
+        if renew is None or objects.is_terminating(renew):
+            return None
+        consumer = await tenants.peer_in(self.cluster, key.namespace)
+        if not consumer or not whose.origin(renew, consumer):
+            return None
+        params = self._params(key.namespace, consumer)
+        if params and _is_for_slice(renew):
+            params = await self._params_of_slice(renew, consumer)
+        if params:
+            await upkeep.write_status(self.cluster, KIND, renew, {"authParams": params})
+        return None
+
+    async def _params_of_slice(self, renew: Object, consumer: str) -> Object | None:
+        ref = renew["spec"].get("resourceSliceRef") or {}
+        where = Key(objects.key_of(renew).namespace, str(ref.get("name") or ""))
+        found = where.name and await self.cluster.get(keys.RESOURCE_SLICE, where)
+        if not found or not whose.origin(found, consumer):
+            return None
+        params: Object | None = (found.get("status") or {}).get("authParams")
+        return params
+
+    def _params(self, namespace: str, consumer: str) -> Object | None:
+        for key, obj in self.all_tenants().items():
+            if key.namespace != namespace or not _is_active(obj, consumer):
+                continue
+            params: Object | None = (obj.get("status") or {}).get("authParams")
+            return params
+        return None
+
+
+def _is_for_slice(renew: Object) -> bool:
+    return (renew.get("spec") or {}).get("identityType") == IdentityType.RESOURCE_SLICE.value
+
+
+def _is_active(obj: Object, consumer: str) -> bool:
+    try:
+        tenant = Tenant.parse(obj)
+    except ValueError:
+        return False
+    return tenant.cluster_id == consumer and tenant.condition is not TenantCondition.DRAINED
+
+
+def _renew(obj: Object, identity: Identity, cluster_id: str) -> Object:
+    metadata = {
+        "labels": {
+            **whose.original(identity.cluster_id),
+            keys.LIQO_MANAGED: "true",
+        },
+        "ownerReferences": [objects.owner_reference(keys.IDENTITY, obj)],
+    }
+    spec = {"consumerClusterID": cluster_id, "identityType": identity.type.value}
+    return objects.named(KIND, objects.key_of(obj), metadata=metadata, spec=spec)

@@ -1,0 +1,286 @@
+"""Lets a consumer in that proved who it is, and out again: rights first, then what it left."""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from apis import conditions, keys, naming, nonces, objects, whose
+from apis.authentication import AuthParams, Tenant, TenantCondition
+from apis.objects import Key, Kind, Object
+from certs import csr, identity
+from controllers import tenants, upkeep
+from controllers.authentication.issuing.forge import Request
+from controllers.authentication.issuing.issuer import Issuer
+from controllers.authentication.tenant import forge
+from controllers.authentication.tenant.forge import Binding, RefusedError
+from controllers.views import View
+from kube.cluster import Cluster, Selection
+from kube.events import Recorder
+
+KIND: Final = keys.TENANT
+FINALIZER: Final = keys.TENANT_FINALIZER
+LEAVING_POLL_S: Final = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the process knows of whole kinds, read only."""
+
+    all_bindings: Callable[[], Iterable[tuple[Kind, Binding]]]
+    """Of the whole cluster, whoever made them."""
+    our_bindings: View
+    """RoleBindings that are labelled as made by us for a peer."""
+    secrets: View
+    namespaces: View
+    """Tenant namespaces and twins."""
+
+
+class TenantReconciler:
+    """One Tenant. What is refused is a condition and an event, and signs nothing."""
+
+    def __init__(  # noqa: PLR0913  # all by keyword
+        self,
+        cluster: Cluster,
+        observed: Observed,
+        issuer: Issuer,
+        *,
+        cluster_id: str,
+        events: Recorder,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._cluster = cluster
+        self._observed = observed
+        self._issuer = issuer
+        self._cluster_id = cluster_id
+        self._events = events
+        self._clock = clock
+
+    async def reconcile(self, key: Key) -> float | None:
+        obj = await self._cluster.get(KIND, key)
+        if obj is None:
+            return None
+        if objects.is_terminating(obj):
+            return await self._dismiss(obj)
+        obj = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
+        try:
+            tenant = await self._parsed(obj)
+            if tenant.condition is TenantCondition.DRAINED:
+                return await self._drain(obj, tenant)
+            await self._cordon(obj, tenant)
+            return await self._admit(obj, tenant)
+        except RefusedError as error:
+            await self._refuse(obj, error)
+            return None
+
+    async def _parsed(self, obj: Object) -> Tenant:
+        key = objects.key_of(obj)
+        try:
+            tenant = Tenant.parse(obj)
+        except ValueError as error:
+            raise RefusedError("InvalidTenant", f"tenant {key}: spec.{error}") from error
+        if await tenants.peer_in(self._cluster, key.namespace) != tenant.cluster_id:
+            message = f"namespace {key.namespace} is not the tenant namespace of "
+            message += f"{tenant.cluster_id}: create the Tenant in that"
+            raise RefusedError("NotItsNamespace", message)
+        return tenant
+
+    async def _admit(self, obj: Object, tenant: Tenant) -> float | None:
+        if why := forge.collision(tenant.cluster_id, self._observed.all_bindings()):
+            await self._expel_rights(obj, tenant)
+            raise RefusedError("NameCollision", why)
+        if not tenant.has_handshake:
+            await self._bind(obj, tenant)
+            await self._report(obj, None, "TenantReady", "it is let in without a handshake")
+            return None
+        obj = await self._authenticate(obj, tenant)
+        issued = await self._issuer.issue(_request(obj, tenant))
+        await self._bind(obj, tenant)
+        if issued.problem:
+            self._events.event(KIND, obj, "Warning", "CertificateNotRenewed", issued.problem)
+        message = "the consumer proved who it is, and has a certificate"
+        await self._report(obj, issued.params, "TenantReady", message)
+        await self._forget_nonce(obj)
+        return issued.renew_in_s
+
+    async def _authenticate(self, obj: Object, tenant: Tenant) -> Object:
+        """Return the Tenant with the proof written down; what was proved once needs no nonce.
+
+        Raises:
+            RefusedError: it is not proved, or the request is not for exactly this consumer.
+        """
+        _check_request(tenant)
+        if forge.has_proved(obj, tenant):
+            return obj
+        where = Key(obj["metadata"]["namespace"], keys.NONCE_SECRET)
+        nonce = forge.nonce_in(await self._cluster.get_live(keys.SECRET, where))
+        if not nonce:
+            message = f"secret {where} holds no nonce: liqoctl create nonce, and sign that one"
+            raise RefusedError("NonceNotFound", message)
+        if why := nonces.problem(nonce, tenant.cluster_id, self._cluster_id, self._clock()):
+            raise RefusedError("NonceRefused", f"nonce in secret {where}: {why}")
+        if not identity.is_signed(tenant.public_key, nonce.encode(), tenant.signature):
+            message = f"spec.signature is not that of the nonce in secret {where} by spec.publicKey"
+            raise RefusedError("SignatureVerificationFailed", f"{message}: sign that nonce")
+        before = (obj.get("status") or {}).get("conditions")
+        proof = forge.proof(tenant, nonce)
+        proved = conditions.set_(
+            before, forge.AUTHENTICATED, "True", "NonceSigned", proof, self._clock()
+        )
+        status = forge.status(obj, proved, None)
+        return await upkeep.write_status(self._cluster, KIND, obj, status)
+
+    async def _forget_nonce(self, obj: Object) -> None:
+        """Delete the nonce that was signed: it is good for one use."""
+        where = Key(obj["metadata"]["namespace"], keys.NONCE_SECRET)
+
+        def is_used(found: Object) -> bool:
+            nonce = forge.nonce_in(found)
+            return bool(nonce) and forge.is_used(obj, nonce)
+
+        cached = (await self._observed.secrets()).get(where)
+        if cached is not None and is_used(cached):
+            await upkeep.remove(self._cluster, keys.SECRET, where, is_ours=is_used)
+
+    async def _bind(self, obj: Object, tenant: Tenant) -> None:
+        for grant in forge.grants(obj["metadata"]["namespace"], tenant):
+            await upkeep.ensure(
+                self._cluster,
+                grant.kind,
+                grant.wanted,
+                is_ours=lambda found: forge.is_of(tenant.cluster_id, found),
+            )
+
+    async def _expel_rights(self, obj: Object, tenant: Tenant) -> None:
+        """Take every right of the consumer away, also those in its twin namespaces."""
+        own = [
+            (grant.kind, objects.key_of(grant.wanted))
+            for grant in forge.grants(obj["metadata"]["namespace"], tenant)
+        ]
+        elsewhere = [
+            (keys.ROLE_BINDING, key)
+            for key, binding in (await self._observed.our_bindings()).items()
+            if forge.is_of(tenant.cluster_id, binding)
+        ]
+        for kind, key in dict.fromkeys([*own, *elsewhere]):
+            await upkeep.remove(
+                self._cluster,
+                kind,
+                key,
+                is_ours=lambda found: forge.is_of(tenant.cluster_id, found),
+            )
+
+    async def _expel(self, obj: Object, tenant: Tenant) -> int:
+        """Take the rights away and delete what the consumer put here; return what is left of it.
+
+        What it put there goes before its rights in the twins do: as long as it wants a twin, the
+        twin's binding is made again.
+        """
+        where = obj["metadata"]["namespace"]
+        for grant in forge.grants(where, tenant):
+            await upkeep.remove(
+                self._cluster,
+                grant.kind,
+                objects.key_of(grant.wanted),
+                is_ours=lambda found: forge.is_of(tenant.cluster_id, found),
+            )
+        left = 0
+        for kind in forge.REPLICAS:
+            found = (await self._cluster.list(Selection(kind, Object, where))).items.values()
+            for replica in found:
+                if forge.is_consumers(kind, replica, tenant.cluster_id):
+                    left += 1
+                    await self._send_off(kind, replica)
+        await self._expel_rights(obj, tenant)
+        return left
+
+    async def _send_off(self, kind: Kind, replica: Object) -> None:
+        key = objects.key_of(replica)
+        if foreign := forge.foreign_finalizers(kind, replica):
+            kept = [each for each in objects.finalizers(replica) if each not in foreign]
+            version = {"resourceVersion": replica["metadata"]["resourceVersion"]}
+            await self._cluster.patch(kind, key, {"metadata": {"finalizers": kept, **version}})
+            logger.info("Removed foreign finalizers", extra={"kind": str(kind), "key": str(key)})
+        if not objects.is_terminating(replica):
+            logger.info("Deleting replica", extra={"kind": str(kind), "key": str(key)})
+            await self._cluster.delete(kind, key, uid=objects.uid(replica))
+
+    async def _drain(self, obj: Object, tenant: Tenant) -> float | None:
+        left = await self._expel(obj, tenant)
+        await self._tell_left(obj, tenant, left, "Drained")
+        return LEAVING_POLL_S if left else None
+
+    async def _tell_left(self, obj: Object, tenant: Tenant, left: int, reason: str) -> None:
+        message = "rights and objects of the consumer are removed"
+        if left:
+            twins = (await self._observed.namespaces()).values()
+            message += f"; {forge.going(left, twins, tenant.cluster_id)}"
+        await self._report(obj, None, reason, message, is_good=False)
+
+    async def _cordon(self, obj: Object, tenant: Tenant) -> None:
+        wanted = "true" if tenant.condition is TenantCondition.CORDONED else None
+        where = Selection(keys.RESOURCE_SLICE, Object, obj["metadata"]["namespace"])
+        for key, found in (await self._cluster.list(where)).items.items():
+            is_replica = whose.is_foreign(found, tenant.cluster_id)
+            if is_replica and objects.annotations(found).get(keys.CORDON_TENANT) != wanted:
+                changes = {"metadata": {"annotations": {keys.CORDON_TENANT: wanted}}}
+                await self._cluster.patch(keys.RESOURCE_SLICE, key, changes)
+
+    async def _dismiss(self, obj: Object) -> float | None:
+        if FINALIZER not in objects.finalizers(obj):
+            return None
+        tenant = _as_it_was(obj)
+        if left := await self._expel(obj, tenant):
+            await self._tell_left(obj, tenant, left, "Leaving")
+            return LEAVING_POLL_S
+        await self._forget_certificates(obj["metadata"]["namespace"], tenant.cluster_id)
+        await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
+        return None
+
+    async def _forget_certificates(self, where: str, consumer: str) -> None:
+        """Delete the certificates of the consumer; in a namespace that goes they go with it."""
+        namespace = await self._cluster.get(keys.NAMESPACE, Key("", where))
+        if namespace is None or objects.is_terminating(namespace):
+            return
+        secrets = (await self._cluster.list(Selection(keys.SECRET, Object, where))).items.values()
+        for key in forge.certificate_secrets(where, secrets, consumer):
+            await upkeep.remove(self._cluster, keys.SECRET, key, is_ours=lambda _: True)
+
+    async def _refuse(self, obj: Object, error: RefusedError) -> None:
+        self._events.event(KIND, obj, "Warning", error.reason, str(error))
+        await self._report(obj, None, error.reason, str(error), is_good=False)
+
+    async def _report(
+        self,
+        obj: Object,
+        params: AuthParams | None,
+        reason: str,
+        message: str,
+        *,
+        is_good: bool = True,
+    ) -> None:
+        told = forge.state(obj, reason, message, self._clock(), is_good=is_good)
+        await upkeep.write_status(self._cluster, KIND, obj, forge.status(obj, told, params))
+
+
+def _check_request(tenant: Tenant) -> None:
+    problems = csr.problems(
+        tenant.csr, common_name=tenant.cluster_id, organization=keys.PEER_ORGANIZATION
+    )
+    if problems:
+        raise RefusedError("InvalidCSR", f"spec.csr: {'; '.join(problems)}")
+    if not identity.is_key_of(tenant.csr, tenant.public_key):
+        raise RefusedError("InvalidCSR", "spec.csr was made with another key than spec.publicKey")
+
+
+def _request(obj: Object, tenant: Tenant) -> Request:
+    where = Key(obj["metadata"]["namespace"], naming.remote_certificate())
+    return Request(where, tenant.csr, tenant.cluster_id, tenant.proxy_url)
+
+
+def _as_it_was(obj: Object) -> Tenant:
+    """Return enough of a Tenant to take it apart, however malformed it is."""
+    return Tenant(cluster_id=str((obj.get("spec") or {}).get("clusterID") or ""))

@@ -1,0 +1,69 @@
+"""Gives this process its rights in each tenant namespace, and gives them up last."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from apis import keys, objects, whose
+from apis.objects import Key, Kind, Object
+from controllers import upkeep
+from controllers.authentication.tenantrights import forge
+from kube.cluster import Cluster, Selection
+
+KIND: Final = keys.ROLE_BINDING
+FINALIZER: Final = keys.TENANT_RIGHTS_FINALIZER
+GOING_POLL_S: Final = 2.0
+NEEDING: Final[tuple[Kind, ...]] = (
+    keys.TENANT,
+    keys.IDENTITY,
+    keys.RESOURCE_SLICE,
+    keys.NAMESPACE_MAP,
+    keys.RENEW,
+)
+"""What is ended, or replicated, with Secrets of its namespace. While a namespace is being deleted
+nothing is created in it: once there is none of these, there will be none."""
+
+
+@dataclass(frozen=True)
+class TenantRightsReconciler:
+    """One tenant namespace, by its name; ``account`` is that of this process."""
+
+    cluster: Cluster
+    account: Key
+
+    async def reconcile(self, key: Key) -> float | None:
+        where = Key(key.name, self.account.name)
+        namespace = await self.cluster.get(keys.NAMESPACE, key)
+        found = await self.cluster.get(KIND, where)
+        if found is not None and not forge.is_one(found):
+            found = None
+        if found is not None and objects.is_terminating(found):
+            return await self._let_go(found)
+        if namespace is None:
+            return None
+        if objects.is_terminating(namespace):
+            return await self._let_go(found) if found else None
+        if whose.peer_of(namespace):
+            wanted = forge.binding(namespace, self.account)
+            await upkeep.ensure(self.cluster, KIND, wanted, is_ours=forge.is_one)
+        elif found is not None:
+            await upkeep.remove(self.cluster, KIND, where, is_ours=forge.is_one)
+        return None
+
+    async def _let_go(self, found: Object) -> float | None:
+        """Let the binding go that nothing needs any more; where it is wanted, it is made anew."""
+        if FINALIZER not in objects.finalizers(found):
+            return None
+        where = objects.key_of(found).namespace
+        namespace = await self.cluster.get_live(keys.NAMESPACE, Key("", where))
+        if namespace and objects.is_terminating(namespace) and await self._is_needed(where):
+            return GOING_POLL_S
+        await upkeep.remove_finalizer(self.cluster, KIND, found, FINALIZER)
+        return None
+
+    async def _is_needed(self, namespace: str) -> bool:
+        """Whether something in a namespace that is being deleted waits for this process."""
+        for kind in NEEDING:
+            if (await self.cluster.list(Selection(kind, Object, namespace))).items:
+                return True
+        secrets = await self.cluster.list(Selection(keys.SECRET, Object, namespace))
+        return any(objects.finalizers(each) for each in secrets.items.values())

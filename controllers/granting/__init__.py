@@ -1,0 +1,1 @@
+"""What a provider grants to its consumers: slices and their classes."""

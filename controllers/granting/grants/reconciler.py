@@ -1,0 +1,318 @@
+"""Grants every slice its resources: ledger first, then statuses, then Quotas; in one loop.
+
+The ledger is the status of the ProviderPolicy ``default``, written by compare-and-swap before
+anybody gets more, so that no two processes give the same away.
+Source: behaviour.md 4.5, 4.6, 4.17; security.md A15.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from apis import keys, naming, objects, policies, slices, whose
+from apis.objects import Key, Object
+from apis.offloading import OfferedClass
+from apis.resources import Resources
+from controllers import upkeep
+from controllers.granting.grants.forge import applications, division, marks, written
+from controllers.granting.grants.forge.applications import Application, Entry, Seen, Standard
+from controllers.granting.grants.forge.division import Claim, Share
+from controllers.granting.grants.forge.marks import Mark
+from controllers.views import View
+from kube.cluster import Cluster, Selection
+from kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    KubeError,
+    NotFoundError,
+)
+from kube.events import Recorder
+from kube.reconcile import TerminalError
+
+ALL: Final = Key("", "grants")
+"""The one key: what one slice gets depends on all others."""
+LEDGER: Final = Key("", policies.DEFAULT)
+LATE_S: Final = 40.0
+"""A write of somebody else, or one that got no answer, has happened by then or never will."""
+NOT_YET_S: Final = 0.2
+
+_REFUSED: Final = (ConflictError, ForbiddenError, InvalidError, NotFoundError, TerminalError)
+
+_REPLICAS: Final = Selection(keys.RESOURCE_SLICE, Object, labels=whose.REPLICAS)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the process knows of whole kinds, read only."""
+
+    tenants: View
+    policies: View
+    storage_classes: View
+    free: Callable[[frozenset[str]], Resources | None]
+    """What is free, the pods of these users not counted; None while it is not known yet."""
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One look at everything, and what came of it."""
+
+    seen: Seen
+    applications: Mapping[Key, Application]
+    shares: Mapping[Key, Share]
+    claims: Mapping[Key, Claim]
+    marks: Mapping[Key, Mark]
+
+    @property
+    def needs_ledger(self) -> bool:
+        return any(claim.is_shared or claim.policy.limits for claim in self.claims.values())
+
+
+class GrantsReconciler:
+    """All slices at once; ``term`` names this leadership in the ledger."""
+
+    def __init__(  # noqa: PLR0913  # all by name
+        self,
+        cluster: Cluster,
+        observed: Observed,
+        *,
+        standard: Standard,
+        term: str,
+        events: Recorder,
+        clock: Callable[[], datetime],
+        tick: Callable[[], float],
+    ) -> None:
+        self._cluster, self._observed = cluster, observed
+        self._standard, self._term = standard, term
+        self._events, self._clock, self._tick = events, clock, tick
+        self._doubts = _Doubts(tick)
+        self.is_shared = False
+        """Whether what is free counts: some slice is a part of it."""
+
+    async def reconcile(self, key: Key) -> float | None:
+        if key != ALL:
+            return None
+        ledger = await self._cluster.get_live(keys.PROVIDER_POLICY, LEDGER)
+        try:
+            look = await self._look(ledger)
+        except (ForbiddenError, NotFoundError) as error:
+            await self._tell_withheld(error)
+            raise
+        if look is None:
+            return NOT_YET_S
+        await self._grant(ledger, look)
+        return None if all(share.is_final for share in look.shares.values()) else NOT_YET_S
+
+    async def _grant(self, ledger: Object | None, look: _Look) -> None:
+        entries = written.entries(look.claims, look.shares)
+        await self._book(ledger, entries if look.needs_ledger else None, look.marks)
+        upkeep.raise_all(await self._write_all(look, written.parsed(entries)))
+        await self._close(look)
+
+    # Looking -----------------------------------------------------------------------------------
+
+    async def _look(self, ledger: Object | None) -> _Look | None:
+        seen = await self._seen(ledger)
+        known = marks.parsed(((ledger or {}).get("status") or {}).get("cordoned") or ())
+        seen = dataclasses.replace(seen, slices=await self._marked(seen.slices, known))
+        found = applications.applications(seen, self._standard)
+        claims = {one.claim.key: one.claim for one in found}
+        claims |= {claim.key: claim for claim in applications.leaving(seen, claims.keys())}
+        users = frozenset(
+            naming.quota_name(claim.key.name, claim.tenant)
+            for claim in claims.values()
+            if claim.is_shared
+        )
+        self.is_shared = bool(users)
+        free = self._observed.free(users) if users else {}
+        if free is None:
+            return None
+        shares = division.divide(claims.values(), free)
+        kept = marks.current(known, seen.slices, seen.tenants)
+        return _Look(seen, {one.claim.key: one for one in found}, shares, claims, kept)
+
+    async def _marked(
+        self, found: Mapping[Key, Object], known: Mapping[Key, Mark]
+    ) -> dict[Key, Object]:
+        """Return the slices, those that were made anew with their cordon and drain back on them.
+
+        One that is gone again meanwhile is left out: its next change brings us back.
+        """
+        marked = dict(found)
+        for key, obj in found.items():
+            if annotations := marks.lost(obj, known):
+                changes = {"metadata": {"uid": objects.uid(obj), "annotations": annotations}}
+                try:
+                    marked[key] = await self._cluster.patch(keys.RESOURCE_SLICE, key, changes)
+                except (ConflictError, NotFoundError):
+                    del marked[key]
+        return marked
+
+    async def _seen(self, ledger: Object | None) -> Seen:
+        found, quotas = await asyncio.gather(
+            self._cluster.list(_REPLICAS), self._cluster.list(Selection(keys.QUOTA, Object))
+        )
+        known = dict(await self._observed.policies())
+        known.pop(LEDGER, None)
+        if ledger is not None:
+            known[LEDGER] = ledger
+        status = (ledger or {}).get("status") or {}
+        entries = written.parsed(status.get("grants") or ())
+        if status.get("keeper") not in {None, self._term}:
+            self._doubts.add(entries)
+        return Seen(
+            slices=found.items,
+            quotas=quotas.items,
+            tenants=await self._observed.tenants(),
+            policies=known,
+            ledger=self._doubts.about(entries),
+        )
+
+    # Writing -----------------------------------------------------------------------------------
+
+    async def _tell_withheld(self, error: KubeError) -> None:
+        """Say on each slice that waits for an answer why it gets none; the next look grants it."""
+        seen = Seen(
+            slices=(await self._cluster.list(_REPLICAS)).items,
+            quotas={},
+            tenants=await self._observed.tenants(),
+            policies=await self._observed.policies(),
+            ledger={},
+        )
+        refusal = applications.withheld(error.said, is_kind=isinstance(error, NotFoundError))
+        for one in applications.applications(seen, self._standard):
+            if one.is_ours and not slices.answer(one.obj, slices.RESOURCES):
+                status = written.denied(one.obj, refusal, self._clock())
+                with contextlib.suppress(ConflictError):
+                    await self._write_status(one.obj, status)
+
+    async def _book(
+        self, ledger: Object | None, entries: Sequence[Object] | None, kept: Mapping[Key, Mark]
+    ) -> None:
+        """Write what is granted, if somebody has to know, and which slices are kept in check."""
+        if ledger is None and entries is None and not kept:
+            return
+        if ledger is None:
+            ledger = await self._make_ledger()
+        before: Object = ledger.get("status") or {}
+        wanted = {name: value for name, value in before.items() if name != "cordoned"}
+        if entries is not None:
+            wanted |= {"keeper": self._term, "grants": list(entries)}
+        if kept:
+            wanted["cordoned"] = marks.shown(kept)
+        if changes := objects.merge_patch(before, wanted):
+            version = {"resourceVersion": ledger["metadata"]["resourceVersion"]}
+            await self._cluster.patch_status(
+                keys.PROVIDER_POLICY, LEDGER, changes, metadata=version
+            )
+
+    async def _make_ledger(self) -> Object:
+        logger.info("Creating the providerpolicy that keeps the ledger")
+        made = objects.named(keys.PROVIDER_POLICY, LEDGER, spec={})
+        try:
+            return await self._cluster.create(keys.PROVIDER_POLICY, made)
+        except AlreadyExistsError as error:
+            raise ConflictError(f"providerpolicy {LEDGER} appeared meanwhile") from error
+
+    async def _write_all(self, look: _Look, entries: Mapping[Key, Entry]) -> list[Exception]:
+        storage = written.storage_classes((await self._observed.storage_classes()).values())
+
+        async def write(one: Application) -> None:
+            try:
+                await self._write(one, look, storage)
+            except _REFUSED:
+                raise  # it did not happen
+            except BaseException:
+                key = one.claim.key
+                self._doubts.add({key: entries[key]} if key in entries else {})
+                raise
+
+        answers = await asyncio.gather(
+            *(write(one) for one in look.applications.values()), return_exceptions=True
+        )
+        return [answer for answer in answers if isinstance(answer, Exception)]
+
+    async def _write(
+        self, application: Application, look: _Look, storage: Sequence[OfferedClass]
+    ) -> None:
+        obj = application.obj
+        if objects.is_terminating(obj):
+            return
+        share = look.shares.get(application.claim.key)
+        status = written.status(application, share, self._standard, storage, self._clock())
+        if status is not None:
+            obj = await self._write_status(obj, status)
+        await self._write_quota(obj, application, look)
+
+    async def _write_status(self, obj: Object, status: Object) -> Object:
+        changes = objects.merge_patch(obj.get("status") or {}, status)
+        if not changes:
+            return obj
+        version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+        made = await self._cluster.patch_status(
+            keys.RESOURCE_SLICE, objects.key_of(obj), changes, metadata=version
+        )
+        if told := written.news(obj, made):
+            type_, reason, message = told
+            self._events.event(keys.RESOURCE_SLICE, made, type_, reason, message)
+        return made
+
+    async def _close(self, look: _Look) -> None:
+        """Have the Quotas of slices that take no part, and hold something, follow their tenants."""
+        for slice_, quotas in look.seen.quotas_of.items():
+            tenant = applications.tenant_of(look.seen.tenants, slice_.namespace)
+            if slice_ in look.applications or tenant is None:
+                continue
+            is_cordoned = applications.is_closed_to(look.seen.slices.get(slice_), tenant)
+            for quota in quotas:
+                if changes := written.closed(quota, is_cordoned=is_cordoned):
+                    await self._cluster.patch(keys.QUOTA, objects.key_of(quota), changes)
+
+    async def _write_quota(self, obj: Object, application: Application, look: _Look) -> None:
+        tenant = applications.tenant_of(look.seen.tenants, objects.key_of(obj).namespace)
+        wanted = written.quota(
+            obj,
+            application.claim.tenant,
+            application.policy.limits_enforcement or self._standard.limits_enforcement,
+            is_cordoned=tenant is None or applications.is_closed_to(obj, tenant),
+        )
+        found = look.seen.quotas.get(objects.key_of(wanted))
+        if found is None:
+            if slices.is_accepted(obj, slices.RESOURCES):
+                await self._cluster.create(keys.QUOTA, wanted)
+            return
+        if not objects.is_controlled_by(found, obj):
+            key = objects.key_of(wanted)
+            message = f"quota {key} exists and is not of this slice: rename or remove it"
+            raise TerminalError("NameTaken", message)
+        if changes := written.quota_changes(found, wanted, obj):
+            await self._cluster.patch(keys.QUOTA, objects.key_of(wanted), changes)
+
+
+class _Doubts:
+    """What may still be written by a process before us, or by a call that got no answer."""
+
+    def __init__(self, tick: Callable[[], float]) -> None:
+        self._tick = tick
+        self._entries: dict[Key, Entry] = {}
+        self._until = 0.0
+
+    def add(self, entries: Mapping[Key, Entry]) -> None:
+        """Doubt ``entries`` for as long as their writes may be on their way."""
+        self._entries.update(entries)
+        self._until = self._tick() + LATE_S
+
+    def about(self, entries: Mapping[Key, Entry]) -> dict[Key, Entry]:
+        """Return ``entries``, with amounts only where they are in doubt."""
+        if self._tick() >= self._until:
+            self._entries.clear()
+        certain = {key: Entry(entry.class_, {}) for key, entry in entries.items()}
+        return {**certain, **self._entries}

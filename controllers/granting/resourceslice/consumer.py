@@ -1,0 +1,148 @@
+"""A slice of this cluster: completed, turned into a virtual node, and taken down with it."""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Final
+
+from apis import keys, naming, objects, slices, whose
+from apis.objects import Key, Object
+from apis.offloading import VirtualNode, VkOptionsTemplate
+from controllers import tenants, upkeep
+from controllers.granting.resourceslice.forge import consumer as forge
+from kube.cluster import Cluster, Selection
+from kube.events import Recorder
+
+KIND: Final = keys.RESOURCE_SLICE
+GOING_POLL_S: Final = 5.0
+WAITING_S: Final = 5.0
+"""Until a slice is looked at again whose Identity has no kubeconfig yet, news of it or none."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LocalSliceReconciler:
+    """One slice; its VirtualNodes go before it does, for they live on its identity."""
+
+    cluster: Cluster
+    cluster_id: str
+    private_key: bytes = field(repr=False)
+    events: Recorder
+    namespace: str = keys.LIQO_NAMESPACE
+    """Where the default VkOptionsTemplate is."""
+
+    async def reconcile(self, key: Key) -> float | None:
+        obj = await self.cluster.get(KIND, key)
+        provider = await tenants.peer_in(self.cluster, key.namespace)
+        if obj is None or whose.is_foreign(obj, provider):
+            return None
+        if objects.is_terminating(obj):
+            return await self._take_down(obj)
+        if not provider or not self._is_for(obj, provider):
+            return None
+        obj = await self._complete(obj, provider)
+        if forge.wants_node(obj):
+            return await self._make_node(obj, provider)
+        if slices.has_to_leave(obj):
+            await self._vacate(obj)
+        return None
+
+    def _is_for(self, obj: Object, provider: str) -> bool:
+        """Whether the slice asks the cluster whose namespace it is in, or any; tells if not."""
+        asked = (obj.get("spec") or {}).get("providerClusterID") or provider
+        if asked == provider:
+            return True
+        where = objects.key_of(obj).namespace
+        message = f"spec.providerClusterID is {asked}, namespace {where} is for {provider}"
+        cure = f"create it in the tenant namespace of {asked}"
+        self.events.event(KIND, obj, "Warning", "WrongNamespace", f"{message}: {cure}")
+        return False
+
+    async def _complete(self, obj: Object, provider: str) -> Object:
+        changes = forge.completion(obj, provider, self.cluster_id, self.private_key)
+        if not changes:
+            return obj
+        version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+        changes["metadata"] = {**changes.get("metadata", {}), **version}
+        made = await self.cluster.patch(KIND, objects.key_of(obj), changes)
+        self.events.event(KIND, made, "Normal", "Reconciled", f"asks cluster {provider}")
+        return made
+
+    async def _make_node(self, obj: Object, provider: str) -> float | None:
+        key = objects.key_of(obj)
+        identity = Key(key.namespace, naming.resourceslice_identity(key.name))
+        found = await self.cluster.get(keys.IDENTITY, identity)
+        secret = _secret_of(found)
+        if not secret:
+            return WAITING_S
+        existing = await self.cluster.get(keys.VIRTUAL_NODE, key)
+        if existing is not None and not objects.is_controlled_by(existing, obj):
+            message = f"virtualnode {key} exists and is not of this slice: delete or keep it"
+            self.events.event(KIND, obj, "Warning", "NameTaken", message)
+            return None
+        allowed = await self._allowed_labels(existing)
+        wanted = forge.virtual_node(obj, provider, secret, existing, allowed)
+        if existing is None:
+            logger.info("Creating virtual node", extra={"virtualnode": str(key)})
+            made = await self.cluster.create(keys.VIRTUAL_NODE, wanted)
+            message = f"virtualnode {objects.key_of(made)} is made of it"
+            self.events.event(KIND, obj, "Normal", "VirtualNodeCreated", message)
+            return None
+        if objects.is_terminating(existing):
+            return None
+        if changes := forge.changes(existing, wanted):
+            await self.cluster.patch(keys.VIRTUAL_NODE, key, changes)
+        await self._tell_room(existing, forge.largest_pod(obj))
+        return None
+
+    async def _allowed_labels(self, existing: Object | None) -> tuple[str, ...] | None:
+        """Return what the template of the virtual node lets its provider suggest."""
+        named = VirtualNode.parse(existing).vk_options_template_ref if existing else None
+        key = Key(self.namespace, named.name if named else keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+        found = await self.cluster.get(keys.VK_OPTIONS_TEMPLATE, key)
+        return VkOptionsTemplate.parse(found).suggestible if found else None
+
+    async def _tell_room(self, node: Object, largest: Object) -> None:
+        status = node.get("status") or {}
+        others = {name: value for name, value in status.items() if name != "largestPod"}
+        wanted = {**others, **({"largestPod": largest} if largest else {})}
+        await upkeep.write_status(self.cluster, keys.VIRTUAL_NODE, node, wanted)
+
+    async def _vacate(self, obj: Object) -> None:
+        """Delete the virtual node that was made of the slice: that evicts its pods first."""
+        await upkeep.remove(
+            self.cluster,
+            keys.VIRTUAL_NODE,
+            objects.key_of(obj),
+            is_ours=lambda found: objects.is_controlled_by(found, obj),
+        )
+
+    async def _take_down(self, obj: Object) -> float | None:
+        if keys.SLICE_FINALIZER not in objects.finalizers(obj):
+            return None
+        where = objects.key_of(obj)
+        all_nodes = Selection(keys.VIRTUAL_NODE, Object, where.namespace)
+        listed = (await self.cluster.list(all_nodes)).items
+        found = {key: node for key, node in listed.items() if _lives_on(node, where.name)}
+        for key, node in found.items():
+            if not objects.is_terminating(node):
+                logger.info("Deleting virtual node", extra={"virtualnode": str(key)})
+                await self.cluster.delete(keys.VIRTUAL_NODE, key, uid=objects.uid(node))
+        if found:
+            return GOING_POLL_S
+        await upkeep.remove_finalizer(self.cluster, KIND, obj, keys.SLICE_FINALIZER)
+        return None
+
+
+def _lives_on(node: Object, slice_name: str) -> bool:
+    """Whether a VirtualNode names the slice, or only uses its kubeconfig, as one made by hand."""
+    if objects.labels(node).get(keys.RESOURCE_SLICE_NAME) == slice_name:
+        return True
+    reference = (node.get("spec") or {}).get("kubeconfigSecretRef") or {}
+    secret = naming.kubeconfig_secret(naming.resourceslice_identity(slice_name))
+    return reference.get("name") == secret
+
+
+def _secret_of(identity: Object | None) -> str:
+    reference = ((identity or {}).get("status") or {}).get("kubeconfigSecretRef") or {}
+    return str(reference.get("name") or "")

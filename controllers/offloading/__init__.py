@@ -1,0 +1,1 @@
+"""Namespaces, virtual nodes and pods that run on providers."""

@@ -1,0 +1,87 @@
+"""Decides on one CertificateSigningRequest, if it comes from one of our virtual kubelets."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from apis import keys, objects
+from apis.objects import Key, Object
+from apis.offloading import VirtualNode
+from certs import csr
+from controllers.offloading.csrapproval import forge
+from controllers.offloading.virtualnode.forge import lifecycle
+from kube.cluster import Cluster
+from kube.events import Recorder
+
+KIND: Final = keys.CERTIFICATE_SIGNING_REQUEST
+WAIT_S: Final = 1.0
+"""Until the pod's address, which it is about to get, is there."""
+
+logger = logging.getLogger(__name__)
+
+
+class CsrApprovalReconciler:
+    """Leaves alone what other kubelets ask for; denies one of ours that asks for anything else."""
+
+    def __init__(
+        self, cluster: Cluster, *, events: Recorder, clock: Callable[[], datetime]
+    ) -> None:
+        self._cluster = cluster
+        self._events = events
+        self._clock = clock
+
+    async def reconcile(self, key: Key) -> float | None:
+        request = await self._cluster.get(KIND, key)
+        if request is None or not forge.is_pending(request):
+            return None
+        account = forge.requestor(request)
+        found = await self._cluster.get(keys.VIRTUAL_NODE, account) if account else None
+        if account is None or found is None:
+            return None  # somebody else's kubelet, and somebody else's decision
+        node = await self._cluster.get(keys.NODE, Key("", account.name))
+        pod = await self._pod(request, account)
+        if node is None:
+            return None  # its creation brings us back; createNode: false makes none
+        if pod is not None and not forge.pod_address(pod):
+            return WAIT_S
+        findings = _findings(request, VirtualNode.parse(found), node, pod)
+        await self._decide(request, found, findings)
+        return None
+
+    async def _pod(self, request: Object, account: Key) -> Object | None:
+        """Return the pod whose token signed ``request``, if it is the virtual kubelet's."""
+        name, uid = forge.pod_of(request)
+        if not name:
+            return None
+        pod = await self._cluster.get_live(keys.POD, Key(account.namespace, name))
+        return pod if pod is not None and forge.is_pod_of(pod, account, uid) else None
+
+    async def _decide(self, request: Object, owner: Object, findings: list[str]) -> None:
+        key = objects.key_of(request)
+        type_ = forge.DENIED if findings else forge.APPROVED
+        message = "; ".join(findings) or "it asks for the serving certificate of its virtual node"
+        changes = forge.verdict(request, type_, message, self._clock())
+        await self._cluster.patch(KIND, key, changes, subresource="approval")
+        logger.info("Decided on signing request", extra={"csr": str(key), "verdict": type_})
+        if findings:
+            self._events.event(keys.VIRTUAL_NODE, owner, "Warning", "CertificateDenied", message)
+
+
+def _findings(
+    request: Object, virtual_node: VirtualNode, node: Object, pod: Object | None
+) -> list[str]:
+    """Return why ``request`` is not approved; [] when it asks for exactly what it may."""
+    if not lifecycle.is_node_of(virtual_node, node):
+        return [f"node {virtual_node.name} is not of this virtual node"]
+    if pod is None:
+        return ["it was not signed by the token of a pod of this virtual kubelet"]
+    return [
+        *forge.usage_problems(request),
+        *csr.problems(
+            forge.pem(request),
+            common_name=forge.common_name(virtual_node.name),
+            organization=forge.ORGANIZATION,
+            ips=[forge.pod_address(pod)],
+        ),
+    ]

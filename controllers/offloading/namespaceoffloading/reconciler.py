@@ -1,0 +1,320 @@
+"""Writes the entries of one namespace into the maps of the selected clusters, and nothing else."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from apis import keys, nodeselector, objects, whose
+from apis.objects import Key, Object
+from apis.offloading import NamespaceOffloading, VirtualNode
+from controllers import tenants, upkeep
+from controllers.offloading.namespaceoffloading import forge
+from controllers.offloading.namespaceoffloading.entries import Entries
+from controllers.offloading.namespaceoffloading.withdrawals import Withdrawals
+from controllers.offloading.virtualnode.forge import rights
+from controllers.views import View
+from kube.cluster import Cluster
+from kube.events import Recorder
+from kube.reconcile import TerminalError
+from kube.written import Written
+
+ORPHAN_S: Final = 10.0
+"""How long a NamespaceOffloading may take after admission has labelled its namespace."""
+KIND: Final = keys.NAMESPACE_OFFLOADING
+FINALIZER: Final = keys.NAMESPACE_OFFLOADING_FINALIZER
+
+_NOT_THERE: Final = forge.MappingStatus(required=False)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the process knows of all peers: whole kinds, read only."""
+
+    namespace_maps: View
+    virtual_nodes: View
+    nodes: View
+    bindings: View
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One cluster: its map, and those of its virtual nodes that are here to stay."""
+
+    namespace_map: Object
+    virtual_nodes: tuple[VirtualNode, ...]
+
+    @property
+    def key(self) -> Key:
+        """Return where its map is."""
+        return objects.key_of(self.namespace_map)
+
+
+class NamespaceOffloadingReconciler:
+    """One namespace: rights first, then the entry in each map; backwards when it ends."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        observed: Observed,
+        *,
+        cluster_id: str,
+        events: Recorder,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._cluster = cluster
+        self._observed = observed
+        self._cluster_id = cluster_id
+        self._events = events
+        self._clock = clock
+        self._orphans: dict[Key, datetime] = {}
+        self._entries = Entries(cluster)
+        self._written = Written()
+        self._withdrawals = Withdrawals(clock)
+
+    async def reconcile(self, key: Key) -> float | None:
+        obj = self._written.newest(key, await self._cluster.get(KIND, key))
+        if obj is None:
+            self._withdrawals.forget(key.namespace)
+            return await self._take_back_label(key)
+        self._orphans.pop(key, None)
+        if objects.is_terminating(obj) or await self._is_ending(key.namespace):
+            await self._withdraw(key.namespace, obj)
+            return self._withdrawals.next_s(key.namespace)
+        offloading = await self._understood(key.namespace, obj)
+        made = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
+        self._remember(obj, made)
+        await self._offload(key.namespace, made, offloading)
+        return self._withdrawals.next_s(key.namespace)
+
+    async def _is_ending(self, namespace: str) -> bool:
+        """Whether the namespace goes, and this with it: nothing can be made in it any more."""
+        found = await self._cluster.get(keys.NAMESPACE, Key("", namespace))
+        return found is not None and objects.is_terminating(found)
+
+    async def _understood(self, namespace: str, obj: Object) -> NamespaceOffloading:
+        try:
+            forge.check_namespace(namespace)
+            offloading = NamespaceOffloading.parse(obj)
+            nodeselector.check(offloading.cluster_selector)
+        except ValueError as error:
+            await self._say_invalid(obj, str(error))
+            raise TerminalError("Invalid", str(error)) from error
+        return offloading
+
+    async def _say_invalid(self, obj: Object, message: str) -> None:
+        self._events.event(KIND, obj, "Warning", "Invalid", message)
+        peers = await self._peers([])
+        maps = [peer.key.name for peer in peers.values()]
+        status = forge.invalid(obj, maps, message, self._clock())
+        await upkeep.write_status(self._cluster, KIND, obj, status)
+
+    async def _offload(self, namespace: str, obj: Object, offloading: NamespaceOffloading) -> None:
+        virtual_nodes = await self._virtual_nodes()
+        nodes = await self._observed.nodes()
+        chosen = forge.selected(offloading.cluster_selector, virtual_nodes, nodes)
+        await self._label(namespace, obj, offloading)
+        name = offloading.remote_name(namespace, self._cluster_id)
+        peers = await self._peers(virtual_nodes)
+        wanted = {cluster_id: name for cluster_id in peers if cluster_id in chosen}
+        statuses, failures = await self._enter_all(obj, peers, wanted)
+        await self._report(obj, name, statuses)
+        upkeep.raise_all(failures)
+
+    async def _withdraw(self, namespace: str, obj: Object) -> None:
+        await self._unlabel(namespace)
+        peers = await self._peers(await self._virtual_nodes())
+        statuses, failures = await self._enter_all(obj, peers, {})
+        is_left = bool(failures) or any(each.exists for each in statuses.values())
+        if is_left or not _ends_with_ours(obj):
+            name = str((obj.get("status") or {}).get("remoteNamespaceName", ""))
+            obj = await self._report(obj, name, statuses)
+        upkeep.raise_all(failures)
+        if is_left:
+            return  # an event of the map follows
+        for key in await self._bound(namespace):
+            await self._remove_binding(key)
+        self._withdrawals.forget(namespace)
+        self._remember(obj, await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER))
+
+    async def _enter_all(
+        self, obj: Object, peers: Mapping[str, Peer], wanted: Mapping[str, str]
+    ) -> tuple[dict[str, forge.MappingStatus], list[Exception]]:
+        """Return the statuses by map after all entries are written, and what went wrong."""
+        statuses: dict[str, forge.MappingStatus] = {}
+        failures: list[Exception] = []
+        namespace = objects.key_of(obj).namespace
+        bound = frozenset((await self._bound(namespace)).values())
+        for cluster_id, peer in peers.items():
+            found = peer.namespace_map
+            try:
+                found = await self._enter(namespace, peer, wanted.get(cluster_id))
+                mapped = forge.mapping_status(namespace, found)
+                statuses[peer.key.name] = await self._as_asked(obj, peer, mapped, bound)
+            except Exception as error:  # noqa: BLE001  # the other peers do not wait for this one
+                failures.append(error)
+                statuses[peer.key.name] = forge.mapping_status(namespace, found)
+        return statuses, failures
+
+    async def _enter(self, namespace: str, peer: Peer, wanted: str | None) -> Object:
+        """Return the map after its entry for ``namespace`` is ``wanted``, or gone if None."""
+        desired = peer.namespace_map.get("spec", {}).get("desiredMapping") or {}
+        if wanted is not None:
+            for virtual_node in peer.virtual_nodes:
+                binding = rights.offloaded_namespace(virtual_node, namespace)
+                is_ours = rights.is_of(virtual_node)
+                await upkeep.ensure(self._cluster, keys.ROLE_BINDING, binding, is_ours=is_ours)
+        found = peer.namespace_map
+        if desired.get(namespace) != wanted:
+            logger.info("Mapping namespace", extra={"kind": "namespacemap", "key": str(peer.key)})
+            found = await self._entries.write(peer.key, namespace, wanted)
+            if wanted is None:
+                self._withdrawals.going(namespace, peer.key)
+        return found
+
+    async def _as_asked(
+        self, obj: Object, peer: Peer, mapped: forge.MappingStatus, bound: frozenset[str]
+    ) -> forge.MappingStatus:
+        """Return how the namespace is mapped, as far as the cluster was asked for it.
+
+        What a cluster says of a namespace that it was never asked for counts for nothing: our own
+        binding there, or the entry that this process took back, tells. What it was asked to give up
+        is waited for as long as ``Withdrawal`` says.
+        """
+        namespace, names = objects.key_of(obj).namespace, {each.name for each in peer.virtual_nodes}
+        if mapped.required:
+            self._withdrawals.ended(namespace, peer.key)
+            return mapped
+        is_asked = self._withdrawals.has(namespace, peer.key) or names & bound
+        if not (mapped.exists and is_asked):
+            await self._revoke_peer(namespace, peer)
+            self._withdrawals.ended(namespace, peer.key)
+            return _NOT_THERE
+        going = self._withdrawals.going(namespace, peer.key)
+        if going.is_revoked:
+            await self._revoke_peer(namespace, peer, is_late=True)
+        if going.is_over:
+            self._say_left(obj, peer)
+            return _NOT_THERE
+        return mapped
+
+    def _say_left(self, obj: Object, peer: Peer) -> None:
+        namespace, cluster_id = objects.key_of(obj).namespace, peer.key.name
+        message = (
+            f"cluster {cluster_id} has not said that its twin of namespace {namespace} is gone, "
+            f"and is not waited for: ask its administrator whether something is left there"
+        )
+        self._events.event(KIND, obj, "Warning", "TwinMayBeLeft", message)
+
+    async def _revoke_peer(self, namespace: str, peer: Peer, *, is_late: bool = False) -> None:
+        """Take the rights of its virtual kubelets away; ``is_late`` whatever its map says."""
+        names = {each.name for each in peer.virtual_nodes}
+        bound = await self._bound(namespace)
+        if not names.intersection(bound.values()):
+            return
+        found = None if is_late else await self._cluster.get_live(keys.NAMESPACE_MAP, peer.key)
+        if found and forge.mapping_status(namespace, found).exists:
+            return  # the cache was behind
+        for key, virtual_node in bound.items():
+            if virtual_node in names:
+                await self._remove_binding(key)
+
+    async def _bound(self, namespace: str) -> dict[Key, str]:
+        return {
+            key: rights.virtual_node_of(binding)
+            for key, binding in (await self._observed.bindings()).items()
+            if key.namespace == namespace and rights.is_for_offloading(binding)
+        }
+
+    async def _remove_binding(self, key: Key) -> None:
+        is_ours = rights.is_for_offloading
+        await upkeep.remove(self._cluster, keys.ROLE_BINDING, key, is_ours=is_ours)
+
+    async def _virtual_nodes(self) -> list[VirtualNode]:
+        found = await self._observed.virtual_nodes()
+        return [VirtualNode.parse(found[key]) for key in sorted(found)]
+
+    async def _peers(self, virtual_nodes: list[VirtualNode]) -> Mapping[str, Peer]:
+        staying = {
+            key
+            for key, obj in (await self._observed.virtual_nodes()).items()
+            if not objects.is_terminating(obj)
+        }
+        return {
+            cluster_id: Peer(
+                namespace_map,
+                tuple(
+                    node
+                    for node in virtual_nodes
+                    if node.cluster_id == cluster_id and Key(node.namespace, node.name) in staying
+                ),
+            )
+            for cluster_id, namespace_map in (await self._maps()).items()
+        }
+
+    async def _maps(self) -> dict[str, Object]:
+        """Return the map of each cluster: the one called like it, where its tenant namespace is."""
+        found = {}
+        for key, each in (await self._observed.namespace_maps()).items():
+            if key.name != whose.destination(each) or objects.is_terminating(each):
+                continue
+            if key.name == await tenants.peer_in(self._cluster, key.namespace):
+                found[key.name] = each
+        return found
+
+    async def _label(self, namespace: str, obj: Object, offloading: NamespaceOffloading) -> None:
+        found = await self._cluster.get(keys.NAMESPACE, Key("", namespace))
+        changes = forge.scheduling_enabled(found, obj, offloading.strategy) if found else None
+        if changes:
+            await self._cluster.patch(keys.NAMESPACE, Key("", namespace), changes)
+
+    async def _unlabel(self, namespace: str) -> None:
+        found = await self._cluster.get(keys.NAMESPACE, Key("", namespace))
+        if found is None or forge.scheduling_taken_back(found) is None:
+            return
+        found = await self._cluster.get_live(keys.NAMESPACE, Key("", namespace))
+        changes = forge.scheduling_taken_back(found) if found else None
+        if changes:
+            await self._cluster.patch(keys.NAMESPACE, Key("", namespace), changes)
+
+    async def _take_back_label(self, key: Key) -> float | None:
+        """Take back a label whose NamespaceOffloading never came, after a grace period."""
+        namespace = await self._cluster.get(keys.NAMESPACE, Key("", key.namespace))
+        if namespace is None or forge.scheduling_taken_back(namespace) is None:
+            self._orphans.pop(key, None)
+            return None
+        since = self._orphans.setdefault(key, self._clock())
+        left = since + timedelta(seconds=ORPHAN_S) - self._clock()
+        if left > timedelta(0):
+            return left.total_seconds()
+        if await self._cluster.get_live(KIND, key) is None:
+            await self._unlabel(key.namespace)
+        self._orphans.pop(key, None)
+        return None
+
+    async def _report(
+        self, obj: Object, name: str, statuses: Mapping[str, forge.MappingStatus]
+    ) -> Object:
+        status = forge.status(obj, name, statuses, self._clock())
+        before = (obj.get("status") or {}).get("offloadingPhase")
+        written = await upkeep.write_status(self._cluster, KIND, obj, status)
+        self._remember(obj, written)
+        after = status["offloadingPhase"]
+        if after != before and after in {"AllFailed", "SomeFailed"}:
+            message = (
+                "a remote cluster refused the namespace: see status.remoteNamespacesConditions"
+            )
+            self._events.event(KIND, obj, "Warning", after, message)
+        return written
+
+    def _remember(self, before: Object, made: Object) -> None:
+        if made is not before:
+            self._written.add(before, made)
+
+
+def _ends_with_ours(obj: Object) -> bool:
+    """Whether the object is gone when our finalizer is: nobody reads its last status."""
+    return objects.is_terminating(obj) and set(objects.finalizers(obj)) <= {FINALIZER}

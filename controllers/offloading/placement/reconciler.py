@@ -1,0 +1,132 @@
+"""Looks at the pods of a namespace when its rules change, and until none is out of place."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from apis import keys, nodeselector, objects
+from apis.objects import Key, Object
+from apis.offloading import NamespaceOffloading
+from apis.placement import LIVING
+from controllers import upkeep
+from controllers.offloading.placement import forge
+from controllers.views import View
+from kube.cluster import Cluster, Selection
+from kube.events import Recorder
+from kube.slim import PlacedPod
+
+LOOK_S: Final = 10.0
+"""Until the next look, while a pod is out of place or may get a node that nobody tells of."""
+KIND: Final = keys.NAMESPACE_OFFLOADING
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the process knows of whole kinds: the virtual nodes, read only."""
+
+    nodes: View
+    are_shown: Callable[[Key, Iterable[Key]], bool]
+    """Whether we are told when one of the pods that wait is bound (``waiting.Waiting``)."""
+
+
+class PlacementReconciler:
+    """One namespace; nothing is listed, and nobody looks again, where every pod is in place."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        observed: Observed,
+        *,
+        events: Recorder,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._cluster = cluster
+        self._observed = observed
+        self._events = events
+        self._clock = clock
+        self._looked: dict[Key, int] = {}
+
+    async def reconcile(self, key: Key) -> float | None:
+        obj = await self._cluster.get(KIND, key)
+        offloading = None if obj is None else _understood(obj)
+        if obj is None or offloading is None:
+            self._looked.pop(key, None)
+            self._observed.are_shown(key, ())
+            return await self._release(obj) if obj and objects.is_terminating(obj) else None
+        pods = await self._pods(key.namespace) if forge.can_misplace(offloading) else []
+        out = forge.misplaced(offloading, pods, await self._observed.nodes())
+        rule = f"podOffloadingStrategy {offloading.strategy.value} does not place there"
+        await self._evict(obj, await self._leaving(obj, offloading, pods, out), rule)
+        await self._report(obj, offloading, out)
+        waiting = map(objects.key_of, filter(forge.is_unbound, pods))
+        is_told = self._observed.are_shown(key, waiting)
+        return self._next(key, offloading, is_still=is_told and not out)
+
+    async def _pods(self, namespace: str) -> list[Object]:
+        living = Selection(keys.POD, PlacedPod, namespace, fields=LIVING)
+        found = await self._cluster.list(living)
+        return [pod.to_object() for pod in found.items.values()]
+
+    async def _leaving(
+        self,
+        obj: Object,
+        offloading: NamespaceOffloading,
+        pods: Sequence[Object],
+        out: Sequence[Object],
+    ) -> list[Object]:
+        if forge.is_asked(obj, offloading):
+            return list(out)
+        concerned = [*out, *filter(forge.is_unbound, pods)]
+        if not concerned or obj["metadata"].get("generation") != 1:
+            return []
+        namespace = Key("", objects.key_of(obj).namespace)
+        found = await self._cluster.get(keys.NAMESPACE, namespace)
+        return forge.premature(obj, found, concerned, self._clock())
+
+    async def _release(self, obj: Object) -> float | None:
+        """Let go, when the namespace is unoffloaded, who waits for virtual nodes and has none."""
+        name = objects.key_of(obj).namespace
+        namespace = await self._cluster.get(keys.NAMESPACE, Key("", name))
+        if namespace is None or objects.is_terminating(namespace):
+            return None  # they go with it
+        found = forge.stranded(await self._pods(name))
+        await self._evict(obj, found, "waited for a virtual node while this was deleted")
+        return LOOK_S if found else None
+
+    async def _evict(self, obj: Object, leaving: Sequence[Object], rule: str) -> None:
+        """Evict who is ``leaving``, which ``rule`` explains."""
+        gone = [pod for pod in leaving if await upkeep.evict(self._cluster, pod)]
+        kept = [pod for pod in leaving if pod not in gone]
+        if gone:
+            message = f"evicted {forge.names(gone)}, which {rule}"
+            self._events.event(KIND, obj, "Normal", "EvictedPods", message)
+        if kept:
+            message = f"{forge.names(kept)}, which {rule}, cannot be evicted now: tried again"
+            self._events.event(KIND, obj, "Warning", "EvictionBlocked", message)
+
+    async def _report(
+        self, obj: Object, offloading: NamespaceOffloading, out: Sequence[Object]
+    ) -> None:
+        told = forge.status(obj, offloading, out, self._clock())
+        status = {**(obj.get("status") or {}), **told}
+        await upkeep.write_status(self._cluster, KIND, obj, status)
+
+    def _next(self, key: Key, offloading: NamespaceOffloading, *, is_still: bool) -> float | None:
+        """Look once more after each change: pods may be on their way that the old rules let in."""
+        is_known = self._looked.get(key) == offloading.generation
+        self._looked[key] = offloading.generation
+        is_new = forge.can_misplace(offloading) and not is_known
+        return None if is_still and not is_new else LOOK_S
+
+
+def _understood(obj: Object) -> NamespaceOffloading | None:
+    """Return what ``obj`` says; None where it ends, or where nobody can tell what it says."""
+    if objects.is_terminating(obj):
+        return None
+    try:
+        offloading = NamespaceOffloading.parse(obj)
+        nodeselector.check(offloading.cluster_selector)
+    except ValueError:
+        return None
+    return offloading

@@ -1,0 +1,247 @@
+"""Keeps the ledger in the status of one Quota, by compare-and-swap.
+
+Source: behaviour.md 4.10; security.md A12; faults.md F1.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+from apis import keys, objects, quotas
+from apis.objects import Key, Object
+from apis.quotas import Grant, Refusal
+from apis.resources import Resources
+from controllers.offloading.quota import forge
+from controllers.offloading.quota.accounts import Accounts
+from controllers.offloading.quota.bookings import granted_to
+from controllers.offloading.quota.forge import Booking, Plan, Reserve
+from controllers.offloading.quota.idle import Idle
+from controllers.offloading.shadowpod.slim import SlimPod
+from kube.cluster import Cluster, Selection
+from kube.errors import ConflictError
+from kube.reconcile import TerminalError
+from kube.written import Written
+
+SETTLE_S: Final = 1.0
+"""What only tells that booked Pods are there is written together with what else comes."""
+HELD_S: Final = 15.0
+"""A lease lasts as long: who kept the ledger before creates nothing any more out of its reserve."""
+BEHIND_S: Final = 0.1
+SHARE: Final = 8
+"""Each event asks for a look, which takes longer the more there is: then as many times as long
+nothing is looked at."""
+
+logger = logging.getLogger(__name__)
+
+
+class QuotaReconciler:
+    """Plans by what the caches hold, writes what differs, lets those who got room know at once.
+
+    The Quota is the cached one, or what was written of it since: a write that starts from an older
+    one is refused, and then it is read live.
+
+    ``term`` names this leadership: whoever else kept the ledger before knew Pods that our caches
+    may lack, so nothing is booked before these have shown all that exists. The reserve of whoever
+    kept it counts as taken for a while after that.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        accounts: Accounts,
+        *,
+        term: str,
+        tell: Callable[[Key], None],
+        tick: Callable[[], float],
+    ) -> None:
+        self._cluster, self._accounts = cluster, accounts
+        self._bookings = accounts.bookings
+        self.idle = Idle(cluster, accounts, tick)
+        """Tells of bookings that nobody will use any more."""
+        self._term, self._tell, self._tick = term, tell, tick
+        self._taken_over: set[Key] = set()
+        self._refused: set[Key] = set()
+        self._written = Written()
+        self._unknown: dict[Key, Mapping[Key, str]] = {}
+        self._unsettled: dict[Key, float] = {}
+        self._free_at: dict[Key, float] = {}
+        self._since: dict[Key, float] = {}
+        self._left: dict[Key, Resources] = {}
+        self._drawn: dict[Key, dict[str, Booking]] = {}
+        self._bookings.draw({})
+
+    async def reconcile(self, key: Key) -> float | None:
+        if (left_s := self._free_at.get(key, 0.0) - self._tick()) > 0:
+            return left_s
+        quota = await self._newest(key)
+        if quota is None or self._bookings.quota_of(granted_to(quota)) != key:
+            self._forget(key)
+            return None  # none, or not the one that counts for its user
+        try:
+            grant, held, reserve = Grant.parse(quota), forge.bookings(quota), Reserve.parse(quota)
+        except ValueError as error:
+            raise TerminalError(quotas.UNREADABLE, str(error)) from error
+        held, others = self._and_drawn(key, held), self._of_others(key, reserve)
+        gone, again_s = await self.idle.gone(grant, held)
+        gone |= self._accounts.all_put_off()
+        account = self._accounts.of(grant.user)
+        began = self._tick()
+        plan = forge.plan(grant, held, account, gone, others.requests)
+        self._answer(grant, plan.refused)
+        booked = {one["uid"] for one in plan.status["bookings"]}
+        self._bookings.withdraw(key, gone - booked)
+        self._draw(quota, grant, plan, gone)
+        self._free_at[key] = self._tick() + SHARE * (self._tick() - began)
+        ahead = others if others.requests else Reserve(self._term, plan.ahead)
+        kept_s = await self._keep(quota, grant, plan, ahead)
+        return again_s if kept_s is None else kept_s
+
+    async def _newest(self, key: Key) -> Object | None:
+        """Return the Quota from which the next write may start."""
+        if key in self._taken_over and key not in self._refused:
+            known = self._written.newest(key, self._bookings.quota(key))
+            if known is not None:
+                return known
+        self._refused.discard(key)
+        return await self._cluster.get_live(keys.QUOTA, key)
+
+    def _forget(self, key: Key) -> None:
+        self._taken_over.discard(key)
+        self._refused.discard(key)
+        self._written.forget(key)
+        self.idle.forget(key)
+        kept: tuple[dict[Key, Any], ...] = (
+            *(self._unknown, self._unsettled, self._free_at, self._since),
+            *(self._left, self._drawn),
+        )
+        for one in kept:
+            one.pop(key, None)
+
+    async def _keep(self, quota: Object, grant: Grant, plan: Plan, ahead: Reserve) -> float | None:
+        """Write what is planned, unless it can wait; return when to look again.
+
+        A reserve is written with what else is: alone it is worth no write.
+        """
+        before: Object = quota.get("status") or {}
+        ours = {"keeper": self._term, "reserve": ahead.to_json()}
+        wanted: Object = {**plan.status, **ours}
+        if {**before, **ours} == wanted:
+            self._unsettled.pop(grant.key, None)
+            is_kept_waiting = bool(plan.refused) and ahead.keeper != self._term
+            return await self._outlast(quota, grant) if is_kept_waiting else None
+        if not forge.is_urgent(before, wanted, self._drawn.get(grant.key, {}).keys()):
+            since = self._unsettled.setdefault(grant.key, self._tick())
+            if (left_s := since + SETTLE_S - self._tick()) > 0:
+                return left_s
+        if before.get("keeper") != self._term or grant.key not in self._taken_over:
+            return await self._take_over(quota, grant)
+        await self._write(quota, wanted)
+        self._unsettled.pop(grant.key, None)
+        self._left[grant.key] = ahead.requests if ahead.keeper == self._term else {}
+        self._drawn.pop(grant.key, None)
+        self._bookings.draw(self._all_drawn())
+        return None
+
+    # The reserve -------------------------------------------------------------------------------
+
+    def _and_drawn(self, key: Key, held: Sequence[Booking]) -> list[Booking]:
+        """Return what is booked by name, and what was drawn and is to be named yet."""
+        by_name = {one.uid for one in held}
+        drawn = self._drawn.get(key, {}).items()
+        return [*held, *(one for uid, one in drawn if uid not in by_name)]
+
+    def _of_others(self, key: Key, reserve: Reserve) -> Reserve:
+        """Return the reserve of a predecessor, as long as Pods may be created out of it."""
+        since = self._since.get(key)
+        is_over = since is not None and self._tick() - since >= HELD_S
+        return Reserve() if is_over or reserve.keeper == self._term else reserve
+
+    def _draw(self, quota: Object, grant: Grant, plan: Plan, gone: AbstractSet[str]) -> None:
+        """Let Pods be created out of our reserve, before the write that books them by name.
+
+        What is drawn was free at this look, too: a Pod that grew meanwhile comes first.
+        """
+        mine = {uid: one for uid, one in self._drawn.get(grant.key, {}).items() if uid not in gone}
+        found: list[Booking] = []
+        if (quota.get("status") or {}).get("keeper") == self._term:
+            left = self._left.get(grant.key, {})
+            found, self._left[grant.key] = forge.drawn(grant, plan.made, left)
+        self._drawn[grant.key] = mine | {one.uid: one for one in found}
+        self._bookings.draw(self._all_drawn())
+        for one in found:
+            self._tell(one.key)
+
+    def _all_drawn(self) -> dict[str, Booking]:
+        return {uid: one for drawn in self._drawn.values() for uid, one in drawn.items()}
+
+    async def _outlast(self, quota: Object, grant: Grant) -> float:
+        """Take over, so that a predecessor's reserve comes to its end; return when it does."""
+        if grant.key not in self._taken_over:
+            return await self._take_over(quota, grant)
+        return max(BEHIND_S, self._since[grant.key] + HELD_S - self._tick())
+
+    # Taking over -------------------------------------------------------------------------------
+
+    async def _take_over(self, quota: Object, grant: Grant) -> float:
+        """Make the ledger ours, and wait until we know what was known to whom kept it before.
+
+        Who kept it creates nothing any more, so one list has all Pods; those that the caches lack
+        are looked at again one by one, since under churn there is always one that is gone.
+        """
+        self._taken_over.discard(grant.key)
+        if (quota.get("status") or {}).get("keeper") != self._term:
+            self._unknown.pop(grant.key, None)
+            await self._write(quota, {**(quota.get("status") or {}), "keeper": self._term})
+            self._since[grant.key] = self._tick()
+        self._since.setdefault(grant.key, self._tick())
+        if grant.key not in self._unknown:
+            found = await self._pods_of(grant.user)
+        else:
+            found = await self._still_there(self._unknown[grant.key])
+        unknown = {key: uid for key, uid in found.items() if not self._accounts.has_pod(key, uid)}
+        if unknown:
+            self._unknown[grant.key] = unknown
+            return BEHIND_S
+        self._unknown.pop(grant.key, None)
+        self._taken_over.add(grant.key)
+        return 0.0
+
+    async def _pods_of(self, user: str) -> Mapping[Key, str]:
+        chosen = f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_POD},{keys.CREATOR_USER}={user}"
+        listed = (await self._cluster.list(Selection(keys.POD, SlimPod, labels=chosen))).items
+        return {key: pod.metadata.uid for key, pod in listed.items()}
+
+    async def _still_there(self, pods: Mapping[Key, str]) -> Mapping[Key, str]:
+        left = {}
+        for key, uid in pods.items():
+            if not self._accounts.has_pod(key, uid):
+                pod = await self._cluster.get_live(keys.POD, key)
+                if pod is not None and objects.uid(pod) == uid:
+                    left[key] = uid
+        return left
+
+    async def _write(self, quota: Object, wanted: Object) -> None:
+        changes = objects.merge_patch(quota.get("status") or {}, wanted)
+        version = {"resourceVersion": quota["metadata"]["resourceVersion"]}
+        key = objects.key_of(quota)
+        try:
+            made = await self._cluster.patch_status(keys.QUOTA, key, changes, metadata=version)
+        except ConflictError:
+            self._refused.add(key)
+            raise
+        self._written.add(quota, made)
+        for booked in self._bookings.take(key, made):
+            self._tell(booked)
+
+    def _answer(self, grant: Grant, refused: Mapping[str, Refusal]) -> None:
+        """Let those who wait be told why, once for each reason."""
+        known = self._accounts.refused
+        for claim in self._accounts.of(grant.user).claims.values():
+            found, before = refused.get(claim.uid), known.get(claim.uid)
+            if found is None:
+                known.pop(claim.uid, None)
+                continue
+            known[claim.uid] = found
+            if before is None or before.without_amounts != found.without_amounts:
+                self._tell(claim.key)

@@ -1,0 +1,113 @@
+"""Keeps the EndpointSlice of each ShadowEndpointSlice; it needs the consumer for nothing."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from apis import drift, keys, objects, whose
+from apis.objects import Key, Object
+from controllers.offloading.shadowendpointslice import forge
+from controllers.offloading.shadowendpointslice.forge import Reach
+from kube import errors
+from kube.cluster import NO_VERSION, Cluster
+from kube.events import Recorder
+from kube.reconcile import TerminalError
+
+KIND: Final = keys.SHADOW_ENDPOINT_SLICE
+REFUSED_RETRY_S: Final = 300.0
+"""What this API server calls invalid it may take some day: newer, or by another policy."""
+
+NOT_YET_S: Final = 0.2
+"""So soon it is looked at again while it is not known yet which addresses are this cluster's."""
+
+FOREIGN_RETRY_S: Final = 15.0
+"""Somebody else's slice is not in our watch; so look now and then whether it has gone."""
+_TERMINATING: Final = "being terminated"
+
+logger = logging.getLogger(__name__)
+
+
+class ShadowEndpointSliceReconciler:
+    """Reads one object, writes one: the owner reference takes it along when the first goes."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        consumer: Callable[[str], str],
+        reach: Callable[[str], Reach | None],
+        peers: Callable[[], Mapping[Key, Object]],
+        events: Recorder,
+    ) -> None:
+        self._cluster, self._consumer, self._reach = cluster, consumer, reach
+        self._peers, self._events = peers, events
+
+    async def reconcile(self, key: Key) -> float | None:
+        shadow = await self._cluster.get(KIND, key)
+        if shadow is None or objects.is_terminating(shadow):
+            return None
+        origin = self._whose(shadow)
+        reach = self._known(shadow, origin)
+        if reach is None:
+            return NOT_YET_S
+        if refused := forge.refused(shadow, reach):
+            message = (
+                "addresses of this cluster, of no peer, or not in the one spelling of an IPv4 or "
+                f"IPv6 address are left out: {', '.join(refused[:5])}"
+            )
+            self._events.event(KIND, shadow, "Warning", "AddressRefused", message)
+        wanted = drift.stamped(
+            forge.endpoint_slice(shadow, reach, is_reachable=forge.is_reachable(self._peer(origin)))
+        )
+        found = await self._cluster.get(keys.ENDPOINT_SLICE, key)
+        if found is not None and not objects.is_controlled_by(found, shadow):
+            message = f"endpointslice {key} exists and is not the ShadowEndpointSlice's"
+            self._fail(shadow, message)
+            return FOREIGN_RETRY_S
+        if found is None or not drift.is_current(wanted, wanted, found):
+            return await self._write(shadow, wanted, found)
+        return None
+
+    async def _write(self, shadow: Object, wanted: Object, found: Object | None) -> float | None:
+        """Write the slice; one that is refused is told, and tried again seldom."""
+        # The very slice that was looked at; where there was none, a new one; or a conflict.
+        only = {"uid": objects.uid(found)} if found else {"resourceVersion": NO_VERSION}
+        sent = {**wanted, "metadata": {**wanted["metadata"], **only}}
+        manager, key = keys.SHADOW_ENDPOINT_SLICE_MANAGER, str(objects.key_of(shadow))
+        try:
+            await self._cluster.apply(keys.ENDPOINT_SLICE, sent, manager=manager)
+        except (errors.InvalidError, errors.ForbiddenError) as error:
+            if _TERMINATING not in str(error):  # else the shadow is about to go, too
+                self._fail(shadow, f"no endpointslice is made of it: {error}")
+            if isinstance(error, errors.ForbiddenError):
+                raise
+            return REFUSED_RETRY_S
+        logger.info("Wrote an EndpointSlice", extra={"endpointslice": key})
+        return None
+
+    def _fail(self, shadow: Object, message: str) -> None:
+        self._events.event(KIND, shadow, "Warning", "FailedCreateEndpointSlice", message)
+        extra = {"endpointslice": str(objects.key_of(shadow)), "said": message}
+        logger.warning("No EndpointSlice is made", extra=extra)
+
+    def _whose(self, shadow: Object) -> str:
+        """Return the consumer that the namespace names, whose addresses are meant."""
+        key = objects.key_of(shadow)
+        consumer = self._consumer(key.namespace)
+        if consumer and whose.is_shadow_of(shadow, consumer):
+            return consumer
+        message = f"{KIND} {key} names another origin than its namespace, which is "
+        message += f"of cluster {consumer}" if consumer else "no twin of any cluster"
+        self._events.event(KIND, shadow, "Warning", "OriginMismatch", message)
+        raise TerminalError("OriginMismatch", message)
+
+    def _known(self, shadow: Object, origin: str) -> Reach | None:
+        try:
+            return self._reach(origin)
+        except ValueError as error:
+            self._events.event(KIND, shadow, "Warning", "InvalidConfiguration", str(error))
+            raise TerminalError("InvalidConfiguration", str(error)) from error
+
+    def _peer(self, cluster_id: str) -> Object | None:
+        found = self._peers().values()
+        return next((peer for peer in found if peer["spec"].get("clusterID") == cluster_id), None)

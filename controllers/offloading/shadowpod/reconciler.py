@@ -1,0 +1,302 @@
+"""Creates the Pod of a ShadowPod, keeps its metadata, and reports its phase."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+
+from apis import drift, keys, objects
+from apis.objects import Key, Object
+from apis.remap import Remap
+from controllers import upkeep
+from controllers.offloading.shadowpod import changes, forge
+from controllers.offloading.shadowpod.contract import Ends, Ledger, NoEnds
+from controllers.offloading.shadowpod.growth import Growth
+from controllers.offloading.shadowpod.permission import Permission
+from controllers.offloading.shadowpod.slim import Find
+from kube.cluster import Cluster
+from kube.errors import AlreadyExistsError, BusyError, ForbiddenError, InvalidError
+from kube.events import Recorder
+from kube.written import Written
+
+MANAGER: Final = keys.SHADOW_POD_MANAGER
+RETRY_S: Final = 1.0
+MAX_RETRY_S: Final = 300.0
+_Asked: TypeAlias = tuple[tuple[str, int], frozenset[tuple[str, int]] | None]
+ADMISSION_FAILED: Final = 500
+"""What an API server answers when a webhook that has to judge does not."""
+AWAITED_S: Final = 5.0
+"""A Pod that was created is in the cache by then, or asked for again."""
+
+logger = logging.getLogger(__name__)
+
+
+class NotAllowedError(InvalidError):
+    """The provider's policy does not allow such a Pod, or not any more."""
+
+
+class ShadowPodReconciler:
+    """Reads two objects, forges two, writes what differs.
+
+    Without a ``ledger`` there is room for each Pod, without ``permission`` each may be made.
+    """
+
+    def __init__(  # noqa: PLR0913  # all but one by name
+        self,
+        cluster: Cluster,
+        *,
+        events: Recorder,
+        clock: Callable[[], datetime],
+        find: Find | None = None,
+        ledger: Ledger | None = None,
+        permission: Permission | None = None,
+        ends: Ends | None = None,
+        reached: Callable[[str], Remap] = lambda _twin: Remap(),
+    ) -> None:
+        self._reached = reached
+        self._seen_ends = ends or NoEnds()
+        self._cluster = cluster
+        self._find = find or cluster.get
+        self._events = events
+        self._clock = clock
+        self._ledger = ledger
+        self._permission = permission
+        self._growth = Growth(cluster, ledger)
+        self._written = Written()
+        self._pauses_s: dict[Key, float] = {}
+        self._created: dict[Key, tuple[str, datetime]] = {}
+        self._until: dict[Key, tuple[_Asked, datetime]] = {}
+
+    async def reconcile(self, key: Key) -> float | None:
+        shadow = self._written.newest(key, await self._find(keys.SHADOW_POD, key))
+        if shadow is None or objects.is_terminating(shadow):
+            self._forget(key)
+            return None  # the owner reference takes the pod along
+        if await self._is_over(key, shadow):
+            return None
+        try:
+            existing = await self._find(keys.POD, key)
+            if existing is not None:
+                self._created.pop(key, None)
+            elif (left_s := self._left_s(shadow)) > 0:
+                return left_s
+            existing = existing or await self._admit(key, shadow)
+        except NotAllowedError as error:
+            return await self._refuse_for_now(shadow, str(error), forge.NOT_ALLOWED)
+        except InvalidError as error:
+            return await self._refuse_for_now(shadow, str(error))
+        return await self._look_after(shadow, existing) if existing else None
+
+    def _forget(self, key: Key) -> None:
+        for one in (self._pauses_s, self._until, self._created):
+            one.pop(key, None)
+
+    def _left_s(self, shadow: Object) -> float:
+        """Return the seconds until a Pod that is not there may be created, 0 for now."""
+        return AWAITED_S if self._is_on_its_way(shadow) else self._put_off_s(shadow)
+
+    def _is_on_its_way(self, shadow: Object) -> bool:
+        """Whether its first Pod was created just now, and the cache has yet to show it."""
+        if forge.phase(shadow):
+            return False
+        uid, at = self._created.get(objects.key_of(shadow), ("", self._clock()))
+        return uid == objects.uid(shadow) and (self._clock() - at).total_seconds() < AWAITED_S
+
+    async def _is_over(self, key: Key, shadow: Object) -> bool:
+        """Whether no Pod is made of it any more: finished work is not started again."""
+        if forge.is_finished(shadow):
+            await self._write(shadow, forge.ended(shadow))
+            self._seen_ends.forget(shadow)
+            await self._stop(key, shadow)
+        elif phase := self._seen_ends.of(shadow):
+            await self._write(shadow, {**(shadow.get("status") or {}), "phase": phase})
+        elif forge.ends_within_s(shadow) is not None:
+            await self._end(key)  # its consumer is about to delete it
+        else:
+            return False
+        return True
+
+    async def _stop(self, key: Key, shadow: Object) -> None:
+        """End a Pod that runs although the consumer saw its work finished."""
+        if forge.final(shadow) not in forge.FINISHED:
+            return
+        existing = await self._find(keys.POD, key)
+        if existing is not None and not forge.is_over(existing):
+            await self._end(key)
+
+    async def _end(self, key: Key) -> None:
+        """End the Pod, if it runs, in the time that its ShadowPod says; no other follows."""
+        shadow, existing = await self._both(key)
+        if shadow is None or existing is None or not objects.is_controlled_by(existing, shadow):
+            return
+        grace_s = forge.ends_within_s(shadow)
+        is_asked = grace_s is not None or forge.final(shadow) in forge.FINISHED
+        if is_asked and not forge.is_over(existing):
+            logger.info("Ending pod", extra={"pod": str(key), "grace_s": grace_s})
+            uid = objects.uid(existing)
+            await self._cluster.delete(keys.POD, key, uid=uid, grace_s=grace_s)
+
+    async def _look_after(self, shadow: Object, existing: Object) -> float | None:
+        key = objects.key_of(shadow)
+        if forge.is_of_predecessor(existing, shadow):
+            return None  # its deletion brings us back
+        if not objects.is_controlled_by(existing, shadow):
+            return await self._refuse_for_now(
+                shadow, f"pod {key} exists and is not the ShadowPod's"
+            )
+        self._pauses_s.pop(key, None)
+        self._until.pop(key, None)
+        if not objects.is_terminating(existing):  # else another event follows when it is gone
+            await self._keep(key, shadow, existing)
+        return None
+
+    async def _refuse_for_now(
+        self, shadow: Object, message: str, reason: str = forge.FAILED_CREATE
+    ) -> float:
+        """Say why there is no Pod; nothing tells when the obstacle goes, so look again."""
+        await self._refuse(shadow, reason, message)
+        if (left_s := self._put_off_s(shadow)) > 0:
+            return left_s
+        self._put_off(shadow)
+        key = objects.key_of(shadow)
+        pause_s = self._pauses_s.get(key, RETRY_S)
+        self._pauses_s[key] = min(2 * pause_s, MAX_RETRY_S)
+        self._until[key] = self._asked(shadow), self._clock() + timedelta(seconds=pause_s)
+        return pause_s
+
+    def _put_off_s(self, shadow: Object) -> float:
+        """Return the seconds until room is asked for again, of which nothing came the last time."""
+        asked, until = self._until.get(objects.key_of(shadow), (None, self._clock()))
+        is_put_off = self._ledger is not None and asked == self._asked(shadow)
+        return (until - self._clock()).total_seconds() if is_put_off else 0.0
+
+    def _asked(self, shadow: Object) -> _Asked:
+        """Return what is asked of which rules: another answer comes of another one only."""
+        return _version(shadow), self._permission.version() if self._permission else None
+
+    async def _keep(self, key: Key, shadow: Object, existing: Object) -> None:
+        if changes.is_behind(shadow):
+            shadow = await self._follow(key, shadow)
+        await self._keep_metadata(shadow, existing)
+        await self._write(shadow, forge.status(shadow, existing, self._clock()))
+
+    async def _follow(self, key: Key, seen: Object) -> Object:
+        """Bring the Pod to a specification that changed; return what says which one it follows."""
+        shadow, existing = await self._both(key)
+        if shadow is None or existing is None or not objects.is_controlled_by(existing, shadow):
+            return seen  # the cache was behind; what it lacks brings us back
+        is_allowed, refusal = self._growth.may_become(shadow, existing)
+        if is_allowed:
+            refusal = await self._growth.change(shadow, existing)
+        elif refusal is None or forge.is_told(seen, refusal, keys.UPDATED_CONDITION):
+            return seen  # its booking, or what is new of it, brings us back
+        if refusal is not None:
+            self._events.event(keys.SHADOW_POD, shadow, "Warning", *refusal)
+        return await self._write(seen, forge.updated(shadow, seen, refusal, self._clock()))
+
+    async def _admit(self, key: Key, seen: Object) -> Object | None:
+        """Create the Pod if it is booked; its booking, or what is new of it, brings us back."""
+        if self._ledger is None:
+            return await self._create(key, seen)
+        if self._ledger.is_booked(seen):
+            with self._ledger.creating(objects.uid(seen)):
+                return await self._create(key, seen)
+        self._ledger.ask(seen)
+        refused = self._ledger.refusal(seen)
+        if refused is not None and not forge.is_told(seen, refused):
+            await self._refuse(seen, *refused)
+        return None
+
+    def _put_off(self, shadow: Object) -> None:
+        if self._ledger is not None:
+            self._ledger.put_off(shadow)
+
+    async def _create(self, key: Key, seen: Object) -> Object | None:
+        """Create the Pod of the ShadowPod that was ``seen``; return what stands there then.
+
+        A first Pod needs no read: a taken name is told, and the owner reference ends what its
+        ShadowPod does not outlive. Source: controllers.md 30.
+        """
+        if "spec" in seen and not forge.phase(seen):
+            try:
+                return await self._made(seen)
+            except AlreadyExistsError:
+                logger.info("Pod is there already", extra={"pod": str(key)})
+        shadow, existing = await self._both(key)
+        if shadow is None or objects.is_terminating(shadow) or forge.is_finished(shadow):
+            return None  # the cache was behind
+        if _version(shadow) != _version(seen):
+            return None  # it is another one by now, which brings us back, and is judged first
+        return existing or await self._made(shadow)
+
+    async def _made(self, shadow: Object) -> Object | None:
+        key = objects.key_of(shadow)
+        self._check(shadow)
+        logger.info("Creating pod", extra={"pod": str(key)})
+        try:
+            created = await self._cluster.create(keys.POD, self._pod(shadow))
+        except (ForbiddenError, InvalidError, BusyError) as error:
+            if isinstance(error, BusyError) and error.status != ADMISSION_FAILED:
+                raise
+            if await self._ends(key.namespace):
+                return None  # it goes with its namespace
+            if not isinstance(error, InvalidError):
+                await self._refuse(shadow, forge.FAILED_CREATE, str(error))
+                self._put_off(shadow)
+            raise
+        self._created[key] = objects.uid(shadow), self._clock()
+        self._tell_made(shadow)
+        return created
+
+    def _check(self, shadow: Object) -> None:
+        if refusal := changes.unreadable(shadow):
+            raise InvalidError(refusal.message)
+        if self._permission and (said := self._permission.refusal(shadow)):
+            raise NotAllowedError(said)
+
+    def _tell_made(self, shadow: Object) -> None:
+        if message := forge.left_out(shadow, self._opened(shadow)):
+            self._events.event(keys.SHADOW_POD, shadow, "Normal", forge.LEFT_OUT, message)
+        if forge.phase(shadow):  # once more: of a first pod the ShadowPod itself tells enough
+            message = f"created pod {objects.key_of(shadow)} again"
+            self._events.event(keys.SHADOW_POD, shadow, "Normal", "CreatedPod", message)
+
+    def _pod(self, shadow: Object) -> Object:
+        try:
+            reached = self._reached(objects.key_of(shadow).namespace)
+            return forge.pod(shadow, reached, self._opened(shadow))
+        except ValueError as error:
+            raise InvalidError(str(error)) from error
+
+    def _opened(self, shadow: Object) -> frozenset[str]:
+        return self._permission.opened(shadow) if self._permission else frozenset()
+
+    async def _both(self, key: Key) -> tuple[Object | None, Object | None]:
+        return await asyncio.gather(
+            self._cluster.get_live(keys.SHADOW_POD, key), self._cluster.get_live(keys.POD, key)
+        )
+
+    async def _ends(self, namespace: str) -> bool:
+        found = await self._cluster.get_live(keys.NAMESPACE, Key("", namespace))
+        return found is None or objects.is_terminating(found)
+
+    async def _keep_metadata(self, shadow: Object, existing: Object) -> None:
+        wanted = forge.metadata(shadow, self._opened(shadow))
+        if not drift.keeps(existing["metadata"], wanted["metadata"]):
+            await self._cluster.apply(keys.POD, wanted, manager=MANAGER)
+
+    async def _refuse(self, shadow: Object, reason: str, message: str) -> None:
+        self._events.event(keys.SHADOW_POD, shadow, "Warning", reason, message)
+        await self._write(shadow, forge.refused(shadow, reason, message, self._clock()))
+
+    async def _write(self, shadow: Object, status: Object) -> Object:
+        made = await upkeep.write_status(self._cluster, keys.SHADOW_POD, shadow, status)
+        if made is not shadow:
+            self._written.add(shadow, made)
+        return made
+
+
+def _version(shadow: Object) -> tuple[str, int]:
+    """Return which ShadowPod it is, and which specification of it."""
+    return objects.uid(shadow), int(shadow["metadata"].get("generation") or 1)

@@ -1,0 +1,182 @@
+"""Provides for claims of the virtual class whose first pod runs on a node of this cluster."""
+
+import logging
+from typing import Final
+
+from apis import keys, objects, volumes
+from apis.objects import Key, Object
+from controllers import upkeep
+from controllers.offloading.storage import forge, slim
+from kube.cluster import Cluster, Selection
+from kube.events import Recorder
+from kube.slim import Partial
+
+KIND: Final = keys.PERSISTENT_VOLUME_CLAIM
+SOURCE_RETRY_S: Final = 15.0
+"""How often a claim is looked at that waits for the claim of which it wants a copy."""
+
+logger = logging.getLogger(__name__)
+
+
+class StorageReconciler:
+    """One claim; what is on virtual nodes is provided by their reflectors."""
+
+    def __init__(self, cluster: Cluster, *, events: Recorder, real_class: str = "") -> None:
+        self._cluster, self._events, self._real_class = cluster, events, real_class
+
+    async def reconcile(self, key: Key) -> float | None:
+        claim = await self._cluster.get(KIND, key)
+        if claim is None or not forge.is_ours(claim):
+            return None
+        if claim["spec"].get("volumeName"):
+            await self._grow(key, claim)
+            return None
+        name = forge.selected_node(claim)
+        node = await self._cluster.get(keys.NODE, Key("", name)) if name else None
+        if node is None or objects.labels(node).get(keys.NODE_TYPE) == keys.VIRTUAL_NODE_TYPE:
+            return None
+        real = await self._cluster.get(KIND, forge.real_key(claim))
+        if real is None:
+            found = await self._cluster.get_live(KIND, key)
+            if found is None or not forge.is_waiting(found, objects.uid(claim)):
+                return None
+            claim = found
+            real = await self._create(claim) if await self._has_room(claim) else None
+        if real is None:
+            return SOURCE_RETRY_S
+        await self._bind(claim, real)
+        return None
+
+    async def _has_room(self, claim: Object) -> bool:
+        """Whether the namespace has fewer real claims than virtual ones; tell if it has not.
+
+        Real claims of volumes that an administrator retains are not counted.
+        Source: hostile.md H5.
+        """
+        where = objects.key_of(claim).namespace
+        label = f"{keys.VIRTUAL_CLAIM_NAMESPACE}={where}"
+        real = await self._cluster.list(Selection(KIND, Partial, keys.STORAGE_NAMESPACE, label))
+        near = await self._cluster.list(Selection(KIND, slim.Claim, where))
+        virtual = {
+            one.metadata.uid
+            for one in near.items.values()
+            if one.spec.storageClassName == keys.VIRTUAL_STORAGE_CLASS
+        }
+        held = 0
+        for key in real.items:
+            held += key.name in virtual or not await self._is_retained(key.name)
+        if held < len(virtual):
+            return True
+        message = (
+            f"namespace {where} has {held} claim(s) in {keys.STORAGE_NAMESPACE} and {len(virtual)} "
+            f"of class {keys.VIRTUAL_STORAGE_CLASS}: waits until one of a deleted claim is removed"
+        )
+        self._events.event(KIND, claim, "Warning", "TooManyRealClaims", message)
+        return False
+
+    async def _is_retained(self, uid: str) -> bool:
+        found = await self._cluster.get(keys.PERSISTENT_VOLUME, Key("", f"pvc-{uid}"))
+        return found is not None and forge.is_retained(found)
+
+    async def _create(self, claim: Object) -> Object | None:
+        """Create the real claim, and tell what it has not; None if its source is waited for."""
+        where = forge.source_key(claim)
+        named = await self._cluster.get(KIND, where) if where else None
+        if where and forge.is_awaited(named):
+            message = f"waits for the data of persistentvolumeclaim {where}, spec.dataSource"
+            self._events.event(KIND, claim, "Normal", "WaitForDataSource", message)
+            return None
+        source = await self._cluster.get(KIND, forge.real_key(named)) if named else None
+        wanted = forge.real_claim(claim, self._real_class, source)
+        real = await self._cluster.create(KIND, wanted)
+        logger.info("Created a real claim", extra={"claim": str(objects.key_of(claim))})
+        if message := forge.left_out(claim, source):
+            self._events.event(KIND, claim, "Warning", "FieldsLeftOut", message)
+        return real
+
+    async def _bind(self, claim: Object, real: Object) -> None:
+        name = real["spec"].get("volumeName")
+        if not name or (real.get("status") or {}).get("phase") != "Bound":
+            return  # its change brings us back
+        behind = await self._cluster.get(keys.PERSISTENT_VOLUME, Key("", name))
+        if behind is None:
+            return
+        found = await self._cluster.get(keys.PERSISTENT_VOLUME, forge.volume_key(claim))
+        if found is None:
+            await self._cluster.create(keys.PERSISTENT_VOLUME, forge.volume(claim, behind))
+            message = f"provided by claim {forge.real_key(claim)}"
+            self._events.event(KIND, claim, "Normal", "ProvisioningSucceeded", message)
+
+    async def _grow(self, key: Key, claim: Object) -> None:
+        """Let the real claim ask for as much, and tell what its volume has by now."""
+        where = forge.volume_key(claim)
+        real = await self._cluster.get(KIND, forge.real_key(claim))
+        volume = await self._cluster.get(keys.PERSISTENT_VOLUME, where)
+        if real is None or volume is None:
+            return
+        if refused := forge.no_amount(claim):
+            self._events.event(KIND, claim, "Warning", "InvalidAmount", refused)
+        if changes := forge.larger(claim, real):
+            await self._cluster.patch(KIND, objects.key_of(real), changes)
+        capacity = (real.get("status") or {}).get("capacity")
+        said = volumes.amount(capacity)
+        if volumes.grown(capacity, volume["spec"]):
+            grown = {"metadata": {"uid": objects.uid(volume)}, "spec": {"capacity": said}}
+            await self._cluster.patch(keys.PERSISTENT_VOLUME, where, grown)
+        if volumes.grown(capacity, claim.get("status") or {}):
+            only = {"uid": objects.uid(claim)}
+            await self._cluster.patch_status(KIND, key, {"capacity": said}, metadata=only)
+
+
+class LeftClaimReconciler:
+    """One real claim whose claim of the virtual class has gone before it had a volume.
+
+    While there is a volume for that claim, what becomes of both is up to ``LeftVolumeReconciler``
+    and, where it is retained, to an administrator. Source: hostile.md H5.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def reconcile(self, key: Key) -> float | None:
+        real = await self._cluster.get(KIND, key)
+        if real is None or not forge.is_real(real) or await self._is_needed(real):
+            return None
+        if await self._cluster.get_live(keys.PERSISTENT_VOLUME, forge.volume_of(real)):
+            return None
+        await upkeep.remove(
+            self._cluster,
+            KIND,
+            key,
+            is_ours=lambda found: forge.is_real(found) and objects.uid(found) == objects.uid(real),
+        )
+        return None
+
+    async def _is_needed(self, real: Object) -> bool:
+        where = forge.virtual_key(real)
+        if where is not None:
+            return forge.is_for(real, await self._cluster.get_live(KIND, where))
+        namespace = objects.labels(real).get(keys.VIRTUAL_CLAIM_NAMESPACE, "")
+        near = await self._cluster.list(Selection(KIND, slim.Claim, namespace))
+        return any(forge.is_for(real, one.to_object()) for one in near.items.values())
+
+
+class LeftVolumeReconciler:
+    """One volume of ours whose claim has gone: the real claim goes first, then the volume."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def reconcile(self, key: Key) -> float | None:
+        volume = await self._cluster.get(keys.PERSISTENT_VOLUME, key)
+        if volume is None or not forge.is_left(volume):
+            return None
+        real = Key(keys.STORAGE_NAMESPACE, forge.claim_uid(volume))
+        await upkeep.remove(
+            self._cluster,
+            KIND,
+            real,
+            is_ours=lambda found: keys.VIRTUAL_CLAIM_NAME in objects.labels(found),
+        )
+        await upkeep.remove(self._cluster, keys.PERSISTENT_VOLUME, key, is_ours=forge.is_left)
+        return None

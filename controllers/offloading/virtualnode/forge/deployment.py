@@ -1,0 +1,141 @@
+"""The Deployment of one virtual kubelet: two containers of the same image.
+
+Image and ``arguments`` come from the VkOptionsTemplate and from the VirtualNode's own fields only.
+Source: behaviour.md 3.4.1, 5.1; security.md C4.
+"""
+
+import hashlib
+from typing import Final
+
+from apis import keys, naming, objects
+from apis.objects import Key, Object
+from apis.offloading import VirtualNode, VkOptionsTemplate
+from controllers.offloading.virtualnode.forge import arguments
+from controllers.offloading.virtualnode.forge.arguments import KUBELET, REFLECTOR, LocalCluster
+
+HEALTH_PORTS: Final = {KUBELET: 8081, REFLECTOR: 8082}
+
+_SCRATCH: Final = "scratch"
+_USER: Final = 65532
+
+
+def deployment(obj: Object, options: VkOptionsTemplate, cluster: LocalCluster) -> Object:
+    """Return the whole Deployment of the VirtualNode ``obj``, and owned by it."""
+    virtual_node = VirtualNode.parse(obj)
+    selector = selector_labels(virtual_node)
+    labels = {**options.extra_labels, **selector}
+    template: Object = {
+        "metadata": {
+            "labels": labels,
+            "annotations": {
+                **options.extra_annotations,
+                keys.OFFLOADING_PATCH_HASH: patch_hash(obj["spec"].get("offloadingPatch") or {}),
+            },
+        },
+        "spec": _pod_spec(virtual_node, options, cluster),
+    }
+    metadata: Object = {
+        "labels": {**labels, keys.LIQO_MANAGED: "true"},
+        "annotations": dict(options.extra_annotations),
+        "ownerReferences": [objects.owner_reference(keys.VIRTUAL_NODE, obj)],
+    }
+    key = Key(virtual_node.namespace, naming.vk_deployment(virtual_node.name))
+    spec = {
+        "replicas": options.replicas,
+        "selector": {"matchLabels": selector},
+        "template": template,
+    }
+    return objects.named(keys.DEPLOYMENT, key, metadata=metadata, spec=spec)
+
+
+def selector_labels(virtual_node: VirtualNode) -> dict[str, str]:
+    """Return the labels by which the pods of ``virtual_node`` are found."""
+    return {
+        keys.COMPONENT: keys.VIRTUAL_KUBELET,
+        keys.REMOTE_CLUSTER_ID: virtual_node.cluster_id,
+        keys.VIRTUAL_NODE_LABEL: virtual_node.name,
+    }
+
+
+def patch_hash(offloading_patch: Object) -> str:
+    """Return the annotation value that rolls the pods out when ``offloading_patch`` changes."""
+    text = objects.canonical(offloading_patch)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _pod_spec(
+    virtual_node: VirtualNode, options: VkOptionsTemplate, cluster: LocalCluster
+) -> Object:
+    flags = {
+        KUBELET: arguments.of_kubelet(virtual_node, options, cluster),
+        REFLECTOR: arguments.of_reflector(virtual_node, options, cluster),
+    }
+    spec: Object = {
+        "serviceAccountName": virtual_node.name,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(name, options, flags[name]) for name in flags],
+        "volumes": [{"name": _SCRATCH, "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}],
+    }
+    if options.image_pull_secrets:
+        spec["imagePullSecrets"] = list(options.image_pull_secrets)
+    if options.tolerations:
+        spec["tolerations"] = list(options.tolerations)
+    return spec
+
+
+def _container(name: str, options: VkOptionsTemplate, flags: list[str]) -> Object:
+    port = HEALTH_PORTS[name]
+    ports = [{"name": f"{name}-health"[:15], "containerPort": port, "protocol": "TCP"}]
+    if name == KUBELET:
+        ports.insert(
+            0, {"name": "kubelet-api", "containerPort": keys.KUBELET_PORT, "protocol": "TCP"}
+        )
+    container: Object = {
+        "name": name,
+        "image": options.container_image,
+        "imagePullPolicy": options.pull_policy,
+        "command": ["python3", "-m", name],
+        "args": [*flags, f"--health-port={port}"],
+        "env": _environment(),
+        "ports": ports,
+        "livenessProbe": _probe("/livez", port, failures=6),
+        "readinessProbe": _probe("/readyz", port, failures=3),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": _SCRATCH, "mountPath": "/tmp"}],  # noqa: S108  # its own memory
+    }
+    if options.resources:
+        container["resources"] = options.resources
+    return container
+
+
+def _environment() -> list[Object]:
+    paths = {
+        "POD_IP": "status.podIP",
+        "POD_NAME": "metadata.name",
+        "POD_NAMESPACE": "metadata.namespace",
+        "VIRTUALNODE_NAME": f"metadata.labels['{keys.VIRTUAL_NODE_LABEL}']",
+    }
+    return [
+        {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+        for name, path in paths.items()
+    ]
+
+
+def _probe(path: str, port: int, *, failures: int) -> Object:
+    return {
+        "httpGet": {"path": path, "port": port, "scheme": "HTTP"},
+        "periodSeconds": 5,
+        "timeoutSeconds": 2,
+        "failureThreshold": failures,
+    }

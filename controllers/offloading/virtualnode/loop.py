@@ -1,0 +1,111 @@
+"""Which changes concern which VirtualNode."""
+
+from collections.abc import Callable, Iterable
+
+from apis import foreignclusters, keys, whose
+from apis.objects import Key, Object
+from apis.offloading import VirtualNode
+from controllers import concerns, fabric, selections, views
+from controllers.concerns import Keys
+from controllers.manager import Manager, Term
+from controllers.offloading.virtualnode.forge import arguments, rights
+from controllers.offloading.virtualnode.forge.arguments import Fabric, LocalCluster
+from controllers.offloading.virtualnode.reconciler import Observed, VirtualNodeReconciler
+from kube.informer import Change, Informer
+from kube.runner import Runner, Source
+
+Those = Callable[[Callable[[Key, Object], bool]], list[Key]]
+"""Returns the VirtualNodes that fulfil a condition."""
+_BESIDE = (selections.DEPLOYMENTS, selections.SERVICE_ACCOUNTS, selections.ROLES)
+"""What is made in the namespace of a VirtualNode, and by users elsewhere."""
+_MADE = (
+    selections.LEASE_ROLES,
+    selections.ROLE_BINDINGS,
+    selections.CLUSTER_ROLE_BINDINGS,
+)
+
+
+def controller(manager: Manager) -> Term:
+    """Return the term of this controller."""
+    virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
+    nodes = manager.informer(selections.NODES)
+    templates = selections.every(keys.VK_OPTIONS_TEMPLATE, namespace=manager.namespace)
+    namespace_maps = manager.informer(selections.NAMESPACE_MAPS)
+    bindings = manager.informer(selections.ROLE_BINDINGS)
+    foreign_clusters = manager.informer(selections.FOREIGN_CLUSTERS)
+
+    networks, servers = fabric.networks(manager), fabric.api_servers(manager)
+    local = LocalCluster(manager.cluster_id, manager.namespace, _fabric(networks, servers))
+
+    def is_gone(cluster_id: str) -> bool:
+        return foreignclusters.is_gone(foreign_clusters.get(Key("", cluster_id)))
+
+    def those(holds: Callable[[Key, Object], bool]) -> list[Key]:
+        return [key for key, obj in virtual_nodes.items().items() if holds(key, obj)]
+
+    def by_name(change: Change[Object]) -> Iterable[Key]:
+        return those(lambda key, _: key.name == change.key.name)
+
+    by_label = _by_label(those)
+    sources = [
+        Source(virtual_nodes, by_name),
+        Source(nodes, by_name),
+        Source(manager.informer(templates), concerns.all_of(virtual_nodes)),
+        Source(namespace_maps, _by_map(those)),
+        Source(foreign_clusters, _by_cluster(those)),
+        *(Source(each, concerns.all_of(virtual_nodes)) for each in (networks, servers) if each),
+        *(Source(manager.beside_virtual_nodes(selection), by_label) for selection in _BESIDE),
+        *(Source(manager.informer(selection), by_label) for selection in _MADE),
+    ]
+
+    def runner() -> Runner:
+        reconciler = VirtualNodeReconciler(
+            manager.cached,
+            Observed(views.cached(virtual_nodes), views.cached(bindings), is_gone),
+            local=local,
+            events=manager.events,
+            clock=manager.clock,
+        )
+        return Runner("virtualnode", reconciler, sources, workers=manager.limits.workers)
+
+    return lambda: [runner()]
+
+
+def _fabric(
+    networks: Informer[Object] | None, servers: Informer[Object] | None
+) -> Callable[[], Fabric | None]:
+    def known() -> Fabric | None:
+        if networks is None or servers is None:
+            return None
+        return arguments.fabric(networks.items().values(), servers.items().values())
+
+    return known
+
+
+def _by_label(those: Those) -> Keys:
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        name = rights.virtual_node_of(change.new or change.old or {"metadata": {}})
+        return those(lambda key, _: key.name == name) if name else []
+
+    return keys_of
+
+
+def _by_map(those: Those) -> Keys:
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        obj = change.new or change.old or {"metadata": {}}
+        cluster_id = whose.destination(obj)
+        return those(lambda _, node: VirtualNode.parse(node).cluster_id == cluster_id)
+
+    return keys_of
+
+
+def _by_cluster(those: Those) -> Keys:
+    """Return whom it concerns that a cluster is given up, or comes back."""
+
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        before, after = (foreignclusters.is_gone(obj) for obj in (change.old, change.new))
+        if before == after:
+            return []
+        return those(lambda _, node: VirtualNode.parse(node).cluster_id == change.key.name)
+
+    return keys_of

@@ -1,0 +1,337 @@
+"""Sets up what a VirtualNode needs, and takes it down in the order that loses no pod."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from apis import keys, naming, objects
+from apis.objects import Key, Object
+from apis.offloading import VirtualNode, VkOptionsTemplate
+from controllers import upkeep
+from controllers.offloading.virtualnode.forge import arguments, deployment, lifecycle, rights
+from controllers.offloading.virtualnode.forge.arguments import LocalCluster
+from controllers.offloading.virtualnode.forge.rights import Desired
+from controllers.views import View
+from kube.cluster import Cluster, Selection
+from kube.errors import ForbiddenError
+from kube.events import Recorder
+from kube.reconcile import TerminalError
+
+KIND: Final = keys.VIRTUAL_NODE
+FINALIZER: Final = keys.VIRTUAL_NODE_FINALIZER
+DRAIN_POLL_S: Final = 5.0
+STOP_POLL_S: Final = 2.0
+
+logger = logging.getLogger(__name__)
+
+State = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the process knows of whole kinds, read only."""
+
+    virtual_nodes: View
+    bindings: View
+    is_gone: Callable[[str], bool]
+    """Whether a cluster is gone for good: its pods are lost, and nobody waits for them."""
+
+
+@dataclass(frozen=True)
+class Drain:
+    """How far the pods of a node have left."""
+
+    left: int = 0
+    given_up: datetime | None = None
+    """When those left are given up, as no virtual kubelet runs; None while one may."""
+
+
+class VirtualNodeReconciler:
+    """One VirtualNode; a drain comes back every few seconds and holds no worker meanwhile."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        observed: Observed,
+        *,
+        local: LocalCluster,
+        events: Recorder,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._cluster = cluster
+        self._observed = observed
+        self._local = local
+        self._events = events
+        self._clock = clock
+        self._last = asyncio.Lock()
+
+    async def reconcile(self, key: Key) -> float | None:
+        obj = await self._cluster.get(KIND, key)
+        if obj is None:
+            return None
+        virtual_node = VirtualNode.parse(obj)
+        others = (await self._observed.virtual_nodes()).values()
+        if elder := lifecycle.elder(obj, others):
+            return await self._yield_name(obj, virtual_node, elder)
+        if objects.is_terminating(obj):
+            return await self._take_down(obj, virtual_node)
+        options = await self._options(obj, virtual_node)
+        obj = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
+        return await self._set_up(obj, virtual_node, options)
+
+    async def _options(self, obj: Object, virtual_node: VirtualNode) -> VkOptionsTemplate:
+        system = self._local.liqo_namespace
+        default = Key(system, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+        key = virtual_node.vk_options_template_ref or default
+        if key.namespace != system:
+            message = f"vkOptionsTemplateRef {key}: only templates in namespace {system} are used"
+            self._events.event(KIND, obj, "Warning", "InvalidTemplate", message)
+            raise TerminalError("InvalidTemplate", message)
+        found = await self._cluster.get(keys.VK_OPTIONS_TEMPLATE, key)
+        if found is None:
+            message = f"vkoptionstemplate {key} does not exist: create it"
+            self._events.event(KIND, obj, "Warning", "MissingTemplate", message)
+            raise TerminalError("MissingTemplate", message)  # its creation brings us back
+        return VkOptionsTemplate.parse(found)
+
+    async def _set_up(
+        self, obj: Object, virtual_node: VirtualNode, options: VkOptionsTemplate
+    ) -> float | None:
+        await self._grant(obj, virtual_node)
+        running = await self._deploy(obj, options)
+        await upkeep.ensure(
+            self._cluster,
+            keys.NAMESPACE_MAP,
+            lifecycle.namespace_map(virtual_node),
+            is_ours=lambda found: lifecycle.is_map_of(virtual_node, found),
+        )
+        creates = arguments.creates_node(virtual_node, options)
+        states = {lifecycle.VIRTUAL_KUBELET: lifecycle.kubelet_state(running)}
+        node = await self._cluster.get(keys.NODE, Key("", virtual_node.name))
+        if not creates and node is not None and lifecycle.is_node_of(virtual_node, node):
+            return await self._remove_node(obj, virtual_node, states)
+        states[lifecycle.NODE] = lifecycle.node_state(creates, node)
+        await self._report(obj, states)
+        if self._observed.is_gone(virtual_node.cluster_id):
+            await self._let_pods_go(virtual_node)
+            return DRAIN_POLL_S
+        return None
+
+    async def _let_pods_go(self, virtual_node: VirtualNode) -> None:
+        """End the deletions that nobody will confirm any more."""
+        for pod in await self._pods_on(virtual_node):
+            if objects.is_terminating(pod):
+                await self._lose(pod)
+
+    async def _grant(self, obj: Object, virtual_node: VirtualNode) -> None:
+        owner = objects.owner_reference(KIND, obj)
+        account = rights.service_account(virtual_node, owner)
+        for desired in (account, *rights.at_home(virtual_node)):
+            is_ours = rights.is_of(virtual_node)
+            await upkeep.ensure(self._cluster, desired.kind, desired.wanted, is_ours=is_ours)
+
+    async def _deploy(self, obj: Object, options: VkOptionsTemplate) -> Object:
+        wanted = deployment.deployment(obj, options, self._local)
+        existed = await self._cluster.get(keys.DEPLOYMENT, objects.key_of(wanted))
+        running = await upkeep.ensure(
+            self._cluster,
+            keys.DEPLOYMENT,
+            wanted,
+            is_ours=lambda found: objects.is_controlled_by(found, obj),
+        )
+        if existed is None:
+            self._events.event(KIND, obj, "Normal", "VkCreated", "created the virtual kubelet")
+            if ignored := arguments.unknown(options.extra_args):
+                message = f"extraArgs of the template that are left out: {' '.join(ignored)}"
+                self._events.event(KIND, obj, "Warning", "UnknownArgument", message)
+        return running
+
+    async def _remove_node(
+        self, obj: Object, virtual_node: VirtualNode, states: Mapping[str, State]
+    ) -> float | None:
+        draining = (lifecycle.DRAINING, "NodeDraining", "pods are leaving the node")
+        obj = await self._report(obj, {**states, lifecycle.NODE: draining})
+        if (await self._drain(obj, virtual_node)).left:
+            return DRAIN_POLL_S
+        if not await self._node_gone(virtual_node):
+            return STOP_POLL_S
+        await self._report(obj, {lifecycle.NODE: lifecycle.node_state(False, None)})  # noqa: FBT003
+        return None
+
+    async def _take_down(self, obj: Object, virtual_node: VirtualNode) -> float | None:
+        if FINALIZER not in objects.finalizers(obj):
+            return None
+        drain = await self._drain(obj, virtual_node)
+        if drain.left:
+            draining = lifecycle.draining(virtual_node, drain.left, drain.given_up)
+            await self._report(obj, {lifecycle.NODE: draining})
+            return DRAIN_POLL_S
+        deleting = (lifecycle.DELETING, "VirtualNodeDeleted", "the virtual node is being deleted")
+        obj = await self._report(obj, {lifecycle.NODE: deleting})
+        if not (await self._node_gone(virtual_node) and await self._is_vacated(virtual_node)):
+            return STOP_POLL_S
+        obj = await self._report(obj, {lifecycle.VIRTUAL_KUBELET: deleting})
+        if not await self._kubelet_gone(obj, virtual_node):
+            return STOP_POLL_S
+        if not await self._node_gone(virtual_node):  # one that did not know yet made it again
+            return STOP_POLL_S
+        await self._revoke(virtual_node)
+        await self._let_go(obj, virtual_node)
+        return None
+
+    async def _let_go(self, obj: Object, virtual_node: VirtualNode) -> None:
+        async with self._last:  # two that end at once may not both see the other
+            await self._forget_map(virtual_node)
+            await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
+
+    async def _yield_name(self, obj: Object, virtual_node: VirtualNode, elder: Key) -> float | None:
+        """Leave Node and rights, which go by the name, to ``elder``; what runs already ends."""
+        if not await self._kubelet_gone(obj, virtual_node):
+            return STOP_POLL_S
+        if not objects.is_terminating(obj):
+            taken = lifecycle.name_taken(elder)
+            await self._report(obj, {lifecycle.VIRTUAL_KUBELET: taken, lifecycle.NODE: taken})
+            return None
+        await self._let_go(obj, virtual_node)
+        return None
+
+    async def _drain(self, obj: Object, virtual_node: VirtualNode) -> Drain:
+        """Cordon the node and ask its pods to leave, also where somebody deleted it by hand."""
+        node = await self._cluster.get_live(keys.NODE, Key("", virtual_node.name))
+        if node is not None and not lifecycle.is_node_of(virtual_node, node):
+            return Drain()
+        if node is not None:
+            await self._cordon(node)
+        leaving = [pod for pod in await self._pods_on(virtual_node) if lifecycle.has_to_leave(pod)]
+        given_up = await self._given_up(virtual_node, node) if node else None
+        if given_up is not None and given_up <= self._clock():
+            return await self._abandon(obj, virtual_node, leaving)
+        if self._observed.is_gone(virtual_node.cluster_id):
+            for pod in leaving:
+                await self._lose(pod)
+            return Drain()
+        for pod in leaving:
+            if not objects.is_terminating(pod):
+                await upkeep.evict(self._cluster, pod)
+        return Drain(len(leaving), given_up)
+
+    async def _cordon(self, node: Object) -> None:
+        if not node.get("spec", {}).get("unschedulable"):
+            key = objects.key_of(node)
+            logger.info("Cordoning node", extra={"node": key.name})
+            await self._cluster.patch(keys.NODE, key, {"spec": {"unschedulable": True}})
+
+    async def _is_vacated(self, virtual_node: VirtualNode) -> bool:
+        """Whether what a drain leaves has ended, or had its time: it goes with its node.
+
+        Without a virtual kubelet it would go on running on the provider, whose twins may stay for
+        the sake of other virtual nodes.
+        """
+        named_so = await self._cluster.get_live(keys.NODE, Key("", virtual_node.name))
+        if named_so is not None or self._observed.is_gone(virtual_node.cluster_id):
+            return True  # another node's pods, or nobody left to end them
+        pods = await self._pods_on(virtual_node)
+        return not any([await self._is_ending(pod) for pod in pods])
+
+    async def _is_ending(self, pod: Object) -> bool:
+        """Ask ``pod`` to end; whether that is waited for."""
+        if objects.is_terminating(pod):
+            return lifecycle.is_waited_for(pod, self._clock())
+        return await self._deleted(pod)
+
+    async def _deleted(self, pod: Object, *, grace_s: int | None = None) -> bool:
+        """Delete ``pod``; whether that is allowed.
+
+        A policy protects pods of the system, and those that tolerate no virtual node: the garbage
+        collector takes them once their node is gone.
+        """
+        key = objects.key_of(pod)
+        try:
+            await self._cluster.delete(keys.POD, key, uid=objects.uid(pod), grace_s=grace_s)
+        except ForbiddenError as error:
+            logger.warning("Pod was not deleted", extra={"pod": str(key), "reason": str(error)})
+            return False
+        return True
+
+    async def _given_up(self, virtual_node: VirtualNode, node: Object) -> datetime | None:
+        """Return when nobody waits for the pods any more, should no virtual kubelet come."""
+        key = Key(virtual_node.namespace, naming.vk_deployment(virtual_node.name))
+        running = await self._cluster.get_live(keys.DEPLOYMENT, key)
+        return lifecycle.given_up(running, node)
+
+    async def _abandon(self, obj: Object, virtual_node: VirtualNode, pods: list[Object]) -> Drain:
+        """Let pods go whose end nobody confirms, and say which cluster may run them still."""
+        for pod in pods:
+            await self._lose(pod)
+        if pods:
+            message = lifecycle.abandoned(virtual_node, map(objects.key_of, pods))
+            self._events.event(KIND, obj, "Warning", "PodsAbandoned", message)
+        return Drain()
+
+    async def _pods_on(self, virtual_node: VirtualNode) -> list[Object]:
+        on_node = Selection(keys.POD, Object, fields=f"spec.nodeName={virtual_node.name}")
+        return list((await self._cluster.list(on_node)).items.values())
+
+    async def _lose(self, pod: Object) -> None:
+        """Delete a pod at once: nobody will say that it has ended."""
+        logger.warning("Pod is lost with its node", extra={"pod": str(objects.key_of(pod))})
+        await self._deleted(pod, grace_s=0)
+
+    async def _kubelet_gone(self, obj: Object, virtual_node: VirtualNode) -> bool:
+        key = Key(virtual_node.namespace, naming.vk_deployment(virtual_node.name))
+        gone = await upkeep.remove(
+            self._cluster,
+            keys.DEPLOYMENT,
+            key,
+            is_ours=lambda found: objects.is_controlled_by(found, obj),
+        )
+        if not gone:
+            self._events.event(KIND, obj, "Normal", "VkDeleted", "deleted the virtual kubelet")
+            return False
+        chosen = deployment.selector_labels(virtual_node).items()
+        labels = ",".join(f"{name}={value}" for name, value in chosen)
+        pods = Selection(keys.POD, Object, namespace=virtual_node.namespace, labels=labels)
+        return not (await self._cluster.list(pods)).items
+
+    async def _node_gone(self, virtual_node: VirtualNode) -> bool:
+        return await upkeep.remove(
+            self._cluster,
+            keys.NODE,
+            Key("", virtual_node.name),
+            is_ours=lambda found: lifecycle.is_node_of(virtual_node, found),
+        )
+
+    async def _revoke(self, virtual_node: VirtualNode) -> None:
+        is_ours = rights.is_of(virtual_node)
+        elsewhere = [
+            Desired(keys.ROLE_BINDING, binding)
+            for binding in (await self._observed.bindings()).values()
+            if is_ours(binding)
+        ]
+        for desired in (*elsewhere, *rights.at_home(virtual_node)):
+            key = objects.key_of(desired.wanted)
+            await upkeep.remove(self._cluster, desired.kind, key, is_ours=is_ours)
+        account = Key(virtual_node.namespace, virtual_node.name)
+        await upkeep.remove(self._cluster, keys.SERVICE_ACCOUNT, account, is_ours=is_ours)
+
+    async def _forget_map(self, virtual_node: VirtualNode) -> None:
+        siblings = Selection(KIND, Object, namespace=virtual_node.namespace)
+        for key, obj in (await self._cluster.list(siblings)).items.items():
+            if (
+                key.name != virtual_node.name
+                and VirtualNode.parse(obj).cluster_id == virtual_node.cluster_id
+            ):
+                return  # the map is shared, and still in use
+        await upkeep.remove(
+            self._cluster,
+            keys.NAMESPACE_MAP,
+            objects.key_of(lifecycle.namespace_map(virtual_node)),
+            is_ours=lambda found: lifecycle.is_map_of(virtual_node, found),
+        )
+
+    async def _report(self, obj: Object, states: Mapping[str, State]) -> Object:
+        status = lifecycle.status(obj, states, self._clock())
+        return await upkeep.write_status(self._cluster, KIND, obj, status)

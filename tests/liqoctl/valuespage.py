@@ -1,0 +1,63 @@
+"""``python3 -m tests.liqoctl.valuespage FILE``: write the table of all settings into the docs."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, get_origin
+
+import msgspec
+
+from liqoctl.forge import values
+
+MARK: Final = "<!-- made by: python3 -m tests.liqoctl.valuespage docs/values.md -->"
+_FORMS: Final = {list: "list", dict: "mapping", str: "text", bool: "true or false"}
+
+
+def table() -> str:
+    """Return the table of docs/values.md."""
+    rows = [f"| `{path}` | {kind} | {text} |" for path, kind, text in _rows(values.Values, "")]
+    return "\n".join(["| setting | form | meaning |", "| --- | --- | --- |", *rows])
+
+
+def _rows(struct: type[msgspec.Struct], path: str) -> Iterator[tuple[str, str, str]]:
+    for field in msgspec.structs.fields(struct):
+        name = f"{path}{field.encode_name}"
+        held = values.struct_of(field.type)
+        if held is values.Process and path == "" and field.name != "webhook":
+            yield name, "mapping", f"{_said(field.type)}: the same settings as `webhook`"
+        elif held:
+            yield name, "mapping", _said(field.type)
+            yield from _rows(held, f"{name}.")
+        else:
+            yield name, _form(field.type), _said(field.type)
+
+
+def _said(annotated: Any) -> str:
+    return str(annotated.__metadata__[-1].description)
+
+
+def _form(annotated: Any) -> str:
+    held = annotated.__origin__
+    held = get_origin(held) or held
+    return _FORMS.get(held, "number")
+
+
+def written(text: str) -> str:
+    """Return ``text`` with the table behind its mark, where it ends."""
+    return f"{text.partition(MARK)[0]}{MARK}\n\n{table()}\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Bring the table in a file up to date."""
+    parser = argparse.ArgumentParser(
+        prog="python3 -m tests.liqoctl.valuespage", description=__doc__
+    )
+    parser.add_argument("file", type=Path)
+    path: Path = parser.parse_args(argv).file
+    path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

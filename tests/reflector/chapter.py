@@ -1,0 +1,64 @@
+"""``python3 -m tests.reflector.chapter FILE``: write the table of kinds into the docs."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from apis import leaving, reflection
+from apis.reflection import Reflected
+
+BEGIN: Final = "<!-- made by: python3 -m tests.reflector.chapter docs/what-is-reflected.md -->"
+END: Final = "<!-- end of what is made -->"
+_HEAD: Final = ("kind", "goes", "on the other side", "policies", "workers", "has", "has not")
+
+
+def table() -> str:
+    """Return the table in Markdown, and which annotations are in no row of it."""
+    lines = [_HEAD, ["---"] * len(_HEAD), *_rows()]
+    rows = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    never = "".join(f"- `{name}`\n" for name in sorted(leaving.NEVER_ANNOTATIONS))
+    return f"{rows}\nThese annotations never leave, whatever is said:\n\n{never}"
+
+
+def _rows() -> Iterator[Sequence[str]]:
+    for row in reflection.KINDS:
+        yield (
+            f"{row.kind.kind} (`{row.name}`)",
+            "to the provider" if row.is_outward else "home",
+            row.twin.kind,
+            _policies(row),
+            str(row.workers),
+            row.copied,
+            row.left_out,
+        )
+
+
+def _policies(row: Reflected) -> str:
+    if row.like:
+        return f"as `{row.like}`"
+    if not row.is_configurable:
+        return "its own"
+    first, *others = (f"`{policy.value}`" for policy in row.policies)
+    return f"**{first}**, {', '.join(others)}"
+
+
+def written(text: str) -> str:
+    """Return ``text`` with the table between its two marks."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{table()}\n{END}{after}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Bring the table in a file up to date."""
+    parser = argparse.ArgumentParser(prog="python3 -m tests.reflector.chapter", description=__doc__)
+    parser.add_argument("file", type=Path)
+    path: Path = parser.parse_args(argv).file
+    path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
