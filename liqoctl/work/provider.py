@@ -23,6 +23,10 @@ from liqoctl.work.objects import until, within
 from liqoctl.work.session import Side
 
 _ALIVE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+_RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_OF_SHADOWS: Final = f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_POD}"
+_LOOK_S: Final = 1.0
+_MOST_NAMED: Final = 10
 _DRAINING: Final = {keys.CORDON: "true", keys.DRAIN: "true"}
 ACTIVE, CORDONED, DRAINED = "Active", "Cordoned", "Drained"
 
@@ -63,7 +67,9 @@ async def _give_up(side: Side, key: Key, timeout_s: float, *, is_forced: bool) -
     found = await _tenant(side.cluster, key)
     where = objects.key_of(found)
     left = await _booked(side.cluster, where.namespace)
-    pods = ", ".join(f"{told} pods of quota {quota}" for quota, told in sorted(left.items()))
+    booked = [f"{told} pods of quota {quota}" for quota, told in sorted(left.items())]
+    unbooked = [] if left else [f"pod {pod}" for pod in await _run_there(side.cluster, found)]
+    pods = ", ".join((booked + unbooked)[:_MOST_NAMED])
     after = f"tenant {where}: after {timeout_s:g}s there are left {pods or 'no pods'}"
     if is_forced:
         side.warning(f"{after}; its rights and namespaces are taken all the same")
@@ -127,7 +133,8 @@ async def _set_condition(side: Side, tenant: Object, condition: str) -> None:
 async def _leave(side: Side, tenant: Object) -> None:
     """Let the consumer evict its pods before its rights and namespaces go.
 
-    What counts are the pods that are booked, of whichever slice, also one that it makes meanwhile.
+    What counts are the pods that are booked, of whichever slice, also one that it makes meanwhile;
+    and those that run: one that was created out of a reserve is booked up to a second later.
     """
     where = objects.key_of(tenant).namespace
     while True:
@@ -136,8 +143,9 @@ async def _leave(side: Side, tenant: Object) -> None:
             if whose.is_foreign(obj) and not slices.is_drained(obj):
                 await _mark(side, obj, _DRAINING, "draining")
         left = await _booked(side.cluster, where)
-        if not left:
+        if not left and not await _run_there(side.cluster, tenant):
             return
+        await asyncio.sleep(0 if left else _LOOK_S)
         async with asyncio.TaskGroup() as tasks:
             for quota in left:
                 tasks.create_task(_until_empty(side, quota, f"quota {quota}"))
@@ -147,6 +155,18 @@ async def _booked(cluster: Cluster, namespace: str) -> dict[Key, str]:
     """Return the Quotas in ``namespace`` that hold pods, and how many."""
     found = (await cluster.list(Selection(keys.QUOTA, Object, namespace))).items
     return {key: _pods(quota) for key, quota in found.items() if not _is_empty(quota)}
+
+
+async def _run_there(cluster: Cluster, tenant: Object) -> list[Key]:
+    """Return the pods of the tenant's ShadowPods that have not ended, in whichever twin."""
+    consumer = str((tenant.get("spec") or {}).get("clusterID") or "")
+    spaces = Selection(keys.NAMESPACE, Object, labels=f"{whose.PEERS}={consumer}")
+    found: list[Key] = []
+    for key, namespace in (await cluster.list(spaces)).items.items():
+        if consumer and whose.consumer_of(namespace) == consumer:
+            pods = Selection(keys.POD, Object, key.name, fields=_RUNNING, labels=_OF_SHADOWS)
+            found += (await cluster.list(pods)).items
+    return sorted(found)
 
 
 # Slices -------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What a provider's administrator types: sharing, cordon, drain; and slices, on a real server."""
 
+import functools
 import json
 from typing import Any
 
@@ -240,11 +241,27 @@ def test_a_consumer_that_evicts_nothing_is_cordoned_at_once_and_drained_by_force
     drained = (server.get(keys.RESOURCE_SLICE, slice_) or {})["metadata"]["annotations"]
     assert drained[keys.DRAIN] == "true"
 
+    server.do(functools.partial(run_unbooked, quota, Key("shop-cortona", "web")))
+    unbooked = " ".join(server.liqoctl(*drain).stderr.split())
+    assert "after 3s there are left pod shop-cortona/web; it stays Cordoned" in unbooked
+
     forced = server.liqoctl(*drain, "--force")
 
     assert forced.exit_code == 0, forced.stderr
     assert condition() == "Drained"
     assert "taken all the same" in " ".join(forced.stderr.split())
+
+
+async def run_unbooked(quota: Key, pod: Key, cluster: ClusterClient) -> None:
+    """Have a pod of a consumer that its Quota does not tell of yet."""
+    await cluster.patch_status(keys.QUOTA, quota, {"booked": {"pods": "0"}})
+    twin = factories.namespace(pod.namespace, **{keys.REMOTE_CLUSTER_ID: "cortona"})
+    await cluster.create(keys.NAMESPACE, twin)
+    account = named(keys.SERVICE_ACCOUNT, Key(pod.namespace, "default"))
+    await cluster.create(keys.SERVICE_ACCOUNT, account)
+    made = factories.pod(*pod)
+    made["metadata"]["labels"] = {keys.MANAGED_BY: keys.MANAGED_BY_SHADOW_POD}
+    await cluster.create(keys.POD, made)
 
 
 @pytest.mark.cluster
