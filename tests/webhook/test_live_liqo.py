@@ -21,7 +21,7 @@ pytestmark = pytest.mark.cluster
 
 RECORDED: Final = Path(__file__).parents[1] / "manifests" / "liqo"
 FILES: Final = sorted(RECORDED.glob("*/*.json"))
-VERSIONS: Final = {"1.0.1"}
+VERSIONS: Final = {"1.0.1", "557c199"}
 SENT: Final = {
     "configmaps", "namespacemaps", "renews", "resourceslices", "secrets", "services",
     "shadowendpointslices", "shadowpods",
