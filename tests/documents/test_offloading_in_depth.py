@@ -31,7 +31,7 @@ DELETE_SLICE = f"kubectl delete resourceslices.authentication.liqo.io mypool -n 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 RUN = """
 import sys, pathlib, gold_class
-from controllers import customclass
+from controllers.granting import customclass
 customclass.run("custom-class", gold_class.allocate, kubeconfig=pathlib.Path(sys.argv[1]))
 """
 DELETE_NODE = f"kubectl delete virtualnode mynode -n {TENANT}"
