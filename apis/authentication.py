@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from apis import keys, objects
+from apis import keys, whose
 from apis.objects import Object
 
 _OUR_ROLES: Final = frozenset(
@@ -163,7 +163,7 @@ def is_reserved(cluster_id: str) -> bool:
 
 def remote_cluster(obj: Object) -> str:
     """Return the other cluster that ``obj`` is about, by its label."""
-    return objects.labels(obj).get(keys.REMOTE_CLUSTER_ID, "")
+    return whose.cluster_named_by(obj)
 
 
 def encoded(data: bytes) -> str:

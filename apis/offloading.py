@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from apis import keys, naming, objects
+from apis import keys, naming, objects, whose
 from apis.nodeselector import Term
 from apis.objects import Key, Object
 
@@ -135,7 +135,7 @@ class NamespaceMap:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         current = status.get("currentMapping") or {}
         return cls(
-            remote_cluster_id=objects.labels(obj).get(keys.REMOTE_CLUSTER_ID, ""),
+            remote_cluster_id=whose.cluster_named_by(obj),
             desired=dict(spec.get("desiredMapping") or {}),
             current={local: CurrentMapping.parse(entry) for local, entry in current.items()},
             offered=status.get("offered"),

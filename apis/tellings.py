@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from apis import keys, objects
+from apis import keys, whose
 from apis.objects import Object
 
 SUCCESSFUL: Final = "SuccessfulReflection"
@@ -52,8 +52,8 @@ _SUFFIX: Final = "-reflection"
 def _about(event: Object) -> About | None:
     """Return of what a reflector tells; None for the Events of others."""
     who = str(event.get("reportingComponent", ""))
-    cluster = objects.labels(event).get(keys.REMOTE_CLUSTER_ID)
-    if cluster is None or not who.endswith(_SUFFIX):
+    cluster = whose.cluster_named_by(event)
+    if not cluster or not who.endswith(_SUFFIX):
         return None
     about = event.get("involvedObject") or {}
     if about.get("kind") == keys.NAMESPACE_OFFLOADING.kind:

@@ -33,6 +33,27 @@ def consumer_of(namespace: Object | None) -> str:
     return "" if is_tenants else labels.get(keys.REMOTE_CLUSTER_ID, "")
 
 
+def cluster_named_by(obj: Object) -> str:
+    """Return the cluster of which ``obj`` is: a Tenant, Identity, node or volume, or its Event.
+
+    Empty where it names none. No consumer can write these; a replica is asked by ``origin``.
+    """
+    return cluster_in(objects.labels(obj))
+
+
+def cluster_in(labels: Mapping[str, str]) -> str:
+    """Return the cluster that ``labels`` name, as ``cluster_named_by`` does."""
+    return labels.get(keys.REMOTE_CLUSTER_ID, "")
+
+
+def shadow_origin(obj: Object, unsaid: str = "") -> str:
+    """Return the consumer that a shadow or a twin says it is of, ``unsaid`` where it says nothing.
+
+    The namespace says whether that is true.
+    """
+    return objects.labels(obj).get(keys.ORIGIN, unsaid)
+
+
 def is_foreign(obj: Object, peer: str = "") -> bool:
     """Whether the cluster of its tenant namespace put ``obj`` there, rather than this one.
 
@@ -79,7 +100,7 @@ def is_for(obj: Object, peer: str) -> bool:
 
 def is_shadow_of(obj: Object, consumer: str) -> bool:
     """Whether a shadow in a twin of ``consumer`` says no other origin."""
-    return objects.labels(obj).get(keys.ORIGIN, consumer) == consumer
+    return shadow_origin(obj, consumer) == consumer
 
 
 def replica(consumer: str) -> dict[str, str]:

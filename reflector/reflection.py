@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apis import drift, keys, leaving, naming, objects
+from apis import drift, keys, leaving, naming, objects, whose
 from apis.leaving import Stay
 from apis.objects import Key, Object
 from kube import errors
@@ -186,7 +186,7 @@ class Reflection:
 
         Source: faults.md F33. Only what was read live carries the record.
         """
-        origin = objects.labels(found).get(keys.ORIGIN, self._pair.origin)
+        origin = whose.shadow_origin(found, self._pair.origin)
         return (
             origin == self._pair.origin
             and not leaving.is_pod_token(found)

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import keys, mentions
+from apis import mentions, whose
 from apis.mentions import Mention
 
 
@@ -25,7 +25,7 @@ class Labelled(msgspec.Struct, gc=False, frozen=True):
 
     def is_node_of(self, cluster_id: str) -> bool:
         """Whether it is a virtual node of that provider."""
-        return (self.metadata.labels or {}).get(keys.REMOTE_CLUSTER_ID) == cluster_id
+        return whose.cluster_in(self.metadata.labels or {}) == cluster_id
 
     def says_the_same(self, other: "Labelled | None") -> bool:
         """Whether nothing that matters differs."""

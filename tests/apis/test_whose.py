@@ -80,64 +80,75 @@ def test_marks_that_are_written_are_understood() -> None:
 
 
 SIX = ("REMOTE_CLUSTER_ID", "ORIGIN_ID", "REMOTE_ID", "REPLICATED", "REPLICATION", "ORIGIN")
-READ_ELSEWHERE = {
-    # the table of what a consumer may say, and what is said of it
-    "apis/marks.py": {*SIX},
-    "webhook/rules/shadowpods.py": {"ORIGIN"},
-    "webhook/rules/resourceslices.py": {"REMOTE_CLUSTER_ID"},
-    # twins at a provider, which the consumer's own reflector wrote
-    "apis/pairs.py": {"ORIGIN"},
-    "reflector/reflection.py": {"ORIGIN"},
-    # namespaces and bindings that our controllers make for a consumer
-    "controllers/offloading/namespacemap/forge.py": {"REMOTE_CLUSTER_ID"},
-    "controllers/authentication/tenant/forge.py": {"REMOTE_CLUSTER_ID"},
-    "controllers/authentication/tenantrights/forge.py": {"REMOTE_CLUSTER_ID"},
-    "controllers/granting/grants/forge/written.py": {"REMOTE_CLUSTER_ID"},
-    "controllers/authentication/issuing/forge.py": {"REMOTE_CLUSTER_ID"},
-    "controllers/selections.py": {"REMOTE_CLUSTER_ID"},
-    # Tenants, ForeignClusters, Configurations: an administrator's
-    "webhook/rules/tenants.py": {"REMOTE_CLUSTER_ID"},
-    "webhook/rules/foreignclusters.py": {"REMOTE_CLUSTER_ID"},
-    "controllers/peers/foreigncluster/forge.py": {"REMOTE_CLUSTER_ID"},
-    "apis/authentication.py": {"REMOTE_CLUSTER_ID"},
-    "apis/remap.py": {"REMOTE_CLUSTER_ID"},
-    # what stands for a provider at the consumer: nodes, volumes, identities, their Events
-    "apis/claims.py": {"REMOTE_CLUSTER_ID"},
-    "apis/offloading.py": {"REMOTE_CLUSTER_ID"},
-    "apis/tellings.py": {"REMOTE_CLUSTER_ID"},
-    "controllers/authentication/identity/forge.py": {"REMOTE_CLUSTER_ID"},
-    "controllers/offloading/namespaceoffloading/forge.py": {"REMOTE_CLUSTER_ID"},
-    "controllers/granting/resourceslice/forge/consumer.py": {"REMOTE_CLUSTER_ID"},
-    "controllers/offloading/virtualnode/forge/deployment.py": {"REMOTE_CLUSTER_ID"},
-    "controllers/offloading/virtualnode/forge/lifecycle.py": {"REMOTE_CLUSTER_ID"},
-    "controllers/offloading/virtualnode/forge/rights.py": {"REMOTE_CLUSTER_ID"},
-    "kubelet/addresses.py": {"REMOTE_CLUSTER_ID"},
-    "kubelet/forge/node.py": {"REMOTE_CLUSTER_ID"},
-    "reflector/__main__.py": {"REMOTE_CLUSTER_ID"},
-    "reflector/namespaces.py": {"REMOTE_CLUSTER_ID"},
-    "reflector/forge/persistentvolumeclaim.py": {"REMOTE_CLUSTER_ID"},
-    "reflector/forge/shapes.py": {"REMOTE_CLUSTER_ID"},
-}
-"""No module is added here that reads one of them of what a consumer can write."""
 PACKAGES = ("apis", "kube", "certs", "webhook", "controllers", "kubelet", "reflector")
 """Not liqoctl, which shows an administrator what it finds, and acts on what he names."""
 ROOT = Path(whose.__file__).parents[1]
 
 
 def test_the_marks_are_read_here_alone() -> None:
-    """Whoever wants to know whose something is asks ``apis.whose``."""
-    found: dict[str, set[str]] = {}
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            names = {
-                node.attr
-                for node in ast.walk(ast.parse(path.read_text()))
-                if isinstance(node, ast.Attribute)
-                and isinstance(node.value, ast.Name)
-                and node.value.id == "keys"
-            }
-            if used := names & {*SIX}:
-                found[str(path.relative_to(ROOT))] = used
-    del found["apis/whose.py"]
+    """Whoever wants to know whose something is asks ``apis.whose``; others write and select."""
+    found = {
+        str(path.relative_to(ROOT)): used
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if (used := read_in(path.read_text(encoding="utf-8")))
+    }
 
-    assert found == READ_ELSEWHERE
+    assert found.keys() == {"apis/whose.py"}, found
+    assert found["apis/whose.py"] == {*SIX}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'labels(obj).get(keys.ORIGIN, "")',
+        "labels[keys.REMOTE_ID]",
+        "if keys.REPLICATED in labels: pass",
+        "if keys.REPLICATED not in labels: pass",
+        "labels.pop(keys.REPLICATION)",
+        "name = keys.ORIGIN_ID",
+    ],
+)
+def test_each_way_to_read_a_mark_is_found(line: str) -> None:
+    assert len(read_in(line)) == 1
+
+
+def test_who_writes_or_selects_reads_nothing() -> None:
+    program = """
+made = {"labels": {keys.ORIGIN: "rome", **dict.fromkeys([keys.REMOTE_ID])}}
+selected = f"{keys.REPLICATED}=true"
+_LABEL = ("metadata", "labels", keys.REMOTE_CLUSTER_ID)
+listed(labels=keys.REMOTE_CLUSTER_ID)
+"""
+    assert read_in(program) == set()
+
+
+def read_in(program: str) -> set[str]:
+    """Return which of the marks a program reads of an object: looks up, asks for, or hands on."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(program)):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="get" | "pop"), args=[first, *_]):
+                found |= _marks(first)
+            case ast.Subscript(slice=which, ctx=ast.Load()):
+                found |= _marks(which)
+            case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()]):
+                found |= _marks(left)
+            case (
+                ast.Assign(value=ast.Attribute() as whole)
+                | ast.AnnAssign(value=ast.Attribute() as whole)
+            ):
+                found |= _marks(whole)
+    return found
+
+
+def _marks(node: ast.expr) -> set[str]:
+    nodes = [node.body, node.orelse] if isinstance(node, ast.IfExp) else [node]
+    return {
+        one.attr
+        for one in nodes
+        if isinstance(one, ast.Attribute)
+        and isinstance(one.value, ast.Name)
+        and one.value.id == "keys"
+        and one.attr in SIX
+    }

@@ -60,7 +60,7 @@ def check_update(old: Object, new: Object, groups: Iterable[str]) -> Admitted:
     shape.check(new, "ResourceSlice")
     if CONTROL_PLANES not in groups:
         return Admitted()
-    if labels(old).get(keys.REMOTE_CLUSTER_ID) != labels(new).get(keys.REMOTE_CLUSTER_ID):
+    if whose.cluster_named_by(old) != whose.cluster_named_by(new):
         message = f"metadata.labels: {keys.REMOTE_CLUSTER_ID} is the provider's to change"
         raise DeniedError(f"{message}: leave it as it was")
     for name in PROVIDERS:

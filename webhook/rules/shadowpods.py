@@ -69,7 +69,7 @@ def check_create(
     spec = pod_spec(obj)
     if not spec.get("containers"):
         raise DeniedError("spec.pod.containers is missing: give the spec of a pod", code=422)
-    origin = labels(obj).get(keys.ORIGIN)
+    origin = whose.shadow_origin(obj)
     if not origin:
         message = f"metadata.labels: {keys.ORIGIN} is missing"
         raise DeniedError(f"{message}: set it to the cluster ID of the consumer")
@@ -124,8 +124,8 @@ def check_update(
         DeniedError: anything else changed, or to what is not allowed.
     """
     before, after = pod_spec(old), pod_spec(new)
-    origin = labels(old).get(keys.ORIGIN)
-    if origin != labels(new).get(keys.ORIGIN):
+    origin = whose.shadow_origin(old)
+    if origin != whose.shadow_origin(new):
         raise DeniedError(f"metadata.labels: {keys.ORIGIN} cannot be changed: leave it as it was")
     if (before, annotations(old)) == (after, annotations(new)):
         return Admitted()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from apis import authentication, keys, parts
+from apis import authentication, keys, parts, whose
 from apis.objects import Key, Kind, Object, key_of, labels
 from apis.refusals import DeniedError
 from webhook import patch
@@ -18,7 +18,7 @@ def label(obj: Object) -> Admitted:
     """Add the consumer's label where there is none; one that is wrong is refused later."""
     shape.check(obj, "Tenant")
     cluster_id = _cluster_id(obj)
-    if not cluster_id or keys.REMOTE_CLUSTER_ID in labels(obj):
+    if not cluster_id or whose.cluster_named_by(obj):
         return Admitted(verdict="unchanged")
     return Admitted(patch.put(obj, _LABEL, cluster_id), verdict="labelled")
 
@@ -27,8 +27,8 @@ def is_judged(old: Object, new: Object) -> bool:
     """Whether a change concerns what is judged: not a finalizer's coming and going."""
     shape.check(old, "Tenant")
     shape.check(new, "Tenant")
-    key = keys.REMOTE_CLUSTER_ID
-    return old.get("spec") != new.get("spec") or labels(old).get(key) != labels(new).get(key)
+    before, after = whose.cluster_named_by(old), whose.cluster_named_by(new)
+    return old.get("spec") != new.get("spec") or before != after
 
 
 def check(
@@ -58,13 +58,13 @@ def _check_labels(obj: Object, cluster_id: str, namespace: Object | None, name: 
         message = f"namespace {name} lacks the label {keys.TENANT_NAMESPACE}=true"
         raise DeniedError(f"{message}: create the Tenant in its tenant namespace", code=400)
     what = f"label {keys.REMOTE_CLUSTER_ID}"
-    if labels(obj).get(keys.REMOTE_CLUSTER_ID) != cluster_id:
+    if whose.cluster_named_by(obj) != cluster_id:
         message = (
             f"metadata.labels: {keys.REMOTE_CLUSTER_ID} must equal spec.clusterID {cluster_id!r}"
         )
         raise DeniedError(f"{message}: correct or remove it", code=400)
-    if have.get(keys.REMOTE_CLUSTER_ID) != cluster_id:
-        message = f"namespace {name} is for {have.get(keys.REMOTE_CLUSTER_ID)!r} by its {what}"
+    if whose.cluster_in(have) != cluster_id:
+        message = f"namespace {name} is for {whose.cluster_in(have)!r} by its {what}"
         raise DeniedError(f"{message}: create the Tenant of {cluster_id!r} in its own namespace")
 
 

@@ -129,7 +129,7 @@ def is_of(cluster_id: str, binding: Object) -> bool:
     role = (binding.get("roleRef") or {}).get("name")
     return (
         labels.get(keys.APP_MANAGED_BY) == "liqo"
-        and labels.get(keys.REMOTE_CLUSTER_ID) == cluster_id
+        and whose.cluster_in(labels) == cluster_id
         and labels.get(keys.COMPONENT) != keys.VIRTUAL_KUBELET  # of our virtual node on its cluster
         and role not in _OWN_ROLES
     )

@@ -95,7 +95,7 @@ def foreign_cluster(cluster_id: str) -> Object:
 def cluster_of(obj: Object) -> str:
     """Return the other cluster that ``obj`` is about: by its spec, else by its label."""
     said = (obj.get("spec") or {}).get("clusterID")
-    return str(said or objects.labels(obj).get(keys.REMOTE_CLUSTER_ID) or "")
+    return str(said or whose.cluster_named_by(obj))
 
 
 def is_of_control_plane(identity: Object) -> bool:

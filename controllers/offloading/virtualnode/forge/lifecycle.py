@@ -188,5 +188,5 @@ def is_node_of(virtual_node: VirtualNode, node: Object) -> bool:
     labels = objects.labels(node)
     return (
         labels.get(keys.NODE_TYPE) == keys.VIRTUAL_NODE_TYPE
-        and labels.get(keys.REMOTE_CLUSTER_ID) == virtual_node.cluster_id
+        and whose.cluster_in(labels) == virtual_node.cluster_id
     )

@@ -6,7 +6,7 @@ Source: behaviour.md 8.2, security.md C1, C2.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from apis import keys, naming, objects
+from apis import keys, naming, objects, whose
 from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode
 
@@ -50,9 +50,7 @@ def is_of(virtual_node: VirtualNode) -> Callable[[Object], bool]:
     """Return the question whether an object serves ``virtual_node``, not another cluster's."""
 
     def is_ours(obj: Object) -> bool:
-        is_for_its_cluster = objects.labels(obj).get(keys.REMOTE_CLUSTER_ID) == (
-            virtual_node.cluster_id
-        )
+        is_for_its_cluster = whose.cluster_named_by(obj) == virtual_node.cluster_id
         return virtual_node_of(obj) == virtual_node.name and is_for_its_cluster
 
     return is_ours
