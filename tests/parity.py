@@ -51,7 +51,7 @@ def rows(text: str | None = None) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Attack:
-    """A way to attack a provider, and what shows that it fails, or why it does not apply."""
+    """A way to attack, and what shows that it fails, or why it does not apply, or what is open."""
 
     name: str
     attack: str
@@ -64,9 +64,9 @@ class Attack:
 
 
 def attacks() -> Iterator[Attack]:
-    """Yield the rows of the closing table of a hostile consumer."""
+    """Yield the rows of the closing tables: hostile consumers, providers and users."""
     for line in TABLE.read_text(encoding="utf-8").splitlines():
-        if re.match(r"\| M\d+ \|", line):
+        if re.match(r"\| [MH]\d+ \|", line):
             yield Attack(*(cell.strip() for cell in line.strip().strip("|").split(" | ")))
 
 
