@@ -46,10 +46,15 @@ class Family:
     samples: list[Sample] = field(default_factory=list)
 
 
-def families(texts: Iterable[str], keep: Callable[[Sample], bool] = lambda _: True) -> list[Family]:
+def families(
+    texts: Iterable[str],
+    keep: Callable[[Sample], bool] = lambda _: True,
+    is_known: Callable[[str], bool] = lambda _: True,
+) -> list[Family]:
     """Return the metrics of all ``texts`` together, each once, in the order in which they came.
 
-    Of the samples those that ``keep`` wants: a node's are many, and others' are not even kept.
+    Of the samples those that ``keep`` wants: a node's are many, and others' are not even kept. What
+    is told about a metric whose name ``is_known`` does not know is passed over.
     """
     found: dict[str, Family] = {}
     for text in texts:
@@ -59,7 +64,8 @@ def families(texts: Iterable[str], keep: Callable[[Sample], bool] = lambda _: Tr
                 continue
             if about := _ABOUT.fullmatch(line):
                 current = about[2]
-                _tell(found.setdefault(current, Family(current)), line)
+                if is_known(current):
+                    _tell(found.setdefault(current, Family(current)), line)
             elif (sample := _sample(line)) and keep(sample):
                 name = current if current and sample.name.startswith(current) else sample.name
                 found.setdefault(name, Family(name)).samples.append(sample)

@@ -161,7 +161,7 @@ async def _used(api: Api, path: str) -> tuple[dict[Key, Measured], list[Family]]
         text = await api.provider().get_text(f"{keys.METRICS_ROOT}/scrape/{api.consumer}{path}")
     except errors.KubeError as error:
         raise _refusal(error) from error
-    return pods, usage.of_pods(text, pods)
+    return pods, await asyncio.to_thread(usage.of_pods, text, pods)  # it may be long
 
 
 async def not_here(_api: Api, request: web.Request) -> web.StreamResponse:

@@ -5,6 +5,8 @@ The provider sends it, so only what concerns pods that are here is believed.
 Source: behaviour.md 5.7, 5.8; Kubernetes, "Node metrics data"; kubelet API ``stats/v1alpha1``.
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,6 +25,18 @@ _NANOS: Final = 10**9
 _MILLIS: Final = 1000
 _SLACK: Final = timedelta(days=1)
 _MICROSECONDS: Final = 6
+MOST_OF_CONTAINER: Final = 400
+MOST_OF_POD: Final = 200
+"""Samples of what belongs to no container of the pod: its network, its sandbox."""
+LABELS: Final = frozenset(
+    {
+        "namespace", "pod", "container", "id", "image", "name", "cpu", "device", "interface",
+        "failure_type", "scope", "operation", "state", "tcp_state", "udp_state", "ulimit",
+        "pagesize", "major", "minor", "probe_type", "result", "pod_uid", "uid", "le",
+    }
+)  # fmt: skip
+"""Source: cadvisor, "Monitoring cAdvisor with Prometheus"; Kubernetes, "Node metrics data"."""
+_NAME: Final = re.compile(r"(container|pod|prober_probe|kubelet_container)_[a-z0-9_]{1,100}")
 _MOST: Final = 2**63 - 1
 """More than anybody uses; who reads an amount as an integer of 64 bits loses the whole answer
 by one that is none."""
@@ -103,8 +117,28 @@ def pod_of(sample: Sample) -> Key:
 
 
 def of_pods(text: str, here: Mapping[Key, Measured]) -> list[Family]:
-    """Return what ``text`` says of pods that are here and their containers."""
-    return exposition.families([text], lambda sample: _is_here(sample, here))
+    """Return what ``text`` says of pods that are here and their containers.
+
+    Metrics that cadvisor and kubelets have of pods, with the labels that these give them, and so
+    many samples that an ordinary container is far below. Source: hostile.md H6.
+    """
+    told: Counter[tuple[Key, str]] = Counter()
+
+    def keep(sample: Sample) -> bool:
+        if not is_of_kubelets(sample.name) or not LABELS.issuperset(sample.labels):
+            return False
+        if not _is_here(sample, here):
+            return False
+        about = pod_of(sample), sample.labels.get("container", "")
+        told[about] += 1
+        return told[about] <= (MOST_OF_CONTAINER if about[1] else MOST_OF_POD)
+
+    return exposition.families([text], keep, is_of_kubelets)
+
+
+def is_of_kubelets(name: str) -> bool:
+    """Whether cadvisor or kubelets have a metric of that name, or of its kind, of pods."""
+    return bool(_NAME.fullmatch(name))
 
 
 def _is_here(sample: Sample, here: Mapping[Key, Measured]) -> bool:

@@ -1,6 +1,7 @@
 """What pods use: the provider tells it, and is believed only about pods that are here."""
 
 import json
+from collections import Counter
 
 import pytest
 
@@ -44,6 +45,41 @@ def test_only_pods_that_are_here_are_told_of() -> None:
     told = exposition.text(usage.of_pods(text(extra=strange), here(WEB)))
     assert told.count("\n") == 3
     assert "99" not in told
+
+
+def test_a_provider_invents_no_metric_and_no_label() -> None:
+    """Who scrapes kubelets takes what they say for anybody's. Source: hostile.md H6."""
+    of_web = 'namespace="shop",pod="web"'
+    invented = (
+        f'kube_deployment_spec_replicas{{{of_web},deployment="pay"}} 0\n'
+        f"http_requests_total{{{of_web}}} 9e17\n"
+        f'kubelet_volume_stats_used_bytes{{{of_web},persistentvolumeclaim="db"}} 9e17\n'
+        f'ALERTS{{{of_web},alertname="Down"}} 1\n'
+        f'{usage.CPU}{{container="main",{of_web},deployment="pay"}} 9\n'
+        f"# HELP ALERTS {'x' * 1000}\n# TYPE invented gauge\n"
+    )
+
+    told = exposition.text(usage.of_pods(text(extra=invented), here(WEB)))
+
+    assert told == exposition.text(usage.of_pods(text(), here(WEB)))
+
+
+def test_a_pod_has_so_many_samples_and_costs_no_other_its_own() -> None:
+    many = "".join(
+        f'container_x{{namespace="shop",pod="web",container="{container}",id="{number}"}} 1\n'
+        for container in ("main", "")
+        for number in range(1000)
+    )
+    told = usage.of_pods(many + text(), here(WEB, DB))
+
+    counts = Counter(
+        (sample.labels["pod"], sample.labels.get("container", ""))
+        for family in told
+        for sample in family.samples
+    )
+    assert counts[("web", "main")] == usage.MOST_OF_CONTAINER
+    assert counts[("web", "")] == usage.MOST_OF_POD
+    assert counts[("db", "main")] == 1
 
 
 def node_cpu(cpu: NodeCpu, said: str, *pods: Key) -> str:
