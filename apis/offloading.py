@@ -5,7 +5,9 @@ Source: behaviour.md 1.1-1.5.
 """
 
 import json
+import re
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum
 from typing import Any, Final, TypeVar
 
@@ -14,6 +16,9 @@ from apis.nodeselector import Term
 from apis.objects import Key, Object
 
 DEFAULT_METRICS_ADDRESS: Final = ":8082"
+DRAIN_TIMEOUT: Final = timedelta(minutes=30)
+"""So long a virtual node that is deleted waits for disruption budgets."""
+_UNITS: Final = {"h": "hours", "m": "minutes", "s": "seconds"}
 
 E = TypeVar("E", bound=Enum)
 
@@ -281,6 +286,7 @@ class VkOptionsTemplate:
     image_pull_secrets: tuple[Object, ...] = ()
     pull_policy: str = "IfNotPresent"
     tolerations: tuple[Object, ...] = ()
+    drain_timeout: timedelta = DRAIN_TIMEOUT
 
     @classmethod
     def parse(cls, obj: Object) -> "VkOptionsTemplate":
@@ -312,7 +318,16 @@ class VkOptionsTemplate:
             image_pull_secrets=tuple(spec.get("imagePullSecrets") or ()),
             pull_policy=spec.get("pullPolicy") or "IfNotPresent",
             tolerations=tuple(spec.get("tolerations") or ()),
+            drain_timeout=_duration(spec.get("drainTimeout"), DRAIN_TIMEOUT),
         )
+
+
+def _duration(said: Any, default: timedelta) -> timedelta:
+    """Return a duration such as ``1h30m``, as the CRD has it."""
+    if not isinstance(said, str) or not re.fullmatch(r"([0-9]{1,5}[hms]){1,3}", said):
+        return default
+    parts = re.findall(r"([0-9]+)([hms])", said)
+    return sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in parts), timedelta())
 
 
 def _listed(texts: Any) -> tuple[str, ...] | None:

@@ -543,6 +543,24 @@ async def test_a_disruption_budget_is_waited_for_and_holds_up_nobody_else(
     assert objects.is_terminating(await there(fake, keys.POD, first))
 
 
+@pytest.mark.parametrize(("said", "waits"), [(None, 30), ("1h5m", 65), ("0s", 0)])
+async def test_a_disruption_budget_has_the_time_that_the_template_gives(
+    drained: tuple[Rome, FakeCluster, Key], said: str | None, waits: int
+) -> None:
+    rome, fake, pod = drained
+    fake.fail("post", BusyError("disruption budget"), kind=keys.POD, times=100)
+    template = Key(rome.tenant, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    await fake.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": {"drainTimeout": said}})
+    since = (await there(fake, keys.VIRTUAL_NODE, rome.key))["metadata"]["deletionTimestamp"]
+
+    for early in (timedelta(seconds=1), timedelta(0)):
+        rome.now = datetime.fromisoformat(since) + timedelta(minutes=waits) - early
+        await rome.reconciler.reconcile(rome.key)
+        is_ending = objects.is_terminating(await there(fake, keys.POD, pod))
+        assert is_ending == (not early)
+    assert "DrainTimeout" in rome.told.reasons
+
+
 async def test_without_a_node_the_virtual_kubelet_stays(rome: Rome) -> None:
     await rome.create()
     await rome.settle()

@@ -213,10 +213,29 @@ class VirtualNodeReconciler:
             for pod in leaving:
                 await self._lose(pod)
             return Drain()
+        is_over = bool(leaving) and await self._has_waited(obj, virtual_node)
         for pod in leaving:
             if not objects.is_terminating(pod):
-                await upkeep.evict(self._cluster, pod)
+                await (self._deleted(pod) if is_over else upkeep.evict(self._cluster, pod))
         return Drain(len(leaving), given_up)
+
+    async def _has_waited(self, obj: Object, virtual_node: VirtualNode) -> bool:
+        """Whether disruption budgets had the time that the template gives them, and say so."""
+        since = obj["metadata"].get("deletionTimestamp")
+        if since is None:
+            return False
+        default = Key(self._local.liqo_namespace, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+        key = virtual_node.vk_options_template_ref or default
+        found = await self._cluster.get(keys.VK_OPTIONS_TEMPLATE, key) or {}
+        timeout = VkOptionsTemplate.parse(found).drain_timeout
+        if self._clock() < datetime.fromisoformat(since) + timeout:
+            return False
+        message = (
+            f"drainTimeout {timeout} of vkoptionstemplate {key} is over: the pods that are left "
+            "are deleted in spite of their disruption budgets"
+        )
+        self._events.event(KIND, obj, "Warning", "DrainTimeout", message)
+        return True
 
     async def _cordon(self, node: Object) -> None:
         if not node.get("spec", {}).get("unschedulable"):
