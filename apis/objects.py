@@ -80,13 +80,13 @@ def uid(obj: Mapping[str, Any]) -> str:
 
 
 def labels(obj: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels, {} where there are none; read only."""
+    """Return the labels, empty if there are none. They are not to be changed."""
     found = obj["metadata"].get("labels")
     return found if isinstance(found, dict) else {}
 
 
 def annotations(obj: Mapping[str, Any]) -> dict[str, str]:
-    """Return the annotations, {} where there are none; read only."""
+    """Return the annotations, empty if there are none. They are not to be changed."""
     found = obj["metadata"].get("annotations")
     return found if isinstance(found, dict) else {}
 

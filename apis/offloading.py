@@ -286,7 +286,6 @@ class VkOptionsTemplate:
     image_pull_secrets: tuple[Object, ...] = ()
     pull_policy: str = "IfNotPresent"
     tolerations: tuple[Object, ...] = ()
-    drain_timeout: timedelta = DRAIN_TIMEOUT
 
     @classmethod
     def parse(cls, obj: Object) -> "VkOptionsTemplate":
@@ -318,14 +317,17 @@ class VkOptionsTemplate:
             image_pull_secrets=tuple(spec.get("imagePullSecrets") or ()),
             pull_policy=spec.get("pullPolicy") or "IfNotPresent",
             tolerations=tuple(spec.get("tolerations") or ()),
-            drain_timeout=_duration(spec.get("drainTimeout"), DRAIN_TIMEOUT),
         )
 
 
-def _duration(said: Any, default: timedelta) -> timedelta:
-    """Return a duration such as ``1h30m``, as the CRD has it."""
+def drain_timeout(template: Object | None) -> timedelta:
+    """Return how long disruption budgets are waited for, by a VkOptionsTemplate that may be gone.
+
+    Its ``spec.drainTimeout`` is such as ``1h30m``; what its CRD would refuse is the default.
+    """
+    said = ((template or {}).get("spec") or {}).get("drainTimeout")
     if not isinstance(said, str) or not re.fullmatch(r"([0-9]{1,5}[hms]){1,3}", said):
-        return default
+        return DRAIN_TIMEOUT
     parts = re.findall(r"([0-9]+)([hms])", said)
     return sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in parts), timedelta())
 

@@ -89,7 +89,7 @@ PLAIN: Final = (
 MOST: Final = 100
 """So many annotations one object may have, or a policy would take too long over them."""
 SENT: Final = MOST - 10
-"""So many of a user's are sent: with those of this project they are no more than that."""
+"""So many annotations of a user's object are sent; this project adds its own, up to ``MOST``."""
 
 
 NOTED: Final[Mapping[Kind, tuple[str, ...]]] = {

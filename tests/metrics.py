@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from prometheus_client import Metric
@@ -11,8 +10,9 @@ import certs.rotation
 import kubelet.metrics
 import webhook.metrics
 from kube.metrics import REGISTRY
+from tests import made
 
-MARK: Final = "<!-- made by: python3 -m tests.metrics docs/metrics.md -->"
+MARK: Final = made.mark("tests.metrics", "docs/metrics.md")
 REGISTERING: Final = (certs.rotation, kubelet.metrics, webhook.metrics)
 """Modules that register metrics when they are imported."""
 
@@ -35,11 +35,10 @@ def _rows() -> Iterator[str]:
 
 
 def written(text: str) -> str:
-    """Return ``text`` with the table behind its mark, where it ends."""
+    """Return ``text`` with the table behind its mark."""
     rows = "\n".join(["| metric | type | meaning |", "| --- | --- | --- |", *_rows()])
-    return f"{text.partition(MARK)[0]}{MARK}\n\n{rows}\n"
+    return made.between(text, MARK, rows)
 
 
 if __name__ == "__main__":
-    page = Path(sys.argv[1])
-    page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
+    sys.exit(made.main(written))

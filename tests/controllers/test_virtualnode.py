@@ -7,7 +7,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
-from apis.offloading import VirtualNode
+from apis.offloading import DRAIN_TIMEOUT, VirtualNode, drain_timeout
 from controllers import selections, views
 from controllers.offloading.virtualnode.forge import lifecycle, rights
 from controllers.offloading.virtualnode.forge.arguments import LocalCluster
@@ -559,6 +559,29 @@ async def test_a_disruption_budget_has_the_time_that_the_template_gives(
         is_ending = objects.is_terminating(await there(fake, keys.POD, pod))
         assert is_ending == (not early)
     assert "DrainTimeout" in rome.told.reasons
+
+
+async def test_no_template_keeps_a_virtual_node_from_its_end(
+    drained: tuple[Rome, FakeCluster, Key],
+) -> None:
+    """Neither one of a foreign namespace, which nobody reads, nor one that makes no sense."""
+    rome, fake, pod = drained
+    fake.fail("post", BusyError("disruption budget"), kind=keys.POD, times=100)
+    fake.fail("get", ForbiddenError("templates elsewhere"), kind=keys.VK_OPTIONS_TEMPLATE)
+    elsewhere = {"name": "x", "namespace": "elsewhere"}
+    await fake.patch(keys.VIRTUAL_NODE, rome.key, {"spec": {"vkOptionsTemplateRef": elsewhere}})
+    since = (await there(fake, keys.VIRTUAL_NODE, rome.key))["metadata"]["deletionTimestamp"]
+
+    rome.now = datetime.fromisoformat(since) + timedelta(minutes=30)
+    await rome.reconciler.reconcile(rome.key)
+
+    assert objects.is_terminating(await there(fake, keys.POD, pod))
+
+
+@pytest.mark.parametrize("said", ["", "x", "30", "-5m", "1d", "1m" * 9, 30, None, ["1m"]])
+def test_a_duration_that_makes_no_sense_is_the_default(said: object) -> None:
+    assert drain_timeout({"spec": {"drainTimeout": said}}) == DRAIN_TIMEOUT
+    assert drain_timeout(None) == DRAIN_TIMEOUT
 
 
 async def test_without_a_node_the_virtual_kubelet_stays(rome: Rome) -> None:

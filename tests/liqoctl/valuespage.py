@@ -1,16 +1,15 @@
 """``python3 -m tests.liqoctl.valuespage FILE``: write the table of all settings into the docs."""
 
-import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, Final, get_origin
 
 import msgspec
 
 from liqoctl.forge import values
+from tests import made
 
-MARK: Final = "<!-- made by: python3 -m tests.liqoctl.valuespage docs/values.md -->"
+MARK: Final = made.mark("tests.liqoctl.valuespage", "docs/values.md")
 _FORMS: Final = {list: "list", dict: "mapping", str: "text", bool: "true or false"}
 
 
@@ -44,20 +43,9 @@ def _form(annotated: Any) -> str:
 
 
 def written(text: str) -> str:
-    """Return ``text`` with the table behind its mark, where it ends."""
-    return f"{text.partition(MARK)[0]}{MARK}\n\n{table()}\n"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Bring the table in a file up to date."""
-    parser = argparse.ArgumentParser(
-        prog="python3 -m tests.liqoctl.valuespage", description=__doc__
-    )
-    parser.add_argument("file", type=Path)
-    path: Path = parser.parse_args(argv).file
-    path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
+    """Return ``text`` with the table."""
+    return made.between(text, MARK, table())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(made.main(written))

@@ -187,7 +187,7 @@ _REFLECTED: Final[dict[Kind, Callable[[str, str], Object]]] = {
     keys.INGRESS: factories.ingress,
     keys.PERSISTENT_VOLUME_CLAIM: twins.claim,
 }
-_ROLES: Final = (keys.REMOTE_CONTROLPLANE_ROLE, keys.VIRTUAL_KUBELET_REMOTE_ROLE)
+ROLES: Final = (keys.REMOTE_CONTROLPLANE_ROLE, keys.VIRTUAL_KUBELET_REMOTE_ROLE)
 
 
 def installed(plane: Plane) -> Provider:
@@ -198,9 +198,9 @@ def installed(plane: Plane) -> Provider:
         factories.namespace(SPACE, **of_tenants),
         factories.namespace(TWIN, **{keys.REMOTE_CLUSTER_ID: "rome"}),
     ]
-    roles = [documents.named("ClusterRole", role) for role in _ROLES]
+    roles = [documents.named("ClusterRole", role) for role in ROLES]
     claims = users.rights(_CLAIMS, user=EPHEMERAL.name)
-    kubectl.apply([*spaces, *roles, *_bindings(), *claims, twins.silver()])
+    kubectl.apply([*spaces, *roles, *bindings(), *claims, twins.silver()])
     kubectl.apply(
         [obj for obj in documents.everything() if obj["metadata"]["name"] in gate.POLICIES]
     )
@@ -234,9 +234,10 @@ _OF_ITS_OWN: Final[dict[Kind, Object]] = {
 _CLAIMS: Final = {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["create"]}
 
 
-def _bindings() -> list[Object]:
+def bindings() -> list[Object]:
+    """Return rome's rights in both of its namespaces."""
     subjects = ({"kind": "User", "name": "rome"}, {"kind": "Group", "name": "rome"})
-    rows = zip((SPACE, TWIN), _ROLES, subjects, strict=True)
+    rows = zip((SPACE, TWIN), ROLES, subjects, strict=True)
     return [
         named(
             keys.ROLE_BINDING,

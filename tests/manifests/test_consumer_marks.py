@@ -19,7 +19,7 @@ from reflector.forge.contract import Scene
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
-from tests.manifests import documents, twins
+from tests.manifests import asking, documents, twins
 
 POLICY: Final = "liqo-consumer-marks"
 POLICIES: Final = frozenset({POLICY, "liqo-originals"})
@@ -83,9 +83,9 @@ def milan(own_plane: Plane) -> Kubectl:
         factories.namespace(SPACE, **of_tenants),
         factories.namespace(TWIN, **{keys.REMOTE_CLUSTER_ID: "rome"}),
     ]
-    roles = [documents.named("ClusterRole", role) for role in _ROLES]
+    roles = [documents.named("ClusterRole", role) for role in asking.ROLES]
     rules = [obj for obj in documents.everything() if obj["metadata"]["name"] in POLICIES]
-    kubectl.apply([*spaces, *roles, *_bindings()])
+    kubectl.apply([*spaces, *roles, *asking.bindings()])
     old = {keys.REMOTE_CLUSTER_ID: "rome"}
     note = {keys.CORDON: "true"}
     kubectl.apply(
@@ -100,23 +100,6 @@ def milan(own_plane: Plane) -> Kubectl:
     while POLICY not in created(kubectl, unmarked, *ROME):
         assert time.monotonic() < until, "the policy is not in force"
     return kubectl
-
-
-_ROLES: Final = (keys.REMOTE_CONTROLPLANE_ROLE, keys.VIRTUAL_KUBELET_REMOTE_ROLE)
-
-
-def _bindings() -> list[Object]:
-    subjects = ({"kind": "User", "name": "rome"}, {"kind": "Group", "name": "rome"})
-    rows = zip((SPACE, TWIN), _ROLES, subjects, strict=True)
-    return [
-        named(
-            keys.ROLE_BINDING,
-            Key(space, "rome"),
-            subjects=[{**subject, "apiGroup": keys.RBAC_GROUP}],
-            roleRef={"apiGroup": keys.RBAC_GROUP, "kind": "ClusterRole", "name": role},
-        )
-        for space, role, subject in rows
-    ]
 
 
 class Row(NamedTuple):

@@ -16,7 +16,7 @@ from apis.pairs import Pair
 from apis.podpolicies import Policy
 from reflector.forge import configmap, persistentvolumeclaim, secret
 from reflector.forge.contract import Scene
-from tests.manifests import documents
+from tests.manifests import celtables, documents
 from tests.manifests.asking import (
     ADMINISTRATOR,
     EPHEMERAL,
@@ -246,6 +246,11 @@ def test_a_claim_keeps_what_the_provider_added_to_it(milan: Provider) -> None:
     assert milan.patch(kind, "kept", {"metadata": {"labels": {"a": "b"}}}) == ""
 
 
+def test_policies_have_what_is_made_of_the_tables() -> None:
+    for path, text in celtables.files().items():
+        assert path.read_text() == text, f"{path.name}: run python3 -m tests.manifests.celtables"
+
+
 def listed(policy: str) -> list[list[str]]:
     """Return the lists of texts in the expressions of ``policy``."""
     text = " ".join((documents.ROOT / "70-policies" / policy).read_text().split())
@@ -271,12 +276,13 @@ def test_the_policy_on_marks_has_the_lists_of_the_table() -> None:
         {"system:masters", "system:serviceaccounts"},
         {kind.plural for kind in marks.SHADOWS},
         {mark.key for mark in marks.SHADOW_LABELS},
-        {
-            mark.key
-            for mark in (*marks.REPLICA_LABELS, *marks.SHADOW_LABELS)
-            if mark.says is Says.CONSUMER
-        },
-        {mark.key for mark in marks.REPLICA_LABELS if mark.says is Says.ANYTHING},
+        *(
+            {mark.key for mark in table if mark.says is says}
+            for table, says in (
+                (marks.SHADOW_LABELS, Says.CONSUMER),
+                *((marks.REPLICA_LABELS, says) for says in Says if says is not Says.NOTHING),
+            )
+        ),
         {mark.key for mark in marks.REPLICA_LABELS if mark.is_needed},
         {mark.key for mark in marks.REPLICA_ANNOTATIONS if mark.says is Says.ANYTHING},
     ]

@@ -1,16 +1,15 @@
 """``python3 -m tests.reflector.chapter FILE``: write the table of kinds into the docs."""
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 from apis import leaving, reflection
 from apis.reflection import Reflected
+from tests import made
 
-BEGIN: Final = "<!-- made by: python3 -m tests.reflector.chapter docs/what-is-reflected.md -->"
-END: Final = "<!-- end of what is made -->"
+BEGIN: Final = made.mark("tests.reflector.chapter", "docs/what-is-reflected.md")
+END: Final = made.END
 _HEAD: Final = ("kind", "goes", "on the other side", "policies", "workers", "has", "has not")
 
 
@@ -45,20 +44,9 @@ def _policies(row: Reflected) -> str:
 
 
 def written(text: str) -> str:
-    """Return ``text`` with the table between its two marks."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table()}\n{END}{after}"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Bring the table in a file up to date."""
-    parser = argparse.ArgumentParser(prog="python3 -m tests.reflector.chapter", description=__doc__)
-    parser.add_argument("file", type=Path)
-    path: Path = parser.parse_args(argv).file
-    path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
+    """Return ``text`` with the table."""
+    return made.between(text, BEGIN, table())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(made.main(written))

@@ -319,7 +319,7 @@ ROWS = [
     ),
     Row(
         "spec.namespaceMappingStrategy",
-        "create it anew",
+        "create it again",
         NSO,
         OFFLOADING,
         offloading(),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import made
 from tests.webhook import truthtable
 
 CHAPTER = Path(__file__).parents[2] / "docs" / "how-pods-are-judged.md"
@@ -74,6 +75,6 @@ def test_the_docs_are_brought_up_to_date_by_a_command(tmp_path: Path) -> None:
     text = CHAPTER.read_text(encoding="utf-8")
     copy.write_text(text.replace("| Remote | S1 | names a node |", "| who |"), encoding="utf-8")
 
-    truthtable.main([str(copy)])
+    made.main(truthtable.written, [str(copy)])
 
     assert copy.read_text(encoding="utf-8") == text

@@ -3,10 +3,8 @@
 The table is made by the functions that judge pods, so it is what they do.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from apis import keys
@@ -14,11 +12,12 @@ from apis.nodeselector import Term
 from apis.objects import Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
+from tests import made
 from webhook.admission import Admitted
 from webhook.rules import pods
 
-BEGIN: Final = "<!-- made by: python3 -m tests.webhook.truthtable docs/how-pods-are-judged.md -->"
-END: Final = "<!-- end of what is made -->"
+BEGIN: Final = made.mark("tests.webhook.truthtable", "docs/how-pods-are-judged.md")
+END: Final = made.END
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _HEAD: Final = (
     "strategy",
@@ -130,22 +129,9 @@ def _term(term: Term) -> str:
 
 
 def written(text: str) -> str:
-    """Return ``text`` with the table between its two marks."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table()}\n{END}{after}"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Bring the table in a file up to date."""
-    parser = argparse.ArgumentParser(
-        prog="python3 -m tests.webhook.truthtable", description=__doc__
-    )
-    parser.add_argument("file", type=Path)
-    path: Path = parser.parse_args(argv).file
-    path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
+    """Return ``text`` with the table."""
+    return made.between(text, BEGIN, table())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(made.main(written))

@@ -145,7 +145,7 @@ def _check_immutable(before: NamespaceOffloading, after: NamespaceOffloading) ->
     else:
         return
     message = f"spec.{field} cannot be modified after creation (it is {was})"
-    raise DeniedError(f"{message}: delete the NamespaceOffloading and create it anew")
+    raise DeniedError(f"{message}: delete the NamespaceOffloading and create it again")
 
 
 def _check_selector(obj: Object) -> None:

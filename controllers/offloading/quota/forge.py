@@ -284,7 +284,7 @@ def _served(
 
 def _judged(grant: Grant, claim: Claim, free: Resources) -> Refusal | None:
     if claim.demand is None:
-        return Refusal(quotas.UNREADABLE, f"{claim.problem}: delete it, and create it anew")
+        return Refusal(quotas.UNREADABLE, f"{claim.problem}: delete it, and create it again")
     if claim.was_admitted:
         grant = Grant(grant.key, grant.user, grant.total)  # it was welcome then, and only moves
     return quotas.refusal(grant, claim.demand, free)

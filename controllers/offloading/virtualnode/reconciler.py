@@ -9,7 +9,7 @@ from typing import Final
 
 from apis import keys, naming, objects
 from apis.objects import Key, Object
-from apis.offloading import VirtualNode, VkOptionsTemplate
+from apis.offloading import VirtualNode, VkOptionsTemplate, drain_timeout
 from controllers import upkeep
 from controllers.offloading.virtualnode.forge import arguments, deployment, lifecycle, rights
 from controllers.offloading.virtualnode.forge.arguments import LocalCluster
@@ -83,9 +83,7 @@ class VirtualNodeReconciler:
         return await self._set_up(obj, virtual_node, options)
 
     async def _options(self, obj: Object, virtual_node: VirtualNode) -> VkOptionsTemplate:
-        system = self._local.liqo_namespace
-        default = Key(system, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
-        key = virtual_node.vk_options_template_ref or default
+        key, system = self._template_of(virtual_node), self._local.liqo_namespace
         if key.namespace != system:
             message = f"vkOptionsTemplateRef {key}: only templates in namespace {system} are used"
             self._events.event(KIND, obj, "Warning", "InvalidTemplate", message)
@@ -96,6 +94,10 @@ class VirtualNodeReconciler:
             self._events.event(KIND, obj, "Warning", "MissingTemplate", message)
             raise TerminalError("MissingTemplate", message)  # its creation brings us back
         return VkOptionsTemplate.parse(found)
+
+    def _template_of(self, virtual_node: VirtualNode) -> Key:
+        default = Key(self._local.liqo_namespace, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+        return virtual_node.vk_options_template_ref or default
 
     async def _set_up(
         self, obj: Object, virtual_node: VirtualNode, options: VkOptionsTemplate
@@ -224,10 +226,10 @@ class VirtualNodeReconciler:
         since = obj["metadata"].get("deletionTimestamp")
         if since is None:
             return False
-        default = Key(self._local.liqo_namespace, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
-        key = virtual_node.vk_options_template_ref or default
-        found = await self._cluster.get(keys.VK_OPTIONS_TEMPLATE, key) or {}
-        timeout = VkOptionsTemplate.parse(found).drain_timeout
+        key = self._template_of(virtual_node)
+        is_ours = key.namespace == self._local.liqo_namespace
+        found = await self._cluster.get(keys.VK_OPTIONS_TEMPLATE, key) if is_ours else None
+        timeout = drain_timeout(found)  # a template that is gone or makes no sense holds up no end
         if self._clock() < datetime.fromisoformat(since) + timeout:
             return False
         message = (

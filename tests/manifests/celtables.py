@@ -1,0 +1,152 @@
+"""``python3 -m tests.manifests.celtables``: write what a consumer may say into policies.
+
+The variables named here are made of ``apis.orders``, ``apis.podclaims``, ``apis.marks`` and
+``apis.gate``; all other lines of the policies are written by hand.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from apis import gate, keys, marks, orders, podclaims
+from apis.marks import Mark, Says
+from tests.manifests import documents
+
+FOLDER: Final = documents.ROOT / "70-policies"
+_WIDTH: Final = 128
+_INDENT: Final = " " * 8
+_OURS: Final = "one.matches('^([^/]+[.])?(py)?liqo[.]io/')"
+
+
+def files() -> dict[Path, str]:
+    """Return the text of each policy with its made variables, by its file."""
+    made = {"consumers.yaml": _consumers(), "consumer-marks.yaml": _marks()}
+    return {FOLDER / name: _written(FOLDER / name, parts) for name, parts in made.items()}
+
+
+def _written(path: Path, parts: Mapping[str, Iterable[str]]) -> str:
+    text = path.read_text(encoding="utf-8")
+    for name, lines in parts.items():
+        head = f"    - name: {name}\n      expression: >-\n"
+        before, found, rest = text.partition(head)
+        if not found:
+            raise ValueError(f"{path.name} has no variable {name} with a folded expression")
+        after = re.sub(rf"\A(?:{_INDENT}.*\n)+", "", rest)
+        text = before + head + "".join(f"{_INDENT}{line}\n" for line in lines) + after
+    return text
+
+
+def _list(names: Iterable[str]) -> str:
+    return "[" + ", ".join(f"'{name}'" for name in names) + "]"
+
+
+def _lines(*parts: str) -> Iterator[str]:
+    """Return ``parts`` as lines; long lists are wrapped, expressions are not."""
+    for part in parts:
+        is_list = part.startswith("[")
+        yield from textwrap.wrap(part, _WIDTH, break_on_hyphens=False) if is_list else [part]
+
+
+# What is reflected --------------------------------------------------------------------------------
+
+
+def _consumers() -> dict[str, Iterable[str]]:
+    noted, kinds = orders.NOTED, orders.OF_KIND
+    changed = "!(name in variables.had && variables.had[name] == variables.annotations[name])"
+    return {
+        "foreignAnnotations": _lines(
+            "(variables.isService ?", _list(noted[keys.SERVICE]), ": variables.isIngress ?",
+            _list(noted[keys.INGRESS]), ": variables.isClaim ?",
+            _list(noted[keys.PERSISTENT_VOLUME_CLAIM]), ": [])",
+            f".filter(name, name in variables.annotations && {changed})",
+        ),
+        "ordering": (
+            f"variables.isClaim ? '{kinds[keys.PERSISTENT_VOLUME_CLAIM]}' :",
+            f"variables.isData ? '{kinds[keys.CONFIG_MAP]}' :",
+            f"'{kinds[keys.SERVICE]}'",
+        ),
+        "orders": (
+            f"variables.newAnnotations.size() > {orders.MOST} ? [] :",
+            ("variables.newAnnotations.filter(name, !name.matches(variables.opened) && "
+            "(!variables.isIngress ?"),
+            ("name.matches(variables.ordering) && "
+            f"!(variables.isClaim && name.matches('{orders.TOLD}')) :"),
+            f"!name.matches('{orders.PLAIN}') &&",
+            f"!(name.matches('{orders.INGRESSES}') &&",
+            f"variables.annotations[name].matches('{orders.VALUES}')) &&",
+            f"!(name.matches('{orders.PLACES}') &&",
+            f"variables.annotations[name].matches('{orders.PLACE}'))))",
+        ),
+        "orderLabels": _lines(
+            "!variables.isData ? [] :", _list(orders.LABELS),
+            ".filter(one, one in variables.labels && !one.matches(variables.opened) &&",
+            "!(one in variables.hadLabels && variables.hadLabels[one] == variables.labels[one]))",
+        ),
+        "oddFields": (
+            "!variables.isClaim ? [] : dyn(object.spec).filter(one,",
+            f"!(one in {_list(podclaims.FIELDS)}) &&",
+            ("(variables.isNew || !(one in dyn(oldObject.spec)) || "
+            "dyn(oldObject.spec)[one] != dyn(object.spec)[one]))"),
+        ),
+    }  # fmt: skip
+
+
+# This project's own kinds -------------------------------------------------------------------------
+
+
+def _saying(table: Iterable[Mark], says: Says) -> list[str]:
+    return [mark.key for mark in table if mark.says is says]
+
+
+def _marks() -> dict[str, Iterable[str]]:
+    twins, replicas = marks.SHADOW_LABELS, marks.REPLICA_LABELS
+    names = [mark.key for mark in twins]
+    ids = {True: _saying(twins, Says.CONSUMER), False: _saying(replicas, Says.CONSUMER)}
+    fixed = {Says.TRUE: "true", Says.FALSE: "false"}
+    said = "variables.labels[one]"
+    kept = f"!(one in variables.hadLabels && variables.hadLabels[one] == {said})"
+    ours = f"(variables.isTwin ? one in variables.marks : {_OURS})"
+    notes = _saying(marks.REPLICA_ANNOTATIONS, Says.ANYTHING)
+    return {
+        "isHuge": (
+            (
+                f"variables.labels.size() > {gate.MOST_LABELS} || "
+                f"variables.notes.size() > {gate.MOST_LABELS}"
+            ),
+        ),
+        "marks": _lines(_list(names)),
+        "wrongLabels": (
+            "!variables.isRead ? [] :",
+            f"variables.labels.filter(one, {ours} &&",
+            f"{kept} &&",
+            "!(variables.isTwin ?",
+            f"one in {_list(ids[True])} &&",
+            f"{said} == variables.consumer :",
+            f"one in {_list(ids[False])} ? {said} == variables.consumer :",
+            *(
+                f"one in {_list(_saying(replicas, says))} ? {said} == '{value}' :"
+                for says, value in fixed.items()
+            ),
+            f"one in {_list(_saying(replicas, Says.ANYTHING))}))",
+        ),
+        "lackingLabels": (
+            "!variables.isRead || variables.isTwin || !variables.isNew ? [] :",
+            (
+                f"{_list(mark.key for mark in replicas if mark.is_needed)}"
+                ".filter(one, !(one in variables.labels))"
+            ),
+        ),
+        "wrongNotes": (
+            "!variables.isRead || variables.isTwin ? [] :",
+            f"variables.notes.filter(one, {_OURS} &&",
+            "!(one in variables.hadNotes && variables.hadNotes[one] == variables.notes[one]) &&",
+            f"!(one in {_list(notes)}))",
+        ),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in files().items():
+        path.write_text(text, encoding="utf-8")
