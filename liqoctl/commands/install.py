@@ -127,9 +127,13 @@ def _wanted(  # noqa: PLR0913  # one argument a flag
     try:
         values.parsed(values.merged({}, said))
     except ValueError as error:
-        raise click.BadParameter(
-            str(error), param_hint="--values, --api-server-url, --api-server-ca"
-        ) from error
+        given = {
+            "--values": files,
+            "--api-server-url": api_server_url,
+            "--api-server-ca": api_server_ca,
+        }
+        hint = ", ".join(flag for flag, value in given.items() if value)
+        raise click.BadParameter(str(error), param_hint=hint) from error
     return forge.Wanted(
         cluster_id=cluster_id,
         image=image,

@@ -42,7 +42,10 @@ async def write(cluster: ClusterClient, progress: Progress, path: Path, version:
     files |= {name: json.dumps(objs, indent=1) for name, objs in forge.files(found)}
     for pod in found[keys.POD]:
         key = objects.key_of(pod)
-        files[f"logs/{key.namespace}/{key.name}.log"] = await _log(cluster, key, missing)
+        for container in pod["spec"]["containers"]:
+            name = container["name"]
+            log = await _log(cluster, key, name, missing)
+            files[f"logs/{key.namespace}/{key.name}/{name}.log"] = log
     files["missing.txt"] = "\n".join(missing)
     _pack(path, files)
     progress.info(f"{len(files)} files in {path}: no Secrets; look it through before you send it")
@@ -58,17 +61,18 @@ async def _all(
         return []
 
 
-async def _log(cluster: ClusterClient, key: Key, missing: list[str]) -> str:
-    path = f"{wire.path(keys.POD, key, 'log')}?tailLines={_LINES}"
+async def _log(cluster: ClusterClient, key: Key, container: str, missing: list[str]) -> str:
+    path = f"{wire.path(keys.POD, key, 'log')}?container={container}&tailLines={_LINES}"
     try:
         return forge.text(await cluster.get_text(path))
     except errors.KubeError as error:
-        missing.append(f"log of pod {key}: {error}")
+        missing.append(f"log of container {container} of pod {key}: {error}")
         return ""
 
 
 def _pack(path: Path, files: dict[str, str]) -> None:
-    path.touch(mode=0o600)
+    path.unlink(missing_ok=True)  # an older one, which others may be allowed to read
+    path.touch(mode=0o600, exist_ok=False)
     with path.open("wb") as out, tarfile.open(fileobj=out, mode="w:gz") as archive:
         for name, data in _encoded(files):
             entry = tarfile.TarInfo(f"pyliqo/{name}")

@@ -76,7 +76,12 @@ async def _apply(
     key = objects.key_of(wanted)
     existing = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
     if existing is None:
-        await cluster.create(keys.NAMESPACE_OFFLOADING, wanted)
+        try:
+            await cluster.create(keys.NAMESPACE_OFFLOADING, wanted)
+        except errors.NotFoundError as error:
+            cure = f"create it first: kubectl create namespace {key.namespace}"
+            message = f"namespace {key.namespace} does not exist: {cure}"
+            raise click.ClickException(message) from error
         progress.info(f"namespace {key.namespace}: offloading enabled")
         return
     changes = forge.changes(existing, wanted, fields)

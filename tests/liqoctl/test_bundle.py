@@ -61,11 +61,18 @@ def test_the_archive_of_a_cluster_has_no_canary(plane: Plane, tmp_path: Path) ->
     space = factories.namespace("liqo-tenant-bundle", **{keys.TENANT_NAMESPACE: "true"})
     where, config = Key("liqo-tenant-bundle", "kept"), {"password": CANARY}
     kubectl, path = Kubectl(plane.kubeconfig), tmp_path / "out.tar.gz"
+    path.write_text("older")
+    path.chmod(0o644)
+    pod = factories.pod(where.namespace, "vk", spec=factories.pod_spec())
+    (first,) = pod["spec"]["containers"]
+    pod["spec"]["containers"].append({**first, "name": "second"})
     kubectl.apply([space])
     kubectl.apply(
         [
             objects.named(keys.SECRET, where, stringData=config),
             objects.named(keys.CONFIG_MAP, where, data=config),
+            objects.named(keys.SERVICE_ACCOUNT, Key(where.namespace, "default")),
+            pod,
         ]
     )
 
@@ -87,4 +94,6 @@ def test_the_archive_of_a_cluster_has_no_canary(plane: Plane, tmp_path: Path) ->
     assert "gitVersion" not in held["pyliqo/versions.json"]
     assert json.loads(held["pyliqo/versions.json"])["server"].startswith("v1.")
     assert not [name for name in held if "secret" in name]
+    for name in (first["name"], "second"):  # which no node runs
+        assert f"pyliqo/logs/{where.namespace}/vk/{name}.log" in held
     kubectl.run("delete", "namespace", "liqo-tenant-bundle", "--wait=false")

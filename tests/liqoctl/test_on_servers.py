@@ -265,6 +265,10 @@ def test_what_is_not_there_is_one_sentence(server: Server, name: str) -> None:
     assert f"{name}-typo" in missing.stderr
     assert unknown.stderr == f"Error: namespace {name}-typo does not exist\n"
     assert no_node.stderr == f"Error: virtual node {name} does not exist\n"
+    nowhere = server.liqoctl("offload", "namespace", "nowhere")
+    assert nowhere.exit_code == 1
+    told = "namespace nowhere does not exist: create it first: kubectl create namespace nowhere"
+    assert told in " ".join(nowhere.stderr.split())
 
 
 def test_create_and_delete_a_virtual_node(server: Server, name: str) -> None:

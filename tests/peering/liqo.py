@@ -70,9 +70,17 @@ def _source() -> Path:
     return Path(found) if found else gomodules.fetched(MODULE)
 
 
+def renews_slices() -> bool:
+    """Whether its consumers ask for new certificates, of slices too, and then take that back.
+
+    Later versions keep one Renew of each control plane, which the provider brings up to date.
+    """
+    return not os.environ.get(SOURCE)
+
+
 def _of_release() -> list[str]:
     """Return the flags that later versions have no more."""
-    return [] if os.environ.get(SOURCE) else ["--enable-api-server-ip-remapping=false"]
+    return ["--enable-api-server-ip-remapping=false"] if renews_slices() else []
 
 
 @dataclass
@@ -110,7 +118,7 @@ class Liqo(Member):
         (probes,) = free_ports(1)
         self.run(
             "liqo-controller-manager", own, off, "--liqo-namespace=liqo",
-            "--networking-enabled=false", *_of_release(),
+            "--networking-enabled=false", "--default-limits-enforcement=None", *_of_release(),
             f"--api-server-address-override={url}", f"--health-probe-address=127.0.0.1:{self.port}",
             "--default-node-resources=cpu=4,memory=8Gi,pods=110", *flags,
         )  # fmt: skip

@@ -233,8 +233,8 @@ class VirtualNodeReconciler:
         if self._clock() < datetime.fromisoformat(since) + timeout:
             return False
         message = (
-            f"drainTimeout {timeout} of vkoptionstemplate {key} is over: the pods that are left "
-            "are deleted in spite of their disruption budgets"
+            f"drainTimeout ({timeout.total_seconds():g} s) of vkoptionstemplate {key} is over: the "
+            "pods that are left are deleted in spite of their disruption budgets"
         )
         self._events.event(KIND, obj, "Warning", "DrainTimeout", message)
         return True
