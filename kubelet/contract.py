@@ -51,5 +51,7 @@ class Node:
     is_provider_silent: Callable[[], bool] = lambda: False
     forbids: Callable[[Object], str] = lambda _local: ""
     """Why a pod's namespace does not let it run here, "" if it does."""
+    lacks: Callable[[Object], str] = lambda _local: ""
+    """Of which resource the node has not enough for a pod beside older ones, "" of none."""
     remap: Callable[[], Remap | None] = Remap
     """By which addresses its pods are reached now; None: nobody is told any."""

@@ -34,7 +34,7 @@ from kubelet.addresses import Addresses
 from kubelet.contract import Node
 from kubelet.departures import Departures
 from kubelet.endpoint import Endpoint
-from kubelet.forge import permission, shadowpod
+from kubelet.forge import admittance, permission, shadowpod
 from kubelet.forge.health import Health
 from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Identity
@@ -49,6 +49,7 @@ from kubelet.node import (
     ProviderHealth,
 )
 from kubelet.pods import PodReconciler
+from kubelet.room import Room
 from kubelet.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ class Loops:
         self._departures = Departures()
         self._pods_here.subscribe(self._departures.on_local)
         self._here = Here(self._pods_here)
+        self._room = Room(self._pods_here)
         self._mappings = Mappings(
             home,
             self._remote,
@@ -181,6 +183,7 @@ class Loops:
             self._options,
             lambda: not self._provider_health.health.is_reachable,
             self._forbids,
+            self._lacks,
             self._addresses.remap,
         )
         self._reconciler = PodReconciler(
@@ -216,6 +219,9 @@ class Loops:
     def _forbids(self, local: Object) -> str:
         key = Key(objects.key_of(local).namespace, keys.OFFLOADING_NAME)
         return permission.forbids(local, self._offloadings.get(key), self._node.get(self._key))
+
+    def _lacks(self, local: Object) -> str:
+        return admittance.lacking(local, self._node.get(self._key), self._room.claims())
 
     def _options(self) -> shadowpod.Options:
         found = next(iter(self._virtual_nodes.items().values()), None)

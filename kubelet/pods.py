@@ -23,7 +23,8 @@ from kubelet.contract import Namespaces, Node, Recorder
 from kubelet.deletions import Deletions
 from kubelet.departures import Departures
 from kubelet.endings import Endings
-from kubelet.forge import answers, decisions, shadowpod, shapes, status
+from kubelet.forge import admittance, answers, decisions, shadowpod, shapes, status
+from kubelet.forge.admittance import Rejection
 from kubelet.forge.decisions import (
     DESTRUCTIVE,
     FallBack,
@@ -47,6 +48,9 @@ _TOLD: Final = frozenset({404, 500})
 """A provider whose namespace is gone, or whose admission fails, says so: it may last."""
 MAX_TAKEN_S: Final = 60.0
 """For a provider that says that a name is taken, and that nothing is there."""
+NOT_OFFLOADED: Final = (
+    "its namespace is not offloaded to the cluster behind this node: offload it, or choose no node"
+)
 LOOK_AGAIN_S: Final = 5.0
 """For what no event will tell, such as an object that is not selected by our watches."""
 BACKED_OFF_S: Final = 60.0
@@ -168,7 +172,11 @@ class PodReconciler:
     async def _offload(self, local: Object, observed: Observed) -> float | None:
         pair, twins = observed.pair, await twins_of(local, self._namespaces)
         options = replace(self._node.options(), twins=twins)
-        if message := self._node.forbids(local) or shadowpod.refusal(local, options):
+        forbidden = self._node.forbids(local)
+        if rejection := self._rejection(local, forbidden):
+            await self._statuses.reject(local, rejection)
+            return None
+        if message := forbidden or shadowpod.refusal(local, options):
             return await self._statuses.refuse(local, message)
         shadow = shadowpod.shadow(local, pair, options, self._creator)
         try:
@@ -192,6 +200,12 @@ class PodReconciler:
             self._recorder.event(keys.POD, local, "Normal", SUCCESSFUL_REFLECTION, message)
             await self._statuses.accept(local)
         return QUIET_S  # the first status that is worth a write is mostly that it runs
+
+    def _rejection(self, local: Object, disabled: str) -> Rejection | None:
+        if self._statuses.has_begun(local):
+            return None
+        missing = self._node.lacks(local) if admittance.came_by_name(local) else ""
+        return admittance.rejection(local, disabled, missing, self._clock())
 
     async def _judge_taken(self, local: Object, pair: Pair) -> float | None:
         """Look at what has the name: the caches are behind."""
@@ -315,6 +329,11 @@ class PodReconciler:
     # The namespace is not offloaded, or no more -----------------------------------------------
 
     async def _fall_back(self, local: Object, mapping: NamespaceMapping) -> float | None:
+        is_over = objects.is_terminating(local) or status.is_finished(local)
+        disabled = NOT_OFFLOADED if mapping.state is MappingState.WITHDRAWN else ""
+        if not is_over and (rejection := self._rejection(local, disabled)):
+            await self._statuses.reject(local, rejection)
+            return None
         match decisions.fall_back(local, mapping.state, self._clock()):
             case FallBack.LET_GO:
                 return await self._let_go(local, mapping)

@@ -15,6 +15,7 @@ from kube.written import Written
 from kubelet import metrics
 from kubelet.contract import Node, Recorder
 from kubelet.forge import answers, life, news, quickends, status
+from kubelet.forge.admittance import Rejection
 from kubelet.forge.clean import LocalContext
 from kubelet.forge.conditions import is_unavailable
 from kubelet.forge.decisions import is_labelled
@@ -121,6 +122,11 @@ class Statuses:
         memory = self._memories.of(local)
         pause_s, memory.refused_s = memory.refused_s, min(memory.refused_s * 2, MAX_REFUSED_S)
         return pause_s
+
+    async def reject(self, local: Object, rejection: Rejection) -> None:
+        """Let a pod fail that nobody scheduled here, and that cannot run here."""
+        wanted = status.rejected(local, *rejection)
+        await self._say(local, wanted, rejection.reason, rejection.message)
 
     async def disable(self, local: Object, wanted: Object) -> None:
         """Tell that the pod's namespace is not offloaded, and what becomes of it."""

@@ -167,6 +167,12 @@ def waiting(local: Object, message: str, listed: list[Object]) -> Object:
     )
 
 
+def rejected(local: Object, reason: str, message: str) -> Object:
+    """Return the final status of a pod that never began, as kubelets reject one."""
+    ours = {"phase": "Failed", "reason": reason, "message": message}
+    return _whole(local, **{**_kept(local), **ours})
+
+
 def aborted(local: Object, now: datetime) -> Object:
     """Return the final status of a pod that ran in a namespace which is no longer offloaded."""
     return _whole(

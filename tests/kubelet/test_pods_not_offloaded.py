@@ -48,6 +48,8 @@ async def test_an_offloaded_pod_that_never_started_makes_way_for_its_successor(
     assert (await world.status())["reason"] == reason
 
 
+SCHEDULED: Final = {"conditions": [worlds.condition("PodScheduled")]}
+"""What a pod says that a scheduler bound."""
 JUDGED: Final = "strategy=Remote generation=1 added=toleration,nodeAffinity"
 
 
@@ -65,7 +67,7 @@ async def unoffloaded(world: World, offloading: str, note: str, owner: str) -> N
     reference = {"apiVersion": "apps/v1", "kind": owner, "name": "web", "uid": "1"}
     owners = [{**reference, "controller": True}] if owner else []
     notes = {keys.PLACEMENT: note} if note else {}
-    await world.bound(metadata={"annotations": notes, "ownerReferences": owners})
+    await world.bound(SCHEDULED, metadata={"annotations": notes, "ownerReferences": owners})
 
 
 @pytest.mark.parametrize("offloading", ["", "ending"])
@@ -105,7 +107,7 @@ async def test_a_pod_that_never_started_waits_where_no_other_would_be_placed_els
 async def test_a_pod_that_never_started_backs_off(world: World, state: MappingState) -> None:
     world.namespaces.now = NamespaceMapping(state)
     world.now = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)  # noqa: TID251  # as the fake
-    await world.bound()
+    await world.bound(SCHEDULED)
 
     await world.reconcile(3)
 
@@ -234,3 +236,74 @@ async def test_what_we_wrote_and_the_cache_lacks_is_not_written_again(fake_world
     await world.reconcile(3)
 
     assert local.patches == written == 1
+
+
+# Pods that nobody scheduled -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [MappingState.WITHDRAWN, MappingState.WAITING])
+async def test_a_pod_that_came_by_name_is_rejected_where_its_namespace_does_not_come(
+    world: World, state: MappingState
+) -> None:
+    world.namespaces.now = NamespaceMapping(state)
+    pod = await world.bound()
+    world.now = dt.datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
+    assert await world.reconcile(), "its namespace has ten seconds"
+    assert not (await world.status()).get("reason")
+
+    world.now += dt.timedelta(seconds=11)
+    await world.reconcile(2)
+
+    told = await world.status()
+    said = (told["phase"], told["reason"])
+    is_withdrawn = state is MappingState.WITHDRAWN
+    assert said == (
+        ("Failed", "OffloadingDisabled") if is_withdrawn else ("Pending", "OffloadingBackOff")
+    )
+
+
+async def test_a_pod_that_came_by_name_is_rejected_where_the_strategy_keeps_it_off(
+    fake_world: World,
+) -> None:
+    fake_world.forbids = lambda _local: "the strategy is Local"
+    fake_world.restart()
+    pod = await fake_world.bound()
+    fake_world.now = dt.datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
+    fake_world.now += dt.timedelta(seconds=11)
+
+    await fake_world.reconcile(2)
+
+    told = await fake_world.status()
+    assert (told["phase"], told["reason"]) == ("Failed", "OffloadingDisabled")
+    assert "the strategy is Local" in told["message"]
+    assert await fake_world.shadow() is None
+
+
+async def test_a_pod_that_came_by_name_and_has_no_room_is_rejected_at_once(
+    fake_world: World,
+) -> None:
+    fake_world.lacks = lambda _local: "cpu"
+    fake_world.restart()
+    await fake_world.bound()
+    await fake_world.reconcile(2)
+
+    told = await fake_world.status()
+    assert (told["phase"], told["reason"]) == ("Failed", "OutOfcpu")
+    assert await fake_world.shadow() is None
+
+
+@pytest.mark.parametrize("how", ["scheduled", "offloaded before"])
+async def test_who_was_scheduled_or_runs_there_is_never_rejected(
+    fake_world: World, how: str
+) -> None:
+    if how == "scheduled":
+        await fake_world.bound(SCHEDULED)
+    else:
+        await fake_world.offloaded()
+    fake_world.lacks, fake_world.forbids = (lambda _local: "cpu"), (lambda _local: "no")
+    fake_world.restart()
+    fake_world.now += dt.timedelta(days=400)
+
+    await fake_world.reconcile(2)
+
+    assert (await fake_world.status())["phase"] != "Failed"

@@ -133,6 +133,13 @@ async def test_deleting_an_offloaded_namespace_reads_no_pod_that_a_watch_told_of
     assert told["namespacemaps"] <= PODS / 5
 
 
+async def scheduled(site: Site, made: Object) -> None:
+    """Create the pod, and let it say what the binding of a scheduler says."""
+    await site.cluster.create(keys.POD, made)
+    bound = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+    await site.cluster.patch_status(keys.POD, objects.key_of(made), bound)
+
+
 async def test_a_change_of_the_map_is_read_once_for_all_pods_that_it_concerns(
     counted: Plane, site: Site
 ) -> None:
@@ -142,8 +149,7 @@ async def test_a_change_of_the_map_is_read_once_for_all_pods_that_it_concerns(
         await site.cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
     spec = {**pod_spec(), "nodeName": site.name}
     await some_at_once(
-        site.cluster.create(keys.POD, pod(other, f"web-{number}", spec=spec))
-        for number in range(FOREIGN)
+        scheduled(site, pod(other, f"web-{number}", spec=spec)) for number in range(FOREIGN)
     )
     log = audit.Log(counted.audit_log)
     async with running(home.pods.run(site.cluster)):

@@ -1,6 +1,7 @@
 """A consumer and a provider for the tests of the kubelet, and one reconciler between them."""
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any, Literal, cast
 
 from apis import keys, objects
@@ -111,6 +112,8 @@ class World:
         self.patch = OffloadingPatch()
         self.api_server = ApiServer()
         self.is_silent = False
+        self.forbids: Callable[[Object], str] = lambda _local: ""
+        self.lacks: Callable[[Object], str] = lambda _local: ""
         self.restart()
 
     def restart(self) -> None:
@@ -126,6 +129,8 @@ class World:
                 HOST,
                 lambda: shadowpod.Options(NODE, self.patch, self.api_server),
                 lambda: self.is_silent,
+                self.forbids,
+                self.lacks,
             ),
             namespaces=self.namespaces,
             recorder=self.recorder,
