@@ -22,7 +22,7 @@ class CachedCluster:
     """Fulfils Cluster: hits come from informers, a miss asks the server.
 
     What ``get`` returns may be shared: read only. The informers have whole objects: dicts, or
-    ``Packed``.
+    ``Packed``. Of what is too large for a cache (``kube.slim``) the server is asked.
     """
 
     def __init__(self, live: Cluster, informers: Iterable[Informer[Any]] = ()) -> None:
@@ -42,16 +42,18 @@ class CachedCluster:
             informers.remove(informer)
 
     async def get(self, kind: Kind, key: Key) -> Object | None:
-        cached = self._cached(kind, key)
-        return cached if cached is not None else await self._live.get(kind, key)
+        found = self._found(kind, key)
+        is_known = found is not None and not _is_outline(found)
+        return _whole(found) if is_known else await self._live.get(kind, key)
 
     async def seen(self, kind: Kind, key: Key) -> Object | None:
         """Return what the informers show: they may be behind, so nobody acts on None alone.
 
         What no informer follows is asked of the server.
         """
-        cached = self._cached(kind, key)
-        return cached if self._follows(kind, key) else await self._live.get(kind, key)
+        found = self._found(kind, key)
+        is_known = self._follows(kind, key) and not _is_outline(found)
+        return _whole(found) if is_known else await self._live.get(kind, key)
 
     async def get_live(self, kind: Kind, key: Key) -> Object | None:
         return await self._live.get_live(kind, key)
@@ -84,12 +86,9 @@ class CachedCluster:
     async def post(self, kind: Kind, key: Key, subresource: str, body: Object) -> Object:
         return await self._live.post(kind, key, subresource, body)
 
-    def _cached(self, kind: Kind, key: Key) -> Object | None:
-        for informer in self._following(kind, key):
-            found = informer.get(key)
-            if found is not None:
-                return found.whole() if isinstance(found, Packed) else found
-        return None
+    def _found(self, kind: Kind, key: Key) -> Any:
+        found = (informer.get(key) for informer in self._following(kind, key))
+        return next((each for each in found if each is not None), None)
 
     def _follows(self, kind: Kind, key: Key) -> bool:
         return any(True for _ in self._following(kind, key))
@@ -100,3 +99,11 @@ class CachedCluster:
             for informer in self._informers.get(kind, ())
             if informer.selection.namespace in {"", key.namespace}
         )
+
+
+def _is_outline(found: Any) -> bool:
+    return isinstance(found, Packed) and found.is_outline
+
+
+def _whole(found: Any) -> Object | None:
+    return found.whole() if isinstance(found, Packed) else found

@@ -2,10 +2,11 @@
 
 Metadata decoded and the rest as it came (``Slim``, 75 MiB; a write starts from the live object),
 or all of it as JSON, decoded for whoever reads it (``Packed``; without its spec ``PackedState``).
+Of a large object only an outline is kept: users choose the size of what a shared process caches.
 """
 
 import zlib
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -14,6 +15,13 @@ from apis.objects import Key, Object
 _EMPTY = msgspec.Raw(b"{}")
 _DEFLATED_UP_TO: Final = 2**15
 """Bytes of JSON that are worth the time: larger objects are few, and would take milliseconds."""
+KEPT_WHOLE: Final = 2**15
+"""Bytes of JSON of the largest object that a cache keeps whole."""
+_OF_A_FIELD: Final = 1024
+"""Bytes of JSON of the largest field in an outline."""
+_OUTLINED: Final = ("metadata", "spec", "status")
+_NOTED: Final = ("labels", "annotations")
+_OURS: Final = "liqo.io/"
 _WINDOW_BITS, _MEMORY = 12, 5
 """32 KiB for the time of one call, where zlib by itself takes 256."""
 
@@ -108,11 +116,21 @@ class Packed(msgspec.Struct, gc=False, frozen=True):
     metadata: Version
     packed: bytes
     """JSON, as it is or deflated."""
+    is_outline: bool = False
+    """Whether it lacks what is large: the server has the object."""
 
     @classmethod
-    def of(cls, obj: Object) -> "Packed":
+    def of(cls, obj: Object) -> Self:
         """Return ``obj`` packed."""
-        return cls(msgspec.convert(obj["metadata"], Version), _packed(obj))
+        return cls(msgspec.convert(obj["metadata"], Version), _packed(msgspec.json.encode(obj)))
+
+    @classmethod
+    def cached(cls, obj: Object) -> Self:
+        """Return what a cache keeps of ``obj``, an outline of a large one (hostile.md H18)."""
+        json = msgspec.json.encode(obj)
+        is_large = len(json) > KEPT_WHOLE
+        kept = msgspec.json.encode(outline(obj)) if is_large else json
+        return cls(msgspec.convert(obj["metadata"], Version), _packed(kept), is_large)
 
     def json(self) -> bytes:
         """Return its JSON."""
@@ -127,15 +145,47 @@ class PackedState(Packed, gc=False, frozen=True):
     """As ``Packed``, without ``spec``: of whom only metadata and status are read."""
 
     @classmethod
-    def of(cls, obj: Object) -> "PackedState":
+    def of(cls, obj: Object) -> Self:
         """Return ``obj`` packed."""
-        kept = {name: value for name, value in obj.items() if name != "spec"}
-        return cls(msgspec.convert(obj["metadata"], Version), _packed(kept))
+        return super().of(_without_spec(obj))
+
+    @classmethod
+    def cached(cls, obj: Object) -> Self:
+        """Return what a cache keeps of ``obj``."""
+        return super().cached(_without_spec(obj))
 
 
-def _packed(obj: Object) -> bytes:
-    """Return the JSON of ``obj``, deflated to about a third unless it is large."""
-    json = msgspec.json.encode(obj)
+def outline(obj: Object) -> Object:
+    """Return ``obj`` without its large fields, and of its labels and annotations ours.
+
+    Shape: as the object. ``metadata``, ``spec`` and ``status`` lack fields of more than 1 KiB.
+    """
+    kept = {name: value for name, value in obj.items() if name in _OUTLINED or _is_small(value)}
+    for name in _OUTLINED:
+        if isinstance(kept.get(name), dict):
+            kept[name] = _small(kept[name])
+    for name in _NOTED:
+        noted = {
+            key: text for key, text in (obj["metadata"].get(name) or {}).items() if _OURS in key
+        }
+        kept["metadata"].update({name: _small(noted)} if noted else {})
+    return kept
+
+
+def _small(fields: Object) -> Object:
+    return {name: value for name, value in fields.items() if _is_small(value)}
+
+
+def _is_small(value: Any) -> bool:
+    return len(msgspec.json.encode(value)) <= _OF_A_FIELD
+
+
+def _without_spec(obj: Object) -> Object:
+    return {name: value for name, value in obj.items() if name != "spec"}
+
+
+def _packed(json: bytes) -> bytes:
+    """Return ``json``, deflated to about a third unless it is large."""
     if len(json) > _DEFLATED_UP_TO:
         return json
     made = zlib.compressobj(1, zlib.DEFLATED, _WINDOW_BITS, _MEMORY)

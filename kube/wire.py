@@ -252,7 +252,7 @@ class Shaped(Generic[T]):
             # Items of a list do not say what they are, events do: here both do.
             shaped.setdefault("apiVersion", self._kind.api_version)
             shaped.setdefault("kind", self._kind.kind)
-        return self._packed.of(shaped) if self._packed else shaped
+        return self._packed.cached(shaped) if self._packed else shaped
 
 
 def packed(shape: Any) -> type[Packed] | None:

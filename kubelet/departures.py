@@ -14,6 +14,7 @@ from kubelet.forge import shadowpod
 
 K = TypeVar("K")
 T = TypeVar("T")
+P = TypeVar("P", bound=Packed)
 
 MOST: Final = 4096
 """More than go at once; of what is forgotten the servers are asked."""
@@ -30,7 +31,7 @@ class Departures:
         self._pods: dict[Key, _Gone] = {}
         self._hurried: dict[str, datetime] = {}
 
-    def on_local(self, change: Change[Packed]) -> None:
+    def on_local(self, change: Change[P]) -> None:
         """Take note of a pod on this node: which node it is on never changes."""
         if change.new is None and change.was_seen and change.old is not None:
             uid = change.old.metadata.uid

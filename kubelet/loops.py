@@ -28,7 +28,6 @@ from kube.informer import Change, Informer
 from kube.pace import Pace
 from kube.process import Process
 from kube.runner import Runner, Source
-from kube.slim import Packed
 from kubelet import mappings
 from kubelet.addresses import Addresses
 from kubelet.contract import Node
@@ -49,7 +48,7 @@ from kubelet.node import (
     ProviderHealth,
 )
 from kubelet.pods import PodReconciler
-from kubelet.room import Room
+from kubelet.room import PodHere
 from kubelet.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -79,7 +78,7 @@ class Loops:
         self._settings, self._home, self._provider = settings, home, provider
         self._key = Key("", settings.node_name)
         bound = f"spec.nodeName={settings.node_name}"
-        self._pods_here = Informer(Selection(keys.POD, Packed, fields=bound))
+        self._pods_here = Informer(Selection(keys.POD, PodHere, fields=bound))
         self._node = _named(keys.NODE, self._key)
         virtual = Key(settings.tenant_namespace, settings.node_name)
         self._virtual_nodes = _named(keys.VIRTUAL_NODE, virtual)
@@ -104,7 +103,6 @@ class Loops:
         self._departures = Departures()
         self._pods_here.subscribe(self._departures.on_local)
         self._here = Here(self._pods_here)
-        self._room = Room(self._pods_here)
         self._mappings = Mappings(
             home,
             self._remote,
@@ -221,7 +219,8 @@ class Loops:
         return permission.forbids(local, self._offloadings.get(key), self._node.get(self._key))
 
     def _lacks(self, local: Object) -> str:
-        return admittance.lacking(local, self._node.get(self._key), self._room.claims())
+        claims = (each.claim for each in self._pods_here.items().values() if each.claim)
+        return admittance.lacking(local, self._node.get(self._key), claims)
 
     def _options(self) -> shadowpod.Options:
         found = next(iter(self._virtual_nodes.items().values()), None)

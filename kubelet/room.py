@@ -1,28 +1,22 @@
-"""What the pods of the node ask for, so that nobody decodes all of them for one."""
+"""What caches keep of a pod of the node, and what it asks for beside others."""
 
-from collections.abc import Iterable
+from typing import Self
 
-from apis.objects import Key
-from kube.informer import Change, Informer
+import msgspec
+
+from apis.objects import Object
 from kube.slim import Packed
 from kubelet.forge import admittance
 from kubelet.forge.admittance import Claim
 
 
-class Room:
-    """Follows ``pods``."""
+class PodHere(Packed, gc=False, frozen=True):
+    """A pod bound to the node; its claim is kept, so that nobody decodes all pods for one."""
 
-    def __init__(self, pods: Informer[Packed]) -> None:
-        self._claims: dict[Key, Claim] = {}
-        pods.subscribe(self._on_pod)
+    claim: Claim | None = None
+    """What it takes of the node; None of one that has ended."""
 
-    def claims(self) -> Iterable[Claim]:
-        """Return what the pods ask for that have not ended."""
-        return self._claims.values()
-
-    def _on_pod(self, change: Change[Packed]) -> None:
-        claim = admittance.claim(change.new.whole()) if change.new else None
-        if claim is None:
-            self._claims.pop(change.key, None)
-        else:
-            self._claims[change.key] = claim
+    @classmethod
+    def cached(cls, obj: Object) -> Self:
+        """Return what a cache keeps of ``obj``."""
+        return msgspec.structs.replace(super().cached(obj), claim=admittance.claim(obj))

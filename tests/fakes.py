@@ -537,7 +537,7 @@ def _shaped(of: Selection[T], obj: Object) -> T:
         frozen: T = freeze(obj)
         return frozen
     if packed := wire.packed(of.shape):
-        return cast("T", packed.of(obj))
+        return cast("T", packed.cached(obj))
     return msgspec.json.decode(msgspec.json.encode(obj), type=of.shape)
 
 

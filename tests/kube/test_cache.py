@@ -70,6 +70,20 @@ async def test_a_packed_hit_is_the_whole_object() -> None:
         assert live.requests == before
 
 
+async def test_what_is_too_large_for_a_cache_is_asked_of_the_server() -> None:
+    live = FakeCluster()
+    made = await live.create(keys.CONFIG_MAP, config(x="1" * 2**16))
+    informer = Informer(Selection(keys.CONFIG_MAP, Packed, "ns"))
+    cluster = CachedCluster(live, [informer])
+    async with running(informer.run(live)):
+        await until(lambda: informer.synced.is_set() and live.requests["watch", "configmaps"])
+        before = live.requests.total()
+
+        assert await cluster.get(keys.CONFIG_MAP, A) == made
+        assert await cluster.seen(keys.CONFIG_MAP, A) == made
+        assert live.requests.total() == before + 2
+
+
 async def test_a_live_read_is_never_answered_by_a_cache() -> None:
     live = FakeCluster()
     made = await live.create(keys.CONFIG_MAP, config())

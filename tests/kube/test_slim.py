@@ -34,3 +34,30 @@ def test_a_pod_is_kept_as_half_its_json_at_most_and_a_large_object_as_it_is() ->
         assert len(packed.packed) * 2 < len(packed.json())
     large = Packed.of(config(2**20))
     assert large.packed is large.json(), "milliseconds are not spent on it"
+
+
+@pytest.mark.parametrize("shape", [Packed, PackedState])
+def test_of_a_large_object_a_cache_keeps_little(shape: type[Packed]) -> None:
+    pod = factories.pod("shop", "web", metadata={"uid": "u-1", "resourceVersion": "7"})
+    pod["metadata"]["annotations"] = {keys.LOCAL_POD_UID: "u-0", "note": "x" * 2**18}
+    pod["metadata"]["labels"] = {f"of-a-user/{n}": "x" * 60 for n in range(1000)}
+    pod["spec"]["nodeName"] = "milan"
+    pod["spec"]["containers"][0]["args"] = ["x" * 2**20]
+    pod["status"] = {"phase": "Running", "conditions": [{"message": "x" * 2**15}]}
+
+    kept = shape.cached(pod)
+
+    assert kept.is_outline
+    assert len(kept.packed) < 2**10
+    said = kept.whole()
+    assert said["metadata"]["annotations"] == {keys.LOCAL_POD_UID: "u-0"}
+    assert said["metadata"]["uid"] == "u-1"
+    assert said["status"] == {"phase": "Running"}
+    assert ("spec" in said) is (shape is Packed)
+    assert said.get("spec", {}).get("nodeName") == ("milan" if shape is Packed else None)
+
+
+def test_what_is_not_large_a_cache_keeps_whole() -> None:
+    kept = Packed.cached(config(2**14))
+    assert not kept.is_outline
+    assert kept.whole() == config(2**14)
