@@ -12,11 +12,12 @@ from controllers.authentication.issuing.issuer import Issuer
 from controllers.authentication.tenantrights import forge as tenantrights
 from controllers.granting.grants.forge.applications import Standard
 from controllers.scoped import ScopedInformer
-from kube import errors
+from kube import errors, ownaddresses
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
 from kube.informer import Informer
+from kube.ownaddresses import OwnAddresses
 from kube.process import Loop
 
 T = TypeVar("T")
@@ -38,6 +39,8 @@ class Limits:
     """Of the claims behind those of the virtual class; empty for the cluster's default."""
     service_cidrs: tuple[str, ...] = ()
     """The networks of Services where no ServiceCIDR says them: no consumer's endpoint is in one."""
+    pod_cidrs: tuple[str, ...] = ()
+    """The networks of this cluster's pods where its Nodes do not say them."""
     has_fabric: bool = False
     """Whether addresses of consumers are those that their Configurations say."""
 
@@ -124,6 +127,20 @@ class Manager:
         ``may_lack`` is as for ``Informer``.
         """
         return self.informers.of(selection, may_lack=may_lack)
+
+    def own_addresses(self) -> OwnAddresses:
+        """Return what follows the addresses of this cluster."""
+        return OwnAddresses(
+            self.informer(ownaddresses.NODES),
+            self.informer(ownaddresses.API_SERVERS),
+            self.informer(ownaddresses.SERVICE_CIDRS, may_lack=ownaddresses.MAY_LACK),
+            self.own_flags,
+        )
+
+    @property
+    def own_flags(self) -> tuple[str, ...]:
+        """Return the networks of this cluster that flags name."""
+        return (*self.limits.service_cidrs, *self.limits.pod_cidrs)
 
     def tenant_secrets(self) -> Informer[Object]:
         """Return the informer of the Secrets where this process may read them, and no others.

@@ -115,6 +115,14 @@ def _add_loops(parser: argparse.ArgumentParser) -> None:
         "which Kubernetes 1.33 and later have, need no flag",
     )
     parser.add_argument(
+        "--pod-cidr",
+        dest="pod_cidrs",
+        type=_networks,
+        default=(),
+        metavar="NETWORK,...",
+        help="of this cluster's pods, for peers (default: the podCIDRs of its Nodes)",
+    )
+    parser.add_argument(
         "--ip-fabric",
         dest="has_fabric",
         action=argparse.BooleanOptionalAction,

@@ -20,6 +20,7 @@ from controllers.offloading.shadowpod import loop as shadowpod
 from controllers.offloading.storage import loop as storage
 from controllers.offloading.virtualnode import loop as virtualnode
 from controllers.peers.foreigncluster import loop as foreigncluster
+from controllers.peers.podnetworks import loop as podnetworks
 from controllers.peers.replication import loop as replication
 
 CONTROLLERS: Final[tuple[Controller, ...]] = (
@@ -39,6 +40,7 @@ CONTROLLERS: Final[tuple[Controller, ...]] = (
     renewal.controller,
     replication.controller,
     foreigncluster.controller,
+    podnetworks.controller,
     resourceslice.controller,
     grants.controller,
 )

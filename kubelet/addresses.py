@@ -1,13 +1,19 @@
-"""By which addresses pods on the provider are reached, as flags and an IP fabric say."""
+"""By which addresses pods on the provider are reached, as flags, networks and an IP fabric say."""
 
 import logging
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from apis import keys, remap
-from apis.objects import Object
+from apis.objects import Key, Object
+from apis.own import Addressed
+from apis.podnetworks import PodAddresses
 from apis.remap import Remap
-from kube import errors
+from kube import errors, ownaddresses
 from kube.cluster import Selection
 from kube.informer import Change, Informer
+from kube.ownaddresses import OwnAddresses
+from kube.runner import Source
 from kubelet.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -16,12 +22,13 @@ logger = logging.getLogger(__name__)
 class Addresses:
     """What holds now; a Configuration that changes holds at once, without a restart.
 
-    Source: behaviour.md 1.14, 4.3, 5.5.5.
+    Source: behaviour.md 1.14, 4.3, 5.5.5; rulings.md 5.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._peer, self._flags = settings.foreign_cluster_id, settings.remap
         self._hides = settings.hides_ips
+        self._networks = settings.pod_networks
         self._configurations: Informer[Object] = Informer(
             Selection(
                 keys.CONFIGURATION,
@@ -32,22 +39,50 @@ class Addresses:
             may_lack=(errors.NotFoundError,),
         )
         self._has_fabric = settings.has_fabric and not settings.hides_ips
+        self._own = OwnAddresses(
+            Informer(ownaddresses.NODES),
+            Informer(ownaddresses.API_SERVERS),
+            Informer(ownaddresses.SERVICE_CIDRS, may_lack=ownaddresses.MAY_LACK),
+            settings.own_networks,
+        )
         self._agreed = Remap()
         self._configurations.subscribe(self._look)
 
     @property
-    def informers(self) -> list[Informer[Object]]:
-        """Return what has to be followed: nothing without a fabric."""
-        return [self._configurations] if self._has_fabric else []
+    def has_fabric(self) -> bool:
+        """Whether an IP fabric translates addresses."""
+        return self._has_fabric
 
-    def remap(self) -> Remap | None:
+    @property
+    def informers(self) -> list[Informer[Any]]:
+        """Return what has to be followed: where nothing can be published, nothing."""
+        if self._has_fabric:
+            return [self._configurations]
+        if self._hides or self._flags.pairs or not self._networks:
+            return []
+        return [self._own.nodes, self._own.api_servers, self._own.service_cidrs]
+
+    def sources(self, pods: Callable[[], Iterable[Key]]) -> list[Source[Any]]:
+        """Return what tells that ``pods`` are to be looked at again."""
+        def of_node(change: Change[Addressed]) -> Iterable[Key]:
+            return pods() if ownaddresses.is_moved(change) else []
+
+        nodes = self._own.nodes
+        return [
+            Source(nodes, of_node) if each is nodes else Source(each, lambda _: pods())
+            for each in self.informers
+        ]
+
+    def known(self) -> PodAddresses | None:
         """Return it; None while nobody is to be told any address.
 
         So it is with a fabric, while neither a Configuration nor flags say how pods are reached.
         """
         known = self._agreed if self._agreed.pairs else self._flags
         is_unknown = self._has_fabric and not known.pairs
-        return None if self._hides or is_unknown else known
+        if self._hides or is_unknown:
+            return None
+        return PodAddresses(known, self._networks, self._own.own())
 
     def _look(self, _: Change[Object]) -> None:
         try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from apis.objects import Kind, Object
-from apis.remap import Remap
+from apis.podnetworks import PodAddresses
 from kubelet.forge import shadowpod
 from kubelet.forge.mapping import NamespaceMapping
 
@@ -53,5 +53,5 @@ class Node:
     """Why a pod's namespace does not let it run here, "" if it does."""
     lacks: Callable[[Object], str] = lambda _local: ""
     """Of which resource the node has not enough for a pod beside older ones, "" of none."""
-    remap: Callable[[], Remap | None] = Remap
+    addresses: Callable[[], PodAddresses | None] = PodAddresses
     """By which addresses its pods are reached now; None: nobody is told any."""

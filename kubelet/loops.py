@@ -182,7 +182,7 @@ class Loops:
             lambda: not self._provider_health.health.is_reachable,
             self._forbids,
             self._lacks,
-            self._addresses.remap,
+            self._addresses.known,
         )
         self._reconciler = PodReconciler(
             self._local,
@@ -200,14 +200,14 @@ class Loops:
             [
                 Source(self._pods_here),
                 Source(self._offloadings, self._of_namespace),
-                *(Source(each, lambda _: self._here.all()) for each in self._addresses.informers),
+                *self._addresses.sources(self._here.all),
             ],
             workers=settings.workers,
-            wait_for=[self._maps, self._virtual_nodes],
+            wait_for=[self._maps, self._virtual_nodes, *self._addresses.informers],
         )
 
     def _ip_runners(self) -> list[Runner]:
-        if not self._addresses.informers:  # there is no fabric
+        if not self._addresses.has_fabric:
             return []
         return [Runner("ips", IpReconciler(self._local), [Source(self._pods_here)], workers=3)]
 

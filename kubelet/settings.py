@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from apis import keys, reflection, remap
-from apis.remap import Remap
+from apis import keys, podnetworks, reflection, remap
+from apis.remap import Network, Remap
 from kube import flags
 from kubelet.forge.accounts import ApiServer
 
@@ -44,6 +44,9 @@ class Settings:
     hidden_annotations: tuple[str, ...]
     api_server: ApiServer
     remap: Remap
+    pod_networks: tuple[Network, ...]
+    """In which the provider's pods are, where no IP fabric translates their addresses."""
+    own_networks: tuple[str, ...]
     has_fabric: bool
     hides_ips: bool
     workers: int
@@ -80,6 +83,8 @@ def parse(argv: Sequence[str] | None) -> Settings:
             tuple(options.home_api_server_ip),
         ),
         remap=_remap(parser, options),
+        pod_networks=tuple(options.pod_network),
+        own_networks=tuple(options.own_network),
         has_fabric=options.ip_fabric,
         hides_ips=options.disable_ip_reflection,
         workers=options.pod_reflection_workers,
@@ -124,6 +129,14 @@ def address(text: str) -> str:
         return text and str(ipaddress.ip_address(text))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no IP address") from None
+
+
+def network(text: str) -> Network:
+    """Return the network that ``text`` names."""
+    (found, wrong) = podnetworks.parse(text)
+    if wrong or len(found) != 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no network such as 10.1.0.0/16")
+    return found[0]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -172,6 +185,21 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
         default=False,
         help="pods are reached as the Configuration of networking.liqo.io in the tenant namespace "
         "says; while there is none, as the flags below say, and without them nobody is told",
+    )
+    parser.add_argument(
+        "--pod-network",
+        action="append",
+        default=[],
+        type=network,
+        metavar="CIDR",
+        help="of the provider's pods, several; without a fabric no address outside is published",
+    )
+    parser.add_argument(
+        "--own-network",
+        action="append",
+        default=[],
+        metavar="CIDR",
+        help="of this cluster's pods or Services, several: no address in one is published",
     )
     for kind in ("pod", "external"):
         for what, text in (("", "as the provider calls it"), ("-remap", "as it is reached here")):

@@ -196,4 +196,4 @@ class Statuses:
 
     def _home(self, restarts: int = 0) -> LocalContext:
         node = self._node
-        return LocalContext(node.host_ip, self._clock(), restarts, node.remap())
+        return LocalContext(node.host_ip, self._clock(), restarts, node.addresses())

@@ -4,14 +4,14 @@ Source: behaviour.md 7.1; stack.md 9.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from apis import naming, quantity
+from apis import naming, podnetworks, quantity
 from liqoctl.forge import flags
 from liqoctl.forge.printed import printable
 
@@ -143,6 +143,24 @@ PROVIDER_SERVER: Final = click.option(
     default="",
     help="API server that the provider may announce besides that of its kubeconfig.",
 )
+
+
+def _networks(_context: click.Context, param: click.Parameter, given: Sequence[str]) -> str:
+    found, wrong = podnetworks.parse(",".join(given))
+    if wrong:
+        message = f"{wrong[0]!r} is no network such as 10.1.0.0/16"
+        raise click.BadParameter(message, param=param)
+    return podnetworks.written(found)
+
+
+PROVIDER_POD_CIDR: Final = click.option(
+    "--provider-pod-cidr",
+    multiple=True,
+    metavar="CIDR",
+    callback=_networks,
+    help="Network of the provider's pods, several.  [default: what the provider says]",
+)
+"""Outside of it this cluster publishes no address that the provider says of a pod."""
 
 
 def command(**rest: Any) -> Callable[[Callable[..., Any]], click.Command]:

@@ -76,7 +76,7 @@ def controller_manager(site: Site) -> list[str]:
         "--allocate-node-cidrs",
         f"--cluster-cidr={slot.pod_cidr}",
         f"--service-cluster-ip-range={slot.service_cidr}",
-        "--node-cidr-mask-size=24",
+        "--node-cidr-mask-size=16",  # as the pod network has it: there is one node
         "--configure-cloud-routes=false",
         f"--cluster-name={slot.cluster}",
     ]

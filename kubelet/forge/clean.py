@@ -12,8 +12,8 @@ from typing import Final, TypeGuard
 
 from apis import quantity, texts
 from apis.objects import Object
+from apis.podnetworks import PodAddresses
 from apis.quantity import Quantity
-from apis.remap import Remap
 
 _RECURSIVE: Final = frozenset({"Disabled", "IfPossible", "Enabled"})
 _TRUTHS: Final = frozenset({"True", "False", "Unknown"})
@@ -35,7 +35,7 @@ class LocalContext:
     host_ip: str
     now: datetime
     restarts: int = 0
-    remap: Remap | None = field(default_factory=Remap)
+    addresses: PodAddresses | None = field(default_factory=PodAddresses)
     """By which addresses the provider's pods are reached from here; None: nobody is told any."""
 
 

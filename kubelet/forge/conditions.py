@@ -16,6 +16,12 @@ OFFLOADED: Final = keys.OFFLOADED_CONDITION
 """Condition of a local pod that the provider refuses; it goes when the pod is taken."""
 ADDRESS: Final = keys.ADDRESS_CONDITION
 FOREIGN_ADDRESS: Final = "ForeignAddress"
+NO_NETWORKS: Final = "NoNetworks"
+_NAME_THEM: Final = (
+    "nobody named the networks of the provider's pods, so no address is published: run liqoctl "
+    "peer once more, with --provider-pod-cidr if it finds none, or annotate the Identity of the "
+    f"provider with {keys.POD_NETWORKS}"
+)
 _OURS: Final = frozenset({OFFLOADED, ADDRESS})
 REMOTE_UNAVAILABLE: Final = "RemoteClusterUnavailable"
 SCHEDULED: Final = "PodScheduled"
@@ -97,11 +103,25 @@ def since(local: Object, type_: str, status: str) -> str | None:
 
 def without_address(local: Object, said: str, now: datetime) -> Object:
     """Return the condition of a pod whose provider says the address ``said``, which it has not."""
+    message = (
+        f"the provider says {said}, which is in none of the networks that are named for its pods, "
+        "or is an address of this cluster: it is not published; liqoctl peer --provider-pod-cidr "
+        "names networks"
+    )
+    return _address(local, FOREIGN_ADDRESS, message, now)
+
+
+def without_networks(local: Object, now: datetime) -> Object:
+    """Return the condition of a pod of whose provider nobody named the networks of pods."""
+    return _address(local, NO_NETWORKS, _NAME_THEM, now)
+
+
+def _address(local: Object, reason: str, message: str, now: datetime) -> Object:
     return {
         "type": ADDRESS,
         "status": "False",
-        "reason": FOREIGN_ADDRESS,
-        "message": f"the provider says {said}, which no pod there can have: nothing is published",
+        "reason": reason,
+        "message": message,
         "lastTransitionTime": since(local, ADDRESS, "False") or stamp(now),
     }
 

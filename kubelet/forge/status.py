@@ -66,8 +66,7 @@ def mirrored(local: Object, remote: Object, home: LocalContext, deferred: str = 
     before, theirs = status_of(local), mapping(remote.get("status"))
     clean = filter_of(local, home)
     said, address = clean.text(theirs.get("podIP")), _address(theirs, home)
-    is_foreign = said and not address and home.remap is not None
-    foreign = [conditions.without_address(local, said, home.now)] if is_foreign else []
+    foreign = _unpublished(local, said, home) if said and not address else []
     return _whole(
         local,
         phase=_phase(before, theirs),
@@ -272,18 +271,26 @@ def _phase(before: Object, theirs: Object) -> str:
 def _address(theirs: Object, home: LocalContext) -> str:
     """Return the one address of the pod, as it is reached from here; "" to publish none.
 
-    With an IP fabric it is in a network that was agreed for the peer. Source: security.md B1.
+    It is in a network that was agreed for the peer, or that was named. Source: security.md B1.
     """
-    if home.remap is None:
+    if home.addresses is None:
         return ""
-    address = pod_address(home.remap.of(pod_address(theirs.get("podIP"))))
-    is_agreed = not home.remap.pairs or home.remap.reaches(address)
-    return address if is_agreed else ""
+    address = pod_address(home.addresses.remap.of(pod_address(theirs.get("podIP"))))
+    return address if address and home.addresses.has(address) else ""
+
+
+def _unpublished(local: Object, said: str, home: LocalContext) -> list[Object]:
+    """Return the condition that says why the address ``said`` is not published."""
+    if home.addresses is None:
+        return []
+    if home.addresses.are_named:
+        return [conditions.without_address(local, said, home.now)]
+    return [conditions.without_networks(local, home.now)]
 
 
 def _addresses(address: str, home: LocalContext) -> Object:
     """Return the address of the pod and that of its host; without a remap it loses what it had."""
-    if home.remap is None:
+    if home.addresses is None:
         return {"podIP": None, "podIPs": None, **_host(home)}
     own: Object = {"podIP": address, "podIPs": [{"ip": address}]} if address else {}
     return {**own, **_host(home)}

@@ -121,6 +121,7 @@ def create_tenant(
 @create.command("identity", epilog=options.examples(f"liqoctl create identity {_BOTH}"))
 @_PROXY
 @options.PROVIDER_SERVER
+@options.PROVIDER_POD_CIDR
 @options.REPLACE
 @options.timeout("2m")
 @options.global_flags
@@ -130,7 +131,10 @@ def create_identity(session: Session, remote: Session, timeout: float, **given: 
     from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
 
     how = peercli.Authentication(
-        given["proxy_url"], replaces=given["replace"], server=given["provider_server"]
+        given["proxy_url"],
+        replaces=given["replace"],
+        server=given["provider_server"],
+        pod_networks=given["provider_pod_cidr"],
     )
     peercli.create_identity(session, remote, how, timeout_s=timeout)
 

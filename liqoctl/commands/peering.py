@@ -60,6 +60,7 @@ def _gateway_flags(function: Callable[..., Any]) -> Callable[..., Any]:
 @_IN_BAND
 @_PROXY
 @options.PROVIDER_SERVER
+@options.PROVIDER_POD_CIDR
 @options.REPLACE
 @_WAIT
 @options.timeout("2m")
@@ -86,6 +87,7 @@ def _how(given: dict[str, Any], *, waits: bool = True) -> Any:
         waits=waits,
         replaces=given["replace"],
         server=given["provider_server"],
+        pod_networks=given["provider_pod_cidr"],
     )
 
 
@@ -147,6 +149,7 @@ def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: b
 @_gateway_flags
 @_PROXY
 @options.PROVIDER_SERVER
+@options.PROVIDER_POD_CIDR
 @options.REPLACE
 @options.timeout("10m")
 @options.global_flags

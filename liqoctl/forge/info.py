@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from apis import keys, naming, objects, whose
+from apis import keys, naming, objects, podnetworks, whose
 from apis.objects import Key, Object, key_of
 from liqoctl.forge.printed import one_line
 
@@ -37,6 +37,7 @@ class Around:
     slices: Sequence[Object] = ()
     virtual_nodes: Sequence[Object] = ()
     quotas: Mapping[Key, Object] | None = None
+    identities: Sequence[Object] = ()
 
 
 def installation(found: Installation) -> Object:
@@ -117,7 +118,8 @@ def peer(foreign_cluster: Object, around: Around) -> Object:
     slices = [one for one in around.slices if _provider_of(one, cluster_id)]
     nodes = [one for one in around.virtual_nodes if _is_on(one, cluster_id)]
     gateway = {"address": [], "port": 0, "role": ""}
-    network = {"CIDRs": {"remote": {}, "remapped": {}}, "gateway": gateway}
+    pods = _pod_networks(around.identities, cluster_id)
+    network = {"CIDRs": {"remote": pods, "remapped": {}}, "gateway": gateway}
     return {
         "info": {
             "clusterID": cluster_id,
@@ -138,6 +140,14 @@ def peer(foreign_cluster: Object, around: Around) -> Object:
             "virtualNodes": [_virtual_node(one) for one in nodes],
         },
     }
+
+
+def _pod_networks(identities: Iterable[Object], cluster_id: str) -> Object:
+    """Return in which networks the pods of a provider may be, as this cluster was told."""
+    controlplane = naming.controlplane_identity(cluster_id)
+    found = (each for each in identities if key_of(each).name == controlplane)
+    named, _ = podnetworks.of_identity(next(found, None))
+    return {"pod": [str(each) for each in named]} if named else {}
 
 
 def _provider_of(resource_slice: Object, cluster_id: str) -> bool:

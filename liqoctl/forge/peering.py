@@ -82,6 +82,28 @@ def identity(
     return _labelled(keys.IDENTITY, key, provider, spec, metadata)
 
 
+def with_networks(identity: Object, networks: str) -> Object:
+    """Return ``identity`` naming the ``networks`` of the provider's pods, if there are any."""
+    if networks:
+        identity["metadata"].setdefault("annotations", {})[keys.POD_NETWORKS] = networks
+    return identity
+
+
+def pod_networks(identity: Object | None) -> str:
+    """Return the networks that an Identity names."""
+    return objects.annotations(identity or {"metadata": {}}).get(keys.POD_NETWORKS, "")
+
+
+def told_networks(networks: str) -> str:
+    """Return what is told of the ``networks`` of a provider's pods."""
+    if networks:
+        return f"pods of the provider are in {networks}"
+    return (
+        "the provider names no networks of its pods, so their addresses are not published: "
+        "add --provider-pod-cidr"
+    )
+
+
 def resource_slice(
     key: Key, provider: str, spec: Object, metadata: Metadata, *, makes_node: bool
 ) -> Object:

@@ -35,6 +35,8 @@ class Peers:
     provider_id: str
     liqo_namespace: str
     metadata: Metadata
+    pod_networks: str = ""
+    """In which the provider says that its pods are."""
 
     @property
     def told(self) -> str:
@@ -53,6 +55,8 @@ class Authentication:
     """Also what is there for another cluster of that name."""
     server: str = ""
     """The API server of the provider, in the administrator's own words; empty: the kubeconfig's."""
+    pod_networks: str = ""
+    """Of the provider's pods, by comma; empty: those that were named before, or that it says."""
 
 
 AS_USUAL: Final = Authentication()
@@ -66,14 +70,16 @@ async def meet(
     Raises:
         click.ClickException: pyliqo is not installed, or both are the same cluster.
     """
-    names = []
+    said = []
     for side, namespace in zip((consumer, provider), namespaces, strict=True):
-        names.append(await cluster_id(side.cluster, namespace))
-        side.info(f"cluster ID {names[-1]}")
+        said.append(await cluster_data(side.cluster, namespace))
+        side.info(f"cluster ID {said[-1][keys.CLUSTER_ID_KEY]}")
+    names = [str(each[keys.CLUSTER_ID_KEY]) for each in said]
+    networks = str(said[1].get(keys.POD_CIDRS_KEY, ""))
     if names[0] == names[1]:
         message = f"both clusters are called {names[0]}: a cluster cannot peer with itself; "
         raise click.ClickException(f"{message}check the kubeconfigs, or install one anew")
-    return Peers(consumer, provider, names[0], names[1], namespaces[0], metadata)
+    return Peers(consumer, provider, names[0], names[1], namespaces[0], metadata, networks)
 
 
 async def cluster_id(cluster: Cluster, namespace: str) -> str:
@@ -82,12 +88,21 @@ async def cluster_id(cluster: Cluster, namespace: str) -> str:
     Raises:
         click.ClickException: it has none: pyliqo is not installed there.
     """
+    return str((await cluster_data(cluster, namespace))[keys.CLUSTER_ID_KEY])
+
+
+async def cluster_data(cluster: Cluster, namespace: str) -> Object:
+    """Return what the cluster says of itself: its name, and the networks of its pods if any.
+
+    Raises:
+        click.ClickException: it has no name: pyliqo is not installed there.
+    """
     key = Key(namespace, keys.CLUSTER_ID_CONFIG_MAP)
     found = await cluster.get_live(keys.CONFIG_MAP, key)
-    name = ((found or {}).get("data") or {}).get(keys.CLUSTER_ID_KEY)
-    if not name:
+    data: Object = (found or {}).get("data") or {}
+    if not data.get(keys.CLUSTER_ID_KEY):
         raise click.ClickException(f"configmap {key} names no cluster: liqoctl install first")
-    return str(name)
+    return data
 
 
 async def tenant_namespace(cluster: ClusterClient, peer: str) -> str:
@@ -190,9 +205,10 @@ async def sign_in(peers: Peers, tenant: Object, how: Authentication) -> None:
             the provider announces an entrance that the consumer's administrator did not name.
     """
     here = await ensure_namespace(peers.consumer, peers.provider_id)
-    wanted = identity_of(tenant, here, peers.provider_id, peers.metadata)
-    where = objects_.key_of(wanted)
+    where = Key(here, naming.controlplane_identity(peers.provider_id))
     found = await peers.consumer.cluster.get_live(keys.IDENTITY, where)
+    networks = how.pod_networks or forge.pod_networks(found) or peers.pod_networks
+    wanted = identity_of(tenant, here, peers.provider_id, peers.metadata, networks)
     if (why := forge.other_server(found, wanted)) and not how.replaces:
         raise click.ClickException(why)
     announced = AuthParams.parse(forge.params_of(tenant))
@@ -201,6 +217,7 @@ async def sign_in(peers: Peers, tenant: Object, how: Authentication) -> None:
         what = f"identity {where}"
         await servers.check(peers.consumer, peers.provider, announced, named, what)
     await objects.keep(peers.consumer, keys.IDENTITY, wanted)
+    peers.consumer.info(f"identity {where}: {forge.told_networks(networks)}")
     if not how.waits:
         return
     await objects.until(
@@ -210,8 +227,12 @@ async def sign_in(peers: Peers, tenant: Object, how: Authentication) -> None:
     peers.consumer.info(f"identity {where}: has its kubeconfig")
 
 
-def identity_of(tenant: Object, namespace: str, provider: str, metadata: Metadata) -> Object:
+def identity_of(
+    tenant: Object, namespace: str, provider: str, metadata: Metadata, networks: str
+) -> Object:
     """Return the Identity by which the consumer of ``tenant`` signs in.
+
+    ``networks`` are those of the provider's pods, as the annotation has them.
 
     Raises:
         click.ClickException: it is not let in yet.
@@ -221,7 +242,8 @@ def identity_of(tenant: Object, namespace: str, provider: str, metadata: Metadat
         raise click.ClickException(f"it is not let in: {forge.complaint(tenant)}")
     key = Key(namespace, naming.controlplane_identity(provider))
     params = AuthParams.parse(forge.params_of(tenant))
-    return forge.identity(key, provider, params, status["tenantNamespace"], metadata)
+    made = forge.identity(key, provider, params, status["tenantNamespace"], metadata)
+    return forge.with_networks(made, networks)
 
 
 async def private_key(cluster: Cluster, namespace: str) -> bytes:

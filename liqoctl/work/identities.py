@@ -83,10 +83,12 @@ async def identity(
     Raises:
         click.ClickException: the consumer is not let in.
     """
-    provider = await handshake.cluster_id(side.cluster, liqo)
+    said = await handshake.cluster_data(side.cluster, liqo)
+    provider = str(said[keys.CLUSTER_ID_KEY])
     found = await _judged(side, consumer)
     where = namespace or naming.tenant_namespace(provider)
-    return handshake.identity_of(found, where, provider, metadata)
+    networks = str(said.get(keys.POD_CIDRS_KEY, ""))
+    return handshake.identity_of(found, where, provider, metadata, networks)
 
 
 async def _judged(side: Side, consumer: str) -> Object:

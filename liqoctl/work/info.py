@@ -54,13 +54,14 @@ async def peers(cluster: Cluster, names: Sequence[str]) -> Object:
     Raises:
         click.ClickException: there is no such peer.
     """
-    foreign_clusters, slices, virtual_nodes, quotas = await asyncio.gather(
+    foreign_clusters, slices, virtual_nodes, identities, quotas = await asyncio.gather(
         _list(cluster, keys.FOREIGN_CLUSTER),
         _list(cluster, keys.RESOURCE_SLICE),
         _list(cluster, keys.VIRTUAL_NODE),
+        _list(cluster, keys.IDENTITY),
         cluster.list(Selection(keys.QUOTA, Object)),
     )
-    around = forge.Around(slices, virtual_nodes, quotas.items)
+    around = forge.Around(slices, virtual_nodes, quotas.items, identities)
     told = {one["spec"]["clusterID"]: forge.peer(one, around) for one in foreign_clusters}
     if missing := [name for name in names if name not in told]:
         there = f"there are {', '.join(told)}" if told else "there are none: see liqoctl peer"

@@ -111,7 +111,7 @@ async def test_no_endpoint_is_at_a_service_or_pod_of_the_cluster(
     """Source: security.md A16."""
     (kubernetes,) = [
         one
-        for key, one in (await server.list(loop.SERVICE_CIDRS)).items.items()
+        for key, one in (await server.list(ownaddresses.SERVICE_CIDRS)).items.items()
         if key.name == "kubernetes"
     ]
     network = ipaddress.ip_network(kubernetes["spec"]["cidrs"][0])

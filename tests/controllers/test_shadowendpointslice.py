@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from apis import keys, objects, remap
+from apis import keys, objects, remap, own
 from apis.objects import Key, Kind, Object, named
 from controllers.offloading.shadowendpointslice import forge
-from controllers.offloading.shadowendpointslice.forge import Addressed, Reach
+from controllers.offloading.shadowendpointslice.forge import Reach
 from controllers.offloading.shadowendpointslice.reconciler import (
     FOREIGN_RETRY_S,
     REFUSED_RETRY_S,
@@ -28,7 +28,7 @@ NODE = {
     "status": {"addresses": [{"type": "InternalIP", "address": "10.89.4.2"}]},
 }
 API_SERVER: Object = {"endpoints": [{"addresses": ["10.89.4.9"]}]}
-REACH = Reach(forge.own([msgspec.convert(NODE, Addressed)], [API_SERVER]))
+REACH = Reach(own.own([msgspec.convert(NODE, own.Addressed)], [API_SERVER]))
 
 
 def shadow(namespace: str, *addresses: str, **rest: Any) -> Object:

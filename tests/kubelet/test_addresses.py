@@ -4,7 +4,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
-from apis.remap import Remap
+from apis.podnetworks import PodAddresses
 from kube import errors
 from kubelet import settings
 from kubelet.addresses import Addresses
@@ -25,8 +25,10 @@ def addresses(*flags: str) -> Addresses:
     return Addresses(settings.parse([*PLAIN, *flags]))
 
 
-def reached(known: Remap | None) -> str:
-    return known.of("10.1.0.7") if known else "nobody is told"
+def reached(known: PodAddresses | None) -> str:
+    if known is None or not known.are_named:
+        return "nobody is told"
+    return known.remap.of("10.1.0.7")
 
 
 async def configure(cluster: FakeCluster, peer: str, *pods: str) -> None:
@@ -47,16 +49,17 @@ def agreed(*pods: str) -> Object:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ((), "10.1.0.7"),
+        ((), "nobody is told"),
+        (("--pod-network=10.1.0.0/16",), "10.1.0.7"),
         (PAIRED, "10.66.0.7"),
         (("--ip-fabric", *PAIRED), "10.66.0.7"),
         (("--ip-fabric",), "nobody is told"),
         (("--disable-ip-reflection", *PAIRED), "nobody is told"),
     ],
-    ids=["as they are", "flags", "flags in a fabric", "fabric alone", "switched off"],
+    ids=["nothing", "as they are", "flags", "flags in a fabric", "fabric alone", "switched off"],
 )
 def test_without_a_configuration_flags_say_it(flags: tuple[str, ...], expected: str) -> None:
-    assert reached(addresses(*flags).remap()) == expected
+    assert reached(addresses(*flags).known()) == expected
 
 
 async def test_a_configuration_holds_at_once_and_one_without_sense_changes_nothing() -> None:
@@ -65,18 +68,18 @@ async def test_a_configuration_holds_at_once_and_one_without_sense_changes_nothi
     (informer,) = known.informers
     async with running(informer.run(cluster)):
         await informer.synced.wait()
-        assert reached(known.remap()) == "10.66.0.7"
+        assert reached(known.known()) == "10.66.0.7"
         await configure(cluster, "turin", "10.99.0.0/16")
         await configure(cluster, "milan", "10.71.0.0/16")
-        await until(lambda: reached(known.remap()) == "10.71.0.7")
+        await until(lambda: reached(known.known()) == "10.71.0.7")
         broken = agreed("10.71.0.0/24")
         await cluster.patch_status(keys.CONFIGURATION, WHERE, broken)
         await until(lambda: (informer.get(WHERE) or {}).get("status") == broken)
-        assert reached(known.remap()) == "10.71.0.7"
+        assert reached(known.known()) == "10.71.0.7"
         found = await cluster.get(keys.CONFIGURATION, WHERE)
         assert found
         await cluster.delete(keys.CONFIGURATION, WHERE, uid=found["metadata"]["uid"])
-        await until(lambda: reached(known.remap()) == "10.66.0.7")
+        await until(lambda: reached(known.known()) == "10.66.0.7")
 
 
 def test_without_a_fabric_nothing_of_it_is_followed() -> None:

@@ -7,13 +7,15 @@ import os
 import re
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apis import keys, remap
+from apis import keys, own, remap
 from apis.objects import Key, Object
 from apis.offloading import OffloadingPatch
+from apis.podnetworks import PodAddresses
 from kube import client, errors
 from kube.cluster import Cluster
 from kubelet.forge import answers, life, news, shadowpod, shapes, status
@@ -24,7 +26,8 @@ from tests import factories
 from tests.kubelet import worlds
 from tests.kubelet.worlds import NOW, condition, container, running
 
-HOME = LocalContext("10.0.0.9", NOW)
+NAMED = PodAddresses(networks=tuple(own.networks(["10.0.0.0/8", "fd00::/8", "2001:db8::/32"])))
+HOME = LocalContext("10.0.0.9", NOW, addresses=NAMED)
 EXAMPLES = int(os.environ.get("PYLIQO_TEST_STATUSES", "1000"))
 """The full size: PYLIQO_TEST_STATUSES=50000"""
 NO_PATCH = OffloadingPatch()
@@ -42,8 +45,8 @@ def remote(status_: Any) -> Object:
 def test_addresses_are_those_by_which_pods_are_reached_from_here() -> None:
     known = remap.paired(["10.1.0.0/16"], ["10.71.0.0/16"])
 
-    through_fabric = LocalContext("10.0.0.9", NOW, remap=known)
-    hidden = LocalContext("10.0.0.9", NOW, remap=None)
+    through_fabric = LocalContext("10.0.0.9", NOW, addresses=PodAddresses(known))
+    hidden = LocalContext("10.0.0.9", NOW, addresses=None)
 
     made = status.mirrored(local(), remote(running()), through_fabric)
     assert (made["podIP"], made["podIPs"]) == ("10.71.0.7", [{"ip": "10.71.0.7"}])
@@ -387,7 +390,7 @@ def test_an_address_no_pod_has_is_not_published(address: object) -> None:
 )  # fmt: skip
 def test_in_a_fabric_an_address_outside_of_what_was_agreed_is_not_published(address: str) -> None:
     known = remap.paired(["10.1.0.0/16", "10.0.8.0/24"], ["10.71.0.0/16", "10.72.8.0/24"])
-    fabric = LocalContext("10.0.0.9", NOW, remap=known)
+    fabric = LocalContext("10.0.0.9", NOW, addresses=PodAddresses(known))
 
     made = status.mirrored(local(), remote(running(podIP=address)), fabric)
     again = status.mirrored(local(made), remote(running(podIP=address)), fabric)
@@ -401,6 +404,46 @@ def test_in_a_fabric_an_address_outside_of_what_was_agreed_is_not_published(addr
     assert again == made
     assert mended["podIP"] == "10.72.8.7"
     assert "pyliqo.io/AddressPublished" not in {one["type"] for one in mended["conditions"]}
+
+
+OWN = own.own(
+    [msgspec.convert(
+        {"metadata": {}, "spec": {"podCIDRs": ["10.244.0.0/24"]},
+         "status": {"addresses": [{"address": "10.0.0.9"}, {"address": "rome-1"}]}},
+        own.Addressed,
+    )],
+    [{"endpoints": [{"addresses": ["10.5.0.1"]}]}],
+    ["10.96.0.0/12"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["10.96.0.1", "10.0.0.9", "10.244.0.7", "10.5.0.1", "192.168.1.10", "0.0.0.1", "240.0.0.1",
+     "255.255.255.255", "64:ff9b::a60:1", "100.100.100.200", "2002:a60:1::"],
+)  # fmt: skip
+def test_without_a_fabric_an_address_is_in_a_named_network_and_none_of_ours(address: str) -> None:
+    wide = own.networks(["10.0.0.0/8", "64:ff9b::/96", "2002::/16", "100.64.0.0/10"])
+    home = LocalContext("10.0.0.9", NOW, addresses=PodAddresses(networks=tuple(wide), own=OWN))
+
+    made = status.mirrored(local(), remote(running(podIP=address)), home)
+    mended = status.mirrored(local(made), remote(running(podIP="10.1.0.7")), home)
+
+    assert "podIP" not in made
+    (said,) = [one for one in made["conditions"] if one["type"] == "pyliqo.io/AddressPublished"]
+    assert (said["status"], said["reason"]) == ("False", "ForeignAddress")
+    assert mended["podIP"] == "10.1.0.7"
+
+
+def test_where_nobody_named_networks_a_pod_is_ready_and_says_what_to_type() -> None:
+    home = LocalContext("10.0.0.9", NOW)
+    ready = running(conditions=[{"type": "Ready", "status": "True"}])
+    made = status.mirrored(local(), remote(ready), home)
+    assert "podIP" not in made
+    found = {one["type"]: one for one in made["conditions"]}
+    assert found["Ready"]["status"] == "True"
+    assert found["pyliqo.io/AddressPublished"]["reason"] == "NoNetworks"
+    assert "--provider-pod-cidr" in found["pyliqo.io/AddressPublished"]["message"]
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Failed", "Nonsense", None])
@@ -490,7 +533,7 @@ def test_of_a_mount_only_what_a_kubelet_says_is_told(said: object) -> None:
 
 
 def test_restarts_of_the_provider_are_added() -> None:
-    home = LocalContext("10.0.0.9", NOW, restarts=3)
+    home = LocalContext("10.0.0.9", NOW, 3, NAMED)
     made = status.mirrored(local(), remote(running(restarts=2)), home)
     assert made["containerStatuses"][0]["restartCount"] == 5
 

@@ -4,10 +4,11 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Any, Literal, cast
 
-from apis import keys, objects
+from apis import keys, objects, own
 from apis.objects import Key, Kind, Object
 from apis.offloading import OffloadingPatch
 from apis.pairs import Pair
+from apis.podnetworks import PodAddresses
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
 from kubelet.contract import Node
@@ -24,6 +25,7 @@ HOST = "10.0.0.9"
 NOW = dt.datetime(2026, 1, 31, 12, 0, tzinfo=dt.UTC)
 PAIR = Pair("rome", "milan", "shop", "shop-rome")
 WEB = Key("shop", "web")
+ADDRESSES = PodAddresses(networks=tuple(own.networks(["10.0.0.0/8"])))
 TWIN = Key("shop-rome", "web")
 
 
@@ -131,6 +133,7 @@ class World:
                 lambda: self.is_silent,
                 self.forbids,
                 self.lacks,
+                lambda: ADDRESSES,
             ),
             namespaces=self.namespaces,
             recorder=self.recorder,

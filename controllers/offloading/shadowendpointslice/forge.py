@@ -1,64 +1,18 @@
 """The EndpointSlice that a ShadowEndpointSlice asks for, as far as the provider allows it."""
 
 import ipaddress
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-
-from apis import addresses, conditions, keys, objects
-from apis.addresses import Address
+from apis import addresses, conditions, keys, objects, own
 from apis.objects import Object
-from apis.remap import Network, Remap
+from apis.own import Own
+from apis.remap import Remap
 
 _IPV4: Final = "IPv4"
 _NEEDED: Final = ("NetworkConnectionStatus", "APIServerStatus")
 _WELL: Final = frozenset({"Established", "Ready", "None", "Disabled", ""})
-
-
-class _Meta(msgspec.Struct, gc=False, frozen=True):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
-
-
-class _Spec(msgspec.Struct, gc=False, frozen=True):
-    podCIDR: str = ""  # noqa: N815  # as on the wire
-    podCIDRs: tuple[str, ...] = ()  # noqa: N815  # as on the wire
-
-
-class _Address(msgspec.Struct, gc=False, frozen=True):
-    address: str = ""
-
-
-class _Status(msgspec.Struct, gc=False, frozen=True):
-    addresses: tuple[_Address, ...] = ()
-
-
-class Addressed(msgspec.Struct, gc=False, frozen=True):
-    """The addresses of a node: caches keep nothing else of it."""
-
-    metadata: _Meta
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-    def texts(self) -> list[str]:
-        """Return its own addresses and the networks of its pods."""
-        own_ = [each.address for each in self.status.addresses]
-        return [*own_, *self.spec.podCIDRs, self.spec.podCIDR]
-
-
-@dataclass(frozen=True)
-class Own:
-    """The addresses of this cluster, which no consumer may stand in for."""
-
-    networks: tuple[Network, ...] = ()
-
-    def has(self, address: Address) -> bool:
-        """Whether ``address`` is of this cluster."""
-        return any(address in network for network in self.networks)
 
 
 def _nobodys(_address: str) -> bool:
@@ -84,31 +38,12 @@ class Reach:
         reached = self.fabric.of(address) if self.fabric else address
         if any(addresses.read(each, type_) is None for each in (address, reached)):
             return ""
-        ends = addresses.reached(ipaddress.ip_address(reached))
-        if any(self._is_closed(end) for end in ends):
+        one = ipaddress.ip_address(reached)
+        ends = addresses.reached(one)
+        if own.is_closed(one, self.own) or any(self.is_pods(str(end)) for end in ends):
             return ""
         is_agreed = self.fabric is None or self.fabric.reaches(reached)
         return reached if is_agreed else ""
-
-    def _is_closed(self, end: Address) -> bool:
-        return self.own.has(end) or addresses.is_special(end) or self.is_pods(str(end))
-
-
-def own(
-    nodes: Iterable[Addressed], api_servers: Iterable[Object], services: Iterable[str] = ()
-) -> Own:
-    """Return the addresses of ``nodes``, of their pods, and those in the slices of API servers.
-
-    ``services``: the networks of Services.
-    """
-    texts = [*services, *(text for node in nodes for text in node.texts())]
-    texts += [
-        address
-        for each in api_servers
-        for endpoint in each.get("endpoints") or []
-        for address in endpoint["addresses"]
-    ]
-    return Own(tuple(network for text in texts if (network := _network(text))))
 
 
 def endpoint_slice(shadow: Object, reach: Reach, *, is_reachable: bool) -> Object:
@@ -163,11 +98,6 @@ def named(shadow: Object) -> Iterator[str]:
         yield from each["addresses"]
 
 
-def service_networks(service_cidr: Object) -> list[str]:
-    """Return the networks that a ServiceCIDR says."""
-    return list((service_cidr.get("spec") or {}).get("cidrs") or [])
-
-
 def is_reachable(foreign_cluster: Object | None) -> bool:
     """Whether the consumer's pods can be reached, as far as anybody says.
 
@@ -196,10 +126,3 @@ def _template(shadow: Object) -> Object:
 
 def _type(template: Object) -> str:
     return str(template.get("addressType") or _IPV4)
-
-
-def _network(text: str) -> Network | None:
-    try:
-        return ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        return None

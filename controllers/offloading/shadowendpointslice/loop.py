@@ -1,21 +1,21 @@
 """Which changes concern which ShadowEndpointSlice."""
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from apis import keys, remap, whose
 from apis.objects import Key, Object
+from apis.own import Addressed
 from controllers import concerns, fabric, selections, views
 from controllers.manager import Manager, Term
 from controllers.offloading.shadowendpointslice import forge
-from controllers.offloading.shadowendpointslice.forge import Addressed, Own, Reach
+from controllers.offloading.shadowendpointslice.forge import Reach
 from controllers.offloading.shadowendpointslice.pods import PodAddresses
 from controllers.offloading.shadowendpointslice.reconciler import ShadowEndpointSliceReconciler
-from kube import errors
-from kube.cluster import Selection
+from kube import ownaddresses
 from kube.informer import Change, Informer
+from kube.ownaddresses import OwnAddresses
 from kube.process import Loop
 from kube.runner import Runner, Source
 
@@ -24,11 +24,6 @@ SHADOWS: Final = selections.every(keys.SHADOW_ENDPOINT_SLICE)
 SLICES: Final = selections.every(
     keys.ENDPOINT_SLICE, labels=f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_ENDPOINT_SLICE}"
 )
-API_SERVERS: Final = selections.every(
-    keys.ENDPOINT_SLICE, namespace="default", labels=f"{keys.SERVICE_NAME}=kubernetes"
-)
-NODES: Final = Selection(keys.NODE, Addressed, labels=f"{keys.NODE_TYPE}!={keys.VIRTUAL_NODE_TYPE}")
-SERVICE_CIDRS: Final = selections.every(keys.SERVICE_CIDR)
 PEERS: Final = selections.every(keys.FOREIGN_CLUSTER)
 
 
@@ -36,29 +31,21 @@ PEERS: Final = selections.every(keys.FOREIGN_CLUSTER)
 class _Known:
     """What this process knows of addresses."""
 
-    nodes: Informer[Addressed]
-    api_servers: Informer[Object]
-    service_cidrs: Informer[Object]
-    service_flags: tuple[str, ...]
+    own: OwnAddresses
     configurations: Informer[Object] | None
 
     def reach(self, consumer: str, pods: PodAddresses) -> Reach | None:
         """Return what ``consumer`` may name; None while it is not known which pods there are."""
         if self.configurations:
             known = self.configurations.items().values()
-            return Reach(self._own(), remap.of_peer(known, consumer))
+            return Reach(self.own.own(), remap.of_peer(known, consumer))
         if not pods.is_known():
             return None
-        return Reach(self._own(), is_pods=lambda address: self._is_own(pods.nodes_of(address)))
-
-    def _own(self) -> Own:
-        said = map(forge.service_networks, self.service_cidrs.items().values())
-        services = [*self.service_flags, *itertools.chain.from_iterable(said)]
-        return forge.own(self.nodes.items().values(), self.api_servers.items().values(), services)
+        return Reach(self.own.own(), is_pods=lambda address: self._is_own(pods.nodes_of(address)))
 
     def _is_own(self, names: Iterable[str]) -> bool:
         """Whether one of the nodes so called is no virtual one."""
-        return any(Key("", name) in self.nodes.items() for name in names)
+        return any(Key("", name) in self.own.nodes.items() for name in names)
 
 
 def controller(manager: Manager) -> Term:
@@ -66,19 +53,13 @@ def controller(manager: Manager) -> Term:
     shadows, slices = manager.informer(SHADOWS), manager.informer(SLICES)
     peers = manager.informer(PEERS)
     namespaces = manager.informer(selections.PEER_NAMESPACES)
-    known = _Known(
-        nodes=manager.informer(NODES),
-        api_servers=manager.informer(API_SERVERS),
-        service_cidrs=manager.informer(SERVICE_CIDRS, may_lack=(errors.NotFoundError,)),
-        service_flags=manager.limits.service_cidrs,
-        configurations=fabric.configurations(manager),
-    )
+    own = manager.own_addresses()
+    known = _Known(own, fabric.configurations(manager))
     all_of_them = concerns.all_of(shadows)
-    everything = (known.api_servers, known.service_cidrs, known.configurations)
+    everything = (own.api_servers, own.service_cidrs, known.configurations)
 
     def by_node(change: Change[Addressed]) -> Iterable[Key]:
-        before, after = (each.texts() if each else [] for each in (change.old, change.new))
-        return [] if before == after else all_of_them(change)
+        return all_of_them(change) if ownaddresses.is_moved(change) else []
 
     def by_peer(change: Change[Any]) -> Iterable[Key]:
         before, after = map(forge.is_reachable, (change.old, change.new))
@@ -92,7 +73,7 @@ def controller(manager: Manager) -> Term:
         Source(shadows),
         Source(namespaces, by_namespace),
         Source(slices),
-        Source(known.nodes, by_node),
+        Source(own.nodes, by_node),
         Source(peers, by_peer),
         *(Source(each, all_of_them) for each in everything if each),
     ]

@@ -1,10 +1,11 @@
 """Which changes concern which VirtualNode."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from apis import foreignclusters, keys, whose
+from apis import foreignclusters, keys, naming, own, podnetworks, whose
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
+from apis.remap import Network
 from controllers import concerns, fabric, selections, views
 from controllers.concerns import Keys
 from controllers.manager import Manager, Term
@@ -35,7 +36,20 @@ def controller(manager: Manager) -> Term:
     foreign_clusters = manager.informer(selections.FOREIGN_CLUSTERS)
 
     networks, servers = fabric.networks(manager), fabric.api_servers(manager)
-    local = LocalCluster(manager.cluster_id, manager.namespace, _fabric(networks, servers))
+    identities = manager.informer(selections.IDENTITIES)
+
+    def pod_networks(node: VirtualNode) -> Sequence[Network]:
+        where = Key(node.namespace, naming.controlplane_identity(node.cluster_id))
+        named, _ = podnetworks.of_identity(identities.get(where))
+        return own.collapsed(named)
+
+    local = LocalCluster(
+        manager.cluster_id,
+        manager.namespace,
+        _fabric(networks, servers),
+        manager.own_flags,
+        pod_networks,
+    )
 
     def is_gone(cluster_id: str) -> bool:
         return foreignclusters.is_gone(foreign_clusters.get(Key("", cluster_id)))
@@ -53,6 +67,7 @@ def controller(manager: Manager) -> Term:
         Source(manager.informer(templates), concerns.all_of(virtual_nodes)),
         Source(namespace_maps, _by_map(those)),
         Source(foreign_clusters, _by_cluster(those)),
+        Source(identities, _by_identity(those)),
         *(Source(each, concerns.all_of(virtual_nodes)) for each in (networks, servers) if each),
         *(Source(manager.beside_virtual_nodes(selection), by_label) for selection in _BESIDE),
         *(Source(manager.informer(selection), by_label) for selection in _MADE),
@@ -80,6 +95,18 @@ def _fabric(
         return arguments.fabric(networks.items().values(), servers.items().values())
 
     return known
+
+
+def _by_identity(those: Those) -> Keys:
+    """Return whom it concerns in which networks the pods of a provider are."""
+
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        before, after = map(podnetworks.of_identity, (change.old, change.new))
+        if before == after:
+            return []
+        return those(lambda key, _: key.namespace == change.key.namespace)
+
+    return keys_of
 
 
 def _by_label(those: Those) -> Keys:

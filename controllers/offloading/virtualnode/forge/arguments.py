@@ -4,13 +4,14 @@ They come from the VkOptionsTemplate and from the VirtualNode's own fields only.
 Source: behaviour.md 5.1; security.md C4.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from apis import keys, reflection
 from apis.objects import Object
 from apis.offloading import VirtualNode, VkOptionsTemplate
+from apis.remap import Network
 
 KUBELET: Final = "kubelet"
 REFLECTOR: Final = "reflector"
@@ -30,6 +31,8 @@ EXTRA_OF: Final[dict[str, frozenset[str]]] = {
             "node-ping-successes",
             "node-ping-timeout",
             "pod-reflection-workers",
+            "own-network",
+            "pod-network",
             "remote-external-cidr",
             "remote-external-cidr-remap",
             "remote-pod-cidr",
@@ -66,6 +69,10 @@ class LocalCluster:
     liqo_namespace: str = keys.LIQO_NAMESPACE
     fabric: Callable[[], Fabric | None] = lambda: None
     """None where no IP fabric joins the clusters."""
+    own_networks: tuple[str, ...] = ()
+    """Of this cluster's pods and Services, as flags name them."""
+    pod_networks: Callable[[VirtualNode], Sequence[Network]] = lambda _: ()
+    """Those that the Identity of the provider names, in which its pods are."""
 
 
 def fabric(networks: Iterable[Object], ips: Iterable[Object]) -> Fabric:
@@ -132,6 +139,8 @@ def of_kubelet(
     if (found := cluster.fabric()) is not None:
         arguments += ["--ip-fabric=true"]
         arguments += [f"--home-api-server-ip={address}" for address in found.api_servers]
+    arguments += [f"--own-network={network}" for network in cluster.own_networks]
+    arguments += [f"--pod-network={network}" for network in cluster.pod_networks(virtual_node)]
     arguments += _workers(options, ["pod"])
     return _with_extra(arguments, options, KUBELET)
 

@@ -1,0 +1,1 @@
+"""Says in which networks this cluster's pods are, to who peers with it."""

@@ -1,0 +1,38 @@
+"""In which networks the pods of a provider are."""
+
+import pytest
+
+from apis import keys, own, podnetworks
+from apis.objects import Key, named
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "wrong"),
+    [
+        ("", [], []),
+        ("10.1.0.0/16", ["10.1.0.0/16"], []),
+        (" 10.1.0.0/16 , fd00::/64,", ["10.1.0.0/16", "fd00::/64"], []),
+        ("10.1.0.7/16", ["10.1.0.0/16"], []),
+        ("0.0.0.0/0,::/0,pods,10.1.0.0/33", [], ["0.0.0.0/0", "::/0", "pods", "10.1.0.0/33"]),
+    ],
+)
+def test_what_a_list_names(text: str, found: list[str], wrong: list[str]) -> None:
+    networks, rest = podnetworks.parse(text)
+    assert ([str(each) for each in networks], rest) == (found, wrong)
+
+
+def test_networks_of_many_nodes_are_joined() -> None:
+    nodes = own.networks(f"10.1.{n}.0/24" for n in range(256))
+    assert podnetworks.written([*nodes, *own.networks(["fd00::/64"])]) == "10.1.0.0/16,fd00::/64"
+
+
+def test_an_identity_names_them() -> None:
+    noted = {"annotations": {keys.POD_NETWORKS: "10.1.0.0/16,x"}}
+    found = named(keys.IDENTITY, Key("t", "i"), metadata=noted)
+    assert podnetworks.of_identity(found) == (own.networks(["10.1.0.0/16"]), ["x"])
+    assert podnetworks.of_identity(None) == ([], [])
+
+
+def test_a_cluster_says_networks_that_nodes_which_come_later_are_in() -> None:
+    said = podnetworks.of_nodes(["10.244.3.0/24", "10.244.0.0/24", "10.0.0.0/8", "fd00:1::/64"])
+    assert podnetworks.written(said) == "10.0.0.0/8,fd00:1::/56"
