@@ -64,6 +64,7 @@ class Addresses:
 
     def sources(self, pods: Callable[[], Iterable[Key]]) -> list[Source[Any]]:
         """Return what tells that ``pods`` are to be looked at again."""
+
         def of_node(change: Change[Addressed]) -> Iterable[Key]:
             return pods() if ownaddresses.is_moved(change) else []
 

@@ -12,7 +12,7 @@ from apis.objects import Key, Object, named
 from controllers.manager import Limits
 from controllers.offloading.shadowendpointslice import loop
 from controllers.settings import parse
-from kube import client, errors
+from kube import client, errors, ownaddresses
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane
 from tests import factories

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from apis import keys, objects, remap, own
+from apis import keys, objects, own, remap
 from apis.objects import Key, Kind, Object, named
 from controllers.offloading.shadowendpointslice import forge
 from controllers.offloading.shadowendpointslice.forge import Reach
