@@ -16,6 +16,8 @@ from apis.own import Own
 from apis.remap import Network, Remap
 
 _WIDENED: Final = {4: 16, 6: 56}
+_WIDEST: Final = {4: 8, 6: 32}
+"""Of what a provider says of itself: 10.0.0.0/8 is the largest private network."""
 MOST: Final = 256
 """Networks; one for each node of a large cluster are joined to few."""
 
@@ -73,6 +75,15 @@ def parse(text: str) -> tuple[list[Network], list[str]]:
         else:
             found.append(network)
     return found, wrong
+
+
+def said(text: str) -> str:
+    """Return the networks that a provider says of itself, as :func:`written`.
+
+    What is wider than any cluster's pods is left out: an administrator may name it by the flag.
+    """
+    found, _ = parse(text)
+    return written(each for each in found if each.prefixlen >= _WIDEST[each.version])
 
 
 def of_identity(identity: Object | None) -> tuple[list[Network], list[str]]:

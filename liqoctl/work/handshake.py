@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from apis import authentication, keys, naming
+from apis import authentication, keys, naming, podnetworks
 from apis import objects as objects_
 from apis.authentication import AuthParams
 from apis.objects import Key, Object
@@ -17,7 +17,7 @@ from certs import identity, pki
 from kube import clock
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
-from kube.errors import ForbiddenError
+from kube.errors import ForbiddenError, NotFoundError
 from liqoctl.forge import peering as forge
 from liqoctl.forge.peering import Metadata
 from liqoctl.forge.servers import Entrance
@@ -75,7 +75,7 @@ async def meet(
         said.append(await cluster_data(side.cluster, namespace))
         side.info(f"cluster ID {said[-1][keys.CLUSTER_ID_KEY]}")
     names = [str(each[keys.CLUSTER_ID_KEY]) for each in said]
-    networks = str(said[1].get(keys.POD_CIDRS_KEY, ""))
+    networks = await pod_networks(provider.cluster, namespaces[1], said[1])
     if names[0] == names[1]:
         message = f"both clusters are called {names[0]}: a cluster cannot peer with itself; "
         raise click.ClickException(f"{message}check the kubeconfigs, or install one anew")
@@ -103,6 +103,23 @@ async def cluster_data(cluster: Cluster, namespace: str) -> Object:
     if not data.get(keys.CLUSTER_ID_KEY):
         raise click.ClickException(f"configmap {key} names no cluster: liqoctl install first")
     return data
+
+
+async def pod_networks(cluster: Cluster, namespace: str, said: Object) -> str:
+    """Return in which networks a provider says that its pods are, as the annotation has them.
+
+    Its Network objects say so where it is Liqo's, else what it ``said`` beside its cluster ID.
+    """
+    labels = f"{keys.NETWORK_TYPE}={keys.POD_CIDR}"
+    try:
+        found = await cluster.list(Selection(keys.NETWORK, Object, namespace, labels=labels))
+    except (NotFoundError, ForbiddenError):
+        texts = [str(said.get(keys.POD_CIDRS_KEY, ""))]
+    else:
+        listed = found.items.values()
+        texts = [str((each.get("spec") or {}).get("cidr", "")) for each in listed]
+        texts = texts or [str(said.get(keys.POD_CIDRS_KEY, ""))]
+    return podnetworks.said(",".join(texts))
 
 
 async def tenant_namespace(cluster: ClusterClient, peer: str) -> str:

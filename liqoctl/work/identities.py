@@ -87,7 +87,7 @@ async def identity(
     provider = str(said[keys.CLUSTER_ID_KEY])
     found = await _judged(side, consumer)
     where = namespace or naming.tenant_namespace(provider)
-    networks = str(said.get(keys.POD_CIDRS_KEY, ""))
+    networks = await handshake.pod_networks(side.cluster, liqo, said)
     return handshake.identity_of(found, where, provider, metadata, networks)
 
 

@@ -36,3 +36,8 @@ def test_an_identity_names_them() -> None:
 def test_a_cluster_says_networks_that_nodes_which_come_later_are_in() -> None:
     said = podnetworks.of_nodes(["10.244.3.0/24", "10.244.0.0/24", "10.0.0.0/8", "fd00:1::/64"])
     assert podnetworks.written(said) == "10.0.0.0/8,fd00:1::/56"
+
+
+def test_a_provider_may_not_say_that_its_pods_are_anywhere() -> None:
+    said = "0.0.0.0/1,128.0.0.0/1,::/1,10.0.0.0/8,172.16.0.0/12,fd00::/48,lots"
+    assert podnetworks.said(said) == "10.0.0.0/8,172.16.0.0/12,fd00::/48"

@@ -74,6 +74,16 @@ def all_shown(namespace: str, seen: world.World) -> bool:
     return all(pod and LIVES[name].shown_by(pod) for name, pod in pods.items())
 
 
+def addresses(seen: world.World) -> dict[str, str]:
+    """Return which running pod has which address, with no condition that says it is hidden."""
+    return {
+        key.name: pod["status"]["podIP"]
+        for key, pod in seen.items()
+        if world.phase(pod) == "Running"
+        and keys.ADDRESS_CONDITION not in [one["type"] for one in pod["status"]["conditions"]]
+    }
+
+
 async def test_each_restart_policy_and_phase_looks_the_same_on_both_sides(
     both: world.Pair, namespace: str
 ) -> None:
@@ -92,6 +102,8 @@ async def test_each_restart_policy_and_phase_looks_the_same_on_both_sides(
     shadowed = {key.name: pod["metadata"]["annotations"] for key, pod in there.items()}
     assert {name: notes[keys.LOCAL_POD_UID] for name, notes in shadowed.items()} == uids
     assert all(pod["spec"]["nodeName"] == both.node for pod in here.values())
+    assert addresses(here) == addresses(there)
+    assert {name for name, life in LIVES.items() if life.phase == "Running"} <= set(addresses(here))
 
     await asyncio.gather(*(world.remove(both.rome, keys.POD, key) for key in here))
     await world.until(both.rome, keys.POD, namespace, lambda seen: not seen)

@@ -130,6 +130,8 @@ def test_a_virtual_kubelet_has_cluster_wide_only_what_cannot_be_narrowed() -> No
         "tokenreviews",
         "subjectaccessreviews",
         "virtualnodes",
+        "servicecidrs",
+        "endpointslices",
     }
     assert verbs(keys.VIRTUAL_KUBELET_LOCAL_ROLE, "virtualnodes") == {"serve"}
     for (_, resource), needed in reflection.rights_cluster_wide().items():

@@ -18,7 +18,7 @@ def controller(manager: Manager) -> Term:
     where = Key(manager.namespace, keys.CLUSTER_ID_CONFIG_MAP)
 
     def by_node(change: Change[Addressed]) -> Iterable[Key]:
-        return [where] if ownaddresses.is_moved(change) else []
+        return [where] if change.old is None or ownaddresses.is_moved(change) else []
 
     def runner() -> Runner:
         reconciler = PodNetworksReconciler(manager.cached, nodes.items, manager.limits.pod_cidrs)

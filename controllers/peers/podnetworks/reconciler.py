@@ -5,11 +5,15 @@ consumer, which publishes no address outside of them. Source: rulings.md 5.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from apis import keys, own, podnetworks
 from apis.objects import Key
 from apis.own import Addressed
 from kube.cluster import Cluster
+
+AGAIN_S: Final = 600.0
+"""Seconds after which it is looked at again, since nothing tells that somebody changed it."""
 
 
 class PodNetworksReconciler:
@@ -33,4 +37,4 @@ class PodNetworksReconciler:
             await self._cluster.patch(
                 keys.CONFIG_MAP, key, {"data": {keys.POD_CIDRS_KEY: wanted or None}}
             )
-        return None
+        return AGAIN_S
