@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from apis import keys
+from apis import conditions, keys
 from apis.objects import Key
 from controllers.offloading.namespaceoffloading import withdrawals
 from tests.controllers.support import end, there
@@ -54,6 +54,23 @@ async def test_a_cluster_that_never_gives_its_twin_up_is_not_waited_for(rome: Ro
     assert rome.told.reasons == ["TwinMayBeLeft"]
 
 
+async def test_a_restart_goes_on_counting(rome: Rome) -> None:  # noqa: F811
+    await rome.offload()
+    await rome.answer("milan", "Accepted")
+    await rome.settle()
+    await end(rome.cluster, keys.NAMESPACE_OFFLOADING, rome.key)
+    await rome.settle()
+
+    rome.now += timedelta(seconds=withdrawals.REVOKED_S)
+    rome.__post_init__()
+    await rome.settle()
+    assert await rome.bound() == []
+    rome.now += timedelta(seconds=withdrawals.LET_GO_S - withdrawals.REVOKED_S)
+    rome.__post_init__()
+    await rome.settle()
+    assert await rome.cluster.get_live(keys.NAMESPACE_OFFLOADING, rome.key) is None
+
+
 async def test_a_cluster_that_is_selected_no_more_keeps_no_rights(rome: Rome) -> None:  # noqa: F811
     await rome.offload()
     await rome.answer("milan", "Accepted")
@@ -68,6 +85,18 @@ async def test_a_cluster_that_is_selected_no_more_keeps_no_rights(rome: Rome) ->
     rome.now += timedelta(seconds=withdrawals.REVOKED_S)
     await rome.settle()
     assert await rome.bound() == []
+
+    rome.now += timedelta(seconds=withdrawals.LET_GO_S)
+    rome.__post_init__()
+    await rome.settle()
+    told = (await rome.status())["remoteNamespacesConditions"]["milan"]
+    ready = conditions.find(told, "Ready") or {}
+    assert (ready["status"], ready["reason"]) == ("Unknown", "TwinMayBeLeft")
+    assert "ask its administrator whether something is left" in ready["message"]
+    await rome.answer("milan", None)
+    await rome.settle()
+    told = (await rome.status())["remoteNamespacesConditions"]["milan"]
+    assert conditions.find(told, "Ready") is None
 
 
 async def test_what_a_cluster_says_is_bounded_and_escaped(rome: Rome) -> None:  # noqa: F811

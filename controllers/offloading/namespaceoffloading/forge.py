@@ -28,7 +28,8 @@ _WHY: Final = {
 class MappingStatus:
     """Where one namespace stands with one cluster; ``phase`` is None before its answer.
 
-    ``has_entry`` says that the cluster answered something, if nothing that makes sense.
+    ``has_entry`` says that the cluster answered something, if nothing that makes sense; ``is_left``
+    that it was asked to give its twin up, did not, and is not waited for.
     """
 
     required: bool
@@ -36,6 +37,7 @@ class MappingStatus:
     reason: str = ""
     message: str = ""
     has_entry: bool = False
+    is_left: bool = False
 
     @property
     def exists(self) -> bool:
@@ -183,6 +185,18 @@ def status(
     return wanted
 
 
+def asked_since(offloading: Object, cluster: str) -> datetime | None:
+    """Return since when ``cluster`` is asked to give its twin up, as the status says; None if not.
+
+    A cluster that was never asked for a twin has no condition Ready.
+    """
+    told = ((offloading.get("status") or {}).get("remoteNamespacesConditions") or {}).get(cluster)
+    required = conditions.find(told, REQUIRED)
+    if required is None or required["status"] != "False" or not conditions.find(told, READY):
+        return None
+    return datetime.fromisoformat(required["lastTransitionTime"])
+
+
 def invalid(offloading: Object, maps: Iterable[str], why: str, now: datetime) -> Object:
     """Return the status of an ``offloading`` that cannot be understood: nothing else changes."""
     before: Object = offloading.get("status") or {}
@@ -213,9 +227,10 @@ def phase(statuses: Iterable[MappingStatus], *, terminating: bool) -> str:
 
 
 def _conditions(before: list[Object], mapped: MappingStatus, now: datetime) -> list[Object]:
-    found = [each for each in before if each["type"] != READY or mapped.exists]
+    is_told = mapped.exists or mapped.is_left
+    found = [each for each in before if each["type"] != READY or is_told]
     found = list(conditions.set_(found, REQUIRED, *_required(mapped), now))
-    if mapped.exists:
+    if is_told:
         found = list(conditions.set_(found, READY, *_ready(mapped), now))
     return found
 
@@ -227,6 +242,8 @@ def _required(mapped: MappingStatus) -> tuple[str, str, str]:
 
 
 def _ready(mapped: MappingStatus) -> tuple[str, str, str]:
+    if mapped.is_left:
+        return "Unknown", "TwinMayBeLeft", mapped.message
     if mapped.phase is MappingPhase.ACCEPTED:
         return "True", "NamespaceCreated", "the remote namespace is there"
     reason, message = _WHY[mapped.phase]

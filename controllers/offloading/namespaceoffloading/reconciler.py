@@ -181,33 +181,34 @@ class NamespaceOffloadingReconciler:
         """Return how the namespace is mapped, as far as the cluster was asked for it.
 
         What a cluster says of a namespace that it was never asked for counts for nothing: our own
-        binding there, or the entry that this process took back, tells. What it was asked to give up
-        is waited for as long as ``Withdrawal`` says.
+        binding there, the status, or the entry that this process took back, tells. What it was
+        asked to give up is waited for as long as ``Withdrawal`` says.
         """
         namespace, names = objects.key_of(obj).namespace, {each.name for each in peer.virtual_nodes}
         if mapped.required:
             self._withdrawals.ended(namespace, peer.key)
             return mapped
-        is_asked = self._withdrawals.has(namespace, peer.key) or names & bound
+        since = forge.asked_since(obj, peer.key.name)
+        is_asked = since or self._withdrawals.has(namespace, peer.key) or names & bound
         if not (mapped.exists and is_asked):
             await self._revoke_peer(namespace, peer)
             self._withdrawals.ended(namespace, peer.key)
             return _NOT_THERE
-        going = self._withdrawals.going(namespace, peer.key)
+        going = self._withdrawals.going(namespace, peer.key, since)
         if going.is_revoked:
             await self._revoke_peer(namespace, peer, is_late=True)
         if going.is_over:
-            self._say_left(obj, peer)
-            return _NOT_THERE
+            return self._left(obj, peer)
         return mapped
 
-    def _say_left(self, obj: Object, peer: Peer) -> None:
+    def _left(self, obj: Object, peer: Peer) -> forge.MappingStatus:
         namespace, cluster_id = objects.key_of(obj).namespace, peer.key.name
         message = (
             f"cluster {cluster_id} has not said that its twin of namespace {namespace} is gone, "
             f"and is not waited for: ask its administrator whether something is left there"
         )
         self._events.event(KIND, obj, "Warning", "TwinMayBeLeft", message)
+        return forge.MappingStatus(required=False, message=message, is_left=True)
 
     async def _revoke_peer(self, namespace: str, peer: Peer, *, is_late: bool = False) -> None:
         """Take the rights of its virtual kubelets away; ``is_late`` whatever its map says."""

@@ -42,7 +42,7 @@ class Withdrawal:
 class Withdrawals:
     """Remembers them by namespace and by the key of the cluster's NamespaceMap.
 
-    A restart begins to count again; without one of these an entry counts for nothing.
+    The status of the NamespaceOffloading says it too, so that a restart goes on counting.
     """
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
@@ -53,10 +53,12 @@ class Withdrawals:
         """Whether that cluster is asked to give its twin of ``namespace`` up."""
         return map_ in self._since.get(namespace, {})
 
-    def going(self, namespace: str, map_: Key) -> Withdrawal:
-        """Return how long that has been so; it begins now unless it had begun."""
-        since = self._since.setdefault(namespace, {}).setdefault(map_, self._clock())
-        return Withdrawal((self._clock() - since).total_seconds())
+    def going(self, namespace: str, map_: Key, since: datetime | None = None) -> Withdrawal:
+        """Return how long that has been so; it began at ``since``, or begins now."""
+        now = self._clock()
+        began = min(since or now, now)
+        since = self._since.setdefault(namespace, {}).setdefault(map_, began)
+        return Withdrawal((now - since).total_seconds())
 
     def ended(self, namespace: str, map_: Key) -> None:
         """Forget it: the twin is gone, or wanted."""
