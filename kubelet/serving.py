@@ -138,10 +138,11 @@ def _connected(action: Action) -> Callable[[Api, web.Request], Awaitable[web.Str
 
 async def metrics(api: Api, request: web.Request) -> web.StreamResponse:
     """Return what the provider says that the pods of this node use."""
-    pods, families = await _used(api, request.path)
+    pods, told = await _used(api, request.path)
+    now_ms = int(api.clock().timestamp() * 1000)
+    families = usage.timely(told, now_ms)
     if request.path == RESOURCE_METRICS:
-        now_ms = int(api.clock().timestamp() * 1000)
-        families += usage.of_node(families, pods, api.cpu, now_ms)
+        families += usage.of_node(told, pods, api.cpu, now_ms)
     return web.Response(
         body=exposition.text(families).encode(), headers={"Content-Type": exposition.CONTENT_TYPE}
     )

@@ -123,6 +123,18 @@ def used(container: str, pod: Key, seconds: str, at_ms: int | str, memory: str =
     return f"{usage.CPU}{{{about}}} {seconds} {at_ms}\n{usage.MEMORY}{{{about}}} {memory} {at_ms}\n"
 
 
+@pytest.mark.parametrize(
+    ("at_ms", "kept"),
+    [(AT_MS, True), (AT_MS - 299_000, True), (AT_MS + 299_000, True),
+     (AT_MS - 301_000, False), (AT_MS + 301_000, False), (1, False), (10**18 - 1, False)],
+)  # fmt: skip
+def test_a_sample_is_of_these_minutes_or_of_no_time(at_ms: int, *, kept: bool) -> None:
+    """Source: hostile.md H6."""
+    families = usage.of_pods(used("main", WEB, "1", at_ms), here(WEB))
+    [family, _] = usage.timely(families, AT_MS)
+    assert family.samples[0].at == (str(at_ms) if kept else "")
+
+
 def summary(said: str, *pods: Key, cpu: NodeCpu | None = None) -> Object:
     about = {"nodeName": "milan", "startTime": "2026-01-01T00:00:00Z"}
     families = usage.of_pods(said, here(*pods))
@@ -208,7 +220,7 @@ async def test_metrics_come_from_the_provider(rig: Rig) -> None:
     rig.answer = (200, text())
     status, said = await rig.get("/metrics/resource")
     assert status == 200
-    assert f'{usage.CPU}{{container="main",namespace="shop",pod="web"}} 10 1000' in said
+    assert f'{usage.CPU}{{container="main",namespace="shop",pod="web"}} 10\n' in said
     assert "node_cpu_usage_seconds_total{} 10.0 " in said
     assert 'pod="db"' not in said
     assert rig.seen == ["/apis/metrics.liqo.io/v1beta1/scrape/rome/metrics/resource"]
