@@ -10,6 +10,7 @@ from apis.objects import Object
 from controllers import selections
 from controllers.authentication.issuing.issuer import Issuer
 from controllers.authentication.tenantrights import forge as tenantrights
+from controllers.excess import Excess
 from controllers.granting.grants.forge.applications import Standard
 from controllers.scoped import ScopedInformer
 from kube import errors, ownaddresses
@@ -117,6 +118,7 @@ class Manager:
     """Signs what consumers ask for, once somebody has judged it."""
     private_key: bytes = field(repr=False)
     """The cluster's own, PEM."""
+    excess: Excess = field(default_factory=Excess, repr=False)
 
     def informer(
         self, selection: Selection[T], *, may_lack: tuple[type[errors.KubeError], ...] = ()

@@ -117,6 +117,36 @@ def _cpu(rome: Kubectl, where: tuple[str, ...]) -> str:
     return str(rome.get(*where)["spec"]["resourceQuota"]["hard"].get("cpu"))
 
 
+# H14: replicas without a bound --------------------------------------------------------------------
+
+
+def test_a_provider_that_sends_more_than_is_kept_of_it_is_told_as_such(hostile: World) -> None:
+    """What is left of its memory and its words: nothing is kept, and the condition says why."""
+    milan = hostile["milan"].kubectl
+    asked = milan.get(SLICE, "milan", "-n", world.SPACE)
+    names = [f"heavy-{number}" for number in range(12)]
+    csr = base64.b64encode(b"x" * 900_000).decode()
+    for name in names:
+        meta = {"namespace": world.SPACE, "labels": asked["metadata"]["labels"], "name": name}
+        stays = {**meta, "finalizers": ["example.com/stays"]}
+        heavy = {**asked, "metadata": stays, "spec": {**asked["spec"], "csr": csr}}
+        milan.run("create", "-f", "-", stdin=json.dumps(heavy))
+
+    world.until(lambda: "more than is kept" in _said(hostile), "the condition of the peer")
+    gone = ("--type=merge", "-p", '{"metadata": {"finalizers": null}}')
+    for name in names:
+        milan.run("patch", SLICE, name, "-n", world.SPACE, *gone)
+    milan.run("delete", SLICE, *names, "-n", world.SPACE, "--ignore-not-found")
+    world.until(lambda: "answers" in _said(hostile), "the peer to be followed again")
+
+
+def _said(both: World) -> str:
+    """Return what rome says of milan's API server."""
+    found = both["rome"].kubectl.get("foreigncluster", "milan").get("status") or {}
+    listed = found.get("conditions") or [{}]
+    return str(listed[0].get("message", ""))
+
+
 # B4: where it would have rome go ------------------------------------------------------------------
 
 URLS: Final = (

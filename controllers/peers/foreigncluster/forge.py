@@ -4,7 +4,7 @@ Source: behaviour.md 1.13, 4.14.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -51,6 +51,17 @@ class Reach:
             known = ahead_s if abs(ahead_s) >= STEP_S else 0
         message = "its API server answers"
         return cls(True, message, version, pyliqo, known)  # noqa: FBT003  # named there
+
+
+def within(reach: Reach | None, excess: str) -> Reach | None:
+    """Return what a peer said, as one that does not answer if it sends too much.
+
+    ``excess`` says what it sends too much of; empty if nothing. Source: hostile.md H14.
+    """
+    if not excess:
+        return reach
+    message = f"{excess}, which is more than is kept of a peer: nothing is replicated until it is "
+    return replace(reach or Reach(False, ""), is_answering=False, message=f"{message}less")  # noqa: FBT003
 
 
 @dataclass(frozen=True)

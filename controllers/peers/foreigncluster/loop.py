@@ -9,6 +9,7 @@ from controllers import selections, views
 from controllers.manager import Manager, Term
 from controllers.peers.foreigncluster import checker, forge
 from controllers.peers.foreigncluster.checker import Checker
+from controllers.peers.foreigncluster.forge import Reach
 from controllers.peers.foreigncluster.reconciler import ForeignClusterReconciler, Observed
 from controllers.peers.foreigncluster.stamp import StampReconciler
 from kube import version
@@ -47,10 +48,15 @@ def controller(manager: Manager) -> Term:
             clock=manager.clock,
             user_agent=manager.user_agent,
         )
+
+        def reach(cluster_id: str) -> Reach | None:
+            return forge.within(checks.reach(cluster_id), manager.excess.of(cluster_id))
+
         reconciler = ForeignClusterReconciler(
-            manager.cached, observed, reach=checks.reach, version=version.own(), clock=manager.clock
+            manager.cached, observed, reach=reach, version=version.own(), clock=manager.clock
         )
         runner = Runner("foreigncluster", reconciler, sources, workers=manager.limits.workers)
+        manager.excess.tell(lambda cluster_id: runner.enqueue(Key("", cluster_id)))
         stamps = Runner(
             "foreigncluster-stamp", StampReconciler(manager.cached, version.own()), [slices]
         )

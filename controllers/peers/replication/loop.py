@@ -24,5 +24,6 @@ def controller(manager: Manager) -> Term:
         identities=manager.informer(selections.IDENTITIES),
         secrets=manager.tenant_secrets(),
         may_write=manager.may_write,
+        excess=manager.excess,
     )
     return lambda: [Peers(origin)]

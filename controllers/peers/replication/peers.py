@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 from apis import foreignclusters, keys, naming, objects, whose
 from apis.objects import Key, Kind, Object
+from controllers.excess import Excess
 from controllers.peers.replication.forge import Peering
 from controllers.peers.replication.reconciler import (
     FINALIZER,
@@ -67,6 +68,8 @@ class Origin:
     """Those of tenant namespaces: a kubeconfig outlives its Identity until all is withdrawn."""
     may_write: Callable[[], bool] = lambda: True
     """Whether this process leads: without it nothing is written to a peer either."""
+    excess: Excess = field(default_factory=Excess, repr=False)
+    """Which peers send more than is kept of them."""
     runners: set[Runner] = field(default_factory=set, repr=False)
     """Those that run now, of all peers."""
 
@@ -314,11 +317,14 @@ async def _watch_over(origin: Origin, key: PeerKey, replicas: dict[Kind, Informe
     is_told = False
     while True:
         await asyncio.sleep(_LOOK_S)
+        excess = next(filter(None, (each.too_much for each in replicas.values())), "")
+        origin.excess.say(key.cluster_id, excess)
         silent = [kind for kind, informer in replicas.items() if _is_silent(informer)]
         is_silent = bool(silent) or not replicas
         if is_silent and not is_told:
             others = len(replicas) - len(silent)
-            _tell(origin, key, "PeerUnreachable", complaint(key, silent if others else ()))
+            why = excess or complaint(key, silent if others else ())
+            _tell(origin, key, "PeerUnreachable", why)
         if is_told and not is_silent:
             _tell(origin, key, "PeerReachable", f"cluster {key.cluster_id} answers again")
         is_told = is_silent
