@@ -163,6 +163,8 @@ VIRTUAL_KUBELET_TENANT_ROLE: Final = "liqo-virtual-kubelet-tenant"
 """ClusterRole that a RoleBinding grants a virtual kubelet in its tenant namespace."""
 REMOTE_CONTROLPLANE_ROLE: Final = "liqo-remote-controlplane"
 VIRTUAL_KUBELET_REMOTE_CLUSTERWIDE_ROLE: Final = "liqo-virtual-kubelet-remote-clusterwide"
+METRICS_READER_ROLE: Final = "pyliqo-metrics-reader"
+"""ClusterRole of who may read the metrics of our processes; an administrator binds it."""
 AUTHENTICATION_KEYS: Final = "authentication-keys"
 """The Secret with the cluster's own key pair."""
 NONCE_SECRET: Final = "liqo-nonce"  # noqa: S105  # the name, not a secret

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from apis import keys
+from apis.listening import Address
 from apis.objects import Key, Kind, Object
-from certs import injection, rotation
-from kube import client, clock, process, version
+from certs import injection, rotation, scraped
+from kube import client, clock, flags, process, version
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
@@ -32,6 +33,7 @@ class Settings:
     kubeconfig: Path | None
     rotation: rotation.Settings
     health_port: int
+    metrics_address: Address | None
     json_logs: bool | None
 
 
@@ -48,7 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _serve(settings: Settings, daemon: Process) -> None:
     agent = f"pyliqo-certs/{version.own()}"
-    async with client.connect(settings.kubeconfig, user_agent=agent) as live:
+    async with (
+        client.connect(settings.kubeconfig, user_agent=agent) as live,
+        scraped.served(settings.metrics_address, live),
+    ):
         await follow(live, settings.rotation, daemon)
 
 
@@ -122,8 +127,9 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         "--health-port",
         type=int,
         default=HEALTH_PORT,
-        help="port of /healthz, /readyz and /metrics (%(default)s)",
+        help="port of /healthz, /livez and /readyz (%(default)s)",
     )
+    flags.add_metrics(parser)
     parser.add_argument(
         "--json-logs",
         action=argparse.BooleanOptionalAction,
@@ -134,6 +140,7 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         kubeconfig=given.kubeconfig,
         rotation=rotation.Settings(namespace=given.namespace),
         health_port=given.health_port,
+        metrics_address=given.metrics_address,
         json_logs=given.json_logs,
     )
 

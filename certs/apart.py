@@ -22,6 +22,16 @@ async def request(node: str, *, ips: Sequence[str]) -> ServingRequest:
     return ServingRequest(made["csr"].encode(), made["key"].encode())
 
 
+async def own(server: str) -> KeyPair:
+    """Return a new key and certificate for ``server``, which no authority vouches for.
+
+    Raises:
+        OSError: the process failed.
+    """
+    made = await _ask({"server": server})
+    return KeyPair(made["certificate"].encode(), made["key"].encode())
+
+
 async def renewal(pair: KeyPair) -> datetime | None:
     """Return when the certificate is to be renewed; None where the key is not its own.
 

@@ -4,6 +4,7 @@
 in months. Private keys go through pipes only.
 
 Shape: {"node": str, "ips": [str]} is answered by {"csr": PEM, "key": PEM};
+{"server": str} by {"certificate": PEM, "key": PEM};
 {"certificate": PEM, "key": PEM} by {"renewal": ISO 8601, or null where the key is another}.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from certs import pki, policy, serving
+from kube import clock
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, str | None]:
@@ -24,6 +26,9 @@ def answer(question: Mapping[str, Any]) -> dict[str, str | None]:
     if "node" in question:
         made = serving.request(question["node"], ips=question["ips"])
         return {"csr": made.csr.decode(), "key": made.key.decode()}
+    if "server" in question:
+        pair = serving.own(question["server"], now=clock.now())
+        return {"certificate": pair.certificate.decode(), "key": pair.key.decode()}
     certificate, key = (question[name].encode() for name in ("certificate", "key"))
     if not pki.fits_key(certificate, key):
         return {"renewal": None}

@@ -10,6 +10,7 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Key
+from certs import scraped
 from controllers import clusterid, keypair, settings, vkoptions
 from controllers.authentication.issuing.issuer import Entrance, Issuer
 from controllers.manager import Informers, Manager, Term
@@ -38,7 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _run(given: Settings, daemon: Process) -> None:
     user_agent = f"pyliqo-controllers/{version.own()}"
-    async with client.connect(given.kubeconfig, user_agent=user_agent) as cluster:
+    async with (
+        client.connect(given.kubeconfig, user_agent=user_agent) as cluster,
+        scraped.served(given.metrics_address, cluster),
+    ):
         cluster_id = await clusterid.ensure(cluster, given.namespace)
         await vkoptions.ensure(cluster, given.namespace, given.identity)
         election = _election(given, cluster)

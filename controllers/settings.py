@@ -8,9 +8,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from apis import keys
+from apis.listening import Address
 from controllers.granting.grants.forge import flags
 from controllers.granting.grants.forge.applications import Standard
 from controllers.manager import Limits
+from kube import flags as shared
 from kube import process
 
 
@@ -22,6 +24,7 @@ class Settings:
     namespace: str
     identity: str
     health_port: int
+    metrics_address: Address | None
     leader_elect: bool
     address: str
     ca: Path | None
@@ -66,6 +69,7 @@ def _add_surroundings(parser: argparse.ArgumentParser, environment: Mapping[str,
         help="where the cluster ID, the default template and the lease are (default: %(default)s)",
     )
     parser.add_argument("--health-port", type=int, default=process.HEALTH_PORT)
+    shared.add_metrics(parser)
     parser.add_argument(
         "--leader-elect",
         action=argparse.BooleanOptionalAction,

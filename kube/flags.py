@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from apis import keys
+from apis import keys, listening
+from apis.listening import Address
 
 
 def truth(text: str) -> bool:
@@ -26,6 +27,24 @@ SWITCH: Final[dict[str, Any]] = {"type": truth, "nargs": "?", "const": True}
 def names(text: str) -> tuple[str, ...]:
     """Return ("a", "b") for ``a,b``."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def address(text: str) -> Address | None:
+    """Return where ``text`` says to listen; None for nowhere."""
+    try:
+        return listening.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def add_metrics(parser: argparse.ArgumentParser) -> None:
+    """Add where a daemon serves its metrics."""
+    parser.add_argument(
+        "--metrics-address",
+        type=address,
+        metavar="[HOST]:PORT",
+        help="where /metrics is served, by TLS, to those who may get it; default: nowhere",
+    )
 
 
 def add_virtual_node(parser: argparse.ArgumentParser, *, health_port: int) -> None:
@@ -48,7 +67,8 @@ def add_virtual_node(parser: argparse.ArgumentParser, *, health_port: int) -> No
         default=os.environ.get("KUBECONFIG") or None,
         help="of the consumer; default: $KUBECONFIG, else the service account of this pod",
     )
-    add("--health-port", type=int, default=health_port, help="port of /healthz, /readyz, /metrics")
+    add("--health-port", type=int, default=health_port, help="port of /healthz, /livez, /readyz")
+    add_metrics(parser)
     add(
         "--disable-ip-reflection",
         **SWITCH,

@@ -83,7 +83,7 @@ class Gate:
         if certificate:
             return subject(certificate)
         if not authorization.startswith(_BEARER):
-            raise UnauthenticatedError("a client certificate or a bearer token is needed")
+            raise UnauthenticatedError("neither a client certificate nor a bearer token was sent")
         token = authorization.removeprefix(_BEARER).strip()
         found = await self._by_token(token) if token else None
         if found is None:

@@ -1,4 +1,4 @@
-"""A daemon: logging, signals, one task group, health and metrics, exit codes.
+"""A daemon: logging, signals, one task group, health, exit codes.
 
 Source: house.md 8.4; controllers.md 33, 36, 38.
 """
@@ -25,7 +25,7 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response
 from aiohttp.web_server import Server
 
-from kube import descriptors, heap, logs, metrics
+from kube import descriptors, heap, logs
 from kube.persist import persist
 
 logger = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class Process:
 
     @contextlib.asynccontextmanager
     async def serve(self, host: str = "") -> AsyncIterator[None]:
-        """Answer /healthz, /livez, /readyz and /metrics while inside.
+        """Answer /healthz, /livez and /readyz while inside, and nothing else: nobody is asked who.
 
         aiohttp's server without its framework, which would be 1 MiB more of each daemon.
         """
@@ -151,10 +151,8 @@ class Process:
         checks |= dict.fromkeys(("/healthz", "/livez"), self.health.not_alive)
         if request.method not in {"GET", "HEAD"}:
             return Response(status=405, headers={"Allow": "GET, HEAD"})
-        if request.path == "/metrics":
-            return Response(body=metrics.page(), headers={"Content-Type": metrics.CONTENT_TYPE})
         if request.path not in checks:
-            return Response(status=404, text="there are /healthz, /livez, /readyz and /metrics\n")
+            return Response(status=404, text="there are /healthz, /livez and /readyz\n")
         names = checks[request.path]()
         if names:
             return Response(status=503, text="not: " + ", ".join(names) + "\n")

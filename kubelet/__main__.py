@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from apis import keys
 from apis.objects import Key
+from certs import scraped
 from kube import client, peer, process, version
 from kube.lease import Election
 from kube.process import Process
@@ -35,6 +36,7 @@ async def _run(chosen: Settings, instance: str, running: Process) -> None:
     agent = f"pyliqo-kubelet/{version.own()}"
     async with (
         client.connect(chosen.kubeconfig, user_agent=agent) as home,
+        scraped.served(chosen.metrics_address, home),
         peer.follow(home, secret, user_agent=agent) as provider,
     ):
         connected.append(True)

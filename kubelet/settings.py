@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from apis import keys, podnetworks, reflection, remap
+from apis.listening import Address
 from apis.remap import Network, Remap
 from kube import flags
 from kubelet.forge.accounts import ApiServer
@@ -51,6 +52,7 @@ class Settings:
     hides_ips: bool
     workers: int
     health_port: int
+    metrics_address: Address | None
     kubeconfig: Path | None
 
 
@@ -89,6 +91,7 @@ def parse(argv: Sequence[str] | None) -> Settings:
         hides_ips=options.disable_ip_reflection,
         workers=options.pod_reflection_workers,
         health_port=options.health_port,
+        metrics_address=options.metrics_address,
         kubeconfig=options.kubeconfig,
     )
 

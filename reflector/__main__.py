@@ -10,6 +10,7 @@ from typing import Final
 
 from apis import keys, tellings
 from apis.objects import Key
+from certs import scraped
 from kube import client, peer, process, version
 from kube.cluster import Cluster
 from kube.events import Recorder
@@ -40,6 +41,7 @@ async def _main(given: Settings, process_: Process) -> None:
     process_.health.ready_when("peer", lambda: bool(connected))
     async with (
         client.connect(given.kubeconfig, user_agent=agent) as home,
+        scraped.served(given.metrics_address, home),
         peer.follow(home, given.secret, user_agent=agent) as foreign,
     ):
         connected.append(foreign)

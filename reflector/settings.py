@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from apis import keys, reflection
 from apis.leaving import Filter
+from apis.listening import Address
 from apis.objects import Key, Kind
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflection import ENDPOINT_SLICE, KINDS, Reflected
@@ -34,6 +35,7 @@ class Settings:
     """Of this pod; a container that restarts resumes its own lease."""
     kubeconfig: Path | None = None
     health_port: int = HEALTH_PORT
+    metrics_address: Address | None = None
     workers: dict[str, int] = field(default_factory=dict)
     """By the kind's name in ``apis.reflection``, as the policies."""
     policies: dict[str, Policy] = field(default_factory=dict)
@@ -55,6 +57,7 @@ def parse(argv: Sequence[str] | None, *, instance: str) -> Settings:
         instance=instance or given.nodename,
         kubeconfig=given.kubeconfig,
         health_port=given.health_port,
+        metrics_address=given.metrics_address,
         workers=_workers(given),
         policies={
             row.name: getattr(given, f"{row.name}_reflection_type", row.default) for row in KINDS

@@ -7,6 +7,9 @@ from typing import Any, Final
 
 import yaml
 
+from apis import keys
+from controllers.offloading.virtualnode.forge import deployment
+from kube import scraping
 from tests import metrics
 
 ROOT: Final = Path(__file__).parents[1]
@@ -58,14 +61,15 @@ def test_boards_show_metrics_that_are_registered() -> None:
             assert named(target["expr"]) <= metrics.series(), panel["title"]
 
 
-def test_what_is_scraped_are_ports_of_the_deployments() -> None:
+def ports() -> dict[str, set[str]]:
+    """Return the names of the ports of each of our processes, by the label of its pods."""
     deployments = [
         obj
         for path in ROOT.glob("manifests/*/deployment.yaml")
         for obj in yaml.safe_load_all(path.read_text())
         if obj["kind"] == "Deployment"
     ]
-    ports = {
+    found = {
         obj["metadata"]["name"]: {
             port["name"]
             for container in obj["spec"]["template"]["spec"]["containers"]
@@ -73,8 +77,16 @@ def test_what_is_scraped_are_ports_of_the_deployments() -> None:
         }
         for obj in deployments
     }
+    return {**found, keys.VIRTUAL_KUBELET: set(deployment.METRICS_PORTS.values())}
+
+
+def monitors() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((MONITORING / "monitors.yaml").read_text()))
+
+
+def test_what_is_scraped_are_ports_of_all_processes() -> None:
     scraped = set()
-    for monitor in yaml.safe_load_all((MONITORING / "monitors.yaml").read_text()):
+    for monitor in monitors():
         selector = monitor["spec"]["selector"]
         [[*names]] = (
             [list(selector["matchLabels"].values())]
@@ -82,7 +94,27 @@ def test_what_is_scraped_are_ports_of_the_deployments() -> None:
             else [selector["matchExpressions"][0]["values"]]
         )
         for name in names:
-            [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-            assert endpoint["port"] in ports[name]
+            for endpoint in monitor["spec"]["podMetricsEndpoints"]:
+                assert endpoint["port"] in ports()[name]
             scraped.add(name)
-    assert scraped == set(ports)
+    assert scraped == set(ports())
+
+
+def test_who_scrapes_shows_the_token_of_an_account_that_may_and_by_tls_alone() -> None:
+    reader = {
+        obj["kind"]: obj for obj in yaml.safe_load_all((MONITORING / "reader.yaml").read_text())
+    }
+    secret = reader["Secret"]["metadata"]
+    account = reader["ServiceAccount"]["metadata"]
+    binding = reader["ClusterRoleBinding"]
+
+    for monitor in monitors():
+        for endpoint in monitor["spec"]["podMetricsEndpoints"]:
+            assert (endpoint["scheme"], endpoint["path"]) == ("https", scraping.PATH)
+            token = {"name": secret["name"], "key": "token"}
+            assert endpoint["authorization"] == {"credentials": token}
+    assert secret["annotations"] == {"kubernetes.io/service-account.name": account["name"]}
+    assert binding["roleRef"]["name"] == keys.METRICS_READER_ROLE
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
+    ]

@@ -13,14 +13,12 @@ from flask.typing import ResponseReturnValue
 from werkzeug.routing import MapAdapter
 
 from apis import keys
-from kube import gate
+from kube import gate, scraping
 from kube import metrics as kube_metrics
 from webhook import admission, handlers, table
 from webhook.admission import Handler, Judge
 from webhook.handlers import Labels, Lookup
 from webhook.reviews import Answer, Reviews
-
-METRICS: Final = "/metrics"
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ def _never(_namespace: str) -> bool:
 def waits(judged: Mapping[str, Judge], path: str, body: bytes) -> bool:
     """Whether the answer at ``path`` mostly takes until an API server has answered."""
     judge = judged.get(path) or judged.get(path.rpartition("/")[0])
-    return path == METRICS if judge is None else judge.waits(admission.namespace_in(body))
+    return path == scraping.PATH if judge is None else judge.waits(admission.namespace_in(body))
 
 
 def create_app(
@@ -154,7 +152,7 @@ def create_app(
     routes: dict[str, tuple[str, Callable[..., ResponseReturnValue]]] = {
         "/healthz": ("GET", lambda: "ok"),
         "/readyz": ("GET", functools.partial(_ready, doors)),
-        METRICS: ("GET", functools.partial(_metrics, doors)),
+        scraping.PATH: ("GET", functools.partial(_metrics, doors)),
         **{
             path: ("POST", Reviews(path, judge, is_caller=doors.is_caller))
             for path, judge in judged.items()

@@ -1,12 +1,9 @@
-"""Who may read the metrics: whom the API server lets ``get /metrics``. Source: security.md I7."""
+"""Who may read the metrics, asked in the reader's loop: see ``kube.scraping``."""
 
-from typing import Final
-
+from kube import scraping
 from kube.cluster import Cluster
-from kube.gate import Gate, Right
+from kube.gate import Gate
 from webhook.reader import CachedReader
-
-_METRICS: Final = Right("get", path="/metrics")
 
 
 class Scrapers:
@@ -27,7 +24,6 @@ class Scrapers:
 
         async def asked(cluster: Cluster) -> None:
             self._gate = self._gate or Gate(cluster)
-            user = await self._gate.user(None, authorization)
-            await self._gate.check(user, [_METRICS])
+            await scraping.check(self._gate, authorization)
 
         self._reader.call(asked)

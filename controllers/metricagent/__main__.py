@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from apis import keys, whose
+from apis.listening import Address
 from apis.objects import Key, Kind, Object
+from certs import scraped
 from certs.listener import Server
 from controllers.metricagent import serving
 from controllers.metricagent.certificate import CertificateReconciler
 from controllers.metricagent.kubelets import Kubelets
 from controllers.metricagent.serving import Agent, FrontProxy
-from kube import client, clock, process, version
+from kube import client, clock, flags, process, version
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Informer
@@ -36,6 +38,7 @@ class Settings:
     namespace: str
     port: int
     health_port: int
+    metrics_address: Address | None
     kubelet_ca: Path | None
 
 
@@ -45,7 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     async def work(daemon: Process) -> None:
         agent = f"pyliqo-metricagent/{version.own()}"
-        async with client.connect(settings.kubeconfig, user_agent=agent) as cluster:
+        async with (
+            client.connect(settings.kubeconfig, user_agent=agent) as cluster,
+            scraped.served(settings.metrics_address, cluster),
+        ):
             await Loops(settings, cluster).run(daemon)
 
     return process.run(work, name=NAME, health_port=settings.health_port)
@@ -135,6 +141,7 @@ def _settings(argv: Sequence[str] | None) -> Settings:
     add("--namespace", default=keys.LIQO_NAMESPACE, help="where its Service is (%(default)s)")
     add("--port", type=int, default=8443, help="port of the aggregated API (%(default)s)")
     add("--health-port", type=int, default=HEALTH_PORT, help="port of /healthz (%(default)s)")
+    flags.add_metrics(parser)
     add(
         "--kubelet-certificate-authority",
         type=Path,
@@ -146,6 +153,7 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         given.namespace,
         given.port,
         given.health_port,
+        given.metrics_address,
         given.kubelet_certificate_authority,
     )
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from apis import keys
@@ -19,6 +18,7 @@ from kube import client
 from kube.client import ClusterClient
 from sandbox import controlplane
 from sandbox.controlplane import Plane
+from tests import scraping
 from tests.controllers.test_process import until
 
 pytestmark = pytest.mark.cluster
@@ -43,7 +43,7 @@ async def namespace(cluster: ClusterClient) -> str:
 async def running(
     kubeconfig: Path, namespace: str, directory: Path, count: int
 ) -> AsyncIterator[list[int]]:
-    """Start so many processes at once; give their health ports."""
+    """Start so many processes at once; give the ports of their metrics."""
     ports = controlplane.free_ports(count)
     async with contextlib.AsyncExitStack() as stack:
         for port in ports:
@@ -52,21 +52,12 @@ async def running(
                 sys.executable, "-m", "certs",
                 "--kubeconfig", str(kubeconfig),
                 "--namespace", namespace,
-                "--health-port", str(port),
+                "--health-port", "0", "--metrics-address", f"127.0.0.1:{port}",
                 stdout=log, stderr=log,
             )  # fmt: skip
             stack.push_async_callback(process.wait)
             stack.callback(process.kill)
         yield ports
-
-
-async def asked(port: int, path: str) -> tuple[int, str]:
-    url = f"http://127.0.0.1:{port}{path}"
-    try:
-        async with aiohttp.ClientSession() as http, http.get(url) as answer:
-            return answer.status, await answer.text()
-    except aiohttp.ClientError:
-        return 0, ""
 
 
 async def stored(cluster: ClusterClient, settings: Settings) -> tuple[Object, Object] | None:
@@ -80,11 +71,12 @@ async def test_processes_that_boot_at_once_agree_on_one_authority(
     cluster: ClusterClient, plane: Plane, namespace: str, tmp_path: Path
 ) -> None:
     settings = Settings(namespace=namespace)
+    token = await scraping.reader(cluster)
     async with running(plane.kubeconfig, namespace, tmp_path, REPLICAS) as ports:
         for port in ports:
-            await until(lambda: is_done(port), "a process that looked")  # noqa: B023
+            await until(lambda: is_done(port, token), "a process that looked")  # noqa: B023
         pair = await stored(cluster, settings)
-        pages = [(await asked(port, "/metrics"))[1] for port in ports]
+        pages = [(await scraping.page(port, token))[1] for port in ports]
 
     assert pair
     authority, served = (
@@ -102,8 +94,8 @@ async def test_processes_that_boot_at_once_agree_on_one_authority(
     assert [one["metadata"]["resourceVersion"] for one in after] == versions
 
 
-async def is_done(port: int) -> bool:
+async def is_done(port: int, token: str) -> bool:
     """Whether the process has looked at the Secrets and found nothing more to do."""
-    _, page = await asked(port, "/metrics")
+    _, page = await scraping.page(port, token)
     line = 'pyliqo_reconciles_total{controller="certificates",outcome="again"} '
     return any(found.startswith(line) and not found.endswith(" 0.0") for found in page.splitlines())

@@ -20,7 +20,7 @@ from kube import client
 from kube.cluster import Cluster
 from sandbox import controlplane
 from sandbox.controlplane import Plane
-from tests import factories
+from tests import factories, scraping
 from tests.controllers.support import end, ensure_namespace, offloading, there, virtual_node
 
 pytestmark = pytest.mark.cluster
@@ -47,12 +47,12 @@ itself there: what is refused until then is asked again."""
 class Manager:
     """The process, and what it says of itself."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, port: int, metrics: int, token: str) -> None:
+        self.port, self._metrics, self._token = port, metrics, token
 
     async def counts(self, metric: str, **labels: str) -> float:
         """Return the sum of ``metric`` over everything with ``labels``."""
-        _, text = await self._get("/metrics")
+        text = await self._page()
         wanted = [f'{name}="{value}"' for name, value in labels.items()]
         return sum(
             float(line.rsplit(" ", 1)[1])
@@ -71,7 +71,7 @@ class Manager:
 
     async def refused(self) -> set[str]:
         """Return the resources of which it was refused something for want of a right."""
-        _, text = await self._get("/metrics")
+        text = await self._page()
         lines = (line for line in text.splitlines() if line.startswith("pyliqo_requests_total"))
         refused = (line for line in lines if 'code="403"' in line)
         return {line.split('resource="')[1].split('"')[0] for line in refused}
@@ -79,14 +79,16 @@ class Manager:
     async def is_ready(self) -> bool:
         """Whether it answers so."""
         try:
-            return (await self._get("/readyz"))[0] == SUCCESS
+            url = f"http://127.0.0.1:{self.port}/readyz"
+            async with aiohttp.ClientSession() as http, http.get(url) as answer:
+                return answer.status == SUCCESS
         except aiohttp.ClientError:
             return False
 
-    async def _get(self, path: str) -> tuple[int, str]:
-        url = f"http://127.0.0.1:{self.port}{path}"
-        async with aiohttp.ClientSession() as http, http.get(url) as answer:
-            return answer.status, await answer.text()
+    async def _page(self) -> str:
+        status, text = await scraping.page(self._metrics, self._token)
+        assert status == SUCCESS, text
+        return text
 
 
 async def until(holds: Callable[[], Any], what: str) -> None:
@@ -154,16 +156,17 @@ async def managing(
     await cluster.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, key, data=data))
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(json.dumps(await kubeconfig_of_its_account(cluster, plane)))
-    (port,) = controlplane.free_ports(1)
+    port, metrics = controlplane.free_ports(2)
     with (tmp_path / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "controllers",
             "--kubeconfig", str(kubeconfig),
             "--liqo-namespace", keys.LIQO_NAMESPACE,
             "--health-port", str(port),
+            "--metrics-address", f"127.0.0.1:{metrics}",
             stderr=log, stdout=log,
         )  # fmt: skip
-        made = Manager(port)
+        made = Manager(port, metrics, await scraping.reader(cluster))
         try:
             await until(made.is_ready, "the process is ready")
             yield made

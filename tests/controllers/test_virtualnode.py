@@ -254,6 +254,21 @@ async def test_a_template_outside_our_namespace_is_refused(rome: Rome) -> None:
     assert not await rome.is_there(keys.DEPLOYMENT, rome.deployment)
 
 
+async def test_a_template_that_says_what_cannot_be_changes_nothing_and_is_told(rome: Rome) -> None:
+    await rome.create()
+    await rome.settle()
+    before = await there(rome.cluster, keys.DEPLOYMENT, rome.deployment)
+    key = Key(rome.tenant, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    said = {"metricsEnabled": True, "metricsAddress": f":{keys.KUBELET_PORT}"}
+    await rome.cluster.patch(keys.VK_OPTIONS_TEMPLATE, key, {"spec": said})
+
+    with pytest.raises(TerminalError, match="metrics need this port and the next"):
+        await rome.settle()
+
+    assert rome.told.reasons[-1] == "InvalidTemplate"
+    assert await there(rome.cluster, keys.DEPLOYMENT, rome.deployment) == before
+
+
 async def test_a_template_that_is_missing_does_not_hinder_the_end(rome: Rome) -> None:
     await rome.create()
     await rome.settle()

@@ -134,7 +134,7 @@ def test_each_container_understands_its_arguments() -> None:
         kubelet.foreign_kubeconfig_secret_name,
         reflector.foreign_kubeconfig_secret_name,
     }
-    assert (kubelet.health_port, reflector.health_port) == (8081, 8082)
+    assert (kubelet.health_port, reflector.health_port) == (8090, 8091)
     assert kubelet.node_extra_labels == {"a": "b", "c": "d"}
     assert reflector.secret_reflection_workers == 7
     assert reflector.secret_reflection_type is ReflectionPolicy.REFERENCED
@@ -365,3 +365,45 @@ async def test_networks_that_appear_reach_the_deployment_also_where_nobody_knew_
             keys.NETWORK, named(keys.NETWORK, Key("liqo", "pods"), metadata=metadata, spec=network)
         )
         await is_told("--local-podcidr=10.244.0.0/16")
+
+
+def metrics_of(**spec: Any) -> dict[str, tuple[list[str], list[int]]]:
+    """Return, by container, what is said of metrics: the arguments and the ports."""
+    return {
+        name: (
+            [each for each in container["args"] if each.startswith("--metrics")],
+            [each["containerPort"] for each in container["ports"] if "metrics" in each["name"]],
+        )
+        for name, container in forged(template(**spec)).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "kubelet", "reflector"),
+    [
+        ({}, "", ""),
+        ({"metricsAddress": ":9000"}, "", ""),
+        ({"metricsEnabled": True, "metricsAddress": "0"}, "", ""),
+        ({"metricsEnabled": True}, ":8082", ":8083"),
+        ({"metricsEnabled": True, "metricsAddress": ":8080"}, ":8080", ":8081"),
+        ({"metricsEnabled": True, "metricsAddress": "1.2.3.4:90"}, "1.2.3.4:90", "1.2.3.4:91"),
+        ({"metricsEnabled": True, "metricsAddress": "[::1]:9000"}, "[::1]:9000", "[::1]:9001"),
+    ],
+)  # fmt: skip
+def test_metrics_are_served_where_the_template_says(
+    spec: dict[str, Any], kubelet: str, reflector: str
+) -> None:
+    def said(address: str) -> tuple[list[str], list[int]]:
+        port = address.rpartition(":")[2]
+        return ([f"--metrics-address={address}"], [int(port)]) if address else ([], [])
+
+    assert metrics_of(**spec) == {"kubelet": said(kubelet), "reflector": said(reflector)}
+
+
+@pytest.mark.parametrize(
+    "address", [":8089", ":8090", ":10249", ":10250", ":65535", ":0", "8082", "a b:1", ":99999"]
+)
+def test_an_address_of_metrics_that_cannot_be_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match=address):
+        metrics_of(metricsEnabled=True, metricsAddress=address)
+    assert metrics_of(metricsAddress=address)["kubelet"] == ([], [])

@@ -60,7 +60,8 @@ def test_each_setting_is_in_the_deployment_that_it_is_for() -> None:
     assert {name: controllers[name] for name in placed} == placed
     [container] = controllers["containers"]
     assert container["args"] == [
-        "--health-port=8081", "--workers=4", "--no-enable-resource-enforcement",
+        "--health-port=8081", "--metrics-address=:8082", "--workers=4",
+        "--no-enable-resource-enforcement",
     ]  # fmt: skip
     assert container["resources"] == {
         "requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"},

@@ -11,11 +11,13 @@ from webhook import app, drain
 from webhook.admission import Judge, named
 
 ENFORCED: Final = "--enable-resource-enforcement"
+HEALTH: Final = "--health-port=8081"
+METRICS: Final = "--metrics-address=:8082"
 PROCESSES: Final = {
     "liqo-webhook": ("webhook", ["--tls-dir=/etc/liqo/tls", "--port=9443", ENFORCED], 2),
-    "liqo-controller-manager": ("controllers", ["--health-port=8081", ENFORCED], 1),
-    "liqo-certs": ("certs", ["--health-port=8081"], 1),
-    "liqo-metric-agent": ("controllers.metricagent", ["--port=8443", "--health-port=8081"], 1),
+    "liqo-controller-manager": ("controllers", [HEALTH, METRICS, ENFORCED], 1),
+    "liqo-certs": ("certs", [HEALTH, METRICS], 1),
+    "liqo-metric-agent": ("controllers.metricagent", ["--port=8443", HEALTH, METRICS], 1),
 }
 
 

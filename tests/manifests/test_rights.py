@@ -17,9 +17,11 @@ QUESTIONS: Final = {"tokenreviews", "subjectaccessreviews"}
 
 
 def rules() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what roles say of resources, by name."""
     for role in documents.of_kind("Role", "ClusterRole"):
         for rule in role["rules"]:
-            yield role["metadata"]["name"], rule
+            if "nonResourceURLs" not in rule:
+                yield role["metadata"]["name"], rule
 
 
 def verbs(role: str, resource: str, kind: str = "ClusterRole") -> set[str]:
@@ -72,6 +74,30 @@ def test_the_webhook_writes_nothing_but_a_label_of_namespaces() -> None:
     }
 
     assert written == {("namespaces", "patch")}
+
+
+def test_the_one_path_that_a_role_opens_is_that_of_the_metrics_and_nobody_has_it() -> None:
+    paths = [
+        (role["metadata"]["name"], rule)
+        for role in documents.of_kind("Role", "ClusterRole")
+        for rule in role["rules"]
+        if "nonResourceURLs" in rule
+    ]
+    bound = {one["roleRef"]["name"] for one in documents.of_kind("ClusterRoleBinding")}
+
+    reader = keys.METRICS_READER_ROLE
+    assert paths == [(reader, {"nonResourceURLs": ["/metrics"], "verbs": ["get"]})]
+    assert reader not in bound
+
+
+def test_who_serves_metrics_may_ask_who_may_read_them_and_nobody_else_may() -> None:
+    asking = {name for name, rule in rules() if QUESTIONS & set(rule["resources"]) if rule["verbs"]}
+    names = {found["metadata"]["name"] for found in documents.of_kind("Deployment")}
+
+    assert asking == {*names, keys.VIRTUAL_KUBELET_LOCAL_ROLE}
+    for name in asking:
+        for resource in QUESTIONS:
+            assert verbs(name, resource) == {"create"}, name
 
 
 def test_secrets_are_written_by_those_who_hand_out_identities_and_by_consumers_in_twins() -> None:

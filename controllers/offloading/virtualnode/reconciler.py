@@ -93,7 +93,14 @@ class VirtualNodeReconciler:
             message = f"vkoptionstemplate {key} does not exist: create it"
             self._events.event(KIND, obj, "Warning", "MissingTemplate", message)
             raise TerminalError("MissingTemplate", message)  # its creation brings us back
-        return VkOptionsTemplate.parse(found)
+        try:
+            options = VkOptionsTemplate.parse(found)
+            deployment.metrics_addresses(options)
+        except ValueError as error:
+            message = f"vkoptionstemplate {key} says what cannot be: {error}"
+            self._events.event(KIND, obj, "Warning", "InvalidTemplate", message)
+            raise TerminalError("InvalidTemplate", message) from error
+        return options
 
     def _template_of(self, virtual_node: VirtualNode) -> Key:
         default = Key(self._local.liqo_namespace, keys.DEFAULT_VK_OPTIONS_TEMPLATE)

@@ -7,13 +7,16 @@ Source: behaviour.md 3.4.1, 5.1; security.md C4.
 import hashlib
 from typing import Final
 
-from apis import keys, naming, objects
+from apis import keys, listening, naming, objects
+from apis.listening import Address
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate
 from controllers.offloading.virtualnode.forge import arguments
 from controllers.offloading.virtualnode.forge.arguments import KUBELET, REFLECTOR, LocalCluster
 
-HEALTH_PORTS: Final = {KUBELET: 8081, REFLECTOR: 8082}
+HEALTH_PORTS: Final = {KUBELET: 8090, REFLECTOR: 8091}
+METRICS_PORTS: Final = {KUBELET: "metrics", REFLECTOR: "metrics-reflect"}
+"""Their names; the reflector's comes after the kubelet's, which is the template's."""
 
 _SCRATCH: Final = "scratch"
 _USER: Final = 65532
@@ -63,6 +66,25 @@ def patch_hash(offloading_patch: Object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def metrics_addresses(options: VkOptionsTemplate) -> dict[str, Address]:
+    """Return where each container serves its metrics; nowhere unless the template enables it.
+
+    Raises:
+        ValueError: the template's address is none, or leads to a port that is used.
+    """
+    given = listening.parse(options.metrics_address) if options.metrics_enabled else None
+    if given is None:
+        return {}
+    found = {KUBELET: given, REFLECTOR: given._replace(port=given.port + 1)}
+    used = sorted([*HEALTH_PORTS.values(), keys.KUBELET_PORT])
+    if not (0 < given.port < listening.MOST) or {each.port for each in found.values()} & {*used}:
+        raise ValueError(
+            f"{options.metrics_address!r:.80}: the metrics need this port and the next, which "
+            f"have to be from 1 to {listening.MOST} and none of {', '.join(map(str, used))}"
+        )
+    return found
+
+
 def _pod_spec(
     virtual_node: VirtualNode, options: VkOptionsTemplate, cluster: LocalCluster
 ) -> Object:
@@ -70,6 +92,7 @@ def _pod_spec(
         KUBELET: arguments.of_kubelet(virtual_node, options, cluster),
         REFLECTOR: arguments.of_reflector(virtual_node, options, cluster),
     }
+    metrics = metrics_addresses(options)
     spec: Object = {
         "serviceAccountName": virtual_node.name,
         "securityContext": {
@@ -79,7 +102,7 @@ def _pod_spec(
             "fsGroup": _USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(name, options, flags[name]) for name in flags],
+        "containers": [_container(name, options, flags[name], metrics.get(name)) for name in flags],
         "volumes": [{"name": _SCRATCH, "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}],
     }
     if options.image_pull_secrets:
@@ -89,19 +112,23 @@ def _pod_spec(
     return spec
 
 
-def _container(name: str, options: VkOptionsTemplate, flags: list[str]) -> Object:
+def _container(
+    name: str, options: VkOptionsTemplate, flags: list[str], metrics: Address | None
+) -> Object:
     port = HEALTH_PORTS[name]
-    ports = [{"name": f"{name}-health"[:15], "containerPort": port, "protocol": "TCP"}]
+    ports = [_port(f"{name}-health"[:15], port)]
     if name == KUBELET:
-        ports.insert(
-            0, {"name": "kubelet-api", "containerPort": keys.KUBELET_PORT, "protocol": "TCP"}
-        )
+        ports.insert(0, _port("kubelet-api", keys.KUBELET_PORT))
+    serving = [f"--health-port={port}"]
+    if metrics is not None:
+        ports.append(_port(METRICS_PORTS[name], metrics.port))
+        serving.append(f"--metrics-address={metrics}")
     container: Object = {
         "name": name,
         "image": options.container_image,
         "imagePullPolicy": options.pull_policy,
         "command": ["python3", "-m", name],
-        "args": [*flags, f"--health-port={port}"],
+        "args": [*flags, *serving],
         "env": _environment(),
         "ports": ports,
         "livenessProbe": _probe("/livez", port, failures=6),
@@ -117,6 +144,10 @@ def _container(name: str, options: VkOptionsTemplate, flags: list[str]) -> Objec
     if options.resources:
         container["resources"] = options.resources
     return container
+
+
+def _port(name: str, number: int) -> Object:
+    return {"name": name, "containerPort": number, "protocol": "TCP"}
 
 
 def _environment() -> list[Object]:

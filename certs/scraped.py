@@ -1,0 +1,36 @@
+"""``/metrics`` of a daemon: by TLS, for those whom the API server lets get it.
+
+The web framework is imported by those alone who serve them: it is 1 MiB.
+Source: security.md I7, E3.
+"""
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+
+from apis.listening import Address
+from certs import apart
+from kube.cluster import Cluster
+from kube.gate import Gate
+
+
+@contextlib.asynccontextmanager
+async def served(address: Address | None, cluster: Cluster) -> AsyncIterator[int]:
+    """Serve the metrics of this process while inside; give the port, 0 for no ``address``.
+
+    ``cluster`` is asked who may read them. The certificate is made at the start and kept in memory
+    only: nobody can know its authority, as with kubelets that are given none.
+    """
+    if address is None:
+        yield 0
+        return
+    from certs import metricspage  # noqa: PLC0415  # the web framework, see above
+    from certs.listener import Server  # noqa: PLC0415
+
+    server = Server(metricspage.application(Gate(cluster)), address.port, address.host or None)
+    await server.trust("")
+    await server.certify(await apart.own(socket.gethostname()))
+    try:
+        yield server.port
+    finally:
+        await server.close()

@@ -1,0 +1,166 @@
+"""The metrics of each process are by TLS, and for those whom the API server lets get them.
+
+Each runs in its own name, with the rights of the manifests. Source: security.md I7, E3.
+"""
+
+import asyncio
+import contextlib
+import functools
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from apis import keys, naming
+from apis.listening import Address
+from apis.objects import Key, Object, named
+from apis.offloading import VirtualNode
+from certs import scraped
+from controllers.offloading.virtualnode.forge import rights
+from kube import client
+from kube.client import ClusterClient
+from sandbox import controlplane
+from sandbox.controlplane import Plane
+from tests import scraping
+from tests.controllers.support import ensure_namespace
+from tests.controllers.test_process import inline, install_rights
+from tests.fakes import FakeCluster
+from tests.kubelet.sites import eventually
+
+NODE = VirtualNode("milan", naming.tenant_namespace("milan"), "milan", kubeconfig_secret="to-milan")  # noqa: S106  # a name
+OF_A_NODE = (
+    f"--nodename={NODE.name}",
+    f"--tenant-namespace={NODE.namespace}",
+    "--home-cluster-id=rome",
+    "--foreign-cluster-id=milan",
+    f"--foreign-kubeconfig-secret-name={NODE.kubeconfig_secret}",
+)
+PROCESSES = {
+    "controllers": (Key(keys.LIQO_NAMESPACE, "liqo-controller-manager"), ()),
+    "certs": (Key(keys.LIQO_NAMESPACE, "liqo-certs"), ()),
+    "controllers.metricagent": (Key(keys.LIQO_NAMESPACE, "liqo-metric-agent"), ("--port=0",)),
+    "kubelet": (Key(NODE.namespace, NODE.name), OF_A_NODE),
+    "reflector": (Key(NODE.namespace, NODE.name), OF_A_NODE),
+}
+
+
+def knows(review: Object) -> Object:
+    """Answer a TokenReview: each token is the name of its bearer, but ``wrong``."""
+    bearer = review["spec"]["token"]
+    return {"authenticated": bearer != "wrong", "user": {"username": bearer}}
+
+
+def lets(review: Object) -> Object:
+    """Answer a SubjectAccessReview: the scraper may get the metrics."""
+    asked = review["spec"]["nonResourceAttributes"] == {"verb": "get", "path": "/metrics"}
+    return {"allowed": asked and review["spec"]["user"] == "scraper"}
+
+
+async def test_who_is_refused_is_told_what_to_do_and_answers_are_remembered() -> None:
+    cluster = FakeCluster()
+    cluster.answers[keys.TOKEN_REVIEW] = knows
+    cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = lets
+    async with scraped.served(Address("127.0.0.1", 0), cluster) as port:
+        nobody = await scraping.page(port)
+        wrong = await scraping.page(port, "wrong")
+        other = await scraping.page(port, "other")
+        pages = [await scraping.page(port, "scraper") for _ in range(3)]
+        elsewhere = [await scraping.page(port, who, "/debug") for who in ("", "other", "scraper")]
+
+    hint = "send 'Authorization: Bearer TOKEN' of an account that may get /metrics\n"
+    assert nobody == (401, f"neither a client certificate nor a bearer token was sent: {hint}")
+    assert wrong == (401, f"the token is not valid: {hint}")
+    needed = "user 'other' needs get /metrics: bind the ClusterRole pyliqo-metrics-reader to it\n"
+    assert other == (403, needed)
+    assert {status for status, _ in pages} == {200}
+    assert "# TYPE pyliqo_requests_total counter" in pages[0][1]
+    assert [status for status, _ in elsewhere] == [401, 403, 404]
+    assert cluster.requests["create", "tokenreviews"] == 3
+    assert cluster.requests["create", "subjectaccessreviews"] == 2
+
+
+async def test_without_an_address_nothing_is_served() -> None:
+    async with scraped.served(None, FakeCluster()) as port:
+        assert port == 0
+
+
+@pytest.fixture
+async def cluster(own_plane: Plane) -> AsyncIterator[ClusterClient]:
+    async with client.connect(own_plane.kubeconfig, user_agent="pyliqo-tests") as real:
+        yield real
+
+
+@pytest.fixture
+async def installed(cluster: ClusterClient) -> None:
+    """Install the rights of all processes, and what they begin with."""
+    await install_rights(cluster)
+    await ensure_namespace(cluster, NODE.namespace)
+    for desired in rights.at_home(NODE):
+        await cluster.apply(desired.kind, desired.wanted, manager="tests")
+    key = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
+    known = named(keys.CONFIG_MAP, key, data={"CLUSTER_ID": "rome"})
+    await cluster.apply(keys.CONFIG_MAP, known, manager="tests")
+
+
+@contextlib.asynccontextmanager
+async def running(
+    module: str, kubeconfig: Path, flags: tuple[str, ...]
+) -> AsyncIterator[list[int]]:
+    """Run ``python3 -m module``; give the port of its probes and that of its metrics."""
+    ports = controlplane.free_ports(2)
+    with kubeconfig.with_name("log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", module, "--kubeconfig", str(kubeconfig), *flags),
+            f"--health-port={ports[0]}",
+            f"--metrics-address=127.0.0.1:{ports[1]}",
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield ports
+    finally:
+        process.kill()
+        await process.wait()
+        sys.stdout.write(kubeconfig.with_name("log").read_text())  # pytest shows it for what failed
+
+
+async def in_the_clear(port: int, path: str) -> int:
+    """Return the status of an answer without TLS; 0 if there is none."""
+    url = f"http://127.0.0.1:{port}{path}"
+    try:
+        async with aiohttp.ClientSession() as http, http.get(url) as answer:
+            return answer.status
+    except aiohttp.ClientError:
+        return 0
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("module", PROCESSES)
+async def test_metrics_of_each_process_are_for_those_who_may_get_them(
+    module: str, cluster: ClusterClient, own_plane: Plane, installed: None, tmp_path: Path
+) -> None:
+    account, flags = PROCESSES[module]
+    config = json.loads(inline(own_plane.kubeconfig))
+    config["users"][0]["user"] = {"token": await scraping.token(cluster, account)}
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    reader = await scraping.reader(cluster)
+    other = await scraping.token(cluster, Key(scraping.ACCOUNTS, "other"))
+
+    async with running(module, tmp_path / "kubeconfig", flags) as (health, metrics):
+        ask = functools.partial(scraping.page, metrics)
+
+        async def is_served() -> bool:
+            return (await ask())[0] == 401
+
+        await eventually(is_served)
+        assert (await ask("not.a.token"))[0] == 401
+        assert (await ask(other))[0] == 403
+        status, text = await ask(reader)
+        assert status == 200
+        assert "# TYPE pyliqo_requests_total counter" in text
+        assert await in_the_clear(metrics, "/metrics") in {0, 400}
+        assert await in_the_clear(health, "/metrics") == 404
+        assert await in_the_clear(health, "/livez") == 200
