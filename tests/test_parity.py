@@ -38,6 +38,8 @@ PROMISES = [
     *(f"SEC-B{number}" for number in range(1, 13)),
     *(f"SEC-C{number}" for number in range(1, 6)),
     *(f"SEC-D{number}" for number in range(1, 11)),
+    "SEC-E3",
+    "SEC-I7",
     *(f"F-{number}" for number in (*range(1, 32), *range(33, 37))),
     "L-1",
     "L-2",

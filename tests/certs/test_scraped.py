@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 import pytest
@@ -38,10 +39,12 @@ OF_A_NODE = (
     "--foreign-cluster-id=milan",
     f"--foreign-kubeconfig-secret-name={NODE.kubeconfig_secret}",
 )
+LISTENS = "0A"
+"""The state of a socket that listens, in /proc/net/tcp."""
 PROCESSES = {
     "controllers": (Key(keys.LIQO_NAMESPACE, "liqo-controller-manager"), ()),
     "certs": (Key(keys.LIQO_NAMESPACE, "liqo-certs"), ()),
-    "controllers.metricagent": (Key(keys.LIQO_NAMESPACE, "liqo-metric-agent"), ("--port=0",)),
+    "controllers.metricagent": (Key(keys.LIQO_NAMESPACE, "liqo-metric-agent"), ("--port={other}",)),
     "kubelet": (Key(NODE.namespace, NODE.name), OF_A_NODE),
     "reflector": (Key(NODE.namespace, NODE.name), OF_A_NODE),
 }
@@ -105,26 +108,49 @@ async def installed(cluster: ClusterClient) -> None:
     await cluster.apply(keys.CONFIG_MAP, known, manager="tests")
 
 
+class Daemon(NamedTuple):
+    """A process, the port of its probes, that of its metrics, and one for what it serves."""
+
+    pid: int
+    health: int
+    metrics: int
+    other: int
+
+
 @contextlib.asynccontextmanager
-async def running(
-    module: str, kubeconfig: Path, flags: tuple[str, ...]
-) -> AsyncIterator[list[int]]:
-    """Run ``python3 -m module``; give the port of its probes and that of its metrics."""
-    ports = controlplane.free_ports(2)
+async def running(module: str, kubeconfig: Path, flags: tuple[str, ...]) -> AsyncIterator[Daemon]:
+    """Run ``python3 -m module``."""
+    health, metrics, other = controlplane.free_ports(3)
     with kubeconfig.with_name("log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", module, "--kubeconfig", str(kubeconfig), *flags),
-            f"--health-port={ports[0]}",
-            f"--metrics-address=127.0.0.1:{ports[1]}",
+            *(sys.executable, "-m", module, "--kubeconfig", str(kubeconfig)),
+            *(flag.format(other=other) for flag in flags),
+            f"--health-port={health}",
+            f"--metrics-address=127.0.0.1:{metrics}",
             stdout=log,
             stderr=log,
         )
     try:
-        yield ports
+        yield Daemon(process.pid, health, metrics, other)
     finally:
         process.kill()
         await process.wait()
         sys.stdout.write(kubeconfig.with_name("log").read_text())  # pytest shows it for what failed
+
+
+def listening(pid: int) -> set[int]:
+    """Return the ports on which the process listens."""
+    links = set()
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            links.add(str(each.readlink()))
+    tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
+    lines = [line.split() for table in tables for line in table.splitlines()[1:]]
+    return {
+        int(local.rpartition(":")[2], 16)
+        for _, local, _, state, *rest in lines
+        if state == LISTENS and f"socket:[{rest[5]}]" in links
+    }
 
 
 async def in_the_clear(port: int, path: str) -> int:
@@ -149,8 +175,8 @@ async def test_metrics_of_each_process_are_for_those_who_may_get_them(
     reader = await scraping.reader(cluster)
     other = await scraping.token(cluster, Key(scraping.ACCOUNTS, "other"))
 
-    async with running(module, tmp_path / "kubeconfig", flags) as (health, metrics):
-        ask = functools.partial(scraping.page, metrics)
+    async with running(module, tmp_path / "kubeconfig", flags) as daemon:
+        ask = functools.partial(scraping.page, daemon.metrics)
 
         async def is_served() -> bool:
             return (await ask())[0] == 401
@@ -161,6 +187,7 @@ async def test_metrics_of_each_process_are_for_those_who_may_get_them(
         status, text = await ask(reader)
         assert status == 200
         assert "# TYPE pyliqo_requests_total counter" in text
-        assert await in_the_clear(metrics, "/metrics") in {0, 400}
-        assert await in_the_clear(health, "/metrics") == 404
-        assert await in_the_clear(health, "/livez") == 200
+        assert await in_the_clear(daemon.metrics, "/metrics") == 0
+        assert await in_the_clear(daemon.health, "/metrics") == 404
+        assert await in_the_clear(daemon.health, "/livez") == 200
+        assert listening(daemon.pid) - {daemon.other} == {daemon.health, daemon.metrics}

@@ -12,20 +12,22 @@ import secrets
 import struct
 import sys
 import termios
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from time import monotonic
+from typing import TypeAlias
 
 import aiohttp
 import pytest
 
-from apis import keys, objects
+from apis import keys, naming, objects
 from apis.objects import Key, Object
-from controllers.offloading.virtualnode.forge import arguments, deployment
+from controllers.offloading.virtualnode.forge import arguments
 from kube import errors
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from sandbox import pair
+from tests import scraping
 from tests.journeys import world
 from tests.journeys.kubectl import SPDY, Kubectl
 
@@ -43,6 +45,12 @@ IDLE_S = float(os.environ.get("PYLIQO_TEST_IDLE_S", "3"))
 PROCESSES = 8
 """So many of kubectl at once, each of which takes memory and CPU of its own."""
 WEBSOCKET: Mapping[str, str] = {}
+SCRAPER = """
+import ssl, sys, urllib.request
+page = urllib.request.Request("https://127.0.0.1:8082/metrics")
+page.add_header("Authorization", "Bearer " + sys.stdin.read())
+print(urllib.request.urlopen(page, context=ssl._create_unverified_context()).read().decode())
+"""
 SIZES = ("sh", "-c", "trap 'exit 0' TERM; while :; do stty size; sleep 0.2; done")
 SCRIPT = (
     "echo first; echo second; echo hello > /tmp/index.html; "
@@ -131,17 +139,48 @@ async def test_kubectl_reaches_into_an_offloaded_pod(
     await logs_are_read(kubectl)
 
 
+Streams: TypeAlias = Callable[[], Awaitable[int]]
+
+
+@pytest.fixture
+async def streams(both: world.Pair, kubeconfigs: Mapping[str, Path]) -> AsyncIterator[Streams]:
+    """Serve the metrics of virtual kubelets meanwhile; yield what counts open streams."""
+    await serve_metrics(both, kubeconfigs["rome"], is_enabled=True)
+    token = await scraping.reader(both.rome)
+
+    async def read() -> int:
+        key = await virtual_kubelet(both)
+        return await streams_open(Kubectl(kubeconfigs["rome"], key.namespace), key.name, token)
+
+    yield read
+    await serve_metrics(both, kubeconfigs["rome"], is_enabled=False)
+    await world.remove(both.rome, keys.CLUSTER_ROLE_BINDING, Key("", keys.METRICS_READER_ROLE))
+    await world.remove(both.rome, keys.NAMESPACE, Key("", scraping.ACCOUNTS))
+
+
+async def serve_metrics(both: world.Pair, kubeconfig: Path, *, is_enabled: bool) -> None:
+    """Say in the template whether metrics are served; wait until the virtual kubelet is another."""
+    before = await virtual_kubelet(both)
+    template = Key(keys.LIQO_NAMESPACE, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    spec = {"metricsEnabled": is_enabled}
+    await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": spec})
+    await world.until_gone(both.rome, keys.POD, before)
+    rolled = ("rollout", "status", f"deployment/{naming.vk_deployment(both.node)}")
+    await Kubectl(kubeconfig, before.namespace).out(*rolled)
+    await is_served(both)
+
+
 async def test_many_streams_end_and_leave_nothing_behind(
-    both: world.Pair, kubectl: Kubectl, capsys: pytest.CaptureFixture[str]
+    both: world.Pair, streams: Streams, kubectl: Kubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await kubectl.out("exec", "web", *MAIN, "--", "true")
     before = pair.files_open("kubelet")
 
     await every_exit_code_arrives(kubectl)
-    waits = [await until_as_before(both, before)]
+    waits = [await until_as_before(streams, before)]
 
     told = await many_execs_cost_what_they_cost_there(both, kubectl.namespace)
-    waits.append(await until_as_before(both, before))
+    waits.append(await until_as_before(streams, before))
 
     for protocol in (WEBSOCKET, SPDY):
         one = over(kubectl, protocol)
@@ -150,11 +189,11 @@ async def test_many_streams_end_and_leave_nothing_behind(
                 await kept_open(stack, one, "exec", "web", *MAIN, "--", "sh", "-c", KEPT)
                 await kept_open(stack, one, "logs", "-f", "web", *MAIN)
                 await kept_open(stack, one, "port-forward", "pod/web", ":8080")
-            assert await streams_open(both) == 2 * KEPT_OPEN, "all but the logs"
-        waits.append(await until_as_before(both, before))
+            assert await streams() == 2 * KEPT_OPEN, "all but the logs"
+        waits.append(await until_as_before(streams, before))
 
     await a_silent_log_is_followed(kubectl)
-    waits.append(await until_as_before(both, before))
+    waits.append(await until_as_before(streams, before))
 
     async with contextlib.AsyncExitStack() as stack:
         ends = [
@@ -166,7 +205,7 @@ async def test_many_streams_end_and_leave_nothing_behind(
         await world.remove(both.milan, keys.POD, Key(both.twin(kubectl.namespace), "web"))
         async with asyncio.timeout(300):
             assert 0 not in [await process.wait() for process in ends]
-    waits.append(await until_as_before(both, before))
+    waits.append(await until_as_before(streams, before))
     with capsys.disabled():
         sys.stdout.write(
             f"\n{AT_ONCE} commands at once: {told}\n"
@@ -265,14 +304,14 @@ async def kept_open(
     return process
 
 
-async def until_as_before(both: world.Pair, files: int) -> str:
+async def until_as_before(streams: Streams, files: int) -> str:
     """Wait until no stream is open, and the virtual kubelet has no more files open than before.
 
     But for a few connections that it keeps for the next request. Returns how long either took.
     """
     began = monotonic()
     async with asyncio.timeout(300):
-        while await streams_open(both):  # noqa: ASYNC110  # another process is asked
+        while await streams():  # noqa: ASYNC110  # another process is asked
             await asyncio.sleep(0.5)
         ended_s = monotonic() - began
         while pair.files_open("kubelet") > files + FEW:  # noqa: ASYNC110  # and its files counted
@@ -296,13 +335,10 @@ async def refusals(both: world.Pair) -> str:
     return "\n".join(line for line in lines if "Refused a stream" in line)
 
 
-async def streams_open(both: world.Pair) -> int:
-    """Return how many streams the virtual kubelet says that it carries."""
-    key = await virtual_kubelet(both)
-    where = f"http:{key.name}:{deployment.HEALTH_PORTS[arguments.KUBELET]}"
-    told = await both.rome.get_text(
-        f"/api/v1/namespaces/{key.namespace}/pods/{where}/proxy/metrics"
-    )
+async def streams_open(vk: Kubectl, pod: str, token: str) -> int:
+    """Return how many streams the virtual kubelet in ``pod`` says that it carries."""
+    kept = ("exec", "-i", pod, "-c", arguments.KUBELET, "--", "python3", "-c", SCRAPER)
+    told = (await vk.out(*kept, stdin=token.encode())).decode()
     return sum(
         int(float(line.split()[-1]))
         for line in told.splitlines()
