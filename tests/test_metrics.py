@@ -13,6 +13,12 @@ from kube import scraping
 from tests import metrics
 
 ROOT: Final = Path(__file__).parents[1]
+OF_THE_WEBHOOK: Final = {
+    "ca": {"secret": {"name": keys.WEBHOOK_CERTS_SECRET, "key": "ca.crt"}},
+    "serverName": f"{keys.WEBHOOK_SERVICE}.{keys.LIQO_NAMESPACE}.svc",
+}
+UNKNOWN: Final = {"insecureSkipVerify": True}
+"""The certificate was made at the start, and no authority vouches for it."""
 MONITORING: Final = ROOT / "manifests/monitoring"
 
 
@@ -113,6 +119,8 @@ def test_who_scrapes_shows_the_token_of_an_account_that_may_and_by_tls_alone() -
             assert (endpoint["scheme"], endpoint["path"]) == ("https", scraping.PATH)
             token = {"name": secret["name"], "key": "token"}
             assert endpoint["authorization"] == {"credentials": token}
+            is_webhook = monitor["metadata"]["name"] == keys.WEBHOOK_SERVICE
+            assert endpoint["tlsConfig"] == (OF_THE_WEBHOOK if is_webhook else UNKNOWN)
     assert secret["annotations"] == {"kubernetes.io/service-account.name": account["name"]}
     assert binding["roleRef"]["name"] == keys.METRICS_READER_ROLE
     assert binding["subjects"] == [

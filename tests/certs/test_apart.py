@@ -23,6 +23,16 @@ async def test_a_request_is_made_and_its_certificate_judged() -> None:
     assert await apart.renewal(pki.KeyPair(certificate, ca.key)) is None
 
 
+async def test_a_server_of_no_authority_has_a_certificate_of_its_own_for_a_year() -> None:
+    first, second = [await apart.own("vk-milan-0") for _ in range(2)]
+
+    assert pki.subject(first.certificate).dns == ("vk-milan-0",)
+    assert pki.fits_key(first.certificate, first.key)
+    assert not pki.fits_key(first.certificate, second.key)
+    life = pki.expiry(first.certificate) - pki.started(first.certificate)
+    assert life == dt.timedelta(days=365, hours=1)
+
+
 async def test_what_is_no_certificate_is_an_error_here() -> None:
     with pytest.raises(OSError, match="ended with 1"):
         await apart.renewal(pki.KeyPair(b"nonsense", b"nonsense"))
