@@ -193,7 +193,15 @@ def _virtual_node(virtual_node: Object) -> Object:
         "secret": (spec.get("kubeconfigSecretRef") or {}).get("name", ""),
         "resourceSlice": objects.labels(virtual_node).get(keys.RESOURCE_SLICE_NAME, ""),
         "resources": dict((spec.get("resourceQuota") or {}).get("hard") or {}),
+        **_suggested(virtual_node),
     }
+
+
+def _suggested(virtual_node: Object) -> Object:
+    """Return which labels the provider suggests to no effect, and which could not come now."""
+    told = (virtual_node.get("status") or {}).get("suggestedLabels") or {}
+    names = {"refused": "labelsNotTaken", "kept": "labelsKept"}
+    return {name: told[what] for what, name in names.items() if told.get(what)}
 
 
 # One field out of it ------------------------------------------------------------------------------
@@ -267,6 +275,8 @@ _TITLES: Final = {
     "virtualNodes": "Virtual nodes",
     "secret": "Secret",
     "resourceSlice": "Resource slice",
+    "labelsNotTaken": "Suggested labels that are not taken",
+    "labelsKept": "Suggested labels that would not be taken now",
 }
 """How fields are called for people; whatever else there is has a name of the user's."""
 

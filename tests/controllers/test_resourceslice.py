@@ -182,7 +182,7 @@ async def test_a_virtual_node_is_made_of_what_was_granted_and_follows_it(
         keys.REMOTE_CLUSTER_ID: consumer.milan,
     }
     assert objects.labels(made)[keys.RESOURCE_SLICE_NAME] == "mypool"
-    assert consumer.told.reasons[-1] == "VirtualNodeCreated"
+    assert "VirtualNodeCreated" in consumer.told.reasons
 
     mine = {"spec": {"labels": {"team": "blue"}, "createNode": False}}
     await consumer.cluster.patch(keys.VIRTUAL_NODE, consumer.where, mine)
@@ -356,6 +356,26 @@ def test_a_template_says_what_a_provider_may_suggest(name: str, *, may: bool) ->
 
     assert bool(forge.suggested({name: "x"}, allowed)) is may
     assert forge.suggested({name: "x"}, []) == {}
+
+
+async def test_which_labels_are_not_taken_stands_in_the_status(consumer: Consumer) -> None:
+    """And which stay although the template does not allow them any more."""
+    await consumer.ask(annotations={keys.CREATE_VIRTUAL_NODE: "true"})
+    await consumer.settle()
+    await consumer.sign_in()
+    said = {"env": "prod", "karpenter.sh/nodepool": "x", "b\x1bad!": "y"}
+    await consumer.answer(resources={"cpu": "4"}, nodeLabels=said)
+    await consumer.settle()
+    await consumer.settle()
+    node = await consumer.node() or {}
+    told = node["status"]["suggestedLabels"]
+    assert told == {"refused": ["b\\u001bad!", "karpenter.sh/nodepool"]}
+    assert consumer.told.reasons.count("LabelsNotTaken") == 1
+
+    assert forge.labels_apart({"status": {"nodeLabels": said}}, node, []) == {
+        "refused": told["refused"],
+        "kept": ["env"],
+    }
 
 
 async def test_a_suggestion_is_never_taken_for_what_an_administrator_gave(

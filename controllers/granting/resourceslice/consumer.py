@@ -92,7 +92,11 @@ class LocalSliceReconciler:
             return None
         if changes := forge.changes(existing, wanted):
             await self.cluster.patch(keys.VIRTUAL_NODE, key, changes)
-        await self._tell_room(existing, forge.largest_pod(obj))
+        told = {
+            "largestPod": forge.largest_pod(obj),
+            "suggestedLabels": forge.labels_apart(obj, wanted, allowed),
+        }
+        await self._tell(existing, told)
         return None
 
     async def _allowed_labels(self, existing: Object | None) -> tuple[str, ...] | None:
@@ -102,11 +106,19 @@ class LocalSliceReconciler:
         found = await self.cluster.get(keys.VK_OPTIONS_TEMPLATE, key)
         return VkOptionsTemplate.parse(found).suggestible if found else None
 
-    async def _tell_room(self, node: Object, largest: Object) -> None:
-        status = node.get("status") or {}
-        others = {name: value for name, value in status.items() if name != "largestPod"}
-        wanted = {**others, **({"largestPod": largest} if largest else {})}
+    async def _tell(self, node: Object, told: Object) -> None:
+        """Write what is ``told`` into the status of the VirtualNode; what is empty goes."""
+        before = node.get("status") or {}
+        others = {name: value for name, value in before.items() if name not in told}
+        wanted = {**others, **{name: value for name, value in told.items() if value}}
         await upkeep.write_status(self.cluster, keys.VIRTUAL_NODE, node, wanted)
+        refused = told["suggestedLabels"].get("refused", [])
+        if refused and refused != (before.get("suggestedLabels") or {}).get("refused"):
+            message = (
+                f"the provider suggests labels that are not taken: {', '.join(refused)}; "
+                "nodeLabels.allowed of the VkOptionsTemplate says which are"
+            )
+            self.events.event(keys.VIRTUAL_NODE, node, "Normal", "LabelsNotTaken", message)
 
     async def _vacate(self, obj: Object) -> None:
         """Delete the virtual node that was made of the slice: that evicts its pods first."""

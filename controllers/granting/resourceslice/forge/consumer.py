@@ -7,13 +7,15 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from apis import authentication, keys, naming, objects, quantity, resources, slices, whose
+from apis import authentication, keys, naming, objects, quantity, resources, slices, texts, whose
 from apis.objects import Object
 from certs import csr, identity, pki
 
 MOST_RESOURCES: Final = 64
 _MOST_OF_ONE: Final = quantity.parse(2**53)
 MOST_LABELS: Final = 64
+_MOST_NAME: Final = 317
+"""Characters of a qualified name: a domain of 253, a slash, and 63."""
 _ALLOWED: Final = frozenset(
     {
         "topology.kubernetes.io/region",
@@ -153,6 +155,27 @@ def _noted(existing: Object | None) -> dict[str, str]:
     except ValueError:
         return {}
     return noted if isinstance(noted, dict) else {}
+
+
+def labels_apart(
+    obj: Object, node: Object, allowed: Collection[str] | None = None
+) -> dict[str, list[str]]:
+    """Return which labels a provider suggests to no effect, and which it could not suggest now.
+
+    Shape: {refused: names, kept: names}, each only where there are any; ``node`` is the VirtualNode
+    as it is to be. Kept are those that were allowed when they came. Source: rulings.md 11.
+    """
+    named = (obj.get("status") or {}).get("nodeLabels") or {}
+    may, has = suggested(named, allowed), node["spec"]["labels"]
+    found = {
+        "refused": [name for name in sorted(named) if name not in has],
+        "kept": [name for name in sorted(_noted(node)) if name not in may],
+    }
+    return {
+        what: [texts.clamp(name, _MOST_NAME) for name in names[:MOST_LABELS]]
+        for what, names in found.items()
+        if names
+    }
 
 
 def largest_pod(obj: Object) -> dict[str, str]:
