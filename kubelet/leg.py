@@ -32,7 +32,11 @@ class Leg(asyncio.Protocol):
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self.other: Leg | None = None
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self.heard_at = loop.time()
+        """When something came last, by the clock of the loop."""
+        self._now = loop.time
         self._early = bytearray()
         self._news = asyncio.Event()
         self._is_over = False
@@ -43,6 +47,7 @@ class Leg(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
+        self.heard_at = self._now()
         if self.other is not None:
             self.other.send(data)
             return

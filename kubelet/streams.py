@@ -27,6 +27,11 @@ _FLAGS: Final[Mapping[str, str]] = {
     "error": "stderr",
     "tty": "tty",
 }
+_EXTENSIONS: Final = "sec-websocket-extensions"
+"""Nobody agrees on one: the head that comes back would have to say so."""
+IDLE_S: Final = 4 * 60 * 60.0
+"""How long a stream may pass nothing in either direction, as of kubelets. Source: Kubernetes,
+kubelet, ``--streaming-connection-idle-timeout``."""
 _TRUE: Final = frozenset({"1", "true"})
 MAX_PORT: Final = 65535
 
@@ -85,7 +90,8 @@ def passed_on(headers: CIMultiDictProxy[str]) -> Pairs:
     return [
         (name, value)
         for name, value in headers.items()
-        if name.lower() in _PASSED_ON or name.lower().startswith(_PASSED_ON_WITH)
+        if (name.lower() in _PASSED_ON or name.lower().startswith(_PASSED_ON_WITH))
+        and name.lower() != _EXTENSIONS
     ]
 
 
@@ -98,6 +104,7 @@ async def _pass(request: web.Request, head: bytes, there: Leg) -> None:
     here = Leg()
     here.transport = transport
     transport.set_protocol(here)
+    idle = asyncio.create_task(_end_when_idle(here, there))
     try:
         transport.write(head)
         here.lead_to(there)
@@ -105,6 +112,17 @@ async def _pass(request: web.Request, head: bytes, there: Leg) -> None:
         await here.ended
         await there.ended
     finally:
+        idle.cancel()
         for leg in (here, there):
             leg.abort()
         protocol.connection_lost(None)
+
+
+async def _end_when_idle(*legs: Leg) -> None:
+    now = asyncio.get_running_loop().time
+    until = now() + IDLE_S
+    while until > now():
+        await asyncio.sleep(until - now())
+        until = max(leg.heard_at for leg in legs) + IDLE_S
+    for leg in legs:
+        leg.abort()

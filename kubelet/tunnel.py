@@ -34,6 +34,14 @@ MAX_REFUSAL: Final = 2**16
 CLOSE_S: Final = 5.0
 """How long a server that was told the end may take to say so too, before it is cut off."""
 
+_OF_UPGRADE: Final = (
+    "Connection",
+    "Upgrade",
+    "X-Stream-Protocol-Version",
+    "Sec-WebSocket-Accept",
+    "Sec-WebSocket-Protocol",
+)
+
 Headers = Iterable[tuple[str, str]]
 _UNANSWERED: Final = (
     errors.NotReachableError,
@@ -50,7 +58,8 @@ async def dial(
     """Ask the API server of ``access`` to upgrade; return its head and the end that leads there.
 
     Shape: ``path`` and ``query`` as the server shall see them, quoted by nobody yet; ``headers``
-    are those of the upgrade, ours are added. The head is verbatim, with its blank line.
+    are those of the upgrade, ours are added. The head has nothing but what an upgrade needs, and
+    its blank line: cookies and whatever else the server says there stay here.
 
     Raises:
         KubeError: it refused, or did not answer in time.
@@ -105,10 +114,22 @@ async def _connect(access: Access, host: str, port: int | None) -> Leg:
 
 
 async def _through(access: Access, host: str, port: int) -> Leg:
-    """Connect by the proxy of the kubeconfig, of plain HTTP as kubectl's are."""
+    """Connect by the proxy of the kubeconfig; one of https is verified as the server is.
+
+    So does aiohttp for all other requests.
+    """
     proxy = urlsplit(access.proxy)
+    is_tls = proxy.scheme == "https"
+    if is_tls and not access.tls:
+        raise errors.NotReachableError(f"the proxy {access.proxy} needs TLS, the server has none")
     loop = asyncio.get_running_loop()
-    transport, leg = await loop.create_connection(Leg, proxy.hostname or "", proxy.port or 80)
+    transport, leg = await loop.create_connection(
+        Leg,
+        proxy.hostname or "",
+        proxy.port or (443 if is_tls else 80),
+        ssl=access.tls if is_tls else None,
+        server_hostname=proxy.hostname if is_tls else None,
+    )
     connection.keep_alive(transport.get_extra_info("socket"))
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     transport.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode("ascii"))
@@ -144,10 +165,18 @@ async def _upgrade(leg: Leg, head: bytes) -> bytes:
     answered = await leg.until(b"\r\n\r\n", MAX_HEAD)
     answer = _parsed(answered)
     if answer.status == http.client.SWITCHING_PROTOCOLS:
-        return answered
+        return _upgraded(answer)
     body = await _body(leg, answer)
     leg.close()
     raise errors.refusal(answer.status, _said(_parsed(answered + body).read()))
+
+
+def _upgraded(answer: http.client.HTTPResponse) -> bytes:
+    """Return the head that says so to who asked. Source: RFC 6455, 4.2.2; findings.md L15."""
+    said = [(name, answer.headers.get(name, "")) for name in _OF_UPGRADE]
+    lines = [f"{name}: {value}" for name, value in said if value and value.isprintable()]
+    head = "\r\n".join(["HTTP/1.1 101 Switching Protocols", *lines])
+    return f"{head}\r\n\r\n".encode("latin-1", "replace")
 
 
 async def _body(leg: Leg, answer: http.client.HTTPResponse) -> bytes:

@@ -48,6 +48,8 @@ class Rig:
     headers: list[Mapping[str, str]] = field(default_factory=list)
     answer: tuple[int, str] = (200, "one\ntwo\n")
     greeting: bytes = b""
+    more: str = ""
+    """Further lines of the head that a stream begins with."""
     streams: list["Echo"] = field(default_factory=list)
 
     async def get(
@@ -110,7 +112,8 @@ async def echo(request: web.Request, rig: Rig) -> web.Response:
     end.connection_made(transport)
     transport.set_protocol(end)
     name = request.headers["Upgrade"]
-    transport.write(f"HTTP/1.1 101 Now\r\nConnection: Upgrade\r\nUpgrade: {name}\r\n\r\n".encode())
+    answer = f"HTTP/1.1 101 Now\r\nConnection: Upgrade\r\nUpgrade: {name}\r\n"
+    transport.write(f"{answer}{rig.more}\r\n".encode())
     transport.write(rig.greeting)
     try:
         await end.lost.wait()

@@ -14,7 +14,7 @@ import pytest
 
 from certs import listener
 from kube.access import Access
-from kubelet import tunnel
+from kubelet import streams, tunnel
 from tests.kubelet import rigs
 from tests.kubelet.rigs import Rig
 
@@ -31,8 +31,9 @@ NOT_PASSED_ON = {
     "X-Remote-User": "root",
     "X-Forwarded-For": "1.2.3.4",
     "Cookie": "a=b",
+    "Sec-WebSocket-Extensions": "permessage-deflate",
 }
-HEAD = b"HTTP/1.1 101 Now\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+HEAD = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 
 UNREAD_S = float(os.environ.get("PYLIQO_TEST_UNREAD_S", "0.2"))
 """The full size, more than any limit of TCP's that was ever set: PYLIQO_TEST_UNREAD_S=90"""
@@ -68,6 +69,7 @@ async def opened(
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_the_request_is_made_anew(rig: Rig, path: str, expected: str, method: str) -> None:
+    rig.more = "Set-Cookie: a=b\r\nAlt-Svc: h3\r\nX-Odd: c\r\n d\r\nServer: milan\r\n"
     async with opened(rig, path, {**SPDY, **WEBSOCKET, **NOT_PASSED_ON}, method) as (reader, _):
         assert await reader.readexactly(len(HEAD)) == HEAD
 
@@ -89,6 +91,28 @@ async def test_bytes_pass_in_both_directions_and_none_is_lost_at_the_end(rig: Ri
             got.update(piece)
         await sending
     assert got.digest() == hashlib.sha256(sent).digest()
+
+
+async def test_what_an_upgrade_needs_comes_back_and_nothing_folded(rig: Rig) -> None:
+    """Source: findings.md L15."""
+    agreed = "Sec-WebSocket-Accept: abc=\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n"
+    rig.more = f"{agreed}X-Stream-Protocol-Version: v4\r\n Set-Cookie: a=b\r\n"
+    async with opened(rig, EXEC, {**SPDY, **WEBSOCKET}) as (reader, _):
+        assert await reader.readuntil(b"\r\n\r\n") == HEAD[:-2] + f"{agreed}\r\n".encode()
+
+
+async def test_a_stream_in_which_nothing_passes_ends(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As kubelets end one. Source: findings.md L15."""
+    assert streams.IDLE_S == 4 * 60 * 60
+    monkeypatch.setattr(streams, "IDLE_S", 0.2)
+    async with opened(rig, EXEC, SPDY) as (reader, writer):
+        await reader.readexactly(len(HEAD))
+        writer.write(b"a")
+        assert await reader.readexactly(1) == b"a"
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
 
 
 async def test_a_slow_reader_gets_all_that_was_sent(rig: Rig) -> None:

@@ -1,0 +1,106 @@
+"""The proxy of a kubeconfig, by which streams reach a provider. Source: findings.md L15."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from certs import listener, pki
+from kube import clock
+from kube.access import Access
+from kube.errors import NotReachableError
+from kubelet import tunnel
+
+HEAD = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n"
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+DAY = dt.timedelta(days=1)
+CA = pki.new_ca("test", now=clock.now(), lifetime=DAY)
+
+
+def of_server() -> ssl.SSLContext:
+    made = pki.issue(
+        CA, common_name="there", ips=["127.0.0.1"], server=True, now=clock.now(), lifetime=DAY
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    listener.load(context, made)
+    return context
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """An API server that upgrades, and sends back what it gets."""
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(HEAD)
+    with contextlib.suppress(OSError):
+        await pump(reader, writer)
+
+
+async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass bytes to the address that CONNECT names."""
+    asked = (await reader.readuntil(b"\r\n\r\n")).decode().split()[1]
+    there = await asyncio.open_connection(*asked.split(":"))
+    writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    with contextlib.suppress(OSError):
+        await asyncio.gather(pump(reader, there[1]), pump(there[0], writer))
+
+
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while piece := await reader.read(2**16):
+            writer.write(piece)
+            await writer.drain()
+    finally:
+        writer.transport.abort()
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def serving(*, by_tls: bool, proxied_by_tls: bool) -> AsyncIterator[Access]:
+    tls = of_server() if by_tls else None
+    tasks: set[asyncio.Task[None]] = set()
+
+    def kept(handler: Handler) -> Handler:
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task
+            tasks.add(task)
+            await handler(reader, writer)
+
+        return handle
+
+    there = await asyncio.start_server(kept(echo), "127.0.0.1", 0, ssl=tls)
+    tls = of_server() if proxied_by_tls else None
+    between = await asyncio.start_server(kept(proxy), "127.0.0.1", 0, ssl=tls)
+    ports = [each.sockets[0].getsockname()[1] for each in (there, between)]
+    schemes = ["https" if each else "http" for each in (by_tls, proxied_by_tls)]
+    urls = [f"{scheme}://127.0.0.1:{port}" for scheme, port in zip(schemes, ports, strict=True)]
+    context = ssl.create_default_context(cadata=CA.certificate.decode()) if by_tls else None
+    async with there, between:
+        yield Access(urls[0], context, proxy=urls[1])
+        await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize("by_tls", [False, True])
+async def test_a_stream_passes_a_proxy_of_its_scheme(*, by_tls: bool) -> None:
+    async with serving(by_tls=True, proxied_by_tls=by_tls) as access:
+        head, leg = await tunnel.dial(access, "POST", "/exec", [], [("Connection", "Upgrade")])
+        assert head == HEAD
+        leg.send(b"x" * 100_000)
+        assert await leg.exactly(50_000) == b"x" * 50_000
+        leg.abort()
+
+
+async def test_to_a_proxy_of_https_nothing_goes_in_plain_text() -> None:
+    async with serving(by_tls=False, proxied_by_tls=True) as access:
+        with pytest.raises(NotReachableError, match="needs TLS"):
+            await tunnel.dial(access, "POST", "/exec", [], [])
+
+
+async def test_a_proxy_of_another_authority_is_not_used() -> None:
+    async with serving(by_tls=True, proxied_by_tls=True) as access:
+        other = ssl.create_default_context()
+        foreign = Access(access.server, other, proxy=access.proxy)
+        with pytest.raises(NotReachableError, match="certificate"):
+            await tunnel.dial(foreign, "POST", "/exec", [], [])
