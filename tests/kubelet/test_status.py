@@ -24,6 +24,7 @@ from kubelet.forge.decisions import Observed, decide
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.kubelet import worlds
+from tests.kubelet.lies import RANK, metadata, statuses, twins
 from tests.kubelet.worlds import NOW, condition, container, running
 
 NAMED = PodAddresses(networks=tuple(own.networks(["10.0.0.0/8", "fd00::/8", "2001:db8::/32"])))
@@ -31,7 +32,6 @@ HOME = LocalContext("10.0.0.9", NOW, addresses=NAMED)
 EXAMPLES = int(os.environ.get("PYLIQO_TEST_STATUSES", "1000"))
 """The full size: PYLIQO_TEST_STATUSES=50000"""
 NO_PATCH = OffloadingPatch()
-RANK = {"Pending": 0, "Running": 1, "Unknown": 1, "Succeeded": 2, "Failed": 2}
 
 
 def local(status_: Object | None = None, **spec: Any) -> Object:
@@ -57,153 +57,6 @@ def test_addresses_are_those_by_which_pods_are_reached_from_here() -> None:
 
 
 # Every value of every field may be anything ------------------------------------------------------
-
-words = st.one_of(
-    st.text(max_size=40),
-    st.sampled_from(["Running", "Succeeded", "main", "True", "Ready", "127.0.0.1", "10.1.0.7"]),
-    st.sampled_from(["2026-01-31T11:00:00Z", "9999-12-31T00:00:00Z", "2026-02-31T00:00:00Z"]),
-    st.just("x" * 5000),
-    st.just("\x1b[31m\r\u202e"),
-)
-junk = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), words),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=9), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-states = st.one_of(
-    junk,
-    st.dictionaries(
-        st.sampled_from(["waiting", "running", "terminated", "other"]),
-        st.one_of(
-            junk,
-            st.dictionaries(
-                st.sampled_from(["exitCode", "signal", "reason", "message", "startedAt"]), junk
-            ),
-        ),
-    ),
-)
-containers = st.one_of(
-    junk,
-    st.lists(
-        st.fixed_dictionaries(
-            {"name": st.sampled_from(["main", "other"])},
-            optional={
-                "state": states,
-                "lastState": states,
-                "restartCount": st.one_of(junk, st.just(2**40)),
-                "ready": junk,
-                "started": junk,
-                "image": junk,
-                "imageID": junk,
-                "containerID": junk,
-                "allocatedResources": junk,
-                "resources": st.one_of(junk, st.fixed_dictionaries({"requests": junk})),
-                "volumeMounts": st.one_of(
-                    junk,
-                    st.lists(st.fixed_dictionaries({"name": junk, "mountPath": junk}), max_size=2),
-                ),
-                "user": st.one_of(junk, st.fixed_dictionaries({"linux": junk})),
-            },
-        ),
-        max_size=3,
-    ),
-)
-conditions = st.one_of(
-    junk,
-    st.lists(
-        st.fixed_dictionaries(
-            {
-                "type": st.one_of(words, st.just("Ready"), junk),
-                "status": st.one_of(words, st.just("True"), junk),
-            },
-            optional={
-                "message": junk,
-                "reason": junk,
-                "lastTransitionTime": junk,
-                "lastProbeTime": junk,
-                "observedGeneration": junk,
-            },
-        ),
-        max_size=4,
-    ),
-)
-statuses = st.one_of(
-    junk,
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "phase": st.one_of(words, st.sampled_from(sorted(RANK))),
-            "podIP": st.one_of(words, junk),
-            "observedGeneration": junk,
-            "message": junk,
-            "reason": junk,
-            "startTime": junk,
-            "conditions": conditions,
-            "containerStatuses": containers,
-            "initContainerStatuses": containers,
-        },
-    ),
-)
-
-
-notes = st.one_of(
-    junk,
-    st.dictionaries(
-        st.sampled_from(
-            [
-                keys.LOCAL_POD_GENERATION,
-                keys.LOCAL_POD_UID,
-                keys.APPLIED_META,
-                keys.ORIGIN,
-                keys.DESTINATION,
-                keys.NODE_NAME,
-            ]
-        ),
-        st.one_of(words, junk, st.just("9" * 5000), st.sampled_from(["rome", "milan", "3"])),
-    ),
-)
-metadata = st.one_of(
-    junk,
-    st.fixed_dictionaries(
-        {},
-        optional={
-            name: st.one_of(notes, junk)
-            for name in (
-                "name",
-                "namespace",
-                "uid",
-                "resourceVersion",
-                "generation",
-                "labels",
-                "annotations",
-                "finalizers",
-                "deletionTimestamp",
-            )
-        },
-    ),
-)
-"""Also in place of all metadata at once."""
-podspecs = st.one_of(
-    junk,
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "containers": st.one_of(junk, st.lists(st.dictionaries(words, junk), max_size=2)),
-            "tolerations": junk,
-            "ephemeralContainers": junk,
-            "activeDeadlineSeconds": junk,
-        },
-    ),
-)
-twins = st.fixed_dictionaries(
-    {"metadata": metadata},
-    optional={
-        "status": statuses,
-        "spec": st.one_of(junk, st.fixed_dictionaries({"pod": podspecs})),
-    },
-)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

@@ -1,7 +1,7 @@
 """A consumer and a provider for the tests of the kubelet, and one reconciler between them."""
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, cast
 
 from apis import keys, objects, own
@@ -11,6 +11,7 @@ from apis.pairs import Pair
 from apis.podnetworks import PodAddresses
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
+from kube.informer import Informer
 from kubelet.contract import Node
 from kubelet.departures import Departures
 from kubelet.forge import shadowpod
@@ -120,12 +121,19 @@ class World:
 
     def restart(self) -> None:
         """Begin with a kubelet that remembers nothing."""
+        self.follow([])
+
+    def follow(self, informers: Iterable[Informer[Any]]) -> None:
+        """Begin anew, with ``informers`` as the cache of what the provider has."""
         home, provider = Counted(self.local), Counted(self.remote)
         self.counted = (home, provider)
         self.departures = Departures()
+        remote = CachedCluster(cast("Cluster", provider))
+        for informer in informers:
+            remote.add(informer)
         self.reconciler = PodReconciler(
             CachedCluster(cast("Cluster", home)),
-            CachedCluster(cast("Cluster", provider)),
+            remote,
             node=Node(
                 NODE,
                 HOST,
