@@ -10,6 +10,7 @@ from liqoctl import options
 from liqoctl.commands import identities, reflections, slices, values, virtualnode
 from liqoctl.commands.bundle import bundle
 from liqoctl.commands.completion import completion
+from liqoctl.commands.dashboard import dashboard
 from liqoctl.commands.groups import create, delete, force, generate, get
 from liqoctl.commands.info import info
 from liqoctl.commands.install import install, uninstall
@@ -42,9 +43,9 @@ def cli(session: Session) -> None:
 
 
 COMMANDS = (
-    activate, authenticate, bundle, completion, cordon, create, delete, drain, force, generate,
-    get, info, install, move, offload, peer, set_, unauthenticate, uncordon, uninstall, unoffload,
-    unpeer, version, why,
+    activate, authenticate, bundle, completion, cordon, create, dashboard, delete, drain, force,
+    generate, get, info, install, move, offload, peer, set_, unauthenticate, uncordon, uninstall,
+    unoffload, unpeer, version, why,
 )  # fmt: skip
 KINDS = (identities, reflections, slices, values, virtualnode)
 """Modules whose commands belong to the groups create, delete, generate and get."""

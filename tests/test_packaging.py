@@ -55,10 +55,14 @@ def test_the_locks_pin_by_hash_and_name_no_index(lock: str) -> None:
     assert not [line for line in lines if "://" in line or line.startswith("--")]
 
 
-def test_the_manifests_come_with_the_wheel(tmp_path: Path) -> None:
+PACKED = ("manifests/**/*.yaml", "liqoctl/page/*")
+
+
+def test_what_is_no_program_comes_with_the_wheel(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
+    for name in ("manifests", "liqoctl"):
+        shutil.copytree(ROOT / name, tmp_path / name)
 
     flags = [
         "--quiet",
@@ -70,8 +74,10 @@ def test_the_manifests_come_with_the_wheel(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "pip", "wheel", *flags, str(tmp_path)], check=True)
 
     [wheel] = tmp_path.glob("*.whl")
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".yaml")}
-    assert packed == {str(path.relative_to(ROOT)) for path in ROOT.glob("manifests/**/*.yaml")}
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    files = {path for where in PACKED for path in ROOT.glob(where)}
+    assert files
+    assert {str(path.relative_to(ROOT)) for path in files} <= packed
 
 
 def test_the_license_is_the_text_of_the_one_that_is_named() -> None:

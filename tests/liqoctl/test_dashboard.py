@@ -1,0 +1,239 @@
+"""``liqoctl dashboard``: what its tables say, who gets an answer, how it follows the cluster."""
+
+import asyncio
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+from flask.testing import FlaskClient
+
+from apis import keys
+from apis.objects import Key, Kind, Object, named
+from kube import client, errors
+from kube.cluster import Cluster
+from liqoctl.forge import dashboard as forge
+from liqoctl.forge.dashboard import Certificate, Seen
+from liqoctl.work import dashboardserver
+from liqoctl.work.dashboard import Board
+from liqoctl.work.dashboardserver import News, Site
+from sandbox.controlplane import Plane
+from tests import factories
+from tests.fakes import FakeCluster
+from tests.liqoctl import browser, demo
+from tests.liqoctl.browser import CHROMIUM
+
+NOW: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)
+EVIL: Final = "<img src=x onerror=alert(1)>\x1b[2J"
+TOKEN, PORT = "secret", 8001
+
+
+def pod(name: str, phase: str = "Running", node: str = "milan") -> Object:
+    spec = {**factories.pod_spec(), "nodeName": node}
+    return factories.pod("shop", name, spec=spec, status={"phase": phase})
+
+
+def seen(**found: list[Object]) -> Seen:
+    kinds = {"pods": keys.POD, "peers": keys.FOREIGN_CLUSTER, "tenants": keys.TENANT}
+    return Seen(NOW, {kinds[name]: objects for name, objects in found.items()})
+
+
+def test_of_many_pods_a_page_is_shown_those_first_that_do_not_run() -> None:
+    pods = [pod(f"web-{number:04}") for number in range(5_000)]
+    told = forge.page("pods", seen(pods=[*pods, pod("late", "Pending")]))
+
+    assert (told["total"], len(told["rows"])) == (5_001, forge.MOST)
+    assert told["rows"][0]["cells"][1] == "late"
+    last = forge.page("pods", seen(pods=pods), start=10**9)
+    assert [row["cells"][1] for row in last["rows"]] == ["web-4999"]
+
+
+def test_a_filter_leaves_what_has_the_text_in_any_cell() -> None:
+    told = forge.page("pods", seen(pods=[pod("web"), pod("db", node="turin")]), "TURIN")
+    assert [row["cells"][1] for row in told["rows"]] == ["db"]
+
+
+def test_a_pod_says_why_it_is_where_it_is() -> None:
+    refused = {
+        "type": keys.OFFLOADED_CONDITION, "status": "False",
+        "reason": keys.FAILED_REFLECTION, "message": "quota exceeded",
+    }  # fmt: skip
+    waits = pod("web", "Pending")
+    waits["status"]["conditions"] = [refused]
+    [row] = forge.page("pods", seen(pods=[waits]))["rows"]
+    assert "quota exceeded" in row["cells"][-1]
+
+
+def test_a_kind_that_may_not_be_read_is_named_and_costs_no_other() -> None:
+    told = forge.page("quotas", Seen(NOW, denied=frozenset({keys.QUOTA})))
+    assert "you may not list quotas.offloading.liqo.io" in told["note"]
+    assert not forge.page("pods", Seen(NOW, denied=frozenset({keys.QUOTA})))["note"]
+
+
+@pytest.mark.parametrize(
+    ("left", "state", "tone"),
+    [(timedelta(0), "Ended", "bad"), (timedelta(hours=1), "Ends soon", "bad"),
+     (timedelta(hours=20, minutes=5), "Valid", "good")],
+)  # fmt: skip
+def test_a_certificate_says_when_it_ends(left: timedelta, state: str, tone: str) -> None:
+    one = Certificate("milan", "x", NOW + left)
+    told = forge.page("certificates", Seen(NOW, certificates=[one]))
+    [row] = told["rows"]
+    assert (row["cells"][-1], row["tone"]) == (state, tone)
+
+
+def test_what_others_wrote_is_one_short_line() -> None:
+    peer = named(keys.FOREIGN_CLUSTER, Key("", "milan"), spec={"clusterID": "milan"})
+    silent = {"type": "APIServerStatus", "status": "Error", "message": EVIL * 1000}
+    peer["status"] = {"conditions": [silent]}
+    [row] = forge.page("peers", seen(peers=[peer]))["rows"]
+    assert len(row["cells"][-1]) == forge.MOST_CELL
+    assert "\x1b" not in row["cells"][-1]
+
+
+# Who gets an answer -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def site() -> FlaskClient:
+    news = News()
+    board, loop = Board(FakeCluster(), news.tell), asyncio.get_running_loop()
+    news.end()
+    return dashboardserver.application(Site(board, loop, news), TOKEN, PORT).test_client()
+
+
+async def asked(site: FlaskClient, path: str, host: str = "", method: str = "GET") -> Any:
+    """Ask in a thread, as the server does: the loop answers."""
+    headers = {"Host": host or f"127.0.0.1:{PORT}"}
+    answer = await asyncio.to_thread(site.open, path, method=method, headers=headers)
+    answer.close()
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "method", "status"),
+    [
+        ("/secret/", "", "GET", 200),
+        ("/secret/", f"localhost:{PORT}", "GET", 200),
+        ("/secret/page.js", "", "GET", 200),
+        ("/secret/panels", "", "GET", 200),
+        ("/secret/panels/pods?start=x", "", "GET", 200),
+        ("/secret/events", "", "GET", 200),
+        ("/secret/panels/none", "", "GET", 404),
+        ("/secret/..%2fforge/dashboard.py", "", "GET", 404),
+        ("/", "", "GET", 404),
+        ("/secre/", "", "GET", 404),
+        ("/secret\u00e9/panels", "", "GET", 404),
+        ("/secret/panels", f"evil.example:{PORT}", "GET", 404),
+        ("/secret/panels", "127.0.0.1:1", "GET", 404),
+        ("/secret/panels", "", "POST", 404),
+        ("/secret/panels/pods", "", "DELETE", 404),
+    ],
+)
+async def test_who_has_the_url_reads_and_nobody_else(
+    site: FlaskClient, path: str, host: str, method: str, status: int
+) -> None:
+    answer = await asked(site, path, host, method)
+    assert answer.status_code == status
+    policy = answer.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self';")
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+def test_the_page_needs_nothing_from_elsewhere() -> None:
+    folder = Path(dashboardserver.__file__).parent.parent / "page"
+    texts = {path.name: path.read_text() for path in folder.iterdir()}
+    assert set(texts) == {"index.html", "page.css", "page.js"}
+    for text in texts.values():
+        assert "//" not in text.replace("// ", "")
+        assert "innerHTML" not in text
+    assert "style=" not in texts["index.html"]
+
+
+# It follows the cluster ---------------------------------------------------------------------------
+
+
+async def told(cluster: Cluster, act: Any) -> tuple[Object, Object]:
+    """Return the pods before and after ``act``, of which the stream of events tells."""
+    async with (
+        dashboardserver.serving(cluster) as url,
+        aiohttp.ClientSession() as session,
+        session.get(f"{url}events") as events,
+        asyncio.timeout(60),
+    ):
+
+        async def page() -> Object:
+            async with session.get(f"{url}panels/pods") as answer:
+                found: Object = await answer.json()
+                return found
+
+        async def settled(total: int) -> Object:
+            while (found := await page())["total"] != total:
+                await events.content.readuntil(b"\n\n")
+            return found
+
+        before = await settled(0)
+        await act(cluster)
+        return before, await settled(1)
+
+
+async def make(cluster: Cluster) -> None:
+    await ensure(cluster, keys.NAMESPACE, named(keys.NAMESPACE, Key("", "shop")))
+    where = Key("shop", keys.OFFLOADING_NAME)
+    offloading = named(keys.NAMESPACE_OFFLOADING, where, spec={})
+    await ensure(cluster, keys.NAMESPACE_OFFLOADING, offloading)
+    await ensure(cluster, keys.POD, factories.pod("shop", "web", spec=factories.pod_spec()))
+
+
+async def ensure(cluster: Cluster, kind: Kind, obj: Object) -> None:
+    try:
+        await cluster.create(kind, obj)
+    except errors.AlreadyExistsError:
+        return
+
+
+async def test_a_namespace_that_is_offloaded_brings_its_pods() -> None:
+    before, after = await told(FakeCluster(), make)
+    assert before["rows"] == []
+    assert after["rows"][0]["cells"][:2] == ["shop", "web"]
+
+
+@pytest.mark.cluster
+async def test_it_follows_an_api_server(own_plane: Plane, crds: None) -> None:
+    async with client.connect(own_plane.kubeconfig, user_agent="tests") as server:
+        _, after = await told(server, make)
+    assert after["rows"][0]["cells"][:2] == ["shop", "web"]
+
+
+async def test_the_end_is_an_end_for_all_who_read() -> None:
+    async with aiohttp.ClientSession() as session:
+        async with dashboardserver.serving(FakeCluster()) as url:
+            events = await session.get(f"{url}events")
+            await events.content.readuntil(b"\n\n")
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await session.get(url)
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="Debian's package chromium is not on this machine")
+async def test_a_browser_shows_it(tmp_path: Path) -> None:
+    """``PYLIQO_PICTURES=docs`` makes the picture that the documents have, without the evil."""
+    folder = os.environ.get("PYLIQO_PICTURES", "")
+    evil = "" if folder else EVIL
+    cluster = FakeCluster()
+    await demo.fill(cluster, evil)
+    async with dashboardserver.serving(cluster) as url, browser.opened(url, tmp_path) as page:
+        await page.until("document.querySelectorAll('#panel-pods tbody tr').length === 3")
+        await page.until("document.getElementById('link-certificates').textContent.includes('(1)')")
+        assert await page.evaluate("document.querySelectorAll('img').length") == 0
+        assert evil[:10] in await page.evaluate("document.body.innerText")
+        picture = await page.picture()
+        await cluster.create(keys.POD, factories.pod("shop", "new", spec=factories.pod_spec()))
+        await page.until("document.querySelectorAll('#panel-pods tbody tr').length === 4")
+        await page.evaluate("document.querySelector('#panel-pods button.link').click()")
+        await page.until("document.getElementById('why-lines').textContent.includes('pod shop/')")
+    assert len(picture) > 10_000
+    if folder:
+        (Path(folder) / "dashboard.png").write_bytes(picture)
