@@ -1,0 +1,71 @@
+"""Our kinds stay while there are peers. Source: rulings.md 29."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from apis import keys
+from sandbox.kubectl import Kubectl
+from tests.manifests import documents
+from tests.manifests.users import refusal
+
+pytestmark = pytest.mark.cluster
+
+POLICY: Final = "liqo-kinds"
+PATIENCE_S: Final = 300
+OURS: Final = ("crd", "quotas.offloading.liqo.io")
+PEER: Final[dict[str, Any]] = {
+    "apiVersion": keys.FOREIGN_CLUSTER.api_version,
+    "kind": keys.FOREIGN_CLUSTER.kind,
+    "metadata": {"name": "kept-kinds"},
+    "spec": {"clusterID": "kept-kinds"},
+}
+
+
+def deleted(admin: Kubectl, *what: str) -> str:
+    return refusal(admin, "delete", *what, "--dry-run=server")
+
+
+@pytest.fixture(scope="module")
+def guarded(kinds: Kubectl) -> Iterator[Kubectl]:
+    """Yield an API server with a peer, once the policy is in force."""
+    found = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    policies = [documents.named(kind, POLICY) for kind in found]
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": [PEER, *policies]})
+    kinds.run("apply", "-f", "-", stdin=listed)
+    until = time.monotonic() + PATIENCE_S
+    while not deleted(kinds, *OURS):
+        assert time.monotonic() < until, "the policy is not in force"
+    yield kinds
+    kinds.run("delete", "-f", "-", "--ignore-not-found", stdin=listed)
+
+
+def test_our_kinds_stay_while_there_is_a_peer(guarded: Kubectl) -> None:
+    said = deleted(guarded, *OURS)
+    assert "cluster kept-kinds is a peer" in said
+    assert "liqoctl uninstall" in said
+    other = {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "others.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Cluster",
+            "names": {"plural": "others", "kind": "Other"},
+            "versions": [{
+                "name": "v1", "served": True, "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }],
+        },
+    }  # fmt: skip
+    guarded.run("apply", "-f", "-", stdin=json.dumps(other))
+    assert not deleted(guarded, "crd", "others.example.com")
+    guarded.run("delete", "crd", "others.example.com")
+
+
+def test_without_a_peer_they_may_go(guarded: Kubectl) -> None:
+    guarded.run("delete", "foreignclusters", "kept-kinds")
+    until = time.monotonic() + PATIENCE_S
+    while deleted(guarded, *OURS):
+        assert time.monotonic() < until, "the policy still names a peer that is gone"
