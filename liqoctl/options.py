@@ -3,6 +3,7 @@
 Source: behaviour.md 7.1; stack.md 9.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from apis import naming, podnetworks, quantity
 from liqoctl.forge import flags
@@ -429,6 +431,35 @@ def _remote(session: Session, given: Mapping[str, Any]) -> Session:
         user=given["user"] or "",
         namespace=given["namespace"] or session.namespace,
     )
+
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def names_of(what: str) -> Completer:
+    """Return what completes an argument by the names of objects: ``what`` as in ``suggesting``.
+
+    A cluster that does not answer, or refuses, has none: a shell gets no error.
+    """
+
+    def complete(
+        context: click.Context, _param: click.Parameter, typed: str
+    ) -> list[CompletionItem]:
+        from liqoctl.work import suggesting  # noqa: PLC0415  # the client is slow to import
+
+        given: dict[str, Any] = {}
+        one: click.Context | None = context
+        while one is not None:
+            known = {name: one.params.get(name) for name in _NAMES}
+            given = {**{name: value for name, value in known.items() if value is not None}, **given}
+            one = one.parent
+        with contextlib.suppress(click.ClickException, TimeoutError, OSError, ValueError):
+            found = suggesting.names(_session(given), suggesting.KINDS[what], typed)
+            taken = context.params.get(_param.name or "") or ()
+            return [CompletionItem(name) for name in found if name not in taken]
+        return []
+
+    return complete
 
 
 def _taken(rest: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,10 @@ EXAMPLES = options.examples(
 @options.global_flags
 @click.pass_context
 def completion(context: click.Context, shell: str, session: Session) -> None:  # noqa: ARG001  # as every command
-    """Print the script by which a shell completes liqoctl's commands and flags."""
+    """Print the script by which a shell completes liqoctl's commands, flags and names of objects.
+
+    Names are asked of the cluster that the command line names, for two seconds at most.
+    """
     found = get_completion_class(shell)
     if found is None:
         raise click.ClickException(f"there is no completion for {shell}")

@@ -140,7 +140,9 @@ def create_identity(session: Session, remote: Session, timeout: float, **given: 
 
 
 @get.command("tenant", epilog=options.examples("liqoctl get tenant", "liqoctl get tn rome -o yaml"))
-@click.argument("cluster_id", default="", type=options.CLUSTER_ID)
+@click.argument(
+    "cluster_id", default="", type=options.CLUSTER_ID, shell_complete=options.names_of("tenant")
+)
 @options.OUTPUT
 @options.global_flags
 def get_tenant(session: Session, cluster_id: str, output: str | None) -> None:
@@ -151,7 +153,9 @@ def get_tenant(session: Session, cluster_id: str, output: str | None) -> None:
 
 
 @get.command("identity", epilog=options.examples("liqoctl get identity", "liqoctl get id milan"))
-@click.argument("cluster_id", default="", type=options.CLUSTER_ID)
+@click.argument(
+    "cluster_id", default="", type=options.CLUSTER_ID, shell_complete=options.names_of("cluster")
+)
 @options.OUTPUT
 @options.global_flags
 def get_identity(session: Session, cluster_id: str, output: str | None) -> None:
@@ -162,7 +166,7 @@ def get_identity(session: Session, cluster_id: str, output: str | None) -> None:
 
 
 @delete.command("tenant", epilog=options.examples("liqoctl delete tenant rome"))
-@click.argument("cluster_id", type=options.CLUSTER_ID)
+@click.argument("cluster_id", type=options.CLUSTER_ID, shell_complete=options.names_of("tenant"))
 @options.timeout("2m")
 @options.global_flags
 def delete_tenant(session: Session, cluster_id: str, timeout: float) -> None:
@@ -174,7 +178,7 @@ def delete_tenant(session: Session, cluster_id: str, timeout: float) -> None:
 
 
 @delete.command("identity", epilog=options.examples("liqoctl delete identity milan"))
-@click.argument("cluster_id", type=options.CLUSTER_ID)
+@click.argument("cluster_id", type=options.CLUSTER_ID, shell_complete=options.names_of("cluster"))
 @options.timeout("2m")
 @options.global_flags
 def delete_identity(session: Session, cluster_id: str, timeout: float) -> None:

@@ -42,7 +42,13 @@ def info(
 
 
 @info.command("peer", epilog=PEER_EXAMPLES)
-@click.argument("names", metavar="[CLUSTER_ID]...", nargs=-1, type=options.CLUSTER_ID)
+@click.argument(
+    "names",
+    metavar="[CLUSTER_ID]...",
+    nargs=-1,
+    type=options.CLUSTER_ID,
+    shell_complete=options.names_of("cluster"),
+)
 @options.TEXT_OUTPUT
 @GET
 @EXIT_CODE

@@ -31,7 +31,13 @@ OFFLOAD_EXAMPLES = options.examples(
 
 
 @offload.command("namespace", epilog=OFFLOAD_EXAMPLES)
-@click.argument("names", metavar="NAME...", nargs=-1, type=options.NAMESPACE)
+@click.argument(
+    "names",
+    metavar="NAME...",
+    nargs=-1,
+    type=options.NAMESPACE,
+    shell_complete=options.names_of("namespace"),
+)
 @click.option(
     "--namespace-mapping-strategy",
     "mapping",
@@ -118,7 +124,13 @@ UNOFFLOAD_EXAMPLES = options.examples(
 
 
 @unoffload.command("namespace", epilog=UNOFFLOAD_EXAMPLES)
-@click.argument("names", metavar="NAME...", nargs=-1, type=options.NAMESPACE)
+@click.argument(
+    "names",
+    metavar="NAME...",
+    nargs=-1,
+    type=options.NAMESPACE,
+    shell_complete=options.names_of("namespace"),
+)
 @click.option("--ns-selector", help="Take back the namespaces with these labels too.")
 @options.switch("--dry-run", help="Only say what would be destroyed.")
 @click.option(

@@ -206,7 +206,7 @@ def unpeer(session: Session, remote: Callable[[], Session], timeout: float, **gi
 
 
 @force.command("unpeer", epilog=options.examples("liqoctl force unpeer milan"))
-@click.argument("cluster_id", type=options.CLUSTER_ID)
+@click.argument("cluster_id", type=options.CLUSTER_ID, shell_complete=options.names_of("cluster"))
 @options.timeout("2m")
 @options.global_flags
 def force_unpeer(session: Session, cluster_id: str, timeout: float) -> None:

@@ -47,7 +47,7 @@ def set_() -> None:
 
 
 @cordon.command("tenant", epilog=options.examples("liqoctl cordon tenant rome"))
-@click.argument("name", type=options.CLUSTER_ID)
+@click.argument("name", type=options.CLUSTER_ID, shell_complete=options.names_of("tenant"))
 @options.timeout("2m")
 @options.global_flags
 def cordon_tenant(name: str, timeout: float, session: Session) -> None:
@@ -58,7 +58,7 @@ def cordon_tenant(name: str, timeout: float, session: Session) -> None:
 
 
 @uncordon.command("tenant", epilog=options.examples("liqoctl uncordon tenant rome"))
-@click.argument("name", type=options.CLUSTER_ID)
+@click.argument("name", type=options.CLUSTER_ID, shell_complete=options.names_of("tenant"))
 @options.timeout("2m")
 @options.global_flags
 def uncordon_tenant(name: str, timeout: float, session: Session) -> None:
@@ -69,7 +69,7 @@ def uncordon_tenant(name: str, timeout: float, session: Session) -> None:
 
 
 @drain.command("tenant", epilog=options.examples("liqoctl drain tenant rome --timeout 10m"))
-@click.argument("name", type=options.CLUSTER_ID)
+@click.argument("name", type=options.CLUSTER_ID, shell_complete=options.names_of("tenant"))
 @options.switch("--force", help="When the time is over, take rights and namespaces all the same.")
 @options.timeout("2m")
 @options.global_flags
@@ -88,7 +88,7 @@ def drain_tenant(name: str, timeout: float, session: Session, *, force: bool) ->
 
 
 @activate.command("tenant", epilog=options.examples("liqoctl activate tenant rome"))
-@click.argument("name", type=options.CLUSTER_ID)
+@click.argument("name", type=options.CLUSTER_ID, shell_complete=options.names_of("tenant"))
 @options.timeout("2m")
 @options.global_flags
 def activate_tenant(name: str, timeout: float, session: Session) -> None:
@@ -102,7 +102,7 @@ _SLICE_EXAMPLE = "resourceslice mypool --remote-cluster-id rome"
 
 
 @cordon.command("resourceslice", epilog=options.examples(f"liqoctl cordon {_SLICE_EXAMPLE}"))
-@click.argument("name")
+@click.argument("name", shell_complete=options.names_of("slice"))
 @_CONSUMER
 @options.timeout("2m")
 @options.global_flags
@@ -114,7 +114,7 @@ def cordon_resourceslice(name: str, consumer: str, timeout: float, session: Sess
 
 
 @uncordon.command("resourceslice", epilog=options.examples(f"liqoctl uncordon {_SLICE_EXAMPLE}"))
-@click.argument("name")
+@click.argument("name", shell_complete=options.names_of("slice"))
 @_CONSUMER
 @options.timeout("2m")
 @options.global_flags
@@ -126,7 +126,7 @@ def uncordon_resourceslice(name: str, consumer: str, timeout: float, session: Se
 
 
 @drain.command("resourceslice", epilog=options.examples(f"liqoctl drain {_SLICE_EXAMPLE}"))
-@click.argument("name")
+@click.argument("name", shell_complete=options.names_of("slice"))
 @_CONSUMER
 @options.timeout("2m")
 @options.global_flags

@@ -69,7 +69,7 @@ def create_resourceslice(
 @delete.command(
     "resourceslice", epilog=options.examples("liqoctl delete resourceslice mypool --skip-confirm")
 )
-@click.argument("name")
+@click.argument("name", shell_complete=options.names_of("slice"))
 @options.timeout("2m")
 @options.global_flags
 def delete_resourceslice(name: str, timeout: float, session: Session) -> None:
@@ -84,7 +84,7 @@ def delete_resourceslice(name: str, timeout: float, session: Session) -> None:
 
 
 @get.command("resourceslice", epilog=options.examples("liqoctl get resourceslice -o yaml"))
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=options.names_of("slice"))
 @SHOWN
 @options.global_flags
 def get_resourceslice(names: tuple[str, ...], session: Session, output: str | None) -> None:
@@ -95,7 +95,9 @@ def get_resourceslice(names: tuple[str, ...], session: Session, output: str | No
 
 
 @get.command("virtualnode", epilog=options.examples("liqoctl get virtualnode -o json"))
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument(
+    "names", metavar="[NAME]...", nargs=-1, shell_complete=options.names_of("virtual node")
+)
 @SHOWN
 @options.global_flags
 def get_virtualnode(names: tuple[str, ...], session: Session, output: str | None) -> None:

@@ -152,7 +152,7 @@ DELETE_EXAMPLES = options.examples(
 
 
 @delete.command("virtualnode", epilog=DELETE_EXAMPLES)
-@click.argument("name")
+@click.argument("name", shell_complete=options.names_of("virtual node"))
 @click.option(
     "--timeout", type=options.Duration(), default="2m", show_default=True, help="How long to wait."
 )

@@ -23,7 +23,7 @@ POD_EXAMPLES = options.examples(
 
 
 @why.command("pod", epilog=POD_EXAMPLES)
-@click.argument("name")
+@click.argument("name", shell_complete=options.names_of("pod"))
 @options.TEXT_OUTPUT
 @options.global_flags
 def why_pod(name: str, output: str, session: Session) -> None:
@@ -48,7 +48,7 @@ NAMESPACE_EXAMPLES = options.examples(
 
 
 @why.command("namespace", epilog=NAMESPACE_EXAMPLES)
-@click.argument("name")
+@click.argument("name", shell_complete=options.names_of("namespace"))
 @options.TEXT_OUTPUT
 @options.global_flags
 def why_namespace(name: str, output: str, session: Session) -> None:

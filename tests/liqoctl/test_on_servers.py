@@ -4,19 +4,23 @@ import asyncio
 import json
 import secrets
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 import yaml
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from kube import client
 from kube.client import ClusterClient
+from liqoctl import completion
 from liqoctl.__main__ import cli
 from sandbox import audit
 from sandbox.controlplane import Plane
+from tests import factories
 from tests.journeys import world
 
 T = TypeVar("T")
@@ -28,6 +32,7 @@ class Server:
 
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
+        self.kubeconfig = plane.kubeconfig
 
     def liqoctl(self, *args: str, answer: str = "") -> Result:
         flags = ("--kubeconfig", str(self._plane.kubeconfig))
@@ -401,3 +406,31 @@ def test_info_of_what_is_there(server: Server, name: str) -> None:
     assert "no peer is called nobody: there are " in unknown.stderr
     wrong = server.liqoctl("info", "peer", peer, "--get", "offloading.x")
     assert "no field 'x': there are status, alerts, virtualNodes" in wrong.stderr
+
+
+def candidates(server: Server, *words: str) -> list[str]:
+    """Return what a shell offers for the last of ``words``."""
+    flags = ["--kubeconfig", str(server.kubeconfig)]
+    found = ShellComplete(cli, {}, "liqoctl", "_X").get_completions(
+        [*flags, *words[:-1]], words[-1]
+    )
+    return [item.value for item in found]
+
+
+def test_a_shell_offers_names_of_objects(server: Server, name: str) -> None:
+    assert name in candidates(server, "offload", "namespace", "test-")
+    assert name in candidates(server, "why", "namespace", name[:-1])
+    assert name not in candidates(server, "offload", "namespace", name, name[:-1]), "said already"
+    pod = factories.pod(name, "web", spec=factories.pod_spec())
+    server.do(lambda cluster: cluster.create(keys.POD, pod))
+    assert candidates(server, "why", "pod", "-n", name, "w") == ["web"]
+    assert candidates(server, "why", "pod", "-n", "default", "w") == []
+
+
+@pytest.mark.parametrize("file", ["none.kubeconfig", "broken.kubeconfig"])
+def test_a_cluster_that_does_not_answer_has_no_names(
+    tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.kubeconfig").write_text("clusters: [")
+    assert completion.main(["--kubeconfig", str(tmp_path / file), "why", "namespace", ""]) == 0
+    assert capsys.readouterr().out.splitlines() == [":4"]
