@@ -107,6 +107,10 @@ IP: Final = Kind("ipam.liqo.io", "v1alpha1", "IP", "ips")
 """As the next two of an IP fabric, which pyliqo does not bring: an address as peers reach it."""
 NETWORK: Final = Kind("ipam.liqo.io", "v1alpha1", "Network", "networks")
 CONFIGURATION: Final = Kind("networking.liqo.io", "v1beta1", "Configuration", "configurations")
+CLUSTER_PROFILE: Final = Kind(
+    "multicluster.x-k8s.io", "v1alpha1", "ClusterProfile", "clusterprofiles"
+)
+"""Of KEP-4322, which pyliqo does not bring either."""
 ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 SERVICE_CIDR: Final = Kind(
     "networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", namespaced=False

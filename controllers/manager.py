@@ -42,6 +42,8 @@ class Limits:
     """The networks of Services where no ServiceCIDR says them: no consumer's endpoint is in one."""
     pod_cidrs: tuple[str, ...] = ()
     """The networks of this cluster's pods where its Nodes do not say them."""
+    makes_profiles: bool = False
+    """Whether each peer has a ClusterProfile."""
     has_fabric: bool = False
     """Whether addresses of consumers are those that their Configurations say."""
 

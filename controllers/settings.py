@@ -104,6 +104,13 @@ def _add_loops(parser: argparse.ArgumentParser) -> None:
         help="delete Pods by force that end on a node that is not Ready (%(default)s)",
     )
     parser.add_argument(
+        "--cluster-profiles",
+        dest="makes_profiles",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="keep a ClusterProfile (multicluster.x-k8s.io) for each peer (%(default)s)",
+    )
+    parser.add_argument(
         "--real-storage-class-name",
         dest="real_storage_class",
         default="",

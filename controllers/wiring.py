@@ -19,6 +19,7 @@ from controllers.offloading.shadowendpointslice import loop as shadowendpointsli
 from controllers.offloading.shadowpod import loop as shadowpod
 from controllers.offloading.storage import loop as storage
 from controllers.offloading.virtualnode import loop as virtualnode
+from controllers.peers.clusterprofile import loop as clusterprofile
 from controllers.peers.foreigncluster import loop as foreigncluster
 from controllers.peers.podnetworks import loop as podnetworks
 from controllers.peers.replication import loop as replication
@@ -40,6 +41,7 @@ CONTROLLERS: Final[tuple[Controller, ...]] = (
     renewal.controller,
     replication.controller,
     foreigncluster.controller,
+    clusterprofile.controller,
     podnetworks.controller,
     resourceslice.controller,
     grants.controller,

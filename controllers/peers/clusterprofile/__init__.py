@@ -1,0 +1,1 @@
+"""A ClusterProfile for each peer, for tools that read those (KEP-4322)."""
