@@ -1,5 +1,8 @@
 """Reading the metrics of a process, as who may: with the token of an account that has the role."""
 
+import asyncio
+from typing import Final
+
 import aiohttp
 
 from apis import keys
@@ -9,6 +12,7 @@ from tests.controllers.support import ensure_namespace
 from tests.kubelet.sites import eventually
 from tests.manifests import documents
 
+PATIENCE_S: Final = 120.0
 ACCOUNTS = "scrapers"
 """The namespace of the accounts."""
 
@@ -69,3 +73,11 @@ async def page(port: int, bearer: str = "", path: str = "/metrics") -> tuple[int
             return answer.status, await answer.text()
     except aiohttp.ClientError:
         return 0, ""
+
+
+async def first_page(port: int, bearer: str) -> tuple[int, str]:
+    """Return as ``page`` does, of a process that may still start."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not (found := await page(port, bearer))[0]:  # noqa: ASYNC110  # another process
+            await asyncio.sleep(0.05)
+    return found

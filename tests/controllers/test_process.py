@@ -86,7 +86,7 @@ class Manager:
             return False
 
     async def _page(self) -> str:
-        status, text = await scraping.page(self._metrics, self._token)
+        status, text = await scraping.first_page(self._metrics, self._token)
         assert status == SUCCESS, text
         return text
 
