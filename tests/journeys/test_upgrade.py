@@ -5,7 +5,7 @@
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +49,15 @@ def _values(kubeconfig: Path, label: str) -> Path:
     return file
 
 
+@pytest.fixture
+def before(kubeconfigs: Mapping[str, Path]) -> Iterator[None]:
+    """Have both clusters as they were, once the test is over."""
+    yield
+    for name in ("milan", "rome"):
+        upgrade(kubeconfigs[name], name, "null")
+
+
+@pytest.mark.usefixtures("before")
 async def test_no_pod_is_restarted_no_create_refused_and_no_write_lost(
     both: world.Pair, namespace: str, kubeconfigs: Mapping[str, Path]
 ) -> None:
