@@ -29,6 +29,12 @@ def deleted(admin: Kubectl, *what: str) -> str:
     return refusal(admin, "delete", *what, "--dry-run=server")
 
 
+def is_now(admin: Kubectl, role: str) -> None:
+    said = json.dumps({"status": {"role": role}})
+    flags = ("--subresource=status", "--type=merge", "-p", said)
+    admin.run("patch", "foreigncluster", "kept-kinds", *flags)
+
+
 @pytest.fixture(scope="module")
 def guarded(kinds: Kubectl) -> Iterator[Kubectl]:
     """Yield an API server with a peer, once the policy is in force."""
@@ -36,6 +42,7 @@ def guarded(kinds: Kubectl) -> Iterator[Kubectl]:
     policies = [documents.named(kind, POLICY) for kind in found]
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": [PEER, *policies]})
     kinds.run("apply", "-f", "-", stdin=listed)
+    is_now(kinds, "Provider")
     until = time.monotonic() + PATIENCE_S
     while not deleted(kinds, *OURS):
         assert time.monotonic() < until, "the policy is not in force"
@@ -64,8 +71,13 @@ def test_our_kinds_stay_while_there_is_a_peer(guarded: Kubectl) -> None:
     guarded.run("delete", "crd", "others.example.com")
 
 
-def test_without_a_peer_they_may_go(guarded: Kubectl) -> None:
-    guarded.run("delete", "foreignclusters", "kept-kinds")
+@pytest.mark.parametrize("is_left", [True, False])
+def test_without_a_peer_they_may_go(guarded: Kubectl, *, is_left: bool) -> None:
+    """Of a peering that has ended a ForeignCluster may be left."""
+    if is_left:
+        is_now(guarded, "Unknown")
+    else:
+        guarded.run("delete", "foreignclusters", "kept-kinds")
     until = time.monotonic() + PATIENCE_S
     while deleted(guarded, *OURS):
         assert time.monotonic() < until, "the policy still names a peer that is gone"
