@@ -312,6 +312,9 @@ def timeout(default: str) -> Callable[..., Any]:
 REMOTE_CLUSTER_ID: Final = click.option(
     "--remote-cluster-id", required=True, type=CLUSTER_ID, help="Cluster ID of the peer."
 )
+SHOWN: Final = click.option(
+    "-o", "--output", type=click.Choice(["yaml", "json"]), help="Print the whole objects."
+)
 OUTPUT: Final = click.option(
     "-o",
     "--output",

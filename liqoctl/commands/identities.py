@@ -143,7 +143,7 @@ def create_identity(session: Session, remote: Session, timeout: float, **given: 
 @click.argument(
     "cluster_id", default="", type=options.CLUSTER_ID, shell_complete=options.names_of("tenant")
 )
-@options.OUTPUT
+@options.SHOWN
 @options.global_flags
 def get_tenant(session: Session, cluster_id: str, output: str | None) -> None:
     """On a provider: show its consumers, or one of them."""
@@ -156,7 +156,7 @@ def get_tenant(session: Session, cluster_id: str, output: str | None) -> None:
 @click.argument(
     "cluster_id", default="", type=options.CLUSTER_ID, shell_complete=options.names_of("cluster")
 )
-@options.OUTPUT
+@options.SHOWN
 @options.global_flags
 def get_identity(session: Session, cluster_id: str, output: str | None) -> None:
     """On a consumer: show how it signs in to its providers, or to one of them."""

@@ -19,9 +19,6 @@ CREATE_EXAMPLES = options.examples(
     "liqoctl create rs gpus --remote-cluster-id milan --class shared --resource nvidia.com/gpu=2",
     "liqoctl create rs mypool --remote-cluster-id milan -o yaml > mypool.yaml",
 )
-SHOWN = click.option(
-    "-o", "--output", type=click.Choice(["yaml", "json"]), help="Print the whole objects."
-)
 
 
 @create.command("resourceslice", epilog=CREATE_EXAMPLES)
@@ -85,7 +82,7 @@ def delete_resourceslice(name: str, timeout: float, session: Session) -> None:
 
 @get.command("resourceslice", epilog=options.examples("liqoctl get resourceslice -o yaml"))
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=options.names_of("slice"))
-@SHOWN
+@options.SHOWN
 @options.global_flags
 def get_resourceslice(names: tuple[str, ...], session: Session, output: str | None) -> None:
     """Show slices: those that this cluster consumes, and those that it provides."""
@@ -98,7 +95,7 @@ def get_resourceslice(names: tuple[str, ...], session: Session, output: str | No
 @click.argument(
     "names", metavar="[NAME]...", nargs=-1, shell_complete=options.names_of("virtual node")
 )
-@SHOWN
+@options.SHOWN
 @options.global_flags
 def get_virtualnode(names: tuple[str, ...], session: Session, output: str | None) -> None:
     """Show virtual nodes, and the slices that they live on."""
