@@ -1,4 +1,4 @@
-"""Whole lists and watches of a provider that lies: nothing ends, and the truth is told afterwards.
+"""Lists and watches of Pods and ShadowPods at a provider that lies: no loop ends, truth is told.
 
 Client, informers and reconciler are the virtual kubelet's; what they read comes over HTTP.
 ``PYLIQO_TEST_SHAPES=10000`` is the full size. Source: findings.md L12; security.md B8.
@@ -35,7 +35,7 @@ AT_ONCE: Final = 3
 """Lines of one watch: one that cannot be read ends it."""
 FINAL: Final = "777777"
 """The version that the last line has, and nothing before it."""
-PATIENCE_S: Final = 5.0
+PATIENCE_S: Final = 60.0
 
 Spoil = Callable[[bytes], bytes]
 Event = tuple[Any, Object, bool, Spoil]
