@@ -72,7 +72,7 @@ class Board:
         return forge.page(name, self._seen(), query, start)
 
     async def why(self, namespace: str, name: str) -> list[str]:
-        """Return why the pod is where it is, or why the namespace is offloaded if it is none."""
+        """Return why the pod is where it is, or without ``name`` why the namespace is offloaded."""
         answer = await (
             why.pod(self._cluster, Key(namespace, name))
             if name

@@ -94,7 +94,7 @@ class Site:
             abort(404)
 
     def why(self, namespace: str, name: str = "") -> Any:
-        """Return the lines of ``liqoctl why``, or why there are none."""
+        """Return the lines of ``liqoctl why``, or the error that it ends with."""
         try:
             return {"lines": self._ask(self._board.why(namespace, name))}
         except (click.ClickException, errors.KubeError, TimeoutError) as error:

@@ -1,4 +1,4 @@
-"""Names of objects for a shell's completion; what cannot be asked in time is none."""
+"""Names of objects for a shell's completion. A cluster that is slow offers no names."""
 
 import asyncio
 from collections.abc import Iterable

@@ -38,7 +38,7 @@ def lives(seen: world.World) -> dict[str, tuple[str, int]]:
 
 
 def upgrade(kubeconfig: Path, name: str, label: str) -> None:
-    """Install in a cluster what starts every process of pyliqo anew."""
+    """Install in a cluster a setting that restarts every process of pyliqo."""
     install.run(kubeconfig, *install.command(name), "--values", _values(kubeconfig, label))
     install.wait(kubeconfig)
 

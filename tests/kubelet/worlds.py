@@ -124,7 +124,7 @@ class World:
         self.follow([])
 
     def follow(self, informers: Iterable[Informer[Any]]) -> None:
-        """Begin anew, with ``informers`` as the cache of what the provider has."""
+        """Begin once more, with ``informers`` as the cache of what the provider has."""
         home, provider = Counted(self.local), Counted(self.remote)
         self.counted = (home, provider)
         self.departures = Departures()

@@ -70,7 +70,7 @@ def metrics_addresses(options: VkOptionsTemplate) -> dict[str, Address]:
     """Return where each container serves its metrics; nowhere unless the template enables it.
 
     Raises:
-        ValueError: the template's address is none, or leads to a port that is used.
+        ValueError: the template's address cannot be read, or names a port that is used.
     """
     given = listening.parse(options.metrics_address) if options.metrics_enabled else None
     if given is None:
