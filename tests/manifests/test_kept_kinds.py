@@ -2,12 +2,12 @@
 
 import json
 import time
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
 from apis import keys
+from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
 from tests.manifests import documents
 from tests.manifests.users import refusal
@@ -36,18 +36,18 @@ def is_now(admin: Kubectl, role: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded(kinds: Kubectl) -> Iterator[Kubectl]:
-    """Yield an API server with a peer, once the policy is in force."""
+def guarded(own_plane: Plane) -> Kubectl:
+    """Return kubectl towards an API server with one peer, once the policy is in force."""
+    admin = Kubectl(own_plane.kubeconfig)
     found = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
     policies = [documents.named(kind, POLICY) for kind in found]
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": [PEER, *policies]})
-    kinds.run("apply", "-f", "-", stdin=listed)
-    is_now(kinds, "Provider")
+    admin.run("apply", "-f", "-", stdin=listed)
+    is_now(admin, "Provider")
     until = time.monotonic() + PATIENCE_S
-    while not deleted(kinds, *OURS):
+    while not deleted(admin, *OURS):
         assert time.monotonic() < until, "the policy is not in force"
-    yield kinds
-    kinds.run("delete", "-f", "-", "--ignore-not-found", stdin=listed)
+    return admin
 
 
 def test_our_kinds_stay_while_there_is_a_peer(guarded: Kubectl) -> None:

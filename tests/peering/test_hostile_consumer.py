@@ -289,8 +289,8 @@ OTHERS: Final = (
     "default",
     "liqo",
     SPACE,
-    "liqo-tenant-turin",
-    "shop-turin",
+    "liqo-tenant-bari",
+    "shop-bari",
 )
 
 
@@ -333,7 +333,7 @@ async def test_no_namespace_of_anybody_else_becomes_a_twin(
     control: ClusterClient, milan: ClusterClient
 ) -> None:
     """A4, A5: what is there is never adopted, and the other entries are served."""
-    for name in ("liqo-tenant-turin", "shop-turin"):
+    for name in ("liqo-tenant-bari", "shop-bari"):
         await milan.create(keys.NAMESPACE, factories.namespace(name))
     names = {f"n{number}": name for number, name in enumerate(OTHERS)}
 
@@ -344,7 +344,7 @@ async def test_no_namespace_of_anybody_else_becomes_a_twin(
     assert found["good"]["phase"] == "Accepted"
     assert await bound(milan) == {SPACE, TWIN, "good-rome"}
     await ask(control, milan, **dict.fromkeys(names), good=None)
-    assert await milan.get_live(keys.NAMESPACE, Key("", "shop-turin"))
+    assert await milan.get_live(keys.NAMESPACE, Key("", "shop-bari"))
 
 
 SQUATTED: Final = (
