@@ -180,6 +180,16 @@ class OfferedClass:
     is_default: bool = False
 
 
+def suggested_labels(virtual_node: Object) -> dict[str, str]:
+    """Return the labels that its provider suggested and the controller took."""
+    try:
+        noted = json.loads(objects.annotations(virtual_node).get(keys.SUGGESTED_LABELS, "{}"))
+    except ValueError:
+        return {}
+    said = noted.items() if isinstance(noted, dict) else ()
+    return {name: value for name, value in said if isinstance(value, str)}
+
+
 @dataclass(frozen=True)
 class VirtualNode:
     """A share of a provider, shown as a Node."""
@@ -194,6 +204,7 @@ class VirtualNode:
     disable_network_check: bool | None = None
     hard: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
+    """Those of its administrator, and of what the provider suggests the rest."""
     suggested: frozenset[str] = frozenset()
     """Those of them that the provider suggested."""
     annotations: dict[str, str] = field(default_factory=dict)
@@ -212,6 +223,7 @@ class VirtualNode:
     def parse(cls, obj: Object) -> "VirtualNode":
         """Return what ``obj`` says."""
         key, spec = objects.key_of(obj), obj.get("spec") or {}
+        given, suggested = dict(spec.get("labels") or {}), suggested_labels(obj)
         return cls(
             name=key.name,
             namespace=key.namespace,
@@ -220,8 +232,8 @@ class VirtualNode:
             create_node=spec.get("createNode"),
             disable_network_check=spec.get("disableNetworkCheck"),
             hard=_amounts((spec.get("resourceQuota") or {}).get("hard")),
-            labels=dict(spec.get("labels") or {}),
-            suggested=_suggested(obj),
+            labels={**suggested, **given},
+            suggested=frozenset(suggested.keys() - given.keys()),
             annotations=dict(spec.get("annotations") or {}),
             taints=tuple(spec.get("taints") or ()),
             images=tuple(spec.get("images") or ()),
@@ -344,15 +356,6 @@ def _member(part: Object, name: str, default: E) -> E:
     except ValueError as error:
         possible = ", ".join(str(one.value) for one in members)
         raise ValueError(f"{name} {value!r} is none of {possible}") from error
-
-
-def _suggested(obj: Object) -> frozenset[str]:
-    """Return which labels a provider suggested, as the controller noted."""
-    try:
-        noted = json.loads(objects.annotations(obj).get(keys.SUGGESTED_LABELS, "{}"))
-    except ValueError:
-        return frozenset()
-    return frozenset(noted) if isinstance(noted, dict) else frozenset()
 
 
 def _amounts(hard: Any) -> dict[str, str]:

@@ -378,15 +378,16 @@ async def test_which_labels_are_not_taken_stands_in_the_status(consumer: Consume
     }
 
 
+@pytest.mark.parametrize("first", [{}, {"trust": "low"}], ids=["administrator", "provider"])
 async def test_a_suggestion_is_never_taken_for_what_an_administrator_gave(
-    consumer: Consumer,
+    consumer: Consumer, first: dict[str, str]
 ) -> None:
-    """Not even if both once said the same."""
+    """Not even if both once said the same, and the provider said it ``first``."""
     await consumer.ask(annotations={keys.CREATE_VIRTUAL_NODE: "true"})
     await consumer.settle()
     await consumer.sign_in()
     granted = {"cpu": "4"}
-    await consumer.answer(resources=granted)
+    await consumer.answer(resources=granted, nodeLabels=first)
     await consumer.settle()
     mine = {"spec": {"labels": {"trust": "low"}}}
     await consumer.cluster.patch(keys.VIRTUAL_NODE, consumer.where, mine)

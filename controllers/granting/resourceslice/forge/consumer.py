@@ -7,7 +7,18 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from apis import authentication, keys, naming, objects, quantity, resources, slices, texts, whose
+from apis import (
+    authentication,
+    keys,
+    naming,
+    objects,
+    offloading,
+    quantity,
+    resources,
+    slices,
+    texts,
+    whose,
+)
 from apis.objects import Object
 from certs import csr, identity, pki
 
@@ -87,13 +98,14 @@ def virtual_node(
     """Return the VirtualNode of the slice ``obj``; what its administrator added to it stays.
 
     ``allowed`` are the labels that the VkOptionsTemplate lets a provider suggest, None for those of
-    ``suggested``. What is suggested of a label that an administrator gave is not even noted. What
-    was taken before and is not allowed any more stays as it was until its provider takes it back:
-    namespaces may be offloaded by it.
+    ``suggested``. They are kept apart from ``spec.labels``, which are the administrator's: no
+    suggestion is ever taken for one of those, whatever its value (hostile.md H1). What was taken
+    before and is not allowed any more stays as it was until its provider takes it back: namespaces
+    may be offloaded by it.
     """
     key, status = objects.key_of(obj), obj.get("status") or {}
     before: Object = (existing or {}).get("spec") or {}
-    own = _own(existing)
+    own: dict[str, str] = before.get("labels") or {}
     named = status.get("nodeLabels") or {}
     taken = {name: value for name, value in _noted(existing).items() if name in named}
     said = {**taken, **suggested(named, allowed)}
@@ -102,7 +114,7 @@ def virtual_node(
         **before,
         "clusterID": provider,
         "kubeconfigSecretRef": {"name": secret},
-        "labels": {**offered, **own, keys.REMOTE_CLUSTER_ID: provider},
+        "labels": {**own, keys.REMOTE_CLUSTER_ID: provider},
         "resourceQuota": {**(before.get("resourceQuota") or {}), "hard": granted(obj)},
     }
     for name in _CLASSES:
@@ -130,31 +142,15 @@ def changes(existing: Object, wanted: Object) -> Object:
 
 
 def _note(offered: Mapping[str, str], existing: Object | None) -> dict[str, str]:
-    """Return the annotation that tells suggested labels from those of administrators."""
+    """Return the annotation that holds the suggested labels; empty where there never were any."""
     is_noted = keys.SUGGESTED_LABELS in objects.annotations(existing or {"metadata": {}})
     note = {keys.SUGGESTED_LABELS: json.dumps(offered, sort_keys=True)}
     return note if offered or is_noted else {}
 
 
-def _own(existing: Object | None) -> dict[str, str]:
-    """Return the labels that this cluster's administrators gave: not those that were suggested.
-
-    So what they say wins, and what a provider suggests no more goes.
-    """
-    before = _noted(existing)
-    labels: dict[str, str] = ((existing or {}).get("spec") or {}).get("labels") or {}
-    return {name: value for name, value in labels.items() if before.get(name) != value}
-
-
 def _noted(existing: Object | None) -> dict[str, str]:
-    """Return the labels that were suggested and taken, as they were noted."""
-    try:
-        noted = json.loads(
-            objects.annotations(existing or {"metadata": {}}).get(keys.SUGGESTED_LABELS, "{}")
-        )
-    except ValueError:
-        return {}
-    return noted if isinstance(noted, dict) else {}
+    """Return the labels that were suggested and taken."""
+    return offloading.suggested_labels(existing) if existing else {}
 
 
 def labels_apart(
@@ -166,10 +162,11 @@ def labels_apart(
     as it is to be. Kept are those that were allowed when they came. Source: rulings.md 11.
     """
     named = (obj.get("status") or {}).get("nodeLabels") or {}
-    may, has = suggested(named, allowed), node["spec"]["labels"]
+    may, noted = suggested(named, allowed), _noted(node)
+    has = {*node["spec"]["labels"], *noted}
     found = {
         "refused": [name for name in sorted(named) if name not in has],
-        "kept": [name for name in sorted(_noted(node)) if name not in may],
+        "kept": [name for name in sorted(noted) if name not in may],
     }
     return {
         what: [texts.clamp(name, _MOST_NAME) for name in names[:MOST_LABELS]]
