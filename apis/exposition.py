@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from apis.objects import Key
+
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_LINE: Final = 16 * 1024
 _SAMPLE: Final = re.compile(
     r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+([-+.0-9a-zA-Z]+)(?:[ \t]+(-?[0-9]{1,18}))?"
 )
 _LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\[\\n"])*)",?')
+_OF_CLAIMS: Final = frozenset({"namespace", "persistentvolumeclaim"})
+_CLAIM_NAME: Final = re.compile(r"kubelet_volume_stats_[a-z_]{1,100}")
 _ABOUT: Final = re.compile(r"# (HELP|TYPE) ([a-zA-Z_:][a-zA-Z0-9_:]*)(?: .*)?")
 
 
@@ -70,6 +74,21 @@ def families(
                 name = current if current and sample.name.startswith(current) else sample.name
                 found.setdefault(name, Family(name)).samples.append(sample)
     return list(found.values())
+
+
+def is_of_claims(name: str) -> bool:
+    """Whether kubelets may have a metric of that name of the volumes of claims."""
+    return bool(_CLAIM_NAME.fullmatch(name))
+
+
+def claim_of(sample: Sample) -> Key | None:
+    """Return the claim whose volume ``sample`` is about; None of all other samples.
+
+    Source: Kubernetes, "Kubernetes Metrics Reference", kubelet_volume_stats.
+    """
+    if not is_of_claims(sample.name) or sample.labels.keys() != _OF_CLAIMS:
+        return None
+    return Key(sample.labels["namespace"], sample.labels["persistentvolumeclaim"])
 
 
 def text(of: Iterable[Family]) -> str:

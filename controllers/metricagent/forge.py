@@ -54,11 +54,16 @@ def twins(namespaces: Iterable[Object], consumer: str) -> dict[str, str]:
 
 
 def narrowed(texts: Iterable[str], twins: Mapping[str, str], pods: Collection[Key]) -> str:
-    """Return the samples of offloaded ``pods`` in ``twins``, under their original namespaces."""
+    """Return the samples of offloaded ``pods`` in ``twins``, under their original namespaces.
+
+    And of the volumes of claims there, which name no pod.
+    """
 
     def is_theirs(sample: Sample) -> bool:
         namespace, pod = sample.labels.get("namespace", ""), sample.labels.get("pod", "")
-        return namespace in twins and Key(namespace, pod) in pods
+        return namespace in twins and (
+            Key(namespace, pod) in pods or exposition.claim_of(sample) is not None
+        )
 
     families = exposition.families(texts, is_theirs)
     for family in families:

@@ -30,6 +30,8 @@ _MICROSECONDS: Final = 6
 MOST_OF_CONTAINER: Final = 400
 MOST_OF_POD: Final = 200
 """Samples of what belongs to no container of the pod: its network, its sandbox."""
+MOST_OF_CLAIM: Final = 16
+"""Samples of one claim: kubelets have seven."""
 LABELS: Final = frozenset(
     {
         "namespace", "pod", "container", "id", "image", "name", "cpu", "device", "interface",
@@ -51,12 +53,13 @@ class Measured:
     uid: str
     created: str | None
     containers: frozenset[str]
+    claims: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, pod: Object) -> "Measured":
         """Return it of ``pod``."""
         created = pod["metadata"].get("creationTimestamp")
-        return cls(objects.uid(pod), created, containers(pod))
+        return cls(objects.uid(pod), created, containers(pod), claims(pod))
 
 
 class Reading(NamedTuple):
@@ -122,18 +125,24 @@ def of_pods(text: str, here: Mapping[Key, Measured]) -> list[Family]:
     """Return what ``text`` says of pods that are here and their containers.
 
     Metrics that cadvisor and kubelets have of pods, with the labels that these give them, and so
-    many samples that an ordinary container is far below. Source: hostile.md H6.
+    many samples that an ordinary container is far below; and of claims that these pods mount, as
+    kubelets have them. Source: hostile.md H6; rulings.md 10.
     """
     told: Counter[tuple[Key, str]] = Counter()
+    mounted = {Key(key.namespace, name) for key, pod in here.items() for name in pod.claims}
 
     def keep(sample: Sample) -> bool:
-        if not is_of_kubelets(sample.name) or not LABELS.issuperset(sample.labels):
-            return False
-        if not _is_here(sample, here):
-            return False
-        about = pod_of(sample), sample.labels.get("container", "")
-        told[about] += 1
-        return told[about] <= (MOST_OF_CONTAINER if about[1] else MOST_OF_POD)
+        if claim := exposition.claim_of(sample):
+            about, most = (claim, ""), MOST_OF_CLAIM
+            is_known = claim in mounted and abs(sample.number()) <= _MOST
+        else:
+            about = pod_of(sample), sample.labels.get("container", "")
+            most = MOST_OF_CONTAINER if about[1] else MOST_OF_POD
+            is_known = bool(_NAME.fullmatch(sample.name)) and LABELS.issuperset(sample.labels)
+            is_known = is_known and _is_here(sample, here)
+        if is_known:
+            told[about] += 1
+        return is_known and told[about] <= most
 
     return exposition.families([text], keep, is_of_kubelets)
 
@@ -156,7 +165,7 @@ def _timely(sample: Sample, now_ms: int) -> Sample:
 
 def is_of_kubelets(name: str) -> bool:
     """Whether cadvisor or kubelets have a metric of that name, or of its kind, of pods."""
-    return bool(_NAME.fullmatch(name))
+    return bool(_NAME.fullmatch(name)) or exposition.is_of_claims(name)
 
 
 def _is_here(sample: Sample, here: Mapping[Key, Measured]) -> bool:
@@ -174,6 +183,20 @@ def containers(pod: Object) -> frozenset[str]:
     """Return the names of all containers of ``pod``."""
     fields = ("containers", "initContainers", "ephemeralContainers")
     return frozenset(item["name"] for field in fields for item in pod["spec"].get(field) or [])
+
+
+def claims(pod: Object) -> frozenset[str]:
+    """Return the names of the claims that ``pod`` mounts, those made for it included.
+
+    Source: Kubernetes, "Generic ephemeral volumes".
+    """
+    name, found = pod["metadata"]["name"], set()
+    for volume in pod["spec"].get("volumes") or []:
+        if claim := volume.get("persistentVolumeClaim"):
+            found.add(claim["claimName"])
+        elif "ephemeral" in volume:
+            found.add(f"{name}-{volume['name']}")
+    return frozenset(found)
 
 
 def of_node(

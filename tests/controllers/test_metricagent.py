@@ -26,6 +26,10 @@ container_memory_working_set_bytes{container="main",namespace="shop-rome",pod="w
 container_memory_working_set_bytes{container="main",namespace="shop-rome",pod="debug"} 2 5
 container_memory_working_set_bytes{container="main",namespace="shop-turin",pod="web"} 3 5
 container_memory_working_set_bytes{container="etcd",namespace="kube-system",pod="etcd"} 4 5
+# TYPE kubelet_volume_stats_used_bytes gauge
+kubelet_volume_stats_used_bytes{namespace="shop-rome",persistentvolumeclaim="db"} 6
+kubelet_volume_stats_used_bytes{namespace="shop-turin",persistentvolumeclaim="db"} 7
+kubelet_volume_stats_used_bytes{namespace="shop-rome",persistentvolumeclaim="db",pod="debug"} 8
 # TYPE node_memory_working_set_bytes gauge
 node_memory_working_set_bytes 5 5
 """
@@ -113,6 +117,8 @@ async def test_a_cluster_sees_its_own_pods_under_their_own_names(rig: Rig) -> No
         [
             "# TYPE container_memory_working_set_bytes gauge",
             'container_memory_working_set_bytes{container="main",namespace="shop",pod="web"} 1 5',
+            "# TYPE kubelet_volume_stats_used_bytes gauge",
+            'kubelet_volume_stats_used_bytes{namespace="shop",persistentvolumeclaim="db"} 6',
         ],
     )
     assert rig.asked == ["/metrics/resource"]

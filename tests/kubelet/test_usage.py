@@ -64,6 +64,31 @@ def test_a_provider_invents_no_metric_and_no_label() -> None:
     assert told == exposition.text(usage.of_pods(text(), here(WEB)))
 
 
+def test_the_volumes_of_claims_that_pods_mount_are_told_of() -> None:
+    """And of no other claim, with no further label, and with few samples a claim."""
+    pod = factories.pod("shop", "db")
+    pod["spec"]["volumes"] = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "db"}},
+        {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+    ]
+    used = "kubelet_volume_stats_used_bytes"
+    told = [
+        f'{used}{{namespace="shop",persistentvolumeclaim="{name}"}} 7' for name in ("db", "db-tmp")
+    ]
+    invented = [
+        f'{used}{{namespace="shop",persistentvolumeclaim="other"}} 7',
+        f'{used}{{namespace="bank",persistentvolumeclaim="db"}} 7',
+        f'{used}{{namespace="shop",persistentvolumeclaim="db"}} 9e99',
+        f'{used}{{namespace="shop",persistentvolumeclaim="db",team="a"}} 7',
+    ]
+    said = "\n".join([*told, *invented])
+    found = usage.of_pods(said, {DB: Measured.of(pod)})
+    assert exposition.text(found).splitlines() == told
+
+    many = usage.of_pods("\n".join(told[:1] * 100), {DB: Measured.of(pod)})
+    assert len(many[0].samples) == usage.MOST_OF_CLAIM
+
+
 def test_a_pod_has_so_many_samples_and_costs_no_other_its_own() -> None:
     many = "".join(
         f'container_x{{namespace="shop",pod="web",container="{container}",id="{number}"}} 1\n'
