@@ -234,6 +234,32 @@ async def test_a_refusal_is_an_answer_as_any_other(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 101 Switching Protocols\r\n" + b"X-A: b\r\n" * 101 + b"\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nX-A: " + b"b" * 2**16 + b"\r\n\r\n",
+        b"HTTP/1.1 " + b"9" * 5_000 + b" x\r\n\r\n",
+        b"SSH-2.0-x\r\n\r\n",
+    ],
+    ids=["101 headers", "a header of 64 KiB", "a status of 5,000 digits", "not HTTP"],
+)
+async def test_a_head_that_nobody_reads_is_a_refusal(answer: bytes) -> None:
+    """Source: findings.md L15."""
+
+    async def provider(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await reader.read()
+        writer.close()
+
+    there = await asyncio.start_server(provider, "127.0.0.1", 0)
+    port = there.sockets[0].getsockname()[1]
+    async with there, rigs.running(port) as rig, opened(rig, EXEC, SPDY) as (reader, _):
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 502 ")
+        assert len(await reader.readline()) < 2**11
+
+
+@pytest.mark.parametrize(
     ("is_silent", "said"),
     [
         (False, "exec: it closed the connection without an answer"),
