@@ -41,7 +41,10 @@ _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}  # JSON is YAML
 async def connect(
     access: Access | Path | None, *, user_agent: str = "pyliqo"
 ) -> AsyncIterator["ClusterClient"]:
-    """Open a client for ``access``: an identity, a kubeconfig file, or None for this pod's own."""
+    """Open a client for ``access``: an identity, a kubeconfig file, or None for this pod's own.
+
+    Of this cluster, or of one whose administrator asks; a peer is connected to by ``kube.peer``.
+    """
     who = access if isinstance(access, Access) else await access_.discover(access)
     client = ClusterClient(who, user_agent=user_agent)
     try:
@@ -52,6 +55,9 @@ async def connect(
 
 class ClusterClient:
     """One API server, in the name of ``access``; fulfils ``Cluster``."""
+
+    _fitted: wire.Fit | None = None
+    """Returns of an object of that server what is believed; None for all of it."""
 
     def __init__(self, access: Access, *, user_agent: str) -> None:
         self.user_agent = user_agent
@@ -95,7 +101,7 @@ class ClusterClient:
     async def watch(self, of: Selection[T], since: str) -> AsyncGenerator[Event[T], None]:
         await self._transport.wait_for_return(f"watch {of.kind.resource}")
         await self._check_store(of, since)
-        shaped = wire.Shaped(of)
+        shaped = wire.Shaped(of, self._fitted)
         seconds = _watch_s()
         query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
         query |= {"resourceVersion": since, **wire.query(of)}
@@ -246,7 +252,7 @@ class ClusterClient:
         return wire.decoded(await self._transport.request("get", "", "GET", "/version"))
 
     async def _list(self, of: Selection[T]) -> Listing[T]:
-        shaped = wire.Shaped(of)
+        shaped = wire.Shaped(of, self._fitted)
         items: dict[Key, T] = {}
         sizes: dict[Key, int] = {}
         size, token = 0, ""
@@ -290,9 +296,9 @@ class ClusterClient:
     ) -> Object:
         rest.setdefault("headers", _JSON)
         data = None if body is None else msgspec.json.encode(body)
-        return wire.decoded(
-            await self._transport.request(verb, kind.plural, method, path, data=data, **rest)
-        )
+        raw = await self._transport.request(verb, kind.plural, method, path, data=data, **rest)
+        said = wire.decoded(raw)
+        return said if self._fitted is None else self._fitted(kind, said)
 
 
 def _check_bytes(of: Selection[Any], sizes: Mapping[Key, int]) -> None:

@@ -45,6 +45,11 @@ DROPPED: Final = Counter(
     ["resource"],
     registry=REGISTRY,
 )
+UNFIT: Final = Counter(
+    "pyliqo_peer_unfit_fields",
+    "Fields of objects of another cluster that were left out: they do not fit their place",
+    registry=REGISTRY,
+)
 CACHED: Final = Gauge(
     "pyliqo_informer_objects", "Objects in the caches", ["resource"], registry=REGISTRY
 )

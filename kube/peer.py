@@ -10,9 +10,9 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Final
 
-from apis import keys
-from apis.objects import Key, Object
-from kube import access, client, kubeconfig
+from apis import keys, texts
+from apis.objects import Key, Kind, Object
+from kube import access, door, kubeconfig, metrics
 from kube.access import Access
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
@@ -20,12 +20,35 @@ from kube.informer import Informer
 
 logger = logging.getLogger(__name__)
 
+
+class Peer(ClusterClient):
+    """The API server of another cluster: what it says passes the door (``kube.door``)."""
+
+    def __init__(self, access: Access, *, user_agent: str) -> None:
+        super().__init__(access, user_agent=user_agent)
+        self._told: set[str] = set()
+        self._fitted = self._believed
+
+    def _believed(self, kind: Kind, said: Object) -> Object:
+        return door.fitted(kind, said, self._tell)
+
+    def _tell(self, path: str) -> None:
+        """Tell of a field that does not fit: each once, and all of them in a metric."""
+        metrics.UNFIT.inc()
+        if path not in self._told and len(self._told) < MOST_TOLD:
+            self._told.add(path)
+            fields = {"field": texts.clamp(path, 300), "server": self.access.server}
+            logger.warning("Left out what a peer says that does not fit its place", extra=fields)
+
+
+MOST_TOLD: Final = 100
+"""Fields that are told of, of one peer."""
 AGAIN_S: Final = 5.0
 """After so long a kubeconfig is taken that could not be, for want of a file descriptor."""
 
 
 @contextlib.asynccontextmanager
-async def follow(home: Cluster, secret: Key, *, user_agent: str) -> AsyncIterator[ClusterClient]:
+async def follow(home: Cluster, secret: Key, *, user_agent: str) -> AsyncIterator[Peer]:
     """Connect by the kubeconfig in ``secret``, which is waited for, and go on by what it becomes.
 
     A Secret that vanishes or makes no sense leaves the identity in use that was there. Only this
@@ -41,10 +64,20 @@ async def follow(home: Cluster, secret: Key, *, user_agent: str) -> AsyncIterato
         changed.set()
         first = await _next(informer, secret, changed)
         async with (
-            client.connect(first, user_agent=user_agent) as remote,
+            connect(first, user_agent=user_agent) as remote,
             _running(_swap(remote, informer, secret, changed)),
         ):
             yield remote
+
+
+@contextlib.asynccontextmanager
+async def connect(who: Access, *, user_agent: str) -> AsyncIterator[Peer]:
+    """Open a client for a peer, as ``who``."""
+    remote = Peer(who, user_agent=user_agent)
+    try:
+        yield remote
+    finally:
+        await remote.close()
 
 
 def identity(secret: Object) -> Access:

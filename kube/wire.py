@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -17,6 +17,7 @@ from kube.cluster import Event, Selection
 from kube.slim import Packed
 
 T = TypeVar("T")
+Fit = Callable[[Kind, Object], Object]
 logger = logging.getLogger(__name__)
 
 MAX_ANSWER: Final = 64 * 2**20
@@ -185,13 +186,13 @@ class Page(NamedTuple, Generic[T]):
 
 
 class Shaped(Generic[T]):
-    """Decodes the objects of a selection."""
+    """Decodes the objects of a selection; of a peer's, ``fitted`` returns what is believed."""
 
-    def __init__(self, of: Selection[T]) -> None:
-        self._of, self._kind = of, of.kind
+    def __init__(self, of: Selection[T], fitted: Fit | None = None) -> None:
+        self._of, self._kind, self._fitted = of, of.kind, fitted
         self._is_told = False
         self._packed = packed(of.shape)
-        shape: type[Any] = Object if self._packed else of.shape
+        shape: type[Any] = Object if self._packed or fitted else of.shape
         self._decoder = msgspec.json.Decoder(shape)
 
     def page(self, raw: bytes) -> Page[T]:
@@ -247,12 +248,17 @@ class Shaped(Generic[T]):
 
     def _shape(self, raw: msgspec.Raw) -> Any:
         shaped = self._decoder.decode(raw)
+        if self._fitted is not None:
+            shaped = self._fitted(self._kind, shaped)
         if isinstance(shaped, dict):
             shaped["metadata"].pop("managedFields", None)
             # Items of a list do not say what they are, events do: here both do.
             shaped.setdefault("apiVersion", self._kind.api_version)
             shaped.setdefault("kind", self._kind.kind)
-        return self._packed.cached(shaped) if self._packed else shaped
+        if self._packed:
+            return self._packed.cached(shaped)
+        is_whole = self._fitted is None or self._of.shape is Object
+        return shaped if is_whole else msgspec.convert(shaped, self._of.shape)
 
 
 def packed(shape: Any) -> type[Packed] | None:

@@ -75,7 +75,7 @@ class Likeness:
         """Return the client; what renews the identity stays with the original."""
         now = replace(self._original.access, renew=None, current_stamp=None)
         if self._client is None:
-            self._client = ClusterClient(now, user_agent=self._original.user_agent)
+            self._client = type(self._original)(now, user_agent=self._original.user_agent)
         elif _who(now) != _who(self._client.access):
             self._client.replace(now)
         return self._client

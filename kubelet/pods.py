@@ -23,7 +23,7 @@ from kubelet.contract import Namespaces, Node, Recorder
 from kubelet.deletions import Deletions
 from kubelet.departures import Departures
 from kubelet.endings import Endings
-from kubelet.forge import admittance, answers, decisions, shadowpod, shapes, status
+from kubelet.forge import admittance, answers, decisions, shadowpod, status
 from kubelet.forge.admittance import Rejection
 from kubelet.forge.decisions import (
     DESTRUCTIVE,
@@ -156,8 +156,7 @@ class PodReconciler:
     async def _observe(self, key: Key, local: Object | None, pair: Pair, read: _Read) -> Observed:
         twin = pair.twin_of(key)
         shadow, remote = await asyncio.gather(read(keys.SHADOW_POD, twin), read(keys.POD, twin))
-        fit = shapes.fitted(shadow), shapes.fitted(remote)
-        return Observed(local, *fit, pair, self._node.name)
+        return Observed(local, shadow, remote, pair, self._node.name)
 
     async def _observe_live(self, key: Key, pair: Pair) -> Observed:
         """Return what the servers say now: nothing is deleted on the word of a cache."""

@@ -182,7 +182,7 @@ def _updates(have: Object, local: Object) -> Object:
     for field in ("containers", "initContainers"):
         asked = {one["name"]: one for one in local.get(field) or []}
         listed = have.get(field) or []
-        followed = [_followed(one, asked.get(one["name"], one)) for one in listed]
+        followed = [_followed(one, asked.get(str(one.get("name")), one)) for one in listed]
         if followed != listed:
             made[field] = followed
     deadline = local.get("activeDeadlineSeconds")

@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from kube import access, client, errors
+from kube import access, client, errors, peer
 from kube.client import ClusterClient
 from liqoctl.options import Session
 from liqoctl.output import Progress
@@ -21,6 +21,8 @@ _HOME: Final = "~/.kube/config"
 _KINDS: Final = "/apis/offloading.liqo.io"
 """Served, to everybody who is signed in, by a cluster that has our kinds."""
 LOOK_S: Final = 5.0
+
+Connect = Callable[..., contextlib.AbstractAsyncContextManager[ClusterClient]]
 
 
 @dataclass(frozen=True)
@@ -89,18 +91,22 @@ async def _run_both(
 ) -> None:
     progress = Progress(verbose=local.verbose)
     with _explained():
-        async with _connected(local) as here, _connected(remote) as there:
+        there_ = _connected(remote, connect=peer.connect)
+        async with _connected(local) as here, there_ as there:
             sides = Side(here, progress, "(local)   "), Side(there, progress, "(remote)  ")
             async with _told_if_bare([(here, local), (there, remote)]):
                 await work(*sides)
 
 
 @contextlib.asynccontextmanager
-async def _connected(session: Session) -> AsyncIterator[ClusterClient]:
+async def _connected(
+    session: Session, *, connect: Connect = client.connect
+) -> AsyncIterator[ClusterClient]:
+    """Open the client of a cluster; ``connect`` is that of ``kube.peer`` for another side."""
     who = await access.from_file(
         _kubeconfig(session), session.context, cluster=session.cluster, user=session.user
     )
-    async with client.connect(who, user_agent=f"pyliqo-liqoctl/{version()}") as cluster:
+    async with connect(who, user_agent=f"pyliqo-liqoctl/{version()}") as cluster:
         yield cluster
 
 

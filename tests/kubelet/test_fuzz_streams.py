@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from apis import keys
 from apis.objects import Kind, Object
-from kube import access, client, errors
+from kube import access, errors, peer
 from kube.cluster import Selection
 from kube.informer import Informer
 from kube.reconcile import TerminalError
@@ -157,7 +157,7 @@ async def survive(said: dict[Kind, list[Event]]) -> None:
 
     async with (
         serving(answer) as url,
-        client.connect(access.plain(url), user_agent="tests") as there,
+        peer.connect(access.plain(url), user_agent="tests") as there,
         running(*(informer.run(there) for informer in informers)) as tasks,
         asyncio.timeout(PATIENCE_S),
     ):

@@ -3,6 +3,7 @@
 Work is counted, not timed: calls of functions, lines, and comparisons of what the lists have.
 """
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import pytest
 from apis import keys, objects, podfields
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
+from kube import door
 from kubelet.forge import (
     accounts,
     answers,
@@ -24,7 +26,6 @@ from kubelet.forge import (
     news,
     permission,
     shadowpod,
-    shapes,
     status,
     usage,
 )
@@ -88,6 +89,10 @@ def counted(value: Any) -> Any:
     if isinstance(value, list):
         return [counted(one) for one in value]
     return Text(value) if isinstance(value, str) else value
+
+
+def plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
 
 
 def text_of(value: Any) -> Text:
@@ -234,7 +239,8 @@ WORK: Final[dict[str, Callable[[Sides], object]]] = {
     "tokens": lambda one: accounts.tokens(one.local, OPTIONS.api_server),
     "token volumes": mutates,
     "decide": looks_at,
-    "shape": lambda one: shapes.fitted(one.remote),
+    "shape": lambda one: door.fitted(keys.POD, plain(one.remote)),
+    "shape of a lie": lambda one: door.fitted(keys.POD, plain({**one.remote, "metadata": 5})),
     "status": compares,
     "refused": lambda one: status.refused(one.local, "no", HOME),
     "aborted": lambda one: status.aborted(one.local, NOW),

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apis import keys, own, remap
-from apis.objects import Key, Object
+from apis.objects import Key, Kind, Object
 from apis.offloading import OffloadingPatch
 from apis.podnetworks import PodAddresses
-from kube import client, errors
+from kube import client, door, errors
 from kube.cluster import Cluster
-from kubelet.forge import answers, life, news, shadowpod, shapes, status
+from kubelet.forge import answers, life, news, shadowpod, status
 from kubelet.forge.clean import LocalContext
 from kubelet.forge.decisions import Observed, decide
 from sandbox.controlplane import Plane
@@ -83,17 +83,15 @@ def test_whatever_the_provider_says_is_made_harmless(before: str, offered: Any, 
     assert again == made
 
 
-def fit(twin: Object) -> Object:
+def fit(twin: Object, kind: Kind = keys.POD) -> Object:
     """Return what comes in of a twin."""
-    found = shapes.fitted(twin)
-    assert found is not None
-    return found
+    return door.fitted(kind, twin)
 
 
 @settings(max_examples=EXAMPLES // 4, deadline=None)
 @given(shadow=twins, theirs=twins)
 def test_whatever_the_provider_sends_for_a_pod_it_is_looked_at(shadow: Any, theirs: Any) -> None:
-    shadow, theirs = fit(shadow), fit(theirs)
+    shadow, theirs = fit(shadow, keys.SHADOW_POD), fit(theirs)
     pod = local({"phase": "Running"})
 
     decide(Observed(pod, shadow, theirs, worlds.PAIR, worlds.NODE))

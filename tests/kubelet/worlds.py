@@ -9,6 +9,7 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import OffloadingPatch
 from apis.pairs import Pair
 from apis.podnetworks import PodAddresses
+from kube import door
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
 from kube.informer import Informer
@@ -85,6 +86,28 @@ class Counted:
         return getattr(self._cluster, name)
 
 
+class Believed:
+    """A peer: what it says passes the door, as in the client of one (``kube.peer``)."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    async def get(self, kind: Kind, key: Key) -> Object | None:
+        return self._believed(kind, await self._cluster.get(kind, key))
+
+    async def get_live(self, kind: Kind, key: Key) -> Object | None:
+        return self._believed(kind, await self._cluster.get_live(kind, key))
+
+    async def create(self, kind: Kind, obj: Object) -> Object | None:
+        return self._believed(kind, await self._cluster.create(kind, obj))
+
+    def _believed(self, kind: Kind, said: Object | None) -> Object | None:
+        return None if said is None else door.fitted(kind, said)
+
+
 class Late:
     """A cluster whose cache shows the pod as it first was."""
 
@@ -128,7 +151,7 @@ class World:
         home, provider = Counted(self.local), Counted(self.remote)
         self.counted = (home, provider)
         self.departures = Departures()
-        remote = CachedCluster(cast("Cluster", provider))
+        remote = CachedCluster(cast("Cluster", Believed(cast("Cluster", provider))))
         for informer in informers:
             remote.add(informer)
         self.reconciler = PodReconciler(
