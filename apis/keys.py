@@ -388,6 +388,8 @@ REFLECTED_IN_PART: Final = "ReflectedInPart"
 REFLECTION_DISABLED: Final = "ReflectionDisabled"
 MASS_ABSENCE: Final = "MassAbsence"
 """So much is missing from a list at once that nothing is deleted for it, for a while."""
+TOO_MUCH: Final = "ProviderSaysTooMuch"
+"""A provider shows more objects than are kept of it: what was known before is kept."""
 OFFLOADING_ABORTED: Final = "OffloadingAborted"
 OFFLOADING_BACK_OFF: Final = "OffloadingBackOff"
 

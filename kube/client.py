@@ -18,6 +18,7 @@ from kube import behind, errors, pulse, remotecommand, transport, wire
 from kube.access import Access
 from kube.behind import Doubts
 from kube.cluster import SHARED, Event, Listing, Selection
+from kube.kept import Kept
 from kube.pulse import Pulse
 from kube.remotecommand import Command
 from kube.transport import Transport
@@ -31,6 +32,8 @@ MAX_PING: Final = 2**16
 LIST_S: Final = 300.0
 
 _RESTARTS: Final = 3
+_SMALLER: Final = 8
+"""By how much fewer objects are asked for at once after a page that was too large."""
 _JSON: Final = {"Content-Type": "application/json"}
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 _STRATEGIC: Final = {"Content-Type": "application/strategic-merge-patch+json"}
@@ -58,10 +61,12 @@ class ClusterClient:
 
     _fitted: wire.Fit | None = None
     """Returns of an object of that server what is believed; None for all of it."""
+    _most_answer, _most_event = wire.MAX_ANSWER, wire.MAX_EVENT
+    """Bytes of an answer, and of a line of a watch."""
 
     def __init__(self, access: Access, *, user_agent: str) -> None:
         self.user_agent = user_agent
-        self._transport = Transport(access, user_agent)
+        self._transport = Transport(access, user_agent, most=self._most_answer)
         self._doubts = Doubts()
         self.reach = self._transport.reach
         """Whether it answers at all; after an outage all connections are new."""
@@ -112,7 +117,7 @@ class ClusterClient:
                 "watch", of.kind.plural, "GET", path,
                 query=query, idle_s=int(seconds) + 30, is_watch=True,
             ) as answer:  # fmt: skip
-                async for line in wire.lines(answer.content):
+                async for line in wire.lines(answer.content, most=self._most_event):
                     if (event := shaped.event(line)) is not None:
                         yield event
         except errors.NotReachableError:
@@ -255,9 +260,15 @@ class ClusterClient:
         shaped = wire.Shaped(of, self._fitted)
         items: dict[Key, T] = {}
         sizes: dict[Key, int] = {}
-        size, token = 0, ""
+        size, token, limit = 0, "", PAGE
         while True:
-            raw = await self._page(of, PAGE, token)
+            try:
+                raw = await self._page(of, limit, token)
+            except errors.LargerError:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // _SMALLER)
+                continue
             size += len(raw)
             page, token_before = shaped.page(raw), token
             items.update(page.items)
@@ -297,15 +308,13 @@ class ClusterClient:
         rest.setdefault("headers", _JSON)
         data = None if body is None else msgspec.json.encode(body)
         raw = await self._transport.request(verb, kind.plural, method, path, data=data, **rest)
-        said = wire.decoded(raw)
+        said = wire.decoded(raw, is_of_peer=self._fitted is not None)
         return said if self._fitted is None else self._fitted(kind, said)
 
 
 def _check_bytes(of: Selection[Any], sizes: Mapping[Key, int]) -> None:
-    if of.most_bytes and sum(sizes.values()) > of.most_bytes:
-        raise errors.TooMuchError(
-            f"the list of {of.kind.resource} has more than {of.most_bytes} bytes"
-        )
+    if of.kept is not None and (size := sum(sizes.values())) > of.kept.most:
+        Kept(of.kept.most).take(f"the list of {of.kind.resource}", size, 0)
 
 
 def _watch_s() -> str:

@@ -7,6 +7,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from apis import keys
 from apis.objects import Key, Kind, Object
+from kube.kept import Kept
 
 T = TypeVar("T")
 
@@ -27,8 +28,8 @@ class Selection(Generic[T]):
     fields: str = ""
     most: int = 0
     """So many are listed, and the newest kept; 0 for all. For what others may make without end."""
-    most_bytes: int = 0
-    """So many bytes are kept, as they came; more is a ``TooMuchError``. 0 for no such bound."""
+    kept: Kept | None = field(default=None, compare=False, repr=False)
+    """What is kept of a peer counts there; more is a ``TooMuchError``. None for no such bound."""
     keeps: Callable[[Key], bool] | None = field(default=None, compare=False, repr=False)
     """Whether an object is kept; None for all. Others are dropped before they are decoded."""
 
@@ -39,7 +40,7 @@ class Listing(NamedTuple, Generic[T]):
     items: dict[Key, T]
     version: str
     sizes: Mapping[Key, int] = MappingProxyType({})
-    """Bytes of each item where they are known."""
+    """Bytes that each item takes, where that is known."""
 
 
 class Event(NamedTuple, Generic[T]):
@@ -50,7 +51,7 @@ class Event(NamedTuple, Generic[T]):
     version: str
     object: T
     size: int = 0
-    """Bytes, as it came."""
+    """Bytes that the object takes."""
 
 
 class Watched(Protocol):

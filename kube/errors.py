@@ -31,6 +31,10 @@ class NotReachableError(KubeError):
     """Nothing was answered in time; the outcome of a write is unknown: retry."""
 
 
+class LargerError(NotReachableError):
+    """An answer is larger than is read of one: ask for less at once."""
+
+
 class ExhaustedError(KubeError):
     """This process has nothing left to connect with: that says nothing of the server."""
 

@@ -87,12 +87,13 @@ class Informer(Generic[T]):
         self.on_withheld: Callable[[str], None] = _tell_nobody
         """Told of a right that is missing, in the server's words, and "" once it is there."""
         self._withheld = ""
+        self.on_excess: Callable[[str], None] = _tell_nobody
+        """Told why more is said than is kept of it, and "" once it is not."""
         self.went_back = False
         """Whether a list was older than what was known: the server's store was restored."""
         self._may_lack = may_lack
         self._items: dict[Key, T] = {}
         self._sizes: dict[Key, int] = {}
-        self._bytes = 0
         self.too_much = ""
         """Why what the server says is more than is kept of it; empty while it is not."""
         self._handlers: list[Handler[T]] = []
@@ -146,6 +147,7 @@ class Informer(Generic[T]):
         finally:
             metrics.WATCHES.labels(self._resource).dec()
             metrics.CACHED.labels(self._resource).dec(len(self._items))
+            self._give_back(*list(self._sizes))
             heap.has_ended()
 
     async def _follow(self, cluster: Watched) -> None:
@@ -161,7 +163,7 @@ class Informer(Generic[T]):
                     await self._watch(cluster)
             except Exception as raised:  # noqa: BLE001  # whatever an answer does to who reads it
                 error = self._as_refusal(raised)
-                self.too_much = str(error) if isinstance(error, errors.TooMuchError) else ""
+                self._exceed(str(error) if isinstance(error, errors.TooMuchError) else "")
                 cause = cause or _cause_to_list(error)
                 self._go_without(error, failures)
                 cause = cause or (WITHHELD if self._withheld else "")
@@ -205,6 +207,11 @@ class Informer(Generic[T]):
             self._withheld = said
             self.on_withheld(said)
 
+    def _exceed(self, said: str) -> None:
+        if said != self.too_much:
+            self.too_much = said
+            self.on_excess(said)
+
     async def _back_off(self, failures: int, error: errors.KubeError | None) -> None:
         asked_s = error.retry_after_s if isinstance(error, errors.BusyError) else 0.0
         most_s = AWAY_S if error and errors.is_away(error) else MAX_BACKOFF_S
@@ -221,7 +228,8 @@ class Informer(Generic[T]):
         listing = await cluster.list(self.selection)
         self._heard()
         self.went_back = self.went_back or behind.is_behind(listing.version, self._version)
-        self._version, self.is_lacking, self.too_much = listing.version, False, ""
+        self._version, self.is_lacking = listing.version, False
+        self._exceed("")
         changes = [*self._gone(listing.items), *self._there(listing)]
         # First the whole store, then the news: a handler that looks around sees one state.
         self.synced.set()
@@ -243,15 +251,9 @@ class Informer(Generic[T]):
 
     def _weigh(self, key: Key, size: int) -> None:
         """Count the bytes of ``key`` before it is kept; those of what is gone count no longer."""
-        of = self.selection
-        if not of.most_bytes:
-            return
-        after = self._bytes - self._sizes.get(key, 0) + size
-        if after > of.most_bytes and size > self._sizes.get(key, 0):
-            what = f"the watch of {of.kind.resource}"
-            raise errors.TooMuchError(f"{what} has more than {of.most_bytes} bytes")
-        self._bytes = after
-        self._sizes[key] = size
+        if (kept := self.selection.kept) is not None:
+            kept.take(f"the watch of {self._resource}", size, self._sizes.get(key, 0))
+            self._sizes[key] = size
 
     async def _watch(self, cluster: Watched) -> None:
         """Follow until the watch ends, or says nothing for longer than a living one would."""
@@ -303,14 +305,21 @@ class Informer(Generic[T]):
     def _make_room(self) -> None:
         """Forget the oldest of too many; nobody is told, since they did not go."""
         if self.selection.most and len(self._items) > self.selection.most:
-            del self._items[next(iter(self._items))]
+            oldest = next(iter(self._items))
+            del self._items[oldest]
+            self._give_back(oldest)
             metrics.CACHED.labels(self._resource).dec()
 
     def _drop(self, key: Key, last: T, *, was_seen: bool = True) -> Iterator[Change[T]]:
-        self._bytes -= self._sizes.pop(key, 0)
+        self._give_back(key)
         if self._items.pop(key, None) is not None:
             metrics.CACHED.labels(self._resource).dec()
             yield Change(key, last, None, was_seen)
+
+    def _give_back(self, *keys: Key) -> None:
+        size = sum(self._sizes.pop(key, 0) for key in keys)
+        if self.selection.kept is not None:
+            self.selection.kept.give_back(size)
 
     def _tell(self, change: Change[T]) -> None:
         for handler in list(self._handlers):

@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 class Peer(ClusterClient):
     """The API server of another cluster: what it says passes the door (``kube.door``)."""
 
+    _most_answer, _most_event = 16 * 2**20, 4 * 2**20
+    """An API server stores objects of up to 1.5 MiB. Source: etcd, "System limits"."""
+
     def __init__(self, access: Access, *, user_agent: str) -> None:
         super().__init__(access, user_agent=user_agent)
         self._told: set[str] = set()

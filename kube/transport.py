@@ -37,7 +37,9 @@ _UNAUTHORIZED, _TOO_MANY, _UNAVAILABLE = 401, 429, 503
 class Transport:
     """The way to one API server, in the name of ``access``."""
 
-    def __init__(self, access: Access, user_agent: str) -> None:
+    def __init__(self, access: Access, user_agent: str, *, most: int = wire.MAX_ANSWER) -> None:
+        """``most`` bytes of an answer are read."""
+        self._most = most
         self.reach = Reach(self._probe, self._start_anew)
         self.identity = Identity(access, user_agent, self.reach.is_another)
         self._bulk = asyncio.Semaphore(BULK_AT_ONCE)
@@ -150,7 +152,7 @@ class Transport:
     async def _once(self, verb: str, resource: str, method: str, path: str, **rest: Any) -> bytes:
         within = aiohttp.ClientTimeout(total=CALL_S, connect=CONNECT_S, sock_connect=CONNECT_S)
         async with self._answer(verb, resource, method, path, timeout=within, **rest) as answer:
-            return await wire.whole(answer, most=wire.MAX_ANSWER)
+            return await wire.whole(answer, most=self._most)
 
     @contextlib.asynccontextmanager
     async def _answer(

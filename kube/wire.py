@@ -23,6 +23,10 @@ logger = logging.getLogger(__name__)
 MAX_ANSWER: Final = 64 * 2**20
 MAX_EVENT: Final = 16 * 2**20
 MAX_REFUSAL: Final = 2**20
+MAX_PARTS: Final = 200_000
+"""Objects and lists in one object of a peer: each costs more memory than it has bytes."""
+_BESIDE: Final = 512
+"""Bytes that an object which is kept as JSON takes besides: its key, version and places in maps."""
 _FREELY_NAMED: Final = frozenset({"rbac.authorization.k8s.io", "certificates.k8s.io"})
 """Groups whose objects may have any name that is a segment of a path, such as ``system:node``."""
 _SEGMENT: Final = re.compile(r"[^/%\x00-\x1f\x7f]{1,253}")
@@ -141,7 +145,8 @@ async def whole(answer: aiohttp.ClientResponse, *, most: int) -> bytes:
     """Return the body. Nothing else reads one: each caller says how much it takes at ``most``.
 
     Raises:
-        NotReachableError: it is larger than ``most`` bytes, or compressed.
+        LargerError: it is larger than ``most`` bytes.
+        NotReachableError: it is compressed.
     """
     if answer.headers.get("Content-Encoding", "identity") != "identity":
         raise errors.NotReachableError("the answer is compressed, which was not asked for")
@@ -150,15 +155,15 @@ async def whole(answer: aiohttp.ClientResponse, *, most: int) -> bytes:
         whole += chunk
         if len(whole) > most:
             answer.close()
-            raise errors.NotReachableError(f"the answer is larger than {most} bytes")
+            raise errors.LargerError(f"the answer is larger than {most} bytes")
     return bytes(whole)
 
 
-async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def lines(content: aiohttp.StreamReader, *, most: int) -> AsyncIterator[bytes]:
     """Yield the lines that say something.
 
     Raises:
-        ExpiredError: one is larger than ``MAX_EVENT``.
+        ExpiredError: one is larger than ``most`` bytes.
     """
     # Not readline(): its limit depends on the version of aiohttp, and an event may have 3 MB.
     rest: list[bytes] = []
@@ -171,8 +176,8 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
                 yield full
         rest.append(last)
         size += len(last)
-        if size > MAX_EVENT:
-            raise errors.ExpiredError(f"an event is larger than {MAX_EVENT} bytes")
+        if size > most:
+            raise errors.ExpiredError(f"an event is larger than {most} bytes")
 
 
 class Page(NamedTuple, Generic[T]):
@@ -204,7 +209,7 @@ class Shaped(Generic[T]):
             for item in page.items or []:
                 key = self._key(_HEAD.decode(item).metadata)
                 if key is not None and self._is_kept(key):
-                    items[key], sizes[key] = self._shape(item), len(bytes(item))
+                    items[key], sizes[key] = self._sized(item)
         except _UNREADABLE as error:
             raise errors.NotReachableError(f"unreadable list of {self._kind.resource}") from error
         return Page(items, page.metadata.resourceVersion, page.metadata.continue_, sizes)
@@ -226,10 +231,10 @@ class Shaped(Generic[T]):
             key = self._key(meta)
             if key is None or not (frame.type == "DELETED" or self._is_kept(key)):
                 return None
-            shaped = self._shape(frame.object)
+            shaped, size = self._sized(frame.object)
         except _UNREADABLE as error:
             raise errors.ExpiredError(f"unreadable event of {self._kind.resource}") from error
-        return Event(frame.type, key, meta.resourceVersion, shaped, len(line))
+        return Event(frame.type, key, meta.resourceVersion, shaped, size)
 
     def _key(self, meta: _Meta) -> Key | None:
         """Return whose metadata that is; None of what the selection cannot have, which is told."""
@@ -246,7 +251,15 @@ class Shaped(Generic[T]):
     def _is_kept(self, key: Key) -> bool:
         return self._of.keeps is None or self._of.keeps(key)
 
+    def _sized(self, raw: msgspec.Raw) -> tuple[Any, int]:
+        """Return the object, and how many bytes of memory it takes if it is kept."""
+        shaped = self._shape(raw)
+        is_packed = isinstance(shaped, Packed)
+        return shaped, _BESIDE + (len(shaped.packed) if is_packed else len(memoryview(raw)))
+
     def _shape(self, raw: msgspec.Raw) -> Any:
+        if self._fitted is not None:
+            check_parts(bytes(raw))
         shaped = self._decoder.decode(raw)
         if self._fitted is not None:
             shaped = self._fitted(self._kind, shaped)
@@ -261,6 +274,12 @@ class Shaped(Generic[T]):
         return shaped if is_whole else msgspec.convert(shaped, self._of.shape)
 
 
+def check_parts(raw: bytes) -> None:
+    """Raise ValueError if ``raw``, JSON of a peer, would take far more memory than bytes."""
+    if raw.count(b"{") + raw.count(b"[") > MAX_PARTS:
+        raise ValueError(f"more than {MAX_PARTS} objects and lists")
+
+
 def packed(shape: Any) -> type[Packed] | None:
     """Return ``shape`` if it keeps objects as JSON."""
     return shape if isinstance(shape, type) and issubclass(shape, Packed) else None
@@ -270,13 +289,15 @@ def _nothing() -> Any:
     return {}
 
 
-def decoded(raw: bytes) -> Object:
-    """Return the object that ``raw`` is.
+def decoded(raw: bytes, *, is_of_peer: bool = False) -> Object:
+    """Return the object that ``raw`` is; of a peer's, one that takes not far more memory.
 
     Raises:
         NotReachableError: it is none.
     """
     try:
+        if is_of_peer:
+            check_parts(raw)
         return _OBJECT.decode(raw)
     except _UNREADABLE as error:
         raise errors.NotReachableError("the answer is not a JSON object") from error

@@ -15,7 +15,7 @@ from typing import Any, Final
 from apis import clocks, keys, objects
 from apis.objects import Key, Object
 from apis.offloading import OffloadingPatch, VirtualNode
-from kube import clock
+from kube import clock, errors
 from kube import version as own_version
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
@@ -281,10 +281,13 @@ class Loops:
     async def _ping(self) -> timedelta:
         try:
             async with asyncio.timeout(self._settings.ping_timeout_s):
-                return clocks.ahead(await self._provider.ping(), clock.now())
+                said = await self._provider.ping()
         except TimeoutError:
             self._provider.reach.doubt()  # others would wait for its answers
             raise
+        if excess := self._mappings.excess():
+            raise errors.TooMuchError(excess)
+        return clocks.ahead(said, clock.now())
 
     def _health(self) -> Health:
         return replace(self._provider_health.health, missing=self._breaker.missing())

@@ -24,6 +24,7 @@ from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
+from kube.kept import Kept
 from kube.runner import Runner
 from kube.scope import Followed, Scope
 from kube.shared import SharedRead
@@ -36,6 +37,9 @@ from kubelet.here import Here
 logger = logging.getLogger(__name__)
 
 FOLLOWED: Final = {keys.SHADOW_POD: Packed, keys.POD: PackedState}
+MOST_BYTES: Final = 32 * 2**20
+"""Of the Pods and ShadowPods of one provider that are kept: 1.5 KiB for an ordinary pod.
+Source: hostile.md H14."""
 GOOD_S: Final = 10.0
 """So old may what the server said of the NamespaceMap be: as long as a new pod is not judged."""
 
@@ -70,6 +74,7 @@ class Mappings:
         """As ``_accepted``, and what is not (any more) and may have left something there."""
         self._seen: NamespaceMap | None = None
         self._judged: dict[str, NamespaceMapping] = {}
+        self._kept = Kept(MOST_BYTES)
         self._newest = SharedRead(self._ask, good_s=GOOD_S)
         self._changed = asyncio.Event()
         here.on_namespace(self._changed.set)
@@ -94,6 +99,11 @@ class Mappings:
         """Return which right there is missing, in the server's words; "" if none is."""
         followed = self._followed.get(namespace)
         return followed.withheld if followed else ""
+
+    def excess(self) -> str:
+        """Return why the provider says more than is kept of it; "" if it does not."""
+        followed = (informer for one in self._followed.values() for informer in one.informers)
+        return next((informer.too_much for informer in followed if informer.too_much), "")
 
     def opened(self) -> frozenset[str]:
         """Return the domains of annotations that the provider says its programs may obey."""
@@ -144,7 +154,8 @@ class Mappings:
                 logger.info("Namespace is no more followed", extra={"namespace": namespace})
         for namespace, pair in wanted.items():
             if namespace not in self._followed:
-                followed = _Followed(pair, self._node, self._departures, self._breaker)
+                known = (self._departures, self._breaker, self._kept)
+                followed = _Followed(pair, self._node, *known)
                 work = followed.run(self._remote, runner, self._here)
                 followed.task = tasks.create_task(work)
                 self._followed[namespace] = followed
@@ -175,13 +186,15 @@ class _Followed:
 
     task: asyncio.Task[None]
 
-    def __init__(self, pair: Pair, node: str, departures: Departures, breaker: Breaker) -> None:
+    def __init__(
+        self, pair: Pair, node: str, departures: Departures, breaker: Breaker, kept: Kept
+    ) -> None:
         self.pair, self._breaker = pair, breaker
         self._withheld: dict[Kind, str] = {}
         self._notes = {keys.SHADOW_POD: departures.on_shadow, keys.POD: departures.on_remote}
         labels = f"{pair.selector()},{keys.NODE_NAME}={node}"
         self.informers: list[Informer[Packed]] = [
-            Informer(Selection(kind, shape, pair.remote_namespace, labels=labels))
+            Informer(Selection(kind, shape, pair.remote_namespace, labels=labels, kept=kept))
             for kind, shape in FOLLOWED.items()
         ]
 

@@ -89,14 +89,19 @@ class PingReconciler:
         except errors.ExhaustedError:
             raise  # we could not ask, which says nothing of the provider
         except (errors.KubeError, TimeoutError) as error:
-            reason = f"the provider's API server gives no sign of life: {error or 'timeout'}"
-            self._provider_health.record(reason)
+            self._provider_health.record(_failure(error))
         health = self._provider_health.health
         if health.answers and not health.is_proven:
             return min(self._interval_s, PROVING_S)
         if health.is_reachable:
             return self._interval_s
         return min(self._interval_s, SILENT_S)  # its return is seen soon
+
+
+def _failure(error: Exception) -> str:
+    if isinstance(error, errors.TooMuchError):
+        return f"the provider says more than is kept of it: {error}"
+    return f"the provider's API server gives no sign of life: {error or 'timeout'}"
 
 
 class LeaseReconciler:

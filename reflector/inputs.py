@@ -2,9 +2,9 @@
 
 import asyncio
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from apis.objects import Key, Kind
 from apis.pairs import Pair
@@ -13,6 +13,7 @@ from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Selection
 from kube.informer import Change, Informer
+from kube.kept import Kept
 from kube.runner import Runner
 from kube.scope import Followed, Keys
 from kube.slim import Packed
@@ -22,6 +23,9 @@ from reflector.patience import Asked, Patience
 from reflector.reflection import Reflection
 from reflector.resting import RestingInformer
 from reflector.rights import Rights
+
+MOST_BYTES: Final = 32 * 2**20
+"""Of the twins and Events of one provider that are kept. Source: hostile.md H14."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Shared:
         self._home = home
         self.budget = Budget()
         """What the provider may have us do, through all pairs together."""
+        self.kept = Kept(MOST_BYTES)
+        """What is kept of what the provider says, of all pairs together."""
         self._informers: dict[Selection[Any], Informer[Any]] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -67,6 +73,7 @@ class Inputs:
         self, pair: Pair, home: CachedCluster, foreign: CachedCluster, shared: Shared
     ) -> None:
         self._pair, self._home, self._foreign, self._shared = pair, home, foreign, shared
+        self._kept = shared.kept
         self._here: dict[Selection[Any], Informer[Any]] = {}
         self._there: dict[Selection[Any], Informer[Any]] = {}
         self._feeds: dict[Informer[Any], list[tuple[Runner, Keys]]] = {}
@@ -93,7 +100,8 @@ class Inputs:
     def originals(self, reflection: Reflection, runner: Runner) -> None:
         """Let changes of the originals of ``reflection`` feed ``runner``."""
         row = reflection.forge.row
-        of = Selection(row.kind, Packed, reflection.namespace, most=row.most)
+        kept = None if row.is_outward else self._kept
+        of = Selection(row.kind, Packed, reflection.namespace, most=row.most, kept=kept)
         if row.is_outward:
             originals = self._add(self._here, of, runner, reflection.saw)
             reflection.breaker.watch(originals)
@@ -110,7 +118,8 @@ class Inputs:
         forge = reflection.forge
         if forge.row.is_outward:
             labels = ",".join([self._pair.selector(), *forge.selector])
-            of = Selection(forge.row.twin, Packed, self._pair.remote_namespace, labels=labels)
+            where = self._pair.remote_namespace
+            of = Selection(forge.row.twin, Packed, where, labels=labels, kept=self._kept)
             resting = self._there[of] = RestingInformer(of, may_lack=_may_lack(forge.row))
             reflection.before_first = resting.awake
             self._add(self._there, of, runner, functools.partial(_originals, reflection))
@@ -132,6 +141,11 @@ class Inputs:
         for cluster, informers in sides:
             for informer in informers.values():
                 informer.on_withheld = rights.of(cluster)
+
+    def tell_excess(self, tell: Callable[[str], None]) -> None:
+        """Let ``tell`` know why the provider says more than is kept of it."""
+        for informer in self._there.values():
+            informer.on_excess = lambda said: tell(said) if said else None
 
     def look(self, input_: Input, scene: Scene, runner: Runner) -> None:
         """Let changes of ``input_`` do so too."""

@@ -118,6 +118,7 @@ class Reflected:
         self._inputs = Inputs(asked.pair, sides.home, sides.foreign, shared)
         self._asked, self._sides, self._budget = asked, sides, shared.budget
         self._parts = [(loop, self._reflection(loop)) for loop in loops]
+        self._inputs.tell_excess(self._warn_of_excess)
         self._rights = [rights for loop, _ in self._parts if (rights := self._told_of(loop))]
 
     async def run(self) -> None:
@@ -166,12 +167,20 @@ class Reflected:
             reflection.patience = self._inputs.patience(forge.asking, scene)
         return reflection
 
+    def _warn_of_excess(self, said: str) -> None:
+        for loop, _ in self._parts[:1]:
+            message = f"the provider says more than is kept of it: {said}"
+            self._tell(loop, keys.TOO_MUCH, message)
+
     def _warn(self, loop: KindLoop, message: str) -> None:
+        self._tell(loop, keys.MASS_ABSENCE, message)
+
+    def _tell(self, loop: KindLoop, reason: str, message: str) -> None:
         where = Key(self._asked.pair.local_namespace, keys.OFFLOADING_NAME)
-        logger.warning("Much is missing at once", extra={"key": str(where), "said": message})
+        logger.warning("Told of a provider", extra={"key": str(where), "said": message})
         if loop.warn:
             offloading = named(keys.NAMESPACE_OFFLOADING, where)
-            loop.warn(offloading, "Warning", keys.MASS_ABSENCE, message)
+            loop.warn(offloading, "Warning", reason, message)
 
     def _begin(self) -> None:
         for loop, reflection in self._parts:

@@ -23,6 +23,8 @@ _NAME_THEM: Final = (
     f"provider with {keys.POD_NETWORKS}"
 )
 _OURS: Final = frozenset({OFFLOADED, ADDRESS})
+NOTHING_SAID: Final = "NotSaid"
+_NO_WORD: Final = "whether the pod is ready cannot be read from what the provider says"
 REMOTE_UNAVAILABLE: Final = "RemoteClusterUnavailable"
 SCHEDULED: Final = "PodScheduled"
 READY: Final = "Ready"
@@ -65,14 +67,23 @@ def mirrored(local: Object, remote: Object, clean: Filter, deferred: str = "") -
     theirs = {name: item for name, one in said.items() if (item := clean.condition(one))}
     if READY in theirs:
         theirs[READY] = _judged(local, theirs, clean.home.now)
+    elif _runs(local, remote):
+        theirs[READY] = _not_ready(local, None, (NOTHING_SAID, _NO_WORD), clean.home.now)
     had = {item.get("type"): item for item in of(local)}
     for name, item in theirs.items():
-        number = generation.taken_up(local, remote, had.get(name, {}), said[name])
+        number = generation.taken_up(local, remote, had.get(name, {}), said.get(name, {}))
         theirs[name] = item if number is None else {**item, "observedGeneration": number}
     if deferred:
         theirs.setdefault(RESIZE_PENDING, _deferred(local, clean.text(deferred), clean.home.now))
     others = [item for item in of(local) if _is_others(item, theirs)]
     return [*theirs.values(), *others]
+
+
+def _runs(local: Object, remote: Object) -> bool:
+    """Whether the pod runs by what is known here and by the provider, and has not ended."""
+    phases = {(pod.get("status") or {}).get("phase") for pod in (local, remote)}
+    has_begun = not phases.isdisjoint({"Running", "Unknown"})
+    return has_begun and phases.isdisjoint({"Succeeded", "Failed"})
 
 
 def is_unavailable(local: Object) -> bool:

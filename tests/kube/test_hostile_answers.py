@@ -20,10 +20,12 @@ from aiohttp import web
 
 from apis import keys
 from apis.objects import Key, Object
-from kube import access, client, errors, remotecommand, transport
+from kube import access, client, errors, peer, remotecommand, transport
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Change, Informer
+from kube.kept import Kept
+from kube.peer import Peer
 from tests.kube.running import Answer, Time, running, serving, until
 
 MANY: Final = int(os.environ.get("PYLIQO_TEST_EVENTS", "3000"))
@@ -354,7 +356,7 @@ async def test_what_is_not_kept_is_not_counted_and_the_rest_has_a_bound(*, is_wa
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": there})
 
     async def kept(keeps: Callable[[Key], bool]) -> Informer[Object]:
-        of = Selection(keys.SECRET, Object, "ns", most_bytes=10_000, keeps=keeps)
+        of = Selection(keys.SECRET, Object, "ns", kept=Kept(10_000), keeps=keeps)
         time = Time()
         informer = Informer(of, clock=time, dice=lambda: 1.0, sleep=time.sleep)
         async with (
@@ -369,8 +371,69 @@ async def test_what_is_not_kept_is_not_counted_and_the_rest_has_a_bound(*, is_wa
     assert list(ours.items()) == [A]
     assert not ours.too_much
     everything = await kept(lambda _: True)
-    assert "more than 10000 bytes" in everything.too_much
+    assert "more than is kept of a peer, 10000 bytes" in everything.too_much
     assert len(everything.items()) < 20
+
+
+async def test_what_is_kept_of_a_peer_is_counted_together_and_given_back() -> None:
+    big = {"metadata": {"namespace": "ns", "name": "a"}, "x": "y" * 6_000}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            return await events(said("DELETED", big))(request)
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [big]})
+
+    kept = Kept(10_000)
+    time = Time()
+    first, second = (
+        Informer(Selection(kind, Object, "ns", kept=kept), clock=time, sleep=time.sleep)
+        for kind in (keys.SECRET, keys.CONFIG_MAP)
+    )
+    async with (
+        serving(answer) as url,
+        client.connect(access.plain(url), user_agent="tests") as cluster,
+    ):
+        kept.used = 9_000
+        async with running(second.run(cluster)):
+            await until(lambda: second.too_much, within_s=30)
+            kept.used = 0
+            await until(lambda: not second.too_much, within_s=30)
+        async with running(first.run(cluster)):
+            await until(first.synced.is_set, within_s=30)
+        assert kept.used == 0, "what is followed no longer takes nothing"
+
+
+async def test_a_page_that_is_too_large_is_asked_for_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Peer, "_most_answer", 2**16)
+    items = [
+        {"metadata": {"namespace": "ns", "name": f"m{number:03}"}, "x": "y" * 4_000}
+        for number in range(40)
+    ]
+    limits: list[int] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        limit, begin = int(request.query["limit"]), int(request.query.get("continue", "0"))
+        limits.append(limit)
+        rest = str(begin + limit) if begin + limit < len(items) else ""
+        metadata = {"resourceVersion": "1", "continue": rest}
+        return web.json_response({"metadata": metadata, "items": items[begin : begin + limit]})
+
+    async with serving(answer) as url, peer.connect(access.plain(url), user_agent="x") as found:
+        assert len((await found.list(Selection(keys.SECRET, Object, "ns"))).items) == len(items)
+    assert limits == [500, 62, 7, 7, 7, 7, 7, 7]
+
+
+async def test_an_object_of_a_million_parts_is_not_decoded() -> None:
+    parts = b'{"metadata":{"namespace":"ns","name":"a"},"x":[%s]}' % b",".join([b"{}"] * 10**6)
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=parts, content_type="application/json")
+
+    async with serving(answer) as url, peer.connect(access.plain(url), user_agent="x") as found:
+        with pytest.raises(errors.NotReachableError, match="not a JSON object"):
+            await found.get(keys.SECRET, Key("ns", "a"))
 
 
 async def measured(act: Answer, ask: Callable[[ClusterClient], Awaitable[object]]) -> int:

@@ -130,7 +130,10 @@ async def reconcile(world: World) -> None:
     world.now += timedelta(seconds=1)
     with contextlib.suppress(errors.KubeError, TerminalError):
         await world.reconcile()
-    assert len(json.dumps(await world.status())) < 2**16
+    status = await world.status()
+    assert len(json.dumps(status)) < 2**16
+    ready = [one for one in status["conditions"] if one["type"] == "Ready"]
+    assert status["phase"] != "Running" or ready, "it is told whether it is ready"
 
 
 async def survive(said: dict[Kind, list[Event]]) -> None:

@@ -16,6 +16,7 @@ import yaml
 
 from apis import keys, naming, objects
 from apis.objects import Key, Object, named
+from apis.offloading import VirtualNode
 from kube import client, peer
 from kube.client import ClusterClient
 from sandbox.kubectl import Kubectl
@@ -99,16 +100,17 @@ def test_a_provider_names_no_role_of_its_node_and_gives_no_more_than_was_asked(
     where = ("virtualnode", "milan", "-n", HOME)
     world.until(lambda: not world.refusal(rome, "get", *where), "the virtual node")
 
-    spec = rome.get(*where)["spec"]
+    made = VirtualNode.parse(rome.get(*where))
 
-    assert spec["labels"] == {**ALLOWED, keys.REMOTE_CLUSTER_ID: "milan"}
-    hard = spec["resourceQuota"]["hard"]
+    assert made.labels == {**ALLOWED, keys.REMOTE_CLUSTER_ID: "milan"}
+    assert made.suggested == ALLOWED.keys()
+    hard = made.hard
     assert hard["cpu"] == "8"
     assert "memory" not in hard, "less than nothing was granted"
     many = {f"l{number}": "x" for number in range(5_000)}
     say(hostile, SLICE, "milan", nodeLabels=many, resources={"cpu": "4"})
     world.until(lambda: _cpu(rome, where) == "4", "the virtual node to follow")
-    assert len(rome.get(*where)["spec"]["labels"]) < 100
+    assert len(VirtualNode.parse(rome.get(*where)).labels) < 100
     rome.run("annotate", SLICE, "milan", "-n", HOME, f"{keys.CREATE_VIRTUAL_NODE}-")
     rome.run("delete", *where)
 

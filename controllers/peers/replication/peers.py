@@ -26,6 +26,7 @@ from kube.errors import KubeError
 from kube.events import Recorder
 from kube.fence import FencedCluster
 from kube.informer import Change, Informer
+from kube.kept import Kept
 from kube.pace import Pace
 from kube.runner import Runner, Source
 from kube.scope import Scopes
@@ -247,6 +248,7 @@ async def _replicate(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer
         peering = await _peering(origin, key, secret)
         cached = CachedCluster(FencedCluster(remote, origin.may_write))
         sweeps = looks()
+        kept = Kept(MOST_BYTES)
         async with asyncio.TaskGroup() as tasks:
             for kind in KINDS:
                 selection = Selection(
@@ -254,7 +256,7 @@ async def _replicate(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer
                     Object,
                     peering.remote_namespace,
                     labels=peering.selector(),
-                    most_bytes=MOST_BYTES // len(KINDS),
+                    kept=kept,
                 )
                 informer: Informer[Object] = Informer(selection)
                 cached.add(informer)
