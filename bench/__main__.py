@@ -1,4 +1,4 @@
-"""``python -m bench [SUITE...]`` measures; ``check`` guards, ``writes`` tells what writes cost."""
+"""``python -m bench [SUITE...]`` measures; ``check``, ``writes`` and ``hostile`` are other tools."""
 
 import asyncio
 import contextlib
@@ -15,6 +15,7 @@ from bench import (
     arms,
     check,
     goals,
+    hostile,
     liqo,
     machine,
     observe,
@@ -41,6 +42,7 @@ from sandbox.locks import HeldError
 
 _COMMANDS: Final[dict[str, Callable[[Sequence[str]], int]]] = {
     "check": check.main,
+    "hostile": hostile.main,
     "show": show.main,
     "writes": writes.main,
 }

@@ -61,12 +61,15 @@ class ClusterClient:
 
     _fitted: wire.Fit | None = None
     """Returns of an object of that server what is believed; None for all of it."""
+    _is_peer = False
+    """Whether large answers are read one after another: those of a peer."""
     _most_answer, _most_event = wire.MAX_ANSWER, wire.MAX_EVENT
     """Bytes of an answer, and of a line of a watch."""
 
     def __init__(self, access: Access, *, user_agent: str) -> None:
         self.user_agent = user_agent
-        self._transport = Transport(access, user_agent, most=self._most_answer)
+        self._turn = wire.Turn() if self._is_peer else None
+        self._transport = Transport(access, user_agent, most=self._most_answer, turn=self._turn)
         self._doubts = Doubts()
         self.reach = self._transport.reach
         """Whether it answers at all; after an outage all connections are new."""
@@ -117,7 +120,9 @@ class ClusterClient:
                 "watch", of.kind.plural, "GET", path,
                 query=query, idle_s=int(seconds) + 30, is_watch=True,
             ) as answer:  # fmt: skip
-                async for line in wire.lines(answer.content, most=self._most_event):
+                async for line in wire.lines(
+                    answer.content, most=self._most_event, turn=self._turn
+                ):
                     if (event := shaped.event(line)) is not None:
                         yield event
         except errors.NotReachableError:
@@ -254,7 +259,8 @@ class ClusterClient:
 
     async def version(self) -> Object:
         """Return the server's version: ``gitVersion``, ``major``, ``minor``, ..."""
-        return wire.decoded(await self._transport.request("get", "", "GET", "/version"))
+        raw = await self._transport.request("get", "", "GET", "/version")
+        return wire.decoded(raw, is_of_peer=self._is_peer)
 
     async def _list(self, of: Selection[T]) -> Listing[T]:
         shaped = wire.Shaped(of, self._fitted)
@@ -291,7 +297,7 @@ class ClusterClient:
         """Ask the server for its version, before a watch that broke goes on from ``since``."""
         if of not in self._doubts:
             return
-        version = wire.Shaped(of).page(await self._page(of, 1)).version
+        version = wire.Shaped(of, self._fitted).page(await self._page(of, 1)).version
         self._doubts.asked(of)
         if behind.is_behind(version, since):
             message = f"{of.kind.resource}: the server is at version {version}, behind {since}"
@@ -308,7 +314,7 @@ class ClusterClient:
         rest.setdefault("headers", _JSON)
         data = None if body is None else msgspec.json.encode(body)
         raw = await self._transport.request(verb, kind.plural, method, path, data=data, **rest)
-        said = wire.decoded(raw, is_of_peer=self._fitted is not None)
+        said = wire.decoded(raw, is_of_peer=self._is_peer)
         return said if self._fitted is None else self._fitted(kind, said)
 
 

@@ -19,6 +19,8 @@ from kube import descriptors, errors
 from kube.access import Access
 
 CALLS_AT_ONCE: Final = 64
+BUFFER: Final = 2**20
+"""Bytes that are read ahead of each answer of the own API server."""
 _CLOSING_S: Final = 1.0
 """How long a server may take to say that it, too, ends a TLS connection."""
 _GOODBYE_S: Final = 1.0
@@ -78,17 +80,18 @@ def failure(what: str, error: BaseException) -> errors.KubeError:
 class Connection:
     """Two sessions: one for calls, and one without a limit for what lasts (watches, logs)."""
 
-    def __init__(self, access: Access, user_agent: str) -> None:
+    def __init__(self, access: Access, user_agent: str, *, buffer: int = BUFFER) -> None:
+        """``buffer`` bytes of each answer are read ahead, twice as many at most."""
         self.access = access
         headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._of_calls = functools.partial(
-            _session, access, headers, limit=CALLS_AT_ONCE, made=self._sockets.add
+            _session, access, headers, buffer, limit=CALLS_AT_ONCE, made=self._sockets.add
         )
         self._calls = self._of_calls()
         self._under_way: Counter[aiohttp.ClientSession] = Counter()
         self._closing: set[asyncio.Task[None]] = set()
-        self._lasting = _session(access, headers, limit=0, made=self._sockets.add)
+        self._lasting = _session(access, headers, buffer, limit=0, made=self._sockets.add)
         self._watches: set[aiohttp.ClientResponse] = set()
         self._open = 0
         self._idle = asyncio.Event()
@@ -233,7 +236,12 @@ async def _refuse_redirects(
 
 
 def _session(
-    access: Access, headers: dict[str, str], *, limit: int, made: Callable[[socket.socket], None]
+    access: Access,
+    headers: dict[str, str],
+    buffer: int,
+    *,
+    limit: int,
+    made: Callable[[socket.socket], None],
 ) -> aiohttp.ClientSession:
     def opened(address: Any) -> socket.socket:
         new = _socket(address)
@@ -253,7 +261,7 @@ def _session(
         auto_decompress=False,
         middlewares=(_refuse_redirects,),
         cookie_jar=aiohttp.DummyCookieJar(),
-        read_bufsize=2**20,
+        read_bufsize=buffer,
     )
 
 

@@ -139,6 +139,15 @@ def is_withheld(error: BaseException) -> bool:
     return isinstance(error, _WITHHELD)
 
 
+def alone(error: KubeError) -> KubeError:
+    """Return ``error`` without the frames that it came through, and what they hold.
+
+    For one that is kept while somebody waits: a frame may hold the whole answer.
+    """
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
 def is_away(error: BaseException) -> bool:
     """Whether ``error``, or each one of a group, only says that a server does not answer now."""
     if isinstance(error, BaseExceptionGroup):

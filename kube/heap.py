@@ -8,8 +8,20 @@ from typing import Final
 GIVE_BACK_S: Final = 10.0
 """Between two times that free memory goes back to the system."""
 
+LARGE: Final = 2**17
+_MMAP_THRESHOLD: Final = -3
 _LIBC: Final = ctypes.CDLL(None)
 _ended: Final[list[bool]] = []
+
+
+def keep_large_apart() -> None:
+    """Have memory of more than ``LARGE`` bytes go back to the system once it is free.
+
+    glibc raises that bound by itself, up to 32 MiB, with the first large answers that are freed:
+    later ones lie between small things, and stay. Source: mallopt(3), M_MMAP_THRESHOLD.
+    """
+    if (mallopt := getattr(_LIBC, "mallopt", None)) is not None:
+        mallopt(_MMAP_THRESHOLD, LARGE)
 
 
 def has_ended() -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from kube import errors
 from kube.access import Access
-from kube.connection import Connection
+from kube.connection import BUFFER, Connection
 
 logger = logging.getLogger(__name__)
 
@@ -20,12 +20,17 @@ class Identity:
     """Follows ``access`` as its credentials are renewed; connections of before end in peace."""
 
     def __init__(
-        self, access: Access, user_agent: str, on_change: Callable[[], None] = lambda: None
+        self,
+        access: Access,
+        user_agent: str,
+        on_change: Callable[[], None] = lambda: None,
+        *,
+        buffer: int = BUFFER,
     ) -> None:
         """``on_change`` is called when we have become somebody else."""
-        self.user_agent = user_agent
+        self.user_agent, self._buffer = user_agent, buffer
         self._on_change = on_change
-        self.connection = Connection(access, user_agent)
+        self.connection = Connection(access, user_agent, buffer=buffer)
         """The one for what is new; whoever waited meanwhile asks ``current``."""
         self._retiring: set[asyncio.Task[None]] = set()
         self._renewing = asyncio.Lock()
@@ -46,7 +51,7 @@ class Identity:
     def replace(self, access: Access) -> None:
         """Go on as ``access``: watches open anew, other requests finish as who they began."""
         old = self.connection
-        self.connection = Connection(access, self.user_agent)
+        self.connection = Connection(access, self.user_agent, buffer=self._buffer)
         task = asyncio.get_running_loop().create_task(old.retire())
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)

@@ -162,7 +162,7 @@ class Informer(Generic[T]):
                 if not cause:
                     await self._watch(cluster)
             except Exception as raised:  # noqa: BLE001  # whatever an answer does to who reads it
-                error = self._as_refusal(raised)
+                error = errors.alone(self._as_refusal(raised))
                 self._exceed(str(error) if isinstance(error, errors.TooMuchError) else "")
                 cause = cause or _cause_to_list(error)
                 self._go_without(error, failures)

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 class Peer(ClusterClient):
     """The API server of another cluster: what it says passes the door (``kube.door``)."""
 
+    _is_peer = True
     _most_answer, _most_event = 16 * 2**20, 4 * 2**20
     """An API server stores objects of up to 1.5 MiB. Source: etcd, "System limits"."""
 

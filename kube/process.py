@@ -207,6 +207,7 @@ async def _until_stopped(main: Main, process: Process, stopping: asyncio.Event) 
     async with process.serve():
         working = asyncio.ensure_future(persist(lambda: _attempt(main, process), process.name))
         waiting = asyncio.ensure_future(stopping.wait())
+        heap.keep_large_apart()
         beside = asyncio.ensure_future(heap.give_back_for_ever())
         try:
             await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)

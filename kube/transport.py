@@ -16,7 +16,7 @@ from prometheus_client import Counter, Histogram
 
 from kube import descriptors, errors, metrics, wire
 from kube.access import Access
-from kube.connection import Connection, failure
+from kube.connection import BUFFER, Connection, failure
 from kube.identity import Identity
 from kube.reach import Reach
 
@@ -37,11 +37,19 @@ _UNAUTHORIZED, _TOO_MANY, _UNAVAILABLE = 401, 429, 503
 class Transport:
     """The way to one API server, in the name of ``access``."""
 
-    def __init__(self, access: Access, user_agent: str, *, most: int = wire.MAX_ANSWER) -> None:
-        """``most`` bytes of an answer are read."""
-        self._most = most
+    def __init__(
+        self,
+        access: Access,
+        user_agent: str,
+        *,
+        most: int = wire.MAX_ANSWER,
+        turn: wire.Turn | None = None,
+    ) -> None:
+        """``most`` bytes of an answer are read; of a peer large ones by ``turn``."""
+        self._most, self._turn = most, turn
         self.reach = Reach(self._probe, self._start_anew)
-        self.identity = Identity(access, user_agent, self.reach.is_another)
+        buffer = BUFFER if turn is None else wire.FREELY
+        self.identity = Identity(access, user_agent, self.reach.is_another, buffer=buffer)
         self._bulk = asyncio.Semaphore(BULK_AT_ONCE)
 
     async def close(self) -> None:
@@ -152,7 +160,7 @@ class Transport:
     async def _once(self, verb: str, resource: str, method: str, path: str, **rest: Any) -> bytes:
         within = aiohttp.ClientTimeout(total=CALL_S, connect=CONNECT_S, sock_connect=CONNECT_S)
         async with self._answer(verb, resource, method, path, timeout=within, **rest) as answer:
-            return await wire.whole(answer, most=self._most)
+            return await wire.whole(answer, most=self._most, turn=self._turn)
 
     @contextlib.asynccontextmanager
     async def _answer(

@@ -1,5 +1,7 @@
 """What goes over the wire to an API server and comes back, bounded, and as bytes until here."""
 
+import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -23,9 +25,13 @@ logger = logging.getLogger(__name__)
 MAX_ANSWER: Final = 64 * 2**20
 MAX_EVENT: Final = 16 * 2**20
 MAX_REFUSAL: Final = 2**20
+FREELY: Final = 2**16
+"""Bytes of each answer, and of each line of a watch, that a peer may have read at once."""
+LARGE_S: Final = 30.0
+"""How long a larger one may take from then on."""
 MAX_PARTS: Final = 200_000
 """Objects and lists in one object of a peer: each costs more memory than it has bytes."""
-_BESIDE: Final = 512
+_BESIDE: Final = 1024
 """Bytes that an object which is kept as JSON takes besides: its key, version and places in maps."""
 _FREELY_NAMED: Final = frozenset({"rbac.authorization.k8s.io", "certificates.k8s.io"})
 """Groups whose objects may have any name that is a segment of a path, such as ``system:node``."""
@@ -141,8 +147,65 @@ def _retry_after(header: str) -> float | None:
     return min(float(header), _MAX_RETRY_AFTER_S) if header.isdecimal() else None
 
 
-async def whole(answer: aiohttp.ClientResponse, *, most: int) -> bytes:
+class Turn:
+    """What lets one answer of a peer after another be large, and ends one that is slow then.
+
+    All others have at most ``FREELY`` bytes meanwhile: many watches, and lists at once, might take
+    all of the memory together. Source: hostile.md H14; part 2, cause 2.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def taken(self) -> AsyncIterator["Large"]:
+        """Yield what takes the turn once it is needed, and gives it back."""
+        async with asyncio.timeout(None) as limit:
+            large = Large(self._lock, limit)
+            try:
+                yield large
+            finally:
+                large.over()
+
+
+class Large:
+    """One answer, or line of a watch, that may become large."""
+
+    def __init__(self, lock: asyncio.Lock, limit: asyncio.Timeout) -> None:
+        self._lock, self._limit, self._holds = lock, limit, False
+
+    async def grown(self, size: int) -> None:
+        """Wait for the turn before more than ``FREELY`` bytes are read; ``size`` are."""
+        if size > FREELY and not self._holds:
+            await self._lock.acquire()
+            self._holds = True
+            self._limit.reschedule(asyncio.get_running_loop().time() + LARGE_S)
+
+    def over(self) -> None:
+        """Give the turn back: what was large has been read."""
+        if self._holds:
+            self._holds = False
+            self._limit.reschedule(None)
+            self._lock.release()
+
+
+@contextlib.asynccontextmanager
+async def _in_turn(turn: Turn | None) -> AsyncIterator[Large | None]:
+    if turn is None:
+        yield None
+        return
+    try:
+        async with turn.taken() as large:
+            yield large
+    except TimeoutError as error:
+        message = f"what is larger than {FREELY} bytes took longer than {LARGE_S:.0f} s"
+        raise errors.NotReachableError(message) from error
+
+
+async def whole(answer: aiohttp.ClientResponse, *, most: int, turn: Turn | None = None) -> bytes:
     """Return the body. Nothing else reads one: each caller says how much it takes at ``most``.
+
+    Of a peer one large answer after another is read, by ``turn``.
 
     Raises:
         LargerError: it is larger than ``most`` bytes.
@@ -151,16 +214,21 @@ async def whole(answer: aiohttp.ClientResponse, *, most: int) -> bytes:
     if answer.headers.get("Content-Encoding", "identity") != "identity":
         raise errors.NotReachableError("the answer is compressed, which was not asked for")
     whole = bytearray()
-    async for chunk in answer.content.iter_any():
-        whole += chunk
-        if len(whole) > most:
-            answer.close()
-            raise errors.LargerError(f"the answer is larger than {most} bytes")
-    return bytes(whole)
+    async with _in_turn(turn) as large:
+        async for chunk in answer.content.iter_any():
+            whole += chunk
+            if len(whole) > most:
+                answer.close()
+                raise errors.LargerError(f"the answer is larger than {most} bytes")
+            if large is not None:
+                await large.grown(len(whole))
+        return bytes(whole)
 
 
-async def lines(content: aiohttp.StreamReader, *, most: int) -> AsyncIterator[bytes]:
-    """Yield the lines that say something.
+async def lines(
+    content: aiohttp.StreamReader, *, most: int, turn: Turn | None = None
+) -> AsyncIterator[bytes]:
+    """Yield the lines that say something; of a peer one large line after another, by ``turn``.
 
     Raises:
         ExpiredError: one is larger than ``most`` bytes.
@@ -168,16 +236,21 @@ async def lines(content: aiohttp.StreamReader, *, most: int) -> AsyncIterator[by
     # Not readline(): its limit depends on the version of aiohttp, and an event may have 3 MB.
     rest: list[bytes] = []
     size = 0
-    async for chunk in content.iter_any():
-        *whole, last = chunk.split(b"\n")
-        for line in whole:
-            full, rest, size = b"".join([*rest, line]), [], 0
-            if full.strip():
-                yield full
-        rest.append(last)
-        size += len(last)
-        if size > most:
-            raise errors.ExpiredError(f"an event is larger than {most} bytes")
+    async with _in_turn(turn) as large:
+        async for chunk in content.iter_any():
+            *whole, last = chunk.split(b"\n")
+            for line in whole:
+                full, rest, size = b"".join([*rest, line]), [], 0
+                if large is not None:
+                    large.over()
+                if full.strip():
+                    yield full
+            rest.append(last)
+            size += len(last)
+            if size > most:
+                raise errors.ExpiredError(f"an event is larger than {most} bytes")
+            if large is not None:
+                await large.grown(size)
 
 
 class Page(NamedTuple, Generic[T]):
@@ -195,7 +268,7 @@ class Shaped(Generic[T]):
 
     def __init__(self, of: Selection[T], fitted: Fit | None = None) -> None:
         self._of, self._kind, self._fitted = of, of.kind, fitted
-        self._is_told = False
+        self._is_told, self._is_of_peer = False, fitted is not None
         self._packed = packed(of.shape)
         shape: type[Any] = Object if self._packed or fitted else of.shape
         self._decoder = msgspec.json.Decoder(shape)
@@ -222,7 +295,7 @@ class Shaped(Generic[T]):
         try:
             frame = _FRAME.decode(line)
             if frame.type == "ERROR":
-                raise errors.refusal(0, _OBJECT.decode(frame.object))
+                raise errors.refusal(0, decoded(bytes(frame.object), is_of_peer=self._is_of_peer))
             meta = _HEAD.decode(frame.object).metadata
             if frame.type == "BOOKMARK":
                 return Event(
@@ -258,7 +331,7 @@ class Shaped(Generic[T]):
         return shaped, _BESIDE + (len(shaped.packed) if is_packed else len(memoryview(raw)))
 
     def _shape(self, raw: msgspec.Raw) -> Any:
-        if self._fitted is not None:
+        if self._is_of_peer:
             check_parts(bytes(raw))
         shaped = self._decoder.decode(raw)
         if self._fitted is not None:

@@ -37,7 +37,7 @@ from kubelet.here import Here
 logger = logging.getLogger(__name__)
 
 FOLLOWED: Final = {keys.SHADOW_POD: Packed, keys.POD: PackedState}
-MOST_BYTES: Final = 32 * 2**20
+MOST_BYTES: Final = 24 * 2**20
 """Of the Pods and ShadowPods of one provider that are kept: 1.5 KiB for an ordinary pod.
 Source: hostile.md H14."""
 GOOD_S: Final = 10.0

@@ -24,7 +24,7 @@ from reflector.reflection import Reflection
 from reflector.resting import RestingInformer
 from reflector.rights import Rights
 
-MOST_BYTES: Final = 32 * 2**20
+MOST_BYTES: Final = 16 * 2**20
 """Of the twins and Events of one provider that are kept. Source: hostile.md H14."""
 
 

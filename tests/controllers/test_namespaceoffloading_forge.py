@@ -164,3 +164,22 @@ def test_the_storage_label_says_what_is_there() -> None:
         forge.node_labels(parsed("n", "c", storageClasses=classes))[keys.STORAGE_AVAILABLE]
         == "true"
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "is_same"),
+    [
+        (("spec", "labels"), {"region": "north"}, False),
+        (("metadata", "annotations"), {keys.SUGGESTED_LABELS: '{"region": "north"}'}, False),
+        (("metadata", "deletionTimestamp"), "2026-01-31T12:00:00Z", False),
+        (("metadata", "annotations"), {"a": "b"}, True),
+        (("status", "x"), 1, True),
+    ],
+)
+def test_what_a_selector_reads_of_a_virtual_node_asks_for_another_choice(
+    path: tuple[str, str], value: object, *, is_same: bool
+) -> None:
+    part, field = path
+    old: Object = {"metadata": {"name": "milan"}, "spec": {"clusterID": "milan"}, "status": {}}
+    new = {**old, part: {**old[part], field: value}}
+    assert forge.is_same_choice(old, new) is is_same

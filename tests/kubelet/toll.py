@@ -36,7 +36,7 @@ class Toll:
 
     def __init__(self, plane: Plane, kill: Callable[[], None], *, is_whole: bool) -> None:
         self._plane, self._kill, self._is_whole = plane, kill, is_whole
-        self._seen: Counter[tuple[str, _Call]] = Counter()
+        self._seen: Counter[tuple[str, Call]] = Counter()
         self.kills: Counter[str] = Counter()
         """How many there were, by phase."""
         self.phase = ""
@@ -116,17 +116,17 @@ class Toll:
 
     def _side(self, request: web.Request) -> str:
         """Return on which side of this request the process dies; empty if it lives on."""
-        call = _call(request)
+        found = call(request)
         if not self.phase:
             return ""
         if not self._is_whole:
-            is_first = call.is_of_lives and not self.kills[self.phase]
+            is_first = found.is_of_lives and not self.kills[self.phase]
             return "after" if is_first else ""
-        self._seen[self.phase, call] += 1
-        return {1: "before", 2: "after"}.get(self._seen[self.phase, call], "")
+        self._seen[self.phase, found] += 1
+        return {1: "before", 2: "after"}.get(self._seen[self.phase, found], "")
 
 
-class _Call(NamedTuple):
+class Call(NamedTuple):
     """What a request does, whatever the name of the object is."""
 
     verb: str
@@ -139,7 +139,7 @@ class _Call(NamedTuple):
         return self.verb in _WRITES and self.resource in _LIVES
 
 
-def _call(request: web.Request) -> _Call:
+def call(request: web.Request) -> Call:
     """Return what ``request`` does; ``GET`` of all is ``LIST``, and ``WATCH`` if it stays."""
     parts = request.path.strip("/").split("/")
     parts = parts[2 if parts[0] == "api" else 3 :]  # /api/v1/..., /apis/GROUP/VERSION/...
@@ -147,7 +147,7 @@ def _call(request: web.Request) -> _Call:
     resource, name, subresource = ([*parts[2 if namespace else 0 :], *[""] * 3])[:3]
     reads = "WATCH" if "watch" in request.query else "GET" if name else "LIST"
     verb = reads if request.method == "GET" else request.method
-    return _Call(verb, namespace, resource, subresource)
+    return Call(verb, namespace, resource, subresource)
 
 
 DAY = dt.timedelta(days=1)

@@ -126,7 +126,7 @@ def test_a_provider_that_sends_more_than_is_kept_of_it_is_told_as_such(hostile: 
     """What is left of its memory and its words: nothing is kept, and the condition says why."""
     milan = hostile["milan"].kubectl
     asked = milan.get(SLICE, "milan", "-n", world.SPACE)
-    names = [f"heavy-{number}" for number in range(12)]
+    names = [f"heavy-{number}" for number in range(40)]
     csr = base64.b64encode(b"x" * 900_000).decode()
     for name in names:
         meta = {"namespace": world.SPACE, "labels": asked["metadata"]["labels"], "name": name}

@@ -8,7 +8,13 @@ from typing import Final
 from apis import conditions, keys, nodeselector, objects, reserved, texts
 from apis.nodeselector import Term
 from apis.objects import Key, Object
-from apis.offloading import CurrentMapping, MappingPhase, PodOffloadingStrategy, VirtualNode
+from apis.offloading import (
+    CurrentMapping,
+    MappingPhase,
+    PodOffloadingStrategy,
+    VirtualNode,
+    suggested_labels,
+)
 
 REQUIRED: Final = "OffloadingRequired"
 READY: Final = "Ready"
@@ -124,6 +130,7 @@ def is_same_choice(old: Object | None, new: Object | None) -> bool:
     return (
         objects.labels(old) == objects.labels(new)
         and old.get("spec") == new.get("spec")
+        and suggested_labels(old) == suggested_labels(new)
         and objects.is_terminating(old) == objects.is_terminating(new)
     )
 

@@ -1,0 +1,19 @@
+"""The table of ``bench hostile``; what it measures is ``tests/peering/test_under_attack.py``."""
+
+from bench import hostile
+
+
+def test_the_table_has_a_row_an_attack() -> None:
+    told = {
+        "attack": "answers without end",
+        "seconds": 60.0,
+        "lies": 7,
+        "usual_mib": {"kubelet": 75.3, "reflector": 85.3},
+        "most_mib": {"kubelet": 78.0, "reflector": 90.6},
+    }
+    assert hostile.table([told]) == (
+        "| attack | seconds | lies | kubelet | reflector |\n"
+        "| --- | --- | --- | --- | --- |\n"
+        "| answers without end | 60 | 7 | 75 -> 78 | 85 -> 91 |\n"
+    )
+    assert hostile.table([]) == "| attack | seconds | lies |\n| --- | --- | --- |\n"
