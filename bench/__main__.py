@@ -1,4 +1,4 @@
-"""``python -m bench [SUITE...]`` measures; ``check``, ``writes`` and ``hostile`` are other tools."""
+"""``python -m bench [SUITE...]`` measures; ``check``, ``writes``, ``hostile`` are other tools."""
 
 import asyncio
 import contextlib

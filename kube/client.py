@@ -254,8 +254,10 @@ class ClusterClient:
             return answer.headers.get("Date", "")
 
     async def get_text(self, path: str) -> str:
-        """Return what the server says at ``path``, such as ``/livez``."""
-        return (await self._transport.request("get", "", "GET", path)).decode("utf-8", "replace")
+        """Return what the server says at ``path``: ``/livez``, or the metrics of all pods."""
+        most = wire.MAX_ANSWER
+        raw = await self._transport.request("get", "", "GET", path, most=most)
+        return raw.decode("utf-8", "replace")
 
     async def version(self) -> Object:
         """Return the server's version: ``gitVersion``, ``major``, ``minor``, ..."""

@@ -157,10 +157,12 @@ class Transport:
         finally:
             await connection.close()
 
-    async def _once(self, verb: str, resource: str, method: str, path: str, **rest: Any) -> bytes:
+    async def _once(
+        self, verb: str, resource: str, method: str, path: str, most: int | None = None, **rest: Any
+    ) -> bytes:
         within = aiohttp.ClientTimeout(total=CALL_S, connect=CONNECT_S, sock_connect=CONNECT_S)
         async with self._answer(verb, resource, method, path, timeout=within, **rest) as answer:
-            return await wire.whole(answer, most=self._most, turn=self._turn)
+            return await wire.whole(answer, most=most or self._most, turn=self._turn)
 
     @contextlib.asynccontextmanager
     async def _answer(

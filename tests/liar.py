@@ -9,8 +9,10 @@ import contextlib
 import itertools
 import json
 import os
+import random
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
@@ -23,6 +25,7 @@ from tests.kubelet import toll
 from tests.kubelet.toll import Call, Toll
 
 Attack = Callable[["Liar", web.Request, Call], Awaitable[web.StreamResponse | None]]
+Spoil = Callable[[bytes], bytes]
 PIECE: Final = b" " * 2**16
 
 
@@ -33,6 +36,8 @@ class Liar(Toll):
         super().__init__(plane, lambda: None, is_whole=False)
         self.versions = 1  # the first question of the version is answered, too
         self.attack: Attack | None = None
+        self.spoil: Spoil | None = None
+        """What is made of each answer of the server, and of each line of a watch."""
         self.lies = 0
         """Objects, or pieces of an answer without an end, that were said and are not so."""
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -62,6 +67,28 @@ class Liar(Toll):
             return await super()._pass(request, session, who)
         except aiohttp.ClientError as error:
             raise web.HTTPBadGateway from error  # the server is stopped before the liar
+
+    async def _give(
+        self, request: web.Request, answer: aiohttp.ClientResponse
+    ) -> web.StreamResponse:
+        if self.spoil is None or answer.status == HTTPStatus.SWITCHING_PROTOCOLS:
+            return await super()._give(request, answer)
+        if "watch" not in request.query:
+            body = self._spoiled(await answer.read())
+            return web.Response(body=body, status=answer.status, content_type="application/json")
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError, aiohttp.ClientError):
+            while line := await answer.content.readline():
+                await response.write(self._spoiled(line.rstrip(b"\n")) + b"\n")
+        return response
+
+    def _spoiled(self, said: bytes) -> bytes:
+        if self.spoil is None:
+            return said
+        made = self.spoil(said)
+        self.lies += made != said
+        return made
 
     async def endless(
         self, request: web.Request, pieces: Callable[[int], bytes]
@@ -198,3 +225,43 @@ ATTACKS: Final[dict[str, Attack]] = {
     "objects of a million parts": many_parts,
     "statuses that change all the time": restless_statuses,
 }
+
+
+# Shapes -------------------------------------------------------------------------------------------
+
+JUNK: Final[tuple[Any, ...]] = (
+    None, True, -1, 2**70, 1e308, "", "\x1b[31m\r\u202e", "x" * 5_000, "9" * 5_000, "10.96.0.1",
+    "9999-12-31T00:00:00Z", [], [None, [{}]], {}, {"": {}}, {"metadata": 5}, "Running", "True",
+)  # fmt: skip
+_KEPT: Final = 0.4
+"""How often an answer stays as it is."""
+
+
+def shapes(seed: int) -> Spoil:
+    """Return what puts junk in random places of most answers, and breaks the JSON of some."""
+    dice = random.Random(seed)  # noqa: S311  # the same lies in each run
+
+    def spoil(said: bytes) -> bytes:
+        if dice.random() < _KEPT:
+            return said
+        if dice.random() < 0.1:
+            return dice.choice((said[: len(said) // 2], b"", b"<html>", b"\xff\xfe" + said))
+        try:
+            whole = json.loads(said)
+        except ValueError:
+            return said
+        for _ in range(dice.randint(1, 4)):
+            _spoil(whole, dice)
+        return json.dumps(whole).encode()
+
+    return spoil
+
+
+def _spoil(value: Any, dice: random.Random) -> None:
+    """Put junk in the place of a part of ``value``, at any depth."""
+    while isinstance(value, dict | list) and value:
+        place = dice.choice([*value] if isinstance(value, dict) else range(len(value)))
+        if dice.random() < 0.3 or not isinstance(value[place], dict | list):
+            value[place] = dice.choice(JUNK)
+            return
+        value = value[place]

@@ -102,7 +102,13 @@ class Toll:
         ) as answer:  # fmt: skip
             if side == "after":
                 self._strike()
-            return await _passed_back(request, answer)
+            return await self._give(request, answer)
+
+    async def _give(
+        self, request: web.Request, answer: aiohttp.ClientResponse
+    ) -> web.StreamResponse:
+        """Give back what the server answers."""
+        return await _passed_back(request, answer)
 
     def _is_first_version(self, request: web.Request) -> bool:
         is_asked = request.path == "/version"

@@ -7,6 +7,7 @@ consumer and its provider stands a liar (``tests.liar``). 20 namespaces have 200
 """
 
 import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -33,6 +34,8 @@ from tests.peering.world import Member, World
 pytestmark = pytest.mark.cluster
 
 ATTACK_S: Final = float(os.environ.get("PYLIQO_TEST_ATTACK_S", "60"))
+SHAPES: Final = int(os.environ.get("PYLIQO_TEST_SHAPES", "300"))
+"""Answers and lines that are spoiled; 10000 is the full size."""
 REPORT: Final = os.environ.get("PYLIQO_TEST_ATTACK_REPORT")
 """A file to which what was measured is added, a line of JSON an attack."""
 NAMESPACES: Final = tuple(f"shop-{number}" for number in range(20))
@@ -234,10 +237,11 @@ def test_a_process_keeps_its_size_under_attack_and_tells_the_truth_afterwards(
     while time.monotonic() < until:
         most = {each: max(most[each], size) for each, size in attacked.sizes().items()}
         time.sleep(LOOK_S)  # noqa: TID251  # how long an attack lasts is given
+    own_s = _own_work_s(attacked, f"own-{list(ATTACKS).index(name)}")
     attacked.liar.attack = None
     attacked.liar.cut()
     said = attacked.liar.lies - lies
-    _report(name, attacked.usual, most, said)
+    _report(name, attacked.usual, most, lies=said, own_s=own_s)
 
     assert said, "the attack took place"
     grown = {each: most[each] - attacked.usual[each] for each in most}
@@ -250,11 +254,46 @@ def test_a_process_keeps_its_size_under_attack_and_tells_the_truth_afterwards(
     world.until(lambda: _running(attacked, address) == 20, "the truth to arrive")
 
 
-def _report(name: str, usual: dict[str, float], most: dict[str, float], lies: int) -> None:
+def test_whatever_shape_answers_have_the_truth_is_told_afterwards(attacked: Attacked) -> None:
+    """Lists, watches, reads and writes of all three processes; no twin goes for it."""
+    pods = _twins(attacked, "pods")
+    lies, attacked.liar.spoil = attacked.liar.lies, liar.shapes(seed=7)
+    for count in itertools.count():
+        if attacked.liar.lies - lies >= SHAPES:
+            break
+        attacked.liar.cut()  # so that all is listed once more, too
+        _run(attacked, pods[:40], f"10.1.1.{count % 200}")
+        attacked.sizes()
+    attacked.liar.spoil = None
+    attacked.liar.cut()
+
+    _run(attacked, pods, "10.1.9.9")
+    world.until(lambda: _running(attacked, "10.1.9.9") == len(pods), "the truth to arrive")
+    uids = {pod["metadata"]["uid"] for pod in pods}
+    assert {pod["metadata"]["uid"] for pod in _twins(attacked, "pods")} == uids
+
+
+def _own_work_s(attacked: Attacked, space: str) -> float:
+    """Return the seconds until rome's controllers have taken up a namespace that is offloaded."""
+    began = time.monotonic()
+    attacked.rome.apply([factories.namespace(space), factories.offloading(space)])
+
+    def is_asked() -> bool:
+        maps = attacked.rome.items("namespacemaps", "-n", TENANT)
+        return any(space in (found["spec"].get("desiredMapping") or {}) for found in maps)
+
+    world.until(is_asked, "rome to ask for the twin")
+    return time.monotonic() - began
+
+
+def _report(
+    name: str, usual: dict[str, float], most: dict[str, float], *, lies: int, own_s: float
+) -> None:
     rounded = {
         "attack": name,
         "seconds": ATTACK_S,
         "lies": lies,
+        "own_work_s": round(own_s, 1),
         "usual_mib": {each: round(size, 1) for each, size in usual.items()},
         "most_mib": {each: round(size, 1) for each, size in most.items()},
     }
