@@ -123,7 +123,9 @@ class ClusterClient:
                 async for line in wire.lines(
                     answer.content, most=self._most_event, turn=self._turn
                 ):
-                    if (event := shaped.event(line)) is not None:
+                    event = shaped.event(line)
+                    del line  # who waits for the next one keeps none
+                    if event is not None:
                         yield event
         except errors.NotReachableError:
             self._doubts.lost(of)

@@ -245,6 +245,7 @@ async def lines(
                     large.over()
                 if full.strip():
                     yield full
+                full = b""  # who waits for the next line keeps none
             rest.append(last)
             size += len(last)
             if size > most:
