@@ -159,13 +159,24 @@ class Turn:
 
     @contextlib.asynccontextmanager
     async def taken(self) -> AsyncIterator["Large"]:
-        """Yield what takes the turn once it is needed, and gives it back."""
-        async with asyncio.timeout(None) as limit:
-            large = Large(self._lock, limit)
-            try:
-                yield large
-            finally:
-                large.over()
+        """Yield what takes the turn once it is needed, and gives it back.
+
+        Raises:
+            NotReachableError: what is large did not arrive within ``LARGE_S``.
+        """
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                large = Large(self._lock, limit)
+                try:
+                    yield large
+                finally:
+                    large.over()
+        except TimeoutError as error:
+            if not limit.expired():
+                raise  # another limit than that of the turn
+            message = f"what is larger than {FREELY} bytes took longer than {LARGE_S:.0f} s"
+            raise errors.NotReachableError(message) from error
 
 
 class Large:
@@ -185,8 +196,9 @@ class Large:
         """Give the turn back: what was large has been read."""
         if self._holds:
             self._holds = False
-            self._limit.reschedule(None)
             self._lock.release()
+            if not self._limit.expired():
+                self._limit.reschedule(None)
 
 
 @contextlib.asynccontextmanager
@@ -194,12 +206,8 @@ async def _in_turn(turn: Turn | None) -> AsyncIterator[Large | None]:
     if turn is None:
         yield None
         return
-    try:
-        async with turn.taken() as large:
-            yield large
-    except TimeoutError as error:
-        message = f"what is larger than {FREELY} bytes took longer than {LARGE_S:.0f} s"
-        raise errors.NotReachableError(message) from error
+    async with turn.taken() as large:
+        yield large
 
 
 async def whole(answer: aiohttp.ClientResponse, *, most: int, turn: Turn | None = None) -> bytes:

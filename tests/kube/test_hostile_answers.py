@@ -20,7 +20,7 @@ from aiohttp import web
 
 from apis import keys
 from apis.objects import Key, Object
-from kube import access, client, errors, peer, remotecommand, transport
+from kube import access, client, errors, peer, remotecommand, transport, wire
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Change, Informer
@@ -434,6 +434,42 @@ async def test_an_object_of_a_million_parts_is_not_decoded() -> None:
     async with serving(answer) as url, peer.connect(access.plain(url), user_agent="x") as found:
         with pytest.raises(errors.NotReachableError, match="not a JSON object"):
             await found.get(keys.SECRET, Key("ns", "a"))
+
+
+@pytest.mark.parametrize("is_watch", [False, True])
+async def test_a_large_answer_that_does_not_go_on_lets_others_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch, *, is_watch: bool
+) -> None:
+    """Two are large: the first stops in the middle, the second is read once that took too long."""
+    monkeypatch.setattr(wire, "LARGE_S", 0.3)
+    secret = json.dumps({**TRUTH, "x": "y" * 2 * wire.FREELY}).encode()
+    stuck = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.Response(body=secret, content_type="application/json")
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"type":"ADDED","object":' + secret[:-1])
+        stuck.set()
+        await asyncio.sleep(60)
+        return response
+
+    async with serving(answer) as url, peer.connect(access.plain(url), user_agent="x") as found:
+
+        async def follow() -> None:
+            async for _ in found.watch(Selection(keys.SECRET, Object, "ns"), "1"):
+                pass
+
+        following = asyncio.ensure_future(follow())
+        await stuck.wait()
+        if is_watch:
+            with pytest.raises(errors.NotReachableError, match="took longer than 0 s"):
+                await following
+        else:
+            assert await found.get(keys.SECRET, A)
+            with pytest.raises(errors.NotReachableError):
+                await following
 
 
 async def measured(act: Answer, ask: Callable[[ClusterClient], Awaitable[object]]) -> int:
