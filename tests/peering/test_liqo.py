@@ -215,11 +215,15 @@ def virtual_kubelet(mixed: World) -> Iterator[None]:
         yield
 
 
+ASKED = ("--cpu=1", "--memory=1Gi", "--provider-pod-cidr=10.9.0.0/16")
+"""Of a provider without a fabric, which says nothing of the networks of its pods."""
+
+
 def test_a_cluster_of_liqo_provides_what_we_consume(mixed: World) -> None:
     rome, milan = mixed["rome"].kubectl, mixed["milan"].kubectl
 
-    mixed.peer("rome", "milan", "--cpu=1", "--memory=1Gi")
-    mixed.peer("rome", "milan", "--cpu=1", "--memory=1Gi")  # again, which changes nothing
+    mixed.peer("rome", "milan", *ASKED)
+    mixed.peer("rome", "milan", *ASKED)  # again, which changes nothing
 
     (quota,) = mixed["milan"].get("quotas.offloading.liqo.io", "-n", "liqo-tenant-rome")
     wanted = {"cpu": "1", "memory": "1Gi"}
