@@ -14,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from apis import naming, podnetworks, quantity
+from liqoctl import late
 from liqoctl.forge import flags
 from liqoctl.forge.printed import printable
 
@@ -448,7 +449,6 @@ def names_of(what: str) -> Completer:
     def complete(
         context: click.Context, _param: click.Parameter, typed: str
     ) -> list[CompletionItem]:
-        from liqoctl.work import suggesting  # noqa: PLC0415  # the client is slow to import
 
         given: dict[str, Any] = {}
         one: click.Context | None = context
@@ -457,7 +457,7 @@ def names_of(what: str) -> Completer:
             given = {**{name: value for name, value in known.items() if value is not None}, **given}
             one = one.parent
         with contextlib.suppress(click.ClickException, TimeoutError, OSError, ValueError):
-            found = suggesting.names(_session(given), suggesting.KINDS[what], typed)
+            found = late.suggesting.names(_session(given), late.suggesting.KINDS[what], typed)
             taken = context.params.get(_param.name or "") or ()
             return [CompletionItem(name) for name in found if name not in taken]
         return []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.options import Session
 
 EXAMPLES = options.examples("liqoctl bundle", "liqoctl bundle --file for-the-maintainers.tar.gz")
@@ -27,6 +27,4 @@ def bundle(session: Session, path: Path) -> None:
     Reads only. Secrets are not read; certificates, tokens, environments and annotations are left
     out of all else.
     """
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
-
-    cli.bundle(session, path, importlib.metadata.version("pyliqo"))
+    late.cli.bundle(session, path, importlib.metadata.version("pyliqo"))

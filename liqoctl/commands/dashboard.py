@@ -2,7 +2,7 @@
 
 import click
 
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.options import Session
 
 EXAMPLES = options.examples(
@@ -27,6 +27,4 @@ def dashboard(session: Session, port: int, *, browser: bool) -> None:
     Reads only, with the rights of the kubeconfig. The page is served to this machine only, at a URL
     that nobody can guess; it ends with Ctrl+C.
     """
-    from liqoctl.work import dashboardcli  # noqa: PLC0415  # the client is slow to import
-
-    dashboardcli.dashboard(session, port=port, opens=browser)
+    late.dashboardcli.dashboard(session, port=port, opens=browser)

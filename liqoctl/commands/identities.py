@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from apis import keys
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.commands.groups import create, delete, generate, get
 from liqoctl.options import Session
 
@@ -34,9 +34,7 @@ _FORM = click.option(
 @options.global_flags
 def create_nonce(session: Session, remote_cluster_id: str, timeout: float) -> None:
     """On a provider: make a nonce that the consumer signs to prove its name."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
-    peercli.create_nonce(session, remote_cluster_id, timeout_s=timeout)
+    late.peercli.create_nonce(session, remote_cluster_id, timeout_s=timeout)
 
 
 @get.command("nonce", epilog=options.examples("liqoctl get nonce --remote-cluster-id rome"))
@@ -44,9 +42,7 @@ def create_nonce(session: Session, remote_cluster_id: str, timeout: float) -> No
 @options.global_flags
 def get_nonce(session: Session, remote_cluster_id: str) -> None:
     """On a provider: print the nonce for a consumer."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
-    peercli.get_nonce(session, remote_cluster_id)
+    late.peercli.get_nonce(session, remote_cluster_id)
 
 
 @generate.command(
@@ -69,10 +65,10 @@ def generate_tenant(  # noqa: PLR0913, PLR0917  # each a flag
     proxy_url: str, output: str, timeout: float,
 ) -> None:  # fmt: skip
     """On a consumer: print the Tenant that the provider's administrator applies."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
     given = {"nonce": nonce, "namespace": remote_tenant_namespace, "proxyURL": proxy_url}
-    peercli.generate_tenant(session, remote_cluster_id, given, output=output, timeout_s=timeout)
+    late.peercli.generate_tenant(
+        session, remote_cluster_id, given, output=output, timeout_s=timeout
+    )
 
 
 @generate.command(
@@ -95,9 +91,7 @@ def generate_identity(
     timeout: float,
 ) -> None:
     """On a provider: print the Identity that the consumer's administrator applies."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
-    peercli.generate_identity(
+    late.peercli.generate_identity(
         session, remote_cluster_id, remote_tenant_namespace, output=output, timeout_s=timeout
     )
 
@@ -112,10 +106,8 @@ def create_tenant(
     session: Session, remote: Session, proxy_url: str, timeout: float, *, replace: bool
 ) -> None:
     """Let this cluster in at the remote one: the first half of authenticate."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
-    how = peercli.Authentication(proxy_url, replaces=replace)
-    peercli.create_tenant(session, remote, how, timeout_s=timeout)
+    how = late.peercli.Authentication(proxy_url, replaces=replace)
+    late.peercli.create_tenant(session, remote, how, timeout_s=timeout)
 
 
 @create.command("identity", epilog=options.examples(f"liqoctl create identity {_BOTH}"))
@@ -128,15 +120,13 @@ def create_tenant(
 @options.remote_flags
 def create_identity(session: Session, remote: Session, timeout: float, **given: Any) -> None:
     """Store how this cluster gets in at the remote one: the second half of authenticate."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
-    how = peercli.Authentication(
+    how = late.peercli.Authentication(
         given["proxy_url"],
         replaces=given["replace"],
         server=given["provider_server"],
         pod_networks=given["provider_pod_cidr"],
     )
-    peercli.create_identity(session, remote, how, timeout_s=timeout)
+    late.peercli.create_identity(session, remote, how, timeout_s=timeout)
 
 
 @get.command("tenant", epilog=options.examples("liqoctl get tenant", "liqoctl get tn rome -o yaml"))
@@ -147,9 +137,7 @@ def create_identity(session: Session, remote: Session, timeout: float, **given: 
 @options.global_flags
 def get_tenant(session: Session, cluster_id: str, output: str | None) -> None:
     """On a provider: show its consumers, or one of them."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
-    peercli.show(session, keys.TENANT, cluster_id, output)
+    late.peercli.show(session, keys.TENANT, cluster_id, output)
 
 
 @get.command("identity", epilog=options.examples("liqoctl get identity", "liqoctl get id milan"))
@@ -160,9 +148,7 @@ def get_tenant(session: Session, cluster_id: str, output: str | None) -> None:
 @options.global_flags
 def get_identity(session: Session, cluster_id: str, output: str | None) -> None:
     """On a consumer: show how it signs in to its providers, or to one of them."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
-    peercli.show(session, keys.IDENTITY, cluster_id, output)
+    late.peercli.show(session, keys.IDENTITY, cluster_id, output)
 
 
 @delete.command("tenant", epilog=options.examples("liqoctl delete tenant rome"))
@@ -171,10 +157,8 @@ def get_identity(session: Session, cluster_id: str, output: str | None) -> None:
 @options.global_flags
 def delete_tenant(session: Session, cluster_id: str, timeout: float) -> None:
     """On a provider: take every right of a consumer away, and what it has here."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
     options.confirm(session, f"Remove tenant {cluster_id}? Its pods here end.")
-    peercli.delete(session, keys.TENANT, cluster_id, timeout_s=timeout)
+    late.peercli.delete(session, keys.TENANT, cluster_id, timeout_s=timeout)
 
 
 @delete.command("identity", epilog=options.examples("liqoctl delete identity milan"))
@@ -183,10 +167,8 @@ def delete_tenant(session: Session, cluster_id: str, timeout: float) -> None:
 @options.global_flags
 def delete_identity(session: Session, cluster_id: str, timeout: float) -> None:
     """On a consumer: forget how it signs in to a provider."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
     options.confirm(session, f"Remove the identities towards {cluster_id}?")
-    peercli.delete(session, keys.IDENTITY, cluster_id, timeout_s=timeout)
+    late.peercli.delete(session, keys.IDENTITY, cluster_id, timeout_s=timeout)
 
 
 @get.command(
@@ -197,9 +179,7 @@ def delete_identity(session: Session, cluster_id: str, timeout: float) -> None:
 @options.global_flags
 def get_kubeconfig(session: Session, identity: str, remote_cluster_id: str) -> None:
     """On a consumer: print the kubeconfig of an Identity; that of the control plane by default."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
-    peercli.get_kubeconfig(session, remote_cluster_id, identity)
+    late.peercli.get_kubeconfig(session, remote_cluster_id, identity)
 
 
 @generate.command(
@@ -223,9 +203,7 @@ def get_kubeconfig(session: Session, identity: str, remote_cluster_id: str) -> N
 @options.global_flags
 def generate_peering_user(session: Session, consumer_cluster_id: str, lifetime: float) -> None:
     """On a provider: print a kubeconfig with which the consumer's administrator can peer."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
-    peercli.generate_peering_user(session, consumer_cluster_id, lifetime)
+    late.peercli.generate_peering_user(session, consumer_cluster_id, lifetime)
 
 
 @delete.command(
@@ -236,6 +214,4 @@ def generate_peering_user(session: Session, consumer_cluster_id: str, lifetime: 
 @options.global_flags
 def delete_peering_user(session: Session, consumer_cluster_id: str) -> None:
     """On a provider: take the rights of a consumer's peering user away."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
-    peercli.delete_peering_user(session, consumer_cluster_id)
+    late.peercli.delete_peering_user(session, consumer_cluster_id)

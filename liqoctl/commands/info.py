@@ -2,7 +2,7 @@
 
 import click
 
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.options import Session
 
 PEER_EXAMPLES = options.examples(
@@ -36,9 +36,8 @@ def info(
     """
     if context.invoked_subcommand is not None:
         return
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
 
-    _end(context, is_well=cli.info(session, path=path, output=output), exit_code=exit_code)
+    _end(context, is_well=late.cli.info(session, path=path, output=output), exit_code=exit_code)
 
 
 @info.command("peer", epilog=PEER_EXAMPLES)
@@ -67,9 +66,7 @@ def info_peer(  # noqa: PLR0913  # one argument a flag
 
     Reads only. Without a name all peers are shown.
     """
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
-
-    is_well = cli.info_peer(session, names, path=path, output=output)
+    is_well = late.cli.info_peer(session, names, path=path, output=output)
     _end(context, is_well=is_well, exit_code=exit_code)
 
 

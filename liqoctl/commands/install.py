@@ -8,7 +8,7 @@ from typing import Any, TextIO
 import click
 
 from apis import keys
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.forge import flags, values
 from liqoctl.forge import installation as forge
 from liqoctl.options import Session
@@ -95,10 +95,9 @@ def install(
     """
     _check_namespace(session)
     wanted = replace(_wanted(session, **given), is_enforced=enable_resource_enforcement)
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
 
     default = f"{forge.IMAGE}:{importlib.metadata.version('pyliqo')}"
-    cli.install(session, wanted, default_image=default, timeout_s=timeout, output=output)
+    late.cli.install(session, wanted, default_image=default, timeout_s=timeout, output=output)
 
 
 def _wanted(  # noqa: PLR0913  # one argument a flag
@@ -155,10 +154,9 @@ def uninstall(session: Session, timeout: float) -> None:
     It is refused while namespaces are offloaded or there are peers.
     """
     _check_namespace(session)
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
 
     confirm = functools.partial(options.confirm, session)
-    cli.uninstall(session, cli.Uninstallation(confirm), timeout_s=timeout)
+    late.cli.uninstall(session, late.cli.Uninstallation(confirm), timeout_s=timeout)
 
 
 def _check_namespace(session: Session) -> None:

@@ -7,7 +7,7 @@ import click
 
 from apis import quantity
 from apis.objects import Key
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.forge import moving
 from liqoctl.options import Session
 
@@ -73,10 +73,9 @@ def move_volume(
     was. --timeout bounds each wait for a pod or a volume, and not the copying.
     """
     resources = {kind: given for kind in ("requests", "limits") if (given := _given(amounts, kind))}
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
 
     wanted = moving.Wanted(Key(session.namespace, name), target_node, image, resources)
-    cli.move_volume(session, wanted, timeout_s=timeout)
+    late.cli.move_volume(session, wanted, timeout_s=timeout)
 
 
 def _given(amounts: dict[str, str | None], kind: str) -> dict[str, str]:

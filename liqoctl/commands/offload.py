@@ -4,7 +4,7 @@ import functools
 
 import click
 
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.forge import offloading as forge
 from liqoctl.options import Session
 
@@ -96,13 +96,12 @@ def offload_namespace(
     is_dry = bool(given.pop("dry_run"))
     wanted = forge.Wanted(metadata=session.metadata, **given)  # type: ignore[arg-type]  # click's
     _check(names, ns_selector, wanted)
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
 
-    chosen = cli.Chosen(names, ns_selector)
+    chosen = late.cli.Chosen(names, ns_selector)
     if is_dry:
-        cli.would_reflect(session, chosen, wanted)
+        late.cli.would_reflect(session, chosen, wanted)
         return
-    cli.offload(session, chosen, wanted, timeout_s=timeout, output=output)
+    late.cli.offload(session, chosen, wanted, timeout_s=timeout, output=output)
 
 
 def _check(names: tuple[str, ...], ns_selector: str | None, wanted: forge.Wanted) -> None:
@@ -150,8 +149,7 @@ def unoffload_namespace(
     """
     if not names and ns_selector is None:
         raise click.UsageError("name a namespace, or give --ns-selector")
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
 
     confirm = functools.partial(options.confirm, session)
-    removal = cli.Removal(dry_run=dry_run, confirm=confirm, timeout_s=timeout)
-    cli.unoffload(session, cli.Chosen(names, ns_selector), removal)
+    removal = late.cli.Removal(dry_run=dry_run, confirm=confirm, timeout_s=timeout)
+    late.cli.unoffload(session, late.cli.Chosen(names, ns_selector), removal)

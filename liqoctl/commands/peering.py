@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.commands.groups import force
 from liqoctl.forge import flags
 from liqoctl.options import Session
@@ -72,17 +72,13 @@ def authenticate(session: Session, remote: Session, timeout: float, **given: Any
     It may be repeated, and goes on where it was interrupted. What the provider says to it is waited
     for in any case; with --no-wait the kubeconfig that the consumer makes of that is not.
     """
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
     how = _how(given, waits=given["wait"])
-    peercli.authenticate(session, remote, how, timeout_s=timeout)
+    late.peercli.authenticate(session, remote, how, timeout_s=timeout)
 
 
 def _how(given: dict[str, Any], *, waits: bool = True) -> Any:
     """Return how the consumer is to get in, as the flags ``given`` say."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
-    return peercli.Authentication(
+    return late.peercli.Authentication(
         given["proxy_url"],
         waits=waits,
         replaces=given["replace"],
@@ -98,9 +94,7 @@ def _how(given: dict[str, Any], *, waits: bool = True) -> Any:
 @options.remote_flags
 def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: bool) -> None:
     """Take back what authenticate did, once no slice needs it."""
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
-    peercli.unauthenticate(session, remote, waits=wait, timeout_s=timeout)
+    late.peercli.unauthenticate(session, remote, waits=wait, timeout_s=timeout)
 
 
 @options.command(
@@ -161,16 +155,14 @@ def peer(session: Session, remote: Session, timeout: float, **given: Any) -> Non
     repeated, and goes on where it was interrupted. The other direction is a second peer with the
     kubeconfigs exchanged.
     """
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
     named = {name: given[name] for name in ("cpu", "memory", "pods") if given[name]}
-    wanted = peercli.Slice(
+    wanted = late.peercli.Slice(
         class_=given["resource_slice_class"],
         resources={**named, **flags.merged(given["resource"])},
         is_wanted=given["create_resource_slice"],
         makes_node=given["create_virtual_node"],
     )
-    peercli.peer(session, remote, wanted, _how(given), timeout_s=timeout)
+    late.peercli.peer(session, remote, wanted, _how(given), timeout_s=timeout)
 
 
 @options.command(
@@ -192,8 +184,6 @@ def unpeer(session: Session, remote: Callable[[], Session], timeout: float, **gi
 
     Asks first. With --force the provider is not asked: it is given up, and what it keeps is listed.
     """
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
-
     if given["force"]:
         if not given["remote_cluster_id"]:
             raise click.UsageError("--force needs --remote-cluster-id: the provider is not asked")
@@ -201,8 +191,8 @@ def unpeer(session: Session, remote: Callable[[], Session], timeout: float, **gi
         return
     provider = remote()
     options.confirm(session, "End the peering? Pods on the provider end, and so do its twins.")
-    end = peercli.End(waits=given["wait"], deletes_namespaces=given["delete_namespaces"])
-    peercli.unpeer(session, provider, end, timeout_s=timeout)
+    end = late.peercli.End(waits=given["wait"], deletes_namespaces=given["delete_namespaces"])
+    late.peercli.unpeer(session, provider, end, timeout_s=timeout)
 
 
 @force.command("unpeer", epilog=options.examples("liqoctl force unpeer milan"))
@@ -215,8 +205,7 @@ def force_unpeer(session: Session, cluster_id: str, timeout: float) -> None:
 
 
 def _give_up(session: Session, provider: str, timeout: float) -> None:
-    from liqoctl.work import peercli  # noqa: PLC0415  # the client is slow to import
 
     question = f"Give {provider} up? Its pods count as lost, and what it keeps stays there."
     options.confirm(session, question)
-    peercli.force(session, provider, timeout_s=timeout)
+    late.peercli.force(session, provider, timeout_s=timeout)

@@ -6,8 +6,9 @@ import click
 
 from apis import policies
 from apis.objects import Key
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.commands.groups import get
+from liqoctl.forge import flags, sharing
 from liqoctl.options import Session
 
 _CONSUMER = click.option(
@@ -52,9 +53,7 @@ def set_() -> None:
 @options.global_flags
 def cordon_tenant(name: str, timeout: float, session: Session) -> None:
     """Deny a consumer new slices and new pods; what runs goes on."""
-    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
-
-    provider.condition_tenant(session, name, provider.CORDONED, timeout_s=timeout)
+    late.provider.condition_tenant(session, name, late.provider.CORDONED, timeout_s=timeout)
 
 
 @uncordon.command("tenant", epilog=options.examples("liqoctl uncordon tenant rome"))
@@ -63,9 +62,7 @@ def cordon_tenant(name: str, timeout: float, session: Session) -> None:
 @options.global_flags
 def uncordon_tenant(name: str, timeout: float, session: Session) -> None:
     """Take back that a consumer is cordoned; of one that is not, only a warning tells."""
-    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
-
-    provider.uncordon_tenant(session, name, timeout_s=timeout)
+    late.provider.uncordon_tenant(session, name, timeout_s=timeout)
 
 
 @drain.command("tenant", epilog=options.examples("liqoctl drain tenant rome --timeout 10m"))
@@ -82,9 +79,8 @@ def drain_tenant(name: str, timeout: float, session: Session, *, force: bool) ->
     """
     question = f"Drain tenant {name}? Its namespaces here are deleted, with all that is in them."
     options.confirm(session, question)
-    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
 
-    provider.drain_tenant(session, name, timeout_s=timeout, is_forced=force)
+    late.provider.drain_tenant(session, name, timeout_s=timeout, is_forced=force)
 
 
 @activate.command("tenant", epilog=options.examples("liqoctl activate tenant rome"))
@@ -93,9 +89,7 @@ def drain_tenant(name: str, timeout: float, session: Session, *, force: bool) ->
 @options.global_flags
 def activate_tenant(name: str, timeout: float, session: Session) -> None:
     """Let a consumer back in, whether it was cordoned or drained."""
-    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
-
-    provider.condition_tenant(session, name, provider.ACTIVE, timeout_s=timeout)
+    late.provider.condition_tenant(session, name, late.provider.ACTIVE, timeout_s=timeout)
 
 
 _SLICE_EXAMPLE = "resourceslice mypool --remote-cluster-id rome"
@@ -108,9 +102,7 @@ _SLICE_EXAMPLE = "resourceslice mypool --remote-cluster-id rome"
 @options.global_flags
 def cordon_resourceslice(name: str, consumer: str, timeout: float, session: Session) -> None:
     """Let no more pods of one slice in."""
-    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
-
-    provider.cordon_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
+    late.provider.cordon_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
 
 
 @uncordon.command("resourceslice", epilog=options.examples(f"liqoctl uncordon {_SLICE_EXAMPLE}"))
@@ -120,9 +112,7 @@ def cordon_resourceslice(name: str, consumer: str, timeout: float, session: Sess
 @options.global_flags
 def uncordon_resourceslice(name: str, consumer: str, timeout: float, session: Session) -> None:
     """Let pods of a slice in again, whether it was cordoned or drained."""
-    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
-
-    provider.uncordon_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
+    late.provider.uncordon_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
 
 
 @drain.command("resourceslice", epilog=options.examples(f"liqoctl drain {_SLICE_EXAMPLE}"))
@@ -136,9 +126,7 @@ def drain_resourceslice(name: str, consumer: str, timeout: float, session: Sessi
     The virtual node that its slice makes goes meanwhile; `liqoctl uncordon resourceslice` lets it
     come back.
     """
-    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
-
-    provider.drain_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
+    late.provider.drain_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
 
 
 SHARING_EXAMPLES = options.examples(
@@ -169,9 +157,6 @@ def set_sharing(session: Session, output: str | None, **given: Any) -> None:
 
     It is written to a ProviderPolicy, and holds at once.
     """
-    from liqoctl.forge import flags, sharing  # noqa: PLC0415  # the client is slow to import
-    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
-
     wanted = sharing.Wanted(
         tenant=given["tenant"],
         percentage=given["percentage"],
@@ -180,7 +165,7 @@ def set_sharing(session: Session, output: str | None, **given: Any) -> None:
     )
     if wanted == sharing.Wanted(tenant=wanted.tenant):
         raise click.UsageError("say what to set: --sharing-percentage, --resource or --rounding")
-    provider.set_sharing(session, wanted, output)
+    late.provider.set_sharing(session, wanted, output)
 
 
 def _percents(given: dict[str, str]) -> dict[str, int]:
@@ -197,6 +182,4 @@ def _percents(given: dict[str, str]) -> dict[str, int]:
 @options.global_flags
 def get_sharing(session: Session, output: str | None) -> None:
     """Show what is shared with each consumer, and what that comes to now. Reads only."""
-    from liqoctl.work import provider  # noqa: PLC0415  # the client is slow to import
-
-    provider.get_sharing(session, output)
+    late.provider.get_sharing(session, output)

@@ -1,6 +1,6 @@
 """``liqoctl get reflections``."""
 
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.commands.groups import get
 from liqoctl.options import Session
 
@@ -17,6 +17,4 @@ def get_reflections(session: Session, output: str) -> None:
 
     Reads only. EndpointSlices go as their Services, claims with their first pod.
     """
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
-
-    cli.reflections(session, output=output)
+    late.cli.reflections(session, output=output)

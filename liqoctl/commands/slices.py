@@ -7,7 +7,7 @@ import click
 
 from apis import keys, slices
 from apis.objects import Key
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.commands.groups import create, delete, get
 from liqoctl.forge import flags
 from liqoctl.forge import slices as forge
@@ -58,9 +58,8 @@ def create_resourceslice(
         makes_node=not given["no_virtual_node"],
         metadata=session.metadata,
     )
-    from liqoctl.work import slices as work  # noqa: PLC0415  # the client is slow to import
 
-    work.create(session, wanted, timeout_s=timeout, output=output)
+    late.slices.create(session, wanted, timeout_s=timeout, output=output)
 
 
 @delete.command(
@@ -74,10 +73,8 @@ def delete_resourceslice(name: str, timeout: float, session: Session) -> None:
 
     It is looked for in all namespaces, unless -n says in which.
     """
-    from liqoctl.work import slices as work  # noqa: PLC0415  # the client is slow to import
-
-    deletion = work.Deletion(functools.partial(options.confirm, session), timeout)
-    work.delete(session, Key(session.namespace, name), deletion)
+    deletion = late.slices.Deletion(functools.partial(options.confirm, session), timeout)
+    late.slices.delete(session, Key(session.namespace, name), deletion)
 
 
 @get.command("resourceslice", epilog=options.examples("liqoctl get resourceslice -o yaml"))
@@ -86,9 +83,7 @@ def delete_resourceslice(name: str, timeout: float, session: Session) -> None:
 @options.global_flags
 def get_resourceslice(names: tuple[str, ...], session: Session, output: str | None) -> None:
     """Show slices: those that this cluster consumes, and those that it provides."""
-    from liqoctl.work import slices as work  # noqa: PLC0415  # the client is slow to import
-
-    work.show(session, keys.RESOURCE_SLICE, names, output)
+    late.slices.show(session, keys.RESOURCE_SLICE, names, output)
 
 
 @get.command("virtualnode", epilog=options.examples("liqoctl get virtualnode -o json"))
@@ -99,6 +94,4 @@ def get_resourceslice(names: tuple[str, ...], session: Session, output: str | No
 @options.global_flags
 def get_virtualnode(names: tuple[str, ...], session: Session, output: str | None) -> None:
     """Show virtual nodes, and the slices that they live on."""
-    from liqoctl.work import slices as work  # noqa: PLC0415  # the client is slow to import
-
-    work.show(session, keys.VIRTUAL_NODE, names, output)
+    late.slices.show(session, keys.VIRTUAL_NODE, names, output)

@@ -2,7 +2,7 @@
 
 import click
 
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.commands.groups import get
 from liqoctl.options import Session
 
@@ -24,6 +24,4 @@ def get_values(session: Session, output: str) -> None:
 
     Reads only. docs/values.md lists all settings.
     """
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
-
-    cli.kept_values(session, output=output)
+    late.cli.kept_values(session, output=output)

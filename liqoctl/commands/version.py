@@ -4,7 +4,7 @@ import importlib.metadata
 
 import click
 
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.options import Session
 
 EXAMPLES = options.examples(
@@ -23,6 +23,5 @@ def version(session: Session, *, client: bool, output: str) -> None:
         click.echo(f"Client version: {own}")
     if client and output == "text":
         return
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
 
-    cli.versions(session, own, output=output, is_client=client)
+    late.cli.versions(session, own, output=output, is_client=client)

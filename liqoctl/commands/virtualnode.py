@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from apis.objects import Key
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.commands.groups import create, delete
 from liqoctl.forge import flags
 from liqoctl.forge import virtualnode as forge
@@ -82,9 +82,8 @@ def create_virtualnode(
     wanted = _wanted(name, session, _Given(**given))
     if output and not wanted.namespace:  # printing reads no cluster
         wanted = forge.in_tenant_namespace(wanted)
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
 
-    cli.create_virtualnode(session, wanted, timeout_s=timeout, output=output)
+    late.cli.create_virtualnode(session, wanted, timeout_s=timeout, output=output)
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,5 @@ def delete_virtualnode(name: str, timeout: float, session: Session) -> None:
 
     It is looked for in all namespaces, unless -n says in which.
     """
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
-
-    deletion = cli.Deletion(functools.partial(options.confirm, session), timeout)
-    cli.delete_virtualnode(session, Key(session.namespace, name), deletion)
+    deletion = late.cli.Deletion(functools.partial(options.confirm, session), timeout)
+    late.cli.delete_virtualnode(session, Key(session.namespace, name), deletion)

@@ -3,7 +3,7 @@
 import click
 
 from apis.objects import Key
-from liqoctl import options
+from liqoctl import late, options
 from liqoctl.options import Session
 
 
@@ -36,9 +36,7 @@ def why_pod(name: str, output: str, session: Session) -> None:
 
     Exit status: 0 when the pod or a refusal is found, else 1.
     """
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
-
-    cli.why_pod(session, Key(session.namespace, name), output=output)
+    late.cli.why_pod(session, Key(session.namespace, name), output=output)
 
 
 NAMESPACE_EXAMPLES = options.examples(
@@ -59,6 +57,4 @@ def why_namespace(name: str, output: str, session: Session) -> None:
 
     Exit status: 0 when the namespace is found, else 1.
     """
-    from liqoctl.work import cli  # noqa: PLC0415  # the client is slow to import, and TAB waits
-
-    cli.why_namespace(session, name, output=output)
+    late.cli.why_namespace(session, name, output=output)
