@@ -56,6 +56,7 @@ class Liar(Toll):
     async def _pass(
         self, request: web.Request, session: aiohttp.ClientSession, who: Access
     ) -> web.StreamResponse:
+        self.loop = asyncio.get_running_loop()
         if isinstance(request.transport, asyncio.Transport):
             self._open.add(request.transport)
         if self.attack is not None:
@@ -117,7 +118,6 @@ def before(plane: Plane) -> Iterator[Liar]:
 
     async def stand() -> None:
         async with liar.open():
-            liar.loop = loop
             started.set()
             await over.wait()
 

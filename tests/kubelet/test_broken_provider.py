@@ -4,24 +4,22 @@ The process and the API server are real; between them stands who rewrites what t
 Source: security.md B8.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 import pytest
 from aiohttp import web
 
 from apis import keys
 from apis.objects import Key, Object
 from kube import client
-from kube.access import Access
 from kube.client import ClusterClient
 from sandbox.controlplane import Plane
 from tests.kubelet.sites import Site, eventually
-from tests.kubelet.toll import Toll
+from tests.kubelet.toll import Call
+from tests.liar import Liar
 
 pytestmark = pytest.mark.cluster
 
@@ -29,34 +27,20 @@ Lie = Callable[[Object], list[Object]]
 TIMES: Final = 3
 
 
-class Liar(Toll):
-    """It answers some watches of ``about`` with what ``lie`` makes of a Pod, and is true else."""
+class Told:
+    """An attack: some watches of Pods and ShadowPods are answered with a lie, all else is true."""
 
-    def __init__(self, plane: Plane) -> None:
-        super().__init__(plane, lambda: None, is_whole=False)
-        self.lie: Lie | None = None
-        self.about: Object = {}
-        self.left = 0
-        self.versions = 1  # the first question of the version is answered, too
-        self._watches: list[asyncio.Transport] = []
+    def __init__(self, lie: Lie, about: Object) -> None:
+        self._lines = [json.dumps(line) + "\n" for line in lie(about)]
+        self.left = TIMES
 
-    def cut(self) -> None:
-        """Break all watches."""
-        for transport in self._watches:
-            transport.abort()
-        self._watches.clear()
-
-    async def _pass(
-        self, request: web.Request, session: aiohttp.ClientSession, who: Access
-    ) -> web.StreamResponse:
-        is_followed = request.path.endswith(("/pods", "/shadowpods"))
-        if self.lie and self.left and "watch" in request.query and is_followed:
-            self.left -= 1
-            lines = [json.dumps(line) + "\n" for line in self.lie(self.about)]
-            return web.Response(text="".join(lines), content_type="application/json")
-        if "watch" in request.query and isinstance(request.transport, asyncio.Transport):
-            self._watches.append(request.transport)
-        return await super()._pass(request, session, who)
+    async def __call__(
+        self, _liar: Liar, _request: web.Request, call: Call
+    ) -> web.StreamResponse | None:
+        if not self.left or call.verb != "WATCH" or call.resource not in {"pods", "shadowpods"}:
+            return None
+        self.left -= 1
+        return web.Response(text="".join(self._lines), content_type="application/json")
 
 
 def error(code: Any) -> Object:
@@ -109,17 +93,18 @@ async def test_no_answer_that_cannot_be_read_ends_a_daemon(site: Site, liar: Lia
         async def is_offloaded(key: Key = key) -> bool:
             return bool(await shadow(site.cluster, key))
 
-        async def are_told(name: str = name) -> bool:
-            assert site.process
-            assert site.process.returncode is None, name
-            return not liar.left
-
         await site.bind(key.name)
         await eventually(is_offloaded)
-        liar.about, liar.lie, liar.left = await shadow(site.cluster, key) or {}, lie, TIMES
+        told = liar.attack = Told(lie, await shadow(site.cluster, key) or {})
+
+        async def are_told(name: str = name, told: Told = told) -> bool:
+            assert site.process
+            assert site.process.returncode is None, name
+            return not told.left
+
         liar.cut()
         await eventually(are_told)
-        liar.lie = None
+        liar.attack = None
 
     await site.bind("last")
 
