@@ -18,7 +18,7 @@ from kube import behind, errors, pulse, remotecommand, transport, wire
 from kube.access import Access
 from kube.behind import Doubts
 from kube.cluster import SHARED, Event, Listing, Selection
-from kube.kept import Kept
+from kube.kept import Arriving
 from kube.pulse import Pulse
 from kube.remotecommand import Command
 from kube.transport import Transport
@@ -267,6 +267,12 @@ class ClusterClient:
         return wire.decoded(raw, is_of_peer=self._is_peer)
 
     async def _list(self, of: Selection[T]) -> Listing[T]:
+        if of.kept is None:
+            return await self._pages(of, None)
+        with of.kept.arriving() as arriving:
+            return await self._pages(of, arriving)
+
+    async def _pages(self, of: Selection[T], arriving: Arriving | None) -> Listing[T]:
         shaped = wire.Shaped(of, self._fitted)
         items: dict[Key, T] = {}
         sizes: dict[Key, int] = {}
@@ -283,7 +289,8 @@ class ClusterClient:
             page, token_before = shaped.page(raw), token
             items.update(page.items)
             sizes.update(page.sizes)
-            _check_bytes(of, sizes)
+            if arriving is not None:
+                arriving.has(f"the list of {of.kind.resource}", sum(sizes.values()))
             token = page.token
             if not token or (of.most and len(items) >= of.most):
                 self._doubts.asked(of)
@@ -320,11 +327,6 @@ class ClusterClient:
         raw = await self._transport.request(verb, kind.plural, method, path, data=data, **rest)
         said = wire.decoded(raw, is_of_peer=self._is_peer)
         return said if self._fitted is None else self._fitted(kind, said)
-
-
-def _check_bytes(of: Selection[Any], sizes: Mapping[Key, int]) -> None:
-    if of.kept is not None and (size := sum(sizes.values())) > of.kept.most:
-        Kept(of.kept.most).take(f"the list of {of.kind.resource}", size, 0)
 
 
 def _watch_s() -> str:

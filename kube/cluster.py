@@ -31,7 +31,10 @@ class Selection(Generic[T]):
     kept: Kept | None = field(default=None, compare=False, repr=False)
     """What is kept of a peer counts there; more is a ``TooMuchError``. None for no such bound."""
     keeps: Callable[[Key], bool] | None = field(default=None, compare=False, repr=False)
-    """Whether an object is kept; None for all. Others are dropped before they are decoded."""
+    """Whether an object is kept; None for all. For ``Packed`` shapes only.
+
+    Of another only the key, UID and version are, and it is not decoded: there is such an object.
+    """
 
 
 class Listing(NamedTuple, Generic[T]):

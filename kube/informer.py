@@ -242,12 +242,8 @@ class Informer(Generic[T]):
 
     def _there(self, listing: Listing[T]) -> Iterator[Change[T]]:
         for key, item in listing.items.items():
-            if self._is_kept(key):
-                self._weigh(key, listing.sizes.get(key, 0))
-                yield from self._put(key, item)
-
-    def _is_kept(self, key: Key) -> bool:
-        return self.selection.keeps is None or self.selection.keeps(key)
+            self._weigh(key, listing.sizes.get(key, 0))
+            yield from self._put(key, item)
 
     def _weigh(self, key: Key, size: int) -> None:
         """Count the bytes of ``key`` before it is kept; those of what is gone count no longer."""
@@ -282,7 +278,7 @@ class Informer(Generic[T]):
     def _changes(self, event: Event[T]) -> Iterator[Change[T]]:
         if event.type == "DELETED":
             yield from self._drop(event.key, event.object)
-        elif event.type in {"ADDED", "MODIFIED"} and self._is_kept(event.key):
+        elif event.type in {"ADDED", "MODIFIED"}:
             self._weigh(event.key, event.size)
             yield from self._put(event.key, event.object)
 

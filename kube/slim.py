@@ -125,6 +125,12 @@ class Packed(msgspec.Struct, gc=False, frozen=True):
         return cls(msgspec.convert(obj["metadata"], Version), _packed(msgspec.json.encode(obj)))
 
     @classmethod
+    def noted(cls, key: Key, version: Version) -> Self:
+        """Return the outline of which nothing but its key, UID and version is known."""
+        metadata = {**key._asdict(), **msgspec.to_builtins(version)}
+        return cls(version, msgspec.json.encode({"metadata": metadata}), is_outline=True)
+
+    @classmethod
     def cached(cls, obj: Object) -> Self:
         """Return what a cache keeps of ``obj``, an outline of a large one (hostile.md H18)."""
         json = msgspec.json.encode(obj)
@@ -139,6 +145,15 @@ class Packed(msgspec.Struct, gc=False, frozen=True):
     def whole(self) -> Object:
         """Return the object: a new dict each time."""
         return msgspec.json.decode(self.json(), type=dict[str, Any])
+
+
+class PackedWhole(Packed, gc=False, frozen=True):
+    """As ``Packed``, however large it is: of kinds that are few, and that no user makes."""
+
+    @classmethod
+    def cached(cls, obj: Object) -> Self:
+        """Return what a cache keeps of ``obj``: all."""
+        return cls.of(obj)
 
 
 class PackedState(Packed, gc=False, frozen=True):

@@ -16,7 +16,7 @@ from apis import naming, texts
 from apis.objects import Key, Kind, Object
 from kube import errors, metrics
 from kube.cluster import Event, Selection
-from kube.slim import Packed
+from kube.slim import Packed, Version
 
 T = TypeVar("T")
 Fit = Callable[[Kind, Object], Object]
@@ -33,6 +33,8 @@ MAX_PARTS: Final = 200_000
 """Objects and lists in one object of a peer: each costs more memory than it has bytes."""
 _BESIDE: Final = 1024
 """Bytes that an object which is kept as JSON takes besides: its key, version and places in maps."""
+_MOST_OF_A_NAME: Final = 253
+"""Characters of a UID or version that are kept: Kubernetes's have 36, and some digits."""
 _FREELY_NAMED: Final = frozenset({"rbac.authorization.k8s.io", "certificates.k8s.io"})
 """Groups whose objects may have any name that is a segment of a path, such as ``system:node``."""
 _SEGMENT: Final = re.compile(r"[^/%\x00-\x1f\x7f]{1,253}")
@@ -43,6 +45,7 @@ _MAX_RETRY_AFTER_S: Final = 30.0
 class _Meta(msgspec.Struct, gc=False):
     name: str = ""
     namespace: str = ""
+    uid: str = ""
     resourceVersion: str = ""  # noqa: N815  # as on the wire
     continue_: str = msgspec.field(name="continue", default="")
 
@@ -289,15 +292,16 @@ class Shaped(Generic[T]):
             items: dict[Key, T] = {}
             sizes: dict[Key, int] = {}
             for item in page.items or []:
-                key = self._key(_HEAD.decode(item).metadata)
-                if key is not None and self._is_kept(key):
-                    items[key], sizes[key] = self._sized(item)
+                meta = _HEAD.decode(item).metadata
+                key = self._key(meta)
+                if key is not None:
+                    items[key], sizes[key] = self._sized(key, meta, item)
         except _UNREADABLE as error:
             raise errors.NotReachableError(f"unreadable list of {self._kind.resource}") from error
         return Page(items, page.metadata.resourceVersion, page.metadata.continue_, sizes)
 
     def event(self, line: bytes) -> Event[T] | None:
-        """Return a line of a watch; None of an object that was not asked for, or is not kept.
+        """Return a line of a watch; None of an object that was not asked for.
 
         What cannot be read might be a deletion: list again.
         """
@@ -311,9 +315,10 @@ class Shaped(Generic[T]):
                     frame.type, Key(meta.namespace, meta.name), meta.resourceVersion, _nothing()
                 )
             key = self._key(meta)
-            if key is None or not (frame.type == "DELETED" or self._is_kept(key)):
+            if key is None:
                 return None
-            shaped, size = self._sized(frame.object)
+            is_last = frame.type == "DELETED"
+            shaped, size = self._sized(key, meta, frame.object, is_last=is_last)
         except _UNREADABLE as error:
             raise errors.ExpiredError(f"unreadable event of {self._kind.resource}") from error
         return Event(frame.type, key, meta.resourceVersion, shaped, size)
@@ -330,11 +335,18 @@ class Shaped(Generic[T]):
             logger.warning("Left out an object that was not asked for", extra=fields)
         return None
 
-    def _is_kept(self, key: Key) -> bool:
-        return self._of.keeps is None or self._of.keeps(key)
+    def _sized(
+        self, key: Key, meta: _Meta, raw: msgspec.Raw, *, is_last: bool = False
+    ) -> tuple[Any, int]:
+        """Return the object, and how many bytes of memory it takes if it is kept.
 
-    def _sized(self, raw: msgspec.Raw) -> tuple[Any, int]:
-        """Return the object, and how many bytes of memory it takes if it is kept."""
+        Whole is what the selection keeps, and the last state of what has gone.
+        """
+        keeps = self._of.keeps
+        if self._packed and keeps is not None and not is_last and not keeps(key):
+            version = Version(meta.uid[:_MOST_OF_A_NAME], meta.resourceVersion[:_MOST_OF_A_NAME])
+            noted = self._packed.noted(key, version)
+            return noted, _BESIDE + len(noted.packed)
         shaped = self._shape(raw)
         is_packed = isinstance(shaped, Packed)
         return shaped, _BESIDE + (len(shaped.packed) if is_packed else len(memoryview(raw)))

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from apis import keys
@@ -154,12 +154,24 @@ class Mappings:
                 logger.info("Namespace is no more followed", extra={"namespace": namespace})
         for namespace, pair in wanted.items():
             if namespace not in self._followed:
-                known = (self._departures, self._breaker, self._kept)
-                followed = _Followed(pair, self._node, *known)
+                informers = self._informers(pair)
+                followed = _Followed(pair, informers, self._departures, self._breaker)
                 work = followed.run(self._remote, runner, self._here)
                 followed.task = tasks.create_task(work)
                 self._followed[namespace] = followed
                 logger.info("Namespace is followed", extra={"namespace": namespace})
+
+    def _informers(self, pair: Pair) -> list[Informer[Packed]]:
+        where, kept = pair.remote_namespace, self._kept
+        labels = f"{pair.selector()},{keys.NODE_NAME}={self._node}"
+
+        def keeps(twin: Key) -> bool:
+            return self._here.may_have(pair.original_of(twin))
+
+        return [
+            Informer(Selection(kind, shape, where, labels=labels, kept=kept, keeps=keeps))
+            for kind, shape in FOLLOWED.items()
+        ]
 
     def _judge(self, runner: Runner) -> None:
         """Have pods looked at of whose namespace the NamespaceMap says something else than before.
@@ -187,16 +199,15 @@ class _Followed:
     task: asyncio.Task[None]
 
     def __init__(
-        self, pair: Pair, node: str, departures: Departures, breaker: Breaker, kept: Kept
+        self,
+        pair: Pair,
+        informers: Sequence[Informer[Packed]],
+        departures: Departures,
+        breaker: Breaker,
     ) -> None:
-        self.pair, self._breaker = pair, breaker
+        self.pair, self.informers, self._breaker = pair, informers, breaker
         self._withheld: dict[Kind, str] = {}
         self._notes = {keys.SHADOW_POD: departures.on_shadow, keys.POD: departures.on_remote}
-        labels = f"{pair.selector()},{keys.NODE_NAME}={node}"
-        self.informers: list[Informer[Packed]] = [
-            Informer(Selection(kind, shape, pair.remote_namespace, labels=labels, kept=kept))
-            for kind, shape in FOLLOWED.items()
-        ]
 
     @property
     def is_synced(self) -> bool:

@@ -119,11 +119,18 @@ class Inputs:
         if forge.row.is_outward:
             labels = ",".join([self._pair.selector(), *forge.selector])
             where = self._pair.remote_namespace
-            of = Selection(forge.row.twin, Packed, where, labels=labels, kept=self._kept)
+            originals = self._looked[forge.row.kind]
+
+            def keeps(twin: Key) -> bool:
+                is_known = originals.synced.is_set()
+                return not is_known or originals.get(reflection.original_of(twin)) is not None
+
+            kept = self._kept
+            of = Selection(forge.row.twin, Packed, where, labels=labels, kept=kept, keeps=keeps)
             resting = self._there[of] = RestingInformer(of, may_lack=_may_lack(forge.row))
             reflection.before_first = resting.awake
             self._add(self._there, of, runner, functools.partial(_originals, reflection))
-            self._outward.append((reflection, self._looked[forge.row.kind], resting))
+            self._outward.append((reflection, originals, resting))
 
     def begun(self) -> None:
         """Suspect what twins are there of and is not, as all is known now.

@@ -26,6 +26,7 @@ from kube.cluster import Selection
 from kube.informer import Change, Informer
 from kube.kept import Kept
 from kube.peer import Peer
+from kube.slim import Packed
 from tests.kube.running import Answer, Time, running, serving, until
 
 MANY: Final = int(os.environ.get("PYLIQO_TEST_EVENTS", "3000"))
@@ -345,9 +346,15 @@ async def test_what_was_not_asked_for_reaches_nobody() -> None:
 
 
 @pytest.mark.parametrize("is_watch", [False, True])
-async def test_what_is_not_kept_is_not_counted_and_the_rest_has_a_bound(*, is_watch: bool) -> None:
-    many = [{"metadata": {"namespace": "ns", "name": f"m{i}"}, "x": "y" * 500} for i in range(100)]
-    items = [*many, TRUTH]
+async def test_of_what_the_consumer_does_not_have_no_more_is_kept_than_where_it_is(
+    *, is_watch: bool
+) -> None:
+    """It takes less than the object would, and has the same bound."""
+    many = [
+        {"metadata": {"namespace": "ns", "name": f"m{number}"}, "x": os.urandom(9_000).hex()}
+        for number in range(20)
+    ]
+    items = [TRUTH, *many]
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if "watch" in request.query:
@@ -355,8 +362,8 @@ async def test_what_is_not_kept_is_not_counted_and_the_rest_has_a_bound(*, is_wa
         there = [] if is_watch else items
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": there})
 
-    async def kept(keeps: Callable[[Key], bool]) -> Informer[Object]:
-        of = Selection(keys.SECRET, Object, "ns", kept=Kept(10_000), keeps=keeps)
+    async def kept(keeps: Callable[[Key], bool], most: int = 40_000) -> Informer[Packed]:
+        of = Selection(keys.SECRET, Packed, "ns", kept=Kept(most), keeps=keeps)
         time = Time()
         informer = Informer(of, clock=time, dice=lambda: 1.0, sleep=time.sleep)
         async with (
@@ -364,15 +371,19 @@ async def test_what_is_not_kept_is_not_counted_and_the_rest_has_a_bound(*, is_wa
             client.connect(access.plain(url), user_agent="tests") as cluster,
             running(informer.run(cluster)),
         ):
-            await until(lambda: informer.too_much or A in informer.items(), within_s=30)
+            await until(lambda: informer.too_much or len(informer.items()) > 20, within_s=30)
         return informer
 
     ours = await kept(A.__eq__)
-    assert list(ours.items()) == [A]
     assert not ours.too_much
+    assert {key for key, item in ours.items().items() if not item.is_outline} == {A}
+    noted = ours.items()[Key("ns", "m7")].whole()
+    assert noted["metadata"]["name"] == "m7"
+    assert set(noted) == {"metadata"}
     everything = await kept(lambda _: True)
-    assert "more than is kept of a peer, 10000 bytes" in everything.too_much
-    assert len(everything.items()) < 20
+    assert "more than is kept of a peer, 40000 bytes" in everything.too_much
+    few = await kept(A.__eq__, most=10_000)
+    assert "more than is kept of a peer, 10000 bytes" in few.too_much
 
 
 async def test_what_is_kept_of_a_peer_is_counted_together_and_given_back() -> None:
@@ -401,6 +412,37 @@ async def test_what_is_kept_of_a_peer_is_counted_together_and_given_back() -> No
         async with running(first.run(cluster)):
             await until(first.synced.is_set, within_s=30)
         assert kept.used == 0, "what is followed no longer takes nothing"
+
+
+async def test_lists_that_arrive_at_once_are_counted_together_and_given_back() -> None:
+    """Each is small enough by itself; the first page of both is there before any second."""
+    page = {"metadata": {"namespace": "ns", "name": "a"}, "x": os.urandom(3_000).hex()}
+    kept, both_wait, waiting = Kept(10_000), asyncio.Event(), 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal waiting
+        if "continue" not in request.query:
+            rest = {"resourceVersion": "1", "continue": "more"}
+            return web.json_response({"metadata": rest, "items": [page]})
+        waiting += 1
+        if waiting == 2:
+            both_wait.set()
+        await asyncio.wait_for(both_wait.wait(), 30)
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+
+    async with (
+        serving(answer) as url,
+        client.connect(access.plain(url), user_agent="tests") as cluster,
+    ):
+        lists = (
+            cluster.list(Selection(kind, Packed, "ns", kept=kept))
+            for kind in (keys.SECRET, keys.CONFIG_MAP, keys.SERVICE)
+        )
+        found = await asyncio.gather(*lists, return_exceptions=True)
+        refused = [one for one in found if isinstance(one, errors.TooMuchError)]
+        assert len(refused) == 1, found
+        again = await cluster.list(Selection(keys.SECRET, Packed, "ns", kept=kept))
+        assert list(again.items) == [A], "what has arrived or failed takes nothing"
 
 
 async def test_a_page_that_is_too_large_is_asked_for_in_parts(

@@ -30,14 +30,15 @@ from kube.kept import Kept
 from kube.pace import Pace
 from kube.runner import Runner, Source
 from kube.scope import Scopes
+from kube.slim import PackedWhole
 
 KINDS: Final[tuple[Kind, ...]] = (keys.NAMESPACE_MAP, keys.RESOURCE_SLICE, keys.RENEW)
 """What is replicated; a new kind is one more here, and an informer for it."""
 UNREACHABLE_S: Final = 150.0
 """How long a peer may say nothing until its objects tell: above the minute between bookmarks."""
 RESTART_S: Final = 10.0
-MOST_BYTES: Final = 32 * 2**20
-"""Of the replicas on one peer that are kept, as it sends them. Source: hostile.md H14."""
+MOST_BYTES: Final = 16 * 2**20
+"""Of the replicas on one peer that are kept. Source: hostile.md H14."""
 _LOOK_S: Final = 15.0
 
 logger = logging.getLogger(__name__)
@@ -190,7 +191,7 @@ class Peers:
         while True:
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    replicas: dict[Kind, Informer[Object]] = {}
+                    replicas: dict[Kind, Informer[PackedWhole]] = {}
                     tasks.create_task(_watch_over(self._origin, key, replicas))
                     tasks.create_task(_replicate(self._origin, key, replicas))
             except* Exception as group:
@@ -242,7 +243,9 @@ def secret_of(key: PeerKey) -> Key:
     return Key(key.namespace, naming.kubeconfig_secret(identity_of(key).name))
 
 
-async def _replicate(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer[Object]]) -> None:
+async def _replicate(
+    origin: Origin, key: PeerKey, replicas: dict[Kind, Informer[PackedWhole]]
+) -> None:
     secret = secret_of(key)
     async with peer.follow(origin.live, secret, user_agent=origin.user_agent) as remote:
         peering = await _peering(origin, key, secret)
@@ -253,12 +256,13 @@ async def _replicate(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer
             for kind in KINDS:
                 selection = Selection(
                     kind,
-                    Object,
+                    PackedWhole,
                     peering.remote_namespace,
                     labels=peering.selector(),
                     kept=kept,
+                    keeps=functools.partial(_is_known, origin.informers[kind], peering),
                 )
-                informer: Informer[Object] = Informer(selection)
+                informer: Informer[PackedWhole] = Informer(selection)
                 cached.add(informer)
                 replicas[kind] = informer
                 remote.reach.subscribe(informer.resync)
@@ -266,6 +270,12 @@ async def _replicate(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer
                 for runner in _runners(origin, peering, kind, cached, informer, sweeps):
                     remote.reach.subscribe(runner.server_is_back)
                     tasks.create_task(_run(origin, runner))
+
+
+def _is_known(originals: Informer[Object], peering: Peering, replica: Key) -> bool:
+    """Whether there is an original of ``replica``, as far as is known: at the start not of all."""
+    is_known = originals.synced.is_set()
+    return not is_known or originals.get(peering.original_of(replica)) is not None
 
 
 async def _run(origin: Origin, runner: Runner) -> None:
@@ -289,7 +299,7 @@ def _runners(  # noqa: PLR0913, PLR0917  # one of each side, and what is shared
     peering: Peering,
     kind: Kind,
     remote: Cluster,
-    replicas: Informer[Object],
+    replicas: Informer[PackedWhole],
     sweeps: Pace,
 ) -> list[Runner]:
     here = PeerKey(peering.local_namespace, peering.remote_cluster_id)
@@ -314,7 +324,9 @@ def _originals(key: PeerKey) -> Callable[[Change[Object]], list[Key]]:
     return keys_of
 
 
-async def _watch_over(origin: Origin, key: PeerKey, replicas: dict[Kind, Informer[Object]]) -> None:
+async def _watch_over(
+    origin: Origin, key: PeerKey, replicas: dict[Kind, Informer[PackedWhole]]
+) -> None:
     """Tell on the objects of a peer that it does not answer, once each time."""
     is_told = False
     while True:
@@ -344,7 +356,7 @@ def complaint(key: PeerKey, kinds: Sequence[Kind] = ()) -> str:
     return f"{message} about {named}: see that it has these kinds, and lets that identity list them"
 
 
-def _is_silent(replicas: Informer[Object]) -> bool:
+def _is_silent(replicas: Informer[PackedWhole]) -> bool:
     return not replicas.synced.is_set() or replicas.age_s() > UNREACHABLE_S
 
 
