@@ -18,6 +18,8 @@ from kube import behind, errors, pulse, remotecommand, transport, wire
 from kube.access import Access
 from kube.behind import Doubts
 from kube.cluster import SHARED, Event, Listing, Selection
+from kube.door.foreign import Foreign
+from kube.door.reading import Door
 from kube.kept import Arriving
 from kube.pulse import Pulse
 from kube.remotecommand import Command
@@ -59,16 +61,14 @@ async def connect(
 class ClusterClient:
     """One API server, in the name of ``access``; fulfils ``Cluster``."""
 
-    _fitted: wire.Fit | None = None
-    """Returns of an object of that server what is believed; None for all of it."""
-    _is_peer = False
-    """Whether large answers are read one after another: those of a peer."""
     _most_answer, _most_event = wire.MAX_ANSWER, wire.MAX_EVENT
     """Bytes of an answer, and of a line of a watch."""
 
-    def __init__(self, access: Access, *, user_agent: str) -> None:
+    def __init__(self, access: Access, *, user_agent: str, door: Door | None = None) -> None:
+        """What the server says comes in by ``door``; by default it is believed as it is."""
         self.user_agent = user_agent
-        self._turn = wire.Turn() if self._is_peer else None
+        self._door = door or Door()
+        self._turn = wire.Turn() if self._door.is_of_peer else None
         self._transport = Transport(access, user_agent, most=self._most_answer, turn=self._turn)
         self._doubts = Doubts()
         self.reach = self._transport.reach
@@ -109,7 +109,7 @@ class ClusterClient:
     async def watch(self, of: Selection[T], since: str) -> AsyncGenerator[Event[T], None]:
         await self._transport.wait_for_return(f"watch {of.kind.resource}")
         await self._check_store(of, since)
-        shaped = wire.Shaped(of, self._fitted)
+        reader = self._door.reader(of)
         seconds = _watch_s()
         query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
         query |= {"resourceVersion": since, **wire.query(of)}
@@ -123,7 +123,7 @@ class ClusterClient:
                 async for line in wire.lines(
                     answer.content, most=self._most_event, turn=self._turn
                 ):
-                    event = shaped.event(line)
+                    event = reader.event(line)
                     del line  # who waits for the next one keeps none
                     if event is not None:
                         yield event
@@ -258,13 +258,13 @@ class ClusterClient:
     async def get_text(self, path: str) -> str:
         """Return what the server says at ``path``: ``/livez``, or the metrics of all pods."""
         most = wire.MAX_ANSWER
-        raw = await self._transport.request("get", "", "GET", path, most=most)
-        return raw.decode("utf-8", "replace")
+        said = await self._transport.request("get", "", "GET", path, most=most)
+        return self._door.text(said)
 
     async def version(self) -> Object:
         """Return the server's version: ``gitVersion``, ``major``, ``minor``, ..."""
-        raw = await self._transport.request("get", "", "GET", "/version")
-        return wire.decoded(raw, is_of_peer=self._is_peer)
+        said = await self._transport.request("get", "", "GET", "/version")
+        return self._door.document(said)
 
     async def _list(self, of: Selection[T]) -> Listing[T]:
         if of.kept is None:
@@ -273,20 +273,20 @@ class ClusterClient:
             return await self._pages(of, arriving)
 
     async def _pages(self, of: Selection[T], arriving: Arriving | None) -> Listing[T]:
-        shaped = wire.Shaped(of, self._fitted)
+        reader = self._door.reader(of)
         items: dict[Key, T] = {}
         sizes: dict[Key, int] = {}
         size, token, limit = 0, "", PAGE
         while True:
             try:
-                raw = await self._page(of, limit, token)
+                said = await self._page(of, limit, token)
             except errors.LargerError:
                 if limit == 1:
                     raise
                 limit = max(1, limit // _SMALLER)
                 continue
-            size += len(raw)
-            page, token_before = shaped.page(raw), token
+            size += len(said)
+            page, token_before = reader.page(said), token
             items.update(page.items)
             sizes.update(page.sizes)
             if arriving is not None:
@@ -299,7 +299,7 @@ class ClusterClient:
                 raise errors.NotReachableError(f"the list of {of.kind.resource} has no end")
             await asyncio.sleep(0)
 
-    async def _page(self, of: Selection[Any], limit: int, token: str = "") -> bytes:
+    async def _page(self, of: Selection[Any], limit: int, token: str = "") -> Foreign:
         query = {"limit": str(limit), **wire.query(of)} | ({"continue": token} if token else {})
         path = wire.collection(of.kind, of.namespace)
         return await self._transport.request("list", of.kind.plural, "GET", path, query=query)
@@ -308,7 +308,7 @@ class ClusterClient:
         """Ask the server for its version, before a watch that broke goes on from ``since``."""
         if of not in self._doubts:
             return
-        version = wire.Shaped(of, self._fitted).page(await self._page(of, 1)).version
+        version = self._door.reader(of).page(await self._page(of, 1)).version
         self._doubts.asked(of)
         if behind.is_behind(version, since):
             message = f"{of.kind.resource}: the server is at version {version}, behind {since}"
@@ -324,9 +324,8 @@ class ClusterClient:
     ) -> Object:
         rest.setdefault("headers", _JSON)
         data = None if body is None else msgspec.json.encode(body)
-        raw = await self._transport.request(verb, kind.plural, method, path, data=data, **rest)
-        said = wire.decoded(raw, is_of_peer=self._is_peer)
-        return said if self._fitted is None else self._fitted(kind, said)
+        said = await self._transport.request(verb, kind.plural, method, path, data=data, **rest)
+        return self._door.opened(kind, said)
 
 
 def _watch_s() -> str:

@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Final
 
 from apis import keys, texts
-from apis.objects import Key, Kind, Object
-from kube import access, door, kubeconfig, metrics
+from apis.objects import Key, Object
+from kube import access, kubeconfig, metrics
 from kube.access import Access
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
+from kube.door.reading import PeerDoor
 from kube.informer import Informer
 
 logger = logging.getLogger(__name__)
@@ -24,17 +25,12 @@ logger = logging.getLogger(__name__)
 class Peer(ClusterClient):
     """The API server of another cluster: what it says passes the door (``kube.door``)."""
 
-    _is_peer = True
     _most_answer, _most_event = 16 * 2**20, 4 * 2**20
     """An API server stores objects of up to 1.5 MiB. Source: etcd, "System limits"."""
 
     def __init__(self, access: Access, *, user_agent: str) -> None:
-        super().__init__(access, user_agent=user_agent)
+        super().__init__(access, user_agent=user_agent, door=PeerDoor(self._tell))
         self._told: set[str] = set()
-        self._fitted = self._believed
-
-    def _believed(self, kind: Kind, said: Object) -> Object:
-        return door.fitted(kind, said, self._tell)
 
     def _tell(self, path: str) -> None:
         """Tell of a field that does not fit: each once, and all of them in a metric."""

@@ -17,6 +17,8 @@ from prometheus_client import Counter, Histogram
 from kube import descriptors, errors, metrics, wire
 from kube.access import Access
 from kube.connection import BUFFER, Connection, failure
+from kube.door import reading
+from kube.door.foreign import Foreign
 from kube.identity import Identity
 from kube.reach import Reach
 
@@ -26,12 +28,28 @@ PROBE_S: Final = 3.0
 BULK_AT_ONCE: Final = 32
 """Requests in flight; leases and nodes do not wait for their turn behind these."""
 
+MAX_REFUSAL: Final = 2**20
+_MAX_RETRY_AFTER_S: Final = 30.0
 _RETRIES: Final = 3
 _WAIT_HERE_S: Final = 5.0
 _SPREAD_S: Final = 0.5
 _FIRST: Final = frozenset({"leases", "nodes"})
 _SUCCESS: Final = range(200, 300)
 _UNAUTHORIZED, _TOO_MANY, _UNAVAILABLE = 401, 429, 503
+
+
+async def refusal(answer: aiohttp.ClientResponse) -> errors.KubeError:
+    """Return what an answer that is no success means, in the server's own words."""
+    try:
+        said = await wire.whole(answer, most=MAX_REFUSAL)
+    except errors.NotReachableError:
+        said = Foreign(b"")
+    again_s = _retry_after(answer.headers.get("Retry-After", ""))
+    return reading.refusal(answer.status, said, retry_after_s=again_s)
+
+
+def _retry_after(header: str) -> float | None:
+    return min(float(header), _MAX_RETRY_AFTER_S) if header.isdecimal() else None
 
 
 class Transport:
@@ -57,7 +75,9 @@ class Transport:
         await self.reach.close()
         await self.identity.close()
 
-    async def request(self, verb: str, resource: str, method: str, path: str, **rest: Any) -> bytes:
+    async def request(
+        self, verb: str, resource: str, method: str, path: str, **rest: Any
+    ) -> Foreign:
         """Return the whole answer; what the server could not take in now is sent again.
 
         Shape: ``verb`` and ``resource`` are how it is counted; ``rest`` is as for ``answer``.
@@ -159,7 +179,7 @@ class Transport:
 
     async def _once(
         self, verb: str, resource: str, method: str, path: str, most: int | None = None, **rest: Any
-    ) -> bytes:
+    ) -> Foreign:
         within = aiohttp.ClientTimeout(total=CALL_S, connect=CONNECT_S, sock_connect=CONNECT_S)
         async with self._answer(verb, resource, method, path, timeout=within, **rest) as answer:
             return await wire.whole(answer, most=most or self._most, turn=self._turn)
@@ -175,7 +195,7 @@ class Transport:
                     answer = await self._open(stack, method, path, **rest)
                     codes.append(answer.status)
                 if answer.status not in _SUCCESS:
-                    raise await wire.refusal(answer)
+                    raise await refusal(answer)
                 yield answer
 
     async def _open(

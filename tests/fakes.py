@@ -19,8 +19,9 @@ import msgspec
 from apis import keys
 from apis.objects import Key, Kind, Object, finalizers, key_of, labels, named
 from kube import clock as clock_
-from kube import errors, wire
+from kube import errors
 from kube.cluster import SHARED, Event, Listing, Selection
+from kube.door import reading
 from tests import ownership
 from tests.frozen import freeze, thaw
 
@@ -536,7 +537,7 @@ def _shaped(of: Selection[T], obj: Object) -> T:
     if get_origin(of.shape) is dict:
         frozen: T = freeze(obj)
         return frozen
-    if packed := wire.packed(of.shape):
+    if packed := reading.packed(of.shape):
         return cast("T", packed.cached(obj))
     return msgspec.json.decode(msgspec.json.encode(obj), type=of.shape)
 

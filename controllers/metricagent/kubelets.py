@@ -14,6 +14,7 @@ from apis.objects import Object
 from controllers.metricagent import forge
 from kube import errors, wire
 from kube.client import ClusterClient
+from kube.door.reading import Door
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Kubelets:
             ):
                 answer.raise_for_status()
                 said = await wire.whole(answer, most=MAX_ANSWER)
-                return said.decode("utf-8", "replace")
+                return Door().text(said)
         except (aiohttp.ClientError, errors.KubeError, OSError, ValueError) as error:
             fields = {"kubelet": f"{host}:{port}", "error": repr(error)}
             logger.warning("A kubelet gave no metrics", extra=fields)

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from apis import keys
 from apis.objects import Key, Kind, Object
-from kube import access, door, peer
+from kube import access, peer
 from kube.cluster import Selection
+from kube.door import fit, shapes
+from kube.door.foreign import Foreign
 from kube.peer import Peer
 from kube.slim import Packed, Partial
 from tests import factories
@@ -23,7 +25,9 @@ from tests.kube.running import serving
 from tests.kubelet import lies, worlds
 
 ROOT: Final = Path(__file__).parent.parent.parent
-KINDS: Final = (*door.SHAPES, keys.CONFIG_MAP, keys.SERVICE)
+WIDGET: Final = Kind("example.org", "v1", "Widget", "widgets")
+"""A kind that an administrator opted in."""
+KINDS: Final = (*shapes.SHAPES, WIDGET)
 WEB: Final = Key("shop-rome", "web")
 LIE: Final[Object] = {
     "metadata": {
@@ -60,7 +64,7 @@ BELIEVED: Final[Object] = {
 def test_what_does_not_fit_its_place_is_absent_and_told() -> None:
     told: list[str] = []
     said = copy.deepcopy(LIE)
-    assert door.fitted(keys.POD, said, told.append) == BELIEVED
+    assert fit.fitted(keys.POD, said, told.append) == BELIEVED
     assert said == LIE
     assert told == [
         "Pod.metadata.generation",
@@ -76,9 +80,9 @@ def test_what_does_not_fit_its_place_is_absent_and_told() -> None:
 @given(said=st.one_of(lies.twins, st.dictionaries(lies.words, lies.junk)))
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_whatever_is_said_has_its_shape_then(kind: Kind, said: Object) -> None:
-    found = door.fitted(kind, said)
+    found = fit.fitted(kind, said)
     told: list[str] = []
-    assert door.fitted(kind, found, told.append) == found
+    assert fit.fitted(kind, found, told.append) == found
     assert told == []
     assert isinstance(found["metadata"]["name"], str)
 
@@ -87,7 +91,7 @@ def test_an_honest_pod_passes_with_all_that_is_read_of_it() -> None:
     status = worlds.running(podIP="10.1.0.7", startTime="2026-01-31T11:00:00Z")
     pod = factories.pod("shop-rome", "web", status=status)
     told: list[str] = []
-    found = door.fitted(keys.POD, pod, told.append)
+    found = fit.fitted(keys.POD, pod, told.append)
     own = {"hostIP", "podIPs"}  # the consumer has its own
     assert found["status"] == {name: status[name] for name in status if name not in own}
     assert found["metadata"] == {"uid": "", "resourceVersion": "", **pod["metadata"]}
@@ -96,19 +100,20 @@ def test_an_honest_pod_passes_with_all_that_is_read_of_it() -> None:
 
 def test_a_text_for_people_is_cut_and_a_name_that_is_too_long_is_absent() -> None:
     said = {**LIE, "status": {"message": "x" * 2**17, "phase": "x" * 2**17}}
-    found = door.fitted(keys.POD, said)
+    found = fit.fitted(keys.POD, said)
     assert found["status"] == {"conditions": [], "message": "x" * 2**16}
 
 
 def test_of_other_kinds_all_but_endless_depth_passes() -> None:
     deep: Any = []
-    for _ in range(door.DEEPEST + 1):
+    for _ in range(fit.DEEPEST + 1):
         deep = [deep]
-    said = {**factories.config_map("shop", "a", k="v"), "binaryData": deep}
+    said = {**LIE, "spec": {"size": {"cm": 7}}, "status": {"deep": deep}}
     told: list[str] = []
-    found = door.fitted(keys.CONFIG_MAP, said, told.append)
-    assert found["data"] == {"k": "v"}
-    assert told == ["ConfigMap.binaryData"]
+    found = fit.fitted(WIDGET, said, told.append)
+    assert found["spec"] == {"size": {"cm": 7}}
+    assert "status" not in found
+    assert told[0] == "Widget.status"
 
 
 @pytest.fixture
@@ -172,3 +177,26 @@ def _connects(node: ast.AST) -> bool:
         "ClusterClient",
         "client.ClusterClient",
     }
+
+
+def test_what_arrived_is_opened_in_one_place() -> None:
+    """``Foreign`` has no other method than its length; the one way in has one importer."""
+    assert not [name for name in dir(Foreign) if not name.startswith("_")]
+    found = {
+        str(path.relative_to(ROOT))
+        for package in ("kube", "kubelet", "reflector", "controllers", "webhook", "liqoctl")
+        for path in (ROOT / package).rglob("*.py")
+        if any(map(_opens, ast.walk(ast.parse(path.read_text(encoding="utf-8")))))
+    }
+    assert found == {"kube/door/reading.py"}
+
+
+def _opens(node: ast.AST) -> bool:
+    """Whether ``node`` imports ``kube.door.foreign.said``, or its module."""
+    if isinstance(node, ast.Import):
+        return any(one.name == "kube.door.foreign" for one in node.names)
+    names = {one.name for one in node.names} if isinstance(node, ast.ImportFrom) else set()
+    module = node.module if isinstance(node, ast.ImportFrom) else ""
+    return (module == "kube.door" and "foreign" in names) or (
+        module == "kube.door.foreign" and "said" in names
+    )

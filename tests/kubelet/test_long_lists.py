@@ -16,7 +16,7 @@ import pytest
 from apis import keys, objects, podfields
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
-from kube import door
+from kube.door import fit
 from kubelet.forge import (
     accounts,
     answers,
@@ -239,8 +239,8 @@ WORK: Final[dict[str, Callable[[Sides], object]]] = {
     "tokens": lambda one: accounts.tokens(one.local, OPTIONS.api_server),
     "token volumes": mutates,
     "decide": looks_at,
-    "shape": lambda one: door.fitted(keys.POD, plain(one.remote)),
-    "shape of a lie": lambda one: door.fitted(keys.POD, plain({**one.remote, "metadata": 5})),
+    "shape": lambda one: fit.fitted(keys.POD, plain(one.remote)),
+    "shape of a lie": lambda one: fit.fitted(keys.POD, plain({**one.remote, "metadata": 5})),
     "status": compares,
     "refused": lambda one: status.refused(one.local, "no", HOME),
     "aborted": lambda one: status.aborted(one.local, NOW),

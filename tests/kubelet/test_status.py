@@ -16,8 +16,9 @@ from apis import keys, own, remap
 from apis.objects import Key, Kind, Object
 from apis.offloading import OffloadingPatch
 from apis.podnetworks import PodAddresses
-from kube import client, door, errors
+from kube import client, errors
 from kube.cluster import Cluster
+from kube.door import fit
 from kubelet.forge import answers, life, news, shadowpod, status
 from kubelet.forge.clean import LocalContext
 from kubelet.forge.decisions import Observed, decide
@@ -65,7 +66,7 @@ def test_whatever_the_provider_says_is_made_harmless(before: str, offered: Any, 
     pod = local({"phase": before, "qosClass": "BestEffort"})
     pod["metadata"]["generation"] = 3
     snapshot = copy.deepcopy(pod)
-    theirs = fit({**remote(offered), "metadata": about})
+    theirs = seen({**remote(offered), "metadata": about})
 
     made = status.mirrored(pod, theirs, HOME)
 
@@ -84,15 +85,15 @@ def test_whatever_the_provider_says_is_made_harmless(before: str, offered: Any, 
     assert again == made
 
 
-def fit(twin: Object, kind: Kind = keys.POD) -> Object:
+def seen(twin: Object, kind: Kind = keys.POD) -> Object:
     """Return what comes in of a twin."""
-    return door.fitted(kind, twin)
+    return fit.fitted(kind, twin)
 
 
 @settings(max_examples=EXAMPLES // 4, deadline=None)
 @given(shadow=twins, theirs=twins)
 def test_whatever_the_provider_sends_for_a_pod_it_is_looked_at(shadow: Any, theirs: Any) -> None:
-    shadow, theirs = fit(shadow, keys.SHADOW_POD), fit(theirs)
+    shadow, theirs = seen(shadow, keys.SHADOW_POD), seen(theirs)
     pod = local({"phase": "Running"})
 
     decide(Observed(pod, shadow, theirs, worlds.PAIR, worlds.NODE))
@@ -210,7 +211,7 @@ def test_what_does_not_fit_its_place_is_absent(shape: str) -> None:
     pod["metadata"]["generation"] = 1
     offered = {"metadata": {}, **SHAPES[shape]}
 
-    made = status.mirrored(pod, fit(offered), HOME)
+    made = status.mirrored(pod, seen(offered), HOME)
 
     assert worlds.named_condition(made, "Ready").get("status") != "True"
     assert answers.refusal(offered) == answers.deferral(offered) == ""

@@ -9,9 +9,9 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import OffloadingPatch
 from apis.pairs import Pair
 from apis.podnetworks import PodAddresses
-from kube import door
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
+from kube.door import fit
 from kube.informer import Informer
 from kubelet.contract import Node
 from kubelet.departures import Departures
@@ -105,7 +105,7 @@ class Believed:
         return self._believed(kind, await self._cluster.create(kind, obj))
 
     def _believed(self, kind: Kind, said: Object | None) -> Object | None:
-        return None if said is None else door.fitted(kind, said)
+        return None if said is None else fit.fitted(kind, said)
 
 
 class Late:

@@ -23,7 +23,7 @@ from apis import authentication, keys, marks, naming, objects, quantity
 from apis.objects import Key, Kind, Object, named
 from apis.quantity import Quantity
 from certs import identity, pki
-from kube import client, errors, wire
+from kube import client, errors, transport, wire
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from liqoctl.forge import peering
@@ -494,7 +494,7 @@ async def _update(who: ClusterClient, kind: Kind, key: Key, metadata: Object) ->
             async with http.put(address, json=body) as answer:
                 if answer.ok:
                     return
-                refused = await wire.refusal(answer)
+                refused = await transport.refusal(answer)
                 if not isinstance(refused, errors.ConflictError):
                     raise refused
 

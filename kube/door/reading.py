@@ -1,0 +1,245 @@
+"""Opens what an API server said: of the own one as it is, of a peer what has its shape.
+
+Source: rulings.md 20; hostile.md part 2, cause 1.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from apis import texts
+from apis.objects import Key, Kind, Object
+from kube import errors, metrics, wire
+from kube.cluster import Event, Selection
+from kube.door import fit, foreign, shapes
+from kube.door.foreign import Foreign
+from kube.slim import Packed, Version
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+MAX_PARTS: Final = 200_000
+"""Objects and lists in one object of a peer: each costs more memory than it has bytes."""
+_BESIDE: Final = 1024
+"""Bytes that an object which is kept as JSON takes besides: its key, version and places in maps."""
+_MOST_OF_A_NAME: Final = 253
+"""Characters of a UID or version that are kept: Kubernetes's have 36, and some digits."""
+
+
+class _Meta(msgspec.Struct, gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _Head(msgspec.Struct, gc=False):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _Page(msgspec.Struct, gc=False):
+    metadata: _Meta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Frame(msgspec.Struct, gc=False):
+    type: str
+    object: msgspec.Raw
+
+
+_UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError, LookupError, TypeError)
+_PAGE: Final = msgspec.json.Decoder(_Page)
+_FRAME: Final = msgspec.json.Decoder(_Frame)
+_HEAD: Final = msgspec.json.Decoder(_Head)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+class Door:
+    """The door of the own API server: what it says is what it is."""
+
+    is_of_peer = False
+
+    def reader(self, of: Selection[T]) -> "Reader[T]":
+        """Return what reads the lists and watches of a selection."""
+        return Reader(of, self)
+
+    def opened(self, kind: Kind, said: Foreign) -> Object:
+        """Return the object of ``kind`` that was said.
+
+        Raises:
+            NotReachableError: it is no JSON object.
+        """
+        return self.fitted(kind, self.document(said))
+
+    def document(self, said: Foreign) -> Object:
+        """Return the JSON object, of no kind, that was said.
+
+        Raises:
+            NotReachableError: it is no JSON object.
+        """
+        raw = foreign.said(said)
+        try:
+            self.check(raw)
+            return _OBJECT.decode(raw)
+        except _UNREADABLE as error:
+            raise errors.NotReachableError("the answer is not a JSON object") from error
+
+    def text(self, said: Foreign) -> str:
+        """Return the text that was said, such as the metrics of pods."""
+        return foreign.said(said).decode("utf-8", "replace")
+
+    def fitted(self, _kind: Kind, said: Object) -> Object:
+        """Return what is believed of an object: all."""
+        return said
+
+    def check(self, raw: bytes) -> None:
+        """Raise ValueError if ``raw`` is not to be decoded."""
+
+
+class PeerDoor(Door):
+    """The door of a peer: only what has its shape comes in; ``tell`` gets the path of the rest."""
+
+    is_of_peer = True
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+
+    def fitted(self, kind: Kind, said: Object) -> Object:
+        """Return what has the shape of ``kind``."""
+        return fit.fitted(kind, said, self._tell)
+
+    def check(self, raw: bytes) -> None:
+        """Raise ValueError if ``raw``, JSON, would take far more memory than bytes."""
+        if raw.count(b"{") + raw.count(b"[") > MAX_PARTS:
+            raise ValueError(f"more than {MAX_PARTS} objects and lists")
+
+
+def refusal(status: int, said: Foreign, *, retry_after_s: float | None) -> errors.KubeError:
+    """Return what an answer that is no success means, in the server's own words."""
+    try:
+        told = _OBJECT.decode(foreign.said(said))
+    except _UNREADABLE:
+        told = {}
+    return errors.refusal(status, fit.part(told, shapes.STATUS), retry_after_s=retry_after_s)
+
+
+class Page(NamedTuple, Generic[T]):
+    """A part of a list; ``token`` asks for the next one, empty after the last."""
+
+    items: dict[Key, T]
+    version: str
+    token: str
+    sizes: dict[Key, int]
+    """Bytes of each item, as they came."""
+
+
+class Reader(Generic[T]):
+    """Reads the objects of a selection that come in by ``door``."""
+
+    def __init__(self, of: Selection[T], door: Door) -> None:
+        self._of, self._kind, self._door = of, of.kind, door
+        self._is_told = False
+        self._packed = packed(of.shape)
+        shape: type[Any] = Object if self._packed or door.is_of_peer else of.shape
+        self._decoder = msgspec.json.Decoder(shape)
+
+    def page(self, said: Foreign) -> Page[T]:
+        """Return a page of a list.
+
+        Raises:
+            NotReachableError: it is none.
+        """
+        try:
+            page = _PAGE.decode(foreign.said(said))
+            items: dict[Key, T] = {}
+            sizes: dict[Key, int] = {}
+            for item in page.items or []:
+                meta = _HEAD.decode(item).metadata
+                key = self._key(meta)
+                if key is not None:
+                    items[key], sizes[key] = self._sized(key, meta, item)
+        except _UNREADABLE as error:
+            raise errors.NotReachableError(f"unreadable list of {self._kind.resource}") from error
+        return Page(items, page.metadata.resourceVersion, page.metadata.continue_, sizes)
+
+    def event(self, line: Foreign) -> Event[T] | None:
+        """Return a line of a watch; None of an object that was not asked for.
+
+        Raises:
+            ExpiredError: it cannot be read: it might be a deletion, so list again.
+            KubeError: it is an error of the server.
+        """
+        try:
+            frame = _FRAME.decode(foreign.said(line))
+            if frame.type == "ERROR":
+                raise refusal(0, Foreign(bytes(frame.object)), retry_after_s=None)
+            meta = _HEAD.decode(frame.object).metadata
+            if frame.type == "BOOKMARK":
+                return Event(
+                    frame.type, Key(meta.namespace, meta.name), meta.resourceVersion, _nothing()
+                )
+            key = self._key(meta)
+            if key is None:
+                return None
+            is_last = frame.type == "DELETED"
+            shaped, size = self._sized(key, meta, frame.object, is_last=is_last)
+        except _UNREADABLE as error:
+            raise errors.ExpiredError(f"unreadable event of {self._kind.resource}") from error
+        return Event(frame.type, key, meta.resourceVersion, shaped, size)
+
+    def _key(self, meta: _Meta) -> Key | None:
+        """Return whose metadata that is; None of what the selection cannot have, which is told."""
+        key = Key(meta.namespace, meta.name)
+        if wire.is_selected(self._of, key):
+            return key
+        metrics.DROPPED.labels(self._kind.resource).inc()
+        if not self._is_told:
+            self._is_told = True
+            fields = {"resource": self._kind.resource, "object": texts.clamp(str(key), 300)}
+            logger.warning("Left out an object that was not asked for", extra=fields)
+        return None
+
+    def _sized(
+        self, key: Key, meta: _Meta, raw: msgspec.Raw, *, is_last: bool = False
+    ) -> tuple[Any, int]:
+        """Return the object, and how many bytes of memory it takes if it is kept.
+
+        Whole is what the selection keeps, and the last state of what has gone.
+        """
+        keeps = self._of.keeps
+        if self._packed and keeps is not None and not is_last and not keeps(key):
+            version = Version(meta.uid[:_MOST_OF_A_NAME], meta.resourceVersion[:_MOST_OF_A_NAME])
+            noted = self._packed.noted(key, version)
+            return noted, _BESIDE + len(noted.packed)
+        shaped = self._shape(raw)
+        is_packed = isinstance(shaped, Packed)
+        return shaped, _BESIDE + (len(shaped.packed) if is_packed else len(memoryview(raw)))
+
+    def _shape(self, raw: msgspec.Raw) -> Any:
+        is_of_peer = self._door.is_of_peer
+        if is_of_peer:
+            self._door.check(bytes(raw))
+        shaped = self._decoder.decode(raw)
+        if is_of_peer:
+            shaped = self._door.fitted(self._kind, shaped)
+        if isinstance(shaped, dict):
+            shaped["metadata"].pop("managedFields", None)
+            # Items of a list do not say what they are, events do: here both do.
+            shaped.setdefault("apiVersion", self._kind.api_version)
+            shaped.setdefault("kind", self._kind.kind)
+        if self._packed:
+            return self._packed.cached(shaped)
+        is_whole = not is_of_peer or self._of.shape is Object
+        return shaped if is_whole else msgspec.convert(shaped, self._of.shape)
+
+
+def packed(shape: Any) -> type[Packed] | None:
+    """Return ``shape`` if it keeps objects as JSON."""
+    return shape if isinstance(shape, type) and issubclass(shape, Packed) else None
+
+
+def _nothing() -> Any:
+    return {}
