@@ -38,16 +38,17 @@ def main(argv: Sequence[str]) -> int:
 def table(attacks: Iterable[dict[str, Any]]) -> str:
     """Return a table of resident MiB, before and at most: a row an attack.
 
-    Its own work is that the controllers take up a namespace that is offloaded meanwhile.
+    Beside is how long an honest peer waits meanwhile for a namespace that is offloaded to it.
 
     Shape: ``attacks`` as ``tests/peering/test_under_attack.py`` reports them.
     """
     rows = list(attacks)
     names = list(rows[0]["usual_mib"]) if rows else []
-    head = ["attack", "seconds", "lies", "own work, s", *names]
+    head = ["attack", "seconds", "lies", "beside, s", *names]
     lines = [head, ["---"] * len(head)]
     for row in rows:
         sizes = [f"{row['usual_mib'][name]:.0f} -> {row['most_mib'][name]:.0f}" for name in names]
-        counts = [f"{row['seconds']:.0f}", str(row["lies"]), str(row["own_work_s"])]
+        beside = " -> ".join(map(str, row["beside_s"]))
+        counts = [f"{row['seconds']:.0f}", str(row["lies"]), beside]
         lines.append([row["attack"], *counts, *sizes])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

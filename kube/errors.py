@@ -142,10 +142,16 @@ def is_withheld(error: BaseException) -> bool:
 def alone(error: KubeError) -> KubeError:
     """Return ``error`` without the frames that it came through, and what they hold.
 
-    For one that is kept while somebody waits: a frame may hold the whole answer.
+    For one that is kept while somebody waits: a frame may hold the whole answer. What it rests on
+    loses its frames, too: an answer that breaks off keeps its own error, which refers to the frame
+    that reads the answer, until the collector finds the circle.
     """
+    chain: list[BaseException] = [error]
+    for one in chain:
+        chain += [each for each in (one.__cause__, one.__context__) if each and each not in chain]
+        one.__traceback__ = None
     error.__cause__ = error.__context__ = None
-    return error.with_traceback(None)
+    return error
 
 
 def is_away(error: BaseException) -> bool:

@@ -168,15 +168,21 @@ async def whole(answer: aiohttp.ClientResponse, *, most: int, turn: Turn | None 
     if answer.headers.get("Content-Encoding", "identity") != "identity":
         raise errors.NotReachableError("the answer is compressed, which was not asked for")
     whole = bytearray()
-    async with _in_turn(turn) as large:
-        async for chunk in answer.content.iter_any():
-            whole += chunk
-            if len(whole) > most:
-                answer.close()
-                raise errors.LargerError(f"the answer is larger than {most} bytes")
-            if large is not None:
-                await large.grown(len(whole))
-        return Foreign(bytes(whole))
+    try:
+        async with _in_turn(turn) as large:
+            async for chunk in answer.content.iter_any():
+                whole += chunk
+                if len(whole) > most:
+                    answer.close()
+                    raise errors.LargerError(f"the answer is larger than {most} bytes")
+                if large is not None:
+                    await large.grown(len(whole))
+            return Foreign(bytes(whole))
+    finally:
+        # An answer that breaks off and its error refer to each other, and to this frame: they stay
+        # until the collector finds them.
+        chunk = b""
+        whole.clear()
 
 
 async def lines(
@@ -190,19 +196,23 @@ async def lines(
     # Not readline(): its limit depends on the version of aiohttp, and an event may have 3 MB.
     rest: list[bytes] = []
     size = 0
-    async with _in_turn(turn) as large:
-        async for chunk in content.iter_any():
-            *whole, last = chunk.split(b"\n")
-            for line in whole:
-                full, rest, size = b"".join([*rest, line]), [], 0
+    try:
+        async with _in_turn(turn) as large:
+            async for chunk in content.iter_any():
+                *whole, last = chunk.split(b"\n")
+                for line in whole:
+                    full, size = b"".join([*rest, line]), 0
+                    rest.clear()
+                    if large is not None:
+                        large.over()
+                    if full.strip():
+                        yield Foreign(full)
+                    full = b""  # who waits for the next line keeps none
+                rest.append(last)
+                size += len(last)
+                if size > most:
+                    raise errors.ExpiredError(f"an event is larger than {most} bytes")
                 if large is not None:
-                    large.over()
-                if full.strip():
-                    yield Foreign(full)
-                full = b""  # who waits for the next line keeps none
-            rest.append(last)
-            size += len(last)
-            if size > most:
-                raise errors.ExpiredError(f"an event is larger than {most} bytes")
-            if large is not None:
-                await large.grown(size)
+                    await large.grown(size)
+    finally:
+        rest.clear()  # as in ``whole``

@@ -176,6 +176,28 @@ def endless_objects(size: int) -> Attack:
     return attack
 
 
+async def changing_objects(
+    liar: Liar, request: web.Request, call: Call
+) -> web.StreamResponse | None:
+    """The objects that the consumer has, each of a mebibyte, and another one each time."""
+    if call.verb not in {"LIST", "WATCH"}:
+        return None
+    names = [f"{stem}-{number}" for stem in ("web", "settings") for number in range(10)]
+
+    def known(number: int) -> Object:
+        made = invented(call, number, 2**20)
+        made["metadata"] |= {"name": names[number % len(names)], "uid": "known"}
+        return made
+
+    if call.verb == "WATCH":
+        return await liar.endless(request, lambda number: _watched(known(number)))
+    liar.lies += 4
+    begun = int(request.query.get("continue") or 0)
+    metadata = {"resourceVersion": "7", "continue": str(begun + 4)}
+    items = [known(begun + number) for number in range(4)]
+    return web.json_response({"metadata": metadata, "items": items})
+
+
 async def endless_answers(
     liar: Liar, request: web.Request, _call: Call
 ) -> web.StreamResponse | None:
@@ -221,6 +243,7 @@ async def restless_statuses(
 ATTACKS: Final[dict[str, Attack]] = {
     "large objects without end": endless_objects(20_000),
     "small objects without end": endless_objects(2),
+    "known objects that change all the time": changing_objects,
     "answers without end": endless_answers,
     "objects of a million parts": many_parts,
     "statuses that change all the time": restless_statuses,

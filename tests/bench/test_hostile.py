@@ -8,15 +8,15 @@ def test_the_table_has_a_row_an_attack() -> None:
         "attack": "answers without end",
         "seconds": 60.0,
         "lies": 7,
-        "own_work_s": 0.3,
+        "beside_s": [0.2, 0.3],
         "usual_mib": {"kubelet": 75.3, "reflector": 85.3},
         "most_mib": {"kubelet": 78.0, "reflector": 90.6},
     }
     assert hostile.table([told]) == (
-        "| attack | seconds | lies | own work, s | kubelet | reflector |\n"
+        "| attack | seconds | lies | beside, s | kubelet | reflector |\n"
         "| --- | --- | --- | --- | --- | --- |\n"
-        "| answers without end | 60 | 7 | 0.3 | 75 -> 78 | 85 -> 91 |\n"
+        "| answers without end | 60 | 7 | 0.2 -> 0.3 | 75 -> 78 | 85 -> 91 |\n"
     )
     assert hostile.table([]) == (
-        "| attack | seconds | lies | own work, s |\n| --- | --- | --- | --- |\n"
+        "| attack | seconds | lies | beside, s |\n| --- | --- | --- | --- |\n"
     )

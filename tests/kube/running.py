@@ -43,7 +43,8 @@ async def whole_session(**rest: Any) -> AsyncIterator[aiohttp.ClientSession]:
         sockets.add(made)
         return made
 
-    connector = aiohttp.TCPConnector(socket_factory=opened)
+    # No limit: hundreds of watches last at once.
+    connector = aiohttp.TCPConnector(socket_factory=opened, limit=0)
     async with aiohttp.ClientSession(connector=connector, **rest) as session:
         yield session
     await until(lambda: all(each.fileno() < 0 for each in sockets))

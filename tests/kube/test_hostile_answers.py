@@ -6,6 +6,7 @@ Source: security.md B8.
 
 import asyncio
 import contextlib
+import gc
 import gzip
 import itertools
 import json
@@ -512,6 +513,41 @@ async def test_a_large_answer_that_does_not_go_on_lets_others_have_their_turn(
             assert await found.get(keys.SECRET, A)
             with pytest.raises(errors.NotReachableError):
                 await following
+
+
+@pytest.mark.parametrize("verb", ["list", "watch"])
+async def test_an_answer_that_breaks_off_leaves_nothing_behind(verb: str) -> None:
+    """Also before the collector comes: an error of aiohttp's and its answer refer to each other."""
+    piece, failures = b" " * MIB, 20
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        is_list = "watch" not in request.query
+        if is_list and verb == "watch":
+            return web.json_response(LISTED)
+        if is_list and "continue" not in request.query:
+            noted = {**TRUTH, "metadata": {**TRUTH["metadata"], "annotations": {"x": "y" * MIB}}}
+            rest = {"resourceVersion": "1", "continue": "more"}
+            return web.json_response({"metadata": rest, "items": [noted]})
+        return await chunks(lambda: [b'{"items":[', piece, piece], is_cut=True)(request)
+
+    time = Time()
+    informer = Informer(Selection(keys.SECRET, Packed, "ns", kept=Kept(4 * MIB)),
+                        clock=time, dice=lambda: 1.0, sleep=time.sleep)  # fmt: skip
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        async with (
+            serving(answer) as url,
+            peer.connect(access.plain(url), user_agent="tests") as cluster,
+            running(informer.run(cluster)),
+        ):
+            await until(lambda: len(time.slept) >= failures, within_s=60)
+            left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert left < failures * MIB / 2, "less than a part of each answer"
 
 
 async def measured(act: Answer, ask: Callable[[ClusterClient], Awaitable[object]]) -> int:

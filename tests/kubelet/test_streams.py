@@ -11,8 +11,11 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from certs import listener
+from kube import access, errors
 from kube.access import Access
 from kubelet import streams, tunnel
 from tests.kubelet import rigs
@@ -25,6 +28,14 @@ WEBSOCKET = {
     "Sec-WebSocket-Version": "13",
     "User-Agent": "caf\xe9/1 \udce9",  # text, and a byte that is none
 }
+UPGRADE = {
+    "Connection",
+    "Upgrade",
+    "X-Stream-Protocol-Version",
+    "Sec-WebSocket-Accept",
+    "Sec-WebSocket-Protocol",
+}
+"""What of a provider's head is passed on."""
 NOT_PASSED_ON = {
     "Authorization": "Bearer mine",
     "Impersonate-User": "root",
@@ -35,6 +46,7 @@ NOT_PASSED_ON = {
 }
 HEAD = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 
+SHAPES = int(os.environ.get("PYLIQO_TEST_SHAPES", "300"))
 UNREAD_S = float(os.environ.get("PYLIQO_TEST_UNREAD_S", "0.2"))
 """The full size, more than any limit of TCP's that was ever set: PYLIQO_TEST_UNREAD_S=90"""
 
@@ -257,6 +269,58 @@ async def test_a_head_that_nobody_reads_is_a_refusal(answer: bytes) -> None:
     async with there, rigs.running(port) as rig, opened(rig, EXEC, SPDY) as (reader, _):
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 502 ")
         assert len(await reader.readline()) < 2**11
+
+
+STATUS_LINES = (
+    b"HTTP/1.1 101 Switching Protocols", b"HTTP/1.1 101 Switching Protocols", b"HTTP/1.1 403 No",
+    b"HTTP/1.1 200 OK", b"HTTP/1.1 302 Found", b"HTTP/9.9 101 x", b"HTTP/1.1 -1 x", b"\xff", b"",
+)  # fmt: skip
+LINES = (
+    b"Upgrade: SPDY/3.1", b"Connection: Upgrade", b"Set-Cookie: a=b", b" folded", b": empty",
+    b"Sec-WebSocket-Accept: \xff\x00\x1b[31m", b"Content-Length: 99999999999", b"Content-Length: x",
+    b"Transfer-Encoding: chunked", b"Location: http://169.254.169.254/", b"\x00: \x00", b"no colon",
+    b"Upgrade: " + b"x" * 5_000, b"X-Stream-Protocol-Version: v4\rSet-Cookie: a=b",
+)  # fmt: skip
+BODIES = (b"", b"{", b'{"message": 5}', b"[" * 5_000, b"0\r\n\r\n", b"zz\r\n", b"\xff" * 100)
+answers = st.builds(
+    lambda status, lines, body, cut: b"\r\n".join([status, *lines, b"", body])[:cut],
+    st.sampled_from(STATUS_LINES),
+    st.lists(st.one_of(st.sampled_from(LINES), st.binary(max_size=30)), max_size=8),
+    st.one_of(st.sampled_from(BODIES), st.binary(max_size=50)),
+    st.one_of(st.none(), st.integers(0, 200)),
+)
+
+
+@settings(max_examples=SHAPES // 30, deadline=None)
+@given(said=st.lists(answers, min_size=10, max_size=10))
+def test_whatever_a_provider_answers_is_an_upgrade_or_a_refusal(said: list[bytes]) -> None:
+    """``PYLIQO_TEST_SHAPES=10000`` is the full size. Source: findings.md L12, L15."""
+    asyncio.run(_dialled(said))
+
+
+async def _dialled(said: list[bytes]) -> None:
+    left, refusals = iter(said), [""]
+
+    async def provider(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(next(left))
+        writer.close()
+
+    there = await asyncio.start_server(provider, "127.0.0.1", 0)
+    who = access.plain(f"http://127.0.0.1:{there.sockets[0].getsockname()[1]}")
+    async with there:
+        for _ in said:
+            try:
+                head, leg = await tunnel.dial(who, "POST", "/exec", [], SPDY.items())
+            except errors.KubeError as error:
+                refusals.append(str(error))
+                continue
+            leg.abort()
+            status, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+            assert status == b"HTTP/1.1 101 Switching Protocols"
+            assert {line.partition(b":")[0].decode() for line in lines} <= UPGRADE
+            assert b"\x1b" not in head
+    assert max(map(len, refusals)) < 2**12
 
 
 @pytest.mark.parametrize(

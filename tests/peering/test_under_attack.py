@@ -1,9 +1,11 @@
 """The consumer of a provider that turns against it: its processes keep their size and its word.
 
-Two control planes with our controllers, a virtual kubelet and a reflector as processes; between the
-consumer and its provider stands a liar (``tests.liar``). 20 namespaces have 200 offloaded pods and
-100 ConfigMaps. ``PYLIQO_TEST_ATTACK_S`` is how long each attack lasts: 60 s unless said otherwise,
-600 by ``make bench ARGS=hostile``. Source: rulings.md 21; hostile.md H14 to H16, L12.
+Three control planes with our controllers, a virtual kubelet and a reflector as processes. Between
+the consumer and its provider milan stands a liar (``tests.liar``); naples is an honest provider.
+20 namespaces have 200 offloaded pods and 100 ConfigMaps. ``PYLIQO_TEST_ATTACK_S`` is how long each
+attack lasts: 60 s unless said otherwise, 600 by ``make bench ARGS=hostile``.
+
+Source: rulings.md 21; hostile.md H14 to H16, L12; a peer beside it waits for at most 5 s more.
 """
 
 import contextlib
@@ -45,6 +47,10 @@ TENANT: Final = naming.tenant_namespace("milan")
 GROWTH_MIB: Final = 80
 LIMITS_MIB: Final = {"kubelet": 256, "reflector": 256, "controllers": 512}
 LOOK_S: Final = 0.5
+DELAY_S: Final = 5.0
+"""By how much longer, at most, an honest peer waits while another attacks."""
+TRIES: Final = 3
+"""Of that wait: other tests on this machine delay it, too."""
 
 
 @dataclass
@@ -56,6 +62,8 @@ class Attacked:
     processes: Mapping[str, subprocess.Popen[bytes]]
     usual: dict[str, float] = field(default_factory=dict)
     """MiB of each process before any attack."""
+    usual_s: float = 0.0
+    """How long it takes then until naples has a twin of a namespace that is offloaded."""
 
     @property
     def rome(self) -> Kubectl:
@@ -64,6 +72,20 @@ class Attacked:
     @property
     def milan(self) -> Kubectl:
         return self.both["milan"].kubectl
+
+    def beside_s(self, space: str) -> float:
+        """Return after how many seconds naples has a twin of ``space``, which is offloaded now."""
+        began, tenant = time.monotonic(), naming.tenant_namespace("naples")
+        self.rome.apply([factories.namespace(space), factories.offloading(space)])
+        world.until(lambda: self.is_mapped(tenant, space), "a twin at naples")
+        return time.monotonic() - began
+
+    def is_mapped(self, tenant: str, *spaces: str) -> bool:
+        """Whether the peer of that tenant namespace has twins of ``spaces``."""
+        current: Object = {}
+        for found in self.rome.items("namespacemaps", "-n", tenant):
+            current |= (found.get("status") or {}).get("currentMapping") or {}
+        return all((current.get(name) or {}).get("phase") == "Accepted" for name in spaces)
 
     def sizes(self) -> dict[str, float]:
         """Return the resident MiB of each process.
@@ -97,7 +119,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
                 address = f"127.0.0.1:{self.way.port}"
                 super().start(f"--api-server-address-override={address}", *flags)
 
-        both = stack.enter_context(world.running(directory, milan=Lied))
+        both = stack.enter_context(world.running(directory, milan=Lied, others=["naples"]))
         milan = both["milan"]
         assert isinstance(milan, Lied)
         _peer(both, milan.way, directory)
@@ -110,6 +132,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
         found = Attacked(both, milan.way, {**processes, "controllers": controllers})
         _offload(found)
         found.usual = found.sizes()
+        found.usual_s = min(found.beside_s(f"usual-{number}") for number in range(TRIES))
         yield found
 
 
@@ -119,16 +142,10 @@ def _peer(both: World, way: Liar, directory: Path) -> None:
     kubeconfig.write_text(way.kubeconfig())
     words = ("--kubeconfig", str(both["rome"].plane.kubeconfig), "peer")
     rest = ("--remote-kubeconfig", str(kubeconfig), f"--timeout={world.PATIENCE_S}s")
-    more = ("--no-create-virtual-node", "--cpu=100", "--memory=100Gi", "--pods=1000")
-    done = CliRunner().invoke(cli, [*words, *rest, *more])
+    more = ("--cpu=100", "--memory=100Gi", "--pods=1000")
+    done = CliRunner().invoke(cli, [*words, *rest, "--no-create-virtual-node", *more])
     assert done.exit_code == 0, done.output
-    spec = {
-        "clusterID": "milan",
-        "kubeconfigSecretRef": {
-            "name": naming.kubeconfig_secret(naming.resourceslice_identity("milan"))
-        },
-        "resourceQuota": {"hard": {"cpu": "100", "memory": "100Gi", "pods": "1000"}},
-    }
+    both.peer("rome", "naples", *more)
     template = Key(keys.LIQO_NAMESPACE, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
     image: Object = {
         "containerImage": "pyliqo:not-run",
@@ -137,7 +154,18 @@ def _peer(both: World, way: Liar, directory: Path) -> None:
         "metricsEnabled": False,
     }
     both["rome"].kubectl.apply([named(keys.VK_OPTIONS_TEMPLATE, template, spec=image)])
-    both["rome"].kubectl.apply([named(keys.VIRTUAL_NODE, Key(TENANT, "milan"), spec=spec)])
+    both["rome"].kubectl.apply([_virtual_node(name) for name in ("milan", "naples")])
+
+
+def _virtual_node(provider: str) -> Object:
+    secret = naming.kubeconfig_secret(naming.resourceslice_identity(provider))
+    spec = {
+        "clusterID": provider,
+        "kubeconfigSecretRef": {"name": secret},
+        "resourceQuota": {"hard": {"cpu": "100", "memory": "100Gi", "pods": "1000"}},
+    }
+    where = Key(naming.tenant_namespace(provider), provider)
+    return named(keys.VIRTUAL_NODE, where, spec=spec)
 
 
 @contextlib.contextmanager
@@ -175,14 +203,7 @@ def _offload(attacked: Attacked) -> None:
     rome.run("delete", binding, "liqo-judged-pods")  # of the webhook, which does not run here
     rome.apply([factories.namespace(name) for name in NAMESPACES])
     rome.apply([factories.offloading(name) for name in NAMESPACES])
-
-    def are_mapped() -> bool:
-        current: Object = {}
-        for found in rome.items("namespacemaps", "-n", TENANT):
-            current |= (found.get("status") or {}).get("currentMapping") or {}
-        return all((current.get(name) or {}).get("phase") == "Accepted" for name in NAMESPACES)
-
-    world.until(are_mapped, "the twins")
+    world.until(lambda: attacked.is_mapped(TENANT, *NAMESPACES), "the twins")
     spec = {**factories.pod_spec(), "nodeName": "milan"}
     rome.apply(
         [
@@ -237,13 +258,14 @@ def test_a_process_keeps_its_size_under_attack_and_tells_the_truth_afterwards(
     while time.monotonic() < until:
         most = {each: max(most[each], size) for each, size in attacked.sizes().items()}
         time.sleep(LOOK_S)  # noqa: TID251  # how long an attack lasts is given
-    own_s = _own_work_s(attacked, f"own-{list(ATTACKS).index(name)}")
+    beside_s = _beside_s(attacked, f"own-{list(ATTACKS).index(name)}")
     attacked.liar.attack = None
     attacked.liar.cut()
     said = attacked.liar.lies - lies
-    _report(name, attacked.usual, most, lies=said, own_s=own_s)
+    _report(name, attacked, most, lies=said, beside_s=beside_s)
 
     assert said, "the attack took place"
+    assert beside_s <= attacked.usual_s + DELAY_S, (beside_s, attacked.usual_s)
     grown = {each: most[each] - attacked.usual[each] for each in most}
     assert all(mib <= GROWTH_MIB for mib in grown.values()), grown
     assert all(most[each] < 0.9 * LIMITS_MIB[each] for each in most), most
@@ -273,28 +295,25 @@ def test_whatever_shape_answers_have_the_truth_is_told_afterwards(attacked: Atta
     assert {pod["metadata"]["uid"] for pod in _twins(attacked, "pods")} == uids
 
 
-def _own_work_s(attacked: Attacked, space: str) -> float:
-    """Return the seconds until rome's controllers have taken up a namespace that is offloaded."""
-    began = time.monotonic()
-    attacked.rome.apply([factories.namespace(space), factories.offloading(space)])
-
-    def is_asked() -> bool:
-        maps = attacked.rome.items("namespacemaps", "-n", TENANT)
-        return any(space in (found["spec"].get("desiredMapping") or {}) for found in maps)
-
-    world.until(is_asked, "rome to ask for the twin")
-    return time.monotonic() - began
+def _beside_s(attacked: Attacked, space: str) -> float:
+    """Return the least of a few waits for naples, of which the first is mostly enough."""
+    least = float("inf")
+    for number in range(TRIES):
+        least = min(least, attacked.beside_s(f"{space}-{number}"))
+        if least <= attacked.usual_s + DELAY_S:
+            break
+    return least
 
 
 def _report(
-    name: str, usual: dict[str, float], most: dict[str, float], *, lies: int, own_s: float
+    name: str, attacked: Attacked, most: dict[str, float], *, lies: int, beside_s: float
 ) -> None:
     rounded = {
         "attack": name,
         "seconds": ATTACK_S,
         "lies": lies,
-        "own_work_s": round(own_s, 1),
-        "usual_mib": {each: round(size, 1) for each, size in usual.items()},
+        "beside_s": [round(attacked.usual_s, 1), round(beside_s, 1)],
+        "usual_mib": {each: round(size, 1) for each, size in attacked.usual.items()},
         "most_mib": {each: round(size, 1) for each, size in most.items()},
     }
     sys.stdout.write(f"{json.dumps(rounded)}\n")

@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -244,12 +244,24 @@ def replica(kind: Kind, name: str, **rest: Any) -> Object:
 
 @contextlib.contextmanager
 def running(
-    directory: Path, *, lifetime: str = "", milan: type[Member] = Member
+    directory: Path,
+    *,
+    lifetime: str = "",
+    milan: type[Member] = Member,
+    others: Sequence[str] = (),
 ) -> Iterator[World]:
-    """Yield both clusters, of which ``milan`` may be another's; certificates live ``lifetime``."""
+    """Yield both clusters, of which ``milan`` may be another's, and ``others``.
+
+    Certificates live ``lifetime``.
+    """
     with contextlib.ExitStack() as stack:
         members = {}
-        for name, kind in (("rome", Member), ("milan", milan)):
+        kinds: dict[str, type[Member]] = {
+            "rome": Member,
+            "milan": milan,
+            **dict.fromkeys(others, Member),
+        }
+        for name, kind in kinds.items():
             own = directory / name
             own.mkdir()
             plane = stack.enter_context(controlplane.start(own))
