@@ -1,4 +1,4 @@
-"""The modules of ``liqoctl.work``, imported when a command runs: ``late.slices.create(...)``.
+"""The modules that do the work of a command, imported when it runs: ``late.why.pod(...)``.
 
 With them comes the client of API servers, which takes longer to import than a TAB may wait.
 Source: PEP 562.
@@ -8,12 +8,66 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-__all__ = ["cli", "dashboardcli", "peercli", "provider", "slices", "suggesting"]
+__all__ = [
+    "Client",
+    "Peers",
+    "Progress",
+    "Side",
+    "bundle",
+    "dashboardserver",
+    "handshake",
+    "identities",
+    "info",
+    "installation",
+    "moving",
+    "offloading",
+    "output",
+    "peering",
+    "peeringuser",
+    "provider",
+    "reflections",
+    "removal",
+    "session",
+    "slices",
+    "suggesting",
+    "versions",
+    "virtualnodes",
+    "why",
+]
 
 if TYPE_CHECKING:
-    from liqoctl.work import cli, dashboardcli, peercli, provider, slices, suggesting
+    from kube.client import ClusterClient as Client
+    from liqoctl import output
+    from liqoctl.output import Progress
+    from liqoctl.work import (
+        bundle,
+        dashboardserver,
+        handshake,
+        identities,
+        info,
+        installation,
+        moving,
+        offloading,
+        peering,
+        peeringuser,
+        provider,
+        reflections,
+        removal,
+        session,
+        slices,
+        suggesting,
+        versions,
+        virtualnodes,
+        why,
+    )
+    from liqoctl.work.handshake import Peers
+    from liqoctl.work.session import Side
 
 else:
+    Client = Peers = Progress = Side = object  # what annotations say
 
     def __getattr__(name: str) -> ModuleType:
-        return importlib.import_module(f"liqoctl.work.{name}")
+        if name not in __all__:
+            raise AttributeError(name)
+        folder = "liqoctl" if name == "output" else "liqoctl.work"
+        return importlib.import_module(f"{folder}.{name}")

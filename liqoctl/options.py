@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from apis import naming, podnetworks, quantity
+from apis import keys, naming, podnetworks, quantity
 from liqoctl import late
 from liqoctl.forge import flags
 from liqoctl.forge.printed import printable
@@ -40,6 +40,11 @@ class Session:
     skip_confirm: bool = False
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Labels and annotations for all objects that are made."""
+
+    @property
+    def liqo_namespace(self) -> str:
+        """Return the namespace in which pyliqo is, or is to be, installed."""
+        return self.namespace or keys.LIQO_NAMESPACE
 
 
 _ALIASES: Final = {

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from liqoctl import late, options
+from liqoctl.late import Client, Progress
 from liqoctl.options import Session
 
 EXAMPLES = options.examples("liqoctl bundle", "liqoctl bundle --file for-the-maintainers.tar.gz")
@@ -27,4 +28,10 @@ def bundle(session: Session, path: Path) -> None:
     Reads only. Secrets are not read; certificates, tokens, environments and annotations are left
     out of all else.
     """
-    late.cli.bundle(session, path, importlib.metadata.version("pyliqo"))
+    version = importlib.metadata.version("pyliqo")
+
+    async def work(cluster: Client, progress: Progress) -> None:
+        await late.session.check_installed(cluster, session)
+        await late.bundle.write(cluster, progress, path, version)
+
+    late.session.run(session, work)

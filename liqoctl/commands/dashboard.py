@@ -1,8 +1,12 @@
 """``liqoctl dashboard``."""
 
+import asyncio
+import webbrowser
+
 import click
 
 from liqoctl import late, options
+from liqoctl.late import Client, Progress
 from liqoctl.options import Session
 
 EXAMPLES = options.examples(
@@ -27,4 +31,18 @@ def dashboard(session: Session, port: int, *, browser: bool) -> None:
     Reads only, with the rights of the kubeconfig. The page is served to this machine only, at a URL
     that nobody can guess; it ends with Ctrl+C.
     """
-    late.dashboardcli.dashboard(session, port=port, opens=browser)
+
+    async def work(cluster: Client, progress: Progress) -> None:
+        await late.session.check_installed(cluster, session)
+        try:
+            async with late.dashboardserver.serving(cluster, port) as url:
+                late.output.echo(url)
+                progress.info("the page follows the cluster; Ctrl+C ends it")
+                if browser:
+                    await asyncio.to_thread(webbrowser.open, url)
+                await asyncio.Event().wait()
+        except OSError as error:
+            message = f"port {port} of {late.dashboardserver.HOST} cannot be used: {error.strerror}"
+            raise click.ClickException(f"{message}; choose another by --port") from error
+
+    late.session.run(session, work)

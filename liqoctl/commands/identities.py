@@ -4,13 +4,17 @@ With them two clusters peer that nobody reaches at once: each side prints what t
 Source: behaviour.md 7.4 ("Manual equivalent"), 7.6.
 """
 
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, Final
 
 import click
 
 from apis import keys
+from apis.objects import Kind
 from liqoctl import late, options
 from liqoctl.commands.groups import create, delete, generate, get
+from liqoctl.late import Peers, Side
 from liqoctl.options import Session
 
 _BOTH: Final = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
@@ -34,7 +38,13 @@ _FORM = click.option(
 @options.global_flags
 def create_nonce(session: Session, remote_cluster_id: str, timeout: float) -> None:
     """On a provider: make a nonce that the consumer signs to prove its name."""
-    late.peercli.create_nonce(session, remote_cluster_id, timeout_s=timeout)
+
+    async def work(side: Side) -> None:
+        # Else a namespace is made, and waited for.
+        await late.session.check_installed(side.cluster, session)
+        await late.identities.create_nonce(side, remote_cluster_id)
+
+    late.identities.run(session, "creating the nonce", timeout, work)
 
 
 @get.command("nonce", epilog=options.examples("liqoctl get nonce --remote-cluster-id rome"))
@@ -42,7 +52,11 @@ def create_nonce(session: Session, remote_cluster_id: str, timeout: float) -> No
 @options.global_flags
 def get_nonce(session: Session, remote_cluster_id: str) -> None:
     """On a provider: print the nonce for a consumer."""
-    late.peercli.get_nonce(session, remote_cluster_id)
+
+    async def work(side: Side) -> None:
+        late.output.echo(await late.identities.nonce(side, remote_cluster_id))
+
+    _read(session, "reading the nonce", work)
 
 
 @generate.command(
@@ -66,9 +80,13 @@ def generate_tenant(  # noqa: PLR0913, PLR0917  # each a flag
 ) -> None:  # fmt: skip
     """On a consumer: print the Tenant that the provider's administrator applies."""
     given = {"nonce": nonce, "namespace": remote_tenant_namespace, "proxyURL": proxy_url}
-    late.peercli.generate_tenant(
-        session, remote_cluster_id, given, output=output, timeout_s=timeout
-    )
+
+    async def work(side: Side) -> None:
+        where, metadata = session.liqo_namespace, session.metadata
+        made = await late.identities.tenant(side, remote_cluster_id, given, where, metadata)
+        late.output.dump([made], output)
+
+    late.identities.run(session, "generating the tenant", timeout, work)
 
 
 @generate.command(
@@ -91,9 +109,18 @@ def generate_identity(
     timeout: float,
 ) -> None:
     """On a provider: print the Identity that the consumer's administrator applies."""
-    late.peercli.generate_identity(
-        session, remote_cluster_id, remote_tenant_namespace, output=output, timeout_s=timeout
-    )
+
+    async def work(side: Side) -> None:
+        made = await late.identities.identity(
+            side,
+            remote_cluster_id,
+            remote_tenant_namespace,
+            session.liqo_namespace,
+            session.metadata,
+        )
+        late.output.dump([made], output)
+
+    late.identities.run(session, "generating the identity", timeout, work)
 
 
 @create.command("tenant", epilog=options.examples(f"liqoctl create tenant {_BOTH}"))
@@ -106,8 +133,12 @@ def create_tenant(
     session: Session, remote: Session, proxy_url: str, timeout: float, *, replace: bool
 ) -> None:
     """Let this cluster in at the remote one: the first half of authenticate."""
-    how = late.peercli.Authentication(proxy_url, replaces=replace)
-    late.peercli.create_tenant(session, remote, how, timeout_s=timeout)
+    how = late.handshake.Authentication(proxy_url, replaces=replace)
+
+    async def work(peers: Peers) -> None:
+        await late.handshake.let_in(peers, how)
+
+    late.handshake.run(session, remote, "creating the tenant", timeout, work)
 
 
 @create.command("identity", epilog=options.examples(f"liqoctl create identity {_BOTH}"))
@@ -120,13 +151,19 @@ def create_tenant(
 @options.remote_flags
 def create_identity(session: Session, remote: Session, timeout: float, **given: Any) -> None:
     """Store how this cluster gets in at the remote one: the second half of authenticate."""
-    how = late.peercli.Authentication(
+    how = late.handshake.Authentication(
         given["proxy_url"],
         replaces=given["replace"],
         server=given["provider_server"],
         pod_networks=given["provider_pod_cidr"],
     )
-    late.peercli.create_identity(session, remote, how, timeout_s=timeout)
+
+    async def work(peers: Peers) -> None:
+        cluster = peers.provider.cluster
+        (tenant,) = await late.identities.found(cluster, keys.TENANT, peers.consumer_id)
+        await late.handshake.sign_in(peers, tenant, how)
+
+    late.handshake.run(session, remote, "creating the identity", timeout, work)
 
 
 @get.command("tenant", epilog=options.examples("liqoctl get tenant", "liqoctl get tn rome -o yaml"))
@@ -137,7 +174,7 @@ def create_identity(session: Session, remote: Session, timeout: float, **given: 
 @options.global_flags
 def get_tenant(session: Session, cluster_id: str, output: str | None) -> None:
     """On a provider: show its consumers, or one of them."""
-    late.peercli.show(session, keys.TENANT, cluster_id, output)
+    late.identities.show(session, keys.TENANT, cluster_id, output)
 
 
 @get.command("identity", epilog=options.examples("liqoctl get identity", "liqoctl get id milan"))
@@ -148,7 +185,7 @@ def get_tenant(session: Session, cluster_id: str, output: str | None) -> None:
 @options.global_flags
 def get_identity(session: Session, cluster_id: str, output: str | None) -> None:
     """On a consumer: show how it signs in to its providers, or to one of them."""
-    late.peercli.show(session, keys.IDENTITY, cluster_id, output)
+    late.identities.show(session, keys.IDENTITY, cluster_id, output)
 
 
 @delete.command("tenant", epilog=options.examples("liqoctl delete tenant rome"))
@@ -158,7 +195,7 @@ def get_identity(session: Session, cluster_id: str, output: str | None) -> None:
 def delete_tenant(session: Session, cluster_id: str, timeout: float) -> None:
     """On a provider: take every right of a consumer away, and what it has here."""
     options.confirm(session, f"Remove tenant {cluster_id}? Its pods here end.")
-    late.peercli.delete(session, keys.TENANT, cluster_id, timeout_s=timeout)
+    _delete(session, keys.TENANT, cluster_id, timeout)
 
 
 @delete.command("identity", epilog=options.examples("liqoctl delete identity milan"))
@@ -168,7 +205,18 @@ def delete_tenant(session: Session, cluster_id: str, timeout: float) -> None:
 def delete_identity(session: Session, cluster_id: str, timeout: float) -> None:
     """On a consumer: forget how it signs in to a provider."""
     options.confirm(session, f"Remove the identities towards {cluster_id}?")
-    late.peercli.delete(session, keys.IDENTITY, cluster_id, timeout_s=timeout)
+    _delete(session, keys.IDENTITY, cluster_id, timeout)
+
+
+def _delete(session: Session, kind: Kind, cluster_id: str, timeout_s: float) -> None:
+    async def work(side: Side) -> None:
+        await late.identities.delete(side, kind, cluster_id)
+
+    late.identities.run(session, "deleting", timeout_s, work)
+
+
+def _read(session: Session, what: str, work: Callable[[Side], Awaitable[None]]) -> None:
+    late.identities.run(session, what, late.identities.READ_S, work)
 
 
 @get.command(
@@ -179,7 +227,12 @@ def delete_identity(session: Session, cluster_id: str, timeout: float) -> None:
 @options.global_flags
 def get_kubeconfig(session: Session, identity: str, remote_cluster_id: str) -> None:
     """On a consumer: print the kubeconfig of an Identity; that of the control plane by default."""
-    late.peercli.get_kubeconfig(session, remote_cluster_id, identity)
+
+    async def work(side: Side) -> None:
+        found = await late.identities.kubeconfig(side, remote_cluster_id, identity)
+        late.output.echo(found, ends_line=False)
+
+    _read(session, "reading the kubeconfig", work)
 
 
 @generate.command(
@@ -203,7 +256,14 @@ def get_kubeconfig(session: Session, identity: str, remote_cluster_id: str) -> N
 @options.global_flags
 def generate_peering_user(session: Session, consumer_cluster_id: str, lifetime: float) -> None:
     """On a provider: print a kubeconfig with which the consumer's administrator can peer."""
-    late.peercli.generate_peering_user(session, consumer_cluster_id, lifetime)
+
+    async def work(side: Side) -> None:
+        made = await late.peeringuser.generate(
+            side, consumer_cluster_id, session.liqo_namespace, timedelta(seconds=lifetime)
+        )
+        late.output.echo(made.decode(), ends_line=False)
+
+    _read(session, "making the peering user", work)
 
 
 @delete.command(
@@ -214,4 +274,8 @@ def generate_peering_user(session: Session, consumer_cluster_id: str, lifetime: 
 @options.global_flags
 def delete_peering_user(session: Session, consumer_cluster_id: str) -> None:
     """On a provider: take the rights of a consumer's peering user away."""
-    late.peercli.delete_peering_user(session, consumer_cluster_id)
+
+    async def work(side: Side) -> None:
+        await late.peeringuser.delete(side, consumer_cluster_id)
+
+    _read(session, "removing the peering user", work)

@@ -1,8 +1,14 @@
 """``liqoctl info`` and ``liqoctl info peer``."""
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
+from apis.objects import Object
 from liqoctl import late, options
+from liqoctl.forge import info as forge
+from liqoctl.late import Client, Progress
 from liqoctl.options import Session
 
 PEER_EXAMPLES = options.examples(
@@ -37,7 +43,17 @@ def info(
     if context.invoked_subcommand is not None:
         return
 
-    _end(context, is_well=late.cli.info(session, path=path, output=output), exit_code=exit_code)
+    told: Object = {}
+
+    async def work(cluster: Client, _progress: Progress) -> None:
+        told.update(await late.info.installation(cluster, session.liqo_namespace))
+        if path is None:
+            late.info.show(told, forge.lines_of_installation(told), output)
+        else:
+            late.info.show_field(_picked(forge.pick, told, path), output)
+
+    late.session.run(session, work)
+    _end(context, told, exit_code=exit_code)
 
 
 @info.command("peer", epilog=PEER_EXAMPLES)
@@ -66,9 +82,25 @@ def info_peer(  # noqa: PLR0913  # one argument a flag
 
     Reads only. Without a name all peers are shown.
     """
-    is_well = late.cli.info_peer(session, names, path=path, output=output)
-    _end(context, is_well=is_well, exit_code=exit_code)
+    told: Object = {}
+
+    async def work(cluster: Client, _progress: Progress) -> None:
+        told.update(await late.info.peers(cluster, names))
+        if path is None:
+            late.info.show(told, forge.lines(told) or ["no peers"], output)
+        else:
+            late.info.show_field(_picked(forge.pick_of_peers, told, path), output)
+
+    late.session.run(session, work)
+    _end(context, told, exit_code=exit_code)
 
 
-def _end(context: click.Context, *, is_well: bool, exit_code: bool) -> None:
-    context.exit(int(exit_code and not is_well))
+def _picked(pick: Callable[[Object, str], Any], told: Object, path: str) -> Any:
+    try:
+        return pick(told, path)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _end(context: click.Context, told: Object, *, exit_code: bool) -> None:
+    context.exit(int(exit_code and not forge.is_well(told)))

@@ -1,5 +1,6 @@
 """``liqoctl install`` and ``liqoctl uninstall``."""
 
+import asyncio
 import functools
 import importlib.metadata
 from dataclasses import replace
@@ -11,6 +12,7 @@ from apis import keys
 from liqoctl import late, options
 from liqoctl.forge import flags, values
 from liqoctl.forge import installation as forge
+from liqoctl.late import Client, Progress
 from liqoctl.options import Session
 
 INSTALL_EXAMPLES = options.examples(
@@ -97,7 +99,21 @@ def install(
     wanted = replace(_wanted(session, **given), is_enforced=enable_resource_enforcement)
 
     default = f"{forge.IMAGE}:{importlib.metadata.version('pyliqo')}"
-    late.cli.install(session, wanted, default_image=default, timeout_s=timeout, output=output)
+
+    async def work(cluster: Client, progress: Progress) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                await late.installation.install(cluster, progress, wanted, default_image=default)
+        except TimeoutError:
+            why_not = await late.installation.obstacles(cluster)
+            message = f"pyliqo is not available after {timeout:g}s: {why_not}"
+            raise click.ClickException(message) from None
+
+    if output:  # that needs no cluster
+        _, manifests = late.installation.rendered(wanted, default)
+        late.output.dump(manifests, output)
+    else:
+        late.session.run(session, work, needs_install=False)
 
 
 def _wanted(  # noqa: PLR0913  # one argument a flag
@@ -156,7 +172,16 @@ def uninstall(session: Session, timeout: float) -> None:
     _check_namespace(session)
 
     confirm = functools.partial(options.confirm, session)
-    late.cli.uninstall(session, late.cli.Uninstallation(confirm), timeout_s=timeout)
+
+    async def work(cluster: Client, progress: Progress) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                await late.removal.uninstall(cluster, progress, late.removal.Removal(confirm))
+        except TimeoutError:
+            message = f"not all is gone after {timeout:g}s: run the same command again"
+            raise click.ClickException(message) from None
+
+    late.session.run(session, work, needs_install=False)
 
 
 def _check_namespace(session: Session) -> None:

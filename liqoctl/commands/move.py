@@ -9,6 +9,7 @@ from apis import quantity
 from apis.objects import Key
 from liqoctl import late, options
 from liqoctl.forge import moving
+from liqoctl.late import Client, Progress
 from liqoctl.options import Session
 
 
@@ -74,8 +75,13 @@ def move_volume(
     """
     resources = {kind: given for kind in ("requests", "limits") if (given := _given(amounts, kind))}
 
-    wanted = moving.Wanted(Key(session.namespace, name), target_node, image, resources)
-    late.cli.move_volume(session, wanted, timeout_s=timeout)
+    async def work(cluster: Client, progress: Progress) -> None:
+        namespace = session.namespace or cluster.access.namespace or "default"
+        wanted = moving.Wanted(Key(namespace, name), target_node, image, resources)
+        side = late.session.Side(cluster, progress)
+        await late.moving.move(side, wanted, timeout_s=timeout)
+
+    late.session.run(session, work)
 
 
 def _given(amounts: dict[str, str | None], kind: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ import click
 from liqoctl import late, options
 from liqoctl.commands.groups import force
 from liqoctl.forge import flags
+from liqoctl.late import Peers, Side
 from liqoctl.options import Session
 
 _BOTH = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
@@ -73,12 +74,16 @@ def authenticate(session: Session, remote: Session, timeout: float, **given: Any
     for in any case; with --no-wait the kubeconfig that the consumer makes of that is not.
     """
     how = _how(given, waits=given["wait"])
-    late.peercli.authenticate(session, remote, how, timeout_s=timeout)
+
+    async def work(peers: Peers) -> None:
+        await late.handshake.authenticate(peers, how)
+
+    late.handshake.run(session, remote, "authentication", timeout, work)
 
 
 def _how(given: dict[str, Any], *, waits: bool = True) -> Any:
     """Return how the consumer is to get in, as the flags ``given`` say."""
-    return late.peercli.Authentication(
+    return late.handshake.Authentication(
         given["proxy_url"],
         waits=waits,
         replaces=given["replace"],
@@ -94,7 +99,11 @@ def _how(given: dict[str, Any], *, waits: bool = True) -> Any:
 @options.remote_flags
 def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: bool) -> None:
     """Take back what authenticate did, once no slice needs it."""
-    late.peercli.unauthenticate(session, remote, waits=wait, timeout_s=timeout)
+
+    async def work(peers: Peers) -> None:
+        await late.peering.unauthenticate(peers, late.peering.End(waits=wait))
+
+    late.handshake.run(session, remote, "unauthentication", timeout, work)
 
 
 @options.command(
@@ -156,13 +165,17 @@ def peer(session: Session, remote: Session, timeout: float, **given: Any) -> Non
     kubeconfigs exchanged.
     """
     named = {name: given[name] for name in ("cpu", "memory", "pods") if given[name]}
-    wanted = late.peercli.Slice(
+    wanted = late.peering.Slice(
         class_=given["resource_slice_class"],
         resources={**named, **flags.merged(given["resource"])},
         is_wanted=given["create_resource_slice"],
         makes_node=given["create_virtual_node"],
     )
-    late.peercli.peer(session, remote, wanted, _how(given), timeout_s=timeout)
+
+    async def work(peers: Peers) -> None:
+        await late.peering.peer(peers, wanted, _how(given))
+
+    late.handshake.run(session, remote, "peering", timeout, work)
 
 
 @options.command(
@@ -191,8 +204,12 @@ def unpeer(session: Session, remote: Callable[[], Session], timeout: float, **gi
         return
     provider = remote()
     options.confirm(session, "End the peering? Pods on the provider end, and so do its twins.")
-    end = late.peercli.End(waits=given["wait"], deletes_namespaces=given["delete_namespaces"])
-    late.peercli.unpeer(session, provider, end, timeout_s=timeout)
+    end = late.peering.End(waits=given["wait"], deletes_namespaces=given["delete_namespaces"])
+
+    async def work(peers: Peers) -> None:
+        await late.peering.unpeer(peers, end)
+
+    late.handshake.run(session, provider, "unpeering", timeout, work)
 
 
 @force.command("unpeer", epilog=options.examples("liqoctl force unpeer milan"))
@@ -208,4 +225,8 @@ def _give_up(session: Session, provider: str, timeout: float) -> None:
 
     question = f"Give {provider} up? Its pods count as lost, and what it keeps stays there."
     options.confirm(session, question)
-    late.peercli.force(session, provider, timeout_s=timeout)
+
+    async def work(side: Side) -> None:
+        await late.peering.force(side, provider)
+
+    late.identities.run(session, "unpeering", timeout, work)

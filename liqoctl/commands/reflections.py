@@ -2,6 +2,7 @@
 
 from liqoctl import late, options
 from liqoctl.commands.groups import get
+from liqoctl.late import Client, Progress
 from liqoctl.options import Session
 
 EXAMPLES = options.examples(
@@ -17,4 +18,12 @@ def get_reflections(session: Session, output: str) -> None:
 
     Reads only. EndpointSlices go as their Services, claims with their first pod.
     """
-    late.cli.reflections(session, output=output)
+
+    async def work(cluster: Client, _progress: Progress) -> None:
+        found = await late.reflections.reflected(cluster, session.namespace or "default")
+        if output == "text":
+            late.reflections.show(found)
+        else:
+            late.output.dump([late.reflections.told(found)], output, ends=False)
+
+    late.session.run(session, work)

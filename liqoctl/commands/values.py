@@ -4,6 +4,7 @@ import click
 
 from liqoctl import late, options
 from liqoctl.commands.groups import get
+from liqoctl.late import Client, Progress
 from liqoctl.options import Session
 
 EXAMPLES = options.examples("liqoctl get values", "liqoctl get values > values.yaml")
@@ -24,4 +25,9 @@ def get_values(session: Session, output: str) -> None:
 
     Reads only. docs/values.md lists all settings.
     """
-    late.cli.kept_values(session, output=output)
+
+    async def work(cluster: Client, _progress: Progress) -> None:
+        await late.session.check_installed(cluster, session)
+        late.output.dump([await late.installation.kept(cluster)], output, ends=False)
+
+    late.session.run(session, work)

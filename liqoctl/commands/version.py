@@ -4,7 +4,9 @@ import importlib.metadata
 
 import click
 
+from apis.objects import Object
 from liqoctl import late, options
+from liqoctl.late import Client, Progress
 from liqoctl.options import Session
 
 EXAMPLES = options.examples(
@@ -24,4 +26,15 @@ def version(session: Session, *, client: bool, output: str) -> None:
     if client and output == "text":
         return
 
-    late.cli.versions(session, own, output=output, is_client=client)
+    told: Object = {"clientVersion": own}
+
+    async def work(cluster: Client, _progress: Progress) -> None:
+        if output == "text":
+            await late.versions.tell(cluster, session.namespace)
+        else:
+            told.update(await late.versions.of_server(cluster, session.namespace))
+
+    if not client:
+        late.session.run(session, work, needs_install=False)
+    if output != "text":
+        late.output.dump([told], output)

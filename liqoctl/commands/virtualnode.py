@@ -12,6 +12,7 @@ from liqoctl import late, options
 from liqoctl.commands.groups import create, delete
 from liqoctl.forge import flags
 from liqoctl.forge import virtualnode as forge
+from liqoctl.late import Client, Progress
 from liqoctl.options import Session
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -83,7 +84,16 @@ def create_virtualnode(
     if output and not wanted.namespace:  # printing reads no cluster
         wanted = forge.in_tenant_namespace(wanted)
 
-    late.cli.create_virtualnode(session, wanted, timeout_s=timeout, output=output)
+    async def work(cluster: Client, progress: Progress) -> None:
+        if output:
+            late.output.dump([await late.virtualnodes.manifest(cluster, wanted)], output)
+        else:
+            await late.virtualnodes.create(cluster, progress, wanted, timeout_s=timeout)
+
+    if output and not wanted.slice_name:  # only the resources of a slice need a cluster
+        late.output.dump([forge.from_flags(wanted)], output)
+    else:
+        late.session.run(session, work)
 
 
 @dataclass(frozen=True)
@@ -161,5 +171,9 @@ def delete_virtualnode(name: str, timeout: float, session: Session) -> None:
 
     It is looked for in all namespaces, unless -n says in which.
     """
-    deletion = late.cli.Deletion(functools.partial(options.confirm, session), timeout)
-    late.cli.delete_virtualnode(session, Key(session.namespace, name), deletion)
+    deletion = late.virtualnodes.Deletion(functools.partial(options.confirm, session), timeout)
+
+    async def work(cluster: Client, progress: Progress) -> None:
+        await late.virtualnodes.delete(cluster, progress, Key(session.namespace, name), deletion)
+
+    late.session.run(session, work)

@@ -4,6 +4,7 @@ import click
 
 from apis.objects import Key
 from liqoctl import late, options
+from liqoctl.late import Client, Progress
 from liqoctl.options import Session
 
 
@@ -36,7 +37,12 @@ def why_pod(name: str, output: str, session: Session) -> None:
 
     Exit status: 0 when the pod or a refusal is found, else 1.
     """
-    late.cli.why_pod(session, Key(session.namespace, name), output=output)
+
+    async def work(cluster: Client, _progress: Progress) -> None:
+        namespace = session.namespace or cluster.access.namespace or "default"
+        late.why.show(await late.why.pod(cluster, Key(namespace, name)), output)
+
+    late.session.run(session, work)
 
 
 NAMESPACE_EXAMPLES = options.examples(
@@ -57,4 +63,9 @@ def why_namespace(name: str, output: str, session: Session) -> None:
 
     Exit status: 0 when the namespace is found, else 1.
     """
-    late.cli.why_namespace(session, name, output=output)
+
+    async def work(cluster: Client, _progress: Progress) -> None:
+        await late.session.check_installed(cluster, session)
+        late.why.show(await late.why.namespace(cluster, name), output)
+
+    late.session.run(session, work)

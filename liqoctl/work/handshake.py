@@ -4,6 +4,7 @@ Source: behaviour.md 7.4.
 """
 
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +22,8 @@ from kube.errors import ForbiddenError, NotFoundError
 from liqoctl.forge import peering as forge
 from liqoctl.forge.peering import Metadata
 from liqoctl.forge.servers import Entrance
-from liqoctl.work import objects, servers
+from liqoctl.options import Session
+from liqoctl.work import objects, servers, session
 from liqoctl.work.session import Side
 
 
@@ -60,6 +62,23 @@ class Authentication:
 
 
 AS_USUAL: Final = Authentication()
+
+
+def run(
+    who: Session,
+    remote: Session,
+    what: str,
+    timeout_s: float,
+    work: Callable[[Peers], Awaitable[object]],
+) -> None:
+    """Do ``work``, in words ``what``, with the consumer ``who`` and the provider ``remote``."""
+
+    async def bounded(consumer: Side, provider: Side) -> None:
+        async with objects.within(timeout_s, what):
+            namespaces = (who.liqo_namespace, remote.liqo_namespace)
+            await work(await meet(consumer, provider, namespaces, who.metadata))
+
+    session.run_both(who, remote, bounded)
 
 
 async def meet(

@@ -3,7 +3,8 @@
 Source: behaviour.md 7.4 ("Manual equivalent"), 7.6.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 import click
 
@@ -12,9 +13,38 @@ from apis.objects import Key, Kind, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import peering as forge
+from liqoctl.forge import tables
 from liqoctl.forge.peering import Metadata
-from liqoctl.work import handshake, objects
+from liqoctl.options import Session
+from liqoctl.output import Progress, dump, echo
+from liqoctl.work import handshake, objects, session
 from liqoctl.work.session import Side
+
+READ_S: Final = 60.0
+
+
+def run(who: Session, what: str, timeout_s: float, work: Callable[[Side], Awaitable[None]]) -> None:
+    """Do ``work``, in words ``what``, with the cluster of ``who``."""
+
+    async def bounded(cluster: ClusterClient, progress: Progress) -> None:
+        async with objects.within(timeout_s, what):
+            await work(Side(cluster, progress))
+
+    session.run(who, bounded)
+
+
+def show(who: Session, kind: Kind, peer: str, output: str | None) -> None:
+    """Print what there is of ``kind``, or all about one peer."""
+
+    async def work(side: Side) -> None:
+        there = await found(side.cluster, kind, peer)
+        if output:
+            dump(there, output, is_list=not peer)
+        else:
+            for line in tables.lines(kind, there):
+                echo(line)
+
+    run(who, f"reading every {kind}", READ_S, work)
 
 
 async def create_nonce(side: Side, consumer: str) -> None:
