@@ -123,22 +123,25 @@ def _cpu(rome: Kubectl, where: tuple[str, ...]) -> str:
 
 
 def test_a_provider_that_sends_more_than_is_kept_of_it_is_told_as_such(hostile: World) -> None:
-    """What is left of its memory and its words: nothing is kept, and the condition says why."""
-    milan = hostile["milan"].kubectl
-    asked = milan.get(SLICE, "milan", "-n", world.SPACE)
-    names = [f"heavy-{number}" for number in range(40)]
-    csr = base64.b64encode(b"x" * 900_000).decode()
+    """It says too much of slices that the consumer has; of others nothing is kept."""
+    rome, milan = hostile["rome"].kubectl, hostile["milan"].kubectl
+    asked = rome.get(SLICE, "milan", "-n", HOME)
+    names = [f"heavy-{number}" for number in range(24)]
+    text = base64.b64encode(b"x" * 700_000).decode()
+    labels, spec = asked["metadata"]["labels"], {**asked["spec"], "class": "nobody"}
     for name in names:
-        meta = {"namespace": world.SPACE, "labels": asked["metadata"]["labels"], "name": name}
-        stays = {**meta, "finalizers": ["example.com/stays"]}
-        heavy = {**asked, "metadata": stays, "spec": {**asked["spec"], "csr": csr}}
-        milan.run("create", "-f", "-", stdin=json.dumps(heavy))
+        where = Key(HOME, name)
+        rome.apply([named(keys.RESOURCE_SLICE, where, metadata={"labels": labels}, spec=spec)])
+    for name in names:
+        there = ("get", SLICE, name, "-n", world.SPACE)
+        world.until(lambda there=there: not world.refusal(milan, *there), "the replica")
+        changes = json.dumps({"status": {"authParams": {"signedCRT": text}}})
+        how = ("--subresource=status", "--type=merge", "--patch-file=/dev/stdin")
+        milan.run("patch", SLICE, name, "-n", world.SPACE, *how, stdin=changes)
 
     world.until(lambda: "more than is kept" in _said(hostile), "the condition of the peer")
-    gone = ("--type=merge", "-p", '{"metadata": {"finalizers": null}}')
-    for name in names:
-        milan.run("patch", SLICE, name, "-n", world.SPACE, *gone)
-    milan.run("delete", SLICE, *names, "-n", world.SPACE, "--ignore-not-found")
+    rome.run("delete", SLICE, *names, "-n", HOME, "--wait=false")
+    milan.run("delete", SLICE, *names, "-n", world.SPACE, "--wait=false", "--ignore-not-found")
     world.until(lambda: "answers" in _said(hostile), "the peer to be followed again")
 
 
