@@ -308,6 +308,28 @@ class Amounts(Pairs):
         return found
 
 
+_AMOUNTS: Final = (
+    click.option(
+        "--cpu",
+        type=AMOUNT,
+        default="",
+        help="CPUs to ask for.  [default: what the provider gives]",
+    ),
+    click.option(
+        "--memory", type=AMOUNT, default="", help="Memory to ask for.  [default: the same]"
+    ),
+    click.option("--pods", type=AMOUNT, default="", help="Pods to ask for.  [default: the same]"),
+    click.option("--resource", type=Amounts(), multiple=True, help="Other resources."),
+)
+
+
+def amounts(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags of what a slice asks for: ``cpu``, ``memory``, ``pods``, ``resource``."""
+    for option in reversed(_AMOUNTS):
+        function = option(function)
+    return function
+
+
 def timeout(default: str) -> Callable[..., Any]:
     """Return the option ``--timeout``, in seconds as ``timeout``."""
     return click.option(

@@ -11,6 +11,14 @@ from liqoctl.forge import offloading as forge
 from liqoctl.late import Client, Progress
 from liqoctl.options import Session
 
+_NAMES = click.argument(
+    "names",
+    metavar="NAME...",
+    nargs=-1,
+    type=options.NAMESPACE,
+    shell_complete=options.names_of("namespace"),
+)
+
 
 @options.verb("liqoctl offload namespace foo")
 def offload() -> None:
@@ -34,13 +42,7 @@ OFFLOAD_EXAMPLES = options.examples(
 
 
 @offload.command("namespace", epilog=OFFLOAD_EXAMPLES)
-@click.argument(
-    "names",
-    metavar="NAME...",
-    nargs=-1,
-    type=options.NAMESPACE,
-    shell_complete=options.names_of("namespace"),
-)
+@_NAMES
 @click.option(
     "--namespace-mapping-strategy",
     "mapping",
@@ -151,13 +153,7 @@ UNOFFLOAD_EXAMPLES = options.examples(
 
 
 @unoffload.command("namespace", epilog=UNOFFLOAD_EXAMPLES)
-@click.argument(
-    "names",
-    metavar="NAME...",
-    nargs=-1,
-    type=options.NAMESPACE,
-    shell_complete=options.names_of("namespace"),
-)
+@_NAMES
 @click.option("--ns-selector", help="Take back the namespaces with these labels too.")
 @options.switch("--dry-run", help="Only say what would be destroyed.")
 @click.option(

@@ -113,19 +113,7 @@ def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: b
         f"liqoctl peer {_BOTH} --resource-slice-class shared --resource nvidia.com/gpu=1",
     )
 )
-@click.option(
-    "--cpu",
-    type=options.AMOUNT,
-    default="",
-    help="CPUs to ask for.  [default: what the provider gives]",
-)
-@click.option(
-    "--memory", type=options.AMOUNT, default="", help="Memory to ask for.  [default: the same]"
-)
-@click.option(
-    "--pods", type=options.AMOUNT, default="", help="Pods to ask for.  [default: the same]"
-)
-@click.option("--resource", type=options.Amounts(), multiple=True, help="Other resources.")
+@options.amounts
 @click.option("--resource-slice-class", default="", help="Class of the slice.  [default: default]")
 @options.switch(
     "--create-resource-slice",

@@ -27,19 +27,7 @@ CREATE_EXAMPLES = options.examples(
 @click.option(
     "--class", "class_", default=slices.DEFAULT_CLASS, show_default=True, help="Who decides there."
 )
-@click.option(
-    "--cpu",
-    type=options.AMOUNT,
-    default="",
-    help="CPUs to ask for.  [default: what the provider gives]",
-)
-@click.option(
-    "--memory", type=options.AMOUNT, default="", help="Memory to ask for.  [default: the same]"
-)
-@click.option(
-    "--pods", type=options.AMOUNT, default="", help="Pods to ask for.  [default: the same]"
-)
-@click.option("--resource", type=options.Amounts(), multiple=True, help="Other resources.")
+@options.amounts
 @options.switch("--no-virtual-node", help="Make no virtual node of it.")
 @options.timeout("2m")
 @options.OUTPUT
