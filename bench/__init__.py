@@ -2,5 +2,5 @@
 
 Arms of one run are compared with each other, on two real clusters that ``sandbox`` starts. It may
 import ``sandbox``, ``kube`` and ``apis``, ``shadowpods`` also what tests install; nothing imports
-it. ``docs/performance.md`` says what it found and how to repeat it.
+it. ``docs/performance.md`` says what it found, ``docs/measuring.md`` how to repeat it.
 """
