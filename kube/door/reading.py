@@ -31,7 +31,7 @@ _MOST_OF_A_NAME: Final = 253
 class _Meta(msgspec.Struct, gc=False):
     name: str = ""
     namespace: str = ""
-    uid: str = ""
+    uid: Any = ""
     resourceVersion: str = ""  # noqa: N815  # as on the wire
     continue_: str = msgspec.field(name="continue", default="")
 
@@ -211,7 +211,8 @@ class Reader(Generic[T]):
         """
         keeps = self._of.keeps
         if self._packed and keeps is not None and not is_last and not keeps(key):
-            version = Version(meta.uid[:_MOST_OF_A_NAME], meta.resourceVersion[:_MOST_OF_A_NAME])
+            uid = meta.uid if isinstance(meta.uid, str) else ""
+            version = Version(uid[:_MOST_OF_A_NAME], meta.resourceVersion[:_MOST_OF_A_NAME])
             noted = self._packed.noted(key, version)
             return noted, _BESIDE + len(noted.packed)
         shaped = self._shape(raw)

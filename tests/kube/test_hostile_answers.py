@@ -352,10 +352,13 @@ async def test_of_what_the_consumer_does_not_have_no_more_is_kept_than_where_it_
 ) -> None:
     """It takes less than the object would, and has the same bound."""
     many = [
-        {"metadata": {"namespace": "ns", "name": f"m{number}"}, "x": os.urandom(9_000).hex()}
+        {
+            "metadata": {"namespace": "ns", "name": f"m{number}"},
+            "data": {"x": os.urandom(9_000).hex()},
+        }
         for number in range(20)
     ]
-    items = [TRUTH, *many]
+    items = [TRUTH, *many, {"metadata": {"namespace": "ns", "name": "odd", "uid": 5}}]
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if "watch" in request.query:
@@ -369,10 +372,10 @@ async def test_of_what_the_consumer_does_not_have_no_more_is_kept_than_where_it_
         informer = Informer(of, clock=time, dice=lambda: 1.0, sleep=time.sleep)
         async with (
             serving(answer) as url,
-            client.connect(access.plain(url), user_agent="tests") as cluster,
+            peer.connect(access.plain(url), user_agent="tests") as cluster,
             running(informer.run(cluster)),
         ):
-            await until(lambda: informer.too_much or len(informer.items()) > 20, within_s=30)
+            await until(lambda: informer.too_much or len(informer.items()) > 21, within_s=30)
         return informer
 
     ours = await kept(A.__eq__)
@@ -381,6 +384,7 @@ async def test_of_what_the_consumer_does_not_have_no_more_is_kept_than_where_it_
     noted = ours.items()[Key("ns", "m7")].whole()
     assert noted["metadata"]["name"] == "m7"
     assert set(noted) == {"metadata"}
+    assert ours.items()[Key("ns", "odd")].metadata.uid == ""
     everything = await kept(lambda _: True)
     assert "more than is kept of a peer, 40000 bytes" in everything.too_much
     few = await kept(A.__eq__, most=10_000)
