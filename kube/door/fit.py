@@ -3,6 +3,7 @@
 Source: hostile.md part 2, cause 1; rulings.md 20; security.md B2, B8.
 """
 
+import functools
 import itertools
 import types
 from collections.abc import Callable, Iterable
@@ -19,6 +20,8 @@ DEEPEST: Final = 64
 _ABSENT: Final = object()
 _MISFITS: Final = (msgspec.ValidationError, RecursionError, OverflowError)
 _UNIONS: Final = (types.UnionType, Union)
+_fields_of: Final = functools.cache(msgspec.structs.fields)
+"""Each call of it by itself leaves functions that only the collector finds."""
 _SHAPED: Final = frozenset({"metadata", "spec", "status"})
 _TYPED: Final = ("apiVersion", "kind")
 
@@ -39,7 +42,8 @@ def fitted(kind: Kind, said: Object, tell: Callable[[str], None] = lambda _: Non
 
 def part(said: Object, shape: Any) -> Object:
     """Return of ``said``, which is no object of a kind, what has that shape."""
-    return _fields(said, shape, "", lambda _: None)
+    found = _fitted(said, shape, "", lambda _: None)
+    return found if isinstance(found, dict) else {}
 
 
 def _fitted(value: Any, shape: Any, path: str, tell: Callable[[str], None]) -> Any:
@@ -69,7 +73,7 @@ def _cut(value: str, shape: Any) -> Any:
 def _fields(value: Object, shape: Any, path: str, tell: Callable[[str], None]) -> Object:
     made = {
         field.encode_name: found
-        for field in msgspec.structs.fields(shape)
+        for field in _fields_of(shape)
         if field.encode_name in value
         and (
             found := _fitted(
