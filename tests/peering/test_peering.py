@@ -93,7 +93,7 @@ def test_both_ways_and_then_one_and_then_none(both: World) -> None:
     rome = both["rome"].plane.kubeconfig
     assert world.settled(lambda: rights.sweep(rome, MILAN, ["liqo-tenant-milan"]), []) == []
     assert may(both, ROME[0], "get", "renews", "-n", SPACE)
-    both.between("peer", "rome", "milan", "--cpu=2", "--no-create-virtual-node")
+    both.peer("rome", "milan", "--cpu=2")
 
     def quotas() -> list[tuple[str, str]]:
         found = [one["spec"] for one in both["milan"].get("quotas.offloading.liqo.io", "-A")]
