@@ -108,6 +108,10 @@ class Informer(Generic[T]):
         """Return the object at ``key``, None when it is not in the cache."""
         return self._items.get(key)
 
+    def may_have(self, key: Key) -> bool:
+        """Whether that object is there, as far as is known: before the first list any may be."""
+        return not self.synced.is_set() or key in self._items
+
     def items(self) -> Mapping[Key, T]:
         """Return a read-only view of all there is; it changes as the cluster does."""
         return MappingProxyType(self._items)

@@ -35,7 +35,7 @@ WATCH_FAILURES: Final = Counter(
 )
 WATCHES_SILENT: Final = Counter(
     "pyliqo_informer_silent_watches",
-    "Watches that were opened anew because they told nothing",
+    "Watches that were opened again because they told nothing",
     ["resource"],
     registry=REGISTRY,
 )

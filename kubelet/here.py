@@ -13,7 +13,8 @@ class Here:
     def __init__(self, pods: Informer[Any]) -> None:
         self._keys: dict[str, dict[Key, None]] = {}
         self._handlers: list[Callable[[], None]] = []
-        self._synced = pods.synced
+        self.may_have = pods.may_have
+        """Whether a pod is here, as far as is known."""
         pods.subscribe(self._on_pod)
 
     def on_namespace(self, handler: Callable[[], None]) -> None:
@@ -23,10 +24,6 @@ class Here:
     def of(self, namespace: str) -> Iterable[Key]:
         """Return the pods of ``namespace``."""
         return list(self._keys.get(namespace, ()))
-
-    def may_have(self, key: Key) -> bool:
-        """Whether that pod is here, as far as is known: at the start not all are."""
-        return not self._synced.is_set() or key in self._keys.get(key.namespace, ())
 
     def all(self) -> Iterable[Key]:
         """Return all pods."""

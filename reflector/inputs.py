@@ -122,8 +122,7 @@ class Inputs:
             originals = self._looked[forge.row.kind]
 
             def keeps(twin: Key) -> bool:
-                is_known = originals.synced.is_set()
-                return not is_known or originals.get(reflection.original_of(twin)) is not None
+                return originals.may_have(reflection.original_of(twin))
 
             kept = self._kept
             of = Selection(forge.row.twin, Packed, where, labels=labels, kept=kept, keeps=keeps)

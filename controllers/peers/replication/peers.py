@@ -260,7 +260,7 @@ async def _replicate(
                     peering.remote_namespace,
                     labels=peering.selector(),
                     kept=kept,
-                    keeps=functools.partial(_is_known, origin.informers[kind], peering),
+                    keeps=functools.partial(_has_original, origin.informers[kind], peering),
                 )
                 informer: Informer[PackedWhole] = Informer(selection)
                 cached.add(informer)
@@ -272,10 +272,8 @@ async def _replicate(
                     tasks.create_task(_run(origin, runner))
 
 
-def _is_known(originals: Informer[Object], peering: Peering, replica: Key) -> bool:
-    """Whether there is an original of ``replica``, as far as is known: at the start not of all."""
-    is_known = originals.synced.is_set()
-    return not is_known or originals.get(peering.original_of(replica)) is not None
+def _has_original(originals: Informer[Object], peering: Peering, replica: Key) -> bool:
+    return originals.may_have(peering.original_of(replica))
 
 
 async def _run(origin: Origin, runner: Runner) -> None:
