@@ -46,6 +46,10 @@ class CachedCluster:
         is_known = found is not None and not _is_outline(found)
         return _whole(found) if is_known else await self._live.get(kind, key)
 
+    def may_have(self, kind: Kind, key: Key) -> bool:
+        """Whether an informer has that object, be it in outline, or none follows such ones."""
+        return not self._follows(kind, key) or self._found(kind, key) is not None
+
     async def seen(self, kind: Kind, key: Key) -> Object | None:
         """Return what the informers show: they may be behind, so nobody acts on None alone.
 

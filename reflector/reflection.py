@@ -289,11 +289,15 @@ class Reflection:
         """
         where = self.twin_of(key)
         is_outward = self.forge.row.is_outward
+        is_unknown = original is None and key not in self._gone
+        if is_outward and is_unknown and self._twins.may_have(self._twin_kind, where):
+            # Before the twin is read, too: without its original the cache has only an outline.
+            left_s = self._unknown_left_s(key)
+            if left_s:
+                return left_s
         found = await self._twins.seen(self._twin_kind, where) if is_outward else None
         if found and self._is_twin(found):
-            if original is not None or key not in self._gone:
-                if original is None and (left_s := self._unknown_left_s(key)):
-                    return left_s
+            if original is not None or is_unknown:
                 original = await self._originals.get_live(self._kind, key)
                 stay = self._stay(original) if original else None
                 if original and stay is None:

@@ -22,6 +22,7 @@ from kube import clock as clock_
 from kube import errors
 from kube.cluster import SHARED, Event, Listing, Selection
 from kube.door import reading
+from kube.slim import Version
 from tests import ownership
 from tests.frozen import freeze, thaw
 
@@ -538,7 +539,10 @@ def _shaped(of: Selection[T], obj: Object) -> T:
         frozen: T = freeze(obj)
         return frozen
     if packed := reading.packed(of.shape):
-        return cast("T", packed.cached(obj))
+        key = key_of(obj)
+        if of.keeps is None or of.keeps(key):
+            return cast("T", packed.cached(obj))
+        return cast("T", packed.noted(key, msgspec.convert(obj["metadata"], Version)))
     return msgspec.json.decode(msgspec.json.encode(obj), type=of.shape)
 
 

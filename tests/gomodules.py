@@ -16,7 +16,7 @@ def fetched(module: str) -> Path:
     """Return the folder of ``module``, such as ``sigs.k8s.io/mcs-api@v0.3.0``."""
     go = shutil.which("go")
     if go is None:
-        pytest.skip("no Go to fetch modules with")
+        pytest.skip("Go is not on this machine, which fetches the module")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyliqo" / "gomod"
     environment = {**os.environ, "GOMODCACHE": str(cache), "GOFLAGS": "-mod=mod"}
     command = [go, "mod", "download", "-json", module]

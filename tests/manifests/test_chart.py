@@ -59,7 +59,7 @@ def by_key(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     go = shutil.which("go")
     if not go:
-        pytest.skip("Go renders the templates")
+        pytest.skip("Go is not on this machine, which renders the templates")
     folder = tmp_path_factory.mktemp("render")
     (folder / "main.go").write_text(_RENDER, encoding="utf-8")
     subprocess.run([go, "build", "-o", "render", "main.go"], cwd=folder, check=True)

@@ -97,11 +97,11 @@ class ReplicationReconciler:
 
         A peer may invent any number of them, so looks are paced for it. Source: hostile.md H13.
         """
+        if left_s := self.looks.left_s(self.peering.remote_cluster_id):
+            return left_s
         found = await self.remote.get(self.kind, self.peering.replica_of(key))
         if found is None or not forge.is_replica(found, self.peering):
             return None
-        if left_s := self.looks.left_s(self.peering.remote_cluster_id):
-            return left_s
         if await self.local.get_live(self.kind, key) is None:
             await self._removed(key)
         return None
