@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Final
 
+from apis import times
 from apis.objects import Object
-
-_TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def find(conditions: Iterable[Object] | None, type_: str) -> Object | None:
@@ -43,7 +41,7 @@ def set_(  # noqa: PLR0913, PLR0917  # a condition has that many fields
     old = find(before, type_)
     new = {**(old or {}), "type": type_, "status": status, "reason": reason, "message": message}
     if old is None or old.get("status") != status or not old.get("lastTransitionTime"):
-        new["lastTransitionTime"] = now.strftime(_TIME_FORMAT)
+        new["lastTransitionTime"] = times.seconds(now)
     if old is None:
         return [*before, new]
     kept = [new if found is old else found for found in before]

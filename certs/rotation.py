@@ -17,12 +17,12 @@ from typing import Final, TypeAlias
 
 from prometheus_client import Gauge
 
-from apis import keys
+from apis import keys, times
 from apis.objects import Key, Object, named
 from certs import bundle, pki, policy
 from certs.pki import KeyPair
 from certs.policy import Held
-from kube import clock, metrics
+from kube import metrics
 from kube.cluster import Cluster
 from kube.errors import AlreadyExistsError, ConflictError, KubeError
 
@@ -119,7 +119,7 @@ class RotationReconciler:
     def _warn(self, error: KubeError, now: dt.datetime) -> None:
         for what, certificate in self._stored.items():
             if policy.due(certificate) <= now:
-                ends = clock.seconds(pki.expiry(certificate))
+                ends = times.seconds(pki.expiry(certificate))
                 message = f"the {what} certificate ends at {ends} and is not renewed: {error}"
                 self._alarm(self._secret, message)
 

@@ -10,10 +10,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, objects, times
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
-from kube import clock as clock_
 from kube import errors, transport
 from kube.cluster import Cluster
 from kubelet.contract import Recorder
@@ -138,7 +137,7 @@ class LeaseReconciler:
         return {
             "holderIdentity": holder,
             "leaseDurationSeconds": self._duration_s,
-            "renewTime": clock_.micro(self._clock()),
+            "renewTime": times.micro(self._clock()),
         }
 
 

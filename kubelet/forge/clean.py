@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeGuard
 
-from apis import quantity, texts
+from apis import quantity, texts, times
 from apis.objects import Object
 from apis.podnetworks import PodAddresses
 from apis.quantity import Quantity
@@ -37,11 +37,6 @@ class LocalContext:
     restarts: int = 0
     addresses: PodAddresses | None = field(default_factory=PodAddresses)
     """By which addresses the provider's pods are reached from here; None: nobody is told any."""
-
-
-def stamp(now: datetime) -> str:
-    """Return ``now`` as Kubernetes writes it."""
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def pod_address(offered: object) -> str:
@@ -86,7 +81,7 @@ class Filter:
         """Return the time if it is one, and neither ancient nor of tomorrow."""
         if not is_time(value):
             return None
-        latest = stamp(self.home.now + _SLACK)
+        latest = times.seconds(self.home.now + _SLACK)
         return value if _OLDEST <= value <= latest else None
 
     def condition(self, item: Object) -> Object | None:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from apis import keys, objects, texts
+from apis import keys, objects, texts, times
 from apis.objects import Object
 from kubelet.forge import generation
-from kubelet.forge.clean import Filter, mapping, mappings, stamp
+from kubelet.forge.clean import Filter, mapping, mappings
 
 OFFLOADED: Final = keys.OFFLOADED_CONDITION
 """Condition of a local pod that the provider refuses; it goes when the pod is taken."""
@@ -133,7 +133,7 @@ def _address(local: Object, reason: str, message: str, now: datetime) -> Object:
         "status": "False",
         "reason": reason,
         "message": message,
-        "lastTransitionTime": since(local, ADDRESS, "False") or stamp(now),
+        "lastTransitionTime": since(local, ADDRESS, "False") or times.seconds(now),
     }
 
 
@@ -141,7 +141,7 @@ def failed(condition: Object, now: datetime) -> Object:
     """Return the condition of a pod that is over."""
     if condition.get("status") != "True" or condition.get("type") in _KEPT:
         return condition
-    return {**condition, "status": "False", "lastTransitionTime": stamp(now)}
+    return {**condition, "status": "False", "lastTransitionTime": times.seconds(now)}
 
 
 def patch(before: list[Object], after: list[Object]) -> list[Object]:
@@ -166,7 +166,7 @@ def _not_ready(
         "status": "False",
         "reason": reason,
         "message": message,
-        "lastTransitionTime": since(local, READY, "False") or stamp(now),
+        "lastTransitionTime": since(local, READY, "False") or times.seconds(now),
     }
 
 
@@ -176,7 +176,7 @@ def _deferred(local: Object, message: str, now: datetime) -> Object:
         "status": "True",
         "reason": "Deferred",
         "message": message,
-        "lastTransitionTime": since(local, RESIZE_PENDING, "True") or stamp(now),
+        "lastTransitionTime": since(local, RESIZE_PENDING, "True") or times.seconds(now),
     }
 
 
@@ -194,7 +194,7 @@ def _judged(local: Object, remote: Mapping[str, Object], now: datetime) -> Objec
     said = {item.get("type"): item for item in reversed(of(local))}
     if missing := [text for gate in gates if (text := _closed(said.get(gate), gate))]:
         return _not_ready(local, {"type": READY}, (_GATES, texts.clamp(", ".join(missing))), now)
-    moved = since(local, READY, "True") or stamp(now)
+    moved = since(local, READY, "True") or times.seconds(now)
     return {**theirs, "lastTransitionTime": moved}
 
 

@@ -5,8 +5,9 @@ Source: behaviour.md 5.5.4, 5.5.5; security.md B2.
 
 from datetime import datetime
 
+from apis import times
 from apis.objects import Object
-from kubelet.forge.clean import Filter, mapping, mappings, stamp
+from kubelet.forge.clean import Filter, mapping, mappings
 
 
 def mirrored(local: Object, theirs: Object, clean: Filter, which: str) -> list[Object]:
@@ -81,7 +82,7 @@ def _ended(have: Object | None, name: str, image: str, end: tuple[str, int, date
     state = mapping((have or {}).get("state"))
     if "terminated" in state:
         return have or {}
-    terminated = {"exitCode": exit_code, "reason": reason, "finishedAt": stamp(now)}
+    terminated = {"exitCode": exit_code, "reason": reason, "finishedAt": times.seconds(now)}
     started = mapping(state.get("running")).get("startedAt")
     blank = {"name": name, "restartCount": 0, "image": image, "imageID": ""}
     return {

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import conditions, keys, quantity, resources
+from apis import conditions, keys, quantity, resources, times
 from apis.objects import Object, merge_patch
 from apis.offloading import VirtualNode
 from kubelet.forge import conditions as shared
@@ -66,7 +66,7 @@ def status_changes(node: Object, want: Object, now: datetime) -> Object:
     if same and not is_heartbeat_due(node, now):
         return {}
     beating = [
-        {**item, "lastHeartbeatTime": _stamp(now)} if item["type"] in _OURS else item
+        {**item, "lastHeartbeatTime": times.seconds(now)} if item["type"] in _OURS else item
         for item in want["conditions"]
     ]
     changes = merge_patch(before, {**want, "conditions": beating})
@@ -155,8 +155,8 @@ def _condition(have: Object | None, want: tuple[str, str, str, str], now: dateti
         "status": status_,
         "reason": reason,
         "message": message,
-        "lastTransitionTime": _stamp(now),
-        "lastHeartbeatTime": _stamp(now),
+        "lastTransitionTime": times.seconds(now),
+        "lastHeartbeatTime": times.seconds(now),
     }
 
 
@@ -166,7 +166,7 @@ def _has(virtual: VirtualNode, resource: str) -> bool:
 
 def _is_old(conditions: Sequence[Object], now: datetime) -> bool:
     beats = [item.get("lastHeartbeatTime") or "" for item in conditions if item["type"] in _OURS]
-    return min(beats, default="") < _stamp(now - HEARTBEAT)
+    return min(beats, default="") < times.seconds(now - HEARTBEAT)
 
 
 # Parts -------------------------------------------------------------------------------------------
@@ -222,7 +222,3 @@ def _plain(part: object) -> object:
         plain = {name: _plain(value) for name, value in part.items() if name != "lastHeartbeatTime"}
         return {name: value for name, value in plain.items() if value is not None} or None
     return part or None
-
-
-def _stamp(now: datetime) -> str:
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from apis import keys
+from apis import keys, times
 from apis.objects import Object
 from kubelet.forge import conditions, containers, generation
 from kubelet.forge.clean import (
@@ -21,7 +21,6 @@ from kubelet.forge.clean import (
     mapping,
     mappings,
     pod_address,
-    stamp,
 )
 from kubelet.forge.conditions import OFFLOADED
 
@@ -114,7 +113,8 @@ def refused(local: Object, message: str, home: LocalContext) -> Object:
         "status": "False",
         "reason": FAILED_REFLECTION,
         "message": text,
-        "lastTransitionTime": conditions.since(local, OFFLOADED, "False") or stamp(home.now),
+        "lastTransitionTime": conditions.since(local, OFFLOADED, "False")
+        or times.seconds(home.now),
     }
     listed = conditions.of(local)
     if has_started(local):
@@ -140,7 +140,8 @@ def unanswered(local: Object, message: str, home: LocalContext) -> Object:
         "status": "Unknown",
         "reason": keys.NO_REMOTE_POD,
         "message": message,
-        "lastTransitionTime": conditions.since(local, OFFLOADED, "Unknown") or stamp(home.now),
+        "lastTransitionTime": conditions.since(local, OFFLOADED, "Unknown")
+        or times.seconds(home.now),
     }
     return {**made, "conditions": [*(made.get("conditions") or []), condition]}
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from apis import exposition, objects
+from apis import exposition, objects, times
 from apis.exposition import Family, Sample
 from apis.objects import Key, Object
-from kubelet.forge import clean
 
 CPU: Final = "container_cpu_usage_seconds_total"
 MEMORY: Final = "container_memory_working_set_bytes"
@@ -247,7 +246,7 @@ def summary(
             usage = {"cpu": _cpu(at, reading), "memory": _memory(at, amount)}
             told.setdefault(pod, []).append({"name": name, "startTime": here[pod].created, **usage})
     pods = [_pod(key, here[key], told[key]) for key in sorted(told)]
-    latest = max((one["cpu"]["time"] for one in pods), default=clean.stamp(now))
+    latest = max((one["cpu"]["time"] for one in pods), default=times.seconds(now))
     total = _usage(latest, pods)
     total["cpu"]["usageCoreNanoSeconds"] = _nanos(seconds)
     return {"node": {**about, **total}, "pods": pods}
@@ -262,7 +261,7 @@ def _time(at_ms: int, now: datetime) -> str | None:
     at_s = at_ms / _MILLIS
     if abs(at_s - now.timestamp()) > _SLACK.total_seconds():
         return None
-    return clean.stamp(datetime.fromtimestamp(at_s, now.tzinfo))
+    return times.seconds(datetime.fromtimestamp(at_s, now.tzinfo))
 
 
 def _pod(key: Key, pod: Measured, told: list[Object]) -> Object:

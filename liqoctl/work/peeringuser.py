@@ -5,11 +5,10 @@ Source: behaviour.md 7.6.
 
 import secrets
 from datetime import timedelta
-from typing import Final
 
 import click
 
-from apis import authentication, keys
+from apis import authentication, keys, times
 from apis import objects as objects_
 from apis.objects import Key, Object
 from certs import kubeconfig, pki
@@ -18,8 +17,6 @@ from kube.cluster import Selection
 from liqoctl.forge import peeringuser as forge
 from liqoctl.work import handshake, objects
 from liqoctl.work.session import Side
-
-_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 async def generate(side: Side, consumer: str, liqo: str, lifetime: timedelta) -> bytes:
@@ -61,7 +58,7 @@ async def _certificate(
     wanted = forge.signing_request(request, consumer, name, lifetime)
     made = await side.cluster.create(kind, wanted)
     where = objects_.key_of(made)
-    approval = forge.approval(made, clock.now().strftime(_TIME))
+    approval = forge.approval(made, times.seconds(clock.now()))
     await side.cluster.patch(kind, where, approval, subresource="approval")
     signed = await objects.until(
         side, kind, where, lambda found: bool(_signed(found)), what=f"the certificate {where}"

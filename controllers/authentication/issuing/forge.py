@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import authentication, keys, objects
+from apis import authentication, keys, objects, times
 from apis.objects import Key, Object
 
 REASON: Final = "IdentityManagerApproval"
@@ -14,7 +14,6 @@ PORT: Final = 6443
 
 _CSR: Final = "csr"
 _CERTIFICATE: Final = "certificate"
-_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _CONTROL_PLANES: Final = (
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
@@ -54,7 +53,7 @@ class Stored:
         except ValueError:
             return None
         stamp = objects.annotations(secret).get(keys.ISSUED_AT, "")
-        return cls(csr, certificate, _moment(stamp)) if csr and certificate else None
+        return cls(csr, certificate, times.parse(stamp)) if csr and certificate else None
 
 
 def renewal(started: datetime, expires: datetime, issued_at: datetime | None) -> datetime:
@@ -89,7 +88,7 @@ def signing_request(request: Request, lifetime: timedelta) -> Object:
 
 def approval(request: Object, now: datetime) -> Object:
     """Return the merge patch for the subresource ``approval``."""
-    moment = now.strftime(_TIME)
+    moment = times.seconds(now)
     condition = {
         "type": "Approved",
         "status": "True",
@@ -139,7 +138,7 @@ def secret(request: Request, certificate: bytes, now: datetime) -> Object:
         request.secret,
         metadata={
             "labels": {keys.REMOTE_CLUSTER_ID: request.consumer, keys.LIQO_MANAGED: "true"},
-            "annotations": {keys.ISSUED_AT: now.strftime(_TIME)},
+            "annotations": {keys.ISSUED_AT: times.seconds(now)},
         },
         type="Opaque",
         data={
@@ -181,10 +180,3 @@ def _address(node: Object) -> str:
     given = (node.get("status") or {}).get("addresses") or []
     by_type = {each.get("type"): each.get("address") for each in reversed(given)}
     return next((str(by_type[type_]) for type_ in _ADDRESSES if by_type.get(type_)), "")
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        return datetime.strptime(f"{text}+0000", f"{_TIME}%z")
-    except ValueError:
-        return None

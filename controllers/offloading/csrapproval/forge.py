@@ -4,7 +4,7 @@ import base64
 from datetime import datetime
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, objects, times
 from apis.objects import Key, Object
 
 SIGNER: Final = "kubernetes.io/kubelet-serving"
@@ -20,7 +20,6 @@ _USAGES: Final = (
 _ACCOUNT: Final = "system:serviceaccount:"
 _POD_NAME: Final = "authentication.kubernetes.io/pod-name"
 _POD_UID: Final = "authentication.kubernetes.io/pod-uid"
-_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def is_pending(request: Object) -> bool:
@@ -88,7 +87,7 @@ def is_pod_of(pod: Object, account: Key, uid: str) -> bool:
 def verdict(request: Object, type_: str, message: str, now: datetime) -> Object:
     """Return the merge patch for the subresource ``approval``."""
     before = (request.get("status") or {}).get("conditions") or []
-    moment = now.strftime(_TIME)
+    moment = times.seconds(now)
     condition = {
         "type": type_,
         "status": "True",

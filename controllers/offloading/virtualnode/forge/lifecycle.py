@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import conditions, keys, objects, placement, whose
+from apis import conditions, keys, objects, placement, times, whose
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 
@@ -26,7 +26,6 @@ LEAVES: Final = timedelta(seconds=60)
 """So long at most what belongs to a node is waited for, once that is gone."""
 TOLD: Final = 10
 """So many pods are named in one message."""
-_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _IGNORED: Final = frozenset({(NONE, DRAINING), (NONE, DELETING), (DELETING, DRAINING)})
 
 
@@ -98,7 +97,7 @@ def draining(
     """
     message = f"{left} pods are leaving the node"
     if given_up is not None:
-        until = given_up.strftime(_TIME)
+        until = times.seconds(given_up)
         why = "no virtual kubelet runs that could end them"
         return DRAINING, "VirtualKubeletMissing", f"{message}, but {why}: given up at {until}"
     allow = f"as disruption budgets and {virtual_node.cluster_id} allow"
@@ -157,7 +156,7 @@ def _condition(
         status_ = RUNNING
     since = (before or {}).get("lastTransitionTime")
     if status_ != shown or not since:
-        since = now.strftime(_TIME)
+        since = times.seconds(now)
     said = {"status": status_, "reason": reason, "message": message}
     return {"type": type_, **said, "lastTransitionTime": since}
 
