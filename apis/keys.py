@@ -5,7 +5,7 @@ Grouped by bearer. Source: behaviour.md section 2.
 
 from typing import Final
 
-from apis.objects import Kind
+from apis.objects import Key, Kind
 
 # Kinds of ours ------------------------------------------------------------------------------------
 
@@ -50,6 +50,10 @@ SERVICE_ACCOUNT: Final = Kind("", "v1", "ServiceAccount", "serviceaccounts")
 EVENT: Final = Kind("", "v1", "Event", "events")
 METRICS_GROUP: Final = "metrics.liqo.io"
 METRICS_VERSION: Final = "v1beta1"
+METRIC_AGENT: Final = "liqo-metric-agent"
+"""The Deployment and the Service of what serves it."""
+METRICS_API: Final = Key("", f"{METRICS_VERSION}.{METRICS_GROUP}")
+"""Its APIService."""
 METRICS_ROOT: Final = f"/apis/{METRICS_GROUP}/{METRICS_VERSION}"
 """Of the aggregated API by which a provider says what offloaded pods use."""
 SCRAPED: Final = ("/metrics", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource")
@@ -297,6 +301,8 @@ PERMANENTLY_UNREACHABLE: Final = "liqo.io/foreign-cluster-permanently-unreachabl
 """On a ForeignCluster, by an administrator: the peer does not come back."""
 ISSUED_AT: Final = "pyliqo.io/issued-at"
 """On a Secret with a certificate: when it was signed, which is later than its beginning."""
+METRICS_API_AFTER: Final = "pyliqo.io/metrics-api-after"
+"""On the ConfigMap of the cluster ID: the metrics API was deleted, and may be made from then on."""
 SKIP_REFLECTION: Final = "liqo.io/skip-reflection"
 """On an object, by a user: it does not leave its cluster."""
 ALLOW_REFLECTION: Final = "liqo.io/allow-reflection"

@@ -8,6 +8,7 @@ from controllers.authentication.renewal import loop as renewal
 from controllers.authentication.tenant import loop as tenant
 from controllers.authentication.tenantrights import loop as tenantrights
 from controllers.granting.grants import loop as grants
+from controllers.granting.metricsapi import loop as metricsapi
 from controllers.granting.resourceslice import loop as resourceslice
 from controllers.manager import Controller
 from controllers.offloading.csrapproval import loop as csrapproval
@@ -45,4 +46,5 @@ CONTROLLERS: Final[tuple[Controller, ...]] = (
     podnetworks.controller,
     resourceslice.controller,
     grants.controller,
+    metricsapi.controller,
 )

@@ -26,7 +26,6 @@ from kube.process import HEALTH_PORT, Process
 from kube.runner import Runner, Source
 from kube.slim import Partial
 
-NAME: Final = "liqo-metric-agent"
 FRONT_PROXY: Final = Key("kube-system", "extension-apiserver-authentication")
 
 
@@ -54,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ):
             await Loops(settings, cluster).run(daemon)
 
-    return process.run(work, name=NAME, health_port=settings.health_port)
+    return process.run(work, name=keys.METRIC_AGENT, health_port=settings.health_port)
 
 
 class Loops:
@@ -66,6 +65,9 @@ class Loops:
         self._pods = Informer(Selection(keys.POD, Partial, labels=of_shadows))
         self._namespaces = _informer(keys.NAMESPACE, labels=whose.PEERS)
         self._nodes = _informer(keys.NODE, labels=f"{keys.NODE_TYPE}!={keys.VIRTUAL_NODE_TYPE}")
+        self._services = _informer(
+            keys.API_SERVICE, fields=f"metadata.name={keys.METRICS_API.name}"
+        )
         self._proxies = _informer(
             keys.CONFIG_MAP,
             namespace=FRONT_PROXY.namespace,
@@ -85,7 +87,7 @@ class Loops:
     async def run(self, daemon: Process) -> None:
         """Run all loops for ever."""
         informers: list[Informer[Any]] = [
-            self._pods, self._namespaces, self._nodes, self._proxies,
+            self._pods, self._namespaces, self._nodes, self._services, self._proxies,
         ]  # fmt: skip
         runners = [self._certificates(), self._trust()]
         daemon.health.ready_when("listens", lambda: self._server.is_listening)
@@ -105,12 +107,12 @@ class Loops:
         return FrontProxy.parse(self._proxies.get(FRONT_PROXY) or {})
 
     def _certificates(self) -> Runner:
-        service = Key(self._settings.namespace, NAME)
+        service = Key(self._settings.namespace, keys.METRIC_AGENT)
         reconciler = CertificateReconciler(
             self._cluster, service=service, install=self._server.certify, clock=clock.now
         )
-        runner = Runner("certificate", reconciler, [])
-        runner.enqueue(service)
+        runner = Runner("certificate", reconciler, [Source(self._services)])
+        runner.enqueue(keys.METRICS_API)
         return runner
 
     def _trust(self) -> Runner:

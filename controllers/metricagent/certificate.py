@@ -1,27 +1,35 @@
-"""With what the agent serves: a certificate of its own making, which the API server is told of.
+"""With what an agent serves: a certificate of its own making, which the API server is told of.
 
-Neither authority nor key is stored: a new process makes new ones. The bundle that the API server
-is given has the last authority too, until the next time.
+Neither authority nor key is stored: a new process makes new ones, and each replica has its own.
+The bundle of the APIService holds those of all.
 """
 
 import base64
+import binascii
+import datetime as dt
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
 from typing import Final
 
-from apis import keys
-from apis.objects import Key
-from certs import pki
+from apis import keys, objects
+from apis.objects import Key, Object
+from certs import bundle, pki
 from controllers.metricagent import forge
 from kube.cluster import Cluster
 
-MANAGER: Final = "liqo-metric-agent"
-LIFETIME: Final = timedelta(days=90)
-RENEWED: Final = timedelta(days=60)
+MANAGER: Final = keys.METRIC_AGENT
+LIFETIME: Final = dt.timedelta(days=90)
+RENEWED: Final = dt.timedelta(days=60)
+AGAIN_S: Final = 3600.0
+MOST: Final = 8
+"""Authorities in the bundle, the last first: of Pods that are gone some stay until they end."""
 
 
 class CertificateReconciler:
-    """Has a certificate for the Service, hands it to ``install``, and comes back in time."""
+    """Has a certificate for the Service, and hands it to ``install`` once it is trusted.
+
+    Its key is that of the APIService. Where that is away the certificate is served all the same:
+    the APIService is made once an agent is ready.
+    """
 
     def __init__(
         self,
@@ -29,25 +37,40 @@ class CertificateReconciler:
         *,
         service: Key,
         install: Callable[[pki.KeyPair], Awaitable[None]],
-        clock: Callable[[], datetime],
+        clock: Callable[[], dt.datetime],
     ) -> None:
         self._cluster, self._install, self._clock = cluster, install, clock
         self._name = f"{service.name}.{service.namespace}.svc"
-        self._last = b""
-        self._made: datetime | None = None
+        self._ca, self._made = b"", dt.datetime.min.replace(tzinfo=dt.UTC)
 
-    async def reconcile(self, _key: Key) -> float | None:
+    async def reconcile(self, key: Key) -> float | None:
         now = self._clock()
-        if self._made is None or now >= self._made + RENEWED:
-            await self._renew(now)
-        return 3600.0
-
-    async def _renew(self, now: datetime) -> None:
+        if now < self._made + RENEWED:
+            await self._tell(key, self._ca, now)
+            return AGAIN_S
         ca = pki.new_ca("liqo-metric-agent-ca", now=now, lifetime=LIFETIME)
         pair = pki.issue(
             ca, common_name=self._name, dns=[self._name], server=True, now=now, lifetime=LIFETIME
         )
-        bundle = base64.b64encode(ca.certificate + self._last).decode()
-        await self._cluster.apply(keys.API_SERVICE, forge.injected(bundle), manager=MANAGER)
+        await self._tell(key, ca.certificate, now)
         await self._install(pair)
-        self._last, self._made = ca.certificate, now
+        self._ca, self._made = ca.certificate, now
+        return AGAIN_S
+
+    async def _tell(self, key: Key, ca: bytes, now: dt.datetime) -> None:
+        """Have ``ca`` in the bundle beside those of other replicas; no write when it is there."""
+        found = await self._cluster.get_live(keys.API_SERVICE, key)
+        if found is None or ca in bundle.certificates(had := _bundle(found)):
+            return
+        trusted = bundle.certificates(bundle.merge(ca, had, now=now))[:MOST]
+        wanted = forge.injected(base64.b64encode(b"".join(trusted)).decode())
+        wanted["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
+        wanted["metadata"]["uid"] = objects.uid(found)
+        await self._cluster.apply(keys.API_SERVICE, wanted, manager=MANAGER)
+
+
+def _bundle(service: Object) -> bytes:
+    try:
+        return base64.b64decode((service.get("spec") or {}).get("caBundle") or "")
+    except (binascii.Error, ValueError, TypeError):
+        return b""

@@ -89,4 +89,4 @@ def address(node: Object) -> tuple[str, int] | None:
 
 def injected(ca: str) -> Object:
     """Return what to apply so that the API server trusts us; ``ca`` is base64 of PEM."""
-    return objects.named(keys.API_SERVICE, Key("", f"{VERSION}.{GROUP}"), spec={"caBundle": ca})
+    return objects.named(keys.API_SERVICE, keys.METRICS_API, spec={"caBundle": ca})

@@ -204,8 +204,6 @@ def _complaints(values: Values) -> Iterator[str]:
         yield from _of_labels(f"{path}.nodeSelector", process.node_selector, reserved=frozenset())
         yield from _of_amounts(f"{path}.resources.requests", process.resources.requests)
         yield from _of_amounts(f"{path}.resources.limits", process.resources.limits)
-    if (values.metric_agent.replicas or 1) > 1:
-        yield "metricAgent.replicas: each agent makes its own certificate, so one is the most"
 
 
 def _position(field: str) -> int:

@@ -61,6 +61,9 @@ async def uninstall(cluster: Cluster, progress: Progress, removal: Removal) -> N
     with progress.waiting("the processes to end"):
         await _remove(cluster, [obj for obj in there if not forge.is_prerequisite(obj)])
         await _until_none(cluster, Selection(keys.POD, Object, keys.LIQO_NAMESPACE, forge.OURS))
+        # The controller manager may have made it again meanwhile.
+        apis = [obj for obj in manifests if forge.kind_of(obj) == keys.API_SERVICE]
+        await _remove(cluster, await _existing(cluster, apis))
     await _free_tenant_namespaces(cluster)
     last = [obj for obj in there if forge.is_prerequisite(obj)]
     with progress.waiting("the kinds and the namespace to go"):

@@ -1,5 +1,6 @@
 """metrics.liqo.io: only through the API server, and of each cluster's own pods only (A21)."""
 
+import base64
 import datetime as dt
 import json
 import ssl
@@ -11,9 +12,10 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object
-from certs import listener, pki
+from certs import bundle, listener, pki
 from certs.listener import Server
-from controllers.metricagent import forge, serving
+from controllers.granting.metricsapi import forge as metricsapi
+from controllers.metricagent import certificate, forge, serving
 from controllers.metricagent.certificate import CertificateReconciler
 from controllers.metricagent.serving import Agent, FrontProxy
 from tests.fakes import FakeCluster
@@ -178,22 +180,95 @@ def test_virtual_nodes_are_not_asked() -> None:
 
 
 async def test_the_api_server_is_told_of_a_new_authority_before_it_is_used() -> None:
-    cluster = FakeCluster()
-    time = [now()]
-    served: list[bytes] = []
-
-    async def install(pair: pki.KeyPair) -> None:
-        found = await cluster.get(keys.API_SERVICE, Key("", "v1beta1.metrics.liqo.io"))
-        assert found
-        served.append(pair.certificate)
-
-    reconciler = CertificateReconciler(
-        cluster, service=Key("liqo", "liqo-metric-agent"), install=install, clock=lambda: time[0]
-    )
+    cluster = await with_api_service()
+    replica = Replica(cluster)
     for _ in range(3):
-        await reconciler.reconcile(Key("", ""))
-    assert len(served) == 1
-    assert pki.subject(served[0]).dns == ("liqo-metric-agent.liqo.svc",)
-    time[0] += 61 * DAY
-    await reconciler.reconcile(Key("", ""))
-    assert len(served) == 2
+        await replica.look()
+    assert len(replica.served) == 1
+    assert pki.subject(replica.served[0]).dns == ("liqo-metric-agent.liqo.svc",)
+    assert cluster.requests["apply", "apiservices"] == 1
+    replica.time += 61 * DAY
+    await replica.look()
+    assert len(replica.served) == 2
+    assert all([await is_trusted(cluster, one) for one in replica.served])
+
+
+async def test_each_replica_adds_its_authority_to_those_of_the_others() -> None:
+    cluster = await with_api_service()
+    replicas = [Replica(cluster) for _ in range(3)]
+    for replica in [*replicas, *replicas]:
+        await replica.look()
+    assert cluster.requests["apply", "apiservices"] == 3
+    assert all([await is_trusted(cluster, one.served[0]) for one in replicas])
+
+
+async def test_authorities_of_replicas_that_are_gone_are_bounded_and_nobody_loses_its_own() -> None:
+    cluster = await with_api_service()
+    lives = Replica(cluster)
+    await lives.look()
+    for _ in range(20):
+        await Replica(cluster).look()
+    assert not await is_trusted(cluster, lives.served[0])
+    await lives.look()
+    assert await is_trusted(cluster, lives.served[0])
+    assert len(bundle.certificates(await trusted(cluster))) == certificate.MOST
+
+
+async def test_an_agent_listens_also_while_its_api_service_is_away() -> None:
+    cluster = FakeCluster()
+    replica = Replica(cluster)
+    await replica.look()
+    assert len(replica.served) == 1
+    assert cluster.requests["apply", "apiservices"] == 0
+    await cluster.create(keys.API_SERVICE, metricsapi.wanted("liqo"))
+    await replica.look()
+    assert await is_trusted(cluster, replica.served[0])
+
+
+@pytest.mark.parametrize("said", ["", "no base64!", "bm8gY2VydGlmaWNhdGU=", None])
+async def test_a_bundle_that_makes_no_sense_is_replaced(said: str | None) -> None:
+    cluster = await with_api_service()
+    await cluster.patch(keys.API_SERVICE, keys.METRICS_API, {"spec": {"caBundle": said}})
+    replica = Replica(cluster)
+    await replica.look()
+    assert await is_trusted(cluster, replica.served[0])
+
+
+class Replica:
+    """An agent, of which only the certificate runs."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster, self.time = cluster, now()
+        self.served: list[bytes] = []
+        self._reconciler = CertificateReconciler(
+            cluster,
+            service=Key("liqo", keys.METRIC_AGENT),
+            install=self._install,
+            clock=lambda: self.time,
+        )
+
+    async def look(self) -> None:
+        await self._reconciler.reconcile(keys.METRICS_API)
+
+    async def _install(self, pair: pki.KeyPair) -> None:
+        if await self._cluster.get(keys.API_SERVICE, keys.METRICS_API):
+            assert await is_trusted(self._cluster, pair.certificate)
+        self.served.append(pair.certificate)
+
+
+async def with_api_service() -> FakeCluster:
+    cluster = FakeCluster()
+    await cluster.create(keys.API_SERVICE, metricsapi.wanted("liqo"))
+    return cluster
+
+
+async def trusted(cluster: FakeCluster) -> bytes:
+    found = await cluster.get(keys.API_SERVICE, keys.METRICS_API)
+    assert found
+    return base64.b64decode(found["spec"]["caBundle"])
+
+
+async def is_trusted(cluster: FakeCluster, leaf: bytes) -> bool:
+    """Whether the API server lets a server in that shows ``leaf``."""
+    authorities = bundle.certificates(await trusted(cluster))
+    return any(pki.is_signed_by(leaf, authority) for authority in authorities)

@@ -3,14 +3,15 @@
 import asyncio
 import contextlib
 import json
+import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from apis import keys
-from apis.objects import Key, Kind, Object, named
-from kube import client, errors, peer
+from apis import conditions, keys
+from apis.objects import Key, Kind, Object, named, uid
+from kube import client, errors, peer, waiting
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from sandbox import metrics
@@ -56,6 +57,35 @@ async def test_the_summary_needs_no_metrics_server(both: world.Pair, namespace: 
         await both.milan.get_text("/apis/metrics.k8s.io/v1beta1")
 
     await the_summary_tells_of_them(both, namespace)
+
+
+async def test_namespaces_end_while_no_metric_agent_answers(both: world.Pair) -> None:
+    milan, agent = both.milan, Key(keys.LIQO_NAMESPACE, keys.METRIC_AGENT)
+    await until_available(milan)
+    await milan.patch(keys.DEPLOYMENT, agent, {"spec": {"replicas": 0}})
+    try:
+        await waiting.until(milan, keys.API_SERVICE, keys.METRICS_API, is_gone)
+        left = Key("", f"left-{secrets.token_hex(3)}")
+        made = await milan.create(keys.NAMESPACE, named(keys.NAMESPACE, left))
+        await milan.delete(keys.NAMESPACE, left, uid=uid(made))
+        await waiting.until(milan, keys.NAMESPACE, left, is_gone)
+    finally:
+        await milan.patch(keys.DEPLOYMENT, agent, {"spec": {"replicas": 2}})
+    await until_available(milan)
+
+
+async def until_available(milan: ClusterClient) -> None:
+    """Wait until the API server reaches a metric agent."""
+
+    def is_available(found: Object | None) -> bool:
+        said = ((found or {}).get("status") or {}).get("conditions")
+        return conditions.is_true(said, "Available")
+
+    await waiting.until(milan, keys.API_SERVICE, keys.METRICS_API, is_available)
+
+
+def is_gone(found: Object | None) -> bool:
+    return found is None
 
 
 @pytest.mark.usefixtures("measured")

@@ -125,7 +125,6 @@ def test_peers_are_told_where_the_api_server_of_a_managed_cluster_is(tmp_path: P
         ("webhook: {args: [workers]}", "webhook.args[0]: Expected `str` matching"),
         ("webhook: {labels: {app.kubernetes.io/name: x}}", "Deployments select their pods by it"),
         ("certs: {resources: {limits: {cpu: lots}}}", "certs.resources.limits.cpu: 'lots' is not"),
-        ("metricAgent: {replicas: 2}", "metricAgent.replicas: each agent makes its own"),
         ("apiServer: {url: 'http://rome.example'}", "is not an https:// URL of a host"),
         ("image: 'a b'", "image: 'a b' has a space"),
         ("- webhook", "a mapping is needed"),

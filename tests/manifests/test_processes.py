@@ -17,7 +17,7 @@ PROCESSES: Final = {
     "liqo-webhook": ("webhook", ["--tls-dir=/etc/liqo/tls", "--port=9443", ENFORCED], 2),
     "liqo-controller-manager": ("controllers", [HEALTH, METRICS, ENFORCED], 1),
     "liqo-certs": ("certs", [HEALTH, METRICS], 1),
-    "liqo-metric-agent": ("controllers.metricagent", ["--port=8443", HEALTH, METRICS], 1),
+    "liqo-metric-agent": ("controllers.metricagent", ["--port=8443", HEALTH, METRICS], 2),
 }
 
 

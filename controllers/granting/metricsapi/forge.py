@@ -1,0 +1,121 @@
+"""When the APIService of the metric agent goes, and when it comes back. Pure.
+
+An APIService that nobody serves stops the end of every namespace of its cluster, since the
+namespace controller cannot list what is in it. Source: rulings.md 29; Kubernetes, "Configure the
+aggregation layer".
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import Final
+
+from apis import conditions, keys, objects, times
+from apis.objects import Object
+
+AWAY: Final = timedelta(seconds=30)
+"""How long nobody may answer before the APIService goes."""
+AGAIN: Final = timedelta(minutes=10)
+"""When it is tried again while agents are ready and the API server does not reach them."""
+_LABELS: Final = {"app.kubernetes.io/name": keys.METRIC_AGENT, "app.kubernetes.io/part-of": "liqo"}
+
+
+class Do(Enum):
+    """What is to be done."""
+
+    NOTHING = auto()
+    REMOVE = auto()
+    MAKE = auto()
+    FORGET = auto()
+    """It answers: no mark is needed."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is to be done now, and in how many seconds to look again."""
+
+    do: Do
+    again_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is there."""
+
+    service: Object | None
+    """The APIService."""
+    agent: Object | None
+    """The Deployment."""
+    after: datetime | None
+    """The mark: the APIService was taken away here, and may be made again from then on."""
+
+
+def step(found: Found, namespace: str, now: datetime) -> Step:
+    """Return what to do about the APIService.
+
+    Only one that was taken away here is made again: an administrator may have deleted it.
+    """
+    if found.service is None:
+        is_back = found.after is not None and is_ready(found.agent)
+        return _when(Do.MAKE, found.after - now) if is_back and found.after else Step(Do.NOTHING)
+    if not is_ours(found.service, namespace):
+        return Step(Do.NOTHING)
+    away = away_since(found.service)
+    if away is None:
+        return Step(Do.FORGET if found.after else Do.NOTHING)
+    return _when(Do.REMOVE, away + AWAY - now)
+
+
+def _when(do: Do, left: timedelta) -> Step:
+    return Step(do) if left <= timedelta() else Step(Do.NOTHING, left.total_seconds())
+
+
+def is_ours(service: Object, namespace: str) -> bool:
+    """Whether the APIService leads to the agent of pyliqo."""
+    where = (service.get("spec") or {}).get("service") or {}
+    return (where.get("namespace"), where.get("name")) == (namespace, keys.METRIC_AGENT)
+
+
+def away_since(service: Object) -> datetime | None:
+    """Return since when the API server reaches nobody, or None while somebody answers."""
+    found = conditions.find((service.get("status") or {}).get("conditions"), "Available")
+    if found is not None and found.get("status") == "True":
+        return None
+    since = (found or {}).get("lastTransitionTime") or service["metadata"]["creationTimestamp"]
+    return datetime.fromisoformat(since)
+
+
+def is_ready(agent: Object | None) -> bool:
+    """Whether a Pod of the agent is ready."""
+    return bool(((agent or {}).get("status") or {}).get("availableReplicas"))
+
+
+def marked(where: Object | None) -> datetime | None:
+    """Return from when on the APIService may be made again; None if it was not taken away here."""
+    said = objects.annotations(where) if where else {}
+    return times.parse(said.get(keys.METRICS_API_AFTER, ""))
+
+
+def mark(agent: Object | None, now: datetime) -> str:
+    """Return the mark of an APIService that goes now."""
+    return times.seconds(now + AGAIN if is_ready(agent) else now)
+
+
+def why(service: Object) -> str:
+    """Return what the API server says of the agent that it does not reach."""
+    found = conditions.find((service.get("status") or {}).get("conditions"), "Available") or {}
+    return f"{found.get('reason') or 'Unknown'}: {found.get('message') or 'not judged yet'}"
+
+
+def wanted(namespace: str) -> Object:
+    """Return the APIService as the manifests have it; the agents add their authorities."""
+    spec = {
+        "group": keys.METRICS_GROUP,
+        "version": keys.METRICS_VERSION,
+        "groupPriorityMinimum": 100,
+        "versionPriority": 100,
+        "service": {"name": keys.METRIC_AGENT, "namespace": namespace, "port": 443},
+    }
+    made = objects.named(keys.API_SERVICE, keys.METRICS_API, spec=spec)
+    made["metadata"]["labels"] = dict(_LABELS)
+    return made
