@@ -82,6 +82,7 @@ class Loops:
         self._node = _named(keys.NODE, self._key)
         virtual = Key(settings.tenant_namespace, settings.node_name)
         self._virtual_nodes = _named(keys.VIRTUAL_NODE, virtual)
+        self._read: tuple[Object | None, OffloadingPatch] = None, self._patch_of(None)
         self._offloadings = _informer(
             keys.NAMESPACE_OFFLOADING, fields=f"metadata.name={keys.OFFLOADING_NAME}"
         )
@@ -224,19 +225,19 @@ class Loops:
 
     def _options(self) -> shadowpod.Options:
         found = next(iter(self._virtual_nodes.items().values()), None)
-        patch = VirtualNode.parse(found).offloading_patch if found else OffloadingPatch()
-        settings = self._settings
-        hidden = replace(
-            patch,
-            labels_not_reflected=(*patch.labels_not_reflected, *settings.hidden_labels),
-            annotations_not_reflected=(
-                *patch.annotations_not_reflected,
-                *settings.hidden_annotations,
-            ),
-        )
+        if found is not self._read[0]:  # read once: it is asked for at every look at a pod
+            self._read = found, self._patch_of(found)
+        settings, patch = self._settings, self._read[1]
         return shadowpod.Options(
-            settings.node_name, hidden, settings.api_server, opened=self._mappings.opened()
+            settings.node_name, patch, settings.api_server, opened=self._mappings.opened()
         )
+
+    def _patch_of(self, virtual_node: Object | None) -> OffloadingPatch:
+        said = VirtualNode.parse(virtual_node) if virtual_node else None
+        patch, settings = said.offloading_patch if said else OffloadingPatch(), self._settings
+        labels = (*patch.labels_not_reflected, *settings.hidden_labels)
+        annotations = (*patch.annotations_not_reflected, *settings.hidden_annotations)
+        return replace(patch, labels_not_reflected=labels, annotations_not_reflected=annotations)
 
     # Node ------------------------------------------------------------------------------------
 
