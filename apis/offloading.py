@@ -298,6 +298,9 @@ class VkOptionsTemplate:
     image_pull_secrets: tuple[Object, ...] = ()
     pull_policy: str = "IfNotPresent"
     tolerations: tuple[Object, ...] = ()
+    node_selector: dict[str, str] = field(default_factory=dict)
+    affinity: Object = field(default_factory=dict)
+    priority_class_name: str = keys.VIRTUAL_KUBELET_PRIORITY
 
     @classmethod
     def parse(cls, obj: Object) -> "VkOptionsTemplate":
@@ -329,6 +332,9 @@ class VkOptionsTemplate:
             image_pull_secrets=tuple(spec.get("imagePullSecrets") or ()),
             pull_policy=spec.get("pullPolicy") or "IfNotPresent",
             tolerations=tuple(spec.get("tolerations") or ()),
+            node_selector=dict(spec.get("nodeSelector") or {}),
+            affinity=spec.get("affinity") or {},
+            priority_class_name=spec.get("priorityClassName") or keys.VIRTUAL_KUBELET_PRIORITY,
         )
 
 

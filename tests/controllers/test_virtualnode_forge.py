@@ -20,6 +20,7 @@ from tests import factories
 from tests.controllers import whole
 from tests.controllers.support import LATER, NOW, virtual_node
 from tests.fakes import FakeCluster
+from tests.manifests import documents
 
 LOCAL = LocalCluster("rome")
 
@@ -62,6 +63,23 @@ def test_the_deployment_has_the_names_and_labels_of_the_reference() -> None:
     assert made["spec"]["template"]["metadata"]["labels"] == {**chosen, "team": "a"}
     assert made["metadata"]["ownerReferences"][0]["kind"] == "VirtualNode"
     assert made["spec"]["template"]["spec"]["serviceAccountName"] == "milan"
+
+
+def test_the_template_says_where_virtual_kubelets_run() -> None:
+    said: Object = {
+        "nodeSelector": {"pool": "system"},
+        "affinity": {"nodeAffinity": {}},
+        "tolerations": [{"key": "pool", "operator": "Exists"}],
+        "priorityClassName": "high",
+    }
+    made = deployment.deployment(node(), template(**said), LOCAL)
+    assert {name: made["spec"]["template"]["spec"][name] for name in said} == said
+
+
+def test_a_virtual_kubelet_has_the_priority_that_is_among_the_manifests() -> None:
+    spec = deployment.deployment(node(), template(), LOCAL)["spec"]["template"]["spec"]
+    assert documents.named("PriorityClass", spec["priorityClassName"])["value"] > 0
+    assert spec.keys().isdisjoint({"nodeSelector", "affinity", "tolerations"})
 
 
 def test_the_hash_of_no_patch_is_that_of_the_reference() -> None:

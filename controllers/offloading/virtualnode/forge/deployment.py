@@ -105,11 +105,14 @@ def _pod_spec(
         "containers": [_container(name, options, flags[name], metrics.get(name)) for name in flags],
         "volumes": [{"name": _SCRATCH, "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}],
     }
-    if options.image_pull_secrets:
-        spec["imagePullSecrets"] = list(options.image_pull_secrets)
-    if options.tolerations:
-        spec["tolerations"] = list(options.tolerations)
-    return spec
+    placement = {
+        "imagePullSecrets": list(options.image_pull_secrets),
+        "tolerations": list(options.tolerations),
+        "nodeSelector": options.node_selector,
+        "affinity": options.affinity,
+        "priorityClassName": options.priority_class_name,
+    }
+    return spec | {name: value for name, value in placement.items() if value}
 
 
 def _container(
