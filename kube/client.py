@@ -137,8 +137,9 @@ class ClusterClient:
         path = wire.collection(kind, obj["metadata"].get("namespace") or "")
         return await self._call("create", kind, "POST", path, wire.typed(kind, obj))
 
-    async def apply(self, kind: Kind, obj: Object, *, manager: str) -> Object:
-        query = {"fieldManager": manager, "force": "true"}
+    async def apply(self, kind: Kind, obj: Object, *, manager: str, is_dry: bool = False) -> Object:
+        """Server-side apply, forced; with ``is_dry`` it is judged, answered, and not stored."""
+        query = {"fieldManager": manager, "force": "true", **({"dryRun": "All"} if is_dry else {})}
         body = wire.typed(kind, obj)
         key = key_of(obj)
         path = wire.path(kind, key)

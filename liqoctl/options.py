@@ -340,9 +340,21 @@ def timeout(default: str) -> Callable[..., Any]:
 REMOTE_CLUSTER_ID: Final = click.option(
     "--remote-cluster-id", required=True, type=CLUSTER_ID, help="Cluster ID of the peer."
 )
-SHOWN: Final = click.option(
-    "-o", "--output", type=click.Choice(["yaml", "json"]), help="Print the whole objects."
+_SHOWN: Final = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["wide", "yaml", "json"]),
+    help="Show more columns, or print the whole objects.",
 )
+_IN_ALL: Final = switch("--all-namespaces", "in_all", "-A", help="Of all namespaces.")
+
+
+def shown(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``command`` what each ``get`` of objects has."""
+    both: Callable[..., Any] = _IN_ALL(_SHOWN(command))
+    return both
+
+
 OUTPUT: Final = click.option(
     "-o",
     "--output",

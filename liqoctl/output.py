@@ -3,17 +3,27 @@
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 import rich.console
 import rich.text
 import yaml
 
-from apis.objects import Object
+from apis.objects import Kind, Object
+from kube import clock
+from liqoctl.forge import tables
 from liqoctl.forge.printed import one_line, printable
 
 _STYLES: Final = {"INFO": "cyan", "WARN": "yellow"}
+
+
+class Shown(NamedTuple):
+    """How objects are shown: ``wide``, ``yaml``, ``json`` or as a short table."""
+
+    form: str | None
+    in_all: bool = False
+    """Whether their namespaces are shown, too."""
 
 
 class Progress:
@@ -71,6 +81,15 @@ def dump(objects: Iterable[Object], form: str, *, is_list: bool = False, ends: b
         echo(yaml.dump(obj, Dumper=yaml.CSafeDumper, sort_keys=False), ends_line=False)
         if ends:
             echo("---")
+
+
+def show(kind: Kind, found: Sequence[Object], how: Shown, *, is_list: bool) -> None:
+    """Print ``found`` as a table, or as ``dump`` does."""
+    if how.form in {"yaml", "json"}:
+        dump(found, how.form, is_list=is_list)
+        return
+    now = clock.now()
+    table(tables.rows(kind, found, now, is_wide=how.form == "wide", in_all=how.in_all))
 
 
 def plain(value: object) -> str:

@@ -166,26 +166,28 @@ def create_identity(session: Session, remote: Session, timeout: float, **given: 
     late.handshake.run(session, remote, "creating the identity", timeout, work)
 
 
-@get.command("tenant", epilog=options.examples("liqoctl get tenant", "liqoctl get tn rome -o yaml"))
+@get.command(
+    "tenant", epilog=options.examples("liqoctl get tenant -o wide", "liqoctl get tn rome -o yaml")
+)
 @click.argument(
     "cluster_id", default="", type=options.CLUSTER_ID, shell_complete=options.names_of("tenant")
 )
-@options.SHOWN
+@options.shown
 @options.global_flags
-def get_tenant(session: Session, cluster_id: str, output: str | None) -> None:
+def get_tenant(session: Session, cluster_id: str, output: str | None, *, in_all: bool) -> None:
     """On a provider: show its consumers, or one of them."""
-    late.identities.show(session, keys.TENANT, cluster_id, output)
+    late.identities.show(session, keys.TENANT, cluster_id, late.output.Shown(output, in_all))
 
 
 @get.command("identity", epilog=options.examples("liqoctl get identity", "liqoctl get id milan"))
 @click.argument(
     "cluster_id", default="", type=options.CLUSTER_ID, shell_complete=options.names_of("cluster")
 )
-@options.SHOWN
+@options.shown
 @options.global_flags
-def get_identity(session: Session, cluster_id: str, output: str | None) -> None:
+def get_identity(session: Session, cluster_id: str, output: str | None, *, in_all: bool) -> None:
     """On a consumer: show how it signs in to its providers, or to one of them."""
-    late.identities.show(session, keys.IDENTITY, cluster_id, output)
+    late.identities.show(session, keys.IDENTITY, cluster_id, late.output.Shown(output, in_all))
 
 
 @delete.command("tenant", epilog=options.examples("liqoctl delete tenant rome"))

@@ -21,6 +21,7 @@ INSTALL_EXAMPLES = options.examples(
     "liqoctl install --cluster-id milan --cluster-labels region=europe --sharing-percentage 70",
     "liqoctl install --cluster-id rome --values values.yaml",
     "liqoctl install --cluster-id rome --api-server-url https://rome.example:443",
+    "liqoctl install --values values.yaml --dry-run=server",
     "liqoctl install --cluster-id rome -o yaml | kubectl apply --server-side -f -",
 )
 UNINSTALL_EXAMPLES = options.examples("liqoctl uninstall", "liqoctl uninstall --skip-confirm")
@@ -80,12 +81,18 @@ UNINSTALL_EXAMPLES = options.examples("liqoctl uninstall", "liqoctl uninstall --
 @click.option(
     "--timeout", type=options.Duration(), default="5m", show_default=True, help="How long to wait."
 )
+@click.option(
+    "--dry-run",
+    type=click.Choice(["server"]),
+    help="Have the API server judge everything, say what would change, and store nothing.",
+)
 @options.OUTPUT
 @options.global_flags
-def install(
+def install(  # each a flag
     session: Session,
     timeout: float,
     output: str | None,
+    dry_run: str | None,
     *,
     enable_resource_enforcement: bool | None,
     **given: Any,
@@ -100,6 +107,12 @@ def install(
 
     default = f"{forge.IMAGE}:{importlib.metadata.version('pyliqo')}"
 
+    async def rehearse(cluster: Client, _progress: Progress) -> None:
+        async with asyncio.timeout(timeout):
+            lines = await late.installation.rehearse(cluster, wanted, default_image=default)
+        for line in lines:
+            late.output.echo(line)
+
     async def work(cluster: Client, progress: Progress) -> None:
         try:
             async with asyncio.timeout(timeout):
@@ -113,7 +126,7 @@ def install(
         _, manifests = late.installation.rendered(wanted, default)
         late.output.dump(manifests, output)
     else:
-        late.session.run(session, work, needs_install=False)
+        late.session.run(session, rehearse if dry_run else work, needs_install=False)
 
 
 def _wanted(  # noqa: PLR0913  # one argument a flag

@@ -65,21 +65,30 @@ def delete_resourceslice(name: str, timeout: float, session: Session) -> None:
     late.slices.delete(session, Key(session.namespace, name), deletion)
 
 
-@get.command("resourceslice", epilog=options.examples("liqoctl get resourceslice -o yaml"))
+@get.command(
+    "resourceslice",
+    epilog=options.examples(
+        "liqoctl get resourceslice -A -o wide", "liqoctl get resourceslice -o yaml"
+    ),
+)
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=options.names_of("slice"))
-@options.SHOWN
+@options.shown
 @options.global_flags
-def get_resourceslice(names: tuple[str, ...], session: Session, output: str | None) -> None:
+def get_resourceslice(
+    names: tuple[str, ...], session: Session, output: str | None, *, in_all: bool
+) -> None:
     """Show slices: those that this cluster consumes, and those that it provides."""
-    late.slices.show(session, keys.RESOURCE_SLICE, names, output)
+    late.slices.show(session, keys.RESOURCE_SLICE, names, late.output.Shown(output, in_all))
 
 
 @get.command("virtualnode", epilog=options.examples("liqoctl get virtualnode -o json"))
 @click.argument(
     "names", metavar="[NAME]...", nargs=-1, shell_complete=options.names_of("virtual node")
 )
-@options.SHOWN
+@options.shown
 @options.global_flags
-def get_virtualnode(names: tuple[str, ...], session: Session, output: str | None) -> None:
+def get_virtualnode(
+    names: tuple[str, ...], session: Session, output: str | None, *, in_all: bool
+) -> None:
     """Show virtual nodes, and the slices that they live on."""
-    late.slices.show(session, keys.VIRTUAL_NODE, names, output)
+    late.slices.show(session, keys.VIRTUAL_NODE, names, late.output.Shown(output, in_all))

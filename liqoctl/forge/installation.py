@@ -135,6 +135,27 @@ def kind_of(obj: Object) -> Kind:
     return Kind(group, version, obj["kind"], _plural(obj["kind"].lower()), _has_namespace(obj))
 
 
+def rehearsed(obj: Object, outcome: str) -> str:
+    """Return ``outcome`` of ``obj`` in kubectl's words: ``deployment.apps/liqo-certs created``."""
+    group = obj["apiVersion"].rpartition("/")[0]
+    kind = f"{obj['kind'].lower()}{'.' + group if group else ''}"
+    return f"{kind}/{obj['metadata']['name']} {outcome}"
+
+
+def outcome(found: Object | None, made: Object) -> str:
+    """Return what making ``made`` of what was ``found`` is called."""
+    if found is None:
+        return "created"
+    return "unchanged" if _without_marks(found) == _without_marks(made) else "configured"
+
+
+def _without_marks(obj: Object) -> Object:
+    """Return ``obj`` without what each write changes, and without what a server counts."""
+    marks = {"managedFields", "resourceVersion", "generation"}
+    metadata = {name: value for name, value in obj["metadata"].items() if name not in marks}
+    return {**obj, "metadata": metadata, "status": None}
+
+
 def _plural(name: str) -> str:
     if name.endswith("y"):
         return f"{name[:-1]}ies"

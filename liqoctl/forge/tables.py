@@ -1,18 +1,78 @@
-"""What ``liqoctl get`` shows of tenants and identities, a line each. Pure."""
+"""What ``liqoctl get`` shows of an object, a line each, as kubectl does. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
 
-from apis import conditions, keys
+from apis import conditions, keys, slices, times
 from apis.objects import Kind, Object
-from liqoctl.forge.printed import one_line
+from liqoctl.forge import slices as slices_
 
 Row = tuple[str, ...]
+_UNITS: Final = (
+    ("s", timedelta(seconds=1), timedelta(minutes=2)),
+    ("m", timedelta(minutes=1), timedelta(hours=3)),
+    ("h", timedelta(hours=1), timedelta(days=2)),
+    ("d", timedelta(days=1), timedelta.max),
+)
+"""Each unit is used up to an age. Source: apimachinery, ``duration.HumanDuration``, shortened."""
+
+
+class Table(NamedTuple):
+    """The columns of a kind; ``more`` are those that only ``-o wide`` shows."""
+
+    header: Row
+    row: Callable[[Object], Row]
+    more: Row
+    more_row: Callable[[Object], Row]
+    has_namespace: bool = False
+    """Whether the namespace is among the columns."""
+
+
+def rows(
+    kind: Kind,
+    found: Sequence[Object],
+    now: datetime,
+    *,
+    is_wide: bool = False,
+    in_all: bool = False,
+) -> list[Row]:
+    """Return the table of ``found``, its header first.
+
+    ``in_all`` has the namespace first, as kubectl's ``-A`` does.
+    """
+    return list(_rows(TABLES[kind], found, now, is_wide=is_wide, in_all=in_all))
+
+
+def _rows(
+    table: Table, found: Sequence[Object], now: datetime, *, is_wide: bool, in_all: bool
+) -> Iterator[Row]:
+    names_it = in_all and not table.has_namespace
+    yield (
+        *(("NAMESPACE",) if names_it else ()),
+        *table.header,
+        *((*table.more, "AGE") if is_wide else ()),
+    )
+    for obj in found:
+        yield (
+            *((obj["metadata"].get("namespace", ""),) if names_it else ()),
+            *table.row(obj),
+            *((*table.more_row(obj), age(obj, now)) if is_wide else ()),
+        )
+
+
+def age(obj: Object, now: datetime) -> str:
+    """Return how old the object is, such as ``5m`` or ``12d``."""
+    made = times.parse(str(obj["metadata"].get("creationTimestamp", "")))
+    if made is None:
+        return "<unknown>"
+    old = max(now - made, timedelta())
+    unit, length, _ = next(each for each in _UNITS if old < each[2])
+    return f"{old // length}{unit}"
 
 
 def _tenant(obj: Object) -> Row:
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    ready = conditions.find(status.get("conditions"), "Ready") or {}
+    spec, ready = obj.get("spec") or {}, _ready(obj)
     return (
         obj["metadata"]["name"],
         obj["metadata"]["namespace"],
@@ -33,19 +93,38 @@ def _identity(obj: Object) -> Row:
     )
 
 
-_TABLES: Final[Mapping[Kind, tuple[Row, Callable[[Object], Row]]]] = {
-    keys.TENANT: (("NAME", "NAMESPACE", "CONDITION", "READY", "REASON"), _tenant),
-    keys.IDENTITY: (("NAME", "NAMESPACE", "PROVIDER", "TYPE", "KUBECONFIG"), _identity),
-}
+def _tenant_more(obj: Object) -> Row:
+    return ((obj.get("spec") or {}).get("clusterID") or "", str(_ready(obj).get("message") or ""))
 
 
-def lines(kind: Kind, found: Sequence[Object]) -> list[str]:
-    """Return the table of ``found``, its head first; only printable characters."""
-    head, row = _TABLES[kind]
-    rows = [head, *(row(obj) for obj in found)]
-    widths = [max(len(one[column]) for one in rows) for column in range(len(head))]
-    padded = (
-        "   ".join(cell.ljust(width) for cell, width in zip(one, widths, strict=True)).rstrip()
-        for one in rows
-    )
-    return [one_line(line) for line in padded]
+def _identity_more(obj: Object) -> Row:
+    params = (obj.get("spec") or {}).get("authParams") or {}
+    return (str(params.get("apiServer") or ""), str(params.get("proxyURL") or ""))
+
+
+def _slice_more(obj: Object) -> Row:
+    said = (slices_.answer(obj, type_)[1] for type_ in (slices.AUTHENTICATION, slices.RESOURCES))
+    return ("; ".join(text for text in said if text),)
+
+
+def _node_more(obj: Object) -> Row:
+    spec = obj.get("spec") or {}
+    return (str((spec.get("kubeconfigSecretRef") or {}).get("name") or ""),)
+
+
+def _ready(obj: Object) -> Object:
+    return conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {}
+
+
+TABLES: Final[Mapping[Kind, Table]] = {
+    keys.TENANT: Table(
+        ("NAME", "NAMESPACE", "CONDITION", "READY", "REASON"), _tenant,
+        ("CONSUMER", "MESSAGE"), _tenant_more, has_namespace=True,
+    ),
+    keys.IDENTITY: Table(
+        ("NAME", "NAMESPACE", "PROVIDER", "TYPE", "KUBECONFIG"), _identity,
+        ("SERVER", "PROXY"), _identity_more, has_namespace=True,
+    ),
+    keys.RESOURCE_SLICE: Table(slices_.HEADER, slices_.row, ("MESSAGE",), _slice_more),
+    keys.VIRTUAL_NODE: Table(slices_.NODE_HEADER, slices_.node_row, ("KUBECONFIG",), _node_more),
+}  # fmt: skip

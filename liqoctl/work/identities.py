@@ -12,11 +12,11 @@ from apis import keys, naming
 from apis.objects import Key, Kind, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
+from liqoctl import output
 from liqoctl.forge import peering as forge
-from liqoctl.forge import tables
 from liqoctl.forge.peering import Metadata
 from liqoctl.options import Session
-from liqoctl.output import Progress, dump, echo
+from liqoctl.output import Progress, Shown
 from liqoctl.work import handshake, objects, session
 from liqoctl.work.session import Side
 
@@ -33,16 +33,11 @@ def run(who: Session, what: str, timeout_s: float, work: Callable[[Side], Awaita
     session.run(who, bounded)
 
 
-def show(who: Session, kind: Kind, peer: str, output: str | None) -> None:
+def show(who: Session, kind: Kind, peer: str, how: Shown) -> None:
     """Print what there is of ``kind``, or all about one peer."""
 
     async def work(side: Side) -> None:
-        there = await found(side.cluster, kind, peer)
-        if output:
-            dump(there, output, is_list=not peer)
-        else:
-            for line in tables.lines(kind, there):
-                echo(line)
+        output.show(kind, await found(side.cluster, kind, peer), how, is_list=not peer)
 
     run(who, f"reading every {kind}", READ_S, work)
 

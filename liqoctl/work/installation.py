@@ -15,7 +15,7 @@ import yaml
 
 from apis import keys
 from apis.objects import Key, Kind, Object, key_of
-from kube import waiting
+from kube import errors, waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import installation as forge
@@ -55,15 +55,7 @@ async def install(
         click.ClickException: the cluster is too old, or is called otherwise.
         TimeoutError: something is not available in time; ``obstacles`` says what.
     """
-    await _check(cluster, wanted)
-    there = await cluster.get_live(keys.DEPLOYMENT, _CONTROLLERS)
-    default_image = forge.image_of(there) if there else default_image
-    is_enforced = wanted.is_enforced
-    if is_enforced is None and there:
-        is_enforced = forge.is_enforced(there)
-    said = values.merged(await kept(cluster), wanted.values)
-    wanted = replace(wanted, values=said, is_enforced=is_enforced)
-    image, made = rendered(wanted, default_image)
+    image, made = await _completed(cluster, wanted, default_image)
     widened = await upgrade.widened(cluster, made)
     await _apply(cluster, progress, widened)
     deployments = [key_of(obj) for obj in made if obj["kind"] == keys.DEPLOYMENT.kind]
@@ -73,6 +65,52 @@ async def install(
     await _take_back(cluster, progress, made, widened)
     found = await waiting.until(cluster, keys.CONFIG_MAP, _CLUSTER_ID, lambda one: one is not None)
     progress.info(f"this cluster is called {_name_in(found)}")
+
+
+async def rehearse(cluster: ClusterClient, wanted: Wanted, *, default_image: str) -> list[str]:
+    """Have the API server judge what an installation would apply, and store nothing.
+
+    Returns a line an object, as ``kubectl apply --dry-run=server`` has it.
+
+    Raises:
+        click.ClickException: something is refused; the message has all of it.
+    """
+    _, made = await _completed(cluster, wanted, default_image)
+    old = await outdated.find(cluster, [*made, forge.cluster_id("")], MANAGER)
+    lines = [await _rehearsed(cluster, obj) for obj in made]
+    refused = [line for line, is_refused in lines if is_refused]
+    if refused:
+        raise click.ClickException("\n  ".join(["the API server refuses:", *refused]))
+    gone = [forge.rehearsed(obj, "deleted") for obj in old if not forge.is_prerequisite(obj)]
+    said = [*(line for line, _ in lines), *gone]
+    return [f"{line} (server dry run)" for line in said]
+
+
+async def _rehearsed(cluster: ClusterClient, obj: Object) -> tuple[str, bool]:
+    """Return what would become of ``obj``, and whether it is refused."""
+    kind = forge.kind_of(obj)
+    try:
+        found = await cluster.get_live(kind, key_of(obj))
+        made = await cluster.apply(kind, obj, manager=MANAGER, is_dry=True)
+    except errors.NotFoundError:  # its kind, or its namespace
+        return forge.rehearsed(obj, "created"), False
+    except (errors.ForbiddenError, errors.InvalidError) as error:
+        return f"{forge.rehearsed(obj, 'refused')}: {error}", True
+    return forge.rehearsed(obj, forge.outcome(found, made)), False
+
+
+async def _completed(
+    cluster: ClusterClient, wanted: Wanted, default_image: str
+) -> tuple[str, list[Object]]:
+    """Return what ``rendered`` does, with what the installation in ``cluster`` keeps."""
+    await _check(cluster, wanted)
+    there = await cluster.get_live(keys.DEPLOYMENT, _CONTROLLERS)
+    default_image = forge.image_of(there) if there else default_image
+    is_enforced = wanted.is_enforced
+    if is_enforced is None and there:
+        is_enforced = forge.is_enforced(there)
+    said = values.merged(await kept(cluster), wanted.values)
+    return rendered(replace(wanted, values=said, is_enforced=is_enforced), default_image)
 
 
 def rendered(wanted: Wanted, default_image: str) -> tuple[str, list[Object]]:

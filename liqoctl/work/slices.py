@@ -18,14 +18,9 @@ from liqoctl import output as output_
 from liqoctl.forge import peering
 from liqoctl.forge import slices as forge
 from liqoctl.options import Session
-from liqoctl.output import Progress
+from liqoctl.output import Progress, Shown
 from liqoctl.work import objects, session, virtualnodes
 from liqoctl.work.session import Side
-
-_ROWS: dict[Kind, tuple[tuple[str, ...], Callable[[Object], tuple[str, ...]]]] = {
-    keys.RESOURCE_SLICE: (forge.HEADER, forge.row),
-    keys.VIRTUAL_NODE: (forge.NODE_HEADER, forge.node_row),
-}
 
 
 def create(who: Session, wanted: forge.Wanted, *, timeout_s: float, output: str | None) -> None:
@@ -129,18 +124,15 @@ async def find(
     return found[0]
 
 
-def show(who: Session, kind: Kind, names: Sequence[str], output: str | None) -> None:
+def show(who: Session, kind: Kind, names: Sequence[str], how: Shown) -> None:
     """Print slices or virtual nodes: all, or those named."""
+    namespace = "" if how.in_all else who.namespace
 
     async def work(cluster: ClusterClient, _progress: Progress) -> None:
-        listed = (await cluster.list(Selection(kind, Object, who.namespace))).items
+        listed = (await cluster.list(Selection(kind, Object, namespace))).items
         found = [obj for key, obj in sorted(listed.items()) if not names or key.name in names]
         if missing := set(names) - {obj["metadata"]["name"] for obj in found}:
             raise click.ClickException(f"{kind} {', '.join(sorted(missing))} does not exist")
-        if output:
-            output_.dump(found, output, is_list=len(names) != 1)
-            return
-        header, row = _ROWS[kind]
-        output_.table([header, *(row(obj) for obj in found)])
+        output_.show(kind, found, how, is_list=len(names) != 1)
 
     session.run(who, work)

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import yaml
@@ -103,6 +104,17 @@ def printed(plane: Plane, *flags: str) -> str:
     return result.stdout
 
 
+def rehearsed(plane: Plane, *flags: str) -> dict[str, set[str]]:
+    """Return which objects would become what."""
+    result = liqoctl(plane, "install", "--dry-run=server", *flags)
+    assert result.exit_code == 0, result.stderr
+    found: dict[str, set[str]] = {}
+    for line in result.stdout.splitlines():
+        name, outcome = line.removesuffix(" (server dry run)").split()
+        found.setdefault(outcome, set()).add(name)
+    return found
+
+
 BARE = (
     "activate tenant rome",
     "cordon tenant rome",
@@ -153,11 +165,13 @@ def test_it_is_what_kustomize_makes(empty: Plane) -> None:
     assert by_key(printed(empty, "--image", "pyliqo")) == by_key(built)
 
 
-def test_install_again_and_uninstall(empty: Plane) -> None:
+def test_install_again_and_uninstall(empty: Plane, tmp_path: Path) -> None:
     kubectl = Kubectl(empty.kubeconfig)
     kinds_before = kubectl.run("api-resources", "--verbs=list", "-o", "name").split()
     there_before = everything(empty, kinds_before)
     flags = ("--cluster-id", "rome", "--image", IMAGE)
+    assert rehearsed(empty, *flags).keys() == {"created"}
+    assert everything(empty, kinds_before) == there_before
     late = liqoctl(empty, "install", *flags, "--timeout", "2s")
     assert late.exit_code == 1
     assert "pyliqo is not available after 2s: see the pods of namespace liqo" in late.stderr
@@ -188,6 +202,7 @@ def test_install_again_and_uninstall(empty: Plane) -> None:
     assert policy["spec"]["sharing"]["percentage"] == 70
     assert policy["spec"]["nodeLabels"] == {"region": "europe"}
 
+    a_rehearsal_stores_nothing(empty, tmp_path / "values.yaml")
     settings_last(empty)
 
     renamed = liqoctl(empty, "install", "--cluster-id", "milan")
@@ -207,6 +222,23 @@ def test_install_again_and_uninstall(empty: Plane) -> None:
         lambda: everything(empty, kinds_before) <= there_before, "end of it all", timeout_s=300
     )
     assert "nothing to do" in liqoctl(empty, "uninstall", "--skip-confirm").stderr
+
+
+def a_rehearsal_stores_nothing(empty: Plane, settings: Path) -> None:
+    """``--dry-run=server`` says what would change, and what the API server refuses."""
+    before = versions(empty, "deployments", "configmaps", "crd")
+    found = rehearsed(empty)
+    assert found.keys() == {"unchanged"}, found
+    settings.write_text("webhook: {replicas: 3}", encoding="utf-8")
+    found = rehearsed(empty, "--values", str(settings))
+    assert found["configured"] == {"deployment.apps/liqo-webhook"}
+    assert found["created"] == {"configmap/liqo-values"}
+    settings.write_text("webhook: {tolerations: [{operator: Sometimes}]}", encoding="utf-8")
+    refused = liqoctl(empty, "install", "--dry-run=server", "--values", str(settings))
+    assert refused.exit_code == 1
+    assert "deployment.apps/liqo-webhook refused" in refused.stderr
+    assert "Sometimes" in refused.stderr
+    assert versions(empty, "deployments", "configmaps", "crd") == before
 
 
 def settings_last(empty: Plane) -> None:

@@ -20,7 +20,7 @@ from kube.errors import ForbiddenError
 from liqoctl import options, output
 from liqoctl.__main__ import cli
 from liqoctl.forge import peering as forge
-from liqoctl.forge import peeringuser, tables
+from liqoctl.forge import peeringuser
 from liqoctl.output import Progress
 from liqoctl.work import handshake, identities, peering
 from liqoctl.work import objects as work
@@ -130,11 +130,15 @@ def test_a_tenant_of_another_key_is_another_cluster() -> None:
     assert "--replace" in forge.other_key(of(b"nonsense"), key)
 
 
-def test_tables_show_a_line_each_and_nothing_that_moves_the_cursor() -> None:
+def test_tables_show_a_line_each_and_nothing_that_moves_the_cursor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     evil = tenant("False")
     evil["status"]["conditions"][0]["reason"] = "x\x1b[2Jy"
 
-    assert tables.lines(keys.TENANT, [evil]) == [
+    output.show(keys.TENANT, [evil], output.Shown(None), is_list=True)
+
+    assert capsys.readouterr().out.splitlines() == [
         "NAME   NAMESPACE          CONDITION   READY   REASON",
         "rome   liqo-tenant-rome   Active      False   x [2Jy",
     ]

@@ -63,7 +63,7 @@ CALLS = [
     ("create nonce --remote-cluster-id Milan_", _CLUSTER),
     ("get nonce", "Missing option '--remote-cluster-id'"),
     ("get tenant Milan_", _CLUSTER),
-    ("get tenant -o wide", "'wide' is not one of 'yaml', 'json'"),
+    ("get tenant -o table", "'table' is not one of 'wide', 'yaml', 'json'"),
     ("get kubeconfig", "Missing option '--remote-cluster-id'"),
     ("get values -o text", "'text' is not one of 'yaml', 'json'"),
     ("generate tenant --nonce x", "Missing option '--remote-cluster-id'"),
