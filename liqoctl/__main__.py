@@ -8,6 +8,7 @@ import click
 
 from liqoctl import options
 from liqoctl.commands import identities, reflections, slices, values, virtualnode
+from liqoctl.commands.backup import backup
 from liqoctl.commands.bundle import bundle
 from liqoctl.commands.completion import completion
 from liqoctl.commands.dashboard import dashboard
@@ -43,9 +44,9 @@ def cli(session: Session) -> None:
 
 
 COMMANDS = (
-    activate, authenticate, bundle, completion, cordon, create, dashboard, delete, drain, force,
-    generate, get, info, install, move, offload, peer, set_, unauthenticate, uncordon, uninstall,
-    unoffload, unpeer, version, why,
+    activate, authenticate, backup, bundle, completion, cordon, create, dashboard, delete, drain,
+    force, generate, get, info, install, move, offload, peer, set_, unauthenticate, uncordon,
+    uninstall, unoffload, unpeer, version, why,
 )  # fmt: skip
 KINDS = (identities, reflections, slices, values, virtualnode)
 """Modules whose commands belong to the groups create, delete, generate and get."""

@@ -13,6 +13,7 @@ __all__ = [
     "Peers",
     "Progress",
     "Side",
+    "backup",
     "bundle",
     "dashboardserver",
     "handshake",
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from liqoctl import output
     from liqoctl.output import Progress
     from liqoctl.work import (
+        backup,
         bundle,
         dashboardserver,
         handshake,

@@ -1,7 +1,6 @@
 """Clusters for all tests: a fake and a real API server, held to each other by the same tests."""
 
 import asyncio
-import contextlib
 import os
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -15,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from kube import access, client, errors, transport
+from kube import client, errors, transport
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.slim import Partial
@@ -141,13 +140,8 @@ def three_kubeconfigs(kubeconfigs: Mapping[str, Path]) -> Iterator[Mapping[str, 
 @pytest.fixture
 async def three(three_kubeconfigs: Mapping[str, Path]) -> AsyncIterator[third.Three]:
     """Yield clients of the three clusters."""
-    async with contextlib.AsyncExitStack() as stack:
-        clients = {}
-        for name, path in three_kubeconfigs.items():
-            who = await access.from_file(path)
-            connected = client.connect(who, user_agent="journeys")
-            clients[name] = await stack.enter_async_context(connected)
-        yield third.Three(clients, three_kubeconfigs)
+    async with third.connected(three_kubeconfigs) as clusters:
+        yield clusters
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])

@@ -1,11 +1,13 @@
 """One consumer and two providers, one of which consumes as well."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from apis import keys
 from apis.objects import Key, Object
+from kube import access, client
 from kube.client import ClusterClient
 from tests.journeys import world
 
@@ -40,6 +42,18 @@ class Three:
         await self[consumer].create(keys.NAMESPACE_OFFLOADING, made)
         key = Key(namespace, keys.OFFLOADING_NAME)
         await world.until_one(self[consumer], keys.NAMESPACE_OFFLOADING, key, is_offloaded)
+
+
+@contextlib.asynccontextmanager
+async def connected(kubeconfigs: Mapping[str, Path]) -> AsyncIterator[Three]:
+    """Yield clients of the clusters."""
+    async with contextlib.AsyncExitStack() as stack:
+        clients = {}
+        for name, path in kubeconfigs.items():
+            who = await access.from_file(path)
+            connection = client.connect(who, user_agent="journeys")
+            clients[name] = await stack.enter_async_context(connection)
+        yield Three(clients, kubeconfigs)
 
 
 def is_offloaded(offloading: Object) -> bool:

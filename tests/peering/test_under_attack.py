@@ -8,6 +8,7 @@ attack lasts: 60 s unless said otherwise, 600 by ``make bench ARGS=hostile``.
 Source: rulings.md 21; hostile.md H14 to H16, L12; a peer beside it waits for at most 5 s more.
 """
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -24,7 +25,8 @@ import pytest
 from click.testing import CliRunner
 
 from apis import keys, naming
-from apis.objects import Key, Object, named
+from apis.objects import Key, Object, key_of, named
+from kube import client
 from liqoctl.__main__ import cli
 from sandbox import controlplane
 from sandbox.kubectl import Kubectl
@@ -229,12 +231,13 @@ def _twins(attacked: Attacked, resource: str) -> list[Object]:
 
 def _run(attacked: Attacked, pods: list[Object], address: str) -> None:
     """Have ``pods`` of milan run, as a kubelet there says it."""
-    for pod in pods:
-        where = (pod["metadata"]["name"], "-n", pod["metadata"]["namespace"])
-        status = json.dumps({"status": _status(address)})
-        attacked.milan.run(
-            "patch", "pod", *where, "--subresource=status", "--type=merge", "-p", status
-        )
+
+    async def say() -> None:
+        async with client.connect(attacked.milan.kubeconfig, user_agent="kubelet") as milan:
+            for pod in pods:
+                await milan.patch_status(keys.POD, key_of(pod), _status(address))
+
+    asyncio.run(say())
 
 
 def _status(address: str) -> dict[str, Any]:
@@ -286,6 +289,7 @@ def test_whatever_shape_answers_have_the_truth_is_told_afterwards(attacked: Atta
         attacked.liar.cut()  # so that all is listed once more, too
         _run(attacked, pods[:40], f"10.1.1.{count % 200}")
         attacked.sizes()
+        _say(f"{attacked.liar.lies - lies} of {SHAPES}")
     attacked.liar.spoil = None
     attacked.liar.cut()
 
@@ -293,6 +297,11 @@ def test_whatever_shape_answers_have_the_truth_is_told_afterwards(attacked: Atta
     world.until(lambda: _running(attacked, "10.1.9.9") == len(pods), "the truth to arrive")
     uids = {pod["metadata"]["uid"] for pod in pods}
     assert {pod["metadata"]["uid"] for pod in _twins(attacked, "pods")} == uids
+
+
+def _say(text: str) -> None:
+    """Show how far a long run is (``pytest -s``)."""
+    sys.stdout.write(f"{text}\n")
 
 
 def _beside_s(attacked: Attacked, space: str) -> float:
