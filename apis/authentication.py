@@ -1,6 +1,6 @@
 """Our kinds of ``authentication.liqo.io`` that identities are made of, read once by ``parse``.
 
-Source: behaviour.md 1.9, 1.10, 1.12.
+Source: docs/parity.md § 1.9, 1.10, 1.12.
 """
 
 import base64
@@ -146,7 +146,7 @@ def collides(cluster_id: str, role: Object, subjects: Iterable[Object]) -> bool:
     """Whether a certificate for ``cluster_id`` would get what a binding gives to somebody else.
 
     Shape: ``role`` and ``subjects`` are roleRef and subjects of a (Cluster)RoleBinding.
-    Source: behaviour.md 3.6, 4.9; security.md A9.
+    Source: docs/parity.md § 3.6, 4.9; SEC-A9.
     """
     if role.get("kind") == "ClusterRole" and role.get("name") in _OUR_ROLES:
         return False

@@ -1,6 +1,6 @@
 """Which claims go to a provider: of the virtual class, with their first pod, then with their data.
 
-Source: behaviour.md 4.15, 6.9.
+Source: docs/parity.md § 4.15, 6.9.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """When a peer does not come back: the one verdict that everything asks which waits for a peer.
 
-Source: behaviour.md 2.2, 4.3 (2), 4.12; security.md, principle 3.
+Source: docs/parity.md § 2.2, 4.3 (2), 4.12.
 """
 
 from typing import Final

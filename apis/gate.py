@@ -3,7 +3,7 @@
 Each row is a field of some kinds, what it may say, and who judges it. Policies of the provider and
 its webhook hold consumers to it: a test takes each row to an API server, and
 ``docs/what-a-consumer-may-say.md`` is made of it.
-Source: security.md A7, A16, A17, A20; behaviour.md 8.1.
+Source: docs/parity.md SEC-A7, SEC-A16, SEC-A17, SEC-A20; § 8.1.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """Every kind, label, annotation, finalizer, taint and name that is on the wire, once.
 
-Grouped by bearer. Source: behaviour.md section 2.
+Grouped by bearer. Source: docs/parity.md § 2.
 """
 
 from typing import Final
@@ -387,7 +387,7 @@ ANNOTATIONS_OF_CONTROLLERS: Final = (
     "metallb.universe.tf/loadBalancerIPs",
     "loadbalancer.openstack.org/load-balancer-id",
 )
-"""Written by controllers of one cluster for that cluster. Source: behaviour.md 6.2."""
+"""Written by controllers of one cluster for that cluster. Source: docs/parity.md § 6.2."""
 WEBHOOK_SERVICE_NAME: Final = "liqo.io/webhook-service-name"
 """On the Secret of the webhook's certificate: the Service of the webhook."""
 LOCAL_POD_UID: Final = "pyliqo.io/local-pod-uid"

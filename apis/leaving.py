@@ -1,6 +1,6 @@
 """What may leave home: policies, the protected set, and the metadata that stays. Pure.
 
-Source: behaviour.md 6.1-6.5; security.md B6, I5.
+Source: docs/parity.md § 6.1-6.5; SEC-B6.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -108,7 +108,8 @@ def slice_stays(
 ) -> Stay | None:
     """Return why an EndpointSlice has no twin: as its ``service``, unless it says itself.
 
-    ``is_needed`` is whether any of its endpoints is not on the provider. Source: behaviour.md 6.6.
+    ``is_needed`` is whether any of its endpoints is not on the provider. Source: docs/parity.md §
+    6.6.
 
     Raises:
         ContradictionError: it carries both annotations.
@@ -141,7 +142,7 @@ def in_namespace(row: Reflected, policy: Policy, asked: Policy | None) -> Policy
     """Return the policy for a kind, ``policy`` being that of the virtual node.
 
     What the namespace asks for goes before it, for the kinds that pods mention. Source:
-    behaviour.md 0.4, "the narrower scope wins".
+    docs/parity.md § 0.4, "the narrower scope wins".
     """
     return asked if asked and Policy.REFERENCED in row.policies else policy
 

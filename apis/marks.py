@@ -2,7 +2,7 @@
 
 ``manifests/70-policies/consumer-marks.yaml`` has an API server judge by it, the replicator sends no
 more than it lets through, and ``docs/what-a-consumer-may-say.md`` shows it.
-Source: security.md A7, A20; behaviour.md 2.1, 2.2, 4.12.
+Source: docs/parity.md SEC-A7, SEC-A20; § 2.1, 2.2, 4.12.
 """
 
 import re

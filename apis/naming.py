@@ -1,6 +1,6 @@
 """Names that follow from other names, and what Kubernetes allows in a name.
 
-Source: behaviour.md 2.5, with the test vectors of 11.3.
+Source: docs/parity.md § 2.5, with the test vectors of 11.3.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """The algebra of node-selector terms: which nodes they match, and what holds when both hold.
 
 Terms are alternatives; within a term everything holds; an empty term matches no node.
-Source: Kubernetes API reference, NodeSelector; behaviour.md 3.1 and 11.3.
+Source: Kubernetes API reference, NodeSelector; docs/parity.md § 3.1 and 11.3.
 """
 
 import re
@@ -97,7 +97,7 @@ def remainder(terms: Iterable[Term], known: Iterable[Term]) -> list[Term]:
 def excess(terms: Iterable[Term]) -> str:
     """Return which size of ``terms`` is over its bound; empty if they are within all.
 
-    It only counts, and so comes before anything that compares. Source: hostile.md H8.
+    It only counts, and so comes before anything that compares. Source: docs/parity.md H8.
     """
     alternatives = list(terms)
     for number, term in enumerate(alternatives):

@@ -2,7 +2,7 @@
 
 A provider's nonce says who may sign it, for whom, and until when. It is text, so that a signature
 of it is never one of a certificate request; peers that run Liqo sign it as the word it is to them.
-Source: behaviour.md 2.5, 4.8; security.md A10.
+Source: docs/parity.md § 2.5, 4.8; SEC-A10.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """Our kinds of ``offloading.liqo.io`` as frozen dataclasses, with the CRDs' defaults filled in.
 
 Each is read once, at the edge, by ``parse``; what its CRD would refuse raises ValueError.
-Source: behaviour.md 1.1-1.5.
+Source: docs/parity.md § 1.1-1.5.
 """
 
 import json

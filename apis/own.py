@@ -1,6 +1,6 @@
 """The addresses of this cluster: another cluster may not stand in for them. Pure.
 
-Source: security.md A16, B1.
+Source: docs/parity.md SEC-A16, SEC-B1.
 """
 
 import ipaddress

@@ -1,7 +1,7 @@
 """Which nodes a pod may go to, and for each of the others every reason why not.
 
 What is judged is one pod and one node, without the other pods: a node that passes may be full.
-Source: Kubernetes, "Assigning Pods to Nodes", "Taints and Tolerations"; behaviour.md 3.1.
+Source: Kubernetes, "Assigning Pods to Nodes", "Taints and Tolerations"; docs/parity.md § 3.1.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,7 +3,7 @@
 A controller of the provider makes them, with its own rights: what a consumer may not write into a
 claim it may not write into their templates either. Policy ``liqo-consumers`` judges both forms of
 claims by the same fields.
-Source: Kubernetes, "Generic ephemeral volumes"; security.md A17.
+Source: Kubernetes, "Generic ephemeral volumes"; docs/parity.md SEC-A17.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
 """What becomes of each field of a PodSpec on a virtual node: one row a field.
 
 A row is wanted for whatever the API version has: a test compares the table with the OpenAPI
-document of an API server. Source: behaviour.md 5.5.2, 5.5.3; Kubernetes API reference, PodSpec.
+document of an API server. Source: docs/parity.md § 5.5.2, 5.5.3; Kubernetes API reference, PodSpec.
 """
 
 from collections.abc import Callable, Mapping

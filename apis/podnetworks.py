@@ -2,7 +2,7 @@
 
 A provider says the address of each of its pods. Where no IP fabric translates it, the consumer's
 EndpointSlices take it over, so it may only be in a network that the consumer's administrator named,
-and no address of the consumer itself. Source: security.md B1; hostile.md H7; rulings.md 5.
+and no address of the consumer itself. Source: docs/parity.md SEC-B1; H7; docs/decisions/0013 (5).
 """
 
 import ipaddress

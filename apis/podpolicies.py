@@ -1,6 +1,6 @@
 """What a provider allows in pods of its consumers, as its ProviderPolicy says. Pure.
 
-Source: behaviour.md 3.8; security.md A1-A3.
+Source: docs/parity.md § 3.8; SEC-A1 to SEC-A3.
 """
 
 from collections.abc import Mapping

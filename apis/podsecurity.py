@@ -1,7 +1,7 @@
 """The Pod Security Standards, as the API server evaluates them on pods. Pure.
 
 They are judged here because a ShadowPod is no pod yet, and its Pod is created by the provider.
-Source: Kubernetes, "Pod Security Standards"; security.md A1.
+Source: Kubernetes, "Pod Security Standards"; docs/parity.md SEC-A1.
 """
 
 from collections.abc import Iterator, Mapping

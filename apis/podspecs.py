@@ -1,7 +1,7 @@
 """Which fields of a PodSpec a consumer may send, one verdict for each. Pure.
 
 What the virtual kubelet forges is allowed; a field that nobody judged here is refused.
-Source: behaviour.md 3.8, 5.5.2, 5.5.3; security.md A1-A3.
+Source: docs/parity.md § 3.8, 5.5.2, 5.5.3; SEC-A1 to SEC-A3.
 """
 
 from collections.abc import Callable, Iterator

@@ -2,7 +2,7 @@
 
 In a cluster of one's own, who may create pods may mount any disk or share that its nodes reach. A
 consumer is a stranger: of storage it gets what a claim gets it.
-Source: Kubernetes API reference, Volume; security.md A1, A3, A17.
+Source: Kubernetes API reference, Volume; docs/parity.md SEC-A1, SEC-A3, SEC-A17.
 """
 
 from collections.abc import Iterator

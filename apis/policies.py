@@ -1,6 +1,6 @@
 """What a provider grants to consumers, as its administrator says in ProviderPolicies.
 
-Source: behaviour.md 0.4, 3.6, 4.2, 4.5, 4.17.
+Source: docs/parity.md § 0.4, 3.6, 4.2, 4.5, 4.17.
 """
 
 import json
@@ -66,7 +66,7 @@ class ProviderPolicy:
     remote_namespaces: str = ""
     """A regular expression for whole names of twins; empty for any."""
     max_remote_namespaces: int = MAX_REMOTE_NAMESPACES
-    """How many twins each tenant may have. Source: security.md A5."""
+    """How many twins each tenant may have. Source: docs/parity.md SEC-A5."""
     pod_security_level: str = BASELINE
     limits_enforcement: str | None = None
     """None: as the flags of the controllers say. So are the classes and labels below."""

@@ -1,6 +1,6 @@
 """What a user of a provider is granted, what a pod takes of it, and why it may not.
 
-Source: behaviour.md 1.7, 3.8, 3.8.1, 4.10; security.md A12, A13.
+Source: docs/parity.md § 1.7, 3.8, 3.8.1, 4.10; SEC-A12, SEC-A13.
 """
 
 import re
@@ -202,7 +202,7 @@ def check(spec: Object) -> None:
 
     Raises:
         ValueError: the message names the field.
-    Source: security.md A13.
+    Source: docs/parity.md SEC-A13.
     """
     for path, declared in (("", _mapping(spec.get("resources"), "resources")), *_declared(spec)):
         for part in ("requests", "limits"):

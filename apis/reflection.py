@@ -1,7 +1,7 @@
 """The table of the reflected kinds: flags, templates, rights and the documentation are made of it.
 
 How a kind's twin looks is a pure function of the reflector, found under the same name.
-Source: behaviour.md 6.3, 8.1, 8.2.
+Source: docs/parity.md § 6.3, 8.1, 8.2.
 """
 
 from collections.abc import Iterable

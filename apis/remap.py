@@ -1,6 +1,6 @@
 """IP addresses of one cluster as another reaches them, where an IP fabric joins the two.
 
-Without one, addresses are the same on both sides. Source: behaviour.md 1.14.
+Without one, addresses are the same on both sides. Source: docs/parity.md § 1.14.
 """
 
 import ipaddress

@@ -22,7 +22,7 @@ _NAMES: Final = SYSTEM | {"default", "openshift"}
 def is_system(namespace: str) -> bool:
     """Whether a namespace holds the cluster's own parts or ours, which stay at home.
 
-    Source: behaviour.md 9, row 43.
+    Source: docs/parity.md § 9, row 43.
     """
     return namespace in SYSTEM or namespace.startswith(SYSTEM_PREFIXES)
 
@@ -30,6 +30,6 @@ def is_system(namespace: str) -> bool:
 def is_reserved(name: str) -> bool:
     """Whether a provider refuses ``name`` for a twin namespace, whoever asks.
 
-    Source: security.md A4, A5.
+    Source: docs/parity.md SEC-A4, SEC-A5.
     """
     return name in _NAMES or name.startswith(_PREFIXES)

@@ -1,6 +1,6 @@
 """Amounts by resource, and what a pod asks for.
 
-Source: behaviour.md 3.8.1.
+Source: docs/parity.md § 3.8.1.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """How much of a cluster is free, which part of it is shared, and how several divide that. Exact.
 
 Amounts are cut to what a consumer can use: thousandths of a CPU, mebibytes, whole pieces.
-Source: behaviour.md 4.17 with the vectors of 11.3.
+Source: docs/parity.md § 4.17 with the vectors of 11.3.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The ResourceSlice: what a consumer asks of a provider, and what it was granted.
 
-Source: behaviour.md 1.8, 2.2, 4.4-4.7, 4.16, 4.17.
+Source: docs/parity.md § 1.8, 2.2, 4.4-4.7, 4.16, 4.17.
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """What others wrote, as it may be shown: bounded, and what cannot be printed escaped.
 
-Source: security.md B2; hostile.md H14, M29.
+Source: docs/parity.md SEC-B2; H14, M29.
 """
 
 import re
@@ -30,7 +30,8 @@ _HARMFUL: Final = re.compile(
 def data(value: object, most_bytes: int) -> str:
     """Return at most ``most_bytes`` of ``value`` that programs may read, empty unless it is a text.
 
-    It is as it was, but for what would be harmful where it is shown. Source: rulings.md 10.
+    It is as it was, but for what would be harmful where it is shown. Source: docs/decisions/0013
+    (10).
     """
     if not isinstance(value, str):
         return ""

@@ -18,10 +18,7 @@ def grown(capacity: Object | None, *told: Object) -> bool:
 
 
 def amount(capacity: Object | None) -> Object:
-    """Return ``capacity`` as it may be told of another volume: its storage alone, as we write it.
-
-    Source: findings.md L13.
-    """
+    """Return what may be told of another volume: the storage of ``capacity``, as we write it."""
     return {"storage": str(storage(capacity))}
 
 

@@ -4,7 +4,7 @@ A tenant namespace and a twin name a cluster in labels that only administrators 
 set. In a tenant namespace lies what the peer put there beside what goes to it: a policy keeps the
 peer from making the one look like the other, and what it made before counts as its own whatever it
 says now (``manifests/70-policies``: ``marks.yaml``, ``consumer-marks.yaml``).
-Source: behaviour.md 2.1, 4.12; security.md A7, principle 2.
+Source: docs/parity.md § 2.1, 4.12; SEC-A7.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 ``python -m bench.slow ADDRESS...`` keeps 200 connections open, by turns to each address, that say
 nothing, half a head, or half a body, and writes how many there are once they are most of them; who
-is sent away comes again. Source: security.md D9.
+is sent away comes again. Source: docs/parity.md SEC-D9.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Whether a certificate request asks for exactly what it may, byte for byte. Pure.
 
-Source: security.md A8, C3; Kubernetes, "Certificates and Certificate Signing Requests".
+Source: docs/parity.md SEC-A8, SEC-C3; Kubernetes, "Certificates and Certificate Signing Requests".
 """
 
 import ipaddress

@@ -1,6 +1,6 @@
 """A cluster's own key: what it signs to prove who it is, and what it asks peers to certify. Pure.
 
-Source: behaviour.md 2.5 ("Local key pair"), 4.8, 4.9 (3).
+Source: docs/parity.md § 2.5, 4.8, 4.9 (3).
 """
 
 from typing import Final

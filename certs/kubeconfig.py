@@ -1,6 +1,6 @@
 """Kubeconfigs as this project writes them: one cluster, one user, everything inline. Pure.
 
-Source: behaviour.md 2.5, "Kubeconfig secret".
+Source: docs/parity.md § 2.5, "Kubeconfig secret".
 """
 
 import base64

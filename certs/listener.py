@@ -1,6 +1,6 @@
 """An HTTPS listener: its certificate, and who signs its clients' certificates, can change.
 
-Source: behaviour.md 5.7; stack.md 7.4; security.md D1.
+Source: docs/parity.md § 5.7.4; SEC-D1.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What a process holds of a certificate of its own; nothing here needs ``cryptography``.
 
-Source: behaviour.md 2.5, "VK serving"; Kubernetes, signer ``kubernetes.io/kubelet-serving``.
+Source: docs/parity.md § 2.5, "VK serving"; Kubernetes, signer ``kubernetes.io/kubelet-serving``.
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """When a certificate has to be made anew: a chain of checks named for what they find. Pure.
 
-Source: cert-manager's policy chains; behaviour.md 2.5, renewal after two thirds of the life.
+Source: cert-manager's policy chains; docs/parity.md § 2.5, renewal after two thirds of the life.
 """
 
 import datetime as dt

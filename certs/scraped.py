@@ -1,7 +1,7 @@
 """``/metrics`` of a daemon: by TLS, for those whom the API server lets get it.
 
 The web framework is imported by those alone who serve them: it is 1 MiB.
-Source: security.md I7, E3.
+Source: docs/parity.md SEC-I7, SEC-E3.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Certificates that processes serve with: requests, and those made on the spot. Pure but for dice.
 
-Source: behaviour.md 2.5, "VK serving"; Kubernetes, signer ``kubernetes.io/kubelet-serving``.
+Source: docs/parity.md § 2.5, "VK serving"; Kubernetes, signer ``kubernetes.io/kubelet-serving``.
 """
 
 import datetime as dt

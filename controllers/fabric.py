@@ -1,7 +1,7 @@
 """What an IP fabric says, where one joins the clusters: the flag ``--ip-fabric``.
 
 Its kinds are only read here; a cluster that does not know them has nothing of them.
-Source: behaviour.md 1.14.
+Source: docs/parity.md § 1.14.
 """
 
 from collections.abc import Callable

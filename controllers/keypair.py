@@ -20,7 +20,7 @@ async def ensure(cluster: Cluster, namespace: str = keys.LIQO_NAMESPACE) -> byte
 
     Raises:
         TerminalError: the Secret is there and holds no key.
-    Source: behaviour.md 2.5, "Local key pair".
+    Source: docs/parity.md § 2.5, "Local key pair".
     """
     key = Key(namespace, keys.AUTHENTICATION_KEYS)
     found = await cluster.get_live(keys.SECRET, key) or await _create(cluster, key)

@@ -150,7 +150,7 @@ class Manager:
         """Return the informer of the Secrets where this process may read them, and no others.
 
         That is in tenant namespaces, once it has bound itself there.
-        Source: security.md A11.
+        Source: docs/parity.md SEC-A11.
         """
         bindings = self.informer(selections.ROLE_BINDINGS)
         return self.informers.within(selections.SECRETS, bindings, tenantrights.is_one)
@@ -159,7 +159,7 @@ class Manager:
         """Return the informer of ``selection`` in the namespaces that have a VirtualNode.
 
         Users may write the labels by which it selects, in their namespaces and as large as they
-        like. Source: hostile.md H18.
+        like. Source: docs/parity.md H18.
         """
         virtual_nodes = self.informer(selections.VIRTUAL_NODES)
         return self.informers.within(selection, virtual_nodes, lambda _: True, waits=True)

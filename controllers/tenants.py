@@ -1,6 +1,6 @@
 """Whose a tenant namespace is: the provider's own record, which no consumer can write.
 
-Source: behaviour.md 2.5; security.md A7, principle 2.
+Source: docs/parity.md § 2.5; SEC-A7.
 """
 
 from apis import keys, whose

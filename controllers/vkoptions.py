@@ -1,7 +1,7 @@
 """The default VkOptionsTemplate: made where there is none, its image kept that of this process.
 
 It is not among the manifests, because kubectl refuses a file whose kinds it does not know yet, and
-one ``kubectl apply -k`` is to suffice. Source of the values: behaviour.md 1.4, 6.2.
+one ``kubectl apply -k`` is to suffice. Source of the values: docs/parity.md § 1.4, 6.2.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 Such a server takes a watch from a version that it does not have yet, and tells nothing of what
 happens until it has: who followed it would miss that for ever. So a watch that was lost with its
-connection goes on only once the server has said which version it has. Source: faults.md F12.
+connection goes on only once the server has said which version it has. Source: docs/parity.md F-12.
 """
 
 from typing import Any, Final

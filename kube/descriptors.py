@@ -1,7 +1,7 @@
 """File descriptors: as many as the system gives, and told as themselves when they run out.
 
 Each connection takes one. A process without any cannot connect to a server that is well: that says
-nothing of the server. Source: faults.md F35.
+nothing of the server. Source: docs/parity.md F-35.
 """
 
 import errno

@@ -1,6 +1,6 @@
 """What happened to an object, told to its user: core/v1 Events, few and aggregated.
 
-Source: controllers.md 29; Kubernetes API reference, "Event v1 core".
+Source: docs/parity.md C-29; Kubernetes API reference, "Event v1 core".
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Flags that more than one process has, and what their values mean.
 
-Source: behaviour.md 5.1.
+Source: docs/parity.md § 5.1.
 """
 
 import argparse

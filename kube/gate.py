@@ -1,6 +1,6 @@
 """Who may use what we serve: a client certificate or token says who asks, the server whether.
 
-Source: security.md D1, I7; Kubernetes, "Kubelet authentication/authorization".
+Source: docs/parity.md SEC-D1, SEC-I7; Kubernetes, "Kubelet authentication/authorization".
 """
 
 import asyncio

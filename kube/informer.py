@@ -1,6 +1,6 @@
 """What a cluster holds of one selection, kept up to date by list and watch, with every change told.
 
-Source: controllers.md 1-15; Kubernetes, "API concepts", "Efficient detection of changes".
+Source: docs/parity.md C-1 to C-15; Kubernetes, "API concepts", "Efficient detection of changes".
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Change(NamedTuple, Generic[T]):
     by a namesake that stands there now. What a list only lacks is not seen, and ``old`` may be
     long outdated: whoever destroys something for that reason reads live before. A DELETED event
     comes of an object that leaves a selection by labels, too; one that was not terminating in its
-    last state may have done that. Source: controllers.md 12, 22.
+    last state may have done that. Source: docs/parity.md C-12, C-22.
     """
 
     key: Key

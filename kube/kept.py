@@ -1,6 +1,6 @@
 """How many bytes are kept of what one peer says, of all kinds and namespaces together.
 
-Source: hostile.md H14; part 2, cause 2.
+Source: docs/parity.md H14; part 2, cause 2.
 """
 
 from collections.abc import Iterator

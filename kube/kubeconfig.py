@@ -3,7 +3,7 @@
 A kubeconfig can run programs and read files of whoever loads it. One that comes out of a Secret
 was written by the other cluster, so nothing of that is understood here, and refused by name.
 
-Source: security.md B5; Kubernetes, "Client Configuration (v1)".
+Source: docs/parity.md SEC-B5; Kubernetes, "Client Configuration (v1)".
 """
 
 import base64
@@ -60,7 +60,7 @@ def parse(text: bytes) -> Kubeconfig:
 
     Raises:
         KubeconfigError: it says anything else than a server and an inline identity.
-    Source: security.md B5.
+    Source: docs/parity.md SEC-B5.
     """
     top = _known(_load(text), _TOP, "the kubeconfig")
     if top.get("preferences"):

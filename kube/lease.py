@@ -1,7 +1,7 @@
 """Who of several works: one holder of a Lease at a time, and none a moment too long.
 
 Durations are monotonic; a foreign holder's clock is never believed, only that its record
-stops changing. Source: controllers.md 31-32; client-go, ``tools/leaderelection``.
+stops changing. Source: docs/parity.md C-31 to C-32; client-go, ``tools/leaderelection``.
 """
 
 import asyncio

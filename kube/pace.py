@@ -12,7 +12,7 @@ MAX_REMEMBERED: Final = 4096
 class Pace:
     """A bucket of tokens a name; Units: ``per_second`` tokens come back, up to ``burst``.
 
-    Source: security.md B7; hostile.md H13, H16.
+    Source: docs/parity.md SEC-B7; H13, H16.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The other cluster, by the kubeconfig in a Secret that is renewed now and then.
 
-Source: behaviour.md 5.2 (1); security.md B5, C2.
+Source: docs/parity.md § 5.2 (1); SEC-B5, SEC-C2.
 """
 
 import asyncio

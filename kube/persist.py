@@ -1,6 +1,6 @@
 """Work that needs an API server begins anew when that refuses: no refusal ends a daemon.
 
-Source: controllers.md 36; house.md 8.4.
+Source: docs/parity.md C-36.4.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A daemon: logging, signals, one task group, health, exit codes.
 
-Source: house.md 8.4; controllers.md 33, 36, 38.
+4; docs/parity.md C-33, C-36, C-38.
 """
 
 import asyncio

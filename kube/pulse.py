@@ -3,7 +3,7 @@
 Its process answers them itself, so one that hangs is found out, for which its kernel would still
 answer. Time is counted in turns of the loop here: who is late himself calls nobody silent.
 
-Source: RFC 6455, 5.5.2 and 5.5.3; behaviour.md 4.14.
+Source: RFC 6455, 5.5.2 and 5.5.3; docs/parity.md § 4.14.
 """
 
 import asyncio

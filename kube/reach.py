@@ -1,7 +1,7 @@
 """Whether an API server answers at all: asked once for all who talk to it, and told to all.
 
 While it does not, nobody waits for timeouts, and one small request a second looks for its return.
-Source: faults.md F4; controllers.md 5, 6.
+Source: docs/parity.md F-4; C-5, C-6.
 """
 
 import asyncio

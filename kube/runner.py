@@ -1,6 +1,6 @@
 """Runs a reconciler: keys from informers, workers, back-off, and no exception that stops it.
 
-Source: controllers.md 14, 18-22, 36.
+Source: docs/parity.md C-14, C-18 to C-22, C-36.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Which key is next: once each, never twice at a time, later after an error. Pure.
 
-Source: controllers.md 16-17; client-go, ``util/workqueue``.
+Source: docs/parity.md C-16 to C-17; client-go, ``util/workqueue``.
 """
 
 import heapq
@@ -18,12 +18,12 @@ RETRIES_PER_S: Final = 10.0
 BURST: Final = 100
 AWAY_BASE_S: Final = 0.2
 AWAY_MAX_S: Final = 5.0
-"""While a server is away keys wait no longer: it may be back at any moment (faults.md F4)."""
+"""While a server is away keys wait no longer: it may be back at any moment (docs/parity.md F-4)."""
 
 WITHHELD_MAX_S: Final = 20.0
 """So long at most a key waits for a right or a kind that was taken away, or for a server that says
 that it cannot now, as one whose webhooks are down does: nothing tells when that is over, and all
-goes on within 30 s of it (faults.md F34)."""
+goes on within 30 s of it (docs/parity.md F-34)."""
 _JITTER: Final = 0.25
 
 

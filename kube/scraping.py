@@ -1,6 +1,6 @@
 """Who may read the metrics of a process: whom the API server lets ``get /metrics``.
 
-Source: security.md I7, E3.
+Source: docs/parity.md SEC-I7, SEC-E3.
 """
 
 from typing import Final

@@ -132,7 +132,7 @@ class Packed(msgspec.Struct, gc=False, frozen=True):
 
     @classmethod
     def cached(cls, obj: Object) -> Self:
-        """Return what a cache keeps of ``obj``, an outline of a large one (hostile.md H18)."""
+        """Return what a cache keeps of ``obj``, an outline of a large one (docs/parity.md H18)."""
         json = msgspec.json.encode(obj)
         is_large = len(json) > KEPT_WHOLE
         kept = msgspec.json.encode(outline(obj)) if is_large else json

@@ -3,7 +3,7 @@
 Apart from its caller, because it is seldom needed: what this project writes is JSON, and reading
 YAML takes 0.6 MiB of memory for as long as a process lives.
 
-Source: security.md B5.
+Source: docs/parity.md SEC-B5.
 """
 
 from typing import Any, Final

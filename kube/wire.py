@@ -97,7 +97,7 @@ class Turn:
     """What lets one answer of a peer after another be large, and ends one that is slow then.
 
     All others have at most ``FREELY`` bytes meanwhile: many watches, and lists at once, might take
-    all of the memory together. Source: hostile.md H14; part 2, cause 2.
+    all of the memory together. Source: docs/parity.md H14; part 2, cause 2.
     """
 
     def __init__(self) -> None:

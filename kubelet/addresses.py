@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 class Addresses:
     """What holds now; a Configuration that changes holds at once, without a restart.
 
-    Source: behaviour.md 1.14, 4.3, 5.5.5; rulings.md 5.
+    Source: docs/parity.md § 1.14, 4.3, 5.5.5; docs/decisions/0013 (5).
     """
 
     def __init__(self, settings: Settings) -> None:

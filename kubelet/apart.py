@@ -2,7 +2,7 @@
 
 Copying bytes for many streams fills a loop; leases, watches and pods live on another one.
 
-Source: behaviour.md 5.7; security.md B8, B10.
+Source: docs/parity.md § 5.7; SEC-B8, SEC-B10.
 """
 
 import asyncio

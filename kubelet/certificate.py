@@ -2,7 +2,7 @@
 
 The private key is only in memory. Without an approved certificate nothing listens; pods work.
 
-Source: behaviour.md 2.5, 4.18, 5.7; security.md C3.
+Source: docs/parity.md § 2.5, 4.18, 5.7; SEC-C3.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """What of a pod is deleted, here and on the provider, and on which evidence.
 
-Source: behaviour.md 5.5.1; controllers.md 22; security.md B9.
+Source: docs/parity.md § 5.5.1; C-22; SEC-B9.
 """
 
 import logging

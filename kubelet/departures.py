@@ -1,6 +1,6 @@
 """What was seen to go, by DELETED events: what rests on that needs no read of a server.
 
-What a list only lacks was not seen. Source: controllers.md 22; security.md B9; faults.md F17.
+What a list only lacks was not seen. Source: docs/parity.md C-22; SEC-B9; F-17.
 """
 
 from datetime import datetime

@@ -1,7 +1,7 @@
 """The kubelet API of one virtual node, in a loop of its own, and what keeps it trusted.
 
 What copies bytes has a loop of its own: no stream makes a lease or a watch wait.
-Source: behaviour.md 5.7; security.md B8, B10.
+Source: docs/parity.md § 5.7; SEC-B8, SEC-B10.
 """
 
 from typing import Any

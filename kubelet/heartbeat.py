@@ -1,7 +1,7 @@
 """The lease of the node, renewed in a loop of its own: nothing that is done for a pod delays it.
 
 A node whose lease is not renewed is NotReady, and the pods of all users are evicted from it.
-Source: behaviour.md 5.4; hostile.md H22.
+Source: docs/parity.md § 5.4; H22.
 """
 
 from collections.abc import Callable

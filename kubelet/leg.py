@@ -1,6 +1,6 @@
 """One end of a tunnel: bytes that come go to the other end, and none is lost when one ends.
 
-Source: stack.md 7; security.md B8, B10.
+Source: docs/parity.md SEC-B8, SEC-B10.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What the kubelet API asks of the loop that keeps pods: who may, which pods, and where one runs.
 
-Source: behaviour.md 5.7; security.md D1, D3.
+Source: docs/parity.md § 5.7; SEC-D1, SEC-D3.
 """
 
 import asyncio

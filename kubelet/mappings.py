@@ -4,7 +4,7 @@ Per accepted entry of the NamespaceMap two informers run on the provider; no pod
 judged before both have their first list. Those of an entry that is withdrawn run on until no pod of
 the namespace is here: what becomes of each on the provider they tell, and nobody has to ask.
 
-Source: behaviour.md 1.2, 5.5; controllers.md 14, 30; faults.md F21, F22.
+Source: docs/parity.md § 1.2, 5.5; C-14, C-30; F-21, F-22.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 FOLLOWED: Final = {keys.SHADOW_POD: Packed, keys.POD: PackedState}
 MOST_BYTES: Final = 24 * 2**20
 """Of the Pods and ShadowPods of one provider that are kept: 1.5 KiB for an ordinary pod.
-Source: hostile.md H14."""
+Source: docs/parity.md H14."""
 GOOD_S: Final = 10.0
 """So old may what the server said of the NamespaceMap be: as long as a new pod is not judged."""
 

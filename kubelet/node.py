@@ -1,6 +1,6 @@
 """Keeps the Node, its lease and its health: three loops that do not wait for each other.
 
-Source: behaviour.md 5.3, 5.4; faults.md F4, F7.
+Source: docs/parity.md § 5.3, 5.4; F-4, F-7.
 """
 
 import contextlib

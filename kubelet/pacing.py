@@ -2,7 +2,8 @@
 
 What waits is not kept: the look that may write writes what holds then, so the last state arrives.
 
-Source: hostile.md H16; Kubernetes, "Pod Lifecycle", how kubelets restart containers with delays.
+Source: docs/parity.md H16; Kubernetes, "Pod Lifecycle", how kubelets restart containers with
+delays.
 """
 
 from collections import OrderedDict

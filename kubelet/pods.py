@@ -1,6 +1,6 @@
 """Each pod that is bound to the virtual node runs on the provider, and says here how it goes.
 
-Source: behaviour.md 5.5; measures.md row 5; security.md B9, D3, I3.
+Source: docs/parity.md § 5.5; bench/goals.py row 5; SEC-B9, SEC-D3.
 """
 
 import asyncio

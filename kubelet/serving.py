@@ -2,7 +2,7 @@
 
 A route is a row of ``ROUTES``; exec, attach and port-forward come as rows of the same table.
 
-Source: behaviour.md 5.7; security.md D1-D3, I7; stack.md 7.
+Source: docs/parity.md § 5.7; SEC-D1 to SEC-D3, SEC-I7.
 """
 
 import asyncio

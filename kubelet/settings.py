@@ -1,6 +1,6 @@
 """The flags of the kubelet, validated once.
 
-Source: behaviour.md 5.1, those that concern this process.
+Source: docs/parity.md § 5.1, those that concern this process.
 """
 
 import argparse

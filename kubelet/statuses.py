@@ -1,6 +1,6 @@
 """What is told at home of a pod: its status, once it is worth a write, and an Event with it.
 
-Source: behaviour.md 5.5.4; measures.md row 5.
+Source: docs/parity.md § 5.5.4; bench/goals.py row 5.
 """
 
 from collections.abc import Callable

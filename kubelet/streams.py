@@ -1,6 +1,6 @@
 """exec, attach and port-forward: judged as a request, then a tunnel of bytes to the provider.
 
-Source: behaviour.md 5.7; stack.md 7; security.md D1-D3.
+Source: docs/parity.md § 5.7; SEC-D1 to SEC-D3.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Tokens of service accounts for pods that run on the provider: asked for here, mounted there.
 
-Source: behaviour.md 5.5.3, 6.8; security.md C1.
+Source: docs/parity.md § 5.5.3, 6.8; SEC-C1.
 """
 
 import asyncio

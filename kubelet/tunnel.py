@@ -3,7 +3,7 @@
 What passes is never looked at: SPDY and WebSocket, of any version, are the same here. asyncio's own
 loop is required: uvloop loses the tail of a TLS stream that is closed with data buffered.
 
-Source: stack.md 7; KEP-4006; security.md B4, B8, B10.
+Source: KEP-4006; docs/parity.md SEC-B4, SEC-B8, SEC-B10.
 """
 
 import asyncio
@@ -172,7 +172,7 @@ async def _upgrade(leg: Leg, head: bytes) -> bytes:
 
 
 def _upgraded(answer: http.client.HTTPResponse) -> bytes:
-    """Return the head that says so to who asked. Source: RFC 6455, 4.2.2; findings.md L15."""
+    """Return the head that says so to who asked. Source: RFC 6455, 4.2.2."""
     said = [(name, answer.headers.get(name, "")) for name in _OF_UPGRADE]
     lines = [f"{name}: {value}" for name, value in said if value and value.isprintable()]
     head = "\r\n".join(["HTTP/1.1 101 Switching Protocols", *lines])

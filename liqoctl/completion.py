@@ -1,6 +1,6 @@
 """``kubectl_complete-liqo``: what may follow on a command line, for kubectl's completion.
 
-Source: Kubernetes, "Extend kubectl with plugins", completion; stack.md 9.
+Source: Kubernetes, "Extend kubectl with plugins", completion.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """What all commands share: global flags, aliases, flag types.
 
-Source: behaviour.md 7.1; stack.md 9.
+Source: docs/parity.md § 7.1.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """How much a provider may have this cluster do, whatever it says: one for the whole process.
 
-Source: hostile.md H13, H16; rulings.md 6.
+Source: docs/parity.md H13, H16; docs/decisions/0013 (6).
 """
 
 import time

@@ -25,7 +25,7 @@ from reflector.resting import RestingInformer
 from reflector.rights import Rights
 
 MOST_BYTES: Final = 16 * 2**20
-"""Of the twins and Events of one provider that are kept. Source: hostile.md H14."""
+"""Of the twins and Events of one provider that are kept. Source: docs/parity.md H14."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Which pairs of namespaces are reflected now, and the loops of each.
 
-Source: behaviour.md 6.1, 6.11.
+Source: docs/parity.md § 6.1, 6.11.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The one algorithm that keeps twins.
 
-Source: behaviour.md 6.1, 6.11; security.md B6, B9.
+Source: docs/parity.md § 6.1, 6.11; SEC-B6, SEC-B9.
 """
 
 import contextlib
@@ -184,7 +184,7 @@ class Reflection:
     def _is_on_record(self, found: Object) -> bool:
         """Whether it is ours by the server's record, though somebody took its labels.
 
-        Source: faults.md F33. Only what was read live carries the record.
+        Source: docs/parity.md F-33. Only what was read live carries the record.
         """
         origin = whose.shadow_origin(found, self._pair.origin)
         return (

@@ -20,7 +20,7 @@ AGAIN_S: Final = 1800.0
 class Rights:
     """Tells it on the NamespaceOffloading: without the right to list no object is known to tell on.
 
-    Source: faults.md F34.
+    Source: docs/parity.md F-34.
     """
 
     def __init__(self, home: Cluster, namespace: str, row: Reflected, tell: Tell) -> None:

@@ -1,6 +1,6 @@
 """What authors are told of the reflection of their objects: once, and that it is over.
 
-Source: behaviour.md 6.1.
+Source: docs/parity.md § 6.1.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """A provider that lies: a real API server, behind a way that rewrites what it says.
 
 An attack is a function of a few lines: it gets each request, and answers it or leaves it to the
-server. Source: hostile.md part 2; security.md B8.
+server. Source: docs/parity.md SEC-B8.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """An answer of a server is read in one place, which says how many bytes it takes.
 
 A rule over the source: it looks for the methods by which aiohttp reads a body without a bound.
-Source: hostile.md H15.
+Source: docs/parity.md H15.
 """
 
 import ast

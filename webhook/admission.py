@@ -1,6 +1,6 @@
 """AdmissionReview as read off the wire and as answered. Pure: bytes and a handler in, JSON out.
 
-Source: Kubernetes, "Dynamic Admission Control"; admission.md 2-9; security.md D8.
+Source: Kubernetes, "Dynamic Admission Control"; docs/parity.md A-2 to A-9; SEC-D8.
 """
 
 import base64

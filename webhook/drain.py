@@ -1,6 +1,6 @@
 """How a webhook ends: it serves on for a while, and leaves no request without an answer.
 
-Source: admission.md 36; faults.md F36.
+Source: docs/parity.md A-36; F-36.
 """
 
 import time

@@ -2,7 +2,7 @@
 
 API servers go by the label, and learn of it by watches. Who asks is answered when such a watch has
 told of it: the NamespaceOffloading is stored, and its creator answered, only after that.
-Source: behaviour.md 3.2; Kubernetes, "Dynamic Admission Control", "Side effects".
+Source: docs/parity.md § 3.2; Kubernetes, "Dynamic Admission Control", "Side effects".
 """
 
 import asyncio

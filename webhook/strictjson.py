@@ -1,6 +1,6 @@
 """JSON read strictly: no key twice, no number but JSON's own, no depth without end. Pure.
 
-Source: admission.md 2-9; security.md D8.
+Source: docs/parity.md A-2 to A-9; SEC-D8.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""TLS from a Secret volume that changes while it is served. Source: stack.md 6.3; faults.md F27."""
+"""TLS from a Secret volume that changes while it is served.3; docs/parity.md F-27."""
 
 import logging
 import ssl

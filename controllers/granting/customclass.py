@@ -1,7 +1,7 @@
 """What a provider needs to serve a slice class of its own: say what each slice gets, and run.
 
 The rest stays pyliqo's: who may ask (authentication), the Quota, the virtual node at home.
-``docs/examples/gold_class.py`` is a whole controller. Source: behaviour.md 4.16.
+``docs/examples/gold_class.py`` is a whole controller. Source: docs/parity.md § 4.16.
 """
 
 import asyncio

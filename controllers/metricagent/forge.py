@@ -1,6 +1,6 @@
 """Which samples of the kubelets a consumer may see, and under which names.
 
-Source: behaviour.md 5.9; security.md A21.
+Source: docs/parity.md § 5.9; SEC-A21.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -2,7 +2,7 @@
 
 The API server has asked RBAC already; that a cluster sees only its own is asked here.
 
-Source: behaviour.md 5.9; security.md A21, I7; Kubernetes, "Configure the aggregation layer".
+Source: docs/parity.md § 5.9; SEC-A21, SEC-I7; Kubernetes, "Configure the aggregation layer".
 """
 
 import json

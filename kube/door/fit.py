@@ -1,6 +1,6 @@
 """Leaves out of an object what does not have its shape.
 
-Source: hostile.md part 2, cause 1; rulings.md 20; security.md B2, B8.
+Source: docs/decisions/0013 (20); docs/parity.md SEC-B2, SEC-B8.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""What an API server said, unread. Source: rulings.md 20."""
+"""What an API server said, unread. Source: docs/decisions/0013 (20)."""
 
 from typing import final
 

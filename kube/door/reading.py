@@ -1,6 +1,6 @@
 """Opens what an API server said: of the own one as it is, of a peer what has its shape.
 
-Source: rulings.md 20; hostile.md part 2, cause 1.
+Source: docs/decisions/0013 (20).
 """
 
 import logging

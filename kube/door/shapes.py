@@ -2,7 +2,7 @@
 
 Of the kinds in ``SHAPES`` only the fields that are read here are kept. Of others, which an
 administrator opted in or ``liqoctl`` reads, the metadata has its shape, and the rest is JSON of a
-bounded depth. Source: hostile.md part 2, cause 1; rulings.md 20.
+bounded depth. Source: docs/decisions/0013 (20).
 """
 
 from collections.abc import Mapping

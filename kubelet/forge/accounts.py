@@ -3,7 +3,7 @@
 In mode TokenAPI the tokens that a pod mounts are those of its service account at home. They are
 asked for here, and lie on the provider in a Secret of that pod, from which they are mounted.
 
-Source: behaviour.md 5.5.3, 6.8.
+Source: docs/parity.md § 5.5.3, 6.8.
 """
 
 import zlib
@@ -23,7 +23,7 @@ MIN_EXPIRATION_S: Final = 600
 MAX_EXPIRATION_S: Final = EXPIRATION_S
 """The provider keeps what was issued for as long as that, whatever becomes of the pod. For just
 3607 s, what admission writes into pods, an API server signs a token that is good for a year.
-Source: hostile.md H10; Kubernetes, ``--service-account-extend-token-expiration``."""
+Source: docs/parity.md H10; Kubernetes, ``--service-account-extend-token-expiration``."""
 MAX_TOKENS: Final = 32
 """Sources of tokens of a pod; admission writes one, and those who use more have two or three."""
 REFRESHED_AT: Final = 0.8
@@ -89,7 +89,10 @@ def tokens(local: Object, server: ApiServer) -> list[Token]:
 
 
 def refusal(local: Object, server: ApiServer) -> str:
-    """Return why the pod ``local`` cannot have its tokens, "" if it can. Source: hostile.md H26."""
+    """Return why the pod ``local`` cannot have its tokens, "" if it can.
+
+    Source: docs/parity.md H26.
+    """
     count = len(tokens(local, server))
     if count <= MAX_TOKENS:
         return ""

@@ -2,7 +2,7 @@
 
 A pod that came with ``spec.nodeName`` counts against the node for all users while it is Pending.
 One that a scheduler bound has the condition PodScheduled, which its binding sets: it waits.
-Source: rulings.md 8; Kubernetes, pkg/kubelet/lifecycle, predicates.
+Source: docs/decisions/0013 (8); Kubernetes, pkg/kubelet/lifecycle, predicates.
 """
 
 from collections.abc import Iterable, Mapping

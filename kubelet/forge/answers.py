@@ -1,6 +1,6 @@
 """What the provider says about a pod with its ShadowPod and its Pod, and what that means here.
 
-Source: behaviour.md 4.10, 5.5.5.
+Source: docs/parity.md § 4.10, 5.5.5.
 """
 
 from apis import conditions, keys, objects, quotas

@@ -1,6 +1,6 @@
 """The anti-affinity that a pod has on the provider, by its preset.
 
-Source: behaviour.md 5.5.2.
+Source: docs/parity.md § 5.5.2.
 """
 
 from collections.abc import Callable, Iterator, Mapping

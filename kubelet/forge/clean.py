@@ -1,6 +1,6 @@
 """What of a provider's word about a pod is believed: known fields, bounded sizes, real addresses.
 
-Source: behaviour.md 5.5.5; security.md B1, B2.
+Source: docs/parity.md § 5.5.5; SEC-B1, SEC-B2.
 """
 
 import ipaddress
@@ -180,7 +180,7 @@ def _asked(spec: Object, name: str) -> Object:
 def _amounts(value: object, asked: Object, before: Object) -> Object:
     """Return of ``value`` what was ``asked`` for, each amount at most that or what it was before.
 
-    The scheduler and quotas of the consumer count what stands there. Source: hostile.md H24.
+    The scheduler and quotas of the consumer count what stands there. Source: docs/parity.md H24.
     """
     said = mapping(value)
     return {

@@ -1,6 +1,6 @@
 """The conditions of a local pod: the provider's, those of readiness gates and others here, Ready.
 
-Source: behaviour.md 5.5.5, 5.6.
+Source: docs/parity.md § 5.5.5, 5.6.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The statuses of a local pod's containers: the provider's, or that they ended.
 
-Source: behaviour.md 5.5.4, 5.5.5; security.md B2.
+Source: docs/parity.md § 5.5.4, 5.5.5; SEC-B2.
 """
 
 from datetime import datetime

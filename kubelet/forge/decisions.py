@@ -1,6 +1,6 @@
 """What to do next about one pod, given what is there on both sides.
 
-Source: behaviour.md 5.5.1, the table, in its order; faults.md F18, F20.
+Source: docs/parity.md § 5.5.1, the table, in its order; F-18, F-20.
 """
 
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ def rests_on_absence(step: Step, observed: Observed) -> bool:
 
     That is an end of which the ShadowPod alone tells. What deletes rests on what was seen to go,
     or on live reads (``DESTRUCTIVE``); a create needs neither, for the server tells of a taken
-    name. Source: house.md section 3; controllers.md 22, 30.
+    name. Source: docs/parity.md C-22, C-30.
     """
     is_followed = step is Step.FOLLOW and observed.remote is None
     return is_followed and status.is_finished(observed.shadow or {})
@@ -113,7 +113,7 @@ def _orphan(observed: Observed) -> Step:
 
 
 def _finished(observed: Observed, local: Object) -> Step:
-    """Terminal is final on both sides. Source: faults.md F23."""
+    """Terminal is final on both sides. Source: docs/parity.md F-23."""
     shadow = observed.mine(observed.shadow)
     if shadow is None or objects.is_terminating(shadow) or not shadowpod.is_for(shadow, local):
         return Step.REST
@@ -178,7 +178,7 @@ class FallBack(Enum):
 def fall_back(local: Object, state: MappingState, now: datetime) -> FallBack:
     """Return what becomes of ``local``; only a namespace that was withdrawn ends a pod.
 
-    Source: behaviour.md 5.5.4; faults.md F21, F22.
+    Source: docs/parity.md § 5.5.4; F-21, F-22.
     """
     if objects.is_terminating(local):
         return FallBack.LET_GO

@@ -1,6 +1,6 @@
 """Which generation of a local pod the provider speaks of.
 
-Source: behaviour.md 5.5.5; Kubernetes, Pod, status.observedGeneration and that of conditions.
+Source: docs/parity.md § 5.5.5; Kubernetes, Pod, status.observedGeneration and that of conditions.
 """
 
 from typing import Final
@@ -32,7 +32,7 @@ def taken_up(local: Object, remote: Object, before: Object, theirs: Object) -> i
 def _sent(remote: Object) -> int | None:
     """Return of which generation of the local pod ``remote`` was made; None if that is no number.
 
-    Source: hostile.md H25.
+    Source: docs/parity.md H25.
     """
     noted: object = objects.annotations(remote).get(keys.LOCAL_POD_GENERATION, "1")
     if not isinstance(noted, str) or not noted.isascii() or len(noted) > _MOST_DIGITS:

@@ -5,7 +5,10 @@ from datetime import timedelta
 from typing import Final
 
 TOLERATED: Final = timedelta(minutes=5)
-"""How far clocks may be apart: leases, tokens and certificates bear it. Source: faults.md F28."""
+"""How far clocks may be apart: leases, tokens and certificates bear it.
+
+Source: docs/parity.md F-28.
+"""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The IP object of an offloaded pod, by which an IP fabric tells third parties of its address.
 
-Source: behaviour.md 1.14.
+Source: docs/parity.md § 1.14.
 """
 
 from apis import keys, objects

@@ -3,7 +3,7 @@
 Both are noted on the local pod, in the write of the status that counts them. So whoever comes next
 goes on from there, at whatever moment the one before it was killed.
 
-Source: behaviour.md 5.5.5.
+Source: docs/parity.md § 5.5.5.
 """
 
 from typing import Final, NamedTuple

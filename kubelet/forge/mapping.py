@@ -3,7 +3,7 @@
 A transient is no verdict: only a NamespaceMap that is there and does not ask for a namespace says
 that it is not offloaded. What is asked for and not accepted (yet) is waited for.
 
-Source: behaviour.md 1.2, 5.5.4; faults.md F21, F22.
+Source: docs/parity.md § 1.2, 5.5.4; F-21, F-22.
 """
 
 from collections.abc import Mapping

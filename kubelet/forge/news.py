@@ -1,6 +1,6 @@
 """What of a status is news: worth a write, or an Event.
 
-Source: behaviour.md 5.5.5; measures.md row 5.
+Source: docs/parity.md § 5.5.5; bench/goals.py row 5.
 """
 
 from typing import Final

@@ -3,7 +3,7 @@
 Metadata and taints are merged three ways against what was written last (recorded on the Node), so
 that what administrators and Kubernetes add stays, and what the VirtualNode drops goes.
 
-Source: behaviour.md 5.3; security.md B3.
+Source: docs/parity.md § 5.3; SEC-B3.
 """
 
 from collections.abc import Mapping, Sequence

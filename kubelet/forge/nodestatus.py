@@ -1,6 +1,6 @@
 """What the status of a virtual node says: what it offers, and whether its provider is there.
 
-Source: behaviour.md 5.4; security.md A13.
+Source: docs/parity.md § 5.4; SEC-A13.
 """
 
 from collections.abc import Mapping, Sequence
@@ -196,7 +196,7 @@ def _info(identity: Identity, virtual: VirtualNode) -> Object:
 def _offered(virtual: VirtualNode) -> dict[str, str]:
     """Return the amounts of ``virtual`` that are some: an API server computes 1e999999999 for ever.
 
-    Source: security.md A13.
+    Source: docs/parity.md SEC-A13.
     """
     known = resources.readable(virtual.hard)
     return {name: amount for name, amount in virtual.hard.items() if name in known}

@@ -1,7 +1,7 @@
 """Whether the namespace of a pod lets it run on this virtual node: the last gate before it does.
 
 Admission says it earlier, where it is asked; this holds however the pod came to be bound.
-Source: behaviour.md 3.1; security.md D5.
+Source: docs/parity.md § 3.1; SEC-D5.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """Which ends of pods come so soon after the start that their owner's next pod has to wait.
 
-Source: hostile.md H16; behaviour.md 5.5.5.
+Source: docs/parity.md H16; § 5.5.5.
 """
 
 from typing import Final

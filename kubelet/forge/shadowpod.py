@@ -3,7 +3,7 @@
 The spec is forged once, at creation. For the pod's life follow labels, annotations and what
 Kubernetes lets change in a pod that runs.
 
-Source: behaviour.md 5.5.2, 5.5.3.
+Source: docs/parity.md § 5.5.2, 5.5.3.
 """
 
 import copy
@@ -177,7 +177,7 @@ def spec(local: Object, pair: Pair, options: Options) -> Object:
 
 
 def _updates(have: Object, local: Object) -> Object:
-    """Return what of ``spec.pod`` follows the local pod's spec. Source: behaviour.md 5.5.2."""
+    """Return what of ``spec.pod`` follows the local pod's spec. Source: docs/parity.md § 5.5.2."""
     made: Object = {}
     for field in ("containers", "initContainers"):
         asked = {one["name"]: one for one in local.get(field) or []}

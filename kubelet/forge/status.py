@@ -3,7 +3,7 @@
 The provider is the source of truth for statuses, but its word passes a filter: known fields and
 containers, bounded sizes, no phase that goes back, nothing that the home API server would refuse.
 
-Source: behaviour.md 5.5.4, 5.5.5; security.md B1, B2.
+Source: docs/parity.md § 5.5.4, 5.5.5; SEC-B1, SEC-B2.
 """
 
 from collections.abc import Mapping
@@ -272,7 +272,8 @@ def _phase(before: Object, theirs: Object) -> str:
 def _address(theirs: Object, home: LocalContext) -> str:
     """Return the one address of the pod, as it is reached from here; "" to publish none.
 
-    It is in a network that was agreed for the peer, or that was named. Source: security.md B1.
+    It is in a network that was agreed for the peer, or that was named. Source: docs/parity.md
+    SEC-B1.
     """
     if home.addresses is None:
         return ""

@@ -2,7 +2,7 @@
 
 The provider sends it, so only what concerns pods that are here is believed.
 
-Source: behaviour.md 5.7, 5.8; Kubernetes, "Node metrics data"; kubelet API ``stats/v1alpha1``.
+Source: docs/parity.md § 5.7, 5.8; Kubernetes, "Node metrics data"; kubelet API ``stats/v1alpha1``.
 """
 
 import re
@@ -125,7 +125,7 @@ def of_pods(text: str, here: Mapping[Key, Measured]) -> list[Family]:
 
     Metrics that cadvisor and kubelets have of pods, with the labels that these give them, and so
     many samples that an ordinary container is far below; and of claims that these pods mount, as
-    kubelets have them. Source: hostile.md H6; rulings.md 10.
+    kubelets have them. Source: docs/parity.md H6; docs/decisions/0013 (10).
     """
     told: Counter[tuple[Key, str]] = Counter()
     mounted = {Key(key.namespace, name) for key, pod in here.items() for name in pod.claims}
@@ -150,7 +150,7 @@ def timely(families: Iterable[Family], now_ms: int) -> list[Family]:
     """Return ``families``, without the times of samples that are not of these minutes.
 
     Who scrapes them then takes its own time, as of a provider whose clock is wrong.
-    Source: hostile.md H6.
+    Source: docs/parity.md H6.
     """
     return [
         replace(family, samples=[_timely(one, now_ms) for one in family.samples])

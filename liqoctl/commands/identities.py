@@ -1,7 +1,7 @@
 """Tenants, identities, nonces and peering users, one by one.
 
 With them two clusters peer that nobody reaches at once: each side prints what the other applies.
-Source: behaviour.md 7.4 ("Manual equivalent"), 7.6.
+Source: docs/parity.md § 7.4, 7.6.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,6 +1,6 @@
 """What ``liqoctl info`` tells, as data and as lines. Pure.
 
-Source: behaviour.md 7.8.
+Source: docs/parity.md § 7.8.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

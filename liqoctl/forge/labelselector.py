@@ -1,6 +1,6 @@
 """Label selectors as users type them: ``region in (europe,us-west), !staging``.
 
-Source: Kubernetes, "Labels and Selectors"; behaviour.md 7.2 for the node-selector term.
+Source: Kubernetes, "Labels and Selectors"; docs/parity.md § 7.2 for the node-selector term.
 """
 
 import re

@@ -3,7 +3,7 @@
 The data is always whole in one of two claims: the one that is moved, and its copy, a second claim
 on the target. A claim cannot change its volume, so it is deleted once the copy is whole, made anew
 on the target and filled from the copy. What was done stands on the claims, and whoever comes later
-goes on from there. Source: behaviour.md 7.8.
+goes on from there. Source: docs/parity.md § 7.8.
 """
 
 import copy

@@ -1,6 +1,6 @@
 """The NamespaceOffloading that flags ask for, and what its status means to its author. Pure.
 
-Source: behaviour.md 1.1, 7.2, 7.3.
+Source: docs/parity.md § 1.1, 7.2, 7.3.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The objects that two clusters exchange to peer, as manifests. Pure.
 
-Source: behaviour.md 2.5, 7.4-7.6.
+Source: docs/parity.md § 2.5, 7.4-7.6.
 """
 
 from collections.abc import Mapping
@@ -132,7 +132,7 @@ def other_server(identity_: Object | None, wanted: Object) -> str:
     """Return why ``identity_`` is not to become ``wanted`` unasked; empty if it may.
 
     A cluster says itself what it is called, and this Identity leads to another one of that name.
-    Source: security.md B4.
+    Source: docs/parity.md SEC-B4.
     """
     before, after = (((each or {}).get("spec") or {}) for each in (identity_, wanted))
     try:

@@ -1,6 +1,6 @@
 """A user that may do on a provider what ``liqoctl peer`` needs, for one consumer. Pure.
 
-Source: behaviour.md 2.5, 7.6, 8.3.
+Source: docs/parity.md § 2.5, 7.6, 8.3.
 """
 
 from datetime import timedelta

@@ -1,7 +1,7 @@
 """Whether the API server and the proxy that a provider announces may be used. Pure.
 
 What is stored at peering, the consumer's controllers connect to from inside its network, with its
-certificate. Source: security.md B4; hostile.md H19; rulings.md 12.
+certificate. Source: docs/parity.md SEC-B4; H19; docs/decisions/0013 (12).
 """
 
 import ipaddress

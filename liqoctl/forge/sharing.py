@@ -1,6 +1,6 @@
 """What a provider shares: the ProviderPolicy that flags ask for, and what it comes to. Pure.
 
-Source: behaviour.md 0.4, 4.17.
+Source: docs/parity.md § 0.4, 4.17.
 """
 
 import copy

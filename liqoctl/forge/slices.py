@@ -1,6 +1,6 @@
 """ResourceSlices as flags ask for them, and as tables show them. Pure.
 
-Source: behaviour.md 1.8, 7.6.
+Source: docs/parity.md § 1.8, 7.6.
 """
 
 from collections.abc import Mapping

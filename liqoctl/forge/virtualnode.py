@@ -1,6 +1,6 @@
 """The VirtualNode that flags, or a ResourceSlice, ask for. Pure.
 
-Source: behaviour.md 1.3, 4.7, 7.6.
+Source: docs/parity.md § 1.3, 4.7, 7.6.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Why a pod is where it is, or nowhere: a sentence, the nodes, the provider's word. Pure.
 
-Source: behaviour.md 3.1, 5.5.
+Source: docs/parity.md § 3.1, 5.5.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,6 +1,6 @@
 """Why a namespace is offloaded as it is: a sentence, the clusters, the nodes. Pure.
 
-Source: behaviour.md 1.1, 3.1, 4.1.
+Source: docs/parity.md § 1.1, 3.1, 4.1.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
 """The handshake: a consumer proves to a provider who it is, and is told how it gets in.
 
-Source: behaviour.md 7.4.
+Source: docs/parity.md § 7.4.
 """
 
 import contextlib

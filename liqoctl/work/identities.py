@@ -1,6 +1,6 @@
 """The steps of an authentication one by one, for clusters that nobody reaches at once.
 
-Source: behaviour.md 7.4 ("Manual equivalent"), 7.6.
+Source: docs/parity.md § 7.4, 7.6.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,6 +1,6 @@
 """Installing pyliqo from the manifests that came with this program.
 
-Source: behaviour.md 7.8; the manifests' README.md.
+Source: docs/parity.md § 7.8; the manifests' README.md.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Offloading namespaces, and taking it back.
 
-Source: behaviour.md 7.2, 7.3.
+Source: docs/parity.md § 7.2, 7.3.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Peering and its end, by the consumer's administrator.
 
-Source: behaviour.md 7.5.
+Source: docs/parity.md § 7.5.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Makes and removes the user with which a consumer's administrator peers, and nothing else.
 
-Source: behaviour.md 7.6.
+Source: docs/parity.md § 7.6.
 """
 
 import secrets

@@ -1,6 +1,6 @@
 """What a provider's administrator does: cordon, drain, share.
 
-Source: behaviour.md 0.4, 4.9, 7.7.
+Source: docs/parity.md § 0.4, 4.9, 7.7.
 """
 
 import asyncio

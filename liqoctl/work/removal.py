@@ -1,6 +1,6 @@
 """Uninstalling pyliqo, unless that would tear something apart.
 
-Source: behaviour.md 7.8.
+Source: docs/parity.md § 7.8.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Making, showing and removing slices, and showing virtual nodes.
 
-Source: behaviour.md 7.6.
+Source: docs/parity.md § 7.6.
 """
 
 import asyncio

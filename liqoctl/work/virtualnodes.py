@@ -1,6 +1,6 @@
 """Making and removing virtual nodes.
 
-Source: behaviour.md 7.6.
+Source: docs/parity.md § 7.6.
 """
 
 import asyncio

@@ -14,7 +14,7 @@ FIELDS: Final = ("data", "binaryData", "immutable")
 def twin(local: Object, scene: Scene) -> Object:
     """Return the twin of the ConfigMap ``local``.
 
-    Source: behaviour.md 6.4.
+    Source: docs/parity.md § 6.4.
     """
     made = twins.of(keys.CONFIG_MAP, local, scene, keep=FIELDS)
     made["metadata"]["name"] = twin_name(objects.key_of(local).name, scene.pair)

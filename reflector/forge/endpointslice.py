@@ -20,7 +20,7 @@ COPIED: Final = ("addresses", "hostname", "zone", "hints")
 def twin(local: Object, scene: Scene) -> Object:
     """Return the ShadowEndpointSlice of the EndpointSlice ``local``.
 
-    Source: behaviour.md 6.6.
+    Source: docs/parity.md § 6.6.
 
     Raises:
         NotYetError: an address has no IP object, or one without a remapped address.

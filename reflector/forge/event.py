@@ -43,7 +43,7 @@ def twin(remote: Object, scene: Scene) -> Object:
 
     Its source is called as on a real node, since tools select Events by it (``source=kubelet``).
     That it is of the provider stands where the name of a node would.
-    Source: findings.md L3; security.md B7.
+    Source: docs/parity.md SEC-B7.
     """
     involved = remote["involvedObject"]
     kind, key = _home_of(involved, scene) or (keys.POD, Key("", ""))

@@ -13,7 +13,7 @@ COPIED: Final = ("defaultBackend", "rules", "tls")
 def twin(local: Object, scene: Scene) -> Object:
     """Return the twin of the Ingress ``local``: its class is one of the provider's.
 
-    Source: behaviour.md 6.7.
+    Source: docs/parity.md § 6.7.
     """
     have = local.get("spec") or {}
     spec = {name: have[name] for name in COPIED if have.get(name)}

@@ -1,6 +1,6 @@
 """The twin of a claim whose first pod goes to the provider, and the volume that binds it at home.
 
-Source: behaviour.md 6.9. The data is where the twin is, and pods follow it.
+Source: docs/parity.md § 6.9. The data is where the twin is, and pods follow it.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """Of ConfigMaps and Secrets, only those that offloaded pods mention: the policy ``Referenced``.
 
-Source: behaviour.md 6.2; security.md B6.
+Source: docs/parity.md § 6.2; SEC-B6.
 """
 
 from collections.abc import Callable, Iterable

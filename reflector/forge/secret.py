@@ -14,7 +14,7 @@ _OPAQUE: Final = "Opaque"
 def twin(local: Object, scene: Scene) -> Object:
     """Return the twin of the Secret ``local``; what is protected never comes here.
 
-    Source: behaviour.md 6.4.
+    Source: docs/parity.md § 6.4.
     """
     return twins.of(keys.SECRET, local, scene, keep=FIELDS)
 

@@ -36,7 +36,7 @@ _WITHOUT_ADDRESS: Final = "ExternalName"
 def twin(local: Object, scene: Scene) -> Object:
     """Return the twin of the Service ``local``.
 
-    Source: behaviour.md 6.5.
+    Source: docs/parity.md § 6.5.
     """
     have = local.get("spec") or {}
     spec = {name: have[name] for name in COPIED if have.get(name) is not None}

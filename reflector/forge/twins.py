@@ -15,7 +15,7 @@ def of(
     """Return the twin of ``local``: its fields ``keep`` as they are, and ``rest``.
 
     Owners and finalizers mean something in their own cluster only and are left out.
-    Source: behaviour.md 6.1.
+    Source: docs/parity.md § 6.1.
     """
     hidden = scene.settings.hidden
     refused = _refused(kind, local, scene)

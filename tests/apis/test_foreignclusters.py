@@ -1,4 +1,4 @@
-"""When a peer does not come back. Source: behaviour.md 4.3 (2)."""
+"""When a peer does not come back. Source: docs/parity.md § 4.3 (2)."""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""A nonce is good for one consumer at one provider for ten minutes. Source: security.md A10."""
+"""A nonce is good for one consumer at one provider for ten minutes.
+
+Source: docs/parity.md SEC-A10.
+"""
 
 import base64
 from datetime import UTC, datetime, timedelta
@@ -66,7 +69,7 @@ def test_whatever_the_digits_say_time_is_over_at_some_time() -> None:
 
 
 def test_a_nonce_of_another_hand_does_not_live_longer() -> None:
-    """Source: security.md A10; a consumer may bring the text, and would choose its end."""
+    """Source: docs/parity.md SEC-A10; a consumer may bring the text, and would choose its end."""
     far = nonces.text("rome", "milan", DICE, NOW + timedelta(days=36_000))
     ahead = nonces.text("rome", "milan", DICE, NOW + timedelta(minutes=2))
 

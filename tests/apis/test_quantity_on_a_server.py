@@ -1,4 +1,4 @@
-"""Random amounts, as an API server writes them and as we do. Source: security.md A13.
+"""Random amounts, as an API server writes them and as we do. Source: docs/parity.md SEC-A13.
 
 Each is the size limit of a volume of a pod that is never created. ``PYLIQO_QUANTITIES`` sets how
 many.

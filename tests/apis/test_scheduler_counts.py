@@ -1,4 +1,4 @@
-"""What a Quota counts for a pod, and what the scheduler counts. Source: security.md A13.
+"""What a Quota counts for a pod, and what the scheduler counts. Source: docs/parity.md SEC-A13.
 
 Each row is a PodSpec. A node that has exactly what we count takes its pod, and one that has one
 unit less of any resource does not: so the scheduler counts the same.

@@ -1,4 +1,4 @@
-"""Which certificate requests are exactly right. Source: security.md C3."""
+"""Which certificate requests are exactly right. Source: docs/parity.md SEC-C3."""
 
 import base64
 import ipaddress
@@ -265,9 +265,10 @@ SIGNED = x509.load_pem_x509_csr(RIGHT).tbs_certrequest_bytes
 @settings(deadline=None)
 @given(st.integers(0, len(DER) - 1), st.integers(1, 255), st.integers(0, 3))
 def test_no_change_of_a_byte_is_taken_for_right(at: int, flip: int, cut: int) -> None:
-    """Whatever is broken is denied with a reason, and nothing is raised. Source: security.md A8.
+    """Whatever is broken is denied with a reason, and nothing is raised.
 
     What is not signed may be written in two ways (unused bits of the signature that are 0).
+    Source: docs/parity.md SEC-A8.
     """
     changed = bytearray(DER)
     changed[at] ^= flip

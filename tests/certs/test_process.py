@@ -1,4 +1,4 @@
-"""``python3 -m certs`` as several processes at once. Source: faults.md F27."""
+"""``python3 -m certs`` as several processes at once. Source: docs/parity.md F-27."""
 
 import asyncio
 import base64

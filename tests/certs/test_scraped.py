@@ -1,6 +1,6 @@
 """The metrics of each process are by TLS, and for those whom the API server lets get them.
 
-Each runs in its own name, with the rights of the manifests. Source: security.md I7, E3.
+Each runs in its own name, with the rights of the manifests. Source: docs/parity.md SEC-I7, SEC-E3.
 """
 
 import asyncio

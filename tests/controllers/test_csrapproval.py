@@ -1,4 +1,4 @@
-"""Of all requests, one is approved: security.md C3."""
+"""Of all requests, one is approved: docs/parity.md SEC-C3."""
 
 import base64
 from dataclasses import dataclass, field

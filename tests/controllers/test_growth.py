@@ -1,6 +1,6 @@
 """A Pod grows in place once its quota has booked it, and is told where it does not fit.
 
-Source: behaviour.md 4.10, 5.5.2; security.md A12.
+Source: docs/parity.md § 4.10, 5.5.2; SEC-A12.
 """
 
 from typing import Final

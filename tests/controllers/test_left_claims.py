@@ -1,4 +1,4 @@
-"""Real claims of which the virtual one has gone. Source: hostile.md H5, H18."""
+"""Real claims of which the virtual one has gone. Source: docs/parity.md H5, H18."""
 
 import asyncio
 import contextlib
@@ -193,7 +193,7 @@ def test_a_cache_keeps_little_of_a_large_claim() -> None:
 
 
 def test_only_the_amount_of_storage_is_told() -> None:
-    """Another cluster says what it likes of anything else. Source: findings.md L13."""
+    """Another cluster says what it likes of anything else."""
     said = {"cpu": "1e999999999", "storage": "2048Mi", "note": "x" * 100_000}
 
     assert volumes.amount(said) == {"storage": "2Gi"}

@@ -1,4 +1,4 @@
-"""No namespace waits for a metric agent that is away. Source: rulings.md 29."""
+"""No namespace waits for a metric agent that is away. Source: docs/decisions/0013 (29)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

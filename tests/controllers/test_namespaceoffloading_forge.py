@@ -1,4 +1,4 @@
-"""Which clusters are selected, and what the status says: behaviour.md 4.1, 11.3."""
+"""Which clusters are selected, and what the status says: docs/parity.md § 4.1, 11.3."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pods that end on a node that failed. Source: behaviour.md 4.13; faults.md F24."""
+"""Pods that end on a node that failed. Source: docs/parity.md § 4.13; F-24."""
 
 from datetime import timedelta
 from typing import Any

@@ -4,7 +4,7 @@ Two API servers of one etcd, the scheduler, the controllers that make pods, ours
 of the webhook whose caches lag by two seconds; nodes are objects only. ``PYLIQO_ONE_FILE_RUNS``
 sets how many runs of each order in one file, ``PYLIQO_BACK_TO_BACK`` how many namespaces are
 offloaded and filled without a pause (``--log-level=INFO -rP`` shows what came of it).
-Source: behaviour.md 3.2; faults.md F30.
+Source: docs/parity.md § 3.2; F-30.
 """
 
 import asyncio

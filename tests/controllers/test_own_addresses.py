@@ -108,7 +108,7 @@ def test_the_flag_takes_networks_only() -> None:
 async def test_no_endpoint_is_at_a_service_or_pod_of_the_cluster(
     server: Cluster, crds: None
 ) -> None:
-    """Source: security.md A16."""
+    """Source: docs/parity.md SEC-A16."""
     (kubernetes,) = [
         one
         for key, one in (await server.list(ownaddresses.SERVICE_CIDRS)).items.items()

@@ -1,4 +1,4 @@
-"""Pods out of place are counted, and leave only if somebody asks. Source: behaviour.md 9 #1."""
+"""Pods out of place are counted, and leave only if somebody asks. Source: docs/parity.md § 9 #1."""
 
 import asyncio
 import copy

@@ -1,4 +1,7 @@
-"""A cluster says in which networks its pods are, to who peers with it. Source: rulings.md 5."""
+"""A cluster says in which networks its pods are, to who peers with it.
+
+Source: docs/decisions/0013 (5).
+"""
 
 import asyncio
 import contextlib

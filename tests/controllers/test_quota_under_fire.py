@@ -1,7 +1,7 @@
 """Many clients at the edge of a quota, while controllers and webhooks are killed all the time.
 
-Source: security.md A12, I4; measures.md row 11. ``PYLIQO_QUOTA=64x500x100`` (clients, ShadowPods
-each, CPUs granted) and ``PYLIQO_REPLICAS=3`` make it as large as the documents want it.
+Source: docs/parity.md SEC-A12; bench/goals.py row 11. ``PYLIQO_QUOTA=64x500x100`` (clients,
+ShadowPods each, CPUs granted) and ``PYLIQO_REPLICAS=3`` make it as large as the documents want it.
 """
 
 import asyncio

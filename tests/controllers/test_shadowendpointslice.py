@@ -166,7 +166,7 @@ SPELLINGS = [
 
 @pytest.mark.parametrize(("type_", "address"), SPELLINGS)
 def test_an_address_has_one_spelling(*, type_: str, address: str) -> None:
-    """Source: security.md A16; a name is no address, and no reflector sends one."""
+    """Source: docs/parity.md SEC-A16; a name is no address, and no reflector sends one."""
     asked = shadow("foo", address)
     asked["metadata"]["uid"] = "1"
     asked["spec"]["template"]["addressType"] = type_
@@ -199,7 +199,7 @@ async def test_what_is_not_spelled_as_an_address_is_left_out_and_told(
 
 
 def test_of_annotations_goes_what_is_not_for_whoever_makes_the_slice() -> None:
-    """Source: behaviour.md 4.11."""
+    """Source: docs/parity.md § 4.11."""
     asked = shadow("foo", "10.202.0.7")
     direct = {keys.DIRECT_CONNECTIONS_DATA: '{"clusterAddresses": {}}'}
     asked["metadata"] |= {"uid": "1", "annotations": {keys.APPLIED: "1", "note": "1", **direct}}

@@ -262,7 +262,7 @@ async def test_a_claim_that_asks_for_more_gets_more_and_is_told() -> None:
 
 
 async def test_a_claim_that_asks_for_what_is_no_amount_is_told_and_grows_no_more() -> None:
-    """API servers store more than a volume can have. Source: security.md A13."""
+    """API servers store more than a volume can have. Source: docs/parity.md SEC-A13."""
     cluster, made = await world(claim())
     told, real = Told(cluster), Key("liqo-storage", made["metadata"]["uid"])
     loop = StorageReconciler(cluster, events=told.recorder, real_class="fast")

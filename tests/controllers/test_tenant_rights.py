@@ -1,4 +1,4 @@
-"""What the controller manager gives itself in tenant namespaces. Source: findings.md R5."""
+"""What the controller manager gives itself in tenant namespaces."""
 
 from typing import Final
 

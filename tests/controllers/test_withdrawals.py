@@ -1,4 +1,4 @@
-"""No provider keeps a namespace of the consumer from its end. Source: hostile.md H4."""
+"""No provider keeps a namespace of the consumer from its end. Source: docs/parity.md H4."""
 
 from datetime import timedelta
 

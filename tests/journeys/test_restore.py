@@ -24,7 +24,9 @@ from tests.journeys.three import PEERINGS, THIRD, Three, connected
 pytestmark = pytest.mark.journey
 
 PAGE: Final = Path(__file__).parents[2] / "docs/backup.md"
-KEEP, RESTORE, PEER = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+KEEP, RESTORE, OF_CONSUMER, OF_PROVIDER = re.findall(
+    r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+)
 
 
 async def test_a_cluster_that_was_lost_is_made_again_from_the_page(
@@ -43,7 +45,8 @@ async def test_a_cluster_that_was_lost_is_made_again_from_the_page(
     shell(RESTORE, tmp_path, KUBECONFIG=found[THIRD], NAME=THIRD, PYLIQO_IMAGE=image)
     Kubectl(found[THIRD]).apply([pair.storage_class()])
     for consumer, provider in PEERINGS:
-        shell(PEER, tmp_path, CONSUMER=found[consumer], PROVIDER=found[provider])
+        block = OF_PROVIDER if provider == THIRD else OF_CONSUMER
+        shell(block, tmp_path, CONSUMER=found[consumer], PROVIDER=found[provider])
 
     async with connected(found) as again:
         await again[THIRD].create(keys.DEPLOYMENT, workload(consumed))

@@ -1,6 +1,6 @@
 """The webhook is rolled, taken away and started from nothing on whole clusters.
 
-Source: faults.md F29, F30, F36; admission.md 34; issue "Admission", staying up.
+Source: docs/parity.md F-29, F-30, F-36; A-34; issue "Admission", staying up.
 """
 
 import asyncio

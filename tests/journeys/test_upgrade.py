@@ -1,6 +1,6 @@
 """What an upgrade does to a pair in use: every process of pyliqo is replaced, and nobody notices.
 
-``PYLIQO_TEST_UPGRADED=1000`` is the full size. Source: faults.md F29, F36.
+``PYLIQO_TEST_UPGRADED=1000`` is the full size. Source: docs/parity.md F-29, F-36.
 """
 
 import asyncio

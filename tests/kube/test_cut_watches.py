@@ -1,6 +1,6 @@
 """A watch that ends after any byte of what it tells: nothing is lost, and nothing told twice.
 
-Source: faults.md F10.
+Source: docs/parity.md F-10.
 """
 
 import asyncio

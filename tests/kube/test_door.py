@@ -1,4 +1,4 @@
-"""What another cluster says has the shape that code expects. Source: hostile.md part 2, cause 1."""
+"""What another cluster says has the shape that code expects."""
 
 import ast
 import copy

@@ -1,7 +1,7 @@
 """Two processes that want to lead, whose clocks are wrong, and of which the leader is frozen.
 
 ``PYLIQO_TEST_FREEZES`` says how often; 300 make ten thousand seconds at the durations that Leases
-have by default, ten times those here. Source: controllers.md 32; faults.md F19.
+have by default, ten times those here. Source: docs/parity.md C-32; F-19.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Who may use what a process of ours serves (security.md D1, I7)."""
+"""Who may use what a process of ours serves (docs/parity.md SEC-D1, SEC-I7)."""
 
 import asyncio
 import contextlib

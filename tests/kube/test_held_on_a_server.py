@@ -1,6 +1,6 @@
 """What a real server does not let goes on by itself soon after it does, however much it is.
 
-``PYLIQO_TEST_HELD=5000`` is the full size; ``-s`` shows the seconds. Source: faults.md F34.
+``PYLIQO_TEST_HELD=5000`` is the full size; ``-s`` shows the seconds. Source: docs/parity.md F-34.
 """
 
 import os

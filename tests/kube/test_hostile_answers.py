@@ -1,7 +1,7 @@
 """Whatever a server answers, a cache is true once the server is well again, and nothing grows.
 
 ``PYLIQO_TEST_EVENTS=1000000`` is the full size of a watch that repeats one event.
-Source: security.md B8.
+Source: docs/parity.md SEC-B8.
 """
 
 import asyncio

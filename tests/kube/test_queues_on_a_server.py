@@ -1,6 +1,6 @@
 """Queues, workers and events between an informer and a real API server.
 
-Source: controllers.md 14-19, 29, 34, 37.
+Source: docs/parity.md C-14 to C-19, C-29, C-34, C-37.
 """
 
 import asyncio

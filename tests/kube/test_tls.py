@@ -1,4 +1,4 @@
-"""A server that cannot prove who it is hears nothing of ours. Source: security.md B11."""
+"""A server that cannot prove who it is hears nothing of ours. Source: docs/parity.md SEC-B11."""
 
 import asyncio
 import contextlib

@@ -1,6 +1,6 @@
 """What an informer makes of the watches of a real API server, also as another would word them.
 
-Source: controllers.md 2, 3, 6, 10, 12.
+Source: docs/parity.md C-2, C-3, C-6, C-10, C-12.
 """
 
 import re

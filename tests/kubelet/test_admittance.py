@@ -1,4 +1,7 @@
-"""Pods that nobody scheduled onto a virtual node are rejected as by a kubelet (hostile.md H9)."""
+"""Pods that nobody scheduled onto a virtual node are rejected as by a kubelet.
+
+Source: docs/parity.md H9.
+"""
 
 import datetime as dt
 from typing import Any, Final

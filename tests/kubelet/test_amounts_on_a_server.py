@@ -1,4 +1,4 @@
-"""What a provider says that a container uses is counted by nobody here (hostile.md H24)."""
+"""What a provider says that a container uses is counted by nobody here (docs/parity.md H24)."""
 
 from collections.abc import AsyncIterator
 from typing import Final

@@ -1,6 +1,6 @@
 """What a virtual kubelet asks for, and what the provider's controller makes of it.
 
-Once on fakes, once on a real API server that is both clusters. Source: behaviour.md 4.10, 5.5.
+Once on fakes, once on a real API server that is both clusters. Source: docs/parity.md § 4.10, 5.5.
 """
 
 import datetime as dt

@@ -1,7 +1,7 @@
 """A provider whose answers make no sense ends no daemon: what it says is asked again.
 
 The process and the API server are real; between them stands who rewrites what the server says.
-Source: security.md B8.
+Source: docs/parity.md SEC-B8.
 """
 
 import json

@@ -1,6 +1,6 @@
 """What a provider says and loses, judged by API servers that keep what comes of it.
 
-Source: security.md B2; faults.md F6, F7, F28.
+Source: docs/parity.md SEC-B2; F-6, F-7, F-28.
 """
 
 import dataclasses

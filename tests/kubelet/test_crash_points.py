@@ -2,7 +2,8 @@
 
 Each scenario runs once to count the calls of our processes, reads too, then once for each call and
 side. And it runs while three answers of ten are lost, of whatever call: nobody knows then what was
-done. ``PYLIQO_TEST_LOST=125`` lets that happen to 1,000 lives. Source: faults.md F1, F2, F6, F23.
+done. ``PYLIQO_TEST_LOST=125`` lets that happen to 1,000 lives. Source: docs/parity.md F-1, F-2,
+F-6, F-23.
 """
 
 import datetime as dt

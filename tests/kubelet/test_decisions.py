@@ -1,4 +1,4 @@
-"""Which steps a cache that is behind may not be believed for. Source: controllers.md 30."""
+"""Which steps a cache that is behind may not be believed for. Source: docs/parity.md C-30."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """A virtual kubelet that runs out of file descriptors keeps what is up, and says what it lacks.
 
 The process and the API server are real; idle connections to its port of probes take what is left.
-Source: faults.md F35.
+Source: docs/parity.md F-35.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Lists and watches of Pods and ShadowPods at a provider that lies: no loop ends, truth is told.
 
 Client, informers and reconciler are the virtual kubelet's; what they read comes over HTTP.
-``PYLIQO_TEST_SHAPES=10000`` is the full size. Source: findings.md L12; security.md B8.
+``PYLIQO_TEST_SHAPES=10000`` is the full size. Source: docs/parity.md SEC-B8.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The lease of a node is renewed whatever its virtual kubelet is busy with (hostile.md H22)."""
+"""The lease of a node is renewed whatever its virtual kubelet is busy with (docs/parity.md H22)."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,7 +1,7 @@
 """Whatever a provider answers to exec or logs, nobody is led elsewhere, and nothing stays behind.
 
 Frames and headers of SPDY and WebSocket pass as bytes: nothing here reads or inflates them.
-Source: security.md B10.
+Source: docs/parity.md SEC-B10.
 """
 
 import asyncio

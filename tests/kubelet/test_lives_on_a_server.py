@@ -2,7 +2,7 @@
 
 It is home and provider of a whole virtual kubelet. ``PYLIQO_TEST_LATENCY_S=0.25`` is the full size
 of a slow link, one way: then a round trip takes half a second, at 256 kbit/s.
-Source: faults.md F5, F8; behaviour.md 5.5.
+Source: docs/parity.md F-5, F-8; § 5.5.
 """
 
 import contextlib

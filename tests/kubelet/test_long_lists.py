@@ -1,4 +1,4 @@
-"""What is done for a pod grows with its lists, and never with their product (hostile.md H22).
+"""What is done for a pod grows with its lists, and never with their product (docs/parity.md H22).
 
 Work is counted, not timed: calls of functions, lines, and comparisons of what the lists have.
 """

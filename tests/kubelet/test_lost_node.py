@@ -1,6 +1,6 @@
 """A node of the provider is lost with a pod on it: it runs elsewhere, and stays one pod at home.
 
-Once on fakes, once on a real API server that is both clusters. Source: faults.md F24.
+Once on fakes, once on a real API server that is both clusters. Source: docs/parity.md F-24.
 """
 
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Namespaces come and go; nothing is judged before it is seen (faults.md F21, F22)."""
+"""Namespaces come and go; nothing is judged before it is seen (docs/parity.md F-21, F-22)."""
 
 import asyncio
 import contextlib
@@ -334,7 +334,7 @@ async def test_a_shadow_left_over_goes_when_its_namespace_is_seen(
 async def test_rights_that_go_are_told_on_the_pod_and_all_goes_on_when_they_are_back(
     clusters: tuple[FakeCluster, FakeCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a provider drains its tenant. Source: faults.md F34."""
+    """As when a provider drains its tenant. Source: docs/parity.md F-34."""
     monkeypatch.setattr(informer, "MAX_BACKOFF_S", 0.01)
     local, remote = clusters
     await bind(local)
@@ -598,7 +598,7 @@ async def test_a_restart_reconciles_many_pods_without_a_write(
 async def test_what_changed_while_it_was_away_costs_two_writes_an_object_at_most(
     clusters: tuple[FakeCluster, FakeCluster],
 ) -> None:
-    """``PYLIQO_TEST_CHANGES=1000`` is the full size. Source: faults.md F3."""
+    """``PYLIQO_TEST_CHANGES=1000`` is the full size. Source: docs/parity.md F-3."""
     local, remote = clusters
     await put_map(local, namespace_map())
     names = [f"web-{number}" for number in range(CHANGES)]

@@ -1,4 +1,4 @@
-"""The Node of a VirtualNode, its lease and its health (behaviour.md 5.3, 5.4)."""
+"""The Node of a VirtualNode, its lease and its health (docs/parity.md § 5.3, 5.4)."""
 
 import asyncio
 import dataclasses
@@ -441,7 +441,7 @@ async def test_who_cannot_ask_has_learnt_nothing_of_the_provider() -> None:
 
 
 async def test_a_provider_that_vanishes_without_a_word_is_noticed_within_45_s() -> None:
-    """By default, and by pings that each wait as long as they may. Source: faults.md F9."""
+    """By default, and by pings that each wait as long as they may. Source: docs/parity.md F-9."""
     chosen = settings.parse(MUST)
     provider_health = ProviderHealth(
         lambda _: None, threshold=chosen.ping_failures, successes=chosen.ping_successes

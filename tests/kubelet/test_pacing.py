@@ -1,4 +1,4 @@
-"""What a provider makes a virtual kubelet write here has a rate (hostile.md H16)."""
+"""What a provider makes a virtual kubelet write here has a rate (docs/parity.md H16)."""
 
 import datetime as dt
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""One pod's life, by the decision table of behaviour.md 5.5.1."""
+"""One pod's life, by the decision table of docs/parity.md § 5.5.1."""
 
 import datetime as dt
 from typing import Any, cast

@@ -3,7 +3,7 @@
 ``PYLIQO_TEST_PODS`` says how many pods; 1000 is the full size. With ``PYLIQO_TEST_CRASHES=all`` the
 process dies before and after each call of a life, reads too, not only after the first write of each
 part of it.
-Source: faults.md F1, F3, F19; security.md I3.
+Source: docs/parity.md F-1, F-3, F-19.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The kubelet API, through real TLS, before a provider that is a web server (security.md D)."""
+"""The kubelet API, through real TLS, before a provider that is a web server."""
 
 import base64
 import datetime as dt

@@ -1,4 +1,4 @@
-"""The flags of the kubelet (behaviour.md 5.1)."""
+"""The flags of the kubelet (docs/parity.md § 5.1)."""
 
 import pytest
 

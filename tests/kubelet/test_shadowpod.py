@@ -1,4 +1,4 @@
-"""What is sent to the provider, field by field (behaviour.md 5.5.2, 5.5.3)."""
+"""What is sent to the provider, field by field (docs/parity.md § 5.5.2, 5.5.3)."""
 
 import copy
 from typing import Any

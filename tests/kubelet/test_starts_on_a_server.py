@@ -1,7 +1,7 @@
 """A virtual kubelet that starts while a server does not say all of what it has to know.
 
 Home and provider are one real API server; who stands before it refuses to tell of one kind.
-Source: faults.md F21, F22.
+Source: docs/parity.md F-21, F-22.
 """
 
 import signal

@@ -1,4 +1,4 @@
-"""What the provider says about a pod passes a filter (security.md B1, B2)."""
+"""What the provider says about a pod passes a filter (docs/parity.md SEC-B1, SEC-B2)."""
 
 import copy
 import datetime as dt

@@ -1,7 +1,7 @@
 """Annotations that steer the remote side ask for no more than the provider's policy allows.
 
 What the virtual kubelet forges of a pod is held to what the provider's webhook lets in.
-Source: security.md D7; behaviour.md 0.4, 2.2, 3.8, 5.5.3.
+Source: docs/parity.md SEC-D7; § 0.4, 2.2, 3.8, 5.5.3.
 """
 
 from typing import Any, Final

@@ -106,7 +106,6 @@ async def test_bytes_pass_in_both_directions_and_none_is_lost_at_the_end(rig: Ri
 
 
 async def test_what_an_upgrade_needs_comes_back_and_nothing_folded(rig: Rig) -> None:
-    """Source: findings.md L15."""
     agreed = "Sec-WebSocket-Accept: abc=\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n"
     rig.more = f"{agreed}X-Stream-Protocol-Version: v4\r\n Set-Cookie: a=b\r\n"
     async with opened(rig, EXEC, {**SPDY, **WEBSOCKET}) as (reader, _):
@@ -116,7 +115,7 @@ async def test_what_an_upgrade_needs_comes_back_and_nothing_folded(rig: Rig) -> 
 async def test_a_stream_in_which_nothing_passes_ends(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As kubelets end one. Source: findings.md L15."""
+    """As kubelets end one."""
     assert streams.IDLE_S == 4 * 60 * 60
     monkeypatch.setattr(streams, "IDLE_S", 0.2)
     async with opened(rig, EXEC, SPDY) as (reader, writer):
@@ -256,8 +255,6 @@ async def test_a_refusal_is_an_answer_as_any_other(rig: Rig) -> None:
     ids=["101 headers", "a header of 64 KiB", "a status of 5,000 digits", "not HTTP"],
 )
 async def test_a_head_that_nobody_reads_is_a_refusal(answer: bytes) -> None:
-    """Source: findings.md L15."""
-
     async def provider(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
@@ -294,7 +291,7 @@ answers = st.builds(
 @settings(max_examples=SHAPES // 30, deadline=None)
 @given(said=st.lists(answers, min_size=10, max_size=10))
 def test_whatever_a_provider_answers_is_an_upgrade_or_a_refusal(said: list[bytes]) -> None:
-    """``PYLIQO_TEST_SHAPES=10000`` is the full size. Source: findings.md L12, L15."""
+    """``PYLIQO_TEST_SHAPES=10000`` is the full size."""
     asyncio.run(_dialled(said))
 
 

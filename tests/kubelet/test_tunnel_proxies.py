@@ -1,4 +1,4 @@
-"""The proxy of a kubeconfig, by which streams reach a provider. Source: findings.md L15."""
+"""The proxy of a kubeconfig, by which streams reach a provider."""
 
 import asyncio
 import contextlib

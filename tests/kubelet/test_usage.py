@@ -48,7 +48,7 @@ def test_only_pods_that_are_here_are_told_of() -> None:
 
 
 def test_a_provider_invents_no_metric_and_no_label() -> None:
-    """Who scrapes kubelets takes what they say for anybody's. Source: hostile.md H6."""
+    """Who scrapes kubelets takes what they say for anybody's. Source: docs/parity.md H6."""
     of_web = 'namespace="shop",pod="web"'
     invented = (
         f'kube_deployment_spec_replicas{{{of_web},deployment="pay"}} 0\n'
@@ -154,7 +154,7 @@ def used(container: str, pod: Key, seconds: str, at_ms: int | str, memory: str =
      (AT_MS - 301_000, False), (AT_MS + 301_000, False), (1, False), (10**18 - 1, False)],
 )  # fmt: skip
 def test_a_sample_is_of_these_minutes_or_of_no_time(at_ms: int, *, kept: bool) -> None:
-    """Source: hostile.md H6."""
+    """Source: docs/parity.md H6."""
     families = usage.of_pods(used("main", WEB, "1", at_ms), here(WEB))
     [family, _] = usage.timely(families, AT_MS)
     assert family.samples[0].at == (str(at_ms) if kept else "")

@@ -1,4 +1,7 @@
-"""Who may use which route of the kubelet API: one golden table (security.md D1-D3)."""
+"""Who may use which route of the kubelet API: one golden table.
+
+Source: docs/parity.md SEC-D1 to SEC-D3.
+"""
 
 import asyncio
 import contextlib

@@ -1,6 +1,6 @@
 """The kubelet API, whose questions a real API server answers: by its RBAC, its tokens, its pods.
 
-Source: security.md D1-D3.
+Source: docs/parity.md SEC-D1 to SEC-D3.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A way to an API server on which processes are killed: before a write is done, or after.
 
-Source: faults.md, crash-point sweep.
+Source: docs/parity.md, Faults.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Every flag that the documents of Liqo name is there, with its default.
 
-Source: behaviour.md 7.1 to 7.8.
+Source: docs/parity.md § 7.1 to 7.8.
 """
 
 from typing import Any, Final

@@ -308,7 +308,7 @@ def rewritten(**parts: Any) -> Change:
 
 
 def test_of_a_record_only_what_cannot_bind_the_claim_is_taken_over() -> None:
-    """Owners are those of the copy, whatever its record says. Source: hostile.md H12."""
+    """Owners are those of the copy, whatever its record says. Source: docs/parity.md H12."""
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "store", "uid": "7"}
     owned = claim()
     owned["metadata"]["ownerReferences"] = [owner]

@@ -106,7 +106,7 @@ def signed_in(**params: str) -> Object:
 def test_a_cluster_that_takes_the_name_of_a_peer_does_not_take_its_place(
     *, params: dict[str, str], is_kept: bool
 ) -> None:
-    """Source: security.md B4."""
+    """Source: docs/parity.md SEC-B4."""
     why = forge.other_server(signed_in(), signed_in(**params))
 
     assert bool(why) is is_kept

@@ -1,4 +1,4 @@
-"""Which server and proxy a provider may announce at peering. Source: hostile.md H19; B4."""
+"""Which server and proxy a provider may announce at peering. Source: docs/parity.md H19, SEC-B4."""
 
 import sys
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""To which clusters a namespace may go at most, and who says so. Source: security.md D6."""
+"""To which clusters a namespace may go at most, and who says so. Source: docs/parity.md SEC-D6."""
 
 import json
 import secrets

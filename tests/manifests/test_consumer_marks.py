@@ -1,4 +1,7 @@
-"""What a consumer may not say in the metadata of our own kinds. Source: security.md A7, A20."""
+"""What a consumer may not say in the metadata of our own kinds.
+
+Source: docs/parity.md SEC-A7, SEC-A20.
+"""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Which Services a consumer has in its twins. Source: security.md A16."""
+"""Which Services a consumer has in its twins. Source: docs/parity.md SEC-A16."""
 
 import json
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What a hostile consumer may not write in its twins. Source: security.md A16, A17."""
+"""What a hostile consumer may not write in its twins. Source: docs/parity.md SEC-A16, SEC-A17."""
 
 import asyncio
 import json

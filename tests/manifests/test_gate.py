@@ -1,6 +1,6 @@
 """What no consumer may write into the metadata of any kind, or do to what is not its own.
 
-Source: security.md A7, A16, A17, A20; hostile.md, causes 1 and 2.
+Source: docs/parity.md SEC-A7, SEC-A16, SEC-A17, SEC-A20.
 """
 
 import re

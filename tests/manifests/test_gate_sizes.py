@@ -2,7 +2,7 @@
 
 An expression over its budget fails closed, and says so with words that help nobody. So the largest
 objects that an API server takes are sent, and ones of twice that size.
-Source: Kubernetes, "Resource constraints" of CEL; hostile.md, cause 2.
+Source: Kubernetes, "Resource constraints" of CEL.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The policy that refuses pods which nobody judged, on a real API server where nobody judges.
 
-Source: behaviour.md 3.2; decision 0004.
+Source: docs/parity.md § 3.2; decision 0004.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Our kinds stay while there are peers. Source: rulings.md 29."""
+"""Our kinds stay while there are peers. Source: docs/decisions/0013 (29)."""
 
 import json
 import time

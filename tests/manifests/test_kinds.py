@@ -1,4 +1,4 @@
-"""Our kinds as CRDs: every name, column and subresource of the documents (behaviour.md 1)."""
+"""Our kinds as CRDs: every name, column and subresource of the documents (docs/parity.md § 1)."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Who may set the label that switches the admission of pods on. Source: admission.md 30."""
+"""Who may set the label that switches the admission of pods on. Source: docs/parity.md A-30."""
 
 import json
 import secrets

@@ -1,4 +1,7 @@
-"""Who may set the marks by which a namespace is a tenant's, or a twin. Source: security.md A10."""
+"""Who may set the marks by which a namespace is a tenant's, or a twin.
+
+Source: docs/parity.md SEC-A10.
+"""
 
 import json
 import secrets

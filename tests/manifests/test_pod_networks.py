@@ -1,4 +1,4 @@
-"""What an administrator names as networks of a provider's pods. Source: rulings.md 5."""
+"""What an administrator names as networks of a provider's pods. Source: docs/decisions/0013 (5)."""
 
 import json
 import secrets

@@ -220,7 +220,7 @@ def test_no_policy_is_evaluated_for_pods_of_who_does_not_use_us() -> None:
 
 
 def test_who_may_make_pods_has_that_right_in_twins_alone() -> None:
-    """Who creates a Pod anywhere is whom he likes: security.md R3."""
+    """Who creates a Pod anywhere is whom he likes."""
     makers = {
         name
         for name, rule in rules()

@@ -1,6 +1,6 @@
 """Each row of the table of what a consumer may write, sent to a real API server.
 
-Source: security.md A7, A16, A17, A20.
+Source: docs/parity.md SEC-A7, SEC-A16, SEC-A17, SEC-A20.
 """
 
 from typing import Final

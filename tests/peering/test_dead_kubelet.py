@@ -1,7 +1,7 @@
 """A virtual node whose virtual kubelet is dead, its provider too or not, on real API servers.
 
 Nothing runs Deployments here, so no virtual kubelet ever runs; its Node is played, and since when
-that is not ready. Source: behaviour.md 4.3; faults.md F22.
+that is not ready. Source: docs/parity.md § 4.3; F-22.
 """
 
 import contextlib

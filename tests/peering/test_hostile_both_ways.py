@@ -1,7 +1,7 @@
 """A consumer attacks a provider that is its consumer, too, and one of a third cluster.
 
 Rome offloads to milan, milan to rome and to turin. Rome uses the identities that milan gave it to
-get at what milan asks of rome and of turin. Source: hostile.md M4, M5, M6, M8; security.md A7.
+get at what milan asks of rome and of turin. Source: docs/parity.md M4, M5, M6, M8; SEC-A7.
 """
 
 import functools

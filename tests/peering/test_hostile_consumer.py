@@ -1,6 +1,7 @@
 """A consumer without our controllers, who uses the kubeconfigs that milan gave it as it likes.
 
-Source: security.md A3-A7, A13, A15, A19; principle 1: what protects a provider is enforced there.
+Source: docs/parity.md SEC-A3 to SEC-A7, SEC-A13, SEC-A15, SEC-A19; principle 1: what protects a
+provider is enforced there.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A provider without our controllers: what it says of itself, and where it would have rome go.
 
-Source: security.md B3-B5; principle 1: what protects a consumer is enforced at home.
+Source: docs/parity.md SEC-B3 to SEC-B5; principle 1: what protects a consumer is enforced at home.
 """
 
 import asyncio

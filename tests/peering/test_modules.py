@@ -1,7 +1,7 @@
 """A ForeignCluster tells each module as it is, soon after it has changed.
 
 The API server of a peer is in tests/controllers/test_foreigncluster_checker.py.
-Source: behaviour.md 1.13, 4.14.
+Source: docs/parity.md § 1.13, 4.14.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Peering both ways between two clusters, what each may do meanwhile, and what is left after.
 
-Source: security.md A8, A9, A14, A20, A22, I8; behaviour.md 7.4, 7.5, 8.1.
+Source: docs/parity.md SEC-A8, SEC-A9, SEC-A14, SEC-A20, SEC-A22; § 7.4, 7.5, 8.1.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """Certificates that live for a minute: renewed under way, and nobody notices.
 
 ``PYLIQO_RENEWAL_S`` sets how long calls are counted: 1800 with a lifetime of 3m is the run of
-faults.md F25. Source: faults.md F25, F26.
+docs/parity.md F-25. Source: docs/parity.md F-25, F-26.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A slice is answered once its cluster is authenticated over there, by whichever way.
 
-Source: behaviour.md 7.4, 4.9.
+Source: docs/parity.md § 7.4, 4.9.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The end of a tenant whose consumer holds on to all it has. Source: security.md A.
+"""The end of a tenant whose consumer holds on to all it has.
 
 The policies of the provider are in force, and its controllers at work.
 """

@@ -5,7 +5,8 @@ the consumer and its provider milan stands a liar (``tests.liar``); naples is an
 20 namespaces have 200 offloaded pods and 100 ConfigMaps. ``PYLIQO_TEST_ATTACK_S`` is how long each
 attack lasts: 60 s unless said otherwise, 600 by ``make bench ARGS=hostile``.
 
-Source: rulings.md 21; hostile.md H14 to H16, L12; a peer beside it waits for at most 5 s more.
+Source: docs/decisions/0013 (21); docs/parity.md H14 to H16; a peer beside it waits for at
+most 5 s more.
 """
 
 import asyncio

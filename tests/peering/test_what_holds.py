@@ -1,7 +1,7 @@
 """What a consumer has counts as long as it is there, and goes when its provider says so.
 
 Its own controllers are ended, and it uses the kubeconfigs that milan gave it as it likes. Source:
-hostile.md M3, M15, M17, M22.
+docs/parity.md M3, M15, M17, M22.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""What a provider may have the reflector do here, whatever it says. Source: hostile.md H13, H16."""
+"""What a provider may have the reflector do here, whatever it says.
+
+Source: docs/parity.md H13, H16.
+"""
 
 import asyncio
 import contextlib
@@ -178,7 +181,7 @@ def test_who_waits_waits_longer_the_more_there_are_but_not_for_ever() -> None:
 
 
 def test_what_a_provider_says_is_told_bounded_and_escaped() -> None:
-    """Its refusals reach Events of the consumer. Source: findings.md L14."""
+    """Its refusals reach Events of the consumer."""
     said: list[str] = []
     teller = Told(lambda *what: said.append(what[3]), keys.CONFIG_MAP, "milan")
 

@@ -213,7 +213,6 @@ def test_the_volume_goes_though_a_claim_of_the_same_name_is_there_again() -> Non
 
 
 def test_of_a_capacity_only_the_storage_is_brought_to_the_consumer() -> None:
-    """Source: findings.md L13."""
     bound = {**claim({}, volumeName="pvc-7"), "status": {"capacity": {"storage": "1Gi"}}}
     said = {"storage": "2048Mi", "cpu": "1e999999999", "note": "x" * 10_000}
     volume = claims.volume_of(bound, scene())

@@ -1,7 +1,8 @@
 """A reflector that dies right before or right after any call it makes loses and doubles nothing.
 
 The life of an object of each kind runs once to count the calls, then once for each call and side.
-Another time every second write is refused, as somebody else writes too. Source: faults.md F2, F16.
+Another time every second write is refused, as somebody else writes too. Source: docs/parity.md
+F-2, F-16.
 """
 
 import datetime as dt

@@ -1,7 +1,7 @@
 """A provider whose etcd is slow, stands still, is full, or is one of yesterday.
 
 Home is the API server of all tests; the provider is one of its own, and takes it all.
-Source: faults.md F12, F14.
+Source: docs/parity.md F-12, F-14.
 """
 
 import asyncio

@@ -231,7 +231,7 @@ def test_an_ingress_is_served_by_a_class_of_the_provider(
 
 
 def test_each_kind_goes_as_the_reference_has_it() -> None:
-    """Source: behaviour.md 6.3. Pods and tokens of ServiceAccounts are the kubelet's.
+    """Source: docs/parity.md § 6.3. Pods and tokens of ServiceAccounts are the kubelet's.
 
     Of the first three Liqo has 3 workers each, and of Events all by default.
     """

@@ -1,6 +1,6 @@
 """What the admins of a provider do to each kind of twin, at once, while the reflector runs.
 
-Two API servers; of each row an original at home and a twin there. Source: faults.md F33.
+Two API servers; of each row an original at home and a twin there. Source: docs/parity.md F-33.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """What only a provider with an API server of its own shows: its ports, its volumes, its refusals.
 
-Home is the API server of all tests. Source: faults.md F15; behaviour.md 6.5, 6.9.
+Home is the API server of all tests. Source: docs/parity.md F-15; § 6.5, 6.9.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Kinds that a cluster does not know, or withholds, hold up no others. Source: faults.md F34.
+"""Kinds that a cluster does not know, or withholds, hold up no others. Source: docs/parity.md F-34.
 
 One real API server is both clusters: the twins of a test's kind are of another kind, whose CRD
 comes and goes there as on a provider.

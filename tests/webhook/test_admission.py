@@ -1,4 +1,7 @@
-"""AdmissionReviews off the wire, hostile ones among them. Source: admission.md 2-9; security D8."""
+"""AdmissionReviews off the wire, hostile ones among them.
+
+Source: docs/parity.md A-2 to A-9; security D8.
+"""
 
 import gc
 import json

@@ -1,4 +1,4 @@
-"""The paths, over Flask's test client. Source: admission.md 1-13; behaviour.md 3.1-3.2."""
+"""The paths, over Flask's test client. Source: docs/parity.md A-1 to A-13; § 3.1-3.2."""
 
 import functools
 import gc

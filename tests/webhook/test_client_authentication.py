@@ -1,6 +1,6 @@
 """An API server that shows who it is, and a webhook that answers nobody else.
 
-Source: admission.md 38; security.md D4; Kubernetes, "Dynamic Admission Control", "Authenticate API
+Source: docs/parity.md A-38; SEC-D4; Kubernetes, "Dynamic Admission Control", "Authenticate API
 servers".
 """
 

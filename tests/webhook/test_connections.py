@@ -1,4 +1,4 @@
-"""Into which pods of a twin namespace a consumer may reach. Source: security.md A23."""
+"""Into which pods of a twin namespace a consumer may reach. Source: docs/parity.md SEC-A23."""
 
 from typing import Any, Final
 

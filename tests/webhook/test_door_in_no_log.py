@@ -1,6 +1,6 @@
 """The last segment of the labelling webhook's path is in no log of ours, whatever comes there.
 
-Who knows it may have a namespace labelled. Source: security.md D4.
+Who knows it may have a namespace labelled. Source: docs/parity.md SEC-D4.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Whatever is in a review, it is judged or told to be malformed. Source: security.md D8.
+"""Whatever is in a review, it is judged or told to be malformed. Source: docs/parity.md SEC-D8.
 
 ``PYLIQO_FUZZ`` is the number of reviews that are tried, 300 by default.
 """

@@ -1,6 +1,6 @@
 """The webhook as a process in front of a real API server.
 
-Source: admission.md 14, 20-22, 28-29, 32; behaviour.md 3.1-3.2; faults.md F30.
+Source: docs/parity.md A-14, A-20 to A-22, A-28 to A-29, A-32; § 3.1-3.2; F-30.
 """
 
 import asyncio

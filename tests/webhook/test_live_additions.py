@@ -1,6 +1,6 @@
 """What the webhook that is installed adds to a pod, and what of it stays as its user wrote it.
 
-Source: admission.md 15, 16, 19, 20.
+Source: docs/parity.md A-15, A-16, A-19, A-20.
 """
 
 import copy

@@ -1,6 +1,6 @@
 """What once got past by what it claimed, sent to a real API server by whoever would send it.
 
-Source: security.md A1, A2, A7; admission.md 22, 31; behaviour.md 3.1, 3.4, 3.7.
+Source: docs/parity.md SEC-A1, SEC-A2, SEC-A7; A-22, A-31; § 3.1, 3.4, 3.7.
 """
 
 import secrets

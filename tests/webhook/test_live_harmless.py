@@ -1,6 +1,6 @@
 """What is asked of the webhook changes nothing, and who is slow keeps nobody waiting.
 
-Source: admission.md 32; security.md D4, D9.
+Source: docs/parity.md A-32; SEC-D4, SEC-D9.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 
 Each object goes the way of the product: completed by the API server of its user, forged by the
 virtual kubelet or the reflector, sent as a virtual kubelet to a provider with the policies and the
-webhook. Source: security.md A1, A16, A17; behaviour.md 5.5.2, 6.5, 6.9.
+webhook. Source: docs/parity.md SEC-A1, SEC-A16, SEC-A17; § 5.5.2, 6.5, 6.9.
 """
 
 from pathlib import Path

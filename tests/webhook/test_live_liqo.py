@@ -1,8 +1,8 @@
 """What consumers with Liqo's own programs sent, sent again to a provider with all that judges.
 
 The bodies were recorded from the audit log of a provider (``tests/peering/recording.py``), by
-version of Liqo; behind the consumer's replicator they are whole updates too. Source: security.md
-A7, A20; behaviour.md 2.1.
+version of Liqo; behind the consumer's replicator they are whole updates too. Source:
+docs/parity.md SEC-A7, SEC-A20; § 2.1.
 """
 
 import json

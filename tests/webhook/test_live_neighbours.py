@@ -1,4 +1,4 @@
-"""Webhooks of others before and after ours, on a real API server. Source: faults.md F31.
+"""Webhooks of others before and after ours, on a real API server. Source: docs/parity.md F-31.
 
 Six neighbours x two orders x reinvoked or not x two failure policies: what is stored is what the
 namespace asks for, or the pod is refused with the field that was undone.

@@ -1,6 +1,6 @@
 """The registration of our own kinds, as the manifests have it, on a real API server.
 
-Source: admission.md 25, 28, 33; behaviour.md 3.4, 3.7, 3.8.
+Source: docs/parity.md A-25, A-28, A-33; § 3.4, 3.7, 3.8.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Who may go to which node, however it is asked for, on a real API server.
 
-Source: security.md D5; admission.md 21, 22, 28, 33, 34; behaviour.md 3.1.
+Source: docs/parity.md SEC-D5; A-21, A-22, A-28, A-33, A-34; § 3.1.
 """
 
 import itertools
@@ -276,7 +276,7 @@ def test_who_may_not_see_the_other_namespace_is_not_told_whose_twin_it_is(live: 
 def test_nobody_takes_the_default_name_of_another_namespace_beforehand(
     live: Installed, name: str
 ) -> None:
-    """In both orders: before that namespace is offloaded, and after. Source: hostile.md H21."""
+    """In both orders: before that namespace is offloaded, and after. Source: docs/parity.md H21."""
     path = f"/api/v1/namespaces/{keys.LIQO_NAMESPACE}/configmaps/{keys.CLUSTER_ID_CONFIG_MAP}"
     config = {"apiVersion": "v1", "kind": "ConfigMap", "data": {keys.CLUSTER_ID_KEY: "rome"}}
     config["metadata"] = {"name": keys.CLUSTER_ID_CONFIG_MAP}

@@ -1,6 +1,6 @@
 """The registration of the pod hooks, as the manifests have it, on a real API server.
 
-Source: admission.md 22, 33; behaviour.md 2.4, 3.1; faults.md F29, F30.
+Source: docs/parity.md A-22, A-33; § 2.4, 3.1; F-29, F-30.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What a consumer may run, asked of a real API server as that consumer would.
 
-Source: security.md A1, A2; admission.md 27, 29; behaviour.md 3.8.
+Source: docs/parity.md SEC-A1, SEC-A2; A-27, A-29; § 3.8.
 """
 
 import secrets

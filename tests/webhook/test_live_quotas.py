@@ -1,6 +1,6 @@
 """What a user of a provider is granted, judged in front of a real API server.
 
-Source: behaviour.md 3.8, 3.8.2; security.md A7, A12.
+Source: docs/parity.md § 3.8, 3.8.2; SEC-A7, SEC-A12.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 The provider is real, with all its policies and the webhook; the virtual kubelet and the reflector
 send by a certificate of their own, and write what they tell beside the user's object.
-Source: security.md A1, A16, A17; behaviour.md 5.5.4, 6.1.
+Source: docs/parity.md SEC-A1, SEC-A16, SEC-A17; § 5.5.4, 6.1.
 """
 
 from collections.abc import AsyncIterator, Mapping

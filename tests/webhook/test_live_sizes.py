@@ -1,6 +1,6 @@
 """Pods and cluster selectors of any size beside ordinary reviews, on a real API server.
 
-``PYLIQO_SIZES`` pods are tried, of random sizes. Source: hostile.md H8.
+``PYLIQO_SIZES`` pods are tried, of random sizes. Source: docs/parity.md H8.
 """
 
 import os

@@ -1,6 +1,6 @@
 """However an object is written, the verdict is the same: a matrix on a real API server.
 
-Source: admission.md 25, 27, 29, 31; security.md A7.
+Source: docs/parity.md A-25, A-27, A-29, A-31; SEC-A7.
 """
 
 import copy

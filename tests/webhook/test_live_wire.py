@@ -1,6 +1,6 @@
 """What the webhook that is installed makes of any request, while API servers call it.
 
-Source: admission.md 1, 10-13; security.md D8, D10.
+Source: docs/parity.md A-1, A-10 to A-13; SEC-D8, SEC-D10.
 """
 
 import asyncio

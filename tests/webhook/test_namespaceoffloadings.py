@@ -1,4 +1,4 @@
-"""What a NamespaceOffloading may say. Source: behaviour.md 3.2; admission.md 24-25."""
+"""What a NamespaceOffloading may say. Source: docs/parity.md § 3.2; A-24 to A-25."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -193,7 +193,10 @@ def selected(name: str) -> Object:
 @pytest.mark.parametrize("other", ["b", "b" * 62])
 @pytest.mark.parametrize(("known", "whose"), [(1, "namespace b"), (0, "another namespace")])
 def test_the_default_name_of_a_namespace_is_kept_for_it(other: str, known: int, whose: str) -> None:
-    """Also the shortened one, and before that namespace is offloaded. Source: hostile.md H21."""
+    """Also the shortened one, and before that namespace is offloaded.
+
+    Source: docs/parity.md H21.
+    """
     wanted = naming.default_remote_namespace(other, "rome")
     told = [other][:known]
 

@@ -1,4 +1,7 @@
-"""VirtualNodes, Tenants, ResourceSlices, ForeignClusters. Source: behaviour.md 3.3-3.6, 9 #9."""
+"""VirtualNodes, Tenants, ResourceSlices, ForeignClusters.
+
+Source: docs/parity.md § 3.3-3.6, 9 #9.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Pods as they will be stored, and where they are bound. Source: admission.md 23; D5; F31."""
+"""Pods as they will be stored, and where they are bound.
+
+Source: docs/parity.md A-23, SEC-D5, F-31.
+"""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The truth table of pod mutation. Source: behaviour.md 3.1 and 11.3; admission.md 14-22."""
+"""The truth table of pod mutation. Source: docs/parity.md § 3.1 and 11.3; A-14 to A-22."""
 
 import copy
 from typing import Any

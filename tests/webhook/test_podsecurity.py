@@ -1,6 +1,7 @@
 """The Pod Security Standards, held to the fixtures of the Kubernetes module that evaluates them.
 
-The module is fetched once through the Go module proxy, and not committed. Source: security.md A1.
+The module is fetched once through the Go module proxy, and not committed. Source: docs/parity.md
+SEC-A1.
 """
 
 import os

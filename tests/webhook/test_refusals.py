@@ -1,4 +1,6 @@
-"""Every refusal names object, field, rule and cure within 256 characters. Source: admission.md 5.
+"""Every refusal names object, field, rule and cure within 256 characters.
+
+Source: docs/parity.md A-5.
 
 The table has a row for each place in ``webhook/`` and ``apis/`` that refuses: the last test counts
 them.

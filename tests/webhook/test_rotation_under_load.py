@@ -1,6 +1,6 @@
 """Certificates that change while a real API server asks: no admission fails.
 
-Source: admission.md 35; faults.md F27; the API server judges trust by the certificates it was
+Source: docs/parity.md A-35; F-27; the API server judges trust by the certificates it was
 given, so a break of trust shows as a failed creation.
 """
 

@@ -1,4 +1,4 @@
-"""The merged node affinity as the scheduler of Kubernetes reads it. Source: admission.md 18.
+"""The merged node affinity as the scheduler of Kubernetes reads it. Source: docs/parity.md A-18.
 
 Random nodes and pods: where a pod is bound, both its own wishes and the rules of its namespace
 hold; where it is not, no node meets both. ``PYLIQO_SCHEDULER_PAIRS`` sets how many pods.

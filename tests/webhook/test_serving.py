@@ -1,4 +1,4 @@
-"""The real server: TLS, rotation, silent clients, signals. Source: stack.md 6.2; D9; F27; F36."""
+"""The real server: TLS, rotation, silent clients, signals.2; D9; F27; F36."""
 
 import contextlib
 import datetime as dt

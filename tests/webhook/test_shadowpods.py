@@ -1,4 +1,7 @@
-"""What consumers may run here. Source: behaviour.md 3.7, 3.8; security.md A1-A3, A7, A13."""
+"""What consumers may run here.
+
+Source: docs/parity.md § 3.7, 3.8; SEC-A1 to SEC-A3, SEC-A7, SEC-A13.
+"""
 
 import copy
 from typing import Any
@@ -492,7 +495,7 @@ OF_OTHERS: dict[str, Object] = {
     "metadata.labels": ephemeral({"labels": {keys.REMOTE_CLUSTER_ID: "milan"}}),
     "metadata.annotations": ephemeral({"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}),
 }
-"""What a consumer may write into no claim. Source: security.md A17."""
+"""What a consumer may write into no claim. Source: docs/parity.md SEC-A17."""
 
 
 @pytest.mark.parametrize("field", OF_OTHERS)

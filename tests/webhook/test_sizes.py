@@ -1,4 +1,4 @@
-"""What a review costs has a bound that its sender does not choose. Source: hostile.md H8.
+"""What a review costs has a bound that its sender does not choose. Source: docs/parity.md H8.
 
 No clock is asked: objects count how often they are compared.
 """

@@ -1,6 +1,6 @@
 """Replicas come and go, all at once too, behind a Service of a real API server.
 
-Source: admission.md 31, 34, 36; faults.md F30, F36; security.md I7.
+Source: docs/parity.md A-31, A-34, A-36; F-30, F-36; SEC-I7.
 """
 
 import signal

@@ -1,6 +1,6 @@
 """Into which pods of its twin namespaces a consumer may reach: those of its ShadowPods. Pure.
 
-Source: security.md A23.
+Source: docs/parity.md SEC-A23.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from webhook.admission import Admitted
 def is_by_its_consumer(namespace: Object | None, user: str, groups: Iterable[str]) -> bool:
     """Whether the consumer that ``namespace`` is a twin of asks: by name, or by a kubelet's group.
 
-    Source: behaviour.md 2.5, certificates.
+    Source: docs/parity.md § 2.5, certificates.
     """
     consumer = whose.consumer_of(namespace)
     return bool(consumer) and (user == consumer or consumer in groups)

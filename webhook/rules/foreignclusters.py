@@ -1,4 +1,4 @@
-"""The label by which a ForeignCluster is found. Pure. Source: behaviour.md 3.3."""
+"""The label by which a ForeignCluster is found. Pure. Source: docs/parity.md § 3.3."""
 
 from typing import Final
 

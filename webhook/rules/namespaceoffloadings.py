@@ -1,6 +1,6 @@
 """When a namespace may be offloaded, and what may change later. Pure.
 
-Source: behaviour.md 3.2; admission.md 24-25; security.md D6.
+Source: docs/parity.md § 3.2; A-24 to A-25; SEC-D6.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -204,7 +204,7 @@ def _check_collision(wanted: str, owners: Iterable[str], may_know: Callable[[str
 def _check_default(wanted: str, namespace: str, cluster_id: str, others: Others) -> None:
     """Check that ``wanted`` is not kept for another namespace that is there, offloaded or not.
 
-    Source: hostile.md H21.
+    Source: docs/parity.md H21.
     """
     if not naming.may_be_default(wanted, cluster_id):
         return

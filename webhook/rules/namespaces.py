@@ -1,6 +1,6 @@
 """Which namespace gets the label that has its pods judged, from admission itself. Pure.
 
-Source: behaviour.md 3.2; security.md D4.
+Source: docs/parity.md § 3.2; SEC-D4.
 """
 
 from apis import keys, reserved

@@ -1,6 +1,6 @@
 """Whether a pod, as it will be stored, still goes only where its namespace lets it. Pure.
 
-Source: behaviour.md 3.1; admission.md 23; security.md D5.
+Source: docs/parity.md § 3.1; A-23; SEC-D5.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ _SHOWN: Final = 3
 _MOST_COMPARED: Final = 50_000
 """What a pod asks, times the virtual nodes: with more, a pod is not told that it has nowhere to go.
 
-An ordinary pod asks ten things, so that is 5,000 nodes. Source: hostile.md H8.
+An ordinary pod asks ten things, so that is 5,000 nodes. Source: docs/parity.md H8.
 """
 
 

@@ -1,6 +1,6 @@
 """What an offloaded namespace asks of its pods. Pure: no I/O, no clock, no globals.
 
-Source: behaviour.md 3.1; admission.md 14-19.
+Source: docs/parity.md § 3.1; A-14 to A-19.
 """
 
 from dataclasses import replace

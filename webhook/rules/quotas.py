@@ -1,7 +1,7 @@
 """Whether a ShadowPod plainly does not fit its user's Quota. Pure, and nothing is booked.
 
 Refused is what could not run on an empty quota; what has to wait for its turn is admitted, and the
-ShadowPod controller, which keeps the ledger, tells it why it waits. Source: behaviour.md 3.8.
+ShadowPod controller, which keeps the ledger, tells it why it waits. Source: docs/parity.md § 3.8.
 """
 
 from collections.abc import Iterable
@@ -45,7 +45,7 @@ def demand(spec: Object) -> Demand:
 
     Raises:
         DeniedError: an amount is none; the message names the field.
-    Source: security.md A13.
+    Source: docs/parity.md SEC-A13.
     """
     try:
         return Demand.of(spec)

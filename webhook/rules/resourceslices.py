@@ -1,6 +1,6 @@
 """When a ResourceSlice may be made, what becomes of it, and what its consumer may change. Pure.
 
-Source: behaviour.md 0.4, 3.5.
+Source: docs/parity.md § 0.4, 3.5.
 """
 
 from collections.abc import Iterable

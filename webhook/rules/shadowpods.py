@@ -1,6 +1,6 @@
 """When a consumer's ShadowPod may be stored, and what may change later. Pure.
 
-Source: behaviour.md 3.7, 3.8; security.md A1-A3, A7, A13.
+Source: docs/parity.md § 3.7, 3.8; SEC-A1 to SEC-A3, SEC-A7, SEC-A13.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""When a Tenant may stand for a consumer. Pure. Source: behaviour.md 3.6; security.md A9."""
+"""When a Tenant may stand for a consumer. Pure. Source: docs/parity.md § 3.6; SEC-A9."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

@@ -1,6 +1,6 @@
 """What a VirtualNode may say, and what it gets from its VkOptionsTemplate. Pure.
 
-Source: behaviour.md 3.4, 9 #9; security.md C4; decision 0006.
+Source: docs/parity.md § 3.4, 9 #9; SEC-C4; decision 0006.
 """
 
 from collections.abc import Iterable

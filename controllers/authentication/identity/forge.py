@@ -1,6 +1,6 @@
 """The Secret with the kubeconfig of an Identity, the Identity of a slice, and what is believed.
 
-Source: behaviour.md 2.5, 4.8; security.md B4, B5.
+Source: docs/parity.md § 2.5, 4.8; SEC-B4, SEC-B5.
 """
 
 from collections.abc import Iterable
@@ -132,7 +132,7 @@ def check_same(params: AuthParams, trusted: AuthParams) -> None:
 
     Raises:
         RefusedError: another server, CA or proxy.
-    Source: security.md B4.
+    Source: docs/parity.md SEC-B4.
     """
     if not params.is_same_server(trusted):
         message = f"the provider names the API server {params.api_server!r}, or a CA or proxy, "

@@ -59,7 +59,7 @@ class Stored:
 def renewal(started: datetime, expires: datetime, issued_at: datetime | None) -> datetime:
     """Return when two thirds of a certificate's life are over.
 
-    Its life begins when it was signed: signers date the beginning back (faults.md F25).
+    Its life begins when it was signed: signers date the beginning back (docs/parity.md F-25).
     """
     begin = started if issued_at is None else max(started, issued_at)
     return begin + (expires - begin) * 2 / 3
@@ -158,7 +158,7 @@ def api_server(nodes: Iterable[Object]) -> str:
 
     Raises:
         ValueError: no node tells; the message says what to do.
-    Source: behaviour.md 4.9, the last paragraph.
+    Source: docs/parity.md § 4.9, the last paragraph.
     """
     found = sorted(nodes, key=lambda node: str(node["metadata"]["name"]))
     for label in _CONTROL_PLANES:

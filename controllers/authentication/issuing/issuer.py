@@ -20,7 +20,10 @@ from kube.reconcile import TerminalError
 
 WAIT_S: Final = 30.0
 REFUSED_RETRY_S: Final = 30.0
-"""How late at most a signer that gives no certificate is asked again. Source: faults.md F26."""
+"""How late at most a signer that gives no certificate is asked again.
+
+Source: docs/parity.md F-26.
+"""
 ALARM_PART: Final = 0.8
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Fills the Secrets ``liqo-nonce`` and ``liqo-signed-nonce`` of tenant namespaces, by their names.
 
-Source: behaviour.md 2.5, 4.8; security.md A10, A11.
+Source: docs/parity.md § 2.5, 4.8; SEC-A10, SEC-A11.
 """
 
 import logging

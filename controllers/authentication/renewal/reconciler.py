@@ -1,6 +1,6 @@
 """Both halves: the consumer takes over what came back, the provider answers what is asked.
 
-Source: behaviour.md 1.11, 4.8; faults.md F25, F26.
+Source: docs/parity.md § 1.11, 4.8; F-25, F-26.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """The rights of a consumer, the verdict on its handshake, and what its Tenant shows.
 
-Source: behaviour.md 4.9, 8.1.
+Source: docs/parity.md § 4.9, 8.1.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ REPLICAS: Final[Mapping[Kind, str]] = {
 }
 """What a consumer puts here, and the one finalizer that this cluster sets on it.
 
-Source: security.md A20: what else a consumer puts there must not keep it from going.
+Source: docs/parity.md SEC-A20: what else a consumer puts there must not keep it from going.
 """
 
 MOST_TWINS: Final = 5

@@ -1,7 +1,4 @@
-"""The binding that opens a tenant namespace to this process, and whose it is.
-
-Source: findings.md R5.
-"""
+"""The binding that opens a tenant namespace to this process, and whose it is."""
 
 from apis import keys, objects, whose
 from apis.objects import Key, Object

@@ -2,7 +2,7 @@
 
 The ledger is the status of the ProviderPolicy ``default``, written by compare-and-swap before
 anybody gets more, so that no two processes give the same away.
-Source: behaviour.md 4.5, 4.6, 4.17; security.md A15.
+Source: docs/parity.md § 4.5, 4.6, 4.17; SEC-A15.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """When the APIService of the metric agent goes, and when it comes back. Pure.
 
 An APIService that nobody serves stops the end of every namespace of its cluster, since the
-namespace controller cannot list what is in it. Source: rulings.md 29; Kubernetes, "Configure the
-aggregation layer".
+namespace controller cannot list what is in it. Source: docs/decisions/0013 (29); Kubernetes,
+"Configure the aggregation layer".
 """
 
 from dataclasses import dataclass

@@ -36,7 +36,7 @@ def tenant(namespace: Object | None, namespace_map: Object) -> Tenant:
 
     Raises:
         RefusedError: the namespace is no tenant's, or the map claims another origin.
-    Source: security.md A7.
+    Source: docs/parity.md SEC-A7.
     """
     where = objects.key_of(namespace_map)
     cluster_id = whose.peer_of(namespace)
@@ -53,7 +53,7 @@ def check_welcome(tenant_: Tenant, tenants: Iterable[Object]) -> None:
 
     Raises:
         RefusedError: its Tenant says so.
-    Source: security.md A9.
+    Source: docs/parity.md SEC-A9.
     """
     for found in tenants:
         status = found.get("status") or {}
@@ -233,7 +233,7 @@ def namespace(
 ) -> Object:
     """Return the twin namespace to create.
 
-    Source: security.md A1, A17.
+    Source: docs/parity.md SEC-A1, SEC-A17.
     """
     said = {name: text for name, text in offers.annotations(policy).items() if text is not None}
     metadata = {

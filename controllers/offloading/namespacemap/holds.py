@@ -2,7 +2,7 @@
 
 A policy lets a consumer set no finalizer. What stands from before that policy, or from while it was
 away, is taken off when the twin is dissolved.
-Source: security.md A20.
+Source: docs/parity.md SEC-A20.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Makes and deletes single twin namespaces, by the provider's own record.
 
-Source: security.md A4-A6: nothing that exists is adopted, and what was read is read again before it
-is relied on.
+Source: docs/parity.md SEC-A4 to SEC-A6: nothing that exists is adopted, and what was read is read
+again before it is relied on.
 """
 
 import logging

@@ -218,7 +218,7 @@ def invalid(offloading: Object, maps: Iterable[str], why: str, now: datetime) ->
 def phase(statuses: Iterable[MappingStatus], *, terminating: bool) -> str:
     """Return the phase in one word; only clusters that are required count.
 
-    Source: behaviour.md 4.1; its test vectors are in 11.3.
+    Source: docs/parity.md § 4.1; its test vectors are in 11.3.
     """
     required = [each for each in statuses if each.required]
     ready = sum(each.phase is MappingPhase.ACCEPTED for each in required)

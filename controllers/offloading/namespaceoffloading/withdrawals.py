@@ -1,7 +1,7 @@
 """Since when clusters are asked to give twins of namespaces up, and how long that is waited for.
 
 A cluster that never says that its twin is gone keeps no namespace of the consumer from its end.
-Source: hostile.md H4; rulings.md 13.
+Source: docs/parity.md H4; docs/decisions/0013 (13).
 """
 
 from collections.abc import Callable

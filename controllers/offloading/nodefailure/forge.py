@@ -1,6 +1,6 @@
 """When a Pod that ends has to be removed by force. Pure.
 
-Source: behaviour.md 4.13; faults.md F24.
+Source: docs/parity.md § 4.13; F-24.
 """
 
 from datetime import datetime

@@ -1,6 +1,6 @@
 """What admission here adds to what a pod asks for: it counts before the Pod exists. Pure.
 
-Source: Kubernetes, "Limit Ranges" and "Pod Overhead"; behaviour.md 4.10.
+Source: Kubernetes, "Limit Ranges" and "Pod Overhead"; docs/parity.md § 4.10.
 """
 
 import contextlib

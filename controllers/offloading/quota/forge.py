@@ -2,7 +2,7 @@
 
 What is booked is written into the Quota before a Pod is created, and stays there by name until the
 Pod is seen. So what runs and what is booked together are never less than what exists, whoever is
-killed when. Source: behaviour.md 4.10; security.md A12, I4.
+killed when. Source: docs/parity.md § 4.10; SEC-A12.
 """
 
 import functools

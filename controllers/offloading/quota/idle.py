@@ -1,6 +1,6 @@
 """Bookings that nobody will use any more: their ShadowPod, or the growth they are for, is gone.
 
-Source: behaviour.md 4.10; decision 0009.
+Source: docs/parity.md § 4.10; decision 0009.
 """
 
 from collections.abc import Callable, Mapping, Sequence

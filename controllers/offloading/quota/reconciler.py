@@ -1,6 +1,6 @@
 """Keeps the ledger in the status of one Quota, by compare-and-swap.
 
-Source: behaviour.md 4.10; security.md A12; faults.md F1.
+Source: docs/parity.md § 4.10; SEC-A12; F-1.
 """
 
 import logging

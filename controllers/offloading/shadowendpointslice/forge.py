@@ -33,7 +33,8 @@ class Reach:
         """Return how ``address`` is reached, "" if the consumer may not name it.
 
         It may not name this cluster's own, nor what is no address of ``type_`` in its one spelling,
-        nor, with a fabric, what is in none of the networks that were agreed on (security.md A16).
+        nor, with a fabric, what is in none of the networks that were agreed on (docs/parity.md
+        SEC-A16).
         """
         reached = self.fabric.of(address) if self.fabric else address
         if any(addresses.read(each, type_) is None for each in (address, reached)):
@@ -50,8 +51,8 @@ def endpoint_slice(shadow: Object, reach: Reach, *, is_reachable: bool) -> Objec
     """Return the EndpointSlice of ``shadow``, owned by it.
 
     Endpoints at addresses of this cluster are left out: a consumer could draw requests to nodes,
-    to the API server or to other tenants' pods (security.md A16). So are those that are no IP
-    addresses in their one spelling: an API server may read another address out of them than we.
+    to the API server or to other tenants' pods (docs/parity.md SEC-A16). So are those that are no
+    IP addresses in their one spelling: an API server may read another address out of them than we.
     """
     template = _template(shadow)
     labels = {
@@ -101,7 +102,7 @@ def named(shadow: Object) -> Iterator[str]:
 def is_reachable(foreign_cluster: Object | None) -> bool:
     """Whether the consumer's pods can be reached, as far as anybody says.
 
-    Source: behaviour.md 4.11.
+    Source: docs/parity.md § 4.11.
     """
     status = (foreign_cluster or {}).get("status") or {}
     found = [

@@ -1,6 +1,6 @@
 """How a Pod is brought to the specification of its ShadowPod, as far as Kubernetes lets it. Pure.
 
-Source: behaviour.md 5.5.2; Kubernetes, "Pod update and replacement", "Resize CPU and Memory
+Source: docs/parity.md § 5.5.2; Kubernetes, "Pod update and replacement", "Resize CPU and Memory
 Resources assigned to Containers", "Ephemeral Containers".
 """
 
@@ -121,7 +121,7 @@ def _ephemeral(wanted: Object, found: Object) -> Object:
 def unreadable(shadow: Object) -> Refusal | None:
     """Return which amount is none; who sends that to an API server keeps it busy for long.
 
-    Source: security.md A13.
+    Source: docs/parity.md SEC-A13.
     """
     try:
         quotas.check(shadow["spec"]["pod"])

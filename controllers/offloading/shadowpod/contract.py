@@ -9,7 +9,7 @@ from apis.resources import Resources
 
 
 class Ledger(Protocol):
-    """Who may have a Pod: what the Quotas have booked. Source: behaviour.md 4.10."""
+    """Who may have a Pod: what the Quotas have booked. Source: docs/parity.md § 4.10."""
 
     def is_booked(self, shadow: Object) -> bool:
         """Whether there is room for the Pod of ``shadow``, set aside for it."""

@@ -31,7 +31,7 @@ def pod(
 
     ``opened`` are domains of annotations that the policy opens.
     It finds the consumer's API server where ``reached`` says that this is.
-    Source: behaviour.md 4.10.
+    Source: docs/parity.md § 4.10.
     """
     wanted = metadata(shadow, opened)
     owner = objects.owner_reference(keys.SHADOW_POD, shadow)

@@ -1,6 +1,6 @@
 """Brings a Pod that exists to a specification that changed: what it takes more is booked before.
 
-Source: behaviour.md 4.10.
+Source: docs/parity.md § 4.10.
 """
 
 import contextlib

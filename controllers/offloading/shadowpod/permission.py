@@ -1,7 +1,7 @@
 """Whether a Pod may be made of a ShadowPod as the provider's policy says now. Pure.
 
 Admission judged it when it came; what was narrowed since counts for the next Pod, not for one that
-runs. Source: behaviour.md 3.8; security.md A2.
+runs. Source: docs/parity.md § 3.8; SEC-A2.
 """
 
 from collections.abc import Callable, Mapping

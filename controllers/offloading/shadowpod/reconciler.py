@@ -216,7 +216,7 @@ class ShadowPodReconciler:
         """Create the Pod of the ShadowPod that was ``seen``; return what stands there then.
 
         A first Pod needs no read: a taken name is told, and the owner reference ends what its
-        ShadowPod does not outlive. Source: controllers.md 30.
+        ShadowPod does not outlive. Source: docs/parity.md C-30.
         """
         if "spec" in seen and not forge.phase(seen):
             try:

@@ -1,6 +1,6 @@
 """The real claim and the volume behind a claim of the virtual class, on a node of this cluster.
 
-Source: behaviour.md 4.15.
+Source: docs/parity.md § 4.15.
 """
 
 import copy
@@ -134,7 +134,7 @@ def real_claim(claim: Object, storage_class: str, source: Object | None = None) 
 def no_amount(claim: Object) -> str:
     """Return why nothing comes of the amount that ``claim`` asks for; empty if it is one.
 
-    API servers store more than a volume can have. Source: security.md A13.
+    API servers store more than a volume can have. Source: docs/parity.md SEC-A13.
     """
     asked = (claim["spec"].get("resources") or {}).get("requests") or {}
     if volumes.storage(asked):

@@ -51,7 +51,7 @@ class StorageReconciler:
         """Whether the namespace has fewer real claims than virtual ones; tell if it has not.
 
         Real claims of volumes that an administrator retains are not counted.
-        Source: hostile.md H5.
+        Source: docs/parity.md H5.
         """
         where = objects.key_of(claim).namespace
         label = f"{keys.VIRTUAL_CLAIM_NAMESPACE}={where}"
@@ -132,7 +132,7 @@ class LeftClaimReconciler:
     """One real claim whose claim of the virtual class has gone before it had a volume.
 
     While there is a volume for that claim, what becomes of both is up to ``LeftVolumeReconciler``
-    and, where it is retained, to an administrator. Source: hostile.md H5.
+    and, where it is retained, to an administrator. Source: docs/parity.md H5.
     """
 
     def __init__(self, cluster: Cluster) -> None:

@@ -1,7 +1,7 @@
 """What is kept of each claim of the cluster: what says whether it concerns us, and nothing large.
 
 Anybody who may create claims chooses how large they are and how many; the rest is read from the
-server where it is needed. Source: hostile.md H18.
+server where it is needed. Source: docs/parity.md H18.
 """
 
 import msgspec

@@ -5,7 +5,7 @@ is known at once and without a question. Pings on it find those that fall silent
 is due, which is given up when no pong comes either. The questions in between are for what a pong
 does not tell, and for ways on which no WebSocket passes.
 
-Source: behaviour.md 4.14.
+Source: docs/parity.md § 4.14.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A ForeignCluster, out of what there is about another cluster. Pure.
 
-Source: behaviour.md 1.13, 4.14.
+Source: docs/parity.md § 1.13, 4.14.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ class Reach:
 def within(reach: Reach | None, excess: str) -> Reach | None:
     """Return what a peer said, as one that does not answer if it sends too much.
 
-    ``excess`` says what it sends too much of; empty if nothing. Source: hostile.md H14.
+    ``excess`` says what it sends too much of; empty if nothing. Source: docs/parity.md H14.
     """
     if not excess:
         return reach

@@ -1,7 +1,7 @@
 """Keeps the networks of this cluster's pods in the ConfigMap of its cluster ID.
 
 A peering user may read that ConfigMap and no Node; ``liqoctl peer`` names the networks to the
-consumer, which publishes no address outside of them. Source: rulings.md 5.
+consumer, which publishes no address outside of them. Source: docs/decisions/0013 (5).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -37,7 +37,7 @@ def is_replica(obj: Object, peering: Peering) -> bool:
 def replica(kind: Kind, local: Object, peering: Peering) -> Object:
     """Return the replica of ``local``: its spec, and labels that say where it came from.
 
-    Source: behaviour.md 4.12, 11.2.
+    Source: docs/parity.md § 4.12, 11.2.
     """
     return objects.named(
         kind,

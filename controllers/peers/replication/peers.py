@@ -38,7 +38,7 @@ UNREACHABLE_S: Final = 150.0
 """How long a peer may say nothing until its objects tell: above the minute between bookmarks."""
 RESTART_S: Final = 10.0
 MOST_BYTES: Final = 16 * 2**20
-"""Of the replicas on one peer that are kept. Source: hostile.md H14."""
+"""Of the replicas on one peer that are kept. Source: docs/parity.md H14."""
 _LOOK_S: Final = 15.0
 
 logger = logging.getLogger(__name__)
@@ -238,7 +238,7 @@ def identity_of(key: PeerKey) -> Key:
 def secret_of(key: PeerKey) -> Key:
     """Return where the identity for replication is: by name, never by label.
 
-    Source: security.md A11.
+    Source: docs/parity.md SEC-A11.
     """
     return Key(key.namespace, naming.kubeconfig_secret(identity_of(key).name))
 
@@ -345,7 +345,7 @@ async def _watch_over(
 def complaint(key: PeerKey, kinds: Sequence[Kind] = ()) -> str:
     """Return that a peer does not answer: for ``kinds`` only, or without any at all.
 
-    Source: faults.md F34.
+    Source: docs/parity.md F-34.
     """
     message = f"cluster {key.cluster_id} does not answer the identity in secret {secret_of(key)}"
     if not kinds:

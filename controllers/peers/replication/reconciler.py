@@ -95,7 +95,7 @@ class ReplicationReconciler:
     async def _sweep(self, key: Key) -> float | None:
         """Remove a replica whose original is gone: by the server's word, not by the cache's.
 
-        A peer may invent any number of them, so looks are paced for it. Source: hostile.md H13.
+        A peer may invent any number of them, so looks are paced for it. Source: docs/parity.md H13.
         """
         if left_s := self.looks.left_s(self.peering.remote_cluster_id):
             return left_s

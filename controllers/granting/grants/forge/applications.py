@@ -1,6 +1,6 @@
 """Which slices take part, with what they may hold, and which are refused. Pure.
 
-Source: behaviour.md 4.5.
+Source: docs/parity.md § 4.5.
 """
 
 import functools
@@ -157,7 +157,7 @@ def is_closed_to(slice_: Object | None, tenant: Object) -> bool:
     """Whether no more pods are let in for ``slice_`` of ``tenant``, None for one that is not there.
 
     A consumer that spoils its slice, or hides it, keeps what runs and gets no more.
-    Source: behaviour.md 4.6.
+    Source: docs/parity.md § 4.6.
     """
     if is_closed(tenant) or slice_ is None:
         return True

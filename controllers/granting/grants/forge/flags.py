@@ -1,6 +1,6 @@
 """What the flags of the controllers say about grants. Pure.
 
-Each raises argparse's own error, which names the value. Source: behaviour.md 4.
+Each raises argparse's own error, which names the value. Source: docs/parity.md § 4.
 """
 
 from argparse import ArgumentTypeError

@@ -1,6 +1,6 @@
 """What is written of a grant: the slice's status, its Quota, the ledger. Pure.
 
-Source: behaviour.md 1.7, 1.8, 4.5, 4.6.
+Source: docs/parity.md § 1.7, 1.8, 4.5, 4.6.
 """
 
 import contextlib

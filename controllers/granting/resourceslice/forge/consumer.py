@@ -1,6 +1,6 @@
 """The slice as this cluster sends it, and the VirtualNode that it makes of the answer. Pure.
 
-Source: behaviour.md 4.4, 4.7; security.md B3.
+Source: docs/parity.md § 4.4, 4.7; SEC-B3.
 """
 
 import json
@@ -43,7 +43,7 @@ def completion(obj: Object, provider: str, consumer: str, key: bytes) -> Object:
     """Return the merge patch that makes a slice one that is replicated; {} when it is.
 
     ``key`` is the private key of this cluster. A slice may have been written by hand, with nothing
-    but what it asks for (behaviour.md 9, row 34).
+    but what it asks for (docs/parity.md § 9, row 34).
     """
     patch: Object = {}
     metadata: Object = {}
@@ -99,7 +99,8 @@ def virtual_node(
 
     ``allowed`` are the labels that the VkOptionsTemplate lets a provider suggest, None for those of
     ``suggested``. They are kept apart from ``spec.labels``, which are the administrator's: no
-    suggestion is ever taken for one of those, whatever its value (hostile.md H1). What was taken
+    suggestion is ever taken for one of those, whatever its value (docs/parity.md H1). What was
+    taken
     before and is not allowed any more stays as it was until its provider takes it back: namespaces
     may be offloaded by it.
     """
@@ -159,7 +160,8 @@ def labels_apart(
     """Return which labels a provider suggests to no effect, and which it could not suggest now.
 
     Shape: {refused: names, kept: names}, each only where there are any; ``node`` is the VirtualNode
-    as it is to be. Kept are those that were allowed when they came. Source: rulings.md 11.
+    as it is to be. Kept are those that were allowed when they came. Source: docs/decisions/0013
+    (11).
     """
     named = (obj.get("status") or {}).get("nodeLabels") or {}
     may, noted = suggested(named, allowed), _noted(node)
@@ -186,8 +188,8 @@ def granted(obj: Object) -> dict[str, str]:
     """Return what the node shows: what was granted, and of nothing more than was asked for.
 
     Of what was not asked for the provider decides, as of a slice without amounts: a resource has a
-    qualified name, at most 2^53 of it are believed, and at most 64 are named. Source: security.md
-    B3; Kubernetes, "Extended resources" (amounts are int64).
+    qualified name, at most 2^53 of it are believed, and at most 64 are named. Source:
+    docs/parity.md SEC-B3; Kubernetes, "Extended resources" (amounts are int64).
     """
     asked = resources.readable((obj.get("spec") or {}).get("resources") or {})
     given = resources.readable((obj.get("status") or {}).get("resources") or {})
@@ -205,7 +207,7 @@ def suggested(labels: Mapping[str, str], allowed: Collection[str] | None = None)
 
     That is a label without a domain, or one of the three that the documents name; or, where
     ``allowed`` is given, what that lists: keys, and domains with all below them.
-    Source: security.md B3; hostile.md H2.
+    Source: docs/parity.md SEC-B3; H2.
     """
     fine = {
         name: value for name, value in sorted(labels.items()) if _may_suggest(name, value, allowed)

@@ -1,6 +1,6 @@
 """Whom a provider certifies: a slice that asks for exactly its own name. Pure.
 
-Source: behaviour.md 4.5, 2.5; security.md A8.
+Source: docs/parity.md § 4.5, 2.5; SEC-A8.
 """
 
 from datetime import datetime

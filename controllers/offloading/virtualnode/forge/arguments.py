@@ -1,7 +1,7 @@
 """What a virtual kubelet is told by the arguments of its two containers.
 
 They come from the VkOptionsTemplate and from the VirtualNode's own fields only.
-Source: behaviour.md 5.1; security.md C4.
+Source: docs/parity.md § 5.1; SEC-C4.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

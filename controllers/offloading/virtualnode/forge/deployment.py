@@ -1,7 +1,7 @@
 """The Deployment of one virtual kubelet: two containers of the same image.
 
 Image and ``arguments`` come from the VkOptionsTemplate and from the VirtualNode's own fields only.
-Source: behaviour.md 3.4.1, 5.1; security.md C4.
+Source: docs/parity.md § 3.4.1, 5.1; SEC-C4.
 """
 
 import hashlib

@@ -136,7 +136,7 @@ def status(
 
     A type occurs once. What was Running never becomes Creating again: then reason and message
     alone tell that it is not ready.
-    Source: behaviour.md 4.3.
+    Source: docs/parity.md § 4.3.
     """
     before: Object = virtual_node.get("status") or {}
     found = {each["type"]: each for each in before.get("conditions") or []}

@@ -1,6 +1,6 @@
 """What the two containers of one virtual node may do at cluster: names and roles, nothing more.
 
-Source: behaviour.md 8.2, security.md C1, C2.
+Source: docs/parity.md § 8.2, docs/parity.md SEC-C1, SEC-C2.
 """
 
 from collections.abc import Callable
