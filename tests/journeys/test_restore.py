@@ -50,8 +50,8 @@ async def test_a_cluster_that_was_lost_is_made_again_from_the_page(
 
     async with connected(found) as again:
         await again[THIRD].create(keys.DEPLOYMENT, workload(consumed))
-        after = await running_at(again["milan"], naming.default_remote_namespace(consumed, THIRD))
-        assert objects.uid(after) != objects.uid(before)
+        twin = naming.default_remote_namespace(consumed, THIRD)
+        await running_at(again["milan"], twin, not_uid=objects.uid(before))
         await running_at(again[THIRD], naming.default_remote_namespace(provided, "rome"))
         for consumer, space in ((THIRD, consumed), ("rome", provided)):
             await world.remove(again[consumer], keys.NAMESPACE_OFFLOADING, offloading(space))
@@ -69,15 +69,13 @@ async def starts(three: Three, consumer: str, namespace: str, provider: str) -> 
     await running_at(three[provider], naming.default_remote_namespace(namespace, consumer))
 
 
-async def running_at(provider: ClusterClient, twin: str) -> Object:
-    """Return the one pod of ``twin`` that runs and does not end."""
+async def running_at(provider: ClusterClient, twin: str, *, not_uid: str = "") -> Object:
+    """Return the only pod of ``twin``, once it runs; one with ``not_uid`` has to go first."""
 
     def is_there(found: world.World) -> bool:
         pods = list(found.values())
-        return (
-            len(pods) == 1
-            and world.phase(pods[0]) == "Running"
-            and not any(objects.is_terminating(pod) for pod in pods)
+        return [world.phase(pod) for pod in pods] == ["Running"] and not any(
+            objects.is_terminating(pod) or objects.uid(pod) == not_uid for pod in pods
         )
 
     [pod] = (await world.until(provider, keys.POD, twin, is_there)).values()
