@@ -61,6 +61,12 @@ SCRAPED: Final = ("/metrics", "/metrics/cadvisor", "/metrics/probes", "/metrics/
 API_SERVICE: Final = Kind(
     "apiregistration.k8s.io", "v1", "APIService", "apiservices", namespaced=False
 )
+CLUSTER_PROPERTIES: Final = tuple(
+    Kind("about.k8s.io", version, "ClusterProperty", "clusterproperties", namespaced=False)
+    for version in ("v1beta1", "v1alpha1")
+)
+"""Of the About API, the newest version first."""
+CLUSTER_ID_PROPERTY: Final = "cluster.clusterset.k8s.io"
 DEPLOYMENT: Final = Kind("apps", "v1", "Deployment", "deployments")
 LEASE: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"

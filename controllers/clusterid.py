@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, naming, objects
 from apis.objects import Key, Object
 from kube.cluster import Cluster
 from kube.errors import AlreadyExistsError
@@ -15,7 +15,11 @@ logger = logging.getLogger(__name__)
 
 
 async def ensure(cluster: Cluster, namespace: str = keys.LIQO_NAMESPACE) -> str:
-    """Return the cluster ID; ``cluster-<8 hex of the UID of kube-system>`` unless one was set.
+    """Return the cluster ID, which is made once unless an administrator has set one.
+
+    It is what the About API says of the cluster, else ``cluster-`` and 8 hex of the UID of
+    kube-system.
+    Source: KEP-2149, ClusterId.
 
     Raises:
         TerminalError: the ConfigMap is there and holds no ID.
@@ -31,11 +35,29 @@ async def ensure(cluster: Cluster, namespace: str = keys.LIQO_NAMESPACE) -> str:
     return cluster_id
 
 
-async def _create(cluster: Cluster, key: Key) -> Object:
+async def _said(cluster: Cluster) -> str:
+    """Return what the About API says, if it may be the name of a cluster here."""
+    for kind in keys.CLUSTER_PROPERTIES:
+        found = await cluster.get_live(kind, Key("", keys.CLUSTER_ID_PROPERTY))
+        said = str(((found or {}).get("spec") or {}).get("value") or "")
+        if naming.is_dns_label(said):
+            return said
+        if said:
+            logger.warning(
+                "The ID of the About API is not used: it is no DNS label", extra={"id": said[:300]}
+            )
+    return ""
+
+
+async def _derived(cluster: Cluster) -> str:
     system = await cluster.get_live(keys.NAMESPACE, Key("", "kube-system"))
     if system is None:
         raise TerminalError("NoClusterID", "namespace kube-system is missing: no ID can be derived")
-    cluster_id = f"cluster-{objects.uid(system).replace('-', '')[:_SHOWN_OF_UID]}"
+    return f"cluster-{objects.uid(system).replace('-', '')[:_SHOWN_OF_UID]}"
+
+
+async def _create(cluster: Cluster, key: Key) -> Object:
+    cluster_id = await _said(cluster) or await _derived(cluster)
     wanted = objects.named(
         keys.CONFIG_MAP,
         key,

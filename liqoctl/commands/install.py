@@ -31,7 +31,8 @@ UNINSTALL_EXAMPLES = options.examples("liqoctl uninstall", "liqoctl uninstall --
 @click.option(
     "--cluster-id",
     default="",
-    help="How this cluster is called.  [default: a name made of the UID of kube-system]",
+    help="How this cluster is called.  [default: what the About API says, else a "
+    "name made of the UID of kube-system]",
 )
 @click.option(
     "--image",

@@ -8,6 +8,7 @@ from controllers import clusterid
 from kube.cluster import Cluster
 from kube.reconcile import TerminalError
 from tests.controllers.support import there
+from tests.fakes import FakeCluster
 
 
 async def test_it_is_derived_from_the_uid_of_kube_system(cluster: Cluster, namespace: str) -> None:
@@ -33,3 +34,24 @@ async def test_an_empty_choice_is_said(cluster: Cluster, namespace: str) -> None
 
     with pytest.raises(TerminalError, match="has no CLUSTER_ID"):
         await clusterid.ensure(cluster, namespace)
+
+
+async def test_the_about_api_says_how_the_cluster_is_called() -> None:
+    cluster = FakeCluster(strict=False)
+    await about(cluster, "lab-7")
+    assert await clusterid.ensure(cluster, "liqo") == "lab-7"
+
+
+@pytest.mark.parametrize("said", ["", "Lab_7", "lab.example.com", "x" * 64, None])
+async def test_what_cannot_be_a_name_here_is_not_taken_from_the_about_api(
+    said: str | None,
+) -> None:
+    cluster = FakeCluster(strict=True)
+    await about(cluster, said)
+    assert (await clusterid.ensure(cluster, "default")).startswith("cluster-")
+
+
+async def about(cluster: FakeCluster, said: str | None) -> None:
+    kind = keys.CLUSTER_PROPERTIES[0]
+    property_ = named(kind, Key("", keys.CLUSTER_ID_PROPERTY), spec={"value": said})
+    await cluster.create(kind, property_)
