@@ -9,7 +9,7 @@ PY := $(BIN)/python
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-.PHONY: check test test-others test-journeys demo demo-down up down bench bench-check image wheels install.yaml format lock help
+.PHONY: check test test-others test-journeys demo demo-down up down bench bench-check image wheels one-file release install.yaml format lock help
 
 check: .venv/ready  ## What a commit must pass: format, lint, types, layers, fast tests
 	$(BIN)/ruff format --check .
@@ -57,6 +57,21 @@ wheels: .venv/ready  ## Fetch and make the wheels that the image is built of (th
 	$(PY) -m pip download --quiet --no-deps --only-binary=:all: --python-version=$(PYTHON_OF_IMAGE) --require-hashes \
 	  -r requirements.lock -d wheels/dependencies
 	$(PY) -m pip wheel --quiet --no-deps --no-index --no-build-isolation -w wheels/pyliqo .
+
+ONE_FILE := dist/liqoctl
+one-file: .venv/ready  ## Build liqoctl as one file, for this platform and the Python of .venv (ONE_FILE=dist/liqoctl)
+	rm -rf build
+	$(PY) -m pip install --quiet --no-compile --no-deps --only-binary=:all: --require-hashes --target build/site -r requirements.lock
+	$(PY) -m pip install --quiet --no-compile --no-deps --no-build-isolation --target build/site .
+	mkdir -p $(dir $(ONE_FILE))
+	$(BIN)/shiv --site-packages build/site --entry-point liqoctl.__main__:main --python '/usr/bin/env python3' \
+	  --reproducible --compressed --output-file $(ONE_FILE)
+
+release: one-file install.yaml  ## Make in dist/ what is released besides the image; KEY=key.pem signs the checksums
+	cp install.yaml requirements.lock dist/
+	tar --create --gzip --sort=name --mtime=@0 --owner=0 --group=0 --file dist/pyliqo-chart.tgz -C charts pyliqo
+	cd dist && rm -f SHA256SUMS* && sha256sum * > SHA256SUMS
+	$(if $(KEY),openssl dgst -sha256 -sign $(KEY) -out dist/SHA256SUMS.sig dist/SHA256SUMS)
 
 IMAGE := pyliqo:0.1.0
 BUILDER := $(shell command -v podman || command -v docker || command -v buildah)
