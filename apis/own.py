@@ -19,16 +19,18 @@ _V4, _V6 = ipaddress.IPv4Network, ipaddress.IPv6Network
 _HOST: Final = {4: 32, 6: 128}
 
 
-class _Meta(msgspec.Struct, gc=False, frozen=True):
+class _Meta(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    resource_version: str = ""
 
 
-class _Spec(msgspec.Struct, gc=False, frozen=True):
-    podCIDR: str = ""  # noqa: N815  # as on the wire
-    podCIDRs: tuple[str, ...] = ()  # noqa: N815  # as on the wire
+class _Spec(
+    msgspec.Struct, gc=False, frozen=True, rename={"pod_cidr": "podCIDR", "pod_cidrs": "podCIDRs"}
+):
+    pod_cidr: str = ""
+    pod_cidrs: tuple[str, ...] = ()
 
 
 class _Address(msgspec.Struct, gc=False, frozen=True):
@@ -48,7 +50,7 @@ class Addressed(msgspec.Struct, gc=False, frozen=True):
 
     def pod_networks(self) -> list[str]:
         """Return the networks of its pods."""
-        return [text for text in dict.fromkeys((*self.spec.podCIDRs, self.spec.podCIDR)) if text]
+        return [text for text in dict.fromkeys((*self.spec.pod_cidrs, self.spec.pod_cidr)) if text]
 
     def texts(self) -> list[str]:
         """Return its own addresses and the networks of its pods."""

@@ -64,15 +64,15 @@ class Ideal:
         pod, name = change.new, change.key.name
         if pod is None:
             self._leaving.discard(name)
-        elif pod.metadata.deletionTimestamp and name not in self._leaving:
+        elif pod.metadata.deletion_timestamp and name not in self._leaving:
             self._leaving.add(name)
             start(self._remove(pod))
-        elif change.old is None and not pod.metadata.deletionTimestamp:
+        elif change.old is None and not pod.metadata.deletion_timestamp:
             start(self._offload(pod))
 
     def _on_remote(self, change: Change[Slim], start: Any) -> None:
         pod = change.new
-        if pod is None or pod.metadata.deletionTimestamp:
+        if pod is None or pod.metadata.deletion_timestamp:
             return
         status = pod.decoded_status()
         if status.get("phase") == "Running":

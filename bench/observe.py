@@ -186,15 +186,15 @@ class _Status(msgspec.Struct):
     conditions: list[_Condition] | None = None
 
 
-class _Spec(msgspec.Struct):
-    nodeName: str = ""  # noqa: N815  # as on the wire
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
 
 
-class _Meta(msgspec.Struct):
+class _Meta(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    resource_version: str = ""
     annotations: dict[str, str] | None = None
 
 
@@ -217,7 +217,7 @@ def sighting(t: float, cluster: str, kind: str, change: Change[Seen]) -> Sightin
     status = change.new.status or _Status()
     conditions = {one.type: one for one in status.conditions or []}
     is_ready = conditions.get("Ready", _Condition()).status == "True"
-    node = change.new.spec.nodeName if change.new.spec else ""
+    node = change.new.spec.node_name if change.new.spec else ""
     return Sighting(
         t, *where, node, READY if is_ready else status.phase, _sequence(change.new, conditions)
     )

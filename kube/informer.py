@@ -359,4 +359,4 @@ def _identity(item: Any) -> tuple[str, str]:
     if isinstance(item, dict):
         metadata = item["metadata"]
         return metadata.get("uid", ""), metadata.get("resourceVersion", "")
-    return item.metadata.uid, item.metadata.resourceVersion
+    return item.metadata.uid, item.metadata.resource_version

@@ -26,15 +26,15 @@ _WINDOW_BITS, _MEMORY = 12, 5
 """32 KiB for the time of one call, where zlib by itself takes 256."""
 
 
-class Meta(msgspec.Struct, gc=False, frozen=True):
+class Meta(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     """Metadata without managedFields; the names are those of the wire."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    resource_version: str = ""
     generation: int = 0
-    deletionTimestamp: str | None = None  # noqa: N815  # as on the wire
+    deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
@@ -76,19 +76,19 @@ class Partial(msgspec.Struct, gc=False, frozen=True):
         return Key(self.metadata.namespace, self.metadata.name)
 
 
-class _PlacedMeta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class _PlacedMeta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    creationTimestamp: str = ""  # noqa: N815  # as on the wire
-    deletionTimestamp: str | None = None  # noqa: N815  # as on the wire
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
     annotations: dict[str, str] | None = None
-    ownerReferences: list[dict[str, Any]] | None = None  # noqa: N815  # as on the wire
+    owner_references: list[dict[str, Any]] | None = None
 
 
-class _PlacedSpec(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    nodeName: str = ""  # noqa: N815  # as on the wire
-    runtimeClassName: str = ""  # noqa: N815  # as on the wire
+class _PlacedSpec(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
+    node_name: str = ""
+    runtime_class_name: str = ""
 
 
 class PlacedPod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -103,11 +103,11 @@ class PlacedPod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         return {"spec": {}, **made}
 
 
-class Version(msgspec.Struct, gc=False, frozen=True):
+class Version(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     """Which object it is, and which version of it."""
 
     uid: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    resource_version: str = ""
 
 
 class Packed(msgspec.Struct, gc=False, frozen=True):

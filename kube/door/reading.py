@@ -28,11 +28,11 @@ _MOST_OF_A_NAME: Final = 253
 """Characters of a UID or version that are kept: Kubernetes's have 36, and some digits."""
 
 
-class _Meta(msgspec.Struct, gc=False):
+class _Meta(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: Any = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
 
 
@@ -163,7 +163,7 @@ class Reader(Generic[T]):
                     items[key], sizes[key] = self._sized(key, meta, item)
         except _UNREADABLE as error:
             raise errors.NotReachableError(f"unreadable list of {self._kind.resource}") from error
-        return Page(items, page.metadata.resourceVersion, page.metadata.continue_, sizes)
+        return Page(items, page.metadata.resource_version, page.metadata.continue_, sizes)
 
     def event(self, line: Foreign) -> Event[T] | None:
         """Return a line of a watch; None of an object that was not asked for.
@@ -179,7 +179,7 @@ class Reader(Generic[T]):
             meta = _HEAD.decode(frame.object).metadata
             if frame.type == "BOOKMARK":
                 return Event(
-                    frame.type, Key(meta.namespace, meta.name), meta.resourceVersion, _nothing()
+                    frame.type, Key(meta.namespace, meta.name), meta.resource_version, _nothing()
                 )
             key = self._key(meta)
             if key is None:
@@ -188,7 +188,7 @@ class Reader(Generic[T]):
             shaped, size = self._sized(key, meta, frame.object, is_last=is_last)
         except _UNREADABLE as error:
             raise errors.ExpiredError(f"unreadable event of {self._kind.resource}") from error
-        return Event(frame.type, key, meta.resourceVersion, shaped, size)
+        return Event(frame.type, key, meta.resource_version, shaped, size)
 
     def _key(self, meta: _Meta) -> Key | None:
         """Return whose metadata that is; None of what the selection cannot have, which is told."""
@@ -212,7 +212,7 @@ class Reader(Generic[T]):
         keeps = self._of.keeps
         if self._packed and keeps is not None and not is_last and not keeps(key):
             uid = meta.uid if isinstance(meta.uid, str) else ""
-            version = Version(uid[:_MOST_OF_A_NAME], meta.resourceVersion[:_MOST_OF_A_NAME])
+            version = Version(uid[:_MOST_OF_A_NAME], meta.resource_version[:_MOST_OF_A_NAME])
             noted = self._packed.noted(key, version)
             return noted, _BESIDE + len(noted.packed)
         shaped = self._shape(raw)

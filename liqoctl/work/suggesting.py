@@ -20,10 +20,10 @@ _OF_NAMESPACE: Final = (keys.POD, keys.PERSISTENT_VOLUME_CLAIM)
 """Kinds of which a command means one in the namespace it works in."""
 
 
-class _Meta(msgspec.Struct):
+class _Meta(msgspec.Struct, rename="camel"):
     name: str
     namespace: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    resource_version: str = ""
     uid: str = ""
 
 

@@ -27,29 +27,29 @@ HELD_S: Final[Mapping[str, float]] = {
 _FINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
-class Meta(msgspec.Struct, gc=False, frozen=True):
+class Meta(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     """Which pod it is, and for which of the provider."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    resource_version: str = ""
     annotations: dict[str, str] | None = None
 
 
-class Condition(msgspec.Struct, gc=False, frozen=True):
+class Condition(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     """What holds of a pod, and since when."""
 
     type: str = ""
     status: str = ""
-    lastTransitionTime: str | None = None  # noqa: N815  # as on the wire
+    last_transition_time: str | None = None
 
 
-class Status(msgspec.Struct, gc=False, frozen=True):
+class Status(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     """How far a pod has come."""
 
     phase: str = ""
-    startTime: str | None = None  # noqa: N815  # as on the wire
+    start_time: str | None = None
     conditions: list[Condition] | None = None
 
 
@@ -80,7 +80,7 @@ def is_told(remote: Object, pod: Lived) -> bool:
     is_of_pod = involved.get("kind") == keys.POD.kind
     if is_of_pod and pod.remote_uid not in ("", involved.get("uid")):
         return False
-    began, ready = _time(pod.status.startTime), _ready_since(pod)
+    began, ready = _time(pod.status.start_time), _ready_since(pod)
     if pod.status.phase in _FINAL or began is None or ready is None:
         return True
     happened = _happened(remote)
@@ -91,12 +91,12 @@ def is_told(remote: Object, pod: Lived) -> bool:
 def suffices(remote: Object, pod: Lived) -> bool:
     """Whether ``pod`` was Ready, as the very one of which ``remote`` tells: more is not needed."""
     is_it = pod.remote_uid and pod.remote_uid == remote["involvedObject"].get("uid")
-    return bool(is_it and pod.status.startTime and _ready_since(pod))
+    return bool(is_it and pod.status.start_time and _ready_since(pod))
 
 
 def _ready_since(pod: Lived) -> datetime | None:
     found = (one for one in pod.status.conditions or [] if one.type == "Ready")
-    return next((_time(one.lastTransitionTime) for one in found if one.status == "True"), None)
+    return next((_time(one.last_transition_time) for one in found if one.status == "True"), None)
 
 
 def _happened(remote: Object) -> datetime | None:

@@ -8,13 +8,13 @@ from apis import mentions, whose
 from apis.mentions import Mention
 
 
-class Metadata(msgspec.Struct, gc=False, frozen=True):
+class Metadata(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     """Which object it is, and its labels."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    resource_version: str = ""
     labels: dict[str, str] | None = None
 
 

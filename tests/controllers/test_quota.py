@@ -186,7 +186,7 @@ class World:
 
 def _version(obj: Any) -> str:
     metadata = obj["metadata"] if isinstance(obj, dict) else None
-    return str(metadata["resourceVersion"] if metadata else obj.metadata.resourceVersion)
+    return str(metadata["resourceVersion"] if metadata else obj.metadata.resource_version)
 
 
 @contextlib.asynccontextmanager

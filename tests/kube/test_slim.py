@@ -21,7 +21,7 @@ def test_whatever_its_size_an_object_is_what_it_was(size: int) -> None:
     packed = Packed.of(config(size))
     assert packed.whole() == config(size)
     assert msgspec.json.decode(packed.json(), type=dict[str, Any]) == config(size)
-    assert (packed.metadata.uid, packed.metadata.resourceVersion) == ("u-1", "7")
+    assert (packed.metadata.uid, packed.metadata.resource_version) == ("u-1", "7")
 
 
 def test_a_pod_is_kept_as_half_its_json_at_most_and_a_large_object_as_it_is() -> None:

@@ -156,7 +156,7 @@ async def survive(said: dict[Kind, list[Event]]) -> None:
 
     def is_true() -> bool:
         found = [informer.get(TWIN) for informer in informers]
-        return all(one is not None and one.metadata.resourceVersion == FINAL for one in found)
+        return all(one is not None and one.metadata.resource_version == FINAL for one in found)
 
     async with (
         serving(answer) as url,

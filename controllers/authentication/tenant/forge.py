@@ -41,20 +41,20 @@ class RefusedError(Exception):
         self.reason = reason
 
 
-class Meta(msgspec.Struct, gc=False, frozen=True):
+class Meta(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     """The metadata of a binding; the names are those of the wire."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    resource_version: str = ""
 
 
-class Binding(msgspec.Struct, gc=False, frozen=True):
+class Binding(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     """A RoleBinding or ClusterRoleBinding: whom it gives which role, and nothing else."""
 
     metadata: Meta
-    roleRef: dict[str, Any] = {}  # noqa: N815  # as on the wire
+    role_ref: dict[str, Any] = {}
     subjects: list[dict[str, Any]] | None = None
 
     def names(self) -> set[str]:
@@ -68,7 +68,7 @@ def collision(cluster_id: str, bindings: Iterable[tuple[Kind, Binding]]) -> str:
     if authentication.is_reserved(cluster_id):
         return f"cluster ID {cluster_id!r} begins with system:, as Kubernetes' own users do"
     for kind, binding in bindings:
-        if authentication.collides(cluster_id, binding.roleRef, binding.subjects or ()):
+        if authentication.collides(cluster_id, binding.role_ref, binding.subjects or ()):
             where = Key(binding.metadata.namespace, binding.metadata.name)
             return (
                 f"{kind} {where} gives rights to a user or group {cluster_id!r}: remove that, or "

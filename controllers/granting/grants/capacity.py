@@ -18,12 +18,12 @@ _ONE: Final = quantity.parse(1)
 _READ: Final = msgspec.json.Decoder(dict[str, Any])
 
 
-class Meta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class Meta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """The metadata that counts."""
 
     name: str = ""
     uid: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    resource_version: str = ""
     labels: dict[str, str] | None = None
 
 

@@ -16,21 +16,21 @@ from kube.informer import Change, Informer
 from kube.runner import Runner, Source
 
 
-class Meta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class Meta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """The metadata that counts."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
-    deletionTimestamp: str | None = None  # noqa: N815  # as on the wire
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
 
 
-class Spec(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class Spec(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """Where it is."""
 
-    nodeName: str = ""  # noqa: N815  # as on the wire
+    node_name: str = ""
 
 
 class EndingPod(msgspec.Struct, gc=False, frozen=True):
@@ -69,11 +69,11 @@ def sources(
 
     def by_node(change: Change[SlimNode]) -> Iterable[Key]:
         name = change.key.name
-        here = [(key, pod) for key, pod in pods.items().items() if pod.spec.nodeName == name]
+        here = [(key, pod) for key, pod in pods.items().items() if pod.spec.node_name == name]
         return [key for key, pod in here if is_left(pod)]
 
     def is_left(pod: EndingPod) -> bool:
-        node = nodes.get(Key("", pod.spec.nodeName))
+        node = nodes.get(Key("", pod.spec.node_name))
         return node is not None and forge.is_ending(_plain(pod)) and forge.has_failed(_plain(node))
 
     return Source(pods, by_pod), Source(nodes, by_node)

@@ -156,7 +156,7 @@ class Accounts:
             account.claims[key] = dataclasses.replace(claim, was_admitted=True, growth=growth)
 
     def _claim(self, key: Key, shadow: SlimShadow) -> Claim:
-        uid, created = shadow.metadata.uid, shadow.metadata.creationTimestamp or ""
+        uid, created = shadow.metadata.uid, shadow.metadata.creation_timestamp or ""
         pod = self._pods.get(key)
         pod = pod if pod is not None and taking.owner_of(pod) == uid else None
         if pod is not None:

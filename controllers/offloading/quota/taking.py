@@ -56,7 +56,7 @@ def creator(obj: SlimShadow | SlimPod) -> str:
 
 def is_claim(shadow: SlimShadow) -> bool:
     """Whether it may still want a Pod."""
-    return not shadow.metadata.deletionTimestamp and shadow.status.phase not in FINISHED
+    return not shadow.metadata.deletion_timestamp and shadow.status.phase not in FINISHED
 
 
 def is_news(old: SlimShadow | SlimPod | None, new: SlimShadow | SlimPod | None) -> bool:
@@ -71,13 +71,13 @@ def is_news(old: SlimShadow | SlimPod | None, new: SlimShadow | SlimPod | None) 
 
 def _what_counts(obj: SlimShadow | SlimPod) -> tuple[object, ...]:
     is_over = obj.status.phase in FINISHED
-    is_leaving = isinstance(obj, SlimShadow) and obj.metadata.deletionTimestamp is not None
+    is_leaving = isinstance(obj, SlimShadow) and obj.metadata.deletion_timestamp is not None
     return is_over, is_leaving, creator(obj), bytes(obj.spec)
 
 
 def owner_of(pod: SlimPod) -> str:
     """Return the UID of the ShadowPod that controls ``pod``."""
-    owners = pod.metadata.ownerReferences or []
+    owners = pod.metadata.owner_references or []
     return next((str(one["uid"]) for one in owners if one.get("controller")), "")
 
 

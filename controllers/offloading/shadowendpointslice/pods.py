@@ -12,23 +12,23 @@ from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
 
 
-class _Meta(msgspec.Struct, gc=False, frozen=True):
+class _Meta(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    resource_version: str = ""
 
 
-class _Spec(msgspec.Struct, gc=False, frozen=True):
-    nodeName: str = ""  # noqa: N815  # as on the wire
+class _Spec(msgspec.Struct, gc=False, frozen=True, rename="camel"):
+    node_name: str = ""
 
 
 class _Ip(msgspec.Struct, gc=False, frozen=True):
     ip: str = ""
 
 
-class _Status(msgspec.Struct, gc=False, frozen=True):
-    podIPs: tuple[_Ip, ...] = ()  # noqa: N815  # as on the wire
+class _Status(msgspec.Struct, gc=False, frozen=True, rename={"pod_ips": "podIPs"}):
+    pod_ips: tuple[_Ip, ...] = ()
 
 
 class SlimPod(msgspec.Struct, gc=False, frozen=True):
@@ -40,7 +40,7 @@ class SlimPod(msgspec.Struct, gc=False, frozen=True):
 
     def texts(self) -> frozenset[str]:
         """Return its addresses."""
-        return frozenset(each.ip for each in self.status.podIPs)
+        return frozenset(each.ip for each in self.status.pod_ips)
 
 
 PODS: Final = Selection(
@@ -104,4 +104,4 @@ class PodAddresses:
                 self._nodes.pop(text, None)
         if change.new:
             for text in change.new.texts():
-                self._nodes.setdefault(text, {})[change.key] = change.new.spec.nodeName
+                self._nodes.setdefault(text, {})[change.key] = change.new.spec.node_name

@@ -29,19 +29,19 @@ _NO_LIST: Final = "not a list"
 _OF_CONTAINERS: Final = ("name", "resources", "restartPolicy")
 
 
-class Meta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class Meta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """The metadata that decides; the names are those of the wire."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    resource_version: str = ""
     generation: int = 0
-    creationTimestamp: str | None = None  # noqa: N815  # as on the wire
-    deletionTimestamp: str | None = None  # noqa: N815  # as on the wire
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    ownerReferences: list[dict[str, Any]] | None = None  # noqa: N815  # as on the wire
+    owner_references: list[dict[str, Any]] | None = None
 
 
 class PodStatus(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -50,11 +50,11 @@ class PodStatus(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     phase: str = ""
 
 
-class ShadowStatus(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class ShadowStatus(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """What a ShadowPod shows."""
 
     phase: str = ""
-    observedGeneration: int = 0  # noqa: N815  # as on the wire
+    observed_generation: int = 0
     conditions: list[dict[str, Any]] | None = None
 
 
@@ -149,9 +149,9 @@ class Ends:
 
     def _on_pod(self, change: Change[SlimPod]) -> None:
         pod = change.new
-        if pod is None or pod.status.phase not in _FINISHED or pod.metadata.deletionTimestamp:
+        if pod is None or pod.status.phase not in _FINISHED or pod.metadata.deletion_timestamp:
             return
-        for owner in pod.metadata.ownerReferences or ():
+        for owner in pod.metadata.owner_references or ():
             if owner.get("controller"):
                 self._phases[str(owner.get("uid"))] = pod.status.phase
         while len(self._phases) > _MOST:

@@ -60,7 +60,7 @@ class StorageReconciler:
         virtual = {
             one.metadata.uid
             for one in near.items.values()
-            if one.spec.storageClassName == keys.VIRTUAL_STORAGE_CLASS
+            if one.spec.storage_class_name == keys.VIRTUAL_STORAGE_CLASS
         }
         held = 0
         for key in real.items:

@@ -25,25 +25,25 @@ class Annotations(msgspec.Struct, gc=False, omit_defaults=True):
         self.node = self.node[:MOST]
 
 
-class Meta(msgspec.Struct, gc=False, omit_defaults=True):
+class Meta(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
     """Which claim it is; the names are those of the wire."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resourceVersion: str = ""  # noqa: N815  # as on the wire
+    resource_version: str = ""
     annotations: Annotations | None = None
 
 
-class Spec(msgspec.Struct, gc=False, omit_defaults=True):
+class Spec(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
     """Its class, and whether it has a volume."""
 
-    storageClassName: str | None = None  # noqa: N815  # as on the wire
-    volumeName: str = ""  # noqa: N815  # as on the wire
+    storage_class_name: str | None = None
+    volume_name: str = ""
 
     def __post_init__(self) -> None:
-        self.storageClassName = (self.storageClassName or "")[:MOST]
-        self.volumeName = self.volumeName[:MOST]
+        self.storage_class_name = (self.storage_class_name or "")[:MOST]
+        self.volume_name = self.volume_name[:MOST]
 
 
 class Claim(msgspec.Struct, gc=False):
