@@ -12,18 +12,12 @@ import msgspec
 
 from apis import addresses
 from apis.addresses import Address
+from apis.meta import Meta
 from apis.objects import Object
 from apis.remap import Network
 
 _V4, _V6 = ipaddress.IPv4Network, ipaddress.IPv6Network
 _HOST: Final = {4: 32, 6: 128}
-
-
-class _Meta(msgspec.Struct, gc=False, frozen=True, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
 
 
 class _Spec(
@@ -44,7 +38,7 @@ class _Status(msgspec.Struct, gc=False, frozen=True):
 class Addressed(msgspec.Struct, gc=False, frozen=True):
     """The addresses of a node: caches keep nothing else of it."""
 
-    metadata: _Meta
+    metadata: Meta
     spec: _Spec = _Spec()
     status: _Status = _Status()
 

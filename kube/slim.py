@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from apis import meta
 from apis.objects import Key, Object
 
 _EMPTY = msgspec.Raw(b"{}")
@@ -26,13 +27,9 @@ _WINDOW_BITS, _MEMORY = 12, 5
 """32 KiB for the time of one call, where zlib by itself takes 256."""
 
 
-class Meta(msgspec.Struct, gc=False, frozen=True, rename="camel"):
-    """Metadata without managedFields; the names are those of the wire."""
+class Meta(meta.Meta, gc=False, frozen=True):
+    """Metadata without managedFields."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
     generation: int = 0
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None

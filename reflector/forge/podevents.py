@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from apis import keys
+from apis.meta import Meta
 from apis.objects import Object
 
 PROMPT: Final = timedelta(seconds=10)
@@ -27,13 +28,9 @@ HELD_S: Final[Mapping[str, float]] = {
 _FINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
-class Meta(msgspec.Struct, gc=False, frozen=True, rename="camel"):
+class PodMeta(Meta, gc=False, frozen=True):
     """Which pod it is, and for which of the provider."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
     annotations: dict[str, str] | None = None
 
 
@@ -56,7 +53,7 @@ class Status(msgspec.Struct, gc=False, frozen=True, rename="camel"):
 class Lived(msgspec.Struct, gc=False, frozen=True):
     """What Events have to know of a pod at home: its times are those of the provider's clock."""
 
-    metadata: Meta
+    metadata: PodMeta
     status: Status = Status()
 
     @property

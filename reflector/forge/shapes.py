@@ -6,15 +6,12 @@ import msgspec
 
 from apis import mentions, whose
 from apis.mentions import Mention
+from apis.meta import Meta
 
 
-class Metadata(msgspec.Struct, gc=False, frozen=True, rename="camel"):
+class Metadata(Meta, gc=False, frozen=True):
     """Which object it is, and its labels."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
     labels: dict[str, str] | None = None
 
 

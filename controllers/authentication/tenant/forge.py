@@ -12,6 +12,7 @@ import msgspec
 
 from apis import authentication, conditions, keys, naming, nonces, objects, texts, whose
 from apis.authentication import AuthParams, Tenant
+from apis.meta import Meta
 from apis.objects import Key, Kind, Object
 
 READY: Final = "Ready"
@@ -39,15 +40,6 @@ class RefusedError(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
-
-
-class Meta(msgspec.Struct, gc=False, frozen=True, rename="camel"):
-    """The metadata of a binding; the names are those of the wire."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
 
 
 class Binding(msgspec.Struct, gc=False, frozen=True, rename="camel"):

@@ -19,7 +19,7 @@ _READ: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class Meta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """The metadata that counts."""
+    """The metadata that counts; its namespace is in the key."""
 
     name: str = ""
     uid: str = ""

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from apis import keys
+from apis.meta import Meta
 from apis.objects import Key, Object
 from controllers.granting.grants.capacity import NODES, SlimNode
 from controllers.manager import Manager, Term
@@ -16,13 +17,9 @@ from kube.informer import Change, Informer
 from kube.runner import Runner, Source
 
 
-class Meta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
+class PodMeta(Meta, gc=False, frozen=True, omit_defaults=True):
     """The metadata that counts."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
 
@@ -36,7 +33,7 @@ class Spec(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="ca
 class EndingPod(msgspec.Struct, gc=False, frozen=True):
     """A Pod without what does not count."""
 
-    metadata: Meta
+    metadata: PodMeta
     spec: Spec = Spec()
 
 

@@ -7,16 +7,10 @@ from typing import Final
 import msgspec
 
 from apis import keys
+from apis.meta import Meta
 from apis.objects import Key
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
-
-
-class _Meta(msgspec.Struct, gc=False, frozen=True, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
 
 
 class _Spec(msgspec.Struct, gc=False, frozen=True, rename="camel"):
@@ -34,7 +28,7 @@ class _Status(msgspec.Struct, gc=False, frozen=True, rename={"pod_ips": "podIPs"
 class SlimPod(msgspec.Struct, gc=False, frozen=True):
     """A Pod of which only where it is counts."""
 
-    metadata: _Meta
+    metadata: Meta
     spec: _Spec = _Spec()
     status: _Status = _Status()
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from apis import keys
+from apis import keys, meta
 from apis.objects import Key, Kind, Object
 from kube.informer import Change, Informer
 
@@ -29,13 +29,9 @@ _NO_LIST: Final = "not a list"
 _OF_CONTAINERS: Final = ("name", "resources", "restartPolicy")
 
 
-class Meta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """The metadata that decides; the names are those of the wire."""
+class Meta(meta.Meta, gc=False, frozen=True, omit_defaults=True):
+    """The metadata that decides."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
     generation: int = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None

@@ -7,6 +7,7 @@ server where it is needed. Source: docs/parity.md H18.
 import msgspec
 
 from apis import keys
+from apis.meta import Meta
 from apis.objects import Key, Object
 
 MOST: int = 253
@@ -25,13 +26,9 @@ class Annotations(msgspec.Struct, gc=False, omit_defaults=True):
         self.node = self.node[:MOST]
 
 
-class Meta(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
-    """Which claim it is; the names are those of the wire."""
+class ClaimMeta(Meta, gc=False, frozen=True, omit_defaults=True):
+    """Which claim it is."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
     annotations: Annotations | None = None
 
 
@@ -49,7 +46,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
 class Claim(msgspec.Struct, gc=False):
     """A claim as the cache keeps it."""
 
-    metadata: Meta
+    metadata: ClaimMeta
     spec: Spec = msgspec.field(default_factory=Spec)
 
     @property
