@@ -195,7 +195,7 @@ async def _answering(stage: Stage, command: Sequence[str]) -> AsyncIterator[Obje
         stage.others[process.pid] = "const"
         url = f"https://{await children.line(process)}/"
         lines = [await children.line(process)]
-        while "END" not in lines[-1]:
+        while "-----END" not in lines[-1]:
             lines.append(await children.line(process))
         yield {"url": url, "caBundle": load.told(keys.SECRET, "\n".join(lines) + "\n")}
         stage.others.pop(process.pid, None)

@@ -17,7 +17,7 @@ async def test_it_allows_what_it_is_asked_with_the_patch() -> None:
     command = (sys.executable, "-m", "bench.constant", "127.0.0.1", PATCH)
     async with children.running(*command) as process, aiohttp.ClientSession() as session:
         address, certificate = await children.line(process), [await children.line(process)]
-        while "END" not in certificate[-1]:
+        while "-----END" not in certificate[-1]:
             certificate.append(await children.line(process))
         trusted = ssl.create_default_context(cadata="\n".join(certificate))
 
