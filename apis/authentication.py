@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from apis import keys, whose
+from apis import keys, objects, whose
 from apis.objects import Object
 
 _OUR_ROLES: Final = frozenset(
@@ -102,7 +102,7 @@ class Tenant:
         Raises:
             ValueError: a field is not what it should be; the message names it.
         """
-        spec = obj.get("spec") or {}
+        spec = objects.spec(obj)
         return cls(
             cluster_id=str(spec.get("clusterID") or ""),
             condition=TenantCondition(spec.get("tenantCondition") or "Active"),
@@ -132,7 +132,7 @@ class Identity:
         Raises:
             ValueError: a field is not what it should be; the message names it.
         """
-        spec = obj.get("spec") or {}
+        spec = objects.spec(obj)
         return cls(
             name=obj["metadata"]["name"],
             cluster_id=str(spec.get("clusterID") or ""),

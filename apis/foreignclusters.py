@@ -20,6 +20,6 @@ def is_gone(foreign_cluster: Object | None) -> bool:
     if foreign_cluster is None:
         return False
     given_up = objects.annotations(foreign_cluster).get(keys.PERMANENTLY_UNREACHABLE, "")
-    status = foreign_cluster.get("status") or {}
+    status = objects.status(foreign_cluster)
     answers = conditions.find(status.get("conditions"), API_SERVER_STATUS)
     return given_up.lower() == "true" and (answers or {}).get("status") != ESTABLISHED

@@ -91,6 +91,21 @@ def annotations(obj: Mapping[str, Any]) -> dict[str, str]:
     return found if isinstance(found, dict) else {}
 
 
+def spec(obj: Mapping[str, Any] | None) -> Object:
+    """Return the spec, empty if there is none, or no object."""
+    return _part(obj, "spec")
+
+
+def status(obj: Mapping[str, Any] | None) -> Object:
+    """Return the status, empty if there is none, or no object."""
+    return _part(obj, "status")
+
+
+def _part(obj: Mapping[str, Any] | None, name: str) -> Object:
+    found = (obj or {}).get(name)
+    return found if isinstance(found, dict) else {}
+
+
 def finalizers(obj: Mapping[str, Any]) -> list[str]:
     """Return the finalizers; read only."""
     return obj["metadata"].get("finalizers") or []

@@ -76,7 +76,7 @@ class NamespaceOffloading:
         Raises:
             ValueError: a strategy that is none.
         """
-        spec = obj.get("spec") or {}
+        spec = objects.spec(obj)
         selector = spec.get("clusterSelector") or {}
         return cls(
             strategy=_member(spec, "podOffloadingStrategy", PodOffloadingStrategy.LOCAL_AND_REMOTE),
@@ -137,7 +137,7 @@ class NamespaceMap:
     @classmethod
     def parse(cls, obj: Object) -> "NamespaceMap":
         """Return what ``obj`` says; one entry that makes no sense leaves the others as they are."""
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
+        spec, status = objects.spec(obj), objects.status(obj)
         current = status.get("currentMapping") or {}
         return cls(
             remote_cluster_id=whose.cluster_named_by(obj),
@@ -222,7 +222,7 @@ class VirtualNode:
     @classmethod
     def parse(cls, obj: Object) -> "VirtualNode":
         """Return what ``obj`` says."""
-        key, spec = objects.key_of(obj), obj.get("spec") or {}
+        key, spec = objects.key_of(obj), objects.spec(obj)
         given, suggested = dict(spec.get("labels") or {}), suggested_labels(obj)
         return cls(
             name=key.name,
@@ -241,7 +241,7 @@ class VirtualNode:
             ingress_classes=_classes(spec, "ingressClasses", "ingressClassName"),
             load_balancer_classes=_classes(spec, "loadBalancerClasses", "loadBalancerClassName"),
             offloading_patch=OffloadingPatch.parse(spec.get("offloadingPatch") or {}),
-            largest_pod=_amounts((obj.get("status") or {}).get("largestPod")),
+            largest_pod=_amounts(objects.status(obj).get("largestPod")),
             vk_options_template_ref=_reference(spec.get("vkOptionsTemplateRef")),
         )
 
@@ -309,7 +309,7 @@ class VkOptionsTemplate:
         Raises:
             ValueError: a reflection type that is none.
         """
-        spec = obj.get("spec") or {}
+        spec = objects.spec(obj)
         replicas = spec.get("replicas")
         return cls(
             container_image=spec.get("containerImage") or "",
@@ -343,7 +343,7 @@ def drain_timeout(template: Object | None) -> timedelta:
 
     Its ``spec.drainTimeout`` is such as ``1h30m``; what its CRD would refuse is the default.
     """
-    said = ((template or {}).get("spec") or {}).get("drainTimeout")
+    said = objects.spec(template).get("drainTimeout")
     if not isinstance(said, str) or not re.fullmatch(r"([0-9]{1,5}[hms]){1,3}", said):
         return DRAIN_TIMEOUT
     parts = re.findall(r"([0-9]+)([hms])", said)

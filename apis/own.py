@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from apis import addresses
+from apis import addresses, objects
 from apis.addresses import Address
 from apis.meta import Meta
 from apis.objects import Object
@@ -108,7 +108,7 @@ def collapsed(found: Iterable[Network]) -> tuple[Network, ...]:
 
 def service_networks(service_cidr: Object) -> list[str]:
     """Return the networks that a ServiceCIDR says."""
-    return list((service_cidr.get("spec") or {}).get("cidrs") or [])
+    return list(objects.spec(service_cidr).get("cidrs") or [])
 
 
 def is_closed(address: Address, known: Own) -> bool:

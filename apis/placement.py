@@ -66,7 +66,7 @@ def obstacles(pod: Object, node: Object) -> list[Obstacle]:
 
     Shape: both as the API server has them, the pod after admission.
     """
-    spec = pod.get("spec") or {}
+    spec = objects.spec(pod)
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     terms = (required or {}).get("nodeSelectorTerms") or []
@@ -112,7 +112,7 @@ def misplaced(
     ``node`` is None for one of this cluster that nobody looked up. A pod of the runtime class
     belongs on virtual nodes under every strategy.
     """
-    spec = pod.get("spec") or {}
+    spec = objects.spec(pod)
     if not spec.get("nodeName") or objects.is_terminating(pod) or is_pinned(pod):
         return []
     if spec.get("runtimeClassName") == runtime_class:
@@ -149,8 +149,8 @@ def _covers(toleration: Object, taint: Object) -> bool:
 
 def _standing(node: Object, tolerations: Sequence[Object]) -> Iterator[Obstacle]:
     """Yield what is wrong with ``node`` for whoever has these ``tolerations``."""
-    spec = node.get("spec") or {}
-    ready = conditions.find((node.get("status") or {}).get("conditions"), "Ready") or {}
+    spec = objects.spec(node)
+    ready = conditions.find(objects.status(node).get("conditions"), "Ready") or {}
     if ready.get("status") != "True" and not is_tolerated(_ready_taint(ready), tolerations):
         yield Obstacle(Rule.NOT_READY, _not_ready(ready))
     cordon = {"key": _UNSCHEDULABLE, "effect": "NoSchedule"}
@@ -233,7 +233,7 @@ def _too_small(node: Object, spec: Object) -> Iterator[Obstacle]:
 
     A virtual node is a sum: of it, what no single node of its cluster has room for now, too.
     """
-    allocatable = (node.get("status") or {}).get("allocatable")
+    allocatable = objects.status(node).get("allocatable")
     if not allocatable:
         return
     try:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from apis import objects
 from apis.objects import Key, Object
 from apis.policies import DEFAULT
 
@@ -48,7 +49,7 @@ class Policy:
     @classmethod
     def parse(cls, obj: Object | None) -> "Policy":
         """Return what the ProviderPolicy ``obj`` says; without any, the defaults."""
-        spec = (obj or {}).get("spec") or {}
+        spec = objects.spec(obj)
         allowed = spec.get("allowedPodFields") or {}
         classes = spec.get("storageClasses")
         return cls(

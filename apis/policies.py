@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from apis import naming, resources, slices
+from apis import naming, objects, resources, slices
 from apis.objects import Object
 from apis.offloading import MappingStrategy, OfferedClass
 from apis.resources import Resources
@@ -98,7 +98,7 @@ class ProviderPolicy:
             ValueError: the message names policy, field and value.
         """
         try:
-            return cls(**_fields(obj.get("spec") or {}), name=obj["metadata"]["name"])
+            return cls(**_fields(objects.spec(obj)), name=obj["metadata"]["name"])
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             name = obj["metadata"]["name"]
             raise ValueError(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from apis import quantity, resources
+from apis import objects, quantity, resources
 from apis.objects import Key, Object, key_of
 from apis.quantity import Quantity
 from apis.resources import Resources
@@ -55,7 +55,7 @@ class Grant:
         Raises:
             ValueError: an amount is none; the message names quota and resource.
         """
-        spec: Object = quota.get("spec") or {}
+        spec: Object = objects.spec(quota)
         key = key_of(quota)
         try:
             total = resources.parse(spec.get("resources"))
@@ -114,7 +114,7 @@ def label(user: str) -> str:
 
 def first(quotas: Iterable[Object], user: str) -> Object | None:
     """Return the Quota of the user with that label: the oldest, should there be several."""
-    own = [one for one in quotas if label(str((one.get("spec") or {}).get("user") or "")) == user]
+    own = [one for one in quotas if label(str(objects.spec(one).get("user") or "")) == user]
     return min(own, key=age, default=None)
 
 

@@ -32,7 +32,7 @@ class Pool(NamedTuple):
 
 def is_usable(node: Object) -> bool:
     """Whether pods of consumers can be placed on ``node``: a real one, ready, and open to them."""
-    spec, status = node.get("spec") or {}, node.get("status") or {}
+    spec, status = objects.spec(node), objects.status(node)
     if spec.get("unschedulable") or objects.labels(node).get(keys.NODE_TYPE):
         return False
     if any(_is_control_plane(taint) for taint in spec.get("taints") or ()):

@@ -46,7 +46,7 @@ class ResourceSlice:
         Raises:
             ValueError: an amount is none, or is below zero; the message names field and resource.
         """
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
+        spec, status = objects.spec(obj), objects.status(obj)
         return cls(
             key=objects.key_of(obj),
             consumer=spec.get("consumerClusterID") or "",
@@ -70,7 +70,7 @@ def is_accepted(obj: Object, type_: str) -> bool:
 
 def answer(obj: Object, type_: str) -> str:
     """Return what the provider said: Accepted, Denied, or nothing yet."""
-    found = conditions.find((obj.get("status") or {}).get("conditions"), type_)
+    found = conditions.find(objects.status(obj).get("conditions"), type_)
     return str(found["status"]) if found else ""
 
 
@@ -92,7 +92,7 @@ def says_yes(obj: Object, name: str) -> bool:
 
 def is_spoiled(obj: Object) -> bool:
     """Whether what its consumer wrote into ``obj`` makes it none of that consumer."""
-    found = conditions.find((obj.get("status") or {}).get("conditions"), AUTHENTICATION) or {}
+    found = conditions.find(objects.status(obj).get("conditions"), AUTHENTICATION) or {}
     return found.get("status") == DENIED and found.get("reason") == AUTHENTICATION_DENIED
 
 
@@ -103,7 +103,7 @@ def is_drained(obj: Object) -> bool:
 
 def has_to_leave(obj: Object) -> bool:
     """Whether the provider said so, in the status of the slice."""
-    found = conditions.find((obj.get("status") or {}).get("conditions"), RESOURCES) or {}
+    found = conditions.find(objects.status(obj).get("conditions"), RESOURCES) or {}
     return found.get("status") == DENIED and found.get("reason") == DRAINED
 
 

@@ -60,7 +60,7 @@ def is_foreign(obj: Object, peer: str = "") -> bool:
     One sign is enough: a mark of a replica, the finalizer that only a provider sets, or a spec that
     asks in the name of ``peer``.
     """
-    asks = (obj.get("spec") or {}).get("consumerClusterID") if peer else ""
+    asks = objects.spec(obj).get("consumerClusterID") if peer else ""
     return (
         is_marked(objects.labels(obj))
         or keys.NAMESPACE_MAP_FINALIZER in objects.finalizers(obj)

@@ -39,7 +39,7 @@ async def _said(cluster: Cluster) -> str:
     """Return what the About API says, if it may be the name of a cluster here."""
     for kind in keys.CLUSTER_PROPERTIES:
         found = await cluster.get_live(kind, Key("", keys.CLUSTER_ID_PROPERTY))
-        said = str(((found or {}).get("spec") or {}).get("value") or "")
+        said = str(objects.spec(found).get("value") or "")
         if naming.is_dns_label(said):
             return said
         if said:

@@ -98,7 +98,7 @@ async def remove(
 
 async def write_status(cluster: Cluster, kind: Kind, obj: Object, status: Object) -> Object:
     """Make ``status`` the whole status of that very object; no write when it is already."""
-    changes = objects.merge_patch(obj.get("status") or {}, status)
+    changes = objects.merge_patch(objects.status(obj), status)
     if not changes:
         return obj
     precondition = {"uid": objects.uid(obj)}

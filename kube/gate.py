@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Kind, Object
 from kube import errors
 from kube.cluster import Cluster
@@ -112,7 +112,7 @@ class Gate:
         review = _review(keys.TOKEN_REVIEW.api_version, "TokenReview", {"token": token})
         async with self._turn:
             answer = await self._ask(keys.TOKEN_REVIEW, review, UnauthenticatedError)
-        user = _token_user(answer.get("status") or {})
+        user = _token_user(objects.status(answer))
         self._users.put(digest, user, ALLOW_S if user else DENY_S)
         return user
 
@@ -131,7 +131,7 @@ class Gate:
         }
         kind = keys.SUBJECT_ACCESS_REVIEW
         answer = await self._ask(kind, _review(kind.api_version, kind.kind, spec), DeniedError)
-        status: Object = answer.get("status") or {}
+        status: Object = objects.status(answer)
         allowed = status.get("allowed") is True and status.get("denied") is not True
         self._verdicts.put((user, right), allowed, ALLOW_S if allowed else DENY_S)
         return allowed

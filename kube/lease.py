@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from apis import keys, times
+from apis import keys, objects, times
 from apis.objects import Key, Object, named
 from kube import clock as clock_
 from kube import errors, metrics
@@ -151,7 +151,7 @@ class Election:
             made = named(keys.LEASE, self._key, metadata=await self._taken({}), spec=self._spec({}))
             self._lease = await self._cluster.create(keys.LEASE, made)
         else:
-            spec = lease.get("spec") or {}
+            spec = objects.spec(lease)
             if not self._may_take(spec):
                 return False
             metadata = {"resourceVersion": lease["metadata"]["resourceVersion"]}
@@ -170,7 +170,7 @@ class Election:
 
     async def _read(self) -> Object | None:
         lease = await self._cluster.get_live(keys.LEASE, self._key)
-        spec = (lease or {}).get("spec") or {}
+        spec = objects.spec(lease)
         if spec != self._seen:
             self._seen, self._seen_at = spec, self._clock()
         return lease

@@ -77,7 +77,7 @@ class CertificateReconciler:
         if found is None or pending.looks > MAX_LOOKS:
             self._pending = None
             return LOOK_S
-        status: Object = found.get("status") or {}
+        status: Object = objects.status(found)
         if issued := status.get("certificate"):
             return await self._take(KeyPair(base64.b64decode(issued), pending.key))
         if reason := _denial(status):

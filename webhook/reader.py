@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError, NotReachableError
@@ -135,7 +135,7 @@ class CachedReader:
             answer = self._ask(lambda live: live.cluster.create(review, asked), until)
         except KubeError:
             return False
-        return (answer.get("status") or {}).get("allowed") is True
+        return objects.status(answer).get("allowed") is True
 
     def _ask(self, ask: Callable[["_Live"], Coroutine[Any, Any, T]], until: float) -> T:
         live = _result(self._live, until)

@@ -59,12 +59,12 @@ class CustomClassReconciler:
         return self.again_s
 
     def _is_mine(self, obj: Object) -> bool:
-        is_asked = (obj.get("spec") or {}).get("class") == self.class_
+        is_asked = objects.spec(obj).get("class") == self.class_
         is_let_in = slices.is_accepted(obj, slices.AUTHENTICATION)
         return is_asked and is_let_in and whose.is_foreign(obj) and not objects.is_terminating(obj)
 
     async def _write(self, obj: Object, answer: Answer) -> None:
-        before = obj.get("status") or {}
+        before = objects.status(obj)
         said = slices.ACCEPTED if answer.is_accepted else slices.DENIED
         told = conditions.set_(
             before.get("conditions"), slices.RESOURCES, said,

@@ -71,6 +71,6 @@ class CertificateReconciler:
 
 def _bundle(service: Object) -> bytes:
     try:
-        return base64.b64decode((service.get("spec") or {}).get("caBundle") or "")
+        return base64.b64decode(objects.spec(service).get("caBundle") or "")
     except (binascii.Error, ValueError, TypeError):
         return b""

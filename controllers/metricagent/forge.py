@@ -80,7 +80,7 @@ def address(node: Object) -> tuple[str, int] | None:
     """Return where the kubelet of ``node`` listens; None of a virtual node, or one without."""
     if objects.labels(node).get(keys.NODE_TYPE) == keys.VIRTUAL_NODE_TYPE:
         return None
-    status: Object = node.get("status") or {}
+    status: Object = objects.status(node)
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port")
     addresses = {one.get("type"): one.get("address") for one in status.get("addresses") or []}
     host = addresses.get("InternalIP")

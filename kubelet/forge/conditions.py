@@ -50,7 +50,7 @@ _KEPT: Final = frozenset({SCHEDULED, DISRUPTION})
 
 def of(pod: Object) -> list[Object]:
     """Return the conditions; read only."""
-    return (pod.get("status") or {}).get("conditions") or []
+    return objects.status(pod).get("conditions") or []
 
 
 def mirrored(local: Object, remote: Object, clean: Filter, deferred: str = "") -> list[Object]:
@@ -81,7 +81,7 @@ def mirrored(local: Object, remote: Object, clean: Filter, deferred: str = "") -
 
 def _runs(local: Object, remote: Object) -> bool:
     """Whether the pod runs by what is known here and by the provider, and has not ended."""
-    phases = {(pod.get("status") or {}).get("phase") for pod in (local, remote)}
+    phases = {objects.status(pod).get("phase") for pod in (local, remote)}
     has_begun = not phases.isdisjoint({"Running", "Unknown"})
     return has_begun and phases.isdisjoint({"Succeeded", "Failed"})
 

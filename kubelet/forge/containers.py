@@ -5,7 +5,7 @@ Source: docs/parity.md § 5.5.4, 5.5.5; SEC-B2.
 
 from datetime import datetime
 
-from apis import times
+from apis import objects, times
 from apis.objects import Object
 from kubelet.forge.clean import Filter, mapping, mappings
 
@@ -14,7 +14,7 @@ def mirrored(local: Object, theirs: Object, clean: Filter, which: str) -> list[O
     """Return the provider's statuses of the containers that the local pod has, in its order."""
     field = which.removesuffix("s") + "Statuses"
     offered = {str(item.get("name")): item for item in mappings(theirs.get(field))}
-    status: Object = local.get("status") or {}
+    status: Object = objects.status(local)
     have = {str(item.get("name")): item for item in status.get(field) or []}
     policy = "Never" if which == "ephemeralContainers" else local["spec"].get("restartPolicy")
     made = []
@@ -62,7 +62,7 @@ def all_ended(local: Object, reason: str, exit_code: int, now: datetime) -> Obje
 
     Shape: ``initContainerStatuses`` and ``containerStatuses`` of a Pod's status.
     """
-    status: Object = local.get("status") or {}
+    status: Object = objects.status(local)
     images = {item["name"]: item.get("image", "") for item in local["spec"]["containers"]}
     ended: Object = {}
     for which in ("initContainers", "containers"):

@@ -12,7 +12,7 @@ def of(pod: Object) -> Object | None:
 
     The IPAM answers with ``status.ip``. The pod owns it, so it goes with it.
     """
-    address = (pod.get("status") or {}).get("podIP")
+    address = objects.status(pod).get("podIP")
     is_offloaded = objects.labels(pod).get(keys.SHADOW_POD_LABEL) == "true"
     if not address or not is_offloaded or objects.is_terminating(pod):
         return None

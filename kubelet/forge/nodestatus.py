@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import conditions, keys, quantity, resources, times
+from apis import conditions, keys, objects, quantity, resources, times
 from apis.objects import Object, merge_patch
 from apis.offloading import VirtualNode
 from kubelet.forge import conditions as shared
@@ -29,7 +29,7 @@ def status(
     node: Object, identity: Identity, virtual: VirtualNode, health: Health, now: datetime
 ) -> Object:
     """Return the whole status of ``node``, its heartbeats as they were."""
-    before: Object = node.get("status") or {}
+    before: Object = objects.status(node)
     offered = _offered(virtual)
     return {
         **before,
@@ -45,14 +45,14 @@ def status(
 
 def alarm(node: Object, want: Object) -> str:
     """Return what to tell now that much is missing at once; "" if nothing is, or it was told."""
-    before = conditions.find((node.get("status") or {}).get("conditions"), ABSENCE)
+    before = conditions.find(objects.status(node).get("conditions"), ABSENCE)
     now = conditions.find(want["conditions"], ABSENCE)
     return str(now["message"]) if now and not before else ""
 
 
 def is_heartbeat_due(node: Object, now: datetime) -> bool:
     """Whether the status is written now, even if nothing changed."""
-    return _is_old((node.get("status") or {}).get("conditions") or [], now)
+    return _is_old(objects.status(node).get("conditions") or [], now)
 
 
 def status_changes(node: Object, want: Object, now: datetime) -> Object:
@@ -61,7 +61,7 @@ def status_changes(node: Object, want: Object, now: datetime) -> Object:
     It is a strategic merge patch: of conditions only those that differ are sent, since others
     write theirs meanwhile. Resources that a VirtualNode does not offer any more go.
     """
-    before: Object = node.get("status") or {}
+    before: Object = objects.status(node)
     same = all(_plain(before.get(name)) == _plain(want[name]) for name in want)
     if same and not is_heartbeat_due(node, now):
         return {}

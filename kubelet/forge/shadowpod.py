@@ -291,7 +291,7 @@ _MUTATORS: Final = (
 
 
 def _phase(pod: Object) -> str:
-    return str((pod.get("status") or {}).get("phase") or "")
+    return str(objects.status(pod).get("phase") or "")
 
 
 def _without(have: dict[str, str], dropped: Iterable[str]) -> dict[str, str]:

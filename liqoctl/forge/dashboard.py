@@ -107,7 +107,7 @@ def _peers(seen: Seen) -> Iterator[Row]:
     for each in seen.of(keys.FOREIGN_CLUSTER):
         told = info.peer(each, info.Around())
         modules = [told[name] for name in ("authentication", "offloading")]
-        listed = (each.get("status") or {}).get("conditions") or []
+        listed = objects.status(each).get("conditions") or []
         silent = [str(one.get("message", "")) for one in listed if one["status"] != _ESTABLISHED]
         alerts = [*silent, *(alert for module in modules for alert in module["alerts"])]
         yield (
@@ -122,7 +122,7 @@ def _peers(seen: Seen) -> Iterator[Row]:
 
 def _quotas(seen: Seen) -> Iterator[Row]:
     for each in seen.of(keys.QUOTA):
-        key, spec, status = key_of(each), each.get("spec") or {}, each.get("status") or {}
+        key, spec, status = key_of(each), objects.spec(each), objects.status(each)
         is_cordoned = "cordoned" if spec.get("cordoned") else "open"
         amounts = (spec.get("resources"), status.get("booked"), status.get("used"))
         yield (key.name, key.namespace, is_cordoned, *map(_amounts, amounts))
@@ -134,7 +134,7 @@ def _amounts(found: Object | None) -> str:
 
 def _namespaces(seen: Seen) -> Iterator[Row]:
     for each in seen.of(keys.NAMESPACE_OFFLOADING):
-        spec, status = each.get("spec") or {}, each.get("status") or {}
+        spec, status = objects.spec(each), objects.status(each)
         clusters = status.get("remoteNamespacesConditions") or {}
         yield (
             key_of(each).namespace,
@@ -152,10 +152,10 @@ def _said(cluster: str, told: Iterable[Object]) -> str:
 
 def _pods(seen: Seen) -> list[Row]:
     rows = [
-        (key.namespace, key.name, str(phase), str((each.get("spec") or {}).get("nodeName") or ""))
+        (key.namespace, key.name, str(phase), str(objects.spec(each).get("nodeName") or ""))
         for each in seen.of(keys.POD)
         for key in [key_of(each)]
-        for phase in [(each.get("status") or {}).get("phase", "")]
+        for phase in [objects.status(each).get("phase", "")]
     ]
     return sorted(rows, key=lambda row: (row[2] in _DULL, row))
 
@@ -202,9 +202,9 @@ def signed(found: Mapping[Kind, Sequence[Object]]) -> Iterator[tuple[str, str, s
     """
     for kind in (keys.TENANT, keys.RESOURCE_SLICE):
         for each in found.get(kind, ()):
-            params = (each.get("status") or {}).get("authParams") or {}
+            params = objects.status(each).get("authParams") or {}
             if text := params.get("signedCRT"):
-                spec = each.get("spec") or {}
+                spec = objects.spec(each)
                 peer = (
                     whose.named_by(each) or spec.get("clusterID") or spec.get("providerClusterID")
                 )

@@ -59,7 +59,7 @@ def installation(found: Installation) -> Object:
 
 def _trouble(pod: Object) -> Object | None:
     """Return what is wrong with a pod, None for one that works or is on its way out."""
-    status = pod.get("status") or {}
+    status = objects.status(pod)
     containers = status.get("containerStatuses") or []
     ready, total = sum(bool(one.get("ready")) for one in containers), len(pod["spec"]["containers"])
     if objects.is_terminating(pod) or status.get("phase") == "Succeeded" or ready == total:
@@ -92,7 +92,7 @@ def _summary(foreign_cluster: Object) -> Object:
 
 
 def _status(foreign_cluster: Object) -> Object:
-    return foreign_cluster.get("status") or {}
+    return objects.status(foreign_cluster)
 
 
 def _module(foreign_cluster: Object, name: str) -> Object:
@@ -152,7 +152,7 @@ def _pod_networks(identities: Iterable[Object], cluster_id: str) -> Object:
 
 def _provider_of(resource_slice: Object, cluster_id: str) -> bool:
     """Whether it is a slice of that peer, in either direction."""
-    spec = resource_slice.get("spec") or {}
+    spec = objects.spec(resource_slice)
     other = "consumerClusterID" if _is_replica(resource_slice) else "providerClusterID"
     return spec.get(other) == cluster_id
 
@@ -162,11 +162,11 @@ def _is_replica(resource_slice: Object) -> bool:
 
 
 def _is_on(virtual_node: Object, cluster_id: str) -> bool:
-    return bool((virtual_node.get("spec") or {}).get("clusterID") == cluster_id)
+    return bool(objects.spec(virtual_node).get("clusterID") == cluster_id)
 
 
 def _slice(resource_slice: Object, quotas: Mapping[Key, Object]) -> Object:
-    status, key = resource_slice.get("status") or {}, key_of(resource_slice)
+    status, key = objects.status(resource_slice), key_of(resource_slice)
     found = status.get("conditions") or []
     is_accepted = bool(found) and all(one.get("status") == "Accepted" for one in found)
     alerts = [_alert(one) for one in found if one.get("status") != "Accepted"]
@@ -177,15 +177,15 @@ def _slice(resource_slice: Object, quotas: Mapping[Key, Object]) -> Object:
         "alerts": alerts or ([] if found else ["the provider has not answered yet"]),
         "resources": dict(status.get("resources") or {}),
     }
-    consumer = str((resource_slice.get("spec") or {}).get("consumerClusterID") or "")
+    consumer = str(objects.spec(resource_slice).get("consumerClusterID") or "")
     quota = quotas.get(Key(key.namespace, naming.quota_name(key.name, consumer)))
     if quota is not None and _is_replica(resource_slice):
-        told["used"] = dict((quota.get("status") or {}).get("used") or {})
+        told["used"] = dict(objects.status(quota).get("used") or {})
     return told
 
 
 def _virtual_node(virtual_node: Object) -> Object:
-    spec, found = virtual_node["spec"], (virtual_node.get("status") or {}).get("conditions") or []
+    spec, found = virtual_node["spec"], objects.status(virtual_node).get("conditions") or []
     is_healthy = bool(found) and all(one.get("status", "None") in _RUNNING for one in found)
     return {
         "name": virtual_node["metadata"]["name"],
@@ -199,7 +199,7 @@ def _virtual_node(virtual_node: Object) -> Object:
 
 def _suggested(virtual_node: Object) -> Object:
     """Return which labels the provider suggests to no effect, and which could not come now."""
-    told = (virtual_node.get("status") or {}).get("suggestedLabels") or {}
+    told = objects.status(virtual_node).get("suggestedLabels") or {}
     names = {"refused": "labelsNotTaken", "kept": "labelsKept"}
     return {name: told[what] for what, name in names.items() if told.get(what)}
 

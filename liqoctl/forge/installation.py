@@ -92,7 +92,7 @@ def _without_enforcement(obj: Object) -> Object:
 
 def _with_containers(obj: Object, changed: Callable[[Object], Object]) -> Object:
     """Return ``obj`` with each container of its pods ``changed``; itself if it makes none."""
-    if "template" not in (obj.get("spec") or {}):
+    if "template" not in objects.spec(obj):
         return obj
     spec = obj["spec"]["template"]["spec"]
     containers = [changed(container) for container in spec["containers"]]
@@ -226,7 +226,7 @@ def is_applied_by(obj: Object, manager: str) -> bool:
 
 def is_established(crd: Object | None) -> bool:
     """Whether its objects can be made."""
-    status = (crd or {}).get("status") or {}
+    status = objects.status(crd)
     return conditions.is_true(status.get("conditions"), "Established")
 
 
@@ -234,7 +234,7 @@ def is_rolled_out(deployment: Object | None) -> bool:
     """Whether all pods are of its newest template, and available; as ``kubectl rollout status``."""
     if deployment is None:
         return False
-    status, replicas = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
+    status, replicas = objects.status(deployment), deployment["spec"].get("replicas", 1)
     is_seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
     counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")]
     return is_seen and counts == [replicas] * 3
@@ -257,7 +257,7 @@ def obstacles(pods: Iterable[Object]) -> list[str]:
 
 
 def _obstacles(pod: Object) -> Iterator[str]:
-    status = pod.get("status") or {}
+    status = objects.status(pod)
     unscheduled = conditions.find(status.get("conditions"), "PodScheduled")
     if unscheduled and unscheduled.get("status") == "False":
         yield f"not scheduled: {unscheduled.get('message', 'no reason given')}"
@@ -299,7 +299,7 @@ def peers(
 
 
 def _peer(obj: Object, tenants: Mapping[str, Object]) -> str:
-    spec, key = obj.get("spec") or {}, objects.key_of(obj)
+    spec, key = objects.spec(obj), objects.key_of(obj)
     labels = {**objects.labels(tenants.get(key.namespace, obj)), **objects.labels(obj)}
     known = spec.get("clusterID") or labels.get(keys.REMOTE_CLUSTER_ID) or labels.get(keys.ORIGIN)
     return str(known or f"whoever {key} is for")

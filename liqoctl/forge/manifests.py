@@ -18,7 +18,7 @@ def changes(existing: Object, wanted: Object) -> Object:
 
     Labels and annotations are added, never removed: others may have set theirs.
     """
-    spec = objects.merge_patch(existing.get("spec") or {}, wanted["spec"])
+    spec = objects.merge_patch(objects.spec(existing), wanted["spec"])
     patch: Object = {"spec": spec} if spec else {}
     for field in ("labels", "annotations"):
         have = existing["metadata"].get(field) or {}

@@ -253,7 +253,7 @@ def mover(wanted: Wanted, which: str, mounts: Mapping[str, str]) -> Object:
 
 def why_not_running(pod: Object | None) -> str:
     """Return what a scheduler or a kubelet says of a pod that does not run."""
-    status = (pod or {}).get("status") or {}
+    status = objects.status(pod)
     for one in status.get("containerStatuses") or []:
         waiting = (one.get("state") or {}).get("waiting") or {}
         if waiting.get("message") or waiting.get("reason"):
@@ -263,9 +263,9 @@ def why_not_running(pod: Object | None) -> str:
 
 
 def _uses(pod: Object, claim: str) -> bool:
-    volumes = (pod.get("spec") or {}).get("volumes") or []
+    volumes = objects.spec(pod).get("volumes") or []
     return (
-        (pod.get("status") or {}).get("phase") not in _ENDED
+        objects.status(pod).get("phase") not in _ENDED
         and keys.MOVER not in objects.labels(pod)
         and any((v.get("persistentVolumeClaim") or {}).get("claimName") == claim for v in volumes)
     )

@@ -115,13 +115,13 @@ def changes(existing: Object, wanted: Object, fields: frozenset[str]) -> Object:
 def is_tightened(existing: Object, wanted: Object) -> bool:
     """Whether pods that run now may violate ``wanted``, a patch."""
     before = existing["spec"].get("podOffloadingStrategy")
-    after = (wanted.get("spec") or {}).get("podOffloadingStrategy", before)
+    after = objects.spec(wanted).get("podOffloadingStrategy", before)
     return after not in {before, "LocalAndRemote"}
 
 
 def outcome(offloading: Object) -> Outcome:
     """Return how far the generation that was asked for is."""
-    status = offloading.get("status") or {}
+    status = objects.status(offloading)
     if status.get("observedGeneration") != offloading["metadata"].get("generation"):
         return Outcome.WAITING
     return _OUTCOMES.get(status.get("offloadingPhase", ""), Outcome.WAITING)
@@ -129,12 +129,12 @@ def outcome(offloading: Object) -> Outcome:
 
 def phase(offloading: Object) -> str:
     """Return the phase that the status tells, for messages."""
-    return (offloading.get("status") or {}).get("offloadingPhase") or "none yet"
+    return objects.status(offloading).get("offloadingPhase") or "none yet"
 
 
 def conditions(offloading: Object) -> list[str]:
     """Return one line for each condition of a cluster that is not as it should be."""
-    found = (offloading.get("status") or {}).get("remoteNamespacesConditions") or {}
+    found = objects.status(offloading).get("remoteNamespacesConditions") or {}
     return [
         f"{cluster}: {condition['type']}={condition['status']}, {_because(condition)}"
         for cluster in sorted(found)
@@ -145,7 +145,7 @@ def conditions(offloading: Object) -> list[str]:
 
 def twins(offloading: Object) -> list[tuple[str, str]]:
     """Return the (cluster, remote namespace) pairs that removing ``offloading`` destroys."""
-    status = offloading.get("status") or {}
+    status = objects.status(offloading)
     found = status.get("remoteNamespacesConditions") or {}
     name = str(status.get("remoteNamespaceName") or "")
     return [(cluster, name) for cluster in sorted(found) if _exists(found[cluster] or [])]

@@ -134,7 +134,7 @@ def other_server(identity_: Object | None, wanted: Object) -> str:
     A cluster says itself what it is called, and this Identity leads to another one of that name.
     Source: docs/parity.md SEC-B4.
     """
-    before, after = (((each or {}).get("spec") or {}) for each in (identity_, wanted))
+    before, after = (objects.spec(each) for each in (identity_, wanted))
     try:
         held, named = (AuthParams.parse(each.get("authParams")) for each in (before, after))
     except ValueError:
@@ -152,7 +152,7 @@ def other_server(identity_: Object | None, wanted: Object) -> str:
 def is_entrance_of(identity_: Object | None, announced: AuthParams) -> bool:
     """Whether ``identity_`` leads just there already: somebody has said yes to that before."""
     try:
-        held = AuthParams.parse(((identity_ or {}).get("spec") or {}).get("authParams"))
+        held = AuthParams.parse(objects.spec(identity_).get("authParams"))
     except ValueError:
         return False
     return bool(held.api_server) and held.is_same_server(announced)
@@ -160,7 +160,7 @@ def is_entrance_of(identity_: Object | None, announced: AuthParams) -> bool:
 
 def other_key(tenant_: Object | None, key: bytes) -> str:
     """Return why ``tenant_`` is not to be that of the cluster with ``key`` unasked."""
-    public = authentication.decoded((tenant_ or {}).get("spec") or {}, "publicKey")
+    public = authentication.decoded(objects.spec(tenant_), "publicKey")
     if tenant_ is None or not public or own.is_public_key_of(public, key):
         return ""
     where = objects.key_of(tenant_)
@@ -187,7 +187,7 @@ def is_let_in_now(tenant_: Object | None, now: datetime) -> bool:
 
 def params_of(obj: Object | None) -> Object:
     """Return ``status.authParams`` of a Tenant."""
-    params: Object = ((obj or {}).get("status") or {}).get("authParams") or {}
+    params: Object = objects.status(obj).get("authParams") or {}
     return params
 
 
@@ -207,7 +207,7 @@ def _is_certified(tenant_: Object) -> bool:
     """Whether there is a certificate for the key that the Tenant names now."""
     try:
         certificate = AuthParams.parse(params_of(tenant_)).certificate
-        public = authentication.decoded(tenant_.get("spec") or {}, "publicKey")
+        public = authentication.decoded(objects.spec(tenant_), "publicKey")
     except ValueError:
         return False
     return bool(certificate) and own.is_certified(certificate, public)
@@ -229,12 +229,12 @@ def _condition(obj: Object | None, type_: str) -> Object:
 
 
 def _conditions(obj: Object | None) -> list[Object]:
-    return ((obj or {}).get("status") or {}).get("conditions") or []
+    return objects.status(obj).get("conditions") or []
 
 
 def answers(resource_slice_: Object | None) -> dict[str, str]:
     """Return what the provider said to a slice: {Authentication: Accepted, ...}."""
-    found = ((resource_slice_ or {}).get("status") or {}).get("conditions") or []
+    found = objects.status(resource_slice_).get("conditions") or []
     return {str(each["type"]): str(each["status"]) for each in found}
 
 
@@ -246,7 +246,7 @@ def is_answered(resource_slice_: Object | None) -> bool:
 
 def has_secret(identity_: Object | None) -> bool:
     """Whether there is a kubeconfig for an Identity."""
-    status = (identity_ or {}).get("status") or {}
+    status = objects.status(identity_)
     return bool((status.get("kubeconfigSecretRef") or {}).get("name"))
 
 

@@ -73,9 +73,9 @@ def told(part: Object) -> str:
 
 def spec(pod: Object) -> Object:
     """Return its specification."""
-    return pod.get("spec") or {}
+    return objects.spec(pod)
 
 
 def status(pod: Object) -> Object:
     """Return its status."""
-    return pod.get("status") or {}
+    return objects.status(pod)

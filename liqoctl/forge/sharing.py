@@ -115,13 +115,13 @@ def _free(seen: Seen) -> dict[str, Quantity]:
 
 
 def _is_shared(obj: Object, found: Sequence[Object]) -> bool:
-    named = (obj.get("spec") or {}).get("class") or ""
+    named = objects.spec(obj).get("class") or ""
     return policies.of(found, _consumer(obj)).class_of(named) == slices.SHARED_CLASS
 
 
 def _granted(obj: Object) -> Resources:
-    return resources.parse((obj.get("status") or {}).get("resources"))
+    return resources.parse(objects.status(obj).get("resources"))
 
 
 def _consumer(obj: Object) -> str:
-    return str((obj.get("spec") or {}).get("consumerClusterID") or "")
+    return str(objects.spec(obj).get("consumerClusterID") or "")

@@ -47,14 +47,14 @@ _QUESTIONS = (slices.AUTHENTICATION, slices.RESOURCES)
 
 def answer(obj: Object | None, type_: str) -> tuple[str, str]:
     """Return what the provider said to one question, and why."""
-    listed = ((obj or {}).get("status") or {}).get("conditions")
+    listed = objects.status(obj).get("conditions")
     found = conditions.find(listed, type_) or {}
     return str(found.get("status", "")), str(found.get("message", ""))
 
 
 def grant(obj: Object | None) -> str:
     """Return what was granted, and in the provider's words by which class."""
-    amounts = ((obj or {}).get("status") or {}).get("resources") or {}
+    amounts = objects.status(obj).get("resources") or {}
     listed = ", ".join(f"{name} {amount}" for name, amount in sorted(amounts.items())) or "nothing"
     _, why = answer(obj, slices.RESOURCES)
     return f"granted {listed} ({why})" if why else f"granted {listed}"
@@ -62,21 +62,21 @@ def grant(obj: Object | None) -> str:
 
 def row(obj: Object) -> tuple[str, ...]:
     """Return one line of the table of slices."""
-    spec, is_replica = obj.get("spec") or {}, whose.is_foreign(obj)
+    spec, is_replica = objects.spec(obj), whose.is_foreign(obj)
     return (
         obj["metadata"]["name"],
         whose.named_by(obj) or spec.get("providerClusterID") or _NONE,
         "Providing" if is_replica else "Consuming",
         spec.get("class") or _NONE,
         *(slices.answer(obj, type_) or _NONE for type_ in _QUESTIONS),
-        *_amounts((obj.get("status") or {}).get("resources")),
+        *_amounts(objects.status(obj).get("resources")),
     )
 
 
 def node_row(obj: Object) -> tuple[str, ...]:
     """Return one line of the table of virtual nodes."""
-    spec = obj.get("spec") or {}
-    listed = (obj.get("status") or {}).get("conditions") or []
+    spec = objects.spec(obj)
+    listed = objects.status(obj).get("conditions") or []
     states = {one.get("type"): one.get("status") for one in listed}
     return (
         obj["metadata"]["name"],

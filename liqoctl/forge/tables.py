@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from apis import conditions, keys, slices, times
+from apis import conditions, keys, objects, slices, times
 from apis.objects import Kind, Object
 from liqoctl.forge import slices as slices_
 
@@ -72,7 +72,7 @@ def age(obj: Object, now: datetime) -> str:
 
 
 def _tenant(obj: Object) -> Row:
-    spec, ready = obj.get("spec") or {}, _ready(obj)
+    spec, ready = objects.spec(obj), _ready(obj)
     return (
         obj["metadata"]["name"],
         obj["metadata"]["namespace"],
@@ -83,7 +83,7 @@ def _tenant(obj: Object) -> Row:
 
 
 def _identity(obj: Object) -> Row:
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    spec, status = objects.spec(obj), objects.status(obj)
     return (
         obj["metadata"]["name"],
         obj["metadata"]["namespace"],
@@ -94,11 +94,11 @@ def _identity(obj: Object) -> Row:
 
 
 def _tenant_more(obj: Object) -> Row:
-    return ((obj.get("spec") or {}).get("clusterID") or "", str(_ready(obj).get("message") or ""))
+    return (objects.spec(obj).get("clusterID") or "", str(_ready(obj).get("message") or ""))
 
 
 def _identity_more(obj: Object) -> Row:
-    params = (obj.get("spec") or {}).get("authParams") or {}
+    params = objects.spec(obj).get("authParams") or {}
     return (str(params.get("apiServer") or ""), str(params.get("proxyURL") or ""))
 
 
@@ -108,12 +108,12 @@ def _slice_more(obj: Object) -> Row:
 
 
 def _node_more(obj: Object) -> Row:
-    spec = obj.get("spec") or {}
+    spec = objects.spec(obj)
     return (str((spec.get("kubeconfigSecretRef") or {}).get("name") or ""),)
 
 
 def _ready(obj: Object) -> Object:
-    return conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {}
+    return conditions.find(objects.status(obj).get("conditions"), "Ready") or {}
 
 
 TABLES: Final[Mapping[Kind, Table]] = {

@@ -52,7 +52,7 @@ def from_slice(wanted: Wanted, resource_slice: Object) -> Object:
     Raises:
         ValueError: nothing is granted yet.
     """
-    status = resource_slice.get("status") or {}
+    status = objects.status(resource_slice)
     if not status.get("resources"):
         where = objects.key_of(resource_slice)
         raise ValueError(f"resourceslice {where} has no resources granted yet: wait, then retry")
@@ -113,5 +113,5 @@ def in_tenant_namespace(wanted: Wanted) -> Wanted:
 
 def is_ready(node: Object | None) -> bool:
     """Whether ``node`` is there and says that it is ready."""
-    conditions = ((node or {}).get("status") or {}).get("conditions") or []
+    conditions = objects.status(node).get("conditions") or []
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

@@ -235,7 +235,7 @@ def _unprovided(facts: Facts, _pod: Object) -> Finding | None:
     if not objects.uid(claim):
         clause = f"waits because persistentvolumeclaim {name} does not exist"
         return Finding(Outcome.WAITS, clause, (f"create persistentvolumeclaim {name}",))
-    if (claim.get("status") or {}).get("phase") == "Lost":
+    if objects.status(claim).get("phase") == "Lost":
         clause = f"waits because persistentvolumeclaim {name} has lost its volume"
         return Finding(Outcome.WAITS, clause, ("restore the volume, or create the claim anew",))
     said = [

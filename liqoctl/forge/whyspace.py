@@ -33,11 +33,11 @@ def section(facts: Facts) -> Object:
     told |= {} if allowed is None else {"allowedClusters": allowed}
     if offloading is None:
         return told
-    status = offloading.get("status") or {}
+    status = objects.status(offloading)
     generation = offloading["metadata"].get("generation")
     return {
         **told,
-        "strategy": (offloading.get("spec") or {}).get("podOffloadingStrategy", "LocalAndRemote"),
+        "strategy": objects.spec(offloading).get("podOffloadingStrategy", "LocalAndRemote"),
         "selector": _selector(offloading),
         "phase": status.get("offloadingPhase") or "",
         "remoteNamespace": status.get("remoteNamespaceName") or "",
@@ -84,7 +84,7 @@ def barred(facts: Facts, node: Object) -> list[Obstacle]:
 
 
 def _selector(offloading: Object) -> str:
-    terms = ((offloading.get("spec") or {}).get("clusterSelector") or {}).get("nodeSelectorTerms")
+    terms = (objects.spec(offloading).get("clusterSelector") or {}).get("nodeSelectorTerms")
     return placement.said(terms) if terms else "every cluster"
 
 

@@ -136,7 +136,7 @@ async def pod_networks(cluster: Cluster, namespace: str, said: Object) -> str:
         texts = [str(said.get(keys.POD_CIDRS_KEY, ""))]
     else:
         listed = found.items.values()
-        texts = [str((each.get("spec") or {}).get("cidr", "")) for each in listed]
+        texts = [str(objects_.spec(each).get("cidr", "")) for each in listed]
         texts = texts or [str(said.get(keys.POD_CIDRS_KEY, ""))]
     return podnetworks.said(",".join(texts))
 
@@ -273,7 +273,7 @@ def identity_of(
     Raises:
         click.ClickException: it is not let in yet.
     """
-    status = tenant.get("status") or {}
+    status = objects_.status(tenant)
     if not forge.params_of(tenant) or not status.get("tenantNamespace"):
         raise click.ClickException(f"it is not let in: {forge.complaint(tenant)}")
     key = Key(namespace, naming.controlplane_identity(provider))
@@ -335,11 +335,11 @@ def proof_of(
 
 
 def _spec(obj: Object | None, name: str) -> bytes:
-    return authentication.decoded((obj or {}).get("spec") or {}, name)
+    return authentication.decoded(objects_.spec(obj), name)
 
 
 def _as_administered(wanted: Object, found: Object | None) -> Object:
     """Return the Tenant with what the provider's administrator set on it."""
-    spec = (found or {}).get("spec") or {}
+    spec = objects_.spec(found)
     kept = {name: spec[name] for name in ("tenantCondition", "authzPolicy") if name in spec}
     return {**wanted, "spec": {**wanted["spec"], **kept}}

@@ -298,5 +298,5 @@ def _is_running(pod: Object | None) -> bool:
 
 
 def _see_events(claim: Object | None) -> str:
-    phase = (claim.get("status") or {}).get("phase", "new") if claim else "gone"
+    phase = objects.status(claim).get("phase", "new") if claim else "gone"
     return f"it is {phase}: kubectl describe pvc says what its provisioner says"

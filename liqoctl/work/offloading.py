@@ -121,7 +121,7 @@ def _alone(found: Object) -> str:
 
 
 def _remote_name(found: Object) -> str:
-    return (found.get("status") or {}).get("remoteNamespaceName") or "its twins"
+    return objects.status(found).get("remoteNamespaceName") or "its twins"
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ async def _offloaded_pods(cluster: Cluster, namespace: str) -> int:
     except errors.ForbiddenError:  # who may not look at pods or nodes may still unoffload
         return 0
     names = {node.name for node in nodes}
-    return sum((pod.get("spec") or {}).get("nodeName") in names for pod in pods.values())
+    return sum(objects.spec(pod).get("nodeName") in names for pod in pods.values())
 
 
 async def _unoffload(

@@ -57,7 +57,7 @@ async def _ask(peers: Peers, wanted: Slice) -> None:
     here = await handshake.ensure_namespace(peers.consumer, peers.provider_id)
     where = Key(here, peers.provider_id)
     found = await peers.consumer.cluster.get_live(keys.RESOURCE_SLICE, where)
-    spec: Object = {**((found or {}).get("spec") or {})}
+    spec: Object = {**objects_.spec(found)}
     if wanted.resources or "resources" not in spec:
         spec["resources"] = dict(wanted.resources)
     if wanted.class_ or "class" not in spec:
@@ -88,19 +88,19 @@ async def _until_ready(side: Side, node: str) -> None:
 
 
 def _is_ready(node: Object | None) -> bool:
-    status = (node or {}).get("status") or {}
+    status = objects_.status(node)
     return conditions.is_true(status.get("conditions"), "Ready")
 
 
 def _not_ready(node: Object | None) -> str:
     if node is None:
         return "it does not exist; see the virtualnode and the pods of its Deployment"
-    found = conditions.find((node.get("status") or {}).get("conditions"), "Ready") or {}
+    found = conditions.find(objects_.status(node).get("conditions"), "Ready") or {}
     return f"{found.get('reason')}: {found.get('message')}"
 
 
 def _denial(slice_: Object | None) -> str:
-    found = ((slice_ or {}).get("status") or {}).get("conditions") or []
+    found = objects_.status(slice_).get("conditions") or []
     denied = [each for each in found if each.get("status") != "Accepted"]
     told = [f"{one['type']} {one['status']}: {one.get('message', '')}" for one in denied]
     return "; ".join(told) or "the provider may have cordoned this tenant or slice"
@@ -143,7 +143,7 @@ async def _for_peer(cluster: Cluster, kind: Kind, namespace: str, peer: str) -> 
     return [
         key
         for key, obj in found.items()
-        if peer in {(obj.get("spec") or {}).get("clusterID"), whose.destination(obj)}
+        if peer in {objects_.spec(obj).get("clusterID"), whose.destination(obj)}
     ]
 
 

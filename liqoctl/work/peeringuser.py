@@ -67,7 +67,7 @@ async def _certificate(
 
 
 def _signed(found: Object | None) -> bytes:
-    return authentication.decoded((found or {}).get("status") or {}, "certificate")
+    return authentication.decoded(objects_.status(found), "certificate")
 
 
 async def delete(side: Side, consumer: str) -> None:

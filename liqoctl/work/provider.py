@@ -121,7 +121,7 @@ async def _tenant(cluster: Cluster, key: Key) -> Object:
 
 
 def _condition(tenant: Object) -> str:
-    return str((tenant.get("spec") or {}).get("tenantCondition") or ACTIVE)
+    return str(objects.spec(tenant).get("tenantCondition") or ACTIVE)
 
 
 async def _set_condition(side: Side, tenant: Object, condition: str) -> None:
@@ -159,7 +159,7 @@ async def _booked(cluster: Cluster, namespace: str) -> dict[Key, str]:
 
 async def _run_there(cluster: Cluster, tenant: Object) -> list[Key]:
     """Return the pods of the tenant's ShadowPods that have not ended, in whichever twin."""
-    consumer = str((tenant.get("spec") or {}).get("clusterID") or "")
+    consumer = str(objects.spec(tenant).get("clusterID") or "")
     spaces = Selection(keys.NAMESPACE, Object, labels=f"{whose.PEERS}={consumer}")
     found: list[Key] = []
     for key, namespace in (await cluster.list(spaces)).items.items():
@@ -222,7 +222,7 @@ def drain_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -> N
 async def _drain(side: Side, obj: Object) -> None:
     key = objects.key_of(obj)
     await _mark(side, obj, _DRAINING, "draining")
-    consumer = str((obj.get("spec") or {}).get("consumerClusterID") or "")
+    consumer = str(objects.spec(obj).get("consumerClusterID") or "")
     where = Key(key.namespace, slices.ResourceSlice(key, consumer).user)
     await _until_empty(side, where, f"resourceslice {key}")
     side.info(f"resourceslice {key}: no pod is left")
@@ -241,7 +241,7 @@ def _is_empty(quota: Object | None) -> bool:
 
 
 def _pods(quota: Object | None) -> str:
-    booked = ((quota or {}).get("status") or {}).get("booked") or {}
+    booked = objects.status(quota).get("booked") or {}
     return str(booked.get("pods", "0"))
 
 
@@ -273,7 +273,7 @@ async def _keep_policy(
         copied = ", a copy of default that replaces it for this tenant" if is_copy else ""
         side.info(f"providerpolicy {key}: created{copied if key.name != policies.DEFAULT else ''}")
         return
-    changes = objects.merge_patch(existing.get("spec") or {}, wanted["spec"])
+    changes = objects.merge_patch(objects.spec(existing), wanted["spec"])
     if changes:
         await side.cluster.patch(keys.PROVIDER_POLICY, key, {"spec": changes})
     side.info(f"providerpolicy {key}: {'updated' if changes else 'is as asked for already'}")

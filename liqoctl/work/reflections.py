@@ -147,7 +147,7 @@ async def _leader(cluster: Cluster, nodes: Sequence[VirtualNode]) -> VirtualNode
     if not nodes[1:]:
         return next(iter(nodes), None)
     lease = await cluster.get_live(keys.LEASE, Key(nodes[0].namespace, keys.REFLECTOR_LEASE))
-    holder = str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
+    holder = str(objects.spec(lease).get("holderIdentity") or "")
     held = [each for each in nodes if holder.startswith(f"{naming.vk_deployment(each.name)}-")]
     return max(held or nodes[:1], key=lambda each: len(each.name))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import click
 
-from apis import keys
+from apis import keys, objects
 from apis.authentication import AuthParams
 from apis.objects import Key, Object
 from kube import errors
@@ -67,12 +67,12 @@ async def _informed(consumer: Side, known: Consumer, announced: Entrance) -> Con
             for end in each.get("endpoints") or []
             for one in end["addresses"]
         ),
-        *(((service or {}).get("spec") or {}).get("clusterIPs") or []),
+        *(objects.spec(service).get("clusterIPs") or []),
         forge.host(cluster.access.server),
     }
     networks = [
-        *(cidr for node in nodes for cidr in (node.get("spec") or {}).get("podCIDRs") or []),
-        *(cidr for each in ranges for cidr in (each.get("spec") or {}).get("cidrs") or []),
+        *(cidr for node in nodes for cidr in objects.spec(node).get("podCIDRs") or []),
+        *(cidr for each in ranges for cidr in objects.spec(each).get("cidrs") or []),
     ]
     hosts = filter(None, (forge.host(announced.server), forge.host(announced.proxy)))
     resolved = {name: await _resolved(name) for name in hosts}
@@ -88,7 +88,7 @@ async def _listed(cluster: Cluster, of: Selection[Object]) -> list[Object]:
 
 def _addresses_of(nodes: Iterable[Object]) -> Iterable[str]:
     for node in nodes:
-        for each in (node.get("status") or {}).get("addresses") or []:
+        for each in objects.status(node).get("addresses") or []:
             yield str(each.get("address"))
 
 

@@ -38,7 +38,7 @@ def status_changes(original: Object, twin: Object) -> Object:
     What was observed of the twin's latest generation counts for the original's.
     """
     generations = (_generation(twin), _generation(original))
-    return objects.merge_patch(original.get("status") or {}, _at_home(twin["status"], generations))
+    return objects.merge_patch(objects.status(original), _at_home(twin["status"], generations))
 
 
 def _generation(obj: Object) -> int:

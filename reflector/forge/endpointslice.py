@@ -75,8 +75,8 @@ def _reached(address: str, scene: Scene) -> str:
         return address
     known: Iterable[Object] = scene.look.each(keys.IP)
     for one in known:
-        given = (one.get("status") or {}).get("ip")
-        if given and (one.get("spec") or {}).get("ip") == address:
+        given = objects.status(one).get("ip")
+        if given and objects.spec(one).get("ip") == address:
             return str(given)
     raise leaving.NotYetError(
         f"address {address} is of no pod here, and no IP of ipam.liqo.io in namespace "
@@ -89,7 +89,7 @@ def _is_fabric(settings: Settings) -> bool:
 
 
 def _of_ip(old: Object | None, new: Object | None, scene: Scene) -> Iterable[Key]:
-    addresses = {(each.get("spec") or {}).get("ip") for each in (old, new) if each}
+    addresses = {objects.spec(each).get("ip") for each in (old, new) if each}
     return [
         objects.key_of(each)
         for each in scene.look.each(keys.ENDPOINT_SLICE)

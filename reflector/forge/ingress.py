@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from apis import keys, reflection
+from apis import keys, objects, reflection
 from apis.objects import Object
 from reflector.forge import twins
 from reflector.forge.contract import Forge, Scene
@@ -15,7 +15,7 @@ def twin(local: Object, scene: Scene) -> Object:
 
     Source: docs/parity.md § 6.7.
     """
-    have = local.get("spec") or {}
+    have = objects.spec(local)
     spec = {name: have[name] for name in COPIED if have.get(name)}
     if scene.settings.enable_ingress and scene.settings.ingress_class:
         spec["ingressClassName"] = scene.settings.ingress_class

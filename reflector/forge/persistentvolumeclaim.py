@@ -139,7 +139,7 @@ def _released(key: Key, original: Object | None, scene: Scene) -> Iterable[Write
     """Yield the deletions of the volumes of claims that have gone, maybe before ``original``."""
     own, storage = objects.uid(original) if original else "", _storage(scene)
     for volume in scene.look.each(keys.PERSISTENT_VOLUME):
-        is_released = (volume.get("status") or {}).get("phase") == "Released"
+        is_released = objects.status(volume).get("phase") == "Released"
         is_to_go = volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete"
         is_left = _claim(volume) == key and volume["spec"]["claimRef"].get("uid") != own
         if is_released and is_to_go and is_left and storage.has(volume):
@@ -151,14 +151,14 @@ def _grown(key: Key, original: Object, twin_: Object, scene: Scene) -> Iterable[
     """Yield what tells volume and claim of the consumer that the provider's has grown."""
     where = Key("", original["spec"]["volumeName"])
     volume = scene.look.get(keys.PERSISTENT_VOLUME, where)
-    capacity = (twin_.get("status") or {}).get("capacity")
+    capacity = objects.status(twin_).get("capacity")
     if volume is None or not _storage(scene).holds(volume, original):
         return
     said = volumes.amount(capacity)
     if volumes.grown(capacity, volume["spec"]):
         changes = {"metadata": {"uid": objects.uid(volume)}, "spec": {"capacity": said}}
         yield Write("patch", keys.PERSISTENT_VOLUME, where, changes)
-    if volumes.grown(capacity, original.get("status") or {}):
+    if volumes.grown(capacity, objects.status(original)):
         told = {"metadata": {"uid": objects.uid(original)}, "status": {"capacity": said}}
         yield Write("status", keys.PERSISTENT_VOLUME_CLAIM, key, told)
 

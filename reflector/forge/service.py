@@ -38,7 +38,7 @@ def twin(local: Object, scene: Scene) -> Object:
 
     Source: docs/parity.md § 6.5.
     """
-    have = local.get("spec") or {}
+    have = objects.spec(local)
     spec = {name: have[name] for name in COPIED if have.get(name) is not None}
     force = objects.annotations(local).get(keys.FORCE_REMOTE_NODE_PORT, "").lower() == "true"
     if have.get("ports"):
@@ -55,7 +55,7 @@ def twin(local: Object, scene: Scene) -> Object:
 
 def lacks(local: Object, scene: Scene) -> str:
     """Return what the provider does not take: its type, annotations; empty for nothing."""
-    have = local.get("spec") or {}
+    have = objects.spec(local)
     wanted = {"type": have.get("type"), **_load_balancer_class(have, scene.settings)}
     refused, where = _refused(wanted, scene.offers), scene.pair.destination
     inside = f"its type on {where} is ClusterIP: {where} offers no {refused}" if refused else ""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from apis import keys, naming, nodeselector, placement, reflection, reserved
+from apis import keys, naming, nodeselector, objects, placement, reflection, reserved
 from apis.objects import Key, Object, annotations, canonical
 from apis.offloading import MappingStrategy, NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
@@ -225,7 +225,7 @@ def _owners(
 
 
 def _taken(other: Object, namespace: str, cluster_id: str) -> str:
-    known = (other.get("status") or {}).get("remoteNamespaceName")
+    known = objects.status(other).get("remoteNamespaceName")
     return str(known or _remote_name(_parse(other), namespace, cluster_id))
 
 

@@ -90,7 +90,7 @@ def check_node(
     if node is None:
         return Admitted(verdict="allowed: a node of this cluster")
     name = objects.key_of(node).name
-    is_forced = (pod.get("spec") or {}).get("runtimeClassName") == runtime_class
+    is_forced = objects.spec(pod).get("runtimeClassName") == runtime_class
     if offloading.strategy is Strategy.LOCAL and not is_forced:
         message = (
             f"spec.nodeName: {name} is virtual, and podOffloadingStrategy Local keeps pods here"

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from apis import keys, parts, podaffinity, podpolicies, podsecurity, podspecs, whose
+from apis import keys, objects, parts, podaffinity, podpolicies, podsecurity, podspecs, whose
 from apis.objects import Key, Object, annotations, labels
 from apis.podpolicies import Policy
 from apis.refusals import DeniedError
@@ -180,7 +180,7 @@ def judged_creator(obj: Object) -> str:
 def pod_spec(obj: Object) -> Object:
     """Return ``spec.pod``, {} if there is none."""
     shape.check(obj, "ShadowPod")
-    return parts.struct((obj.get("spec") or {}).get("pod"), "spec.pod")
+    return parts.struct(objects.spec(obj).get("pod"), "spec.pod")
 
 
 def _told(obj: Object) -> tuple[object, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from apis import authentication, keys, parts, whose
+from apis import authentication, keys, objects, parts, whose
 from apis.objects import Key, Kind, Object, key_of, labels
 from apis.refusals import DeniedError
 from webhook import patch
@@ -94,4 +94,4 @@ def _check_name(cluster_id: str, bindings: Iterable[tuple[Kind, Object]]) -> Non
 
 
 def _cluster_id(obj: Object) -> str:
-    return parts.text((obj.get("spec") or {}).get("clusterID"), "spec.clusterID")
+    return parts.text(objects.spec(obj).get("clusterID"), "spec.clusterID")

@@ -6,7 +6,7 @@ Source: docs/parity.md § 3.4, 9 #9; SEC-C4; decision 0006.
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys, parts, quotas, resources
+from apis import keys, objects, parts, quotas, resources
 from apis.objects import Key, Object, key_of, labels
 from apis.refusals import DeniedError
 from webhook import patch
@@ -26,7 +26,7 @@ def template_key(obj: Object) -> Key:
     """
     shape.check(obj, "VirtualNode")
     path = "spec.vkOptionsTemplateRef"
-    reference = parts.struct((obj.get("spec") or {}).get("vkOptionsTemplateRef"), path)
+    reference = parts.struct(objects.spec(obj).get("vkOptionsTemplateRef"), path)
     namespace = parts.text(reference.get("namespace"), f"{path}.namespace")
     if namespace not in ("", keys.LIQO_NAMESPACE):
         message = f"{path}.namespace is {namespace!r}, and templates count in"
@@ -47,7 +47,7 @@ def fill(obj: Object, template: Object | None) -> Admitted:
         if key.name == keys.DEFAULT_VK_OPTIONS_TEMPLATE:
             cure = "liqo-controller-manager makes it when it starts, try again then"
         raise DeniedError(f"spec.vkOptionsTemplateRef: there is no VkOptionsTemplate {key}: {cure}")
-    spec, options = obj.get("spec") or {}, template.get("spec") or {}
+    spec, options = objects.spec(obj), objects.spec(template)
     filled = {**_flags(spec, options), **_not_reflected(spec, options)}
     changes = _put(obj, filled)
     return Admitted(changes, verdict="filled in" if changes else "unchanged")
@@ -118,7 +118,7 @@ def check_update(old: Object, new: Object) -> Admitted:
     """
     shape.check(old, "VirtualNode")
     shape.check(new, "VirtualNode")
-    before, after = old.get("spec") or {}, new.get("spec") or {}
+    before, after = objects.spec(old), objects.spec(new)
     _check_template(before, new)
     _check_amounts(before, new)
     if before.get("vkOptionsTemplateRef") != after.get("vkOptionsTemplateRef"):
@@ -127,7 +127,7 @@ def check_update(old: Object, new: Object) -> Admitted:
 
 
 def _check_template(before: Object, obj: Object) -> None:
-    template = (obj.get("spec") or {}).get("template")
+    template = objects.spec(obj).get("template")
     if template is None or template == before.get("template"):
         return
     message = "spec.template is not taken: the Deployment of a virtual kubelet is derived from the"
@@ -135,7 +135,7 @@ def _check_template(before: Object, obj: Object) -> None:
 
 
 def _check_amounts(before: Object, obj: Object) -> None:
-    quota = (obj.get("spec") or {}).get("resourceQuota")
+    quota = objects.spec(obj).get("resourceQuota")
     if quota == before.get("resourceQuota"):
         return
     path = "spec.resourceQuota.hard"
@@ -156,7 +156,7 @@ def slice_key(obj: Object) -> Key | None:
 def _too_much(obj: Object, shared: Object, others: Iterable[Object]) -> list[str]:
     mine = slice_key(obj)
     alike = [other for other in others if slice_key(other) == mine and key_of(other) != key_of(obj)]
-    granted = (shared.get("status") or {}).get("resources")
+    granted = objects.status(shared).get("resources")
     try:
         have = resources.parse(granted)
         wanted = resources.total(_hard(one) for one in [obj, *alike])
@@ -171,5 +171,5 @@ def _too_much(obj: Object, shared: Object, others: Iterable[Object]) -> list[str
 
 
 def _hard(obj: Object) -> resources.Resources:
-    quota = (obj.get("spec") or {}).get("resourceQuota") or {}
+    quota = objects.spec(obj).get("resourceQuota") or {}
     return resources.parse(quota.get("hard"))

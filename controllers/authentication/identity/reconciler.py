@@ -111,7 +111,7 @@ class SliceIdentityReconciler:
 
     async def _accept(self, obj: Object, provider: str) -> None:
         try:
-            params = AuthParams.parse((obj.get("status") or {}).get("authParams"))
+            params = AuthParams.parse(objects.status(obj).get("authParams"))
             await self._check_server(obj, provider, params)
         except (ValueError, RefusedError) as error:
             reason = error.reason if isinstance(error, RefusedError) else "InvalidAuthParams"
@@ -134,6 +134,6 @@ class SliceIdentityReconciler:
 
 
 def _answer(obj: Object) -> str:
-    status = obj.get("status") or {}
+    status = objects.status(obj)
     found = conditions.find(status.get("conditions"), "Authentication")
     return str(found["status"]) if found else ""

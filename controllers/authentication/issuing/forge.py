@@ -103,7 +103,7 @@ def approval(request: Object, now: datetime) -> Object:
 
 def certificate_in(request: Object) -> bytes:
     """Return the certificate in the status of a signing request; nothing before it is there."""
-    return authentication.decoded(request.get("status") or {}, "certificate")
+    return authentication.decoded(objects.status(request), "certificate")
 
 
 def is_decided(request: Object | None) -> bool:
@@ -113,7 +113,7 @@ def is_decided(request: Object | None) -> bool:
 
 def is_approved(request: Object) -> bool:
     """Whether somebody has said that it may be signed."""
-    found = (request.get("status") or {}).get("conditions") or []
+    found = objects.status(request).get("conditions") or []
     return any(condition["type"] == "Approved" for condition in found)
 
 
@@ -125,7 +125,7 @@ def is_same_and_pending(request: Object, wanted: Object) -> bool:
 
 def refusal(request: Object) -> str:
     """Return why the signer gives no certificate; empty while it may yet."""
-    for condition in (request.get("status") or {}).get("conditions") or []:
+    for condition in objects.status(request).get("conditions") or []:
         if condition["type"] in {"Denied", "Failed"}:
             return f"{condition['type']}: {condition.get('message') or condition.get('reason')}"
     return ""
@@ -177,6 +177,6 @@ def overridden(address: str) -> str:
 
 
 def _address(node: Object) -> str:
-    given = (node.get("status") or {}).get("addresses") or []
+    given = objects.status(node).get("addresses") or []
     by_type = {each.get("type"): each.get("address") for each in reversed(given)}
     return next((str(by_type[type_]) for type_ in _ADDRESSES if by_type.get(type_)), "")

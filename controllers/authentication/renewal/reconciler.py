@@ -68,7 +68,7 @@ class LocalRenewReconciler:
         return None
 
     async def _take_over(self, obj: Object, identity: Identity, renew: Object) -> None:
-        shown = (renew.get("status") or {}).get("authParams")
+        shown = objects.status(renew).get("authParams")
         if not shown:
             return
         params = AuthParams.parse(shown)
@@ -142,20 +142,20 @@ class RemoteRenewReconciler:
         found = where.name and await self.cluster.get(keys.RESOURCE_SLICE, where)
         if not found or not whose.origin(found, consumer):
             return None
-        params: Object | None = (found.get("status") or {}).get("authParams")
+        params: Object | None = objects.status(found).get("authParams")
         return params
 
     def _params(self, namespace: str, consumer: str) -> Object | None:
         for key, obj in self.all_tenants().items():
             if key.namespace != namespace or not _is_active(obj, consumer):
                 continue
-            params: Object | None = (obj.get("status") or {}).get("authParams")
+            params: Object | None = objects.status(obj).get("authParams")
             return params
         return None
 
 
 def _is_for_slice(renew: Object) -> bool:
-    return (renew.get("spec") or {}).get("identityType") == IdentityType.RESOURCE_SLICE.value
+    return objects.spec(renew).get("identityType") == IdentityType.RESOURCE_SLICE.value
 
 
 def _is_active(obj: Object, consumer: str) -> bool:

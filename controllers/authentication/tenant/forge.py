@@ -135,14 +135,14 @@ def proof(tenant: Tenant, nonce: str) -> str:
 
 def has_proved(obj: Object, tenant: Tenant) -> bool:
     """Whether the owner of the Tenant's key has signed a nonce before."""
-    found = conditions.find((obj.get("status") or {}).get("conditions"), AUTHENTICATED) or {}
+    found = conditions.find(objects.status(obj).get("conditions"), AUTHENTICATED) or {}
     key = nonces.fingerprint(tenant.public_key)
     return found.get("status") == "True" and f"public key {key} " in str(found.get("message"))
 
 
 def is_used(obj: Object, nonce: str) -> bool:
     """Whether ``nonce`` is the one that the Tenant's proof is about."""
-    found = conditions.find((obj.get("status") or {}).get("conditions"), AUTHENTICATED) or {}
+    found = conditions.find(objects.status(obj).get("conditions"), AUTHENTICATED) or {}
     return str(found.get("message", "")).endswith(nonces.fingerprint(nonce.encode()))
 
 
@@ -158,7 +158,7 @@ def nonce_in(secret: Object | None) -> str:
 
 def state(obj: Object, reason: str, message: str, now: datetime, *, is_good: bool) -> list[Object]:
     """Return the conditions of ``obj`` with ``Ready`` as told, of the spec as it is now."""
-    before = (obj.get("status") or {}).get("conditions")
+    before = objects.status(obj).get("conditions")
     told = conditions.set_(before, READY, str(is_good), reason, message, now)
     generation = obj["metadata"].get("generation")
     return [
@@ -169,7 +169,7 @@ def state(obj: Object, reason: str, message: str, now: datetime, *, is_good: boo
 
 def status(obj: Object, conditions_: list[Object], params: AuthParams | None) -> Object:
     """Return the whole status; ``params`` None keeps those that were shown before."""
-    shown = params.shown() if params else (obj.get("status") or {}).get("authParams")
+    shown = params.shown() if params else objects.status(obj).get("authParams")
     known: Object = {"tenantNamespace": obj["metadata"]["namespace"], "conditions": conditions_}
     return {**known, "authParams": shown} if shown else known
 
@@ -205,7 +205,7 @@ def going(left: int, namespaces: Iterable[Object], consumer: str) -> str:
 
 def _kept_by(namespace: Object) -> str:
     """Return what Kubernetes says of a namespace that it cannot delete yet; empty for nothing."""
-    told = (namespace.get("status") or {}).get("conditions")
+    told = objects.status(namespace).get("conditions")
     found = (conditions.find(told, kind) or {} for kind in _KEEPING)
     said = (str(each.get("message") or "") for each in found if each.get("status") == "True")
     return next((each for each in said if each), "")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from controllers import concerns, selections, views
 from controllers.authentication.tenant import reconciler
@@ -73,7 +73,7 @@ def _by_binding(tenants: Informer[Object]) -> Callable[[Change[Binding]], Iterab
         return [
             key
             for key, obj in tenants.items().items()
-            if (obj.get("spec") or {}).get("clusterID") in names
+            if objects.spec(obj).get("clusterID") in names
         ]
 
     return keys_of

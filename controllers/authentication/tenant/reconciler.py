@@ -125,7 +125,7 @@ class TenantReconciler:
         if not identity.is_signed(tenant.public_key, nonce.encode(), tenant.signature):
             message = f"spec.signature is not that of the nonce in secret {where} by spec.publicKey"
             raise RefusedError("SignatureVerificationFailed", f"{message}: sign that nonce")
-        before = (obj.get("status") or {}).get("conditions")
+        before = objects.status(obj).get("conditions")
         proof = forge.proof(tenant, nonce)
         proved = conditions.set_(
             before, forge.AUTHENTICATED, "True", "NonceSigned", proof, self._clock()
@@ -283,4 +283,4 @@ def _request(obj: Object, tenant: Tenant) -> Request:
 
 def _as_it_was(obj: Object) -> Tenant:
     """Return enough of a Tenant to take it apart, however malformed it is."""
-    return Tenant(cluster_id=str((obj.get("spec") or {}).get("clusterID") or ""))
+    return Tenant(cluster_id=str(objects.spec(obj).get("clusterID") or ""))

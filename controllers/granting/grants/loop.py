@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Object
 from controllers import selections, views
 from controllers.granting.grants.capacity import Capacity
@@ -78,5 +78,5 @@ def _of_slice(change: Change[Object]) -> Iterable[Key]:
 
 def _what_counts(obj: Object) -> Object:
     metadata = {name: value for name, value in obj["metadata"].items() if name not in _VERSIONS}
-    status = {**(obj.get("status") or {}), "largestPod": None}
+    status = {**objects.status(obj), "largestPod": None}
     return {**obj, "metadata": metadata, "status": status}

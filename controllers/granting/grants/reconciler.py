@@ -121,7 +121,7 @@ class GrantsReconciler:
 
     async def _look(self, ledger: Object | None) -> _Look | None:
         seen = await self._seen(ledger)
-        known = marks.parsed(((ledger or {}).get("status") or {}).get("cordoned") or ())
+        known = marks.parsed(objects.status(ledger).get("cordoned") or ())
         seen = dataclasses.replace(seen, slices=await self._marked(seen.slices, known))
         found = applications.applications(seen, self._standard)
         claims = {one.claim.key: one.claim for one in found}
@@ -164,7 +164,7 @@ class GrantsReconciler:
         known.pop(LEDGER, None)
         if ledger is not None:
             known[LEDGER] = ledger
-        status = (ledger or {}).get("status") or {}
+        status = objects.status(ledger)
         entries = written.parsed(status.get("grants") or ())
         if status.get("keeper") not in {None, self._term}:
             self._doubts.add(entries)
@@ -202,7 +202,7 @@ class GrantsReconciler:
             return
         if ledger is None:
             ledger = await self._make_ledger()
-        before: Object = ledger.get("status") or {}
+        before: Object = objects.status(ledger)
         wanted = {name: value for name, value in before.items() if name != "cordoned"}
         if entries is not None:
             wanted |= {"keeper": self._term, "grants": list(entries)}
@@ -253,7 +253,7 @@ class GrantsReconciler:
         await self._write_quota(obj, application, look)
 
     async def _write_status(self, obj: Object, status: Object) -> Object:
-        changes = objects.merge_patch(obj.get("status") or {}, status)
+        changes = objects.merge_patch(objects.status(obj), status)
         if not changes:
             return obj
         version = {"resourceVersion": obj["metadata"]["resourceVersion"]}

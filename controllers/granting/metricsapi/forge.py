@@ -56,8 +56,9 @@ def step(found: Found, namespace: str, now: datetime) -> Step:
     Only one that was taken away here is made again: an administrator may have deleted it.
     """
     if found.service is None:
-        is_back = found.after is not None and is_ready(found.agent)
-        return _when(Do.MAKE, found.after - now) if is_back and found.after else Step(Do.NOTHING)
+        if found.after is None or not is_ready(found.agent):
+            return Step(Do.NOTHING)
+        return _when(Do.MAKE, found.after - now)
     if not is_ours(found.service, namespace):
         return Step(Do.NOTHING)
     away = away_since(found.service)
@@ -72,13 +73,13 @@ def _when(do: Do, left: timedelta) -> Step:
 
 def is_ours(service: Object, namespace: str) -> bool:
     """Whether the APIService leads to the agent of pyliqo."""
-    where = (service.get("spec") or {}).get("service") or {}
+    where = objects.spec(service).get("service") or {}
     return (where.get("namespace"), where.get("name")) == (namespace, keys.METRIC_AGENT)
 
 
 def away_since(service: Object) -> datetime | None:
     """Return since when the API server reaches nobody, or None while somebody answers."""
-    found = conditions.find((service.get("status") or {}).get("conditions"), "Available")
+    found = conditions.find(objects.status(service).get("conditions"), "Available")
     if found is not None and found.get("status") == "True":
         return None
     since = (found or {}).get("lastTransitionTime") or service["metadata"]["creationTimestamp"]
@@ -87,7 +88,7 @@ def away_since(service: Object) -> datetime | None:
 
 def is_ready(agent: Object | None) -> bool:
     """Whether a Pod of the agent is ready."""
-    return bool(((agent or {}).get("status") or {}).get("availableReplicas"))
+    return bool(objects.status(agent).get("availableReplicas"))
 
 
 def marked(where: Object | None) -> datetime | None:
@@ -103,7 +104,7 @@ def mark(agent: Object | None, now: datetime) -> str:
 
 def why(service: Object) -> str:
     """Return what the API server says of the agent that it does not reach."""
-    found = conditions.find((service.get("status") or {}).get("conditions"), "Available") or {}
+    found = conditions.find(objects.status(service).get("conditions"), "Available") or {}
     return f"{found.get('reason') or 'Unknown'}: {found.get('message') or 'not judged yet'}"
 
 

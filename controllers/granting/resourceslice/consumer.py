@@ -49,7 +49,7 @@ class LocalSliceReconciler:
 
     def _is_for(self, obj: Object, provider: str) -> bool:
         """Whether the slice asks the cluster whose namespace it is in, or any; tells if not."""
-        asked = (obj.get("spec") or {}).get("providerClusterID") or provider
+        asked = objects.spec(obj).get("providerClusterID") or provider
         if asked == provider:
             return True
         where = objects.key_of(obj).namespace
@@ -108,7 +108,7 @@ class LocalSliceReconciler:
 
     async def _tell(self, node: Object, told: Object) -> None:
         """Write what is ``told`` into the status of the VirtualNode; what is empty goes."""
-        before = node.get("status") or {}
+        before = objects.status(node)
         others = {name: value for name, value in before.items() if name not in told}
         wanted = {**others, **{name: value for name, value in told.items() if value}}
         await upkeep.write_status(self.cluster, keys.VIRTUAL_NODE, node, wanted)
@@ -150,11 +150,11 @@ def _lives_on(node: Object, slice_name: str) -> bool:
     """Whether a VirtualNode names the slice, or only uses its kubeconfig, as one made by hand."""
     if objects.labels(node).get(keys.RESOURCE_SLICE_NAME) == slice_name:
         return True
-    reference = (node.get("spec") or {}).get("kubeconfigSecretRef") or {}
+    reference = objects.spec(node).get("kubeconfigSecretRef") or {}
     secret = naming.kubeconfig_secret(naming.resourceslice_identity(slice_name))
     return reference.get("name") == secret
 
 
 def _secret_of(identity: Object | None) -> str:
-    reference = ((identity or {}).get("status") or {}).get("kubeconfigSecretRef") or {}
+    reference = objects.status(identity).get("kubeconfigSecretRef") or {}
     return str(reference.get("name") or "")

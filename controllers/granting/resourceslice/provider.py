@@ -44,7 +44,7 @@ class ReplicaReconciler:
             return None
         if objects.is_terminating(obj):
             return None
-        if not (obj.get("spec") or {}).get("csr"):
+        if not objects.spec(obj).get("csr"):
             return None  # the consumer's controllers are about to add it
         consumer = await tenants.peer_in(self.cluster, key.namespace)
         if not consumer or not whose.origin(obj, consumer):
@@ -77,7 +77,7 @@ class ReplicaReconciler:
         issued = await self.issuer.issue(forge.request(obj, tenant))
         if issued.problem:
             self.events.event(KIND, obj, "Warning", "CertificateNotRenewed", issued.problem)
-        was_signed = bool((obj.get("status") or {}).get("authParams"))
+        was_signed = bool(objects.status(obj).get("authParams"))
         if issued.is_new and was_signed:
             self.events.event(KIND, obj, "Normal", "CertificateRenewed", "it has a new certificate")
         await self._write(obj, forge.accepted(obj, issued.params, self.clock()))
@@ -85,7 +85,7 @@ class ReplicaReconciler:
 
     async def _write(self, obj: Object, status: Object) -> None:
         """Write the status of that very version: the other condition in it is somebody else's."""
-        changes = objects.merge_patch(obj.get("status") or {}, status)
+        changes = objects.merge_patch(objects.status(obj), status)
         if changes:
             version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
             await self.cluster.patch_status(KIND, objects.key_of(obj), changes, metadata=version)

@@ -24,7 +24,7 @@ _POD_UID: Final = "authentication.kubernetes.io/pod-uid"
 
 def is_pending(request: Object) -> bool:
     """Whether nobody has decided on ``request`` yet, and it is for our signer."""
-    decided = {each["type"] for each in (request.get("status") or {}).get("conditions") or []}
+    decided = {each["type"] for each in objects.status(request).get("conditions") or []}
     return request["spec"].get("signerName") == SIGNER and not decided & {APPROVED, DENIED}
 
 
@@ -56,7 +56,7 @@ def common_name(node: str) -> str:
 
 def pod_address(pod: Object) -> str:
     """Return the address at which the kubelet API of ``pod`` is reached; empty before there is."""
-    return str((pod.get("status") or {}).get("podIP") or "")
+    return str(objects.status(pod).get("podIP") or "")
 
 
 def pem(request: Object) -> bytes:
@@ -86,7 +86,7 @@ def is_pod_of(pod: Object, account: Key, uid: str) -> bool:
 
 def verdict(request: Object, type_: str, message: str, now: datetime) -> Object:
     """Return the merge patch for the subresource ``approval``."""
-    before = (request.get("status") or {}).get("conditions") or []
+    before = objects.status(request).get("conditions") or []
     moment = times.seconds(now)
     condition = {
         "type": type_,

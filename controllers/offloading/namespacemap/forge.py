@@ -56,7 +56,7 @@ def check_welcome(tenant_: Tenant, tenants: Iterable[Object]) -> None:
     Source: docs/parity.md SEC-A9.
     """
     for found in tenants:
-        status = found.get("status") or {}
+        status = objects.status(found)
         ready = conditions.find(status.get("conditions"), "Ready") or {}
         is_its = objects.key_of(found).namespace == tenant_.namespace
         if is_its and ready.get("status") == "False":

@@ -119,8 +119,8 @@ def touched(old: Object | None, new: Object | None) -> frozenset[str] | None:
 
 def _entries(namespace_map: Object) -> tuple[Object, Object]:
     """Return what is desired and what is there, by namespace; one is looked up, not all parsed."""
-    desired = (namespace_map.get("spec") or {}).get("desiredMapping") or {}
-    return desired, (namespace_map.get("status") or {}).get("currentMapping") or {}
+    desired = objects.spec(namespace_map).get("desiredMapping") or {}
+    return desired, objects.status(namespace_map).get("currentMapping") or {}
 
 
 def is_same_choice(old: Object | None, new: Object | None) -> bool:
@@ -175,13 +175,13 @@ def status(
     """
     terminating = objects.is_terminating(offloading)
     kept = {cluster: each for cluster, each in statuses.items() if each.exists or not terminating}
-    before = (offloading.get("status") or {}).get("remoteNamespacesConditions") or {}
+    before = objects.status(offloading).get("remoteNamespacesConditions") or {}
     wanted: Object = {
         "remoteNamespaceName": remote_name,
         "offloadingPhase": phase(kept.values(), terminating=terminating),
         "observedGeneration": offloading["metadata"].get("generation", 0),
     }
-    told = (offloading.get("status") or {}).get("conditions")
+    told = objects.status(offloading).get("conditions")
     if told is not None:
         wanted["conditions"] = told  # another loop's
     if kept:
@@ -197,7 +197,7 @@ def asked_since(offloading: Object, cluster: str) -> datetime | None:
 
     A cluster that was never asked for a twin has no condition Ready.
     """
-    told = ((offloading.get("status") or {}).get("remoteNamespacesConditions") or {}).get(cluster)
+    told = (objects.status(offloading).get("remoteNamespacesConditions") or {}).get(cluster)
     required = conditions.find(told, REQUIRED)
     if required is None or required["status"] != "False" or not conditions.find(told, READY):
         return None
@@ -206,7 +206,7 @@ def asked_since(offloading: Object, cluster: str) -> datetime | None:
 
 def invalid(offloading: Object, maps: Iterable[str], why: str, now: datetime) -> Object:
     """Return the status of an ``offloading`` that cannot be understood: nothing else changes."""
-    before: Object = offloading.get("status") or {}
+    before: Object = objects.status(offloading)
     found = before.get("remoteNamespacesConditions") or {}
     told = {
         name: conditions.set_(found.get(name), REQUIRED, "Unknown", "Invalid", why, now)

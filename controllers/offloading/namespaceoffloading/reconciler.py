@@ -130,7 +130,7 @@ class NamespaceOffloadingReconciler:
         statuses, failures = await self._enter_all(obj, peers, {})
         is_left = bool(failures) or any(each.exists for each in statuses.values())
         if is_left or not _ends_with_ours(obj):
-            name = str((obj.get("status") or {}).get("remoteNamespaceName", ""))
+            name = str(objects.status(obj).get("remoteNamespaceName", ""))
             obj = await self._report(obj, name, statuses)
         upkeep.raise_all(failures)
         if is_left:
@@ -300,7 +300,7 @@ class NamespaceOffloadingReconciler:
         self, obj: Object, name: str, statuses: Mapping[str, forge.MappingStatus]
     ) -> Object:
         status = forge.status(obj, name, statuses, self._clock())
-        before = (obj.get("status") or {}).get("offloadingPhase")
+        before = objects.status(obj).get("offloadingPhase")
         written = await upkeep.write_status(self._cluster, KIND, obj, status)
         self._remember(obj, written)
         after = status["offloadingPhase"]

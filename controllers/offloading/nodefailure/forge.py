@@ -18,7 +18,7 @@ def is_ending(pod: Object) -> bool:
 def has_failed(node: Object) -> bool:
     """Whether a real node is not Ready: nobody there says that a Pod has ended."""
     is_virtual = objects.labels(node).get(keys.NODE_TYPE) == keys.VIRTUAL_NODE_TYPE
-    found = (node.get("status") or {}).get("conditions")
+    found = objects.status(node).get("conditions")
     return not is_virtual and not conditions.is_true(found, "Ready")
 
 

@@ -88,7 +88,7 @@ def status(
     obj: Object, offloading: NamespaceOffloading, out: Sequence[Object], now: datetime
 ) -> Object:
     """Return the part of the status of ``obj`` that tells of the pods ``out`` of place."""
-    before = (obj.get("status") or {}).get("conditions")
+    before = objects.status(obj).get("conditions")
     verdict = _misplaced(obj, offloading, out) if out else _PLACED
     return {"conditions": conditions.set_(before, CONDITION, *verdict, now)}
 

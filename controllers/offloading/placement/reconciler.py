@@ -109,7 +109,7 @@ class PlacementReconciler:
         self, obj: Object, offloading: NamespaceOffloading, out: Sequence[Object]
     ) -> None:
         told = forge.status(obj, offloading, out, self._clock())
-        status = {**(obj.get("status") or {}), **told}
+        status = {**objects.status(obj), **told}
         await upkeep.write_status(self._cluster, KIND, obj, status)
 
     def _next(self, key: Key, offloading: NamespaceOffloading, *, is_still: bool) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from apis import resources
+from apis import objects, resources
 from apis.objects import Object
 from apis.quotas import Demand
 from apis.resources import Resources
@@ -50,7 +50,7 @@ def _filled(container: Object, default: Resources) -> Object:
 def _defaults(ranges: Iterable[Object]) -> Resources:
     found: dict[str, Any] = {}
     for one in ranges:
-        for limit in (one.get("spec") or {}).get("limits") or []:
+        for limit in objects.spec(one).get("limits") or []:
             if limit.get("type") == "Container":
                 for name, amount in _readable(limit.get("defaultRequest")).items():
                     found[name] = max(found.get(name, amount), amount)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from apis import quotas, resources
+from apis import objects, quotas, resources
 from apis.objects import Key, Object
 from apis.resources import Resources
 from controllers.offloading.quota.forge import Booking
@@ -76,12 +76,12 @@ class Bookings:
 
 def granted_to(quota: Object) -> str:
     """Return the label of the user whom ``quota`` limits."""
-    return quotas.label(str((quota.get("spec") or {}).get("user") or ""))
+    return quotas.label(str(objects.spec(quota).get("user") or ""))
 
 
 def booked(quota: Object) -> dict[str, Object]:
     """Return what ``quota`` has booked, by the UID of the ShadowPod."""
-    return {one["uid"]: one for one in (quota.get("status") or {}).get("bookings") or []}
+    return {one["uid"]: one for one in objects.status(quota).get("bookings") or []}
 
 
 def news(before: Mapping[str, Object], after: Mapping[str, Object]) -> list[Key]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from apis import quotas, resources
+from apis import objects, quotas, resources
 from apis.objects import Key, Object
 from apis.quantity import Quantity
 from apis.quotas import Demand, Grant, Refusal
@@ -53,7 +53,7 @@ class Reserve:
     @classmethod
     def parse(cls, quota: Object) -> "Reserve":
         """Return that of ``quota``; ValueError where it is not one of ours."""
-        entry = (quota.get("status") or {}).get("reserve") or {}
+        entry = objects.status(quota).get("reserve") or {}
         return cls(str(entry.get("keeper") or ""), resources.parse(entry.get("requests")))
 
     def to_json(self) -> Object:
@@ -142,7 +142,7 @@ class Plan(NamedTuple):
 
 def bookings(quota: Object) -> list[Booking]:
     """Return what is booked for Pods that were not seen yet."""
-    return [Booking.parse(one) for one in (quota.get("status") or {}).get("bookings") or []]
+    return [Booking.parse(one) for one in objects.status(quota).get("bookings") or []]
 
 
 def orphans(held: Iterable[Booking], account: Account) -> list[Booking]:

@@ -88,5 +88,5 @@ class Idle:
 
 
 def _has_ended(shadow: Object) -> bool:
-    phase = (shadow.get("status") or {}).get("phase")
+    phase = objects.status(shadow).get("phase")
     return objects.is_terminating(shadow) or phase in {"Succeeded", "Failed"}

@@ -123,7 +123,7 @@ class QuotaReconciler:
 
         A reserve is written with what else is: alone it is worth no write.
         """
-        before: Object = quota.get("status") or {}
+        before: Object = objects.status(quota)
         ours = {"keeper": self._term, "reserve": ahead.to_json()}
         wanted: Object = {**plan.status, **ours}
         if {**before, **ours} == wanted:
@@ -164,7 +164,7 @@ class QuotaReconciler:
         """
         mine = {uid: one for uid, one in self._drawn.get(grant.key, {}).items() if uid not in gone}
         found: list[Booking] = []
-        if (quota.get("status") or {}).get("keeper") == self._term:
+        if objects.status(quota).get("keeper") == self._term:
             left = self._left.get(grant.key, {})
             found, self._left[grant.key] = forge.drawn(grant, plan.made, left)
         self._drawn[grant.key] = mine | {one.uid: one for one in found}
@@ -190,9 +190,9 @@ class QuotaReconciler:
         are looked at again one by one, since under churn there is always one that is gone.
         """
         self._taken_over.discard(grant.key)
-        if (quota.get("status") or {}).get("keeper") != self._term:
+        if objects.status(quota).get("keeper") != self._term:
             self._unknown.pop(grant.key, None)
-            await self._write(quota, {**(quota.get("status") or {}), "keeper": self._term})
+            await self._write(quota, {**objects.status(quota), "keeper": self._term})
             self._since[grant.key] = self._tick()
         self._since.setdefault(grant.key, self._tick())
         if grant.key not in self._unknown:
@@ -222,7 +222,7 @@ class QuotaReconciler:
         return left
 
     async def _write(self, quota: Object, wanted: Object) -> None:
-        changes = objects.merge_patch(quota.get("status") or {}, wanted)
+        changes = objects.merge_patch(objects.status(quota), wanted)
         version = {"resourceVersion": quota["metadata"]["resourceVersion"]}
         key = objects.key_of(quota)
         try:

@@ -104,7 +104,7 @@ def is_reachable(foreign_cluster: Object | None) -> bool:
 
     Source: docs/parity.md § 4.11.
     """
-    status = (foreign_cluster or {}).get("status") or {}
+    status = objects.status(foreign_cluster)
     found = [
         each
         for module in (status.get("modules") or {}).values()
@@ -122,7 +122,7 @@ def _endpoint(endpoint: Mapping[str, Any], *, is_reachable: bool) -> Object:
 
 
 def _template(shadow: Object) -> Object:
-    return (shadow.get("spec") or {}).get("template") or {}
+    return objects.spec(shadow).get("template") or {}
 
 
 def _type(template: Object) -> str:

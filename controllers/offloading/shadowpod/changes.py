@@ -34,7 +34,7 @@ def is_behind(shadow: Object) -> bool:
 
 def observed(shadow: Object) -> int:
     """Return the generation that the Pod was last brought to, 0 if it is the one it began with."""
-    return int((shadow.get("status") or {}).get("observedGeneration") or 0)
+    return int(objects.status(shadow).get("observedGeneration") or 0)
 
 
 def followed(shadow: Object) -> Object:

@@ -82,7 +82,7 @@ def is_of_predecessor(existing: Object, shadow: Object) -> bool:
 
 def phase(shadow: Object) -> str:
     """Return the phase that the ShadowPod shows; empty before the first."""
-    return str((shadow.get("status") or {}).get("phase", ""))
+    return str(objects.status(shadow).get("phase", ""))
 
 
 def is_finished(shadow: Object) -> bool:
@@ -107,14 +107,14 @@ def ends_within_s(shadow: Object) -> int | None:
 
 def is_over(pod: Object) -> bool:
     """Whether the Pod has ended, or is about to."""
-    found = (pod.get("status") or {}).get("phase")
+    found = objects.status(pod).get("phase")
     return found in FINISHED or objects.is_terminating(pod)
 
 
 def ended(shadow: Object) -> Object:
     """Return the status of a ShadowPod whose work is over."""
     shown = phase(shadow) if phase(shadow) in FINISHED else final(shadow)
-    return {**(shadow.get("status") or {}), "phase": shown}
+    return {**objects.status(shadow), "phase": shown}
 
 
 def status(shadow: Object, existing: Object, now: datetime) -> Object:
@@ -122,8 +122,8 @@ def status(shadow: Object, existing: Object, now: datetime) -> Object:
 
     Source: the write budget of a pod: nothing is written for what has not started.
     """
-    before: Object = shadow.get("status") or {}
-    seen = str((existing.get("status") or {}).get("phase", ""))
+    before: Object = objects.status(shadow)
+    seen = str(objects.status(existing).get("phase", ""))
     shown = phase(shadow)
     idle = seen in NOT_STARTED and shown in NOT_STARTED
     wanted = {**before, "phase": seen} if seen and not idle else dict(before)
@@ -137,7 +137,7 @@ def updated(shadow: Object, seen: Object, refusal: Refusal | None, now: datetime
 
     What admission refused is not tried again; what lacks room is, by ``observedGeneration``.
     """
-    before: Object = seen.get("status") or {}
+    before: Object = objects.status(seen)
     found = before.get("conditions") or []
     wanted = {**before, "phase": phase(seen) or "Unknown"}
     if refusal is None or refusal.reason == FAILED_UPDATE:
@@ -150,14 +150,14 @@ def updated(shadow: Object, seen: Object, refusal: Refusal | None, now: datetime
 
 def refused(shadow: Object, reason: str, message: str, now: datetime) -> Object:
     """Return the status of a ShadowPod for which there is no Pod, and why."""
-    before: Object = shadow.get("status") or {}
+    before: Object = objects.status(shadow)
     found = _admitted(before, "False", reason, message, now)
     return {**before, "phase": phase(shadow) or "Unknown", "conditions": found}
 
 
 def is_told(shadow: Object, refused: Refusal, type_: str = ADMITTED) -> bool:
     """Whether the ShadowPod says that already, however much was free when it was written."""
-    found = conditions.find((shadow.get("status") or {}).get("conditions"), type_) or {}
+    found = conditions.find(objects.status(shadow).get("conditions"), type_) or {}
     said = Refusal(str(found.get("reason", "")), str(found.get("message", "")))
     return found.get("status") == "False" and said.without_amounts == refused.without_amounts
 

@@ -110,7 +110,7 @@ class ShadowPodReconciler:
             self._seen_ends.forget(shadow)
             await self._stop(key, shadow)
         elif phase := self._seen_ends.of(shadow):
-            await self._write(shadow, {**(shadow.get("status") or {}), "phase": phase})
+            await self._write(shadow, {**objects.status(shadow), "phase": phase})
         elif forge.ends_within_s(shadow) is not None:
             await self._end(key)  # its consumer is about to delete it
         else:

@@ -199,7 +199,7 @@ def is_left(volume_: Object) -> bool:
     return (
         objects.annotations(volume_).get(keys.PROVISIONED_BY) == keys.STORAGE_PROVISIONER
         and objects.labels(volume_).get(keys.LIQO_MANAGED) == "true"
-        and (volume_.get("status") or {}).get("phase") == "Released"
+        and objects.status(volume_).get("phase") == "Released"
         and volume_["spec"].get("persistentVolumeReclaimPolicy") == "Delete"
     )
 

@@ -96,7 +96,7 @@ class StorageReconciler:
 
     async def _bind(self, claim: Object, real: Object) -> None:
         name = real["spec"].get("volumeName")
-        if not name or (real.get("status") or {}).get("phase") != "Bound":
+        if not name or objects.status(real).get("phase") != "Bound":
             return  # its change brings us back
         behind = await self._cluster.get(keys.PERSISTENT_VOLUME, Key("", name))
         if behind is None:
@@ -118,12 +118,12 @@ class StorageReconciler:
             self._events.event(KIND, claim, "Warning", "InvalidAmount", refused)
         if changes := forge.larger(claim, real):
             await self._cluster.patch(KIND, objects.key_of(real), changes)
-        capacity = (real.get("status") or {}).get("capacity")
+        capacity = objects.status(real).get("capacity")
         said = volumes.amount(capacity)
         if volumes.grown(capacity, volume["spec"]):
             grown = {"metadata": {"uid": objects.uid(volume)}, "spec": {"capacity": said}}
             await self._cluster.patch(keys.PERSISTENT_VOLUME, where, grown)
-        if volumes.grown(capacity, claim.get("status") or {}):
+        if volumes.grown(capacity, objects.status(claim)):
             only = {"uid": objects.uid(claim)}
             await self._cluster.patch_status(KIND, key, {"capacity": said}, metadata=only)
 

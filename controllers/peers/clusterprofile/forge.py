@@ -31,7 +31,7 @@ def status(before: Object, foreign_cluster: Object, now: datetime) -> Object:
     Shape: {conditions, version: {kubernetes}, properties: [{name, value}]}. Of a consumer nobody
     asks the API server: its health is Unknown.
     """
-    said = foreign_cluster.get("status") or {}
+    said = objects.status(foreign_cluster)
     answer = conditions.find(said.get("conditions"), foreignclusters.API_SERVER_STATUS) or {}
     state = answer.get("status")
     health = "True" if state == foreignclusters.ESTABLISHED else "False" if state else "Unknown"

@@ -26,6 +26,6 @@ class ClusterProfileReconciler:
             return None
         wanted = forge.profile(key.name, self._namespace)
         made = await upkeep.ensure(self._cluster, KIND, wanted, is_ours=forge.is_ours)
-        status = forge.status(made.get("status") or {}, peer, self._clock())
+        status = forge.status(objects.status(made), peer, self._clock())
         await upkeep.write_status(self._cluster, KIND, made, status)
         return None

@@ -105,13 +105,13 @@ def foreign_cluster(cluster_id: str) -> Object:
 
 def cluster_of(obj: Object) -> str:
     """Return the other cluster that ``obj`` is about: by its spec, else by its label."""
-    said = (obj.get("spec") or {}).get("clusterID")
+    said = objects.spec(obj).get("clusterID")
     return str(said or whose.cluster_named_by(obj))
 
 
 def is_of_control_plane(identity: Object) -> bool:
     """Whether it is the one with which this cluster replicates."""
-    return (identity.get("spec") or {}).get("type") == keys.CONTROL_PLANE_IDENTITY
+    return objects.spec(identity).get("type") == keys.CONTROL_PLANE_IDENTITY
 
 
 def status(  # what is known, of which object, by whom, when
@@ -163,8 +163,8 @@ def _authentication(facts: Facts) -> Iterable[_Finding]:
 
 
 def _tenant(tenant: Object) -> _Finding:
-    said, name = tenant.get("status") or {}, tenant["metadata"]["name"]
-    needs_no_key = (tenant.get("spec") or {}).get("authzPolicy") == "TolerateNoHandshake"
+    said, name = objects.status(tenant), tenant["metadata"]["name"]
+    needs_no_key = objects.spec(tenant).get("authzPolicy") == "TolerateNoHandshake"
     verdict = conditions.find(said.get("conditions"), "Ready") or {}
     has_key = said.get("tenantNamespace") and (said.get("authParams") or needs_no_key)
     if has_key and verdict.get("status") != "False":  # the key stays when somebody is put out
@@ -191,7 +191,7 @@ def _offloading(facts: Facts) -> Iterable[_Finding]:
     ready = {
         name: _is_ready(facts.nodes.get(name))
         for name, one in by_name.items()
-        if (one.get("spec") or {}).get("createNode", True)
+        if objects.spec(one).get("createNode", True)
     }
     if ready:
         yield _of_several(NODES, "Nodes", "nodes", ready)
@@ -215,22 +215,20 @@ def _is_running(facts: Facts, virtual_node: Object) -> bool:
     found = facts.deployments.get(Key(key.namespace, naming.vk_deployment(key.name)))
     if found is None:
         return False
-    wanted, status = found["spec"].get("replicas", 1), found.get("status") or {}
+    wanted, status = found["spec"].get("replicas", 1), objects.status(found)
     return bool(0 < wanted <= status.get("readyReplicas", 0))
 
 
 def _is_ready(node: Object | None) -> bool:
-    return node is not None and conditions.is_true(
-        (node.get("status") or {}).get("conditions"), "Ready"
-    )
+    return node is not None and conditions.is_true(objects.status(node).get("conditions"), "Ready")
 
 
 def _addresses(facts: Facts) -> Object:
     """Return where it is, and which namespaces the two have for each other."""
-    spec = (facts.identity or {}).get("spec") or {}
+    spec = objects.spec(facts.identity)
     params = spec.get("authParams") or {}
-    from_tenant = ((facts.tenant or {}).get("spec") or {}).get("proxyURL")
-    local = ((facts.tenant or {}).get("status") or {}).get("tenantNamespace") or facts.namespace
+    from_tenant = objects.spec(facts.tenant).get("proxyURL")
+    local = objects.status(facts.tenant).get("tenantNamespace") or facts.namespace
     namespaces = {"local": local, "remote": spec.get("namespace")}
     found = {
         "apiServerUrl": params.get("apiServer"),
@@ -309,7 +307,7 @@ def secrets(identities: Iterable[Object], virtual_nodes: Iterable[Object]) -> di
 
 
 def _secret(identity: Object) -> str:
-    said = (identity.get("status") or {}).get("kubeconfigSecretRef") or {}
+    said = objects.status(identity).get("kubeconfigSecretRef") or {}
     return str(said.get("name") or "")
 
 

@@ -97,7 +97,7 @@ class ForeignClusterReconciler:
                 await self._cluster.create(KIND, forge.foreign_cluster(facts.cluster_id))
 
     async def _tell(self, key: Key, found: Object, facts: Facts) -> None:
-        before, generation = found.get("status") or {}, found["metadata"].get("generation", 1)
+        before, generation = objects.status(found), found["metadata"].get("generation", 1)
         now, version = self._clock(), self._version
         after = forge.status(before, facts, generation, now, version=version)
         if changes := objects.merge_patch(before, after):

@@ -46,7 +46,7 @@ def replica(kind: Kind, local: Object, peering: Peering) -> Object:
             "labels": labels(local, peering),
             "annotations": _annotations(local),
         },
-        spec=local.get("spec") or {},
+        spec=objects.spec(local),
     )
 
 
@@ -63,7 +63,7 @@ def changes(kind: Kind, local: Object, remote: Object, peering: Peering) -> Obje
     """
     wanted = replica(kind, local, peering)
     patch: Object = {}
-    spec = objects.merge_patch(remote.get("spec") or {}, wanted["spec"])
+    spec = objects.merge_patch(objects.spec(remote), wanted["spec"])
     if spec:
         patch["spec"] = spec
     metadata: Object = {
@@ -89,8 +89,8 @@ def _annotations(local: Object) -> dict[str, str]:
 
 def size(obj: Object) -> int:
     """Return how many entries a NamespaceMap has; other kinds have none."""
-    desired = (obj.get("spec") or {}).get("desiredMapping") or {}
-    return max(len(desired), len((obj.get("status") or {}).get("currentMapping") or {}))
+    desired = objects.spec(obj).get("desiredMapping") or {}
+    return max(len(desired), len(objects.status(obj).get("currentMapping") or {}))
 
 
 def abandoned(namespace_map: Object) -> dict[str, str]:

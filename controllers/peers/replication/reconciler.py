@@ -55,7 +55,7 @@ class ReplicationReconciler:
         out_s, back_s = self.out.left_s(key), self.back.left_s(key)
         replica = await self._replicate(original, may_change=out_s is None)
         if back_s is None:
-            await self._bring_back(original, replica.get("status") or {})
+            await self._bring_back(original, objects.status(replica))
         return min((left_s for left_s in (out_s, back_s) if left_s is not None), default=None)
 
     async def _bring_back(self, original: Object, status: Object) -> None:

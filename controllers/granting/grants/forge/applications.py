@@ -132,12 +132,12 @@ def leaving(seen: Seen, applied: Container[Key]) -> Iterator[Claim]:
 def tenant_of(tenants: Mapping[Key, Object], namespace: str) -> Object | None:
     """Return the Tenant whose namespace this is."""
     found = (obj for key, obj in tenants.items() if key.namespace == namespace)
-    return next((one for one in found if (one.get("spec") or {}).get("clusterID")), None)
+    return next((one for one in found if objects.spec(one).get("clusterID")), None)
 
 
 def condition_of(tenant: Object) -> str:
     """Return how the provider means the tenant: Active, Cordoned or Drained."""
-    return str((tenant.get("spec") or {}).get("tenantCondition") or ACTIVE)
+    return str(objects.spec(tenant).get("tenantCondition") or ACTIVE)
 
 
 def is_closed(tenant: Object | None) -> bool:

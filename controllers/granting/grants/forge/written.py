@@ -44,7 +44,7 @@ def status(
         message = "; ".join(share.notes) or "nothing is left to grant"
         return denied(application.obj, Refusal(NOTHING, message), now)
     message = "; ".join([_class(application), *share.notes])
-    before = application.obj.get("status") or {}
+    before = objects.status(application.obj)
     return {
         **before,
         "resources": resources.to_json(share.now),
@@ -64,7 +64,7 @@ def _class(application: Application) -> str:
 
 def denied(obj: Object, refusal: Refusal, now: datetime) -> Object:
     """Return the whole status of the slice ``obj`` that gets nothing, and why."""
-    before = obj.get("status") or {}
+    before = objects.status(obj)
     said = conditions.set_(
         before.get("conditions"), slices.RESOURCES, slices.DENIED, refusal.reason,
         refusal.message, now,
@@ -118,7 +118,7 @@ def storage_classes(found: Iterable[Object]) -> list[OfferedClass]:
 def news(before: Object, after: Object) -> tuple[Literal["Normal", "Warning"], str, str] | None:
     """Return type, reason and message of the Event for a new answer; None when it is the old."""
     old, new = (
-        conditions.find((part.get("status") or {}).get("conditions"), slices.RESOURCES)
+        conditions.find(objects.status(part).get("conditions"), slices.RESOURCES)
         for part in (before, after)
     )
     if new is None or (old and _said(old) == _said(new)):
@@ -141,7 +141,7 @@ def quota(obj: Object, consumer: str, enforcement: str, *, is_cordoned: bool) ->
     body: Object = {
         "user": name,
         "limitsEnforcement": enforcement,
-        "resources": dict((obj.get("status") or {}).get("resources") or {}),
+        "resources": dict(objects.status(obj).get("resources") or {}),
     }
     if is_cordoned:
         body["cordoned"] = True

@@ -60,7 +60,7 @@ def completion(obj: Object, provider: str, consumer: str, key: bytes) -> Object:
 
 
 def _spec(obj: Object, provider: str, consumer: str, key: bytes) -> Object:
-    spec = obj.get("spec") or {}
+    spec = objects.spec(obj)
     wanted = {"consumerClusterID": consumer, "providerClusterID": provider}
     changes: Object = {name: value for name, value in wanted.items() if spec.get(name) != value}
     user = naming.quota_name(obj["metadata"]["name"], consumer)
@@ -104,8 +104,8 @@ def virtual_node(
     before and is not allowed any more stays as it was until its provider takes it back: namespaces
     may be offloaded by it.
     """
-    key, status = objects.key_of(obj), obj.get("status") or {}
-    before: Object = (existing or {}).get("spec") or {}
+    key, status = objects.key_of(obj), objects.status(obj)
+    before: Object = objects.spec(existing)
     own: dict[str, str] = before.get("labels") or {}
     named = status.get("nodeLabels") or {}
     taken = {name: value for name, value in _noted(existing).items() if name in named}
@@ -163,7 +163,7 @@ def labels_apart(
     as it is to be. Kept are those that were allowed when they came. Source: docs/decisions/0013
     (11).
     """
-    named = (obj.get("status") or {}).get("nodeLabels") or {}
+    named = objects.status(obj).get("nodeLabels") or {}
     may, noted = suggested(named, allowed), _noted(node)
     has = {*node["spec"]["labels"], *noted}
     found = {
@@ -179,7 +179,7 @@ def labels_apart(
 
 def largest_pod(obj: Object) -> dict[str, str]:
     """Return what one pod can have, as the provider says, and never more than was granted."""
-    said = resources.readable((obj.get("status") or {}).get("largestPod") or {})
+    said = resources.readable(objects.status(obj).get("largestPod") or {})
     bounds = resources.parse(granted(obj))
     return {name: str(min(amount, bounds[name])) for name, amount in said.items() if name in bounds}
 
@@ -191,8 +191,8 @@ def granted(obj: Object) -> dict[str, str]:
     qualified name, at most 2^53 of it are believed, and at most 64 are named. Source:
     docs/parity.md SEC-B3; Kubernetes, "Extended resources" (amounts are int64).
     """
-    asked = resources.readable((obj.get("spec") or {}).get("resources") or {})
-    given = resources.readable((obj.get("status") or {}).get("resources") or {})
+    asked = resources.readable(objects.spec(obj).get("resources") or {})
+    given = resources.readable(objects.status(obj).get("resources") or {})
     bounded = {
         name: min(amount, asked.get(name, _MOST_OF_ONE))
         for name, amount in sorted(given.items())

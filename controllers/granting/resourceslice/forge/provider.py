@@ -18,7 +18,7 @@ _READY: Final = "Ready"
 
 def problem(obj: Object, tenant: Tenant) -> str:
     """Return why the slice is not certified; empty when it is."""
-    spec, name = obj.get("spec") or {}, obj["metadata"]["name"]
+    spec, name = objects.spec(obj), obj["metadata"]["name"]
     consumer = spec.get("consumerClusterID") or ""
     if consumer != tenant.cluster_id:
         return f"spec.consumerClusterID {consumer!r} is not {tenant.cluster_id}, whose tenant it is"
@@ -36,7 +36,7 @@ def problem(obj: Object, tenant: Tenant) -> str:
 
 def is_let_in(tenant: Object) -> bool:
     """Whether the Tenant has proved who it is, and is welcome."""
-    return conditions.is_true((tenant.get("status") or {}).get("conditions"), _READY)
+    return conditions.is_true(objects.status(tenant).get("conditions"), _READY)
 
 
 def request(obj: Object, tenant: Tenant) -> Request:
@@ -65,7 +65,7 @@ def accepted(obj: Object, params: AuthParams, now: datetime) -> Object:
 
 
 def _answered(obj: Object, answer: str, reason: str, message: str, now: datetime) -> Object:
-    before = obj.get("status") or {}
+    before = objects.status(obj)
     said = conditions.set_(
         before.get("conditions"), slices.AUTHENTICATION, answer, reason, message, now
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, reflection
+from apis import keys, objects, reflection
 from apis.objects import Object
 from apis.offloading import VirtualNode, VkOptionsTemplate
 from apis.remap import Network
@@ -80,8 +80,8 @@ def fabric(networks: Iterable[Object], ips: Iterable[Object]) -> Fabric:
 
     Shape: Network and IP of ``ipam.liqo.io``; those that say nothing yet are left out.
     """
-    pods = {str((each.get("spec") or {}).get("cidr") or "") for each in networks}
-    servers = {str((each.get("status") or {}).get("ip") or "") for each in ips}
+    pods = {str(objects.spec(each).get("cidr") or "") for each in networks}
+    servers = {str(objects.status(each).get("ip") or "") for each in ips}
     return Fabric(*(tuple(sorted(filter(None, found))) for found in (pods, servers)))
 
 

@@ -68,7 +68,7 @@ def is_map_of(virtual_node: VirtualNode, found: Object) -> bool:
 
 def kubelet_state(deployment: Object) -> tuple[str, str, str]:
     """Return status, reason and message of the condition ``VirtualKubelet``."""
-    status = deployment.get("status") or {}
+    status = objects.status(deployment)
     seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
     if seen and status.get("availableReplicas", 0) > 0:
         return RUNNING, "DeploymentAvailable", "the virtual kubelet is up"
@@ -81,7 +81,7 @@ def node_state(virtual_node_creates: bool, node: Object | None) -> tuple[str, st
         return NONE, "NodeNotWanted", "spec.createNode is false"
     if node is None:
         return CREATING, "NodeMissing", "the virtual kubelet has not created the node yet"
-    found = (node.get("status") or {}).get("conditions")
+    found = objects.status(node).get("conditions")
     if conditions.is_true(found, "Ready"):
         return RUNNING, "NodeReady", "the node is ready"
     ready = conditions.find(found, "Ready") or {}
@@ -111,9 +111,9 @@ def given_up(running: Object | None, node: Object) -> datetime | None:
     ``running`` is its Deployment. That none runs is the word of two: no pod of the Deployment is
     available, and the node is not ready, since when its own record tells.
     """
-    if ((running or {}).get("status") or {}).get("availableReplicas", 0) > 0:
+    if objects.status(running).get("availableReplicas", 0) > 0:
         return None
-    ready = conditions.find((node.get("status") or {}).get("conditions"), "Ready") or {}
+    ready = conditions.find(objects.status(node).get("conditions"), "Ready") or {}
     since = ready.get("lastTransitionTime")
     if ready.get("status") == "True" or not since:
         return None
@@ -138,7 +138,7 @@ def status(
     alone tell that it is not ready.
     Source: docs/parity.md § 4.3.
     """
-    before: Object = virtual_node.get("status") or {}
+    before: Object = objects.status(virtual_node)
     found = {each["type"]: each for each in before.get("conditions") or []}
     for type_, state in states.items():
         found[type_] = _condition(found.get(type_), type_, state, now)
@@ -168,7 +168,7 @@ def has_to_leave(pod: Object) -> bool:
     anything of it: a finalizer of a user may keep it for ever. Otherwise labels do not count: a pod
     that is bound and not offloaded yet will be.
     """
-    phase = (pod.get("status") or {}).get("phase") or "Pending"
+    phase = objects.status(pod).get("phase") or "Pending"
     is_over = phase in {"Succeeded", "Failed"}
     is_on_provider = phase != "Pending" or keys.SHADOW_POD_LABEL in objects.labels(pod)
     has_left = is_over or (objects.is_terminating(pod) and not is_on_provider)
