@@ -1,11 +1,7 @@
 """A cluster that is lost and made again from ``docs/backup.md``, as consumer and as provider."""
 
 import asyncio
-import os
-import re
 import secrets
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -15,18 +11,16 @@ import pytest
 from apis import keys, naming, objects
 from apis.objects import Key, Object, named
 from kube.client import ClusterClient
-from sandbox import binaries, images, pair
+from sandbox import images, pair
 from sandbox.clusters import Sandbox
 from sandbox.kubectl import Kubectl
-from tests.journeys import world
+from tests.journeys import pages, world
 from tests.journeys.three import PEERINGS, THIRD, Three, connected
 
 pytestmark = pytest.mark.journey
 
 PAGE: Final = Path(__file__).parents[2] / "docs/backup.md"
-KEEP, RESTORE, OF_CONSUMER, OF_PROVIDER = re.findall(
-    r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-)
+KEEP, RESTORE, OF_CONSUMER, OF_PROVIDER = pages.blocks(PAGE)
 
 
 async def test_a_cluster_that_was_lost_is_made_again_from_the_page(
@@ -36,17 +30,17 @@ async def test_a_cluster_that_was_lost_is_made_again_from_the_page(
     await starts(three, THIRD, consumed, "milan")
     await starts(three, "rome", provided, THIRD)
     before = await running_at(three["milan"], naming.default_remote_namespace(consumed, THIRD))
-    shell(KEEP, tmp_path, KUBECONFIG=three.kubeconfigs[THIRD])
+    pages.shell(KEEP, tmp_path, KUBECONFIG=three.kubeconfigs[THIRD])
 
     await asyncio.to_thread(Sandbox().down, [THIRD])
     lost = await asyncio.to_thread(Sandbox().up, [THIRD])
     found = {**kubeconfigs, **lost}
     image = images.product_name()
-    shell(RESTORE, tmp_path, KUBECONFIG=found[THIRD], NAME=THIRD, PYLIQO_IMAGE=image)
+    pages.shell(RESTORE, tmp_path, KUBECONFIG=found[THIRD], NAME=THIRD, PYLIQO_IMAGE=image)
     Kubectl(found[THIRD]).apply([pair.storage_class()])
     for consumer, provider in PEERINGS:
         block = OF_PROVIDER if provider == THIRD else OF_CONSUMER
-        shell(block, tmp_path, CONSUMER=found[consumer], PROVIDER=found[provider])
+        pages.shell(block, tmp_path, CONSUMER=found[consumer], PROVIDER=found[provider])
 
     async with connected(found) as again:
         await again[THIRD].create(keys.DEPLOYMENT, workload(consumed))
@@ -88,23 +82,3 @@ def workload(namespace: str) -> Object:
 
 def offloading(namespace: str) -> Key:
     return Key(namespace, keys.OFFLOADING_NAME)
-
-
-def shell(block: str, folder: Path, **env: Path | str) -> None:
-    """Run a block of the page in ``folder``, as somebody would who copies it."""
-    programs = folder / "bin"
-    programs.mkdir(exist_ok=True)
-    if not (programs / "kubectl").exists():
-        (programs / "kubectl").symlink_to(binaries.kubectl())
-        (programs / "liqoctl").symlink_to(Path(sys.executable).with_name("liqoctl"))
-    said = {name: str(value) for name, value in env.items()}
-    said = {**os.environ, **said, "PATH": f"{programs}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["/bin/bash", "-euc", block],
-        cwd=folder,
-        env=said,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
