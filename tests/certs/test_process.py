@@ -19,7 +19,7 @@ from kube.client import ClusterClient
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests import scraping
-from tests.controllers.test_process import until
+from tests.kube.running import until_so
 
 pytestmark = pytest.mark.cluster
 
@@ -74,7 +74,7 @@ async def test_processes_that_boot_at_once_agree_on_one_authority(
     token = await scraping.reader(cluster)
     async with running(plane.kubeconfig, namespace, tmp_path, REPLICAS) as ports:
         for port in ports:
-            await until(lambda: is_done(port, token), "a process that looked")  # noqa: B023
+            await until_so(lambda: is_done(port, token), "a process that looked")  # noqa: B023
         pair = await stored(cluster, settings)
         pages = [(await scraping.page(port, token))[1] for port in ports]
 

@@ -20,9 +20,9 @@ from kube import errors
 from kube.cluster import Cluster, Selection
 from kube.slim import Partial
 from tests.controllers.support import Ledger, Told
-from tests.controllers.test_process import until
 from tests.controllers.test_storage import ASKED, HERE, bind, claim, world
 from tests.controllers.whole import controlling
+from tests.kube.running import until_so
 
 KIND = keys.PERSISTENT_VOLUME_CLAIM
 
@@ -209,6 +209,6 @@ async def test_the_loops_remove_what_was_left_before_they_began_and_what_is_left
         return await real_claims(cluster, "foo") == [*wanted]
 
     async with controlling(cluster, loop.controller):
-        await until(lambda: are(forge.real_key(made)), "the one that is needed is there")
+        await until_so(lambda: are(forge.real_key(made)), "the one that is needed is there")
         await cluster.delete(KIND, HERE, uid=objects.uid(made))
-        await until(are, "none is there")
+        await until_so(are, "none is there")

@@ -6,9 +6,8 @@ import contextlib
 import itertools
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -22,6 +21,7 @@ from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests import factories, scraping
 from tests.controllers.support import end, ensure_namespace, offloading, there, virtual_node
+from tests.kube.running import until_so
 
 pytestmark = pytest.mark.cluster
 
@@ -89,15 +89,6 @@ class Manager:
         status, text = await scraping.first_page(self._metrics, self._token)
         assert status == SUCCESS, text
         return text
-
-
-async def until(holds: Callable[[], Any], what: str) -> None:
-    try:
-        async with asyncio.timeout(WITHIN_S):
-            while not await holds():  # noqa: ASYNC110  # the condition is in another process
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        pytest.fail(f"not within {WITHIN_S} s: {what}")
 
 
 @pytest.fixture
@@ -168,7 +159,7 @@ async def managing(
         )  # fmt: skip
         made = Manager(port, metrics, await scraping.reader(cluster))
         try:
-            await until(made.is_ready, "the process is ready")
+            await until_so(made.is_ready, "the process is ready")
             yield made
         finally:
             process.terminate()
@@ -230,7 +221,7 @@ async def test_a_namespace_is_offloaded_and_taken_back(
     async def is_gone(kind: Kind, where: Key) -> bool:
         return await cluster.get_live(kind, where) is None
 
-    await until(is_ready, "the namespace is offloaded")
+    await until_so(is_ready, "the namespace is offloaded")
     twin = await there(cluster, keys.NAMESPACE, Key("", f"{namespace}-rome-{namespace}"))
     assert objects.annotations(twin)[keys.MANAGED_BY_NAMESPACE_MAP] == f"{remote}/{milan}"
     assert not await is_gone(keys.DEPLOYMENT, Key(local, f"vk-{milan}"))
@@ -243,9 +234,11 @@ async def test_a_namespace_is_offloaded_and_taken_back(
         found = await there(cluster, keys.NAMESPACE, objects.key_of(twin))
         return objects.is_terminating(found)
 
-    await until(is_terminating, "the twin is being deleted")
+    await until_so(is_terminating, "the twin is being deleted")
     await end(cluster, keys.VIRTUAL_NODE, Key(local, milan))
-    await until(lambda: is_gone(keys.VIRTUAL_NODE, Key(local, milan)), "the virtual node is gone")
+    await until_so(
+        lambda: is_gone(keys.VIRTUAL_NODE, Key(local, milan)), "the virtual node is gone"
+    )
     assert await is_gone(keys.DEPLOYMENT, Key(local, f"vk-{milan}"))
     assert await is_gone(keys.SERVICE_ACCOUNT, Key(local, milan))
     assert await manager.refused() <= AT_FIRST
@@ -268,7 +261,7 @@ async def test_what_was_replicated_can_be_deleted_after_the_identity_is_gone(
     async def is_gone() -> bool:
         return await cluster.get_live(keys.RENEW, key) is None
 
-    await until(is_gone, "what was replicated is gone")
+    await until_so(is_gone, "what was replicated is gone")
     assert await manager.refused() <= AT_FIRST
 
 
@@ -289,7 +282,7 @@ async def idle(cluster: Cluster, manager: Manager, key: Key) -> None:
         async def looked() -> bool:
             return await looks() > before
 
-        await until(looked, f"the controllers looked again at {kind} {what}")
+        await until_so(looked, f"the controllers looked again at {kind} {what}")
 
     async def round_(number: int) -> tuple[float, float]:
         await touch(keys.NAMESPACE_OFFLOADING, key, number)
@@ -305,4 +298,4 @@ async def idle(cluster: Cluster, manager: Manager, key: Key) -> None:
         before, first = first, await round_(next(numbers))
         return before == first
 
-    await until(is_quiet, "nothing is written or listed any more")
+    await until_so(is_quiet, "nothing is written or listed any more")

@@ -72,6 +72,18 @@ async def until(holds: Callable[[], object], within_s: float = 300) -> None:
             await asyncio.sleep(0.001)
 
 
+async def until_so(
+    holds: Callable[[], Awaitable[object]], what: str, within_s: float = 300
+) -> None:
+    """Wait until ``holds``, which asks another process; ``what`` says what for."""
+    try:
+        async with asyncio.timeout(within_s):
+            while not await holds():  # noqa: ASYNC110  # the condition is in another process
+                await asyncio.sleep(0.02)
+    except TimeoutError as error:
+        raise AssertionError(f"not within {within_s:g} s: {what}") from error
+
+
 async def some_at_once(work: Iterable[Awaitable[T]], limit: int = 16) -> list[T]:
     """Do all ``work``, so much of it at a time that no request waits long for a connection."""
     turn = asyncio.Semaphore(limit)

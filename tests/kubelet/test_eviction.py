@@ -6,7 +6,7 @@ A control plane of its own, since its node controllers judge every Node there is
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,7 @@ from sandbox.controlplane import Plane
 from sandbox.simulated import NodeKeeper
 from tests import factories
 from tests.conftest import install_crds
-from tests.kube.running import Gate, running
+from tests.kube.running import Gate, running, until
 from tests.kubelet.sites import Site
 from tests.kubelet.test_outage import behind
 from tests.kubelet.worlds import named_condition
@@ -75,12 +75,6 @@ class Seen:
     def is_evicted(self, name: str) -> bool:
         found = self.pods.get(Key(self.site.home, name))
         return found is None or objects.is_terminating(found)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WITHIN_S):
-        while not holds():  # noqa: ASYNC110  # other processes are waited for
-            await asyncio.sleep(0.05)
 
 
 async def bound(site: Site, name: str, toleration: Object) -> Object:

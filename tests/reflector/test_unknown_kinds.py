@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from sandbox.controlplane import Plane
 from tests import factories
 from tests.conftest import CRD, definition, established
 from tests.journeys import world
+from tests.kube.running import until
 from tests.kubelet import toll
 from tests.reflector.test_floods import offloaded
 
@@ -43,13 +44,6 @@ def kind(name: str, stem: str) -> Kind:
 async def installed(server: ClusterClient, kind: Kind) -> None:
     await server.apply(CRD, definition(kind), manager="tests")
     await established(server, Key("", kind.resource))
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what the reflector, which runs in this process, says."""
-    async with asyncio.timeout(WITHIN_S):
-        while not holds():  # noqa: ASYNC110  # what is told comes by a call
-            await asyncio.sleep(0.05)
 
 
 async def appears(server: ClusterClient, kind: Kind, key: Key) -> None:

@@ -15,10 +15,10 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 
@@ -33,6 +33,7 @@ from kube.informer import Change, Informer
 from kube.process import Process
 from sandbox import controlplane
 from tests.factories import pod
+from tests.kube.running import until_so
 from tests.webhook.reviews import offloading
 
 PODS: Final = {
@@ -51,16 +52,6 @@ def address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))  # for documentation: nothing is sent to it
         return str(probe.getsockname()[0])
-
-
-async def until(holds: Callable[[], Awaitable[Any]], what: str) -> None:
-    """Return once ``holds``."""
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while not await holds():  # noqa: ASYNC110  # the condition is in another process
-                await asyncio.sleep(0.02)
-    except TimeoutError as error:
-        raise AssertionError(f"not within {PATIENCE_S} s: {what}") from error
 
 
 @dataclass
@@ -233,7 +224,7 @@ async def certified(
     following = certs.follow(service.cluster, settings, daemon, configuration=service.run, now=now)
     task = asyncio.create_task(following)
     try:
-        await until(service.bundle, "the caBundle")
+        await until_so(service.bundle, "the caBundle")
         yield
     finally:
         task.cancel()
@@ -302,7 +293,7 @@ class Load:
             await self.more(30)
             return not self.failures
 
-        await until(is_steady, "thirty admitted pods in a row")
+        await until_so(is_steady, "thirty admitted pods in a row")
         self.begin()
 
     async def more(self, count: int) -> None:
@@ -312,7 +303,7 @@ class Load:
         async def reached() -> bool:
             return self.answered >= goal
 
-        await until(reached, f"{count} more answers")
+        await until_so(reached, f"{count} more answers")
 
     @property
     def answered(self) -> int:

@@ -24,7 +24,8 @@ from sandbox import controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
 from tests.conftest import CRDS
-from tests.webhook.replicas import Load, Replica, Service, certified, filling, until
+from tests.kube.running import until_so
+from tests.webhook.replicas import Load, Replica, Service, certified, filling
 from tests.webhook.reviews import body
 
 pytestmark = pytest.mark.cluster
@@ -111,7 +112,7 @@ async def replica(
         await service.register()
         async with certified(service, settings), filling(real, settings, first.fill):
             first.start(known.kubeconfig, "--client-ca", str(authority), "--client-name", NAME)
-            await until(first.is_ready, "a replica that is ready")
+            await until_so(first.is_ready, "a replica that is ready")
             await service.join(first)
             yield service, first
 

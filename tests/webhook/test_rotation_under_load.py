@@ -15,7 +15,8 @@ from certs import bundle
 from certs.rotation import Settings
 from kube import clock
 from sandbox.controlplane import Plane
-from tests.webhook.replicas import Load, Replica, Service, certified, filling, until
+from tests.kube.running import until_so
+from tests.webhook.replicas import Load, Replica, Service, certified, filling
 
 pytestmark = pytest.mark.cluster
 
@@ -75,7 +76,7 @@ async def test_rotations_under_load_fail_no_admission(
     ):
         for replica in pair:
             replica.start(plane.kubeconfig)
-            await until(replica.is_ready, "a replica that is ready")
+            await until_so(replica.is_ready, "a replica that is ready")
             await service.join(replica)
         pids = [replica.pids() for replica in pair]
         load = Load(plane.kubeconfig, await service.offloaded())
@@ -84,14 +85,14 @@ async def test_rotations_under_load_fail_no_admission(
             for done in range(1, ROTATIONS + 1):
                 before = await service.bundle()
                 now.now += SECOND
-                await until(lambda: has(volumes, done + 1), f"rotation {done}")  # noqa: B023
+                await until_so(lambda: has(volumes, done + 1), f"rotation {done}")  # noqa: B023
                 await load.more(MEANWHILE)
                 after = await service.bundle()
                 authorities.update(bundle.certificates(after))
                 for known in (before, after):  # whoever learned late trusts all the same
                     check(pair, known, settings, volumes.leaves)
 
-        await until(lambda: has_fewer(service, authorities), "a bundle without the first one")
+        await until_so(lambda: has_fewer(service, authorities), "a bundle without the first one")
     figures = (ROTATIONS, len(authorities), load.admitted, load.per_s)
     logger.info("%d rotations, %d authorities: %d pods, %.0f a second", *figures)
 

@@ -15,7 +15,8 @@ from certs.rotation import Settings
 from kube.errors import KubeError
 from sandbox.controlplane import Plane
 from tests.factories import pod
-from tests.webhook.replicas import Load, Replica, Service, certified, filling, until
+from tests.kube.running import until_so
+from tests.webhook.replicas import Load, Replica, Service, certified, filling
 
 pytestmark = pytest.mark.cluster
 
@@ -38,7 +39,7 @@ async def join(service: Service, plane: Plane, *replicas: Replica) -> None:
     for replica in replicas:
         replica.start(plane.kubeconfig)
     for replica in replicas:
-        await until(replica.is_ready, "a replica that is ready")
+        await until_so(replica.is_ready, "a replica that is ready")
         await service.join(replica)
 
 
@@ -60,7 +61,7 @@ async def test_a_rolling_restart_under_load_fails_no_admission(
             await service.leave(old)
             await load.more(20)
             old.tell(signal.SIGTERM)
-            await until(old.has_ended, "the end of the drain")
+            await until_so(old.has_ended, "the end of the drain")
             await load.more(20)
 
     assert load.failures == []
@@ -78,7 +79,7 @@ async def test_breaking_the_glass_lets_everything_pass_until_the_manifests_are_a
     async def is_refused() -> bool:
         return "pod.mutate.liqo.io" in await refusal(service, namespace)
 
-    await until(is_refused, "a refusal, for nobody serves")
+    await until_so(is_refused, "a refusal, for nobody serves")
     found = await cluster.get_live(kind, key)
     assert found
     await cluster.delete(kind, key, uid=found["metadata"]["uid"])
@@ -86,13 +87,13 @@ async def test_breaking_the_glass_lets_everything_pass_until_the_manifests_are_a
     async def passes() -> bool:
         return not await refusal(service, namespace)
 
-    await until(passes, "a pod")
+    await until_so(passes, "a pod")
     for _ in range(20):
         assert await refusal(service, namespace) == ""
     assert await cluster.get_live(kind, key) is None
 
     await service.register()
-    await until(service.bundle, "the caBundle")
+    await until_so(service.bundle, "the caBundle")
     await join(service, plane, replicas[0])
     load = Load(plane.kubeconfig, namespace)
     async with load.running():
@@ -138,7 +139,7 @@ async def test_metrics_are_for_those_whom_the_api_server_lets(
     async def may_scrape() -> bool:
         return await scraped(replicas[0], tokens[0]) == 200
 
-    await until(may_scrape, "the metrics")
+    await until_so(may_scrape, "the metrics")
     assert await scraped(replicas[0], tokens[1]) == 403
     assert await scraped(replicas[0], "") == 401
     assert await scraped(replicas[0], "not.a.token") == 401
