@@ -6,7 +6,8 @@ from typing import Final
 
 import pytest
 
-from tests.journeys import pages, world
+from tests import pages
+from tests.journeys import world
 from tests.journeys.test_three_tiers import offer_storage
 
 pytestmark = pytest.mark.journey

@@ -14,7 +14,8 @@ from kube.client import ClusterClient
 from sandbox import images, pair
 from sandbox.clusters import Sandbox
 from sandbox.kubectl import Kubectl
-from tests.journeys import pages, world
+from tests import pages
+from tests.journeys import world
 from tests.journeys.three import PEERINGS, THIRD, Three, connected
 
 pytestmark = pytest.mark.journey

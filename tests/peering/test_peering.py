@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -21,8 +20,9 @@ import pytest
 
 from apis import authentication, conditions, keys, naming, slices
 from certs import identity, pki
-from sandbox import audit, binaries
+from sandbox import audit
 from sandbox.kubectl import Kubectl
+from tests import pages
 from tests.peering import rights, world
 from tests.peering.rights import Somebody
 from tests.peering.world import World
@@ -547,25 +547,18 @@ def test_tenant_namespaces_deleted_amid_a_peering_go_with_all_that_is_in_them(bo
 
 def blocks() -> list[list[tuple[str, str]]]:
     """Return what the document has typed on one side or the other: blocks of (cluster, command)."""
-    found = re.findall(r"```sh\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    found = pages.blocks(DOCUMENT)
     lines = [re.findall(r"^(rome|milan)\$ +(.+)$", block, re.MULTILINE) for block in found]
     return [block for block in lines if block]
 
 
 def type_in(both: World, block: list[tuple[str, str]], directory: Path) -> None:
     """Run the commands, each as its cluster's administrator; NONCE is what the last one printed."""
-    programs = (Path(sys.executable).parent, binaries.kubectl().parent)
-    path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
     said = ""
     for name, command in block:
-        config = str(both[name].plane.kubeconfig)
-        done = subprocess.run(
-            ["/bin/sh", "-c", command.replace("NONCE", said.strip())], cwd=directory, check=False,
-            env={**os.environ, "PATH": path, "KUBECONFIG": config},
-            input="y\n", capture_output=True, text=True, timeout=600,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{name}$ {command}: {done.stderr}"
-        said = done.stdout
+        typed = command.replace("NONCE", said.strip())
+        config = both[name].plane.kubeconfig
+        said = pages.shell(typed, directory, answer="y\n", KUBECONFIG=config)
 
 
 def proves_nothing_again(both: World, tenant: Path) -> None:
