@@ -16,7 +16,7 @@ _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 
 
 def read(text: str, type_: str) -> Address | None:
-    """Return the address ``text`` of an EndpointSlice's address type; None if it is none of it.
+    """Return the address ``text`` of an EndpointSlice's address type, None if it has another.
 
     None is also what is not in its one spelling (leading zeros, upper case, a zone), an IPv4
     address in IPv6 (``::ffff:10.0.0.1``), and every name: nothing is an address of type FQDN.

@@ -20,7 +20,7 @@ _OUR_ROLES: Final = frozenset(
         keys.VIRTUAL_KUBELET_REMOTE_CLUSTERWIDE_ROLE,
     }
 )
-"""A binding to one of these gives a consumer what every consumer gets, whoever made it."""
+"""A binding to one of these gives a consumer what every consumer gets, no matter who made it."""
 
 
 class TenantCondition(Enum):

@@ -20,7 +20,7 @@ class Storage:
     is_node: Callable[[str], bool]
     """Whether the node of that name is one of its virtual nodes."""
     volume: Callable[[str], Object | None]
-    """The PersistentVolume of that name at home."""
+    """The PersistentVolume of that name at the consumer."""
     virtual_class: str = keys.VIRTUAL_STORAGE_CLASS
 
     def is_selected(self, claim: Object) -> bool:

@@ -34,7 +34,7 @@ class Sample(NamedTuple):
         return f"{self.name}{{{labels}}} {self.value} {self.at}".rstrip()
 
     def number(self) -> float:
-        """Return the value; what is no number is none, NaN."""
+        """Return the value; NaN if it is not a number."""
         try:
             return float(self.value)
         except ValueError:

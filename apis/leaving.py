@@ -50,7 +50,7 @@ NEVER_ANNOTATIONS: Final = frozenset({keys.LAST_APPLIED, *keys.ANNOTATIONS_OF_CO
 
 @dataclass(frozen=True)
 class Filter:
-    """Which labels and annotations stay at home, besides ``NEVER_ANNOTATIONS``."""
+    """Which labels and annotations stay at the consumer, besides ``NEVER_ANNOTATIONS``."""
 
     labels_not_reflected: frozenset[str] = frozenset()
     annotations_not_reflected: frozenset[str] = frozenset()
@@ -74,7 +74,7 @@ def is_protected(kind: Kind, obj: Object) -> bool:
 def is_pod_token(obj: Object) -> bool:
     """Whether it is a Secret with tokens requested for one offloaded pod.
 
-    The kubelet keeps those; at home they came from a consumer of this cluster.
+    The kubelet keeps those; here they came from a consumer of this cluster.
     """
     return keys.SERVICE_ACCOUNT_NAME in objects.labels(
         obj

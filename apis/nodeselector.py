@@ -274,7 +274,7 @@ def _problem(requirement: Object, *, is_field: bool) -> str:
     """Return what is wrong with ``requirement``; empty if nothing is."""
     operator, values = requirement.get("operator"), requirement.get("values") or []
     if operator not in _VALUES:
-        return f"operator {operator!r} is none of {', '.join(_VALUES)}"
+        return f"operator {operator!r} is not one of {', '.join(_VALUES)}"
     if is_field:
         return _field_problem(requirement, operator, values)
     if not naming.is_qualified_name(str(requirement.get("key", ""))):

@@ -74,7 +74,7 @@ class NamespaceOffloading:
         """Return what ``obj`` says; the selector is not judged (nodeselector.check does).
 
         Raises:
-            ValueError: a strategy that is none.
+            ValueError: an unknown strategy.
         """
         spec = objects.spec(obj)
         selector = spec.get("clusterSelector") or {}
@@ -103,7 +103,7 @@ class NamespaceOffloading:
 class CurrentMapping:
     """The twin of a namespace as the provider reports it; ``reason`` says what is wrong.
 
-    ``phase`` is None where the entry has none, or one that is none: no verdict, but a twin may be.
+    ``phase`` is None where the entry has none, or an unknown one: no verdict, but a twin may be.
     """
 
     remote_namespace: str
@@ -307,7 +307,7 @@ class VkOptionsTemplate:
         """Return what ``obj`` says.
 
         Raises:
-            ValueError: a reflection type that is none.
+            ValueError: an unknown reflection type.
         """
         spec = objects.spec(obj)
         replicas = spec.get("replicas")
@@ -361,7 +361,7 @@ def _member(part: Object, name: str, default: E) -> E:
         return members(value)
     except ValueError as error:
         possible = ", ".join(str(one.value) for one in members)
-        raise ValueError(f"{name} {value!r} is none of {possible}") from error
+        raise ValueError(f"{name} {value!r} is not one of {possible}") from error
 
 
 def _amounts(hard: Any) -> dict[str, str]:

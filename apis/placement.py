@@ -148,7 +148,7 @@ def _covers(toleration: Object, taint: Object) -> bool:
 
 
 def _standing(node: Object, tolerations: Sequence[Object]) -> Iterator[Obstacle]:
-    """Yield what is wrong with ``node`` for whoever has these ``tolerations``."""
+    """Yield what is wrong with ``node`` for the one who has these ``tolerations``."""
     spec = objects.spec(node)
     ready = conditions.find(objects.status(node).get("conditions"), "Ready") or {}
     if ready.get("status") != "True" and not is_tolerated(_ready_taint(ready), tolerations):

@@ -97,8 +97,8 @@ FIELDS: Final[Mapping[str, Field]] = {
     ),
     "topologySpreadConstraints": Field(
         Fate.CHANGED,
-        "a label that the consumer's API server wrote into the selector is in `matchLabelKeys`"
-        " no more",
+        "a label that the consumer's API server wrote into the selector is no longer in "
+        "`matchLabelKeys`",
     ),
     "volumes": Field(Fate.CHANGED, "projected tokens and root certificates are replaced"),
     "workloadRef": _SCHEDULER,

@@ -109,7 +109,7 @@ def _sysctls(context: Object) -> Iterator[str]:
 
 
 def app_armor(annotations: Mapping[str, str]) -> Iterator[str]:
-    """Yield the annotations that ask for a profile which is none, or not that of the runtime."""
+    """Yield the annotations that ask for a profile other than those that are known."""
     for name, value in annotations.items():
         is_allowed = value in ("", "runtime/default") or value.startswith("localhost/")
         if name.startswith(_APP_ARMOR) and not is_allowed:

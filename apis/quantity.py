@@ -114,7 +114,7 @@ def _written(text: object) -> str:
         raise ValueError(f"{text!r:.80} is not a quantity: only texts and integers are")  # noqa: TRY004  # callers refuse input by one exception
     if isinstance(text, int):
         if text.bit_length() > _LONGEST * 3:
-            raise ValueError("a quantity of more than 64 digits is none")
+            raise ValueError("a quantity has at most 64 digits")
         return str(text)
     if len(text) > _LONGEST:
         raise ValueError(f"{text[:_LONGEST]!r}... is too long for a quantity")

@@ -53,7 +53,7 @@ class Grant:
         """Return what ``quota`` says.
 
         Raises:
-            ValueError: an amount is none; the message names quota and resource.
+            ValueError: an amount cannot be read; the message names quota and resource.
         """
         spec: Object = objects.spec(quota)
         key = key_of(quota)
@@ -83,7 +83,8 @@ class Demand:
         """Return what a pod of the PodSpec ``spec`` takes, the pod itself included.
 
         Raises:
-            ValueError: an amount is none or below zero, or the spec is not of the right shape.
+            ValueError: an amount cannot be read or is below zero, or the spec is not of the right
+            shape.
         """
         check(spec)
         usage = {**resources.usage(spec), PODS: quantity.parse(1)}

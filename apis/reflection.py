@@ -143,7 +143,8 @@ CLAIM: Final = Reflected(
         ("storage.k8s.io", "storageclasses"): READ,
     },
     copied="of claims of the class `liqo` whose first pod goes there: access modes, volume "
-    "mode, requests, which may grow; a PersistentVolume at home binds the claim to the provider",
+    "mode, requests, which may grow; a PersistentVolume at the consumer binds the claim "
+    "to the provider",
     left_out="the local class, data sources, selectors, bindings",
 )
 EVENT: Final = Reflected(
@@ -199,7 +200,7 @@ def rights_there() -> Rights:
 
 
 def rights_cluster_wide() -> Rights:
-    """Return what all kinds need of those without namespaces, at home."""
+    """Return what all kinds need of those without namespaces, at the consumer."""
     return union(row.also_cluster_wide for row in KINDS)
 
 

@@ -20,7 +20,7 @@ _NAMES: Final = SYSTEM | {"default", "openshift"}
 
 
 def is_system(namespace: str) -> bool:
-    """Whether a namespace holds the cluster's own parts or ours, which stay at home.
+    """Whether a namespace holds the cluster's own parts or ours, which stay at the consumer.
 
     Source: docs/parity.md § 9, row 43.
     """
@@ -28,7 +28,7 @@ def is_system(namespace: str) -> bool:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a provider refuses ``name`` for a twin namespace, whoever asks.
+    """Whether a provider refuses ``name`` for a twin namespace, no matter who asks.
 
     Source: docs/parity.md SEC-A4, SEC-A5.
     """

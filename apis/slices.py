@@ -14,7 +14,7 @@ from apis.resources import Resources
 DEFAULT_CLASS: Final = "default"
 SHARED_CLASS: Final = "shared"
 BUILT_IN: Final = (DEFAULT_CLASS, SHARED_CLASS)
-"""Whoever owns another class fills in what its slices are granted."""
+"""Anybody who owns another class fills in what its slices are granted."""
 
 AUTHENTICATION: Final = "Authentication"
 RESOURCES: Final = "Resources"
@@ -44,7 +44,8 @@ class ResourceSlice:
         """Return what ``obj`` says.
 
         Raises:
-            ValueError: an amount is none, or is below zero; the message names field and resource.
+            ValueError: an amount cannot be read, or is below zero; the message names field and
+            resource.
         """
         spec, status = objects.spec(obj), objects.status(obj)
         return cls(

@@ -36,7 +36,7 @@ async def renewal(pair: KeyPair) -> datetime | None:
     """Return when the certificate is to be renewed; None where the key is not its own.
 
     Raises:
-        OSError: the process failed, or the certificate is none.
+        OSError: the process failed, or the certificate cannot be read.
     """
     told = await _ask({"certificate": pair.certificate.decode(), "key": pair.key.decode()})
     return datetime.fromisoformat(told["renewal"]) if told["renewal"] else None

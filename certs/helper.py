@@ -21,7 +21,7 @@ def answer(question: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the answer to one question.
 
     Raises:
-        ValueError: an address or a certificate is none.
+        ValueError: an address or a certificate cannot be read.
     """
     if "node" in question:
         made = serving.request(question["node"], ips=question["ips"])

@@ -100,7 +100,9 @@ def _verify(public: pki.PublicKey, text: bytes, signature: bytes) -> None:
 
 def _public(public: bytes) -> pki.PublicKey:
     if len(public) > csr.MAX_BYTES:
-        raise ValueError(f"a public key of {len(public)} bytes is none")
+        raise ValueError(
+            f"a public key of {len(public)} bytes is too long: {csr.MAX_BYTES} are the most"
+        )
     if len(public) == _BARE_BYTES:
         return ed25519.Ed25519PublicKey.from_public_bytes(public)
     loaded = serialization.load_pem_public_key(public)

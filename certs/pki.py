@@ -109,7 +109,7 @@ def sign(  # noqa: PLR0913  # all but two by keyword, each a field of the certif
     request = _request(csr)
     key = request.public_key()
     if not isinstance(key, PublicKey):
-        raise ValueError("the request's key is of a kind that is not used here: make it anew")  # noqa: TRY004  # the value of the PEM, not its Python type
+        raise ValueError("the request's key is of a kind that is not used here: make it again")  # noqa: TRY004  # the value of the PEM, not its Python type
     return _signed(ca, _Leaf(subject(csr), key, server=server, client=client), now, lifetime)
 
 

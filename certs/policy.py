@@ -1,4 +1,4 @@
-"""When a certificate has to be made anew: a chain of checks named for what they find. Pure.
+"""When a certificate has to be made again: a chain of checks named for what they find. Pure.
 
 Source: cert-manager's policy chains; docs/parity.md § 2.5, renewal after two thirds of the life.
 """
@@ -26,7 +26,7 @@ Check: TypeAlias = Callable[[Held, KeyPair, dt.datetime], str | None]
 
 
 def reason_to_replace(held: Held, now: dt.datetime) -> str | None:
-    """Return why the serving certificate ``held`` has to be made anew, None while it need not."""
+    """Return why the serving certificate ``held`` has to be made again, None while it need not."""
     return _first(_LEAF, held, now)
 
 

@@ -80,7 +80,7 @@ class Settings:
 
 
 class RotationReconciler:
-    """Makes both Secrets, and makes them anew in time. Several replicas agree on what is stored."""
+    """Makes both Secrets, and makes them again in time. Replicas agree on what is stored."""
 
     def __init__(
         self,

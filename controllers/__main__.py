@@ -90,7 +90,7 @@ def _election(given: Settings, cluster: ClusterClient) -> Election | None:
 
 
 async def _work(terms: Sequence[Term], daemon: Process) -> None:
-    """Do what only the leader does; all loops are made anew each time it is elected."""
+    """Do what only the leader does; all loops are made again each time it is elected."""
     loops = [loop for term in terms for loop in term()]
     with daemon.works(loops):
         async with asyncio.TaskGroup() as tasks:

@@ -28,7 +28,7 @@ async def ensure(cluster: Cluster, namespace: str = keys.LIQO_NAMESPACE) -> byte
         private = authentication.decoded(found.get("data") or {}, _PRIVATE)
         pki.public_key(private)
     except ValueError as error:
-        message = f"secret {key} has no usable {_PRIVATE}: delete it and peer anew"
+        message = f"secret {key} has no usable {_PRIVATE}: delete it and peer again"
         raise TerminalError("NoKeyPair", message) from error
     return private
 

@@ -24,7 +24,7 @@ from kube.process import Loop
 T = TypeVar("T")
 
 Term: TypeAlias = Callable[[], list[Loop]]
-"""Makes the loops of one controller, anew each time this process is elected."""
+"""Makes the loops of one controller, again each time this process is elected."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Limits:
 
 
 class Informers:
-    """One informer a selection, whoever asks for it; all of them run, leader or not."""
+    """One informer a selection, no matter who asks for it; all of them run, leader or not."""
 
     def __init__(self, cached: CachedCluster) -> None:
         self._cached = cached

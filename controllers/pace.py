@@ -15,7 +15,7 @@ MOST_S: Final = 1.0
 class Pace:
     """The first write goes at once, and those of the pause after it go together as one.
 
-    Whoever finds that a write has to wait comes back after ``left_s``, so the last state is
+    Anybody who finds that a write has to wait comes back after ``left_s``, so the last state is
     written in any case.
     """
 

@@ -18,8 +18,8 @@ class ScopedInformer(Informer[T]):
     Which these are the objects of ``scopes`` say, for each of which its namespace is followed as
     long as ``is_scope`` holds.
     It counts as synced as soon as the namespaces are known: one that cannot be read must not hold
-    up the others, and whoever finds nothing here asks the server. With ``waits`` it does when all
-    that are there at first have been listed: for kinds that may be read in each of them.
+    up the others, and anybody who finds nothing here asks the server. With ``waits`` it does when
+    all that are there at first have been listed: for kinds that may be read in each of them.
     """
 
     def __init__(

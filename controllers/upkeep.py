@@ -18,7 +18,8 @@ from kube.reconcile import TerminalError
 
 MANAGER: Final = "liqo-controllers"
 WHOLE: Final[dict[Kind, str]] = {keys.DEPLOYMENT: "spec"}
-"""Parts that are ours alone: what is not wanted (any more) goes, and servers fill in defaults anew.
+"""Parts that are ours alone: what is not wanted (any more) goes, and servers fill in defaults
+again.
 
 Of all other objects only lists are ours alone, such as rules and subjects.
 """
@@ -36,7 +37,7 @@ async def ensure(
     """
     key = objects.key_of(wanted)
     if kind in WHOLE:
-        wanted = drift.stamped(wanted)  # so that what is no more wanted shows
+        wanted = drift.stamped(wanted)  # so that what is no longer wanted shows
     found = await cluster.get(kind, key)
     if found is None:
         return await _create(cluster, kind, wanted, is_ours)

@@ -9,7 +9,7 @@ from kube.cluster import Cluster, Selection
 from kube.informer import Informer
 
 View: TypeAlias = Callable[[], Awaitable[Mapping[Key, Object]]]
-"""Read only. What a view lacks may exist: whoever deletes for that reason asks the server."""
+"""Read only. What a view lacks may exist: anybody who deletes for that reason asks the server."""
 
 
 def cached(informer: Informer[Object]) -> View:

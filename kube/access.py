@@ -122,7 +122,7 @@ async def from_file(
             return _access(said, renew=again, stamp=stamp, files=files)
         except (TypeError, AttributeError, yaml.YAMLError) as error:
             needed = "YAML with clusters, users, contexts and current-context"
-            raise UnauthorizedError(f"kubeconfig {path} is none: it has to be {needed}") from error
+            raise UnauthorizedError(f"kubeconfig {path} needs {needed}") from error
         except (config.ConfigException, OSError, ssl.SSLError) as error:
             raise UnauthorizedError(f"kubeconfig {path}: {error}") from error
 

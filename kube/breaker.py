@@ -2,7 +2,7 @@
 
 A list that is empty, or half, is what a broken server, a lost right or a restored store looks like.
 What only such a list lacks is asked for live anyway; while the breaker is open nothing is deleted
-or made anew for its sake, and it is told: by a virtual kubelet on its Node, by a reflector on the
+or made again for its sake, and it is told: by a virtual kubelet on its Node, by a reflector on the
 NamespaceOffloading. Of a server that is known to have gone back to an older state, whatever is
 missing is suspicious. Source: docs/parity.md SEC-B9; F-12.
 """

@@ -84,7 +84,7 @@ class ClusterClient:
         await self._transport.close()
 
     def replace(self, access: Access) -> None:
-        """Go on as ``access``: watches open anew, other requests finish as who they began."""
+        """Go on as ``access``: watches open again, other requests finish as who they began."""
         self._transport.identity.replace(access)
 
     async def get(self, kind: Kind, key: Key) -> Object | None:
@@ -131,7 +131,7 @@ class ClusterClient:
             self._doubts.lost(of)
             if self.access is who:
                 raise
-            # Ended for another identity: no failure, and whoever follows goes on at once.
+            # Ended for another identity: no failure, and anybody who follows goes on at once.
 
     async def create(self, kind: Kind, obj: Object) -> Object:
         path = wire.collection(kind, obj["metadata"].get("namespace") or "")
@@ -203,7 +203,7 @@ class ClusterClient:
     async def execute(
         self, pod: Key, container: str, command: Sequence[str], *, has_input: bool = False
     ) -> AsyncIterator[Command]:
-        """Run ``command`` in a container of ``pod``; whoever leaves early ends the connection.
+        """Run ``command`` in a container of ``pod``; anybody who leaves early ends the connection.
 
         Raises:
             KubeError: the server refused, or the connection was lost.
@@ -223,7 +223,7 @@ class ClusterClient:
 
     @contextlib.asynccontextmanager
     async def pulse(self, of: Selection[Any]) -> AsyncIterator[Pulse]:
-        """Watch, by a WebSocket, what is there for its pings; whoever leaves ends it.
+        """Watch, by a WebSocket, what is there for its pings; anybody who leaves ends it.
 
         Raises:
             KubeError: the server refused, or the connection was lost.

@@ -213,7 +213,7 @@ class Connection:
             await asyncio.gather(
                 self._calls.close(), *(each.close() for each in self._under_way), *self._closing
             )
-        finally:  # also when whoever closes them is cancelled
+        finally:  # also when the one who closes them is cancelled
             await self._lasting.close()
         # A TLS socket left in the middle of a watch closes when the server has answered to that.
         with contextlib.suppress(TimeoutError):

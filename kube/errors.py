@@ -125,7 +125,7 @@ def refusal(status: int, answer: Object, *, retry_after_s: float | None = None) 
 
 
 def _code(told: object) -> int:
-    """Return the code that an answer tells of itself; what is none is a failure of the server."""
+    """Return the code that an answer tells of itself; any other is a failure of the server."""
     return told if isinstance(told, int) and told in _CODES else _SERVER_ERROR
 
 

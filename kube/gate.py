@@ -72,7 +72,7 @@ class Gate:
         self._verdicts: _Memory[bool] = _Memory(clock)
         self._turn = asyncio.Semaphore(REVIEWS_AT_ONCE)
         self._flights: dict[Hashable, asyncio.Task[Any]] = {}
-        """What is being asked now: whoever wants to know the same waits for the same answer."""
+        """What is being asked now: anybody who wants to know the same waits for the same answer."""
 
     async def user(self, certificate: Mapping[str, Any] | None, authorization: str) -> User:
         """Return who asks: of a verified ``certificate`` (as ssl decodes it), or of a token.
@@ -152,7 +152,7 @@ class Gate:
     def _landed(self, question: Hashable, flight: asyncio.Task[Any]) -> None:
         del self._flights[question]
         if not flight.cancelled():
-            flight.exception()  # told to whoever waits; there may be nobody left
+            flight.exception()  # told to the one who waits; there may be nobody left
 
     async def _ask(self, kind: Kind, review: Object, refusal: type[Exception]) -> Object:
         try:

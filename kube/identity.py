@@ -31,7 +31,7 @@ class Identity:
         self.user_agent, self._buffer = user_agent, buffer
         self._on_change = on_change
         self.connection = Connection(access, user_agent, buffer=buffer)
-        """The one for what is new; whoever waited meanwhile asks ``current``."""
+        """The one for what is new; anybody who waited meanwhile asks ``current``."""
         self._retiring: set[asyncio.Task[None]] = set()
         self._renewing = asyncio.Lock()
         self._looked = time.monotonic()
@@ -49,7 +49,7 @@ class Identity:
         await self.connection.close()
 
     def replace(self, access: Access) -> None:
-        """Go on as ``access``: watches open anew, other requests finish as who they began."""
+        """Go on as ``access``: watches open again, other requests finish as who they began."""
         old = self.connection
         self.connection = Connection(access, self.user_agent, buffer=self._buffer)
         task = asyncio.get_running_loop().create_task(old.retire())

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 BACKOFF_S: Final = 0.8
 MAX_BACKOFF_S: Final = 30.0
 SILENT_S: Final = 90.0
-"""A watch that told nothing for so long is opened anew: servers send a bookmark every minute."""
+"""A watch that told nothing for so long is opened again: servers send a bookmark every minute."""
 MUTE_S: Final = 300.0
 """The same where no bookmark ever came: a server sends none of what has never changed."""
 AWAY_S: Final = 2.0
@@ -48,7 +48,7 @@ class Change(NamedTuple, Generic[T]):
 
     ``was_seen`` then tells how that is known: by a DELETED event, whose last state is ``old``, or
     by a namesake that stands there now. What a list only lacks is not seen, and ``old`` may be
-    long outdated: whoever destroys something for that reason reads live before. A DELETED event
+    long outdated: anybody who destroys something for that reason reads live before. A DELETED event
     comes of an object that leaves a selection by labels, too; one that was not terminating in its
     last state may have done that. Source: docs/parity.md C-12, C-22.
     """

@@ -1,6 +1,6 @@
 """The strict reader of kubeconfigs that somebody else wrote: inline data, known keys, no surprises.
 
-A kubeconfig can run programs and read files of whoever loads it. One that comes out of a Secret
+A kubeconfig can run programs and read files of the one who loads it. One that comes out of a Secret
 was written by the other cluster, so nothing of that is understood here, and refused by name.
 
 Source: docs/parity.md SEC-B5; Kubernetes, "Client Configuration (v1)".
@@ -71,7 +71,7 @@ def parse(text: bytes) -> Kubeconfig:
     context = _named(top, "contexts", "context", current, _CONTEXT)
     cluster_name = _text(context, "cluster", f"context {current!r}", required=True)
     user_name = _text(context, "user", f"context {current!r}", required=True)
-    # Every entry is looked at, not only those in use: whoever hides one means no good.
+    # Every entry is looked at, not only those in use: anybody who hides one means no good.
     cluster = _named(top, "clusters", "cluster", cluster_name, _CLUSTER)
     user = _named(top, "users", "user", user_name, _USER)
     return _identity(cluster, user, _text(context, "namespace", f"context {current!r}"))

@@ -51,7 +51,7 @@ class Election:
         dice: Callable[[], float] = random.random,
         owner: Callable[[], Awaitable[Object | None]] | None = None,
     ) -> None:
-        """Who leads renews every ``every_s``, and has to within ``renew_s``, or leads no more.
+        """Who leads renews every ``every_s``, and has to within ``renew_s``, or no longer leads.
 
         Who waits looks every ``retry_s``, whether the lease did not change for ``duration_s``.
         """
@@ -78,7 +78,7 @@ class Election:
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do ``work`` whenever we are elected; return when it returns.
 
-        It is cancelled when the lease is lost, and begun anew with the next. The lease is
+        It is cancelled when the lease is lost, and begun again with the next. The lease is
         released when we are cancelled or done, so that another candidate need not wait.
         """
         while True:

@@ -135,7 +135,7 @@ async def _next(informer: Informer[Object], secret: Key, changed: asyncio.Event)
 
 @contextlib.asynccontextmanager
 async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do ``work`` meanwhile; what it raises ends whoever is inside, who would go on without it."""
+    """Do ``work`` meanwhile; what it raises ends what is inside, which would go on without it."""
     raised: Exception | None = None
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(work)

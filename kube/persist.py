@@ -1,4 +1,4 @@
-"""Work that needs an API server begins anew when that refuses: no refusal ends a daemon.
+"""Work that needs an API server begins again when that refuses: no refusal ends a daemon.
 
 Source: docs/parity.md C-36.4.
 """
@@ -27,7 +27,7 @@ async def persist(
 ) -> None:
     """Do ``work`` until it returns; what a server, or its content, refused is told in one line.
 
-    Each time it fails the pause doubles, from 1 s to 30 s; whoever worked for longer than that
+    Each time it fails the pause doubles, from 1 s to 30 s; anybody who worked for longer than that
     has it short again.
 
     Raises:
@@ -50,7 +50,7 @@ async def persist(
         pause_s = min(FIRST_S * 2 ** (failures - 1), MOST_S)
         said = "; ".join(dict.fromkeys(map(str, refused)))
         fields = {"program": name, "error": said, "retry_in_s": pause_s}
-        logger.error("begins anew", extra=fields)
+        logger.error("begins again", extra=fields)
         await sleep(pause_s)
 
 

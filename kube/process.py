@@ -77,7 +77,7 @@ class Health:
         self._alive[name] = check
 
     def forget(self, name: str) -> None:
-        """Ask no more what was asked under ``name``: who does not work is ready and alive."""
+        """No longer ask what was asked under ``name``: who does not work is ready and alive."""
         self._ready.pop(name, None)
         self._alive.pop(name, None)
 
@@ -173,7 +173,7 @@ def run(  # noqa: PLR0913  # what each __main__ passes on from its flags
 ) -> int:
     """Run ``main`` until it returns or a signal ends it; return the exit code.
 
-    What an API server refuses begins it anew, after a pause: ``kube.persist``.
+    What an API server refuses begins it again, after a pause: ``kube.persist``.
     The first SIGTERM or SIGINT drains and cancels it, the second ends the process at once.
     ``settings`` are what was validated at the start; they are logged.
     """

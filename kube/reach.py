@@ -74,7 +74,7 @@ class Reach:
         return True
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         self._is_closed = True
         if self._looking is not None:
             self._looking.cancel()

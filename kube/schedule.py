@@ -58,7 +58,7 @@ class Schedule(Generic[K]):
         return not self._dirty and not self._processing
 
     def add(self, key: K, now: float) -> None:
-        """Make ``key`` ready, or ready again after whoever works on it is done."""
+        """Make ``key`` ready, or ready again after the one who works on it is done."""
         if key in self._dirty:
             return
         self._dirty[key] = now
@@ -175,7 +175,7 @@ class Schedule(Generic[K]):
         return min(BASE_S * 2.0 ** min(failures, 64), at_most_s)
 
     def _leave(self, key: K) -> bool:
-        """Hold ``key`` no more; whether it was held."""
+        """No longer hold ``key``; whether it was held."""
         was_held = key in self._held
         self._held.discard(key)
         self._called.discard(key)

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class SharedRead(Generic[T]):
-    """Asks ``read`` once for whoever comes within ``good_s`` of that, or until it is forgotten.
+    """Asks ``read`` once for the one who comes within ``good_s`` of that, or until it is forgotten.
 
     Who comes while it is under way waits for it; a failure is that of all who waited, and no
     answer for who comes later.

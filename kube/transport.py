@@ -135,7 +135,7 @@ class Transport:
     async def _first(self) -> AsyncIterator[None]:
         """Let what must be in time wait for nobody; what was not is followed on new connections.
 
-        Whoever gives up waiting for an answer, as a lease does, cancels its request.
+        Anybody who gives up waiting for an answer, as a lease does, cancels its request.
         """
         try:
             yield

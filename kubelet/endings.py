@@ -13,7 +13,7 @@ LINGER_S: Final = 2.0
 MAX_LINGER_S: Final = 10.0
 """After what each change is told, of a pod that takes its time."""
 CONFIRM_S: Final = 2.0
-"""A provider sees by then itself that a pod has ended at home."""
+"""A provider sees by then itself that a pod has ended at the consumer."""
 
 
 class Endings:

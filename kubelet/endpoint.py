@@ -75,7 +75,7 @@ class Endpoint:
         return [serving_certificate, client_ca]
 
     async def close(self) -> None:
-        """End all streams, and listen no more."""
+        """End all streams, and no longer listen."""
         await self._apart.run(self._shut())
         await self._apart.close()
 

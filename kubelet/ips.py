@@ -19,7 +19,7 @@ TAKEN_RETRY_S: Final = 60.0
 class IpReconciler:
     """Fulfils Reconciler; keys are those of local pods.
 
-    An address cannot be changed in an IP object: for another one it is made anew.
+    An address cannot be changed in an IP object: for another one it is made again.
     """
 
     def __init__(self, home: CachedCluster) -> None:

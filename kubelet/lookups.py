@@ -49,7 +49,7 @@ class Lookups:
     async def authorize(
         self, certificate: Mapping[str, Any] | None, authorization: str, rights: Sequence[Right]
     ) -> None:
-        """Return if whoever asks has one of ``rights``.
+        """Return if the one who asks has one of ``rights``.
 
         Raises:
             UnauthenticatedError: nobody knows who it is.

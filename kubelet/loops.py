@@ -62,7 +62,7 @@ NODE_BACK_OFF_S: Final = 10.0
 
 
 class Loops:
-    """Made anew each time this pod becomes the leader, ``instance`` by name.
+    """Made again each time this pod becomes the leader, ``instance`` by name.
 
     What ``may_write`` forbids is written neither here nor on the provider.
     """

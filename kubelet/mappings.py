@@ -141,7 +141,7 @@ class Mappings:
         self._changed.set()
 
     def _adjust(self, tasks: asyncio.TaskGroup, runner: Runner) -> None:
-        """Follow what is accepted, and what is no more until its pods here are gone."""
+        """Follow what is accepted, and what no longer is until its pods here are gone."""
         wanted = {
             namespace: pair
             for namespace, pair in self._known.items()
@@ -151,7 +151,7 @@ class Mappings:
             if wanted.get(namespace) != followed.pair:
                 followed.task.cancel()
                 del self._followed[namespace]
-                logger.info("Namespace is no more followed", extra={"namespace": namespace})
+                logger.info("Namespace is no longer followed", extra={"namespace": namespace})
         for namespace, pair in wanted.items():
             if namespace not in self._followed:
                 informers = self._informers(pair)

@@ -1,6 +1,6 @@
 """What a virtual kubelet remembers of each pod: one record, which goes with the pod.
 
-It is that of one UID. A pod of the same name that is made anew inherits nothing.
+It is that of one UID. A pod of the same name that is made again inherits nothing.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class Due:
 
     at: datetime
     remote_uid: str = ""
-    """Of the Pod on the provider: one that is made anew mounts them anew."""
+    """Of the Pod on the provider: one that is made again mounts them again."""
     failures: int = 0
 
 

@@ -53,7 +53,8 @@ class ProviderHealth:
         """Take note of a ping; ``failure`` is empty when it was answered."""
         before, self.health = self.health, self.health.after(failure, ahead)
         if before.is_in_step != self.health.is_in_step:
-            logger.warning("Clocks differ, or do no more", extra={"ahead_s": ahead.total_seconds()})
+            extra = {"ahead_s": ahead.total_seconds()}
+            logger.warning("Clocks differ, or no longer do", extra=extra)
             self._on_change(self.health)
         if before.is_reachable != self.health.is_reachable:
             logger.warning(
@@ -163,7 +164,7 @@ class NodeReconciler:
     async def reconcile(self, key: Key) -> float | None:
         virtual = self._virtual_node()
         if virtual is None:
-            return None  # not there yet, or going: whoever deletes it deletes the Node
+            return None  # not there yet, or going: anybody who deletes it deletes the Node
         parsed = VirtualNode.parse(virtual)
         if parsed.create_node is False:
             return None

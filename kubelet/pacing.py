@@ -30,7 +30,7 @@ ENDS_PER_MINUTE: Final = 10.0
 HELD_S: Final = 1.0
 MAX_HELD_S: Final = 300.0
 CALM_S: Final = 600.0
-"""An owner whose pods end quickly no more begins with the first pause again."""
+"""An owner whose pods no longer end quickly begins with the first pause again."""
 _MOST: Final = 4096
 """Owners that are remembered."""
 

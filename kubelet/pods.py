@@ -325,7 +325,7 @@ class PodReconciler:
         )
         return await self._statuses.refuse(local, message)
 
-    # The namespace is not offloaded, or no more -----------------------------------------------
+    # The namespace is not offloaded, or no longer -----------------------------------------------
 
     async def _fall_back(self, local: Object, mapping: NamespaceMapping) -> float | None:
         is_over = objects.is_terminating(local) or status.is_finished(local)

@@ -76,7 +76,7 @@ class Api:
 
 @dataclass(frozen=True)
 class Route:
-    """One path; whoever has one of ``rights`` on the node may use it, and nobody else."""
+    """One path; anybody who has one of ``rights`` on the node may use it, and nobody else."""
 
     method: str
     path: str

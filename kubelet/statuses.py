@@ -1,4 +1,4 @@
-"""What is told at home of a pod: its status, once it is worth a write, and an Event with it.
+"""What the consumer is told of a pod: its status, once it is worth a write, with an Event.
 
 Source: docs/parity.md § 5.5.4; bench/goals.py row 5.
 """

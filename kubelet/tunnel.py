@@ -28,8 +28,8 @@ CONNECT_S: Final = 30.0
 ANSWER_S: Final = 150.0
 """How long the API server may take then to upgrade it: it waits for a kubelet, which gives its
 runtime two minutes (``--runtime-request-timeout``), and a node with many commands to start at once
-takes its time for each. A server that falls silent is found out sooner, by keepalive, and whoever
-asked and gives up ends the wait."""
+takes its time for each. A server that falls silent is found out sooner, by keepalive, and anybody
+who asked and gives up ends the wait."""
 MAX_REFUSAL: Final = 2**16
 CLOSE_S: Final = 5.0
 """How long a server that was told the end may take to say so too, before it is cut off."""

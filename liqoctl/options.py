@@ -212,7 +212,7 @@ class Pairs(click.ParamType[dict[str, str]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> dict[str, str]:
-        """Return the mapping, or fail with the part that is none."""
+        """Return the mapping, or fail with the part that cannot be read."""
         try:
             return value if isinstance(value, dict) else flags.pairs([str(value)])
         except ValueError as error:

@@ -62,7 +62,7 @@ class Progress:
 
 
 def echo(text: str = "", *, ends_line: bool = True) -> None:
-    """Print ``text`` on stdout, whoever wrote it."""
+    """Print ``text`` on stdout, no matter who wrote it."""
     click.echo(printable(text), nl=ends_line)
 
 

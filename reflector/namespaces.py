@@ -40,7 +40,7 @@ _NO_PODS: Final = "involvedObject.kind!=Pod"
 
 @dataclass(frozen=True)
 class Identity:
-    """Who reflects to whom, and where the peering's objects are at home."""
+    """Who reflects to whom, and where the peering's objects are at the consumer."""
 
     home_cluster_id: str
     foreign_cluster_id: str
@@ -99,7 +99,7 @@ class KindLoop:
 
 
 class Asked(NamedTuple):
-    """A pair of namespaces, and what is said of it: here, by whoever offloads it, and there.
+    """A pair of namespaces, and what is said of it: here, by the one who offloads it, and there.
 
     ``policy`` is that by which leaves what pods mention, if one is asked for.
     """

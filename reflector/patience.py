@@ -1,4 +1,4 @@
-"""When an Event about a pod can be judged: once it has waited, and its pod at home was asked for.
+"""When an Event about a pod can be judged: once it has waited, and its local pod was read.
 
 No watch follows pods for it: they are many, and Events about them are few or come all at once. So
 some are read one by one, and where more are asked for the whole namespace is, seldom.

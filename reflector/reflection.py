@@ -147,7 +147,7 @@ class Reflection:
         return again_s
 
     def _is_in_the_way(self, wanted: Object, found: Object) -> bool:
-        """Whether its server lets ``found`` not become as its original has been made anew.
+        """Whether its server lets ``found`` not become as its original has been made again.
 
         What the provider itself has done to a twin is no reason to remove it.
         """
@@ -233,7 +233,7 @@ class Reflection:
             logger.warning("A twin was refused", extra={"key": objects.key_of(original)})
             return None, REFUSED_RETRY_S
         except (errors.ForbiddenError, errors.NotFoundError) as error:
-            if _is_leaving(error):  # its mapping is about to leave, or to come anew
+            if _is_leaving(error):  # its mapping is about to leave, or to come again
                 return None, TERMINATING_RETRY_S
             self.told.failed(original, self._withheld(error))
             raise

@@ -24,7 +24,7 @@ class RestingInformer(Informer[T]):
         self._needed, self._follows = asyncio.Event(), asyncio.Event()
 
     async def awake(self) -> bool:
-        """Let it follow from now on; return once it has listed anew, or does not come to that.
+        """Let it follow from now on; return once it has listed again, or does not come to that.
 
         Who makes such an object calls this before, and looks again if the answer is False: until
         then nobody is told what becomes of it.

@@ -144,7 +144,7 @@ def _add_twins(parser: argparse.ArgumentParser) -> None:
 def _policy(row: Reflected, text: str) -> Policy:
     names = [policy.value for policy in row.policies]
     if text not in names:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(names)}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(names)}")
     return Policy(text)
 
 

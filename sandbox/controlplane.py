@@ -31,7 +31,7 @@ _STOP_S: Final = 15.0
 _BETWEEN_S: Final = 0.02
 _LOOPBACK: Final = "127.0.0.1"
 _PORTS: Final = range(15000, 30000)
-"""Below those of which Linux gives one to whoever connects, or listens on any."""
+"""Below those of which Linux gives one to the one who connects, or listens on any."""
 _SIGNER: Final = (
     "certificatesigningrequest-signing-controller",
     "garbage-collector-controller",
@@ -41,7 +41,7 @@ _SERVICES: Final = "10.255.0.0/20"
 _ALONE: Final = (
     "--endpoint-reconciler-type=none",  # an endpoint may not be on loopback
     "--disable-admission-plugins=ServiceAccount",  # nobody makes the account of a namespace
-    "--audit-log-maxsize=4000",  # one file, whoever reads it
+    "--audit-log-maxsize=4000",  # one file, no matter who reads it
 )
 
 
@@ -182,13 +182,13 @@ class Plane:
             self._etcd("maintenance/alarm", {"action": "DEACTIVATE", **alarm})
 
     def save(self, to: Path) -> None:
-        """Copy what etcd has to ``to``; both start anew for it."""
+        """Copy what etcd has to ``to``; both start again for it."""
         self.stop()
         shutil.copytree(self.files.data, to)
         self.start()
 
     def restore(self, saved: Path) -> None:
-        """Start both anew with what was saved, as after a disaster: all since is forgotten."""
+        """Start both again with what was saved, as after a disaster: all since is forgotten."""
         self.stop()
         shutil.rmtree(self.files.data)
         shutil.copytree(saved, self.files.data)
@@ -197,7 +197,7 @@ class Plane:
     def compact(self) -> None:
         """Forget every version before the current one, so that a watch from one of them gets 410.
 
-        The API server starts anew for it, as its own cache would serve old versions on.
+        The API server starts again for it, as its own cache would serve old versions on.
         """
         answer = self._etcd("kv/range", {"key": "AA==", "limit": "1"})
         self._etcd("kv/compaction", {"revision": answer["header"]["revision"], "physical": True})

@@ -63,7 +63,7 @@ def give_back(slot: Slot) -> None:
 
 def tidy() -> None:
     """Remove our folders when no sandbox is left in them."""
-    with _locked():  # whoever writes the list counts on its folder
+    with _locked():  # anybody who writes the list counts on its folder
         remove_empty(DISK)
     for folder in (_LOCKS, RUN):
         remove_empty(folder)
@@ -134,7 +134,7 @@ def remove_empty(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make ``folder`` below ``RUN`` or ``DISK``, whoever else tidies away its parents meanwhile."""
+    """Make ``folder`` below ``RUN`` or ``DISK``, also if its parents are tidied away meanwhile."""
     for _ in range(_PATIENCE):
         with contextlib.suppress(FileNotFoundError, FileExistsError):
             return folder.mkdir(parents=True, exist_ok=True)

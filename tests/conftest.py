@@ -92,8 +92,8 @@ def crds(plane: Plane) -> None:
 def own_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """Yield a control plane of a module's own, with our kinds.
 
-    For whoever runs a daemon that acts on all it finds, or says something of all there is: on the
-    one of the whole run there is what other tests left.
+    For anybody who runs a daemon that acts on all it finds, or says something of all there is: on
+    the one of the whole run there is what other tests left.
     """
     with controlplane.start(tmp_path_factory.mktemp("own")) as plane:
         _install_crds(plane)
@@ -165,7 +165,7 @@ async def namespace(cluster: Cluster) -> str:
 
 
 def _install_crds(plane: Plane) -> None:
-    with ThreadPoolExecutor() as pool:  # whoever asks may be inside an event loop
+    with ThreadPoolExecutor() as pool:  # anybody who asks may be inside an event loop
         pool.submit(lambda: asyncio.run(install_crds(plane.kubeconfig))).result()
 
 

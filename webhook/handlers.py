@@ -327,7 +327,7 @@ def _affine(reader: Lookup, shadow: Object) -> list[Object | None]:
 
 
 def _check_quota(reader: Lookup, shadow: Object) -> None:
-    """Judge by the cache; whoever is refused by that is judged again by what is true now."""
+    """Judge by the cache; anybody who is refused by that is judged again by what is true now."""
     creator, spec = shadowpods.judged_creator(shadow), shadowpods.pod_spec(shadow)
     try:
         quotas.judge(spec, quotas.of(reader.all(keys.QUOTA).values(), creator))

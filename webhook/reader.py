@@ -67,7 +67,7 @@ class CachedReader:
         self._connect = connect
 
     async def follow(self) -> None:
-        """Keep the caches, and look for whoever asks; a refusal does not end it."""
+        """Keep the caches, and look for the one who asks; a refusal does not end it."""
         try:
             await persist(self._follow, "informers")
         except Exception as error:
@@ -196,7 +196,7 @@ class _Live(NamedTuple):
     cluster: Cluster
 
     def is_here(self) -> bool:
-        """Whether whoever asks runs in that loop."""
+        """Whether the one who asks runs in that loop."""
         with contextlib.suppress(RuntimeError):
             return asyncio.get_running_loop() is self.loop
         return False

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 class Answer(flask.Response):
     """A response whose body is all there, and whose headers are right as they are."""
 
-    automatically_set_content_length = False  # whoever serves the app knows it
+    automatically_set_content_length = False  # anybody who serves the app knows it
 
     def get_wsgi_response(
         self, _environ: WSGIEnvironment
@@ -56,7 +56,7 @@ class Answer(flask.Response):
 
 
 class Reviews:
-    """The view of one path; ``is_caller`` is asked about the certificate of whoever comes."""
+    """The view of one path; ``is_caller`` is asked about the certificate of the one who comes."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ def budget_s(timeout: str | None) -> float:
 
 
 def _body(environ: WSGIEnvironment) -> bytes:
-    """Return the body, which whoever serves the app has read already.
+    """Return the body, which the server of the app has read already.
 
     Raises:
         RequestEntityTooLarge: it is too large, and perhaps nobody read it.

@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         "--enable-resource-enforcement",
         action=argparse.BooleanOptionalAction,
         default=False,
-        help="judge ShadowPods by the Quota of whoever creates them (%(default)s)",
+        help="judge ShadowPods by the Quota of the one who creates them (%(default)s)",
     )
     parser.add_argument(
         "--json-logs",
@@ -82,7 +82,7 @@ def _add_serving(parser: argparse.ArgumentParser) -> None:
         "--tls-dir",
         type=Path,
         default=Path("/etc/liqo/tls"),
-        help="directory with tls.crt and tls.key; read anew when they change (%(default)s)",
+        help="directory with tls.crt and tls.key; read again when they change (%(default)s)",
     )
     parser.add_argument(
         "--host",

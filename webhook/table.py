@@ -176,8 +176,8 @@ WEBHOOKS: Final = (
         _CREATE,
         about=(
             "The namespace of a NamespaceOffloading that is about to be stored gets its label "
-            "here, so that API servers know of it when whoever creates the NamespaceOffloading is "
-            "answered: the next pod is judged. Only API servers may have that done: liqo-certs "
+            "here, so that API servers know of it when the NamespaceOffloading is stored: the next "
+            "pod is judged. Only API servers may have that done: liqo-certs "
             "applies the path, beside the caBundle, with a last segment that nobody else is told."
         ),
         is_needed=False,

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class CachedContext:
-    """One TLS context for all connections, made anew when the Secret volume changes."""
+    """One TLS context for all connections, made again when the Secret volume changes."""
 
     def __init__(self) -> None:
         self._seen: tuple[tuple[int, int], ...] = ()

@@ -40,7 +40,7 @@ LARGE: Final = 256 * 2**10
 Python needs up to twenty times its size for it, and the pod has 384 MiB."""
 HELD: Final = 16 * 2**20
 """Bytes of bodies that are being read or judged, of large ones and of others; who brings more is
-told to try again. Whoever announces large ones and sends nothing so keeps no other waiting."""
+told to try again. Anybody who announces large ones and sends nothing so keeps no other waiting."""
 BUFFER: Final = 32 * 2**10
 """Bytes that asyncio reads at once from a TLS connection, and keeps for as long as that lasts: its
 own 256 KiB for each of 1,000 clients would be all the memory that a pod has."""
@@ -277,7 +277,7 @@ def _variable(header: str) -> str:
 async def called(app: App, environ: WSGIEnvironment, threads: Executor) -> web.Response:
     """Return what the WSGI ``app`` answers: here, or in a thread if it turns out to have to wait.
 
-    What begins and ends there anew has changed nothing before.
+    What begins and ends there again has changed nothing before.
     """
     try:
         return _call(app, environ)

@@ -1,6 +1,6 @@
 """What a provider needs to serve a slice class of its own: say what each slice gets, and run.
 
-The rest stays pyliqo's: who may ask (authentication), the Quota, the virtual node at home.
+The rest stays pyliqo's: who may ask (authentication), the Quota, the virtual node at the consumer.
 ``docs/examples/gold_class.py`` is a whole controller. Source: docs/parity.md § 4.16.
 """
 

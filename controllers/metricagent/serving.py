@@ -87,7 +87,7 @@ async def _scrape(agent: Agent, request: web.Request) -> web.StreamResponse:
         for group in request.headers.getall(header, [])
     ]
     if consumer not in groups:
-        raise web.HTTPForbidden(text=f"whoever asks is not of cluster {consumer!r:.80}\n")
+        raise web.HTTPForbidden(text=f"the caller is not of cluster {consumer!r:.80}\n")
     if path not in keys.SCRAPED:
         raise web.HTTPNotFound(text=f"there are {', '.join(keys.SCRAPED)}\n")
     twins = forge.twins(agent.namespaces(), consumer)

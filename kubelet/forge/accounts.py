@@ -1,7 +1,7 @@
 """How an offloaded pod reaches an API server: that of its own cluster, the provider's, or none.
 
-In mode TokenAPI the tokens that a pod mounts are those of its service account at home. They are
-asked for here, and lie on the provider in a Secret of that pod, from which they are mounted.
+In mode TokenAPI the tokens that a pod mounts are those of its service account at the consumer. They
+are asked for here, and lie on the provider in a Secret of that pod, from which they are mounted.
 
 Source: docs/parity.md § 5.5.3, 6.8.
 """
@@ -27,7 +27,7 @@ Source: docs/parity.md H10; Kubernetes, ``--service-account-extend-token-expirat
 MAX_TOKENS: Final = 32
 """Sources of tokens of a pod; admission writes one, and those who use more have two or three."""
 REFRESHED_AT: Final = 0.8
-"""The share of its life after which a token is asked for anew, as kubelets do."""
+"""The share of its life after which a token is asked for again, as kubelets do."""
 JITTER_S: Final = 30
 """So much sooner or later, or the tokens of pods that were made together come together."""
 NAMESPACE_KEY: Final = "namespace"
@@ -67,7 +67,7 @@ class Token(NamedTuple):
 
 
 class Issued(NamedTuple):
-    """A token: the status of its TokenRequest, and when it is asked for anew."""
+    """A token: the status of its TokenRequest, and when it is asked for again."""
 
     status: Object
     renewed: datetime
@@ -165,7 +165,7 @@ def secret(local: Object, shadow: Object, pair: Pair, tokens_: Mapping[str, Issu
 
 
 def renewed_from(local: Object, expires: datetime, now: datetime) -> datetime:
-    """Return when the tokens of ``local`` are asked for anew, granted ``now`` until ``expires``.
+    """Return when the tokens of ``local`` are asked for again, granted ``now`` until ``expires``.
 
     What was granted counts: an API server may grant less than was asked for.
     """
@@ -176,7 +176,7 @@ def renewed_from(local: Object, expires: datetime, now: datetime) -> datetime:
 
 
 def refresh_in_s(found: Object, now: datetime) -> float:
-    """Return the seconds until the tokens in the Secret ``found`` are asked for anew."""
+    """Return the seconds until the tokens in the Secret ``found`` are asked for again."""
     text = objects.annotations(found).get(keys.TOKEN_RENEWAL, "")
     try:
         return (datetime.fromisoformat(text) - now).total_seconds()

@@ -25,7 +25,7 @@ def deferral(shadow: Object) -> str:
 
 
 def is_replaced(shadow: Object, remote: Object) -> bool:
-    """Whether the provider ends the pod to make it anew: how its containers end then is no end.
+    """Whether the provider ends the pod to make it again: how its containers end then is no end.
 
     A kubelet reports Succeeded or Failed of any pod that is deleted. Work that was finished
     before is finished for the ShadowPod too.
@@ -35,7 +35,7 @@ def is_replaced(shadow: Object, remote: Object) -> bool:
 
 
 def has_ended(shadow: Object, remote: Object | None) -> bool:
-    """Whether the pod has ended on the provider, and is not made anew there."""
+    """Whether the pod has ended on the provider, and is not made again there."""
     if status.is_finished(shadow):
         return True
     return remote is not None and status.is_finished(remote) and not is_replaced(shadow, remote)

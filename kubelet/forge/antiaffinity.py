@@ -123,8 +123,9 @@ PRESETS: Final[dict[str, Callable[[Object, Mapping[str, str]], Object | None]]] 
 def selected_once(term: Any) -> Any:
     """Return ``term`` without those ``matchLabelKeys`` that its selector names already.
 
-    The API server at home has written their values into the selector, and that of the provider
-    takes no label in both. Source: Kubernetes, "Pod Topology Spread Constraints", matchLabelKeys.
+    The API server at the consumer has written their values into the selector, and that of the
+    provider takes no label in both. Source: Kubernetes, "Pod Topology Spread Constraints",
+    matchLabelKeys.
     """
     if isinstance(term, list):
         return [selected_once(one) for one in term]

@@ -85,7 +85,7 @@ class Filter:
         return value if _OLDEST <= value <= latest else None
 
     def condition(self, item: Object) -> Object | None:
-        """Return the condition with known fields, None if its status is none."""
+        """Return the condition with known fields, None if its status is unknown."""
         if not isinstance(said := item.get("status"), str) or said not in _TRUTHS:
             return None
         rest = {

@@ -45,7 +45,8 @@ _TYPES: Final = frozenset(
     }
 )
 _KEPT: Final = frozenset({SCHEDULED, DISRUPTION})
-"""Set at home too, by the scheduler and by who evicts: without a word of the provider they stay."""
+"""Set at the consumer too, by the scheduler and by who evicts: without a word of the provider they
+stay."""
 
 
 def of(pod: Object) -> list[Object]:

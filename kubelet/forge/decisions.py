@@ -41,7 +41,7 @@ class Step(Enum):
     WATCH_END = auto()
     """The pod is ending: what becomes of it is told if it takes its time, or if it is its work."""
     CONFIRM_END = auto()
-    """The pod has ended here: the provider must know, lest it begins anew there."""
+    """The pod has ended here: the provider must know, lest it begins again there."""
 
 
 DESTRUCTIVE = frozenset({Step.DELETE_SHADOW, Step.DELETE_LOCAL})
@@ -156,7 +156,7 @@ def _living(observed: Observed, local: Object) -> Step:
     return Step.WAIT if is_old else Step.FOLLOW
 
 
-# The namespace is not offloaded, or no more ------------------------------------------------------
+# The namespace is not offloaded, or no longer -----------------------------------------------------
 
 
 class FallBack(Enum):
@@ -168,7 +168,7 @@ class FallBack(Enum):
     BE_PATIENT = auto()
     """It is young, and its namespace's entry may only be on its way."""
     ABORT = auto()
-    """It has failed: its owner makes another, to be placed anew."""
+    """It has failed: its owner makes another, to be placed again."""
     ABORT_UNLESS_WANTED = auto()
     """As ``ABORT``, unless somebody wants the namespace offloaded, if not (yet) to this cluster."""
     BACK_OFF = auto()
@@ -218,7 +218,7 @@ def is_labelled(local: Object) -> bool:
 
 
 def is_replaced(local: Object) -> bool:
-    """Whether it was offloaded and its owner makes another one, to be placed anew.
+    """Whether it was offloaded and its owner makes another one, to be placed again.
 
     Left Pending on this node it would keep a Deployment from ever being whole again.
     """

@@ -1,7 +1,7 @@
-"""Of which Pod of the provider a local pod tells, and how often the provider made it anew.
+"""Of which Pod of the provider a local pod tells, and how often the provider made it again.
 
-Both are noted on the local pod, in the write of the status that counts them. So whoever comes next
-goes on from there, at whatever moment the one before it was killed.
+Both are noted on the local pod, in the write of the status that counts them. So anybody who comes
+next goes on from there, at whatever moment the one before it was killed.
 
 Source: docs/parity.md § 5.5.5.
 """
@@ -24,7 +24,7 @@ class _Life(NamedTuple):
 
 
 def restarts(local: Object, remote: Object) -> int:
-    """Return how often the provider made the pod anew, up to ``remote``.
+    """Return how often the provider made the pod again, up to ``remote``.
 
     A Pod that went before it was told to run does not count. Where nothing is noted, as an older
     virtual kubelet wrote the status, it is what ``local`` counts more than ``remote``.

@@ -21,7 +21,7 @@ class MappingState(Enum):
     WAITING = auto()
     """Not yet, or not now: nothing may be concluded."""
     WITHDRAWN = auto()
-    """It is not offloaded, or no more."""
+    """It is not offloaded, or no longer."""
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def _ready(health: Health, *, is_offering: bool) -> tuple[str, str, str, str]:
 
 def _absent(health: Health) -> tuple[str, str, str, str]:
     message = f"{health.missing} pods were missing from one list and had not been seen to go"
-    cure = "nothing is deleted or made anew for that until it is certain"
+    cure = "nothing is deleted or made again for that until it is certain"
     return ABSENCE, "True", "TooMuchAtOnce", f"when this began, {message}: {cure}"
 
 

@@ -34,4 +34,4 @@ def forbids(local: Object, offloading: Object | None, node: Object | None) -> st
     obstacles = placement.forbidden(asked, node or _VIRTUAL)
     if not obstacles:
         return ""
-    return f"{name}: {obstacles[0].text}: change it, or delete the pod and let it be placed anew"
+    return f"{name}: {obstacles[0].text}: change it, or delete the pod and let it be placed again"

@@ -68,8 +68,8 @@ def refusal(local: Object, options: Options) -> str:
 def shadow(local: Object, pair: Pair, options: Options, creator: str = "") -> Object:
     """Return the ShadowPod to create for the Pod ``local``; Shape: ``spec.pod`` is a PodSpec.
 
-    ``creator`` is the label by which the provider knows whoever creates it, if that is known: then
-    its mutating webhook has nothing to complete, and is not called.
+    ``creator`` is the label by which the provider knows the one who creates it, if that is known:
+    then its mutating webhook has nothing to complete, and is not called.
     """
     key = pair.twin_of(objects.key_of(local))
     made = _noted(metadata(local, pair, options))

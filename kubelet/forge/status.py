@@ -91,7 +91,7 @@ def out_of_reach(local: Object, now: datetime) -> Object:
 
 
 def ending(local: Object, remote: Object, home: LocalContext) -> Object:
-    """Return the status of a pod whose remote one ends to be made anew: its conditions follow."""
+    """Return the status of a pod whose remote one ends to be made again: its conditions follow."""
     theirs = conditions.mirrored(local, remote, Filter(home))
     return _whole(local, **{**_kept(local), "conditions": theirs})
 

@@ -86,11 +86,11 @@ class NodeCpu:
             container = (pod_of(one), one.labels.get("container", ""))
             before = self._last.get(container)
             now[container] = after = _read(before, _used(one), _at(one, now_ms))
-            # A counter that fell began anew: its container was restarted.
+            # A counter that fell began again: its container was restarted.
             began = before.seconds if before and before.seconds <= after.seconds else 0.0
             self._seconds += after.seconds - began
         kept = {one: last for one, last in self._last.items() if one[0] in here}
-        self._last = {**kept, **now}  # a pod that was passed over once is not counted anew
+        self._last = {**kept, **now}  # a pod that was passed over once is not counted again
         return self._seconds
 
     def last(self, pod: Key, container: str) -> Reading | None:

@@ -69,7 +69,7 @@ def move_volume(
 ) -> None:
     """Move the data of a claim of class liqo to another cluster, while no pod uses it.
 
-    The data is copied and compared before the claim is deleted, and the claim is made anew on the
+    The data is copied and compared before the claim is deleted, and the claim is made again on the
     target; meanwhile the target holds it twice. Interrupted, the same command goes on from where it
     was. --timeout bounds each wait for a pod or a volume, and not the copying.
     """

@@ -1,4 +1,4 @@
-"""What of a cluster has to be kept to make it anew under its name, as ``kubectl apply`` takes it.
+"""What of a cluster has to be kept to make it again under its name, as ``kubectl apply`` takes it.
 
 All else pyliqo makes again. Pure. Source: docs/backup.md.
 """

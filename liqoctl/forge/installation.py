@@ -302,4 +302,4 @@ def _peer(obj: Object, tenants: Mapping[str, Object]) -> str:
     spec, key = objects.spec(obj), objects.key_of(obj)
     labels = {**objects.labels(tenants.get(key.namespace, obj)), **objects.labels(obj)}
     known = spec.get("clusterID") or labels.get(keys.REMOTE_CLUSTER_ID) or labels.get(keys.ORIGIN)
-    return str(known or f"whoever {key} is for")
+    return str(known or f"the one whom {key} is for")

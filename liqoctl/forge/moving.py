@@ -1,9 +1,9 @@
 """Moving a volume: which step is next, what it makes, and what stands in the way. Pure.
 
 The data is always whole in one of two claims: the one that is moved, and its copy, a second claim
-on the target. A claim cannot change its volume, so it is deleted once the copy is whole, made anew
-on the target and filled from the copy. What was done stands on the claims, and whoever comes later
-goes on from there. Source: docs/parity.md § 7.8.
+on the target. A claim cannot change its volume, so it is deleted once the copy is whole, made again
+on the target and filled from the copy. What was done stands on the claims, and anybody who comes
+later goes on from there. Source: docs/parity.md § 7.8.
 """
 
 import copy
@@ -49,7 +49,7 @@ class Step(Enum):
     START = "make the copy's claim"
     COPY = "copy the data to it"
     REMOVE = "delete the claim"
-    RECREATE = "make the claim anew"
+    RECREATE = "make the claim again"
     RESTORE = "fill it from the copy"
     FINISH = "delete the copy"
     FORGET = "take the mark off the claim"
@@ -103,7 +103,7 @@ def _with_copy(record: Object, claim: Object | None, copied: Object) -> Step | s
     if objects.annotations(claim).get(keys.RESTORED_FROM) == objects.uid(copied):
         return Step.RESTORE
     return (
-        f"somebody else made it anew: its data of before is in {_name(copied)}; "
+        f"somebody else made it again: its data of before is in {_name(copied)}; "
         "delete one of the two, and run the command again"
     )
 
@@ -282,7 +282,7 @@ def _record(copied: Object) -> Object | None:
 def _fits(record: Object, copied: Object) -> bool:
     """Whether ``record`` is what a move writes: users of the namespace can write one, too.
 
-    Of the claim that is made anew it says no more than the copy does: no volume, no finalizers.
+    Of the claim that is made again it says no more than the copy does: no volume, no finalizers.
     """
     metadata = record["metadata"]
     is_plain = isinstance(metadata, dict) and metadata.keys() <= {*_KEPT}

@@ -27,7 +27,7 @@ CURES: Final = {
     Rule.TAINT: "tolerate the taints in the pod, or remove them from the nodes",
     Rule.NODE_SELECTOR: "correct spec.nodeSelector of the pod, or the labels of the nodes",
     Rule.AFFINITY: "correct the pod's node affinity, spec.clusterSelector of the namespace's "
-    "NamespaceOffloading, or the labels of the virtual nodes; then create the pod anew",
+    "NamespaceOffloading, or the labels of the virtual nodes; then create the pod again",
     Rule.RESOURCES: "request less, or let the virtual nodes offer more",
 }
 

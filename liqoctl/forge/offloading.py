@@ -77,7 +77,7 @@ def manifest(namespace: str, wanted: Wanted) -> Object:
     """Return the NamespaceOffloading of ``namespace``.
 
     Raises:
-        ValueError: a selector is none.
+        ValueError: a selector cannot be read.
     """
     spec: Object = {
         "namespaceMappingStrategy": wanted.mapping or MAPPING_STRATEGIES[0],
@@ -103,7 +103,7 @@ def _metadata(wanted: Wanted) -> Mapping[str, Mapping[str, str]]:
 def changes(existing: Object, wanted: Object, fields: frozenset[str]) -> Object:
     """Return the merge patch that gives ``existing`` what ``wanted`` says of ``fields``.
 
-    Whoever set the others meant them: a command that does not name them leaves them alone.
+    Anybody who set the others meant them: a command that does not name them leaves them alone.
     """
     now, then = (
         {**one, "spec": {name: value for name, value in one["spec"].items() if name in fields}}

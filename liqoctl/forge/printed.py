@@ -6,7 +6,7 @@ said, or pretend that something else was.
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with a space for each character that is none; lines stay lines."""
+    """Return ``text`` with a space for each character that cannot be printed; lines stay lines."""
     return "\n".join(
         "".join(char if char.isprintable() else " " for char in line) for line in text.split("\n")
     )

@@ -21,7 +21,7 @@ _PROVIDER: Final = frozenset({keys.FAILED_REFLECTION, keys.REFLECTION_DISABLED, 
 _TAINT: Final[Object] = {"key": keys.VIRTUAL_NODE_TAINT, "effect": keys.VIRTUAL_NODE_TAINT_EFFECT}
 _MOST: Final = 5
 """Names of nodes in a sentence."""
-_ANEW: Final = "delete it, so that its owner creates it anew (a pod without an owner: create it)"
+_ANEW: Final = "delete it, so that its owner creates it again (a pod without an owner: create it)"
 
 
 def judge(facts: Facts) -> Finding:
@@ -206,7 +206,7 @@ def _gated(_facts: Facts, pod: Object) -> Finding | None:
     gates = ", ".join(str(gate.get("name")) for gate in pods.spec(pod).get("schedulingGates") or [])
     if not gates:
         return None
-    cure = "whoever set the scheduling gates removes them"
+    cure = "the one who set the scheduling gates removes them"
     return Finding(Outcome.WAITS, f"waits because it has scheduling gates: {gates}", (cure,))
 
 
@@ -237,7 +237,7 @@ def _unprovided(facts: Facts, _pod: Object) -> Finding | None:
         return Finding(Outcome.WAITS, clause, (f"create persistentvolumeclaim {name}",))
     if objects.status(claim).get("phase") == "Lost":
         clause = f"waits because persistentvolumeclaim {name} has lost its volume"
-        return Finding(Outcome.WAITS, clause, ("restore the volume, or create the claim anew",))
+        return Finding(Outcome.WAITS, clause, ("restore the volume, or create the claim again",))
     said = [
         event
         for event in sorted(facts.claim_events, key=refusals.time_of)

@@ -97,7 +97,7 @@ async def meet(
     networks = await pod_networks(provider.cluster, namespaces[1], said[1])
     if names[0] == names[1]:
         message = f"both clusters are called {names[0]}: a cluster cannot peer with itself; "
-        raise click.ClickException(f"{message}check the kubeconfigs, or install one anew")
+        raise click.ClickException(f"{message}check the kubeconfigs, or install one again")
     return Peers(consumer, provider, names[0], names[1], namespaces[0], metadata, networks)
 
 

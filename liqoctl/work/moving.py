@@ -146,7 +146,7 @@ class Move:
         self._side.info(f"{CLAIM} {self._wanted.claim}: deleted where it was")
 
     async def recreate(self, _claim: Object, copied: Object) -> None:
-        """Make the claim anew on the target."""
+        """Make the claim again on the target."""
         await self._cluster.create(CLAIM, forge.recreated(self._wanted, copied))
         self._side.info(f"{CLAIM} {self._wanted.claim}: created on node {self._wanted.node}")
 

@@ -41,7 +41,7 @@ async def remove(cluster: Cluster, progress: Progress, found: Iterable[Object]) 
     """Delete ``found``, but for kinds and namespaces: these hold what is not ours."""
     for obj in found:
         if forge.is_prerequisite(obj):
-            progress.info(f"{_named(obj)} is of an older version: delete it if you need it no more")
+            progress.info(f"{_named(obj)} is of an older version: delete it if nobody needs it")
             continue
         await cluster.delete(forge.kind_of(obj), objects.key_of(obj), uid=objects.uid(obj))
         progress.info(f"{_named(obj)} of an older version removed")

@@ -1,4 +1,4 @@
-"""An upgrade takes no right away before whoever needed it has ended, and his successor has his own.
+"""An upgrade takes no right away before the process that needed it has ended.
 
 The controller manager gives itself a part of its rights, in each twin and tenant namespace. One of
 an older version, that had them in the whole cluster, goes on with them until the new one leads.

@@ -22,14 +22,14 @@ def twin(local: Object, scene: Scene) -> Object:
 
 
 def twin_name(name: str, pair: Pair) -> str:
-    """Return the name over there: the provider has a ``kube-root-ca.crt`` of its own."""
+    """Return the name at the provider: the provider has a ``kube-root-ca.crt`` of its own."""
     if name == keys.ROOT_CA_CONFIG_MAP:
         return naming.root_ca_config_map(pair.origin)
     return name
 
 
 def original_name(name: str, pair: Pair) -> str:
-    """Return the name at home of the twin ``name``."""
+    """Return the name at the consumer of the twin ``name``."""
     if name == naming.root_ca_config_map(pair.origin):
         return keys.ROOT_CA_CONFIG_MAP
     return name

@@ -27,7 +27,7 @@ class Settings:
     storage_class: str = ""
     """On the provider; empty for its default class."""
     virtual_storage_class: str = keys.VIRTUAL_STORAGE_CLASS
-    """Of the claims at home that may be fulfilled there."""
+    """Of the claims at the consumer that may be fulfilled there."""
     local_pods: tuple[Network, ...] = ()
     """Networks of pods here, if an IP fabric joins the clusters; empty without one."""
 

@@ -1,4 +1,4 @@
-"""The copy at home of an Event on the provider, on the object of the same name."""
+"""The copy at the consumer of an Event on the provider, on the object of the same name."""
 
 import hashlib
 import re
@@ -35,11 +35,12 @@ KINDS: Final[dict[str, Kind]] = {
     keys.SHADOW_POD.kind: keys.POD,
     keys.SHADOW_ENDPOINT_SLICE.kind: keys.ENDPOINT_SLICE,
 }
-"""Of the objects at home that Events may come to, by what they are about on the provider."""
+"""Of the objects at the consumer that Events may come to, by what they are about on the
+provider."""
 
 
 def twin(remote: Object, scene: Scene) -> Object:
-    """Return the copy at home; ``stays`` has found the object that it is about.
+    """Return the copy at the consumer; ``stays`` has found the object that it is about.
 
     Its source is called as on a real node, since tools select Events by it (``source=kubelet``).
     That it is of the provider stands where the name of a node would.
@@ -110,7 +111,7 @@ def _is_judged(remote: Object, scene: Scene) -> bool:
 
 
 def _about(remote: Object, scene: Scene) -> Key | None:
-    """Return the pod at home that an Event is about which may come home."""
+    """Return the pod at the consumer that an Event is about which may come home."""
     kind, key = _home_of(remote.get("involvedObject") or {}, scene) or (None, None)
     if kind != keys.POD or leaving.reason_to_stay(keys.EVENT, remote, scene.policy):
         return None

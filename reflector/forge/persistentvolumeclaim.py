@@ -1,4 +1,4 @@
-"""The twin of a claim whose first pod goes to the provider, and the volume that binds it at home.
+"""The twin of a claim whose first pod goes to the provider, and the volume that binds it here.
 
 Source: docs/parity.md § 6.9. The data is where the twin is, and pods follow it.
 """
@@ -23,7 +23,7 @@ def twin(local: Object, scene: Scene) -> Object:
     """Return the claim on the provider.
 
     Raises:
-        NotYetError: an annotation names an access mode that is none.
+        NotYetError: an annotation names an unknown access mode.
     """
     have = local["spec"]
     spec = {
@@ -71,7 +71,7 @@ def _storage(scene: Scene) -> Storage:
 
 
 def back(key: Key, original: Object | None, twin_: Object | None, scene: Scene) -> Iterable[Write]:
-    """Yield what binds the claim at home to the provider, or lets it be bound elsewhere."""
+    """Yield what binds the claim at the consumer to the provider, or lets it be bound elsewhere."""
     is_bound = bool(original and original["spec"].get("volumeName"))
     if not is_bound:
         yield from _released(key, original, scene)
@@ -89,7 +89,7 @@ def back(key: Key, original: Object | None, twin_: Object | None, scene: Scene) 
 
 
 def volume_of(claim: Object, scene: Scene) -> Object:
-    """Return the volume that stands at home for the one on the provider."""
+    """Return the volume that stands at the consumer for the one on the provider."""
     class_ = scene.look.get(keys.STORAGE_CLASS, Key("", claim["spec"]["storageClassName"])) or {}
     where = objects.key_of(claim)
     term = {

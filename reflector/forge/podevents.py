@@ -1,4 +1,4 @@
-"""Which Normal Events about a pod say what its status at home does not. Pure.
+"""Which Normal Events about a pod say what its status at the consumer does not. Pure.
 
 Four or so tell that a pod starts, which all do and the status says; a pod that waits, is killed or
 restarts is explained by them. So of a pod that was Ready soon the first seconds stay.
@@ -51,7 +51,7 @@ class Status(msgspec.Struct, gc=False, frozen=True, rename="camel"):
 
 
 class Lived(msgspec.Struct, gc=False, frozen=True):
-    """What Events have to know of a pod at home: its times are those of the provider's clock."""
+    """What Events have to know of a local pod: its times are those of the provider's clock."""
 
     metadata: PodMeta
     status: Status = Status()
@@ -103,7 +103,7 @@ def _happened(remote: Object) -> datetime | None:
 
 
 def _time(text: Any) -> datetime | None:
-    """Return the time, None if ``text`` is none."""
+    """Return the time, None if ``text`` is not a time."""
     try:
         found = datetime.fromisoformat(text)
     except (TypeError, ValueError):

@@ -16,7 +16,7 @@ def test_the_page_is_made_of_the_table() -> None:
 
 
 def test_the_table_has_each_kind_that_peering_lets_a_consumer_write() -> None:
-    """Whoever adds a right adds rows."""
+    """Anybody who adds a right adds rows."""
     for role, who in ROLES.items():
         written = {
             (group, plural)

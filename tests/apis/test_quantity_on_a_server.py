@@ -61,9 +61,9 @@ def test_what_an_api_server_writes_anew_it_writes_as_we_do(plane: Plane) -> None
     for start in range(0, len(found), AT_ONCE):
         some = found[start : start + AT_ONCE]
         rows = zip(some, as_the_server_writes(plane, some), strict=True)
-        anew = [(sent, theirs) for sent, theirs in rows if theirs != sent]
-        changed += len(anew)
-        wrong = [(*row, str(quantity.parse(row[0]))) for row in anew]
+        again = [(sent, theirs) for sent, theirs in rows if theirs != sent]
+        changed += len(again)
+        wrong = [(*row, str(quantity.parse(row[0]))) for row in again]
         assert [row for row in wrong if row[1] != row[2]] == []
 
     assert changed > COUNT / 8

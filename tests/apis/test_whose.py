@@ -86,7 +86,7 @@ ROOT = Path(whose.__file__).parents[1]
 
 
 def test_the_marks_are_read_here_alone() -> None:
-    """Whoever wants to know whose something is asks ``apis.whose``; others write and select."""
+    """Anybody who wants to know whose something is asks ``apis.whose``; others write and select."""
     found = {
         str(path.relative_to(ROOT)): used
         for package in PACKAGES

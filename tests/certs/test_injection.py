@@ -105,7 +105,7 @@ async def test_the_rest_of_a_configuration_stays(plane: Plane, kind: Kind) -> No
 async def test_api_servers_are_told_the_door_of_the_webhook_that_labels(
     cluster: Cluster, namespace: str
 ) -> None:
-    """Whoever applies the manifests again, which say no path, neither takes it nor fights it."""
+    """Manifests that are applied again, which say no path, neither take it nor fight it."""
     where, name = Key(namespace, "certs"), Key("", f"liqo-{secrets.token_hex(4)}")
     kind = keys.VALIDATING_WEBHOOKS
     labelling = hook(keys.LABELLING_WEBHOOK)

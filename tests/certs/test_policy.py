@@ -1,4 +1,4 @@
-"""When certificates are made anew, and what a bundle holds; the clock is fixed."""
+"""When certificates are made again, and what a bundle holds; the clock is fixed."""
 
 import datetime as dt
 

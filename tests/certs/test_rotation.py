@@ -112,7 +112,7 @@ async def test_a_year_of_hourly_looks_never_breaks_trust(cluster: Cluster, names
         served = await data(cluster, settings.certs_key)
         leaves.add(served["tls.crt"])
         authorities.add((await data(cluster, settings.ca_key))["tls.crt"])
-        # Whoever still has the bundle of the look before trusts what is served now, and before.
+        # Anybody who still has the bundle of the look before trusts what is served now, and before.
         pair = pki.KeyPair(served["tls.crt"], served["tls.key"])
         held = policy.Held(pair, trusted_before, settings.dns)
         if trusted_before:

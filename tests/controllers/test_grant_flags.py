@@ -30,7 +30,7 @@ def test_flags_are_read() -> None:
         (flags.resources, "cpu", "'cpu' is not NAME=VALUE"),
         (flags.resources, "cpu=lots", "resource cpu"),
         (flags.labels, "a b=c", "a b=c is no label"),
-        (flags.enforcement, "Maybe", "'Maybe' is none of None, Soft, Hard"),
+        (flags.enforcement, "Maybe", "'Maybe' is not one of None, Soft, Hard"),
         (flags.classes, "nginx;always", "'nginx;always' is not a name"),
     ],
 )

@@ -714,7 +714,8 @@ async def test_limits_bound_what_all_tenants_are_granted_together(provider: Prov
     assert message.endswith("; cpu: 1 of 4, policy default grants 5 in all")
 
 
-# Slices that their consumer spoils, hides or makes anew -------------------------------------------
+# Slices that their consumer spoils, hides or makes again
+# -------------------------------------------
 
 
 def judged(status: str, reason: str) -> Object:

@@ -6,7 +6,7 @@ some of them.
 
 Deaths at reads need no sweep of their own: a read changes neither cluster, so that a process which
 dies at one leaves what it leaves by dying before its next write. Nothing else is lost with it,
-because the controllers here are made anew in each turn and keep nothing from the one before.
+because the controllers here are made again in each turn and keep nothing from the one before.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The ledger in a Quota's status: booked before a Pod is created, by whoever keeps it."""
+"""The ledger in a Quota's status: booked before a Pod is created, by the one who keeps it."""
 
 import asyncio
 import contextlib
@@ -122,7 +122,7 @@ class World:
             await self.cluster.delete(keys.POD, key, uid=uid, grace_s=0)
 
     async def resize(self, name: str, cpu: str) -> None:
-        """Change what the Pod asks for, in place, as whoever administers the provider may."""
+        """Change what the Pod asks for, in place, as anybody who administers the provider may."""
         key = Key(self.namespace, name)
         pod = await self.cluster.get_live(keys.POD, key)
         assert pod is not None
@@ -261,7 +261,7 @@ async def test_one_write_a_second_tells_of_those_that_go(world: World) -> None:
     await world.ask("f", "3")
     await world.settle()
 
-    assert await world.running() == ["d", "e", "f"], "whoever waits does not wait for that"
+    assert await world.running() == ["d", "e", "f"], "anybody who waits does not wait for that"
     world.now += SETTLE_S
     await world.settle()
     for name in "def":

@@ -201,7 +201,7 @@ def test_nothing_is_added_beyond_the_quota_and_nobody_waits_who_fits(
             assert one.demand.usage["cpu"] > left
     again = forge.plan(grant(str(total)), forge.bookings({"status": made.status}), all_, set())
     assert again.status == made.status
-    assert again.refused.keys() == made.refused.keys()  # what is free now is said anew
+    assert again.refused.keys() == made.refused.keys()  # what is free now is said again
 
 
 PODS: Final = st.tuples(st.sampled_from("abc"), st.sampled_from(["1", "250m", "3"]), st.booleans())

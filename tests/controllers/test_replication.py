@@ -271,7 +271,7 @@ async def test_without_an_identity_the_original_is_let_go_once_the_server_says_s
 
 
 async def test_what_a_namespace_waits_for_there_is_forgotten_and_told() -> None:
-    """Then whoever unoffloads a namespace waits no more for the twin to go."""
+    """Then anybody who unoffloads a namespace waits no more for the twin to go."""
     here = FakeCluster()
     peers = await between(here, "x")
     entry = {"phase": "Accepted"}

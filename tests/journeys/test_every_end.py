@@ -141,7 +141,7 @@ def phases_of(seen: world.World) -> dict[str, str]:
 
 
 def have_come_back(seen: world.World, before: world.World, living: dict[str, str]) -> bool:
-    """Whether the remote pods are those of the living, made anew, and of no one else."""
+    """Whether the remote pods are those of the living, made again, and of no one else."""
     old = {pod["metadata"]["uid"] for pod in before.values()}
     is_new = old.isdisjoint(pod["metadata"]["uid"] for pod in seen.values())
     return is_new and phases_of(seen) == living

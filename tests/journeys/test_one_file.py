@@ -79,7 +79,7 @@ async def test_every_run_converges_with_caches_that_lag(
 async def test_a_bare_pod_of_the_same_file_runs_on_the_provider(
     both: world.Pair, rome: Kubectl
 ) -> None:
-    """It is applied by one attempt: nobody makes it anew. The twins' names are shortened ones."""
+    """It is applied by one attempt: nobody makes it again. The twins' names are shortened ones."""
     names = [f"bare-{secrets.token_hex(3)}".ljust(naming.LABEL_LIMIT, "x") for _ in range(RUNS)]
     try:
         for name in names:

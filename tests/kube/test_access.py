@@ -161,7 +161,7 @@ async def test_a_file_that_is_no_kubeconfig_is_told_what_one_is(
     path = tmp_path / "kubeconfig"
     path.write_bytes(content)
 
-    message = "is none: it has to be YAML with clusters, users, contexts and current-context"
+    message = "needs YAML with clusters, users, contexts and current-context"
     with pytest.raises(errors.UnauthorizedError, match=message):
         await access.from_file(path)
 

@@ -64,7 +64,7 @@ class Reference:
             self.ready.append(key)
 
     def _ration(self, now: float) -> float:
-        # Played anew from the start: 100 tokens, 10 a second, a debt is a delay.
+        # Played again from the start: 100 tokens, 10 a second, a debt is a delay.
         self.retries.append(now)
         tokens, at = 100.0, self.retries[0]
         for moment in self.retries:

@@ -1,4 +1,4 @@
-"""One read for all who come at a time; what is old, forgotten or failed is read anew."""
+"""One read for all who come at a time; what is old, forgotten or failed is read again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

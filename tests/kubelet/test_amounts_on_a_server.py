@@ -59,9 +59,9 @@ def asking(cpu: str) -> Object:
 
 
 async def until_counted(cluster: ClusterClient, pods: str) -> Object:
-    """Return the status of the quota once so many pods, as counted anew, are in it."""
-    anew = await cluster.patch(QUOTA, TIGHT, {"spec": {"hard": {**HARD, f"count/{pods}.x": "1"}}})
-    hard: Object = anew["spec"]["hard"]
+    """Return the status of the quota once so many pods, as counted again, are in it."""
+    again = await cluster.patch(QUOTA, TIGHT, {"spec": {"hard": {**HARD, f"count/{pods}.x": "1"}}})
+    hard: Object = again["spec"]["hard"]
     found = await journey.until_one(
         cluster,
         QUOTA,

@@ -85,7 +85,7 @@ async def test_a_pod_that_is_to_end_is_not_made_anew(world: World) -> None:
     assert await world.pod() is None
 
 
-@pytest.mark.parametrize("is_made_anew", [False, True], ids=["alone", "made anew"])
+@pytest.mark.parametrize("is_made_anew", [False, True], ids=["alone", "made again"])
 async def test_a_pod_that_is_deleted_by_force_is_hurried_there(
     world: World,
     is_made_anew: bool,  # noqa: FBT001  # a row

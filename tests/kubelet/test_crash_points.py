@@ -43,7 +43,7 @@ class KilledError(Exception):
 
 
 class Doom:
-    """Kills whoever makes call number ``at``, once; ``is_after`` when the server has done it.
+    """Kills the one who makes call number ``at``, once; ``is_after`` when the server has done it.
 
     Reads in a row are one call: nothing happens between them.
     """

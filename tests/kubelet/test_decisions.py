@@ -22,7 +22,7 @@ def shadow(phase: str) -> Object:
         (Step.OFFLOAD, "", False, False),  # the server tells of a taken name
         (Step.FOLLOW, "Running", True, False),
         (Step.FOLLOW, "", False, False),  # its Pod is not created yet
-        (Step.FOLLOW, "Running", False, False),  # its Pod is created anew
+        (Step.FOLLOW, "Running", False, False),  # its Pod is created again
         (Step.FOLLOW, "Succeeded", True, False),
         (Step.FOLLOW, "Succeeded", False, True),
         (Step.FOLLOW, "Failed", False, True),

@@ -40,7 +40,7 @@ async def site(plane: Plane, crds: None, tmp_path: Path) -> AsyncIterator[Site]:
 
 @contextlib.asynccontextmanager
 async def crowd(port: int) -> AsyncIterator[None]:
-    """Take all that whoever listens on ``port`` has left, and keep it."""
+    """Take all that anybody who listens on ``port`` has left, and keep it."""
     taken = [await asyncio.open_connection("127.0.0.1", port) for _ in range(LIMIT)]
     try:
         yield

@@ -60,7 +60,7 @@ WELL: Final = says(OK + b"Content-Length: 0\r\n\r\n")
 
 
 class Provider:
-    """Plays one act to whoever comes; knows who came, and who is still there."""
+    """Plays one act to the one who comes; knows who came, and who is still there."""
 
     def __init__(self, act: Act) -> None:
         self.act = act

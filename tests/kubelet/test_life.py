@@ -1,4 +1,4 @@
-"""How often a pod was made anew follows from what is noted on it, whatever that is."""
+"""How often a pod was made again follows from what is noted on it, whatever that is."""
 
 import pytest
 from hypothesis import given

@@ -380,7 +380,7 @@ async def test_much_that_is_missing_at_once_shows_until_it_is_back_and_is_told_o
         "status": "True",
         "reason": "TooMuchAtOnce",
         "message": "when this began, 20 pods were missing from one list and had not been seen to"
-        " go: nothing is deleted or made anew for that until it is certain",
+        " go: nothing is deleted or made again for that until it is certain",
         "lastTransitionTime": "2026-01-31T12:18:00Z",
         "lastHeartbeatTime": "2026-01-31T12:18:00Z",
     }

@@ -79,7 +79,7 @@ def all_ready(count: int) -> Callable[[dict[str, Object]], bool]:
 
 
 def restarts(pods: Iterable[Object]) -> int:
-    """Return how often they were restarted; one that is made anew has no containers for a while."""
+    """Return how often they were restarted; one that is made again has none for a while."""
     told = [one for pod in pods for one in pod["status"].get("containerStatuses") or []]
     return sum(one["restartCount"] for one in told)
 
@@ -129,9 +129,9 @@ async def test_killed_amid_a_burst_and_at_rest_it_doubles_and_writes_nothing(
         assert restarts(pods.values()) == 0
 
         await site.kill(signal.SIGKILL)
-        anew = milan.births[objects.uid(pods[ANEW])]
+        again = milan.births[objects.uid(pods[ANEW])]
         await lose_remotely(site, ANEW)
-        await eventually(lambda: are_two(anew))
+        await eventually(lambda: are_two(again))
         await asyncio.to_thread(log.settled, plane.api)
         began = time.monotonic()
         await site.start()
@@ -251,7 +251,7 @@ class Life:
         process = self.site.process
         return process is not None and process.returncode is None
 
-    async def anew(self) -> Object:
+    async def again(self) -> Object:
         """Create the pod again, while nobody is killed; return it once it runs."""
         phase, self.toll.phase = self.toll.phase, ""
         made = await self.site.bind("web")
@@ -303,7 +303,7 @@ async def asked_again(toll: Toll) -> bool:
 
 
 async def lives(life: Life) -> None:
-    """Create, change, delete, create anew, evict, create anew, unoffload."""
+    """Create, change, delete, create again, evict, create again, unoffload."""
     site, cluster, births, toll = life.site, life.site.cluster, life.milan.births, life.toll
     toll.phase = "create"
     first = objects.uid(await site.bind("web"))
@@ -317,12 +317,12 @@ async def lives(life: Life) -> None:
     await cluster.delete(keys.POD, life.key, uid=first)
     await life.until("delete", life.is_gone)
 
-    second = await life.anew()
+    second = await life.again()
     toll.phase = "evict"
     assert await upkeep.evict(cluster, second)
     await life.until("evict", life.is_gone)
 
-    third = await life.anew()
+    third = await life.again()
     toll.phase = "unoffload"
     patch = {"spec": {"desiredMapping": {site.home: None}}}
     await cluster.patch(keys.NAMESPACE_MAP, Key(site.tenant, "milan"), patch)

@@ -29,7 +29,7 @@ TIMES: Final = 3
 
 
 class Silent(Toll):
-    """It fails whoever asks about a kind of ``about``, as a server does that has trouble."""
+    """It fails the one who asks about a kind of ``about``, as a server does that has trouble."""
 
     def __init__(self, plane: Plane) -> None:
         super().__init__(plane, lambda: None, is_whole=False)

@@ -140,7 +140,7 @@ async def test_a_slow_reader_gets_all_that_was_sent(rig: Rig) -> None:
 
 
 async def test_a_process_that_reads_late_is_waited_for() -> None:
-    """So does a kubelet: whoever is there and reads nothing has not vanished."""
+    """So does a kubelet: anybody who is there and reads nothing has not vanished."""
     sent = secrets.token_bytes(2**24)
     got: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 

@@ -120,7 +120,7 @@ def test_the_cpu_of_the_node_never_goes_back() -> None:
     assert node_cpu(cpu, text(web="13"), WEB) == f"{name} 18.0 7", "db went away"
     assert node_cpu(cpu, text(web="1"), WEB) == f"{name} 19.0 7", "web was restarted"
     assert node_cpu(cpu, "", WEB) == f"{name} 19.0 7", "one answer without it"
-    assert node_cpu(cpu, text(web="2"), WEB) == f"{name} 20.0 7", "is not counted anew"
+    assert node_cpu(cpu, text(web="2"), WEB) == f"{name} 20.0 7", "is not counted again"
 
 
 def test_the_memory_of_the_node_is_the_sum() -> None:

@@ -94,7 +94,7 @@ _NOT_KEPT = ("componentstatuses", "events", "events.events.k8s.io", "leases.coor
 
 
 def everything(plane: Plane, kinds: list[str]) -> set[str]:
-    """Return what there is of ``kinds``, whatever its labels; not what API servers keep anew."""
+    """Return what there is of ``kinds``, whatever its labels; not what API servers keep again."""
     return set(versions(plane, *(kind for kind in kinds if kind not in _NOT_KEPT)))
 
 

@@ -177,5 +177,5 @@ def test_peers_are_told_by_name_with_what_is_there() -> None:
         "milan": ["1 virtualnode"],
         "rome": ["1 quota"],
         "turin": ["2 quota"],
-        "whoever default/c is for": ["1 quota"],
+        "the one whom default/c is for": ["1 quota"],
     }

@@ -411,7 +411,7 @@ async def test_a_claim_that_somebody_made_anew_meanwhile_is_not_filled() -> None
     theirs = await cluster.create(CLAIM, claim())
     cluster.disks[objects.uid(theirs)] = "theirs"
 
-    with pytest.raises(click.ClickException, match="somebody else made it anew"):
+    with pytest.raises(click.ClickException, match="somebody else made it again"):
         await move(cluster).go()
 
     assert cluster.disks == {objects.uid(theirs): "theirs", objects.uid(copied): DATA}

@@ -332,7 +332,7 @@ def test_what_the_webhook_wrote_is_shown() -> None:
         (
             offloading(),
             (
-                f"{BEFORE}: delete it, so that its owner creates it anew "
+                f"{BEFORE}: delete it, so that its owner creates it again "
                 "(a pod without an owner: create it)"
             ),
         ),
@@ -475,7 +475,7 @@ NONE_YET = {**offloading(), "status": {}}
             "Refuses",
             (
                 "refuses pods because its NamespaceOffloading cannot be read: "
-                "podOffloadingStrategy 'Nonsense' is none of Local, Remote, LocalAndRemote"
+                "podOffloadingStrategy 'Nonsense' is not one of Local, Remote, LocalAndRemote"
             ),
         ),
         (

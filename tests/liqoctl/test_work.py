@@ -116,7 +116,7 @@ async def test_offloading_again_writes_nothing(
 
 
 async def test_what_no_flag_names_is_left_alone(cluster: Cluster, namespace: str) -> None:
-    """Whoever chose the clusters, and the strategy, meant it."""
+    """Anybody who chose the clusters, and the strategy, meant it."""
     key = Key(namespace, "offloading")
     terms: Object = {"nodeSelectorTerms": [{"matchExpressions": []}]}
     await offload(cluster, namespace, status("Ready"))

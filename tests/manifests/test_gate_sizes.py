@@ -103,7 +103,7 @@ def test_no_answer_speaks_of_a_budget(milan: Provider, kind: Kind, times: int) -
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_namespaces_of_any_size_are_judged(milan: Provider, times: int) -> None:
-    """By the policy on marks, which judges whoever changes a namespace."""
+    """By the policy on marks, which judges anybody who changes a namespace."""
     path = f"/api/v1/namespaces/{TWIN}"
     for user in (ADMINISTRATOR, KUBELET):
         for field in ("annotations", "labels"):

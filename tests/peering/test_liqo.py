@@ -115,7 +115,7 @@ def lives_and_goes(home: Kubectl, space: str, provider: Kubectl, twin: str) -> N
 
 
 def renews_of_a_slice(mixed: World) -> None:
-    """See the certificate of the slice, not of the control plane, when that is asked for anew."""
+    """See the certificate of the slice, not of the control plane, when that is asked for again."""
     rome, milan = mixed["rome"], mixed["milan"]
     at_home, there = ("-n", "liqo-tenant-rome"), ("-n", "liqo-tenant-milan")
     milan.kubectl.run("annotate", "identity", "resourceslice-rome", *at_home, "liqo.io/renew=true")

@@ -52,7 +52,7 @@ OF_PEER: Final = (keys.NAMESPACE, keys.ROLE_BINDING, keys.CLUSTER_ROLE_BINDING)
 
 
 class Clinging:
-    """Rome, which makes anew what is deleted, and takes marks off, as long as it is let."""
+    """Rome, which makes again what is deleted, and takes marks off, as long as it is let."""
 
     def __init__(
         self, control: ClusterClient, kubelet: ClusterClient, spared: Collection[Kind]
@@ -88,7 +88,7 @@ class Clinging:
             self.held[f"{kind} {finalizer}"] += await self._try("patch", late)
 
     async def _deny(self, kind: Kind) -> None:
-        """Take the marks of a replica off, hold it, and make anew what is no more."""
+        """Take the marks of a replica off, hold it, and make again what is no more."""
         found = (await self._control.list(Selection(kind, Object, SPACE))).items
         for key, obj in found.items():
             self._kept.setdefault((kind, key), obj)

@@ -199,7 +199,7 @@ def test_the_volume_goes_after_its_claim_unless_it_is_kept() -> None:
 
 
 def test_the_volume_goes_though_a_claim_of_the_same_name_is_there_again() -> None:
-    """As where a volume is moved, and where a StatefulSet makes its claims anew."""
+    """As where a volume is moved, and where a StatefulSet makes its claims again."""
     spec = {"persistentVolumeReclaimPolicy": "Delete"}
     volume = claims.volume_of(claim(), scene())
     left = {**volume, "status": {"phase": "Released"}, "spec": {**volume["spec"], **spec}}

@@ -207,12 +207,12 @@ async def test_a_home_that_is_restored_from_yesterday_takes_no_twin_along_for_a_
         ]
         async with running(Namespaces(identity, loops, home, foreign).run()):
             yesterday.save(tmp_path / "saved")
-            async with client.connect(yesterday.kubeconfig, user_agent="tests") as anew:
-                await _write(anew, Key("default", "noise"), VERSIONS)
+            async with client.connect(yesterday.kubeconfig, user_agent="tests") as again:
+                await _write(again, Key("default", "noise"), VERSIONS)
                 for name in claims:
-                    await anew.create(CLAIM, claim(stem, name))
+                    await again.create(CLAIM, claim(stem, name))
                 for name in names:
-                    await anew.create(keys.CONFIG_MAP, factories.config_map(stem, name, told="a"))
+                    await again.create(keys.CONFIG_MAP, factories.config_map(stem, name, told="a"))
             for kind, wanted in kinds.items():
                 await _until(seen, made.twin, kind, lambda have, wanted=wanted: have >= wanted)  # type: ignore[misc]
 

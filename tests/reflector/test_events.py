@@ -278,7 +278,7 @@ def test_texts_of_the_provider_are_clamped() -> None:
 
 
 def test_texts_of_the_provider_are_escaped_and_its_numbers_have_a_range() -> None:
-    """Whoever reads Events in a terminal sees what is there."""
+    """Anybody who reads Events in a terminal sees what is there."""
     odd, path = "a\x1b[2Jb\u202ec", "p" * 1_000_000
     remote = told(
         reason=odd, message=odd, action=odd, count=2**40, firstTimestamp="soon", lastTimestamp=7,

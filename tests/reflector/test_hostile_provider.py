@@ -51,7 +51,7 @@ class End(Enum):
     RESTORED = "the twin is again as the original says"
     KEPT = "what they added stays"
     LEFT = "it is theirs now: left alone, and told at home"
-    STUCK = "it goes when they let it, and comes anew"
+    STUCK = "it goes when they let it, and comes again"
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,7 @@ def _same(found: Object, twin: Object) -> bool:
 
 
 def _without_addresses(obj: Object) -> Object:
-    """Return a Service without what the server gave it, which differs once it is made anew."""
+    """Return a Service without what the server gave it, which differs once it is made again."""
     given = ("clusterIP", "clusterIPs")
     spec = {name: value for name, value in obj.get("spec", {}).items() if name not in given}
     return {**obj, "spec": spec}

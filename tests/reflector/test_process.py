@@ -519,12 +519,12 @@ MANDATORY = (
     ("args", "says"),
     [
         ((), "--nodename"),
-        ((*MANDATORY, "--secret-reflection-type", "Everything"), "none of DenyList"),
-        ((*MANDATORY, "--service-reflection-type", "Referenced"), "none of DenyList"),
+        ((*MANDATORY, "--secret-reflection-type", "Everything"), "not one of DenyList"),
+        ((*MANDATORY, "--service-reflection-type", "Referenced"), "not one of DenyList"),
         ((*MANDATORY, "--secret-reflection-workers", "-1"), "no count"),
         ((*MANDATORY, "--enable-load-balancer=maybe"), "neither true nor false"),
         ((*MANDATORY, "--custom-resource=routes/v1"), "is not PLURAL.GROUP/VERSION/KIND"),
-        ((*MANDATORY, "--custom-resource=a.b/v1/A/Referenced"), "none of DenyList"),
+        ((*MANDATORY, "--custom-resource=a.b/v1/A/Referenced"), "not one of DenyList"),
     ],
 )
 def test_wrong_flags_are_refused(

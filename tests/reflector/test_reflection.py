@@ -387,7 +387,7 @@ async def test_an_immutable_twin_of_what_was_made_anew_is_made_anew(world: World
 
 
 async def test_a_twin_that_a_provider_fixed_is_kept_and_told(world: World) -> None:
-    """Making it anew would never end where the provider's own rules fix all of a kind."""
+    """Making it again would never end where the provider's own rules fix all of a kind."""
     await world.home.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP))
     await world.reflection().reconcile(HERE)
     await world.foreign.patch(keys.CONFIG_MAP, THERE, {"data": {"a": "theirs"}})

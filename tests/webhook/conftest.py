@@ -30,7 +30,7 @@ def start_installed(
 def start_guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """Yield a provider of this package's own, with all policies besides the webhook."""
     with controlplane.start(tmp_path_factory.mktemp("guarded")) as plane:
-        with ThreadPoolExecutor() as pool:  # whoever asks may be inside an event loop
+        with ThreadPoolExecutor() as pool:  # anybody who asks may be inside an event loop
             pool.submit(lambda: asyncio.run(install_crds(plane.kubeconfig))).result()
         with guarded(plane, tmp_path_factory.mktemp("hooked")) as found:
             yield found

@@ -256,11 +256,11 @@ def test_depth_is_told_beside_any_text(*, text: bytes, times: int) -> None:
 
 
 def test_depth_costs_no_more_than_length() -> None:
-    """Whoever reaches the webhook can send a list in a list as well as one beside another."""
+    """Anybody who reaches the webhook can send a list in a list as well as one beside another."""
 
     def calls(body: bytes) -> int:
         seen: list[str] = []
-        gc.disable()  # a collection calls whoever wants to know of it
+        gc.disable()  # a collection calls the one who wants to know of it
         sys.setprofile(lambda _frame, event, _arg: seen.append(event))
         try:
             strictjson.decode(body)

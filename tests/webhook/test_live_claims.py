@@ -1,4 +1,4 @@
-"""What once got past by what it claimed, sent to a real API server by whoever would send it.
+"""What once got past by what it claimed, sent to a real API server by the one who would send it.
 
 Source: docs/parity.md SEC-A1, SEC-A2, SEC-A7; A-22, A-31; § 3.1, 3.4, 3.7.
 """

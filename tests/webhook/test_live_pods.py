@@ -76,7 +76,7 @@ def running(plane: Plane, directory: Path, *flags: str, within_s: int = 30) -> I
     try:
         wait_until(found.is_ready)
         installing = install(plane.kubeconfig, found, within_s)
-        with ThreadPoolExecutor() as pool:  # whoever asks may be inside an event loop
+        with ThreadPoolExecutor() as pool:  # anybody who asks may be inside an event loop
             pool.submit(lambda: asyncio.run(installing)).result()
         yield found
     finally:

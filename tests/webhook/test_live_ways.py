@@ -277,7 +277,7 @@ def _applied(live: Installed, case: Case, obj: Object, how: Object) -> Answer:
 
 
 def _replaced(live: Installed, case: Case, obj: Object, how: Object) -> Answer:
-    """Delete what is there and create it anew, as ``kubectl replace --force`` does."""
+    """Delete what is there and create it again, as ``kubectl replace --force`` does."""
     first = case.good(live, obj["metadata"]["namespace"])
     first["metadata"]["name"] = obj["metadata"]["name"]
     assert live.create(case.kind, first).is_done

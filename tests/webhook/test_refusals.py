@@ -501,7 +501,7 @@ ROWS = [
     ),
     Row(
         "spec.pod.nodeSelector",
-        "create the pod anew",
+        "create the pod again",
         SHADOWS,
         SHADOW,
         shadow(nodeSelector={"a": "b"}),

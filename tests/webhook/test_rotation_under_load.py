@@ -89,7 +89,7 @@ async def test_rotations_under_load_fail_no_admission(
                 await load.more(MEANWHILE)
                 after = await service.bundle()
                 authorities.update(bundle.certificates(after))
-                for known in (before, after):  # whoever learned late trusts all the same
+                for known in (before, after):  # anybody who learned late trusts all the same
                     check(pair, known, settings, volumes.leaves)
 
         await until_so(lambda: has_fewer(service, authorities), "a bundle without the first one")

@@ -362,7 +362,7 @@ def test_many_large_bodies_at_once_take_no_more_memory_than_the_pod_has(
     def ask() -> int:
         try:
             return own.ask("POST", f"{ANSWERED}?timeout=30s", sent)[0]
-        except OSError:  # whoever is refused may see the end of the connection before the answer
+        except OSError:  # the connection may end before the refusal is read
             return 503
 
     with ThreadPoolExecutor(16) as clients:

@@ -31,7 +31,7 @@ class Others(NamedTuple):
     namespaces: Callable[[], Iterable[str]]
     """Returns the names of all that exist; it is called only where they matter."""
     may_know: Callable[[str], bool]
-    """Whether whoever asks may be told that a namespace is offloaded."""
+    """Whether the one who asks may be told that a namespace is offloaded."""
 
 
 def check_create(obj: Object, namespace: str, *, others: Others, cluster_id: str) -> Admitted:

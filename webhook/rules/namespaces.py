@@ -10,8 +10,9 @@ from apis.objects import Object, annotations, is_terminating, labels
 def enabled(namespace: Object, by: str) -> Object | None:
     """Return the merge patch that labels ``namespace`` for the NamespaceOffloading of UID ``by``.
 
-    None where there is a label already, whoever set it, or none is due. What is labelled so is
-    marked, and whoever keeps the label may take it back; it is written to what was read, or not
+    None where there is a label already, no matter who set it, or none is due. What is labelled so
+    is
+    marked, and anybody who keeps the label may take it back; it is written to what was read, or not
     at all.
     """
     if keys.SCHEDULING_ENABLED in labels(namespace) or is_terminating(namespace):

@@ -72,7 +72,7 @@ def offload(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str)
     no more than the choice among them. Where pods stay local, one that tolerates virtual nodes is
     kept away from them. One of a DaemonSet stays on its node, unless that is a virtual one which
     the namespace does not allow. A pod that was changed is not changed again, since the API server
-    asks anew when a later webhook touches it.
+    asks again when a later webhook touches it.
 
     Raises:
         DeniedError: the pod's terms or the namespace's are too large, or what both make is.

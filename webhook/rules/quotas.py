@@ -44,7 +44,7 @@ def demand(spec: Object) -> Demand:
     """Return what a pod of the PodSpec ``spec`` takes, whether anybody counts it or not.
 
     Raises:
-        DeniedError: an amount is none; the message names the field.
+        DeniedError: an amount cannot be read; the message names the field.
     Source: docs/parity.md SEC-A13.
     """
     try:

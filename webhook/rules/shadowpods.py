@@ -133,7 +133,7 @@ def check_update(
     if changed:
         message = f"spec.pod.{changed} cannot be changed"
         raise DeniedError(
-            f"{message}: create the pod anew, or change images, resources, tolerations, deadline"
+            f"{message}: create the pod again, or change images, resources, tolerations, deadline"
         )
     policy = podpolicies.of(origin or "", policies).where(podaffinity.own(named, origin or ""))
     if before == after:
@@ -144,7 +144,7 @@ def check_update(
 
 
 def check_creator(old: Object, new: Object, user: str) -> None:
-    """Check that a ShadowPod is changed by whoever created it.
+    """Check that a ShadowPod is changed by the one who created it.
 
     Finalizers and owners come and go by the API server's own controllers.
 

@@ -90,7 +90,7 @@ def check_create(
 
     Raises:
         DeniedError: it is outside tenant namespaces, a Node or another one has its name, it says
-            itself what is to run, or an amount is none.
+            itself what is to run, or an amount cannot be read.
     """
     template_key(obj)
     _check_template({}, obj)

@@ -50,7 +50,7 @@ def check(identity: Identity, key: bytes) -> None:
         fits = False
     if not fits:
         message = "spec.authParams.signedCRT is no certificate for the key of this cluster"
-        raise RefusedError("InvalidAuthParams", f"{message}: peer anew")
+        raise RefusedError("InvalidAuthParams", f"{message}: peer again")
 
 
 def config(identity: Identity, key: bytes) -> bytes:

@@ -59,7 +59,7 @@ def _by_secret(change: Change[Object]) -> Iterable[Key]:
 
 
 def _by_replicated(change: Change[Object]) -> Iterable[Key]:
-    """Return the Identity whose kubeconfig may be needed no more, when an object is gone."""
+    """Return the Identity whose kubeconfig may no longer be needed, when an object is gone."""
     peer = whose.destination(change.old) if change.old else ""
     if change.new is not None or not peer:
         return []

@@ -45,7 +45,7 @@ class IdentityReconciler:
             identity = Identity.parse(obj)
             forge.check(identity, self.private_key)
             text = forge.config(identity, self.private_key)
-            kubeconfig.parse(text)  # as whoever uses it will read it
+            kubeconfig.parse(text)  # as anybody who uses it will read it
         except (ValueError, RefusedError) as error:
             reason = error.reason if isinstance(error, RefusedError) else "InvalidIdentity"
             self.events.event(KIND, obj, "Warning", reason, str(error))

@@ -43,7 +43,7 @@ class Stored:
 
     @classmethod
     def parse(cls, secret: Object | None) -> "Stored | None":
-        """Return what the Secret keeps; None for what cannot be used, which is made anew."""
+        """Return what the Secret keeps; None for what cannot be used, which is made again."""
         if secret is None:
             return None
         data = secret.get("data") or {}

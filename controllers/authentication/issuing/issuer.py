@@ -51,7 +51,7 @@ class Issued:
 
 
 class Issuer:
-    """``issue`` is for whoever has judged the request; nothing is judged here."""
+    """``issue`` is for the one who has judged the request; nothing is judged here."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ class Observed:
     """What the process knows of whole kinds, read only."""
 
     all_bindings: Callable[[], Iterable[tuple[Kind, Binding]]]
-    """Of the whole cluster, whoever made them."""
+    """Of the whole cluster, no matter who made them."""
     our_bindings: View
     """RoleBindings that are labelled as made by us for a peer."""
     secrets: View

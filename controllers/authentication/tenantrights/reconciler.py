@@ -50,7 +50,7 @@ class TenantRightsReconciler:
         return None
 
     async def _let_go(self, found: Object) -> float | None:
-        """Let the binding go that nothing needs any more; where it is wanted, it is made anew."""
+        """Let the binding go that nothing needs any more; where it is wanted, it is made again."""
         if FINALIZER not in objects.finalizers(found):
             return None
         where = objects.key_of(found).namespace

@@ -142,7 +142,7 @@ class GrantsReconciler:
     async def _marked(
         self, found: Mapping[Key, Object], known: Mapping[Key, Mark]
     ) -> dict[Key, Object]:
-        """Return the slices, those that were made anew with their cordon and drain back on them.
+        """Return the slices, those that were made again with their cordon and drain back on them.
 
         One that is gone again meanwhile is left out: its next change brings us back.
         """

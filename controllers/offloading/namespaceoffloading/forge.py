@@ -52,7 +52,7 @@ class MappingStatus:
 
 
 def check_namespace(namespace: str) -> None:
-    """Refuse what is not offloaded whoever asks.
+    """Refuse what is not offloaded, no matter who asks.
 
     Raises:
         ValueError: it holds the cluster's own parts or ours.

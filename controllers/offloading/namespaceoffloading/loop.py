@@ -73,7 +73,7 @@ def _by_map(offloadings: Informer[Object]) -> Keys:
 
 
 def by_node(offloadings: Informer[Object]) -> Keys:
-    """Return whom a VirtualNode or Node concerns: all, if a selector may judge it anew."""
+    """Return whom a VirtualNode or Node concerns: all, if a selector may judge it again."""
 
     def keys_of(change: Change[Object]) -> Iterable[Key]:
         is_same = forge.is_same_choice(change.old, change.new)

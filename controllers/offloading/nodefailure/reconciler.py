@@ -1,4 +1,4 @@
-"""Removes what ends on a node that failed, so that its ShadowPod makes it anew on another one."""
+"""Removes what ends on a node that failed, so that its ShadowPod makes it again on another one."""
 
 import logging
 from collections.abc import Callable

@@ -49,7 +49,7 @@ def premature(
     """Return those of ``pods`` that came when ``obj``, a NamespaceOffloading, was not there yet.
 
     In one file with both and a Deployment ahead, pods may be created before anybody can know how
-    they are to be placed. They are seconds old, and their owner makes them anew.
+    they are to be placed. They are seconds old, and their owner makes them again.
     """
     if namespace is None or obj["metadata"].get("generation") != 1:
         return []
@@ -70,7 +70,7 @@ def is_unbound(pod: Object) -> bool:
 
 
 def stranded(pods: Iterable[Object]) -> list[Object]:
-    """Return those of ``pods`` that wait for virtual nodes only, and that their owners make anew.
+    """Return those of ``pods`` that wait for virtual nodes only, and that their owners make again.
 
     When their namespace is unoffloaded nothing but the runtime class sends others there.
     """

@@ -1,4 +1,4 @@
-"""Pods that wait for a node: while there are any, a watch tells when one waits no more."""
+"""Pods that wait for a node: while there are any, a watch tells when one no longer waits."""
 
 import asyncio
 from collections.abc import Callable, Iterable

@@ -1,8 +1,8 @@
 """Who may have a Pod now, and the status of the Quota that books it. Pure.
 
 What is booked is written into the Quota before a Pod is created, and stays there by name until the
-Pod is seen. So what runs and what is booked together are never less than what exists, whoever is
-killed when. Source: docs/parity.md § 4.10; SEC-A12.
+Pod is seen. So what runs and what is booked together are never less than what exists, no matter
+who is killed when. Source: docs/parity.md § 4.10; SEC-A12.
 """
 
 import functools
@@ -19,7 +19,7 @@ from apis.quotas import Demand, Grant, Refusal
 from apis.resources import Resources
 
 MOST: Final = 500
-"""Bookings without a Pod in one Quota: they are written anew each time, and bound an object."""
+"""Bookings without a Pod in one Quota: they are written again each time, and bound an object."""
 NOTHING: Final[Resources] = MappingProxyType({})
 
 

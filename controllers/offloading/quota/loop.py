@@ -33,7 +33,7 @@ def controller(
     shadow_pods: Informer[SlimShadow],
     pods: Informer[SlimPod],
 ) -> Callable[[Callable[[Key], None]], Runner]:
-    """Return what makes the loop anew, given whom to tell of a ShadowPod that has to wait."""
+    """Return what makes the loop again, given whom to tell of a ShadowPod that has to wait."""
     quotas = manager.informer(selections.QUOTAS)
     added = (
         manager.informer(selections.LIMIT_RANGES),

@@ -41,9 +41,9 @@ class QuotaReconciler:
     The Quota is the cached one, or what was written of it since: a write that starts from an older
     one is refused, and then it is read live.
 
-    ``term`` names this leadership: whoever else kept the ledger before knew Pods that our caches
-    may lack, so nothing is booked before these have shown all that exists. The reserve of whoever
-    kept it counts as taken for a while after that.
+    ``term`` names this leadership: another who kept the ledger before knew Pods that our caches
+    may lack, so nothing is booked before these have shown all that exists. The reserve of the one
+    who kept it counts as taken for a while after that.
     """
 
     def __init__(

@@ -95,7 +95,7 @@ def controller(manager: Manager) -> Term:
 
 
 def _look_again(shadows: Informer[Object], changed: frozenset[str], runner: Runner) -> None:
-    """Judge anew what names an address that a pod has now, or has no more."""
+    """Judge again what names an address that a pod has now, or no longer has."""
     for key, shadow in shadows.items().items():
         if not changed.isdisjoint(forge.named(shadow)):
             runner.enqueue(key)

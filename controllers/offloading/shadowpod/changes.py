@@ -119,7 +119,7 @@ def _ephemeral(wanted: Object, found: Object) -> Object:
 
 
 def unreadable(shadow: Object) -> Refusal | None:
-    """Return which amount is none; who sends that to an API server keeps it busy for long.
+    """Return which amount cannot be read; who sends that to an API server keeps it busy for long.
 
     Source: docs/parity.md SEC-A13.
     """

@@ -25,7 +25,7 @@ _MOST: Final = 4096
 _EMPTY: Final = msgspec.Raw(b"{}")
 _OF_PODS: Final = ("resources", "overhead", "runtimeClassName")
 _NO_LIST: Final = "not a list"
-"""Stands for what cannot be read: whoever asks what it takes is told so."""
+"""Stands for what cannot be read: anybody who asks what it takes is told so."""
 _OF_CONTAINERS: Final = ("name", "resources", "restartPolicy")
 
 

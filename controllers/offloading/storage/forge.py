@@ -70,7 +70,7 @@ def volume_of(real: Object) -> Key:
 
 
 def source_key(claim: Object) -> Key | None:
-    """Return which claim ``claim`` wants a copy of, None if it is none of its own namespace."""
+    """Return which claim ``claim`` wants a copy of, None for one of another namespace."""
     spec, where = claim["spec"], objects.key_of(claim)
     asked = spec.get("dataSourceRef") or spec.get("dataSource") or {}
     is_claim = asked.get("kind") == keys.PERSISTENT_VOLUME_CLAIM.kind and not asked.get("apiGroup")

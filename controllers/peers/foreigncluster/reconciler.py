@@ -64,7 +64,7 @@ def _about(cluster_id: str, found: Mapping[Key, Object]) -> list[Object]:
 
 
 class ForeignClusterReconciler:
-    """One other cluster; the status is computed anew each time and written where it differs."""
+    """One other cluster; the status is computed again each time and written where it differs."""
 
     def __init__(
         self,

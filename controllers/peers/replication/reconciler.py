@@ -74,7 +74,7 @@ class ReplicationReconciler:
             message = f"{self.kind} {where} on {self.peering.remote_cluster_id} is not our replica"
             raise TerminalError("ReplicationConflict", message)
         if objects.is_terminating(found):
-            return found  # gone, it is created anew
+            return found  # gone, it is created again
         changes = forge.changes(self.kind, original, found, self.peering)
         if not changes or not may_change:
             return found

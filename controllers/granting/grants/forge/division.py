@@ -2,7 +2,7 @@
 
 Two bounds hold at once: what class ``shared`` gives away, and the limits of each policy. What a
 slice may hold at this moment (its entry in the ledger, its status, its Quota) counts until it has
-been seen to be less; so the sums hold at every revision, whoever is killed when.
+been seen to be less; so the sums hold at every revision, no matter who is killed when.
 Source: docs/parity.md § 4.5, 4.17; SEC-A15.
 """
 

@@ -35,7 +35,7 @@ def labels(text: str) -> dict[str, str]:
 def enforcement(text: str) -> str:
     """Return None, Soft or Hard, however it is written."""
     if text.lower() not in _ENFORCEMENTS:
-        raise ArgumentTypeError(f"{text!r} is none of {', '.join(_ENFORCEMENTS.values())}")
+        raise ArgumentTypeError(f"{text!r} is not one of {', '.join(_ENFORCEMENTS.values())}")
     return _ENFORCEMENTS[text.lower()]
 
 

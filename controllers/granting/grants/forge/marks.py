@@ -1,8 +1,8 @@
 """Cordon and drain of slices, kept where their consumers cannot take them away. Pure.
 
 They are annotations of the replica, as Liqo has them, and go with it when its consumer deletes it.
-So the ledger notes them with the UID of the replica: one of another UID was made anew and gets them
-back, one of the same UID without them was taken back by the provider.
+So the ledger notes them with the UID of the replica: one of another UID was made again and gets
+them back, one of the same UID without them was taken back by the provider.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ def shown(marks: Mapping[Key, Mark]) -> list[Object]:
 
 
 def lost(obj: Object, known: Mapping[Key, Mark]) -> dict[str, str]:
-    """Return the annotations that the slice ``obj`` lacks since its consumer made it anew."""
+    """Return the annotations that the slice ``obj`` lacks since its consumer made it again."""
     mark = known.get(objects.key_of(obj))
     if mark is None or mark.uid == objects.uid(obj) or objects.is_terminating(obj):
         return {}

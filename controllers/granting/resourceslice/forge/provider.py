@@ -30,7 +30,7 @@ def problem(obj: Object, tenant: Tenant) -> str:
     if found := csr.problems(request, common_name=user, organization=consumer):
         return f"spec.csr: {'; '.join(found)}"
     if tenant.has_handshake and not identity.is_key_of(request, tenant.public_key):
-        return "spec.csr: its key is not the one that the tenant proved to have: peer anew"
+        return "spec.csr: its key is not the one that the tenant proved to have: peer again"
     return ""
 
 

@@ -121,7 +121,7 @@ def given_up(running: Object | None, node: Object) -> datetime | None:
 
 
 def abandoned(virtual_node: VirtualNode, pods: Iterable[Key]) -> str:
-    """Return who was given up, for whoever looks after the cluster that may run them still."""
+    """Return who was given up, for the one who looks after the cluster that may run them still."""
     names = sorted(map(str, pods))
     more = f" and {len(names) - TOLD} more" if len(names) > TOLD else ""
     listed = ", ".join(names[:TOLD]) + more
