@@ -28,8 +28,10 @@ async def test_an_application_over_two_clusters(
         for block in pages.blocks(DOCS / "guides/application.md")
     ]
     _, where, answers, reflected, again, _ = said
-    remote = [line.split("-")[0] for line in where.splitlines() if both.node in line.split()]
-    assert sorted(remote) == ["api", "api", "store"]
+    pods = [line.split() for line in where.splitlines() if " Running " in line]
+    assert sorted(pod[0].split("-")[0] for pod in pods if both.node in pod) == [
+        "api", "api", "store",
+    ]  # fmt: skip
     assert answers.splitlines()[0] == "hello from the api"
     assert answers.splitlines()[-1] == "web"
     assert "settings" in reflected
