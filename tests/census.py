@@ -14,6 +14,7 @@ import runpy
 import signal
 import sys
 from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -104,6 +105,33 @@ class Census:
             await asyncio.sleep(0.05)
         told = json.loads(self._file.read_text())
         return Counter(told["objects"]) if told["is_tidy"] else None
+
+
+async def what_stays(
+    processes: Sequence[Census],
+    live: Callable[[range], Awaitable[object]],
+    *,
+    first: int,
+    lives: int,
+) -> dict[str, dict[str, int]]:
+    """Return for each module of which types as many stay as there were lives.
+
+    What is made once, by an import or by an error's first text, stays once. So what has grown has
+    to grow again with as many more lives.
+    """
+    await live(range(first))
+    rounds: list[list[dict[str, int]]] = []
+    for begin in (first, first + lives):
+        before = [await one.taken() for one in processes]
+        await live(range(begin, begin + lives))
+        pairs = zip(processes, before, strict=True)
+        rounds.append([await one.grown(was, lives) for one, was in pairs])
+        if not any(rounds[-1]):
+            break
+    return {
+        one.module: {name: more for name, more in last.items() if name in former}
+        for one, former, last in zip(processes, rounds[0], rounds[-1], strict=True)
+    }
 
 
 def _more(after: Counter[str], before: Counter[str], by: int) -> dict[str, int]:

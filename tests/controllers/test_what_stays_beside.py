@@ -18,7 +18,7 @@ from kube import client
 from kube.client import ClusterClient
 from sandbox.controlplane import Plane
 from tests import factories
-from tests.census import Census
+from tests.census import Census, what_stays
 from tests.controllers.support import end, ensure_namespace
 from tests.controllers.test_what_stays import AT_ONCE, FIRST, LIVES, WITHIN_S, running
 from tests.kube.running import some_at_once
@@ -39,12 +39,12 @@ async def cluster(own_plane: Plane) -> AsyncIterator[ClusterClient]:
 
 
 async def assert_nothing_stays(census: Census, life: Life) -> None:
-    await some_at_once(map(life, range(FIRST)), AT_ONCE)
-    before = await census.taken()
+    async def live(numbers: range) -> None:
+        await some_at_once(map(life, numbers), AT_ONCE)
 
-    await some_at_once(map(life, range(FIRST, FIRST + LIVES)), AT_ONCE)
+    stays = await what_stays([census], live, first=FIRST, lives=LIVES)
 
-    assert await census.grown(before, LIVES) == {}
+    assert stays == {census.module: {}}
 
 
 async def test_of_50_namespaces_and_pods_nothing_stays_in_the_webhook(
