@@ -160,6 +160,21 @@ def refusal(spec: Object) -> str:
     )
 
 
+def unheeded(spec: Object) -> str:
+    """Return what a pod of ``spec`` asks of its node and no pod gets at a provider, "" if nothing.
+
+    Such a pod runs all the same, without it.
+    """
+    asked = [name for name, value in spec.items() if FIELDS.get(name) is _NEVER and value]
+    if not asked:
+        return ""
+    said = " and ".join(f"spec.{name}" for name in asked)
+    return (
+        f"{said} does not work on virtual nodes: a pod never shares what a node of the provider"
+        " has, and runs without it: leave it out"
+    )
+
+
 def unknown(spec: Object) -> list[str]:
     """Return the fields of ``spec`` that nobody has judged: those of a newer Kubernetes."""
     return sorted(name for name, value in spec.items() if name not in FIELDS and _is_set(value))

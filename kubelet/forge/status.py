@@ -148,7 +148,10 @@ def unanswered(local: Object, message: str, home: LocalContext) -> Object:
 
 def backed_off(local: Object) -> Object:
     """Return the status of a pod that cannot start, since its namespace is not offloaded."""
-    message = "the namespace is not offloaded to the cluster behind this node"
+    message = (
+        "the namespace is not offloaded to the cluster behind this node: create a "
+        "NamespaceOffloading in it, or let its clusterSelector select the node"
+    )
     pending = {**local, "status": {**status_of(local), "phase": "Pending"}}
     return waiting(pending, message, conditions.of(local))
 

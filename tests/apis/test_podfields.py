@@ -70,6 +70,12 @@ def test_the_rest_is_not_refused(spec: dict[str, Any]) -> None:
     assert podfields.refusal(spec) == ""
 
 
+@pytest.mark.parametrize("name", ["hostIPC", "hostNetwork", "hostPID"])
+def test_what_no_pod_gets_at_a_provider_is_told(name: str) -> None:
+    assert f"spec.{name} does not work on virtual nodes" in podfields.unheeded({name: True})
+    assert podfields.unheeded({name: False, "containers": []}) == ""
+
+
 def test_only_what_says_something_is_news() -> None:
     spec = {"containers": [], "later": {"a": 1}, "empty": {}, "off": False, "none": None}
     assert podfields.unknown(spec) == ["later"]

@@ -138,6 +138,22 @@ async def test_a_slice_for_somebody_else_is_not_sent(consumer: Consumer) -> None
     assert consumer.told.reasons == ["WrongNamespace"]
 
 
+async def test_a_slice_in_a_namespace_of_no_peering_is_told_so(consumer: Consumer) -> None:
+    unlabelled = {"metadata": {"labels": {keys.TENANT_NAMESPACE: None}}}
+    await consumer.cluster.patch(keys.NAMESPACE, Key("", consumer.where.namespace), unlabelled)
+    await consumer.ask()
+
+    obj = await consumer.settle()
+
+    assert keys.REPLICATION not in objects.labels(obj)
+    assert consumer.told.reasons == ["WrongNamespace"]
+
+
+def test_of_a_class_of_its_own_it_is_told_who_grants_it() -> None:
+    assert "controller of class gold" in forge.asked({"spec": {"class": "gold"}}, "milan")
+    assert forge.asked({"spec": {}}, "milan") == "asks cluster milan"
+
+
 async def test_nothing_is_made_of_it_before_it_is_granted_and_asked_for(
     consumer: Consumer,
 ) -> None:

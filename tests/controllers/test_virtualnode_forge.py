@@ -294,6 +294,13 @@ def test_running_means_available(generation: int, status: Object | None, expecte
     assert lifecycle.kubelet_state(found)[0] == expected
 
 
+def test_a_kubeconfig_that_is_missing_is_named() -> None:
+    status, reason, message = lifecycle.kubelet_state({"metadata": {}}, Key("tenant", "none"))
+
+    assert (status, reason) == ("Creating", "KubeconfigMissing")
+    assert "secret tenant/none does not exist: create it" in message
+
+
 DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "uid": "1", "controller": True}
 
 

@@ -6,20 +6,23 @@ name cause and cure. How soon it does is printed. Source: bench/goals.py row 12.
 
 import asyncio
 import contextlib
+import json
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 
-from apis import keys, naming
+from apis import keys, naming, objects
 from apis.objects import Key, Kind, Object, named
-from kube import errors
+from kube.client import ClusterClient
 from kube.cluster import Selection
 from tests import factories
 from tests.journeys import world
+from tests.journeys.kubectl import Kubectl
 
 pytestmark = pytest.mark.journey
 
@@ -35,11 +38,12 @@ class Case(NamedTuple):
     obj: Object
     words: tuple[str, ...]
     """All of them in what is said, whatever their case."""
-    before: tuple[tuple[Kind, Object], ...] = ()
     change: Object | None = None
     """Merged into the object once it is there: that is the mistake."""
     offloads: bool = True
     """Whether the namespace is offloaded before."""
+    cluster: str = "rome"
+    """Where the mistake is made."""
 
 
 def cases(image: str) -> Iterator[Case]:
@@ -63,6 +67,19 @@ def offloadings() -> Iterator[Case]:
     odd = {"key": "region", "operator": "Near", "values": ["x"]}
     selector = {"nodeSelectorTerms": [{"matchExpressions": [odd]}]}
     yield one("an operator that is not there", "Near", clusterSelector=selector)
+    yield one("a name that counts for nothing", "no effect", remoteNamespaceName="shop")
+    chosen = {"namespaceMappingStrategy": "SelectedName"}
+    yield one("a name that is none", "must be a namespace name", remoteNamespaceName="A_", **chosen)
+    yield one("a name of the system", "reserved", remoteNamespaceName="kube-system", **chosen)
+    yield one(
+        "a name that is taken", "exists", "choose", namespaceMappingStrategy="EnforceSameName"
+    )
+    other = one("a policy of reflection that is not there", "Mine", "DenyList")
+    other.obj["metadata"]["annotations"] = {keys.REFLECTION_POLICY: "Mine"}
+    yield other
+    system = one("a namespace of the system", "system", "offload another")
+    system.obj["metadata"]["namespace"] = "kube-system"
+    yield system
     moved = {"spec": {"namespaceMappingStrategy": "EnforceSameName"}}
     yield one("the mapping changes", "namespaceMappingStrategy")._replace(change=moved)
 
@@ -94,6 +111,19 @@ def pods(image: str) -> Iterator[Case]:
     lots = {"requests": {"memory": "1Pi"}}
     yield container("too much memory", "memory", resources=lots)
     yield one("a node that is not there", "node", nodeSelector={"region": "nowhere"})
+    yield one("the node's network", "hostNetwork", hostNetwork=True)
+    yield one("the node's processes", "hostPID", hostPID=True)
+    yield one("a user namespace", "hostUsers", "leave it out", hostUsers=False)
+    yield one("no such service account", "none", "not found", serviceAccountName="none")
+    yield container("no such amount", "quantities", resources={"requests": {"cpu": "much"}})
+    yield container(
+        "a capability", "SYS_ADMIN", "ProviderPolicy",
+        securityContext={"capabilities": {"add": ["SYS_ADMIN"]}},
+    )  # fmt: skip
+    csi = {"name": "data", "csi": {"driver": "none"}}
+    yield one("a volume of a driver", "csi", volumes=[csi])
+    forced = one("a runtime class alone", "NamespaceOffloading", runtimeClassName="liqo")
+    yield forced._replace(offloads=False)
     data = {"name": "data", "persistentVolumeClaim": {"claimName": "none"}}
     yield one("no such claim", "none", "not found", volumes=[data])
 
@@ -118,64 +148,107 @@ def others() -> Iterator[Case]:
     yield Case(
         "no such template", keys.VIRTUAL_NODE, node, ("liqo/none", "create it"), offloads=False
     )
+    yield from peerings()
 
 
-async def test_what_is_wrong_is_said_with_what_to_do(both: world.Pair) -> None:
+def peerings() -> Iterator[Case]:
+    space = naming.tenant_namespace("milan")
+
+    def one(name: str, kind: Kind, *words: str, **spec: Any) -> Case:
+        return Case(name, kind, named(kind, Key(space, "NS"), spec=spec), words, offloads=False)
+
+    slices: Object = {"class": "default", "providerClusterID": "milan"}
+    yield elsewhere(
+        one("a slice elsewhere", keys.RESOURCE_SLICE, "tenant namespace of no peer", **slices)
+    )
+    other = {"class": "default", "providerClusterID": "paris"}
+    yield one("a slice for another", keys.RESOURCE_SLICE, "paris", "create it in", **other)
+    lots: Object = {**slices, "resources": {"cpu": "lots"}}
+    yield one("a slice of no amount", keys.RESOURCE_SLICE, "lots", **lots)
+    gold = {"class": "gold", "providerClusterID": "milan"}
+    yield one("a class that nobody grants", keys.RESOURCE_SLICE, "gold", **gold)
+    node: Object = {"clusterID": "milan", "createNode": False}
+    secret: Object = {"kubeconfigSecretRef": {"name": "none"}}
+    yield one("a node without a secret", keys.VIRTUAL_NODE, "none", "secret", **node, **secret)
+    amounts: Object = {"resourceQuota": {"hard": {"cpu": "-1"}}}
+    yield one("a node of less than nothing", keys.VIRTUAL_NODE, "cpu", **node, **amounts)
+    yield elsewhere(one("a node elsewhere", keys.VIRTUAL_NODE, "tenant namespace of", **node))
+    tenant = one("a tenant elsewhere", keys.TENANT, "in its tenant namespace", clusterID="paris")
+    yield elsewhere(tenant)._replace(cluster="milan")
+
+
+def elsewhere(case: Case) -> Case:
+    """Return ``case`` with its object in a namespace of users."""
+    case.obj["metadata"]["namespace"] = "NS"
+    return case
+
+
+async def test_what_is_wrong_is_said_with_what_to_do(
+    both: world.Pair, kubeconfigs: Mapping[str, Path]
+) -> None:
     turn = asyncio.Semaphore(AT_ONCE)
 
     async def one(case: Case) -> tuple[Case, str, float]:
         async with turn:
-            said, seconds = await told(both, case)
+            said, seconds = await told(both, kubeconfigs[case.cluster], case)
             return case, said, seconds
 
     results = await asyncio.gather(*map(one, cases(both.image)))
-    silent = []
     for case, said, seconds in results:
-        is_told = all(word.lower() in said.lower() for word in case.words)
-        sys.stdout.write(f"{case.name}: {seconds:.1f} s: {said[:400]!r}\n")
-        if not is_told:
-            silent.append(case.name)
-    assert silent == []
+        sys.stdout.write(f"{case.name}: {seconds:.1f} s: {said[:700]!r}\n")
+    assert [case.name for case, said, _ in results if not _is_told(case, said)] == []
 
 
-async def told(both: world.Pair, case: Case) -> tuple[str, float]:
-    """Make the mistake in a namespace of its own; return what is said of it, and after how long."""
+async def told(both: world.Pair, kubeconfig: Path, case: Case) -> tuple[str, float]:
+    """Make the mistake in a namespace of its own; return what is said of it, and after how long.
+
+    Both clusters have such a namespace.
+    """
     space = f"journey-{secrets.token_hex(3)}"
-    await both.rome.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", space)))
+    cluster = both.rome if case.cluster == "rome" else both.milan
+    for one in (both.rome, both.milan):
+        await one.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", space)))
     if case.offloads:
         await both.offload(space)
-    said = await _told(both, case, space)
-    await world.remove(both.rome, keys.NAMESPACE, Key("", space))
-    return said
-
-
-async def _told(both: world.Pair, case: Case, space: str) -> tuple[str, float]:
     obj = _placed(case.obj, space)
-    key = Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+    kubectl = Kubectl(kubeconfig, obj["metadata"]["namespace"])
     began = time.monotonic()
-    try:
-        await both.rome.create(case.kind, obj)
-        if case.change:
-            await both.rome.patch(case.kind, key, case.change)
-    except errors.KubeError as error:
-        return str(error), time.monotonic() - began
-    said = ""
+    at_once = said = await _made(kubectl, case, obj)
+    key = objects.key_of(obj)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE_S):
-            while not all(word.lower() in said.lower() for word in case.words):
+            while not _is_told(case, said):
                 await asyncio.sleep(0.1)
-                said = await _said(both, case.kind, key)
-    return said, time.monotonic() - began
+                said = at_once + await _said(cluster, case.kind, key)
+    seconds = time.monotonic() - began
+    await world.remove(cluster, case.kind, key)
+    for one in (both.rome, both.milan):
+        await world.remove(one, keys.NAMESPACE, Key("", space))
+    return said, seconds
 
 
-async def _said(both: world.Pair, kind: Kind, key: Key) -> str:
+async def _made(kubectl: Kubectl, case: Case, obj: Object) -> str:
+    """Make the mistake as a user does; return the errors and warnings that kubectl prints."""
+    done = await kubectl.run("create", "-f", "-", stdin=json.dumps(obj).encode())
+    if not case.change or done.code:
+        return done.err
+    kind, name = obj["kind"], obj["metadata"]["name"]
+    merged = ("--type=merge", "--patch", json.dumps(case.change))
+    return (await kubectl.run("patch", kind, name, *merged)).err
+
+
+def _is_told(case: Case, said: str) -> bool:
+    return all(word.lower() in said.lower() for word in case.words)
+
+
+async def _said(cluster: ClusterClient, kind: Kind, key: Key) -> str:
     """Return what stands on the object and on its Events."""
-    found = await both.rome.get_live(kind, key) or {}
+    found = await cluster.get_live(kind, key) or {}
     status = found.get("status") or {}
     texts = [str(status.get("message", "")), str(status.get("conditions", ""))]
     texts.append(str(status.get("remoteNamespacesConditions", "")))
     texts += [str(one.get("state")) for one in status.get("containerStatuses") or []]
-    events = (await both.rome.list(Selection(keys.EVENT, dict, key.namespace))).items
+    events = (await cluster.list(Selection(keys.EVENT, dict, key.namespace))).items
     for event in events.values():
         if event["involvedObject"].get("name") == key.name:
             texts.append(f"{event['reason']}: {event['message']}")

@@ -75,7 +75,9 @@ def warned(
         return admitted
     is_remote = offloading.strategy is Strategy.REMOTE or is_forced
     nowhere = _nowhere(patch.applied(pod, admitted.patch), nodes) if is_remote else ""
-    told = [warning for warning in (podfields.refusal(pod["spec"]), nowhere) if warning]
+    spec = pod["spec"]
+    warnings = (podfields.refusal(spec), podfields.unheeded(spec), nowhere)
+    told = [warning for warning in warnings if warning]
     return replace(admitted, warnings=told) if told else admitted
 
 

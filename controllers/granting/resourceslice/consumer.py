@@ -38,7 +38,10 @@ class LocalSliceReconciler:
             return None
         if objects.is_terminating(obj):
             return await self._take_down(obj)
-        if not provider or not self._is_for(obj, provider):
+        if not provider:
+            await self._tell_of_no_peering(obj)
+            return None
+        if not self._is_for(obj, provider):
             return None
         obj = await self._complete(obj, provider)
         if forge.wants_node(obj):
@@ -46,6 +49,14 @@ class LocalSliceReconciler:
         if slices.has_to_leave(obj):
             await self._vacate(obj)
         return None
+
+    async def _tell_of_no_peering(self, obj: Object) -> None:
+        where = objects.key_of(obj).namespace
+        if whose.peer_of(await self.cluster.get_live(keys.NAMESPACE, Key("", where))):
+            return  # the cache learns of it, and brings the slice back
+        message = f"namespace {where} is the tenant namespace of no peer"
+        cure = "create the slice in that of a provider; liqoctl peer makes one"
+        self.events.event(KIND, obj, "Warning", "WrongNamespace", f"{message}: {cure}")
 
     def _is_for(self, obj: Object, provider: str) -> bool:
         """Whether the slice asks the cluster whose namespace it is in, or any; tells if not."""
@@ -65,7 +76,7 @@ class LocalSliceReconciler:
         version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
         changes["metadata"] = {**changes.get("metadata", {}), **version}
         made = await self.cluster.patch(KIND, objects.key_of(obj), changes)
-        self.events.event(KIND, made, "Normal", "Reconciled", f"asks cluster {provider}")
+        self.events.event(KIND, made, "Normal", "Reconciled", forge.asked(made, provider))
         return made
 
     async def _make_node(self, obj: Object, provider: str) -> float | None:

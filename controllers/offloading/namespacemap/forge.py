@@ -128,7 +128,8 @@ def check_twin(namespace: Object, namespace_map: Object, local: str) -> None:
         other = objects.annotations(namespace).get(keys.ORIGINAL_NAME, "")
         message = f"namespace {name} is already the twin of namespace {other}"
     else:
-        message = f"namespace {name} exists already and is not managed for this cluster"
+        cure = "choose another with SelectedName and spec.remoteNamespaceName"
+        message = f"namespace {name} exists already and is not managed for this cluster: {cure}"
     raise RefusedError("Conflict", message)
 
 

@@ -118,7 +118,7 @@ class VirtualNodeReconciler:
             is_ours=lambda found: lifecycle.is_map_of(virtual_node, found),
         )
         creates = arguments.creates_node(virtual_node, options)
-        states = {lifecycle.VIRTUAL_KUBELET: lifecycle.kubelet_state(running)}
+        states = {lifecycle.VIRTUAL_KUBELET: await self._kubelet_state(running, virtual_node)}
         node = await self._cluster.get(keys.NODE, Key("", virtual_node.name))
         if not creates and node is not None and lifecycle.is_node_of(virtual_node, node):
             return await self._remove_node(obj, virtual_node, states)
@@ -128,6 +128,14 @@ class VirtualNodeReconciler:
             await self._let_pods_go(virtual_node)
             return DRAIN_POLL_S
         return None
+
+    async def _kubelet_state(self, running: Object, virtual_node: VirtualNode) -> State:
+        state = lifecycle.kubelet_state(running)
+        if state[0] == lifecycle.RUNNING:
+            return state
+        secret = Key(virtual_node.namespace, virtual_node.kubeconfig_secret)
+        is_there = await self._cluster.get_live(keys.SECRET, secret)
+        return lifecycle.kubelet_state(running, None if is_there else secret)
 
     async def _let_pods_go(self, virtual_node: VirtualNode) -> None:
         """End the deletions that nobody will confirm any more."""

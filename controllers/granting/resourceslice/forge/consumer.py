@@ -59,6 +59,15 @@ def completion(obj: Object, provider: str, consumer: str, key: bytes) -> Object:
     return patch
 
 
+def asked(obj: Object, provider: str) -> str:
+    """Return what is told of a slice once ``provider`` is asked for it."""
+    class_ = objects.spec(obj).get("class") or slices.DEFAULT_CLASS
+    if class_ in slices.BUILT_IN:
+        return f"asks cluster {provider}"
+    whom = f"a controller of class {class_} has to run there and grant it"
+    return f"asks cluster {provider}: {whom}; else choose class {slices.DEFAULT_CLASS}"
+
+
 def _spec(obj: Object, provider: str, consumer: str, key: bytes) -> Object:
     spec = objects.spec(obj)
     wanted = {"consumerClusterID": consumer, "providerClusterID": provider}

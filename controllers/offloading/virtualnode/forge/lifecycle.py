@@ -66,12 +66,20 @@ def is_map_of(virtual_node: VirtualNode, found: Object) -> bool:
     return goes_to == peer and not whose.is_foreign(found, peer)
 
 
-def kubelet_state(deployment: Object) -> tuple[str, str, str]:
-    """Return status, reason and message of the condition ``VirtualKubelet``."""
+def kubelet_state(deployment: Object, missing: Key | None = None) -> tuple[str, str, str]:
+    """Return status, reason and message of the condition ``VirtualKubelet``.
+
+    ``missing`` is the Secret with its kubeconfig, where that is not there.
+    """
     status = objects.status(deployment)
     seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
     if seen and status.get("availableReplicas", 0) > 0:
         return RUNNING, "DeploymentAvailable", "the virtual kubelet is up"
+    if missing is not None and not missing.name:
+        return CREATING, "KubeconfigMissing", "spec.kubeconfigSecretRef names no Secret: set it"
+    if missing is not None:
+        cure = "create it, or correct spec.kubeconfigSecretRef"
+        return CREATING, "KubeconfigMissing", f"secret {missing} does not exist: {cure}"
     return CREATING, "DeploymentUnavailable", "the pod of the virtual kubelet is not ready"
 
 
