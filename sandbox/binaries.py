@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,10 +26,13 @@ COMPONENTS: Final = (
     "kubectl",
 )  # fmt: skip
 FOLDER_VARIABLE: Final = "PYLIQO_KUBERNETES_BIN"
+VERSION_VARIABLE: Final = "PYLIQO_KUBERNETES"
+"""Names another minor version to build, such as "1.32"."""
 GO: Final = "go"
 HERE: Final = Path(__file__).parent
 _BUILD_TIMEOUT_S: Final = 3600
-_SOURCES: Final = ("go.mod", "go.sum", "main.go")
+_NEW_KUBELET: Final = (1, 33)
+"""Since then the command of the kubelet takes a context."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,23 @@ class Program:
     name: str
     names: tuple[str, ...]
     expects: str
+    modules: str = "go"
+    """The name of the files .mod and .sum that say what it is built of."""
 
     @property
     def source(self) -> Path:
         """The folder that holds its go.mod."""
         return HERE / self.name
+
+    @property
+    def go_mod(self) -> Path:
+        """The file that names the modules and their versions."""
+        return self.source / f"{self.modules}.mod"
+
+    def sources(self) -> dict[str, bytes]:
+        """Return all that it is built of, by the names of the files."""
+        files = [self.go_mod, self.go_mod.with_suffix(".sum"), *self.source.glob("*.go")]
+        return {file.name: file.read_bytes() for file in files}
 
 
 KUBERNETES: Final = Program("kubernetes", COMPONENTS, "about 5 minutes")
@@ -85,7 +100,23 @@ def folder(wanted: Program) -> Path:
     if given and wanted is KUBERNETES:
         names = ", ".join(wanted.names)
         raise MissingError(f"{FOLDER_VARIABLE}={given} does not hold all of {names}: add them")
-    return _built(wanted)
+    return _built(_of_version(wanted) if wanted is KUBERNETES else wanted)
+
+
+def minor_versions() -> list[str]:
+    """Return the minor versions of Kubernetes that can be built besides the usual one."""
+    return sorted(file.stem for file in KUBERNETES.source.glob("1.*.mod"))
+
+
+def _of_version(wanted: Program) -> Program:
+    asked = os.environ.get(VERSION_VARIABLE, "")
+    usual = kubernetes_version(wanted.go_mod.read_text()).removeprefix("v").rpartition(".")[0]
+    if asked in ("", usual):
+        return wanted
+    if asked not in minor_versions():
+        known = ", ".join([*minor_versions(), usual])
+        raise MissingError(f"{VERSION_VARIABLE}={asked} cannot be built: choose one of {known}")
+    return replace(wanted, modules=asked)
 
 
 def holds(directory: Path, names: tuple[str, ...]) -> bool:
@@ -131,8 +162,7 @@ def link_flags(version: str) -> str:
 
 @functools.cache
 def _built(wanted: Program) -> Path:
-    sources = {name: (wanted.source / name).read_bytes() for name in _SOURCES}
-    target = cache() / wanted.name / key(sources)
+    target = cache() / wanted.name / key(wanted.sources())
     if not holds(target, wanted.names):
         with locks.held(cache() / f"{wanted.name}.lock", wait=True):
             if not holds(target, wanted.names):
@@ -158,10 +188,8 @@ def _build(wanted: Program, target: Path) -> None:
 
 
 def _compile(wanted: Program, go: str, output: Path, step: progress.Step) -> None:
-    flags = "-s -w"
-    if wanted is KUBERNETES:
-        flags = link_flags(kubernetes_version((wanted.source / "go.mod").read_text()))
-    command = [go, "build", "-trimpath", "-mod=readonly", "-v", "-ldflags", flags]
+    command = [go, "build", "-trimpath", "-mod=readonly", f"-modfile={wanted.go_mod.name}", "-v"]
+    command += _stamped(wanted) if wanted.name == KUBERNETES.name else ["-ldflags", "-s -w"]
     environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
     building = subprocess.Popen(
         [*command, "-o", str(output), "."],
@@ -175,6 +203,13 @@ def _compile(wanted: Program, go: str, output: Path, step: progress.Step) -> Non
             step.update(f"{count} packages: {line.strip()}")
     if building.returncode:
         raise MissingError(f"go build of {wanted.name} ended with: {' | '.join(said)}")
+
+
+def _stamped(wanted: Program) -> list[str]:
+    version = kubernetes_version(wanted.go_mod.read_text())
+    major, minor, _ = map(int, version.removeprefix("v").split("."))
+    tags = [] if (major, minor) >= _NEW_KUBELET else ["-tags", "before1.33"]
+    return [*tags, "-ldflags", link_flags(version)]
 
 
 @contextlib.contextmanager

@@ -22,7 +22,6 @@ import (
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
-	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 var components = map[string]func(context.Context) *cobra.Command{
@@ -30,7 +29,7 @@ var components = map[string]func(context.Context) *cobra.Command{
 	"kube-controller-manager": func(context.Context) *cobra.Command { return controllermanager.NewControllerManagerCommand() },
 	"kube-proxy":              func(context.Context) *cobra.Command { return proxy.NewProxyCommand() },
 	"kube-scheduler":          func(context.Context) *cobra.Command { return scheduler.NewSchedulerCommand() },
-	"kubelet":                 func(ctx context.Context) *cobra.Command { return kubelet.NewKubeletCommand(ctx) },
+	"kubelet":                 newKubelet,
 }
 
 func main() {

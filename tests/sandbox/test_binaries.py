@@ -1,6 +1,7 @@
 """Where the programs come from, and what is said when there are none."""
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_the_key_follows_name_and_content() -> None:
 
 
 def test_the_version_is_that_of_go_mod() -> None:
-    text = (binaries.KUBERNETES.source / "go.mod").read_text()
+    text = binaries.KUBERNETES.go_mod.read_text()
     version = binaries.kubernetes_version(text)
     assert version.startswith("v1.35.")
     assert f"version.gitVersion={version} " in binaries.link_flags(version)
@@ -78,3 +79,19 @@ def test_the_version_is_that_of_go_mod() -> None:
 def test_a_go_mod_without_kubernetes_is_refused() -> None:
     with pytest.raises(ValueError, match="requires no release"):
         binaries.kubernetes_version("module x\n")
+
+
+def test_a_minor_version_that_cannot_be_built_is_refused_with_those_that_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(binaries.FOLDER_VARIABLE, raising=False)
+    monkeypatch.setenv(binaries.VERSION_VARIABLE, "1.7")
+    with pytest.raises(MissingError, match=r"choose one of 1\.32, 1\.35"):
+        binaries.folder(binaries.KUBERNETES)
+
+
+@pytest.mark.parametrize("minor", binaries.minor_versions())
+def test_each_minor_version_is_built_of_its_own_modules(minor: str) -> None:
+    wanted = replace(binaries.KUBERNETES, modules=minor)
+    assert binaries.kubernetes_version(wanted.go_mod.read_text()).startswith(f"v{minor}.")
+    assert binaries.key(wanted.sources()) != binaries.key(binaries.KUBERNETES.sources())
