@@ -207,7 +207,7 @@ def test_the_api_server_is_where_a_control_plane_is() -> None:
     assert forge.api_server(nodes[:1]) == "https://10.0.0.1:6443"
     assert forge.api_server([node("d", "fd00::1", new)]) == "https://[fd00::1]:6443"
     assert forge.api_server([node("d", "a.b", new, type_="ExternalDNS")]) == "https://a.b:6443"
-    with pytest.raises(ValueError, match="--api-server-address-override"):
+    with pytest.raises(ValueError, match="--api-server-url"):
         forge.api_server(nodes[2:])
 
 

@@ -13,14 +13,15 @@ from apis.objects import Key, Kind, Object, named
 from apis.offloading import VirtualNode
 from certs import identity, pki
 from controllers import views
-from controllers.authentication.issuing.issuer import Entrance, Issuer
+from controllers.authentication.issuing.issuer import Entrance, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
 from controllers.authentication.tenant.forge import Binding
 from controllers.authentication.tenant.reconciler import Observed, TenantReconciler
 from controllers.offloading.virtualnode.forge import rights
 from kube.cluster import Selection
+from kube.errors import BusyError
 from tests import factories, signers
-from tests.controllers.support import Ledger, Told, end, settle, there
+from tests.controllers.support import Ledger, Told, end, make, settle, there
 from tests.fakes import FakeCluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -38,7 +39,7 @@ TEXT = nonces.text("rome", "milan", bytes(32), NOW)
 class Milan:
     """The provider, with a tenant namespace for rome and a nonce in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "milan:6443") -> None:
         self.fake = FakeCluster(strict=True)
         self.cluster = Ledger(self.fake)
         self.now = NOW
@@ -56,7 +57,7 @@ class Milan:
                 views.live(self.fake, secrets),
                 views.live(self.fake, Selection(keys.NAMESPACE, Object)),
             ),
-            Issuer(self.cluster, Entrance(b"CA", "milan:6443"), lambda: self.now),
+            Issuer(self.cluster, Entrance(b"CA", address), lambda: self.now),
             cluster_id="milan",
             events=self.told.recorder,
             clock=lambda: self.now,
@@ -122,6 +123,41 @@ async def milan() -> AsyncIterator[Milan]:
     await made.prepare()
     async with signers.signing(made.fake, CA, lambda: made.now):
         yield made
+
+
+async def test_where_nothing_says_the_address_the_tenant_says_so_and_it_is_tried_again() -> None:
+    """What was let in before stays in: its certificate is renewed once an address is known."""
+    milan = Milan(address="")
+    await milan.prepare()
+    await milan.fake.create(keys.TENANT, tenant())
+    async with signers.signing(milan.fake, CA, lambda: milan.now):
+        with pytest.raises(NoAddressError, match="liqoctl install --api-server-url"):
+            await milan.settle()
+        assert await milan.ready() == ("False", "NoAddress")
+
+        labels = {"node-role.kubernetes.io/control-plane": ""}
+        addresses = {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}
+        node = named(keys.NODE, Key("", "a"), metadata={"labels": labels}, status=addresses)
+        await make(milan.fake, keys.NODE, node, status=addresses)
+        await milan.settle()
+        assert (await milan.params()).api_server == "https://10.0.0.1:6443"
+
+        await end(milan.fake, keys.NODE, Key("", "a"))
+        with pytest.raises(NoAddressError):
+            await milan.settle()
+        assert await milan.ready() == ("True", "TenantReady")
+        assert milan.told.reasons == ["NoAddress"]
+
+
+async def test_while_no_signer_signs_the_tenant_says_so() -> None:
+    milan = Milan()
+    await milan.prepare()
+    await milan.fake.create(keys.TENANT, tenant())
+    async with signers.refusing(milan.fake):
+        with pytest.raises(BusyError, match="got no certificate"):
+            await milan.settle()
+
+    assert await milan.ready() == ("Unknown", "CertificateNotSigned")
 
 
 async def test_who_signed_the_nonce_gets_a_certificate_and_exactly_two_bindings(

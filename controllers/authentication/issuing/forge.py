@@ -168,7 +168,7 @@ def api_server(nodes: Iterable[Object]) -> str:
                     f"https://[{address}]:{PORT}" if ":" in address else f"https://{address}:{PORT}"
                 )
     message = f"no node with the label {_CONTROL_PLANES[0]} tells where the API server is"
-    raise ValueError(f"{message}: start the controllers with --api-server-address-override")
+    raise ValueError(f"{message}: say it by liqoctl install --api-server-url")
 
 
 def overridden(address: str) -> str:

@@ -29,6 +29,13 @@ ALARM_PART: Final = 0.8
 logger = logging.getLogger(__name__)
 
 
+class NoAddressError(BusyError):
+    """Nothing says where consumers reach this API server: a node or a flag may, later."""
+
+    reason = "NoAddress"
+    retry_after_s = 30.0
+
+
 @dataclass(frozen=True)
 class Entrance:
     """Where consumers connect, as far as the flags say it."""
@@ -71,6 +78,7 @@ class Issuer:
 
         Raises:
             KubeError: the cluster, or its signer, does not answer: retry.
+            NoAddressError: no node and no flag says where this API server is.
             TerminalError: the Secret for the certificate is somebody else's.
         """
         found = await self._cluster.get_live(keys.SECRET, request.secret)
@@ -154,7 +162,7 @@ class Issuer:
         try:
             return forge.api_server(nodes.items.values())
         except ValueError as error:
-            raise TerminalError("NoAddress", str(error)) from error
+            raise NoAddressError(str(error)) from error
 
     def _retry_s(self, stored: Stored) -> float:
         """Return a tenth of what is left of the certificate: it has to be had before that ends."""

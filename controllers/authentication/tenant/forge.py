@@ -156,10 +156,16 @@ def nonce_in(secret: Object | None) -> str:
         return ""
 
 
-def state(obj: Object, reason: str, message: str, now: datetime, *, is_good: bool) -> list[Object]:
-    """Return the conditions of ``obj`` with ``Ready`` as told, of the spec as it is now."""
+def state(
+    obj: Object, reason: str, message: str, now: datetime, *, is_good: bool | None
+) -> list[Object]:
+    """Return the conditions of ``obj`` with ``Ready`` as told, of the spec as it is now.
+
+    ``is_good`` None: it is not known yet.
+    """
     before = objects.status(obj).get("conditions")
-    told = conditions.set_(before, READY, str(is_good), reason, message, now)
+    ready = "Unknown" if is_good is None else str(is_good)
+    told = conditions.set_(before, READY, ready, reason, message, now)
     generation = obj["metadata"].get("generation")
     return [
         {**each, "observedGeneration": generation} if each["type"] == READY and generation else each

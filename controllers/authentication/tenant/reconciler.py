@@ -12,11 +12,12 @@ from apis.objects import Key, Kind, Object
 from certs import csr, identity
 from controllers import tenants, upkeep
 from controllers.authentication.issuing.forge import Request
-from controllers.authentication.issuing.issuer import Issuer
+from controllers.authentication.issuing.issuer import Issued, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
 from controllers.authentication.tenant.forge import Binding, RefusedError
 from controllers.views import View
 from kube.cluster import Cluster, Selection
+from kube.errors import BusyError
 from kube.events import Recorder
 
 KIND: Final = keys.TENANT
@@ -97,7 +98,7 @@ class TenantReconciler:
             await self._report(obj, None, "TenantReady", "it is let in without a handshake")
             return None
         obj = await self._authenticate(obj, tenant)
-        issued = await self._issuer.issue(_request(obj, tenant))
+        issued = await self._issue(obj, tenant)
         await self._bind(obj, tenant)
         if issued.problem:
             self._events.event(KIND, obj, "Warning", "CertificateNotRenewed", issued.problem)
@@ -105,6 +106,24 @@ class TenantReconciler:
         await self._report(obj, issued.params, "TenantReady", message)
         await self._forget_nonce(obj)
         return issued.renew_in_s
+
+    async def _issue(self, obj: Object, tenant: Tenant) -> Issued:
+        """Return the certificate; why one that was let in gets none is an event, and tried again.
+
+        Raises:
+            KubeError: there is none yet.
+        """
+        try:
+            return await self._issuer.issue(_request(obj, tenant))
+        except BusyError as error:
+            is_nowhere = isinstance(error, NoAddressError)
+            reason = NoAddressError.reason if is_nowhere else "CertificateNotSigned"
+            if objects.status(obj).get("authParams"):
+                self._events.event(KIND, obj, "Warning", reason, str(error))
+            else:
+                is_good = False if is_nowhere else None
+                await self._report(obj, None, reason, str(error), is_good=is_good)
+            raise
 
     async def _authenticate(self, obj: Object, tenant: Tenant) -> Object:
         """Return the Tenant with the proof written down; what was proved once needs no nonce.
@@ -260,7 +279,7 @@ class TenantReconciler:
         reason: str,
         message: str,
         *,
-        is_good: bool = True,
+        is_good: bool | None = True,
     ) -> None:
         told = forge.state(obj, reason, message, self._clock(), is_good=is_good)
         await upkeep.write_status(self._cluster, KIND, obj, forge.status(obj, told, params))

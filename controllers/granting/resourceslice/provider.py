@@ -9,7 +9,7 @@ from apis import keys, naming, objects, whose
 from apis.authentication import Tenant, TenantCondition
 from apis.objects import Key, Object
 from controllers import tenants, upkeep
-from controllers.authentication.issuing.issuer import Issuer
+from controllers.authentication.issuing.issuer import Issuer, NoAddressError
 from controllers.granting.resourceslice.forge import provider as forge
 from controllers.views import View
 from kube.cluster import Cluster
@@ -74,7 +74,11 @@ class ReplicaReconciler:
             self.events.event(KIND, obj, "Warning", "InvalidCSR", why)
             await self._write(obj, forge.denied(obj, why, self.clock()))
             return None
-        issued = await self.issuer.issue(forge.request(obj, tenant))
+        try:
+            issued = await self.issuer.issue(forge.request(obj, tenant))
+        except NoAddressError as error:
+            self.events.event(KIND, obj, "Warning", error.reason, str(error))
+            raise
         if issued.problem:
             self.events.event(KIND, obj, "Warning", "CertificateNotRenewed", issued.problem)
         was_signed = bool(objects.status(obj).get("authParams"))
