@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from apis import keys, objects, reflection
 from apis.objects import Key, Kind, Object
 from apis.offloading import ReflectionPolicy as Policy
-from apis.reflection import Reflected
+from apis.reflection import ReflectedKind
 
 
 class ContradictionError(Exception):
@@ -138,7 +138,7 @@ def asked_policy(offloading: Mapping[str, object]) -> Policy | None:
     return next((one for one in reflection.ALL if one.value == said), Policy.ALLOW_LIST)
 
 
-def in_namespace(row: Reflected, policy: Policy, asked: Policy | None) -> Policy:
+def in_namespace(row: ReflectedKind, policy: Policy, asked: Policy | None) -> Policy:
     """Return the policy for a kind, ``policy`` being that of the virtual node.
 
     What the namespace asks for goes before it, for the kinds that pods mention. Source:

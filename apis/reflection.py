@@ -30,7 +30,7 @@ Rights = dict[tuple[str, str], tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class Reflected:
+class ReflectedKind:
     """One kind: what of it goes where, and what that takes."""
 
     name: str
@@ -82,7 +82,7 @@ def _resource(kind: Kind) -> tuple[str, str]:
     return kind.group, kind.plural
 
 
-CONFIG_MAP: Final = Reflected(
+CONFIG_MAP: Final = ReflectedKind(
     "configmap",
     keys.CONFIG_MAP,
     keys.CONFIG_MAP,
@@ -92,7 +92,7 @@ CONFIG_MAP: Final = Reflected(
     left_out="the name `kube-root-ca.crt`, which the provider has itself: "
     "`kube-root-ca.crt.<start of the consumer's ID>`",
 )
-SECRET: Final = Reflected(
+SECRET: Final = ReflectedKind(
     "secret",
     keys.SECRET,
     keys.SECRET,
@@ -101,7 +101,7 @@ SECRET: Final = Reflected(
     copied="`data`, `type`, `immutable`",
     left_out="service account tokens, bootstrap tokens and Helm releases never leave",
 )
-SERVICE: Final = Reflected(
+SERVICE: Final = ReflectedKind(
     "service",
     keys.SERVICE,
     keys.SERVICE,
@@ -110,7 +110,7 @@ SERVICE: Final = Reflected(
     left_out="cluster IPs, node ports, load-balancer and external IPs, status",
 )
 
-ENDPOINT_SLICE: Final = Reflected(
+ENDPOINT_SLICE: Final = ReflectedKind(
     "endpointslice",
     keys.ENDPOINT_SLICE,
     keys.SHADOW_ENDPOINT_SLICE,
@@ -122,14 +122,14 @@ ENDPOINT_SLICE: Final = Reflected(
     "provider itself; the provider makes an EndpointSlice of it",
     left_out="endpoints on the provider, `serving`, `terminating`; the node is the consumer's ID",
 )
-INGRESS: Final = Reflected(
+INGRESS: Final = ReflectedKind(
     "ingress",
     keys.INGRESS,
     keys.INGRESS,
     copied="`rules`, `tls`, `defaultBackend`; the class is the provider's",
     left_out="the local class, status",
 )
-CLAIM: Final = Reflected(
+CLAIM: Final = ReflectedKind(
     "persistentvolumeclaim",
     keys.PERSISTENT_VOLUME_CLAIM,
     keys.PERSISTENT_VOLUME_CLAIM,
@@ -147,7 +147,7 @@ CLAIM: Final = Reflected(
     "to the provider",
     left_out="the local class, data sources, selectors, bindings",
 )
-EVENT: Final = Reflected(
+EVENT: Final = ReflectedKind(
     "event",
     keys.EVENT,
     keys.EVENT,
@@ -162,7 +162,7 @@ EVENT: Final = Reflected(
     "labels, annotations; more than one a second for an object, after the first 25",
 )
 
-KINDS: Final[tuple[Reflected, ...]] = (
+KINDS: Final[tuple[ReflectedKind, ...]] = (
     CONFIG_MAP,
     SECRET,
     SERVICE,
@@ -174,13 +174,13 @@ KINDS: Final[tuple[Reflected, ...]] = (
 BY_NAME: Final = {row.name: row for row in KINDS}
 
 
-def custom(kind: Kind, policy: Policy = Policy.DENY_LIST) -> Reflected:
+def custom(kind: Kind, policy: Policy = Policy.DENY_LIST) -> ReflectedKind:
     """Return the row of a kind that an administrator opted in: spec outwards, status back.
 
     Who opts in grants the rights, too: reading and ``status`` here, all but that there.
     """
     others = tuple(one for one in LISTS if one is not policy)
-    return Reflected(
+    return ReflectedKind(
         kind.resource,
         kind,
         kind,

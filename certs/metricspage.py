@@ -4,7 +4,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from kube import metrics, scraping
-from kube.gate import DeniedError, Gate, UnauthenticatedError
+from kube.gate import Gate, NotAllowedError, UnauthenticatedError
 
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
@@ -18,7 +18,7 @@ def application(gate: Gate) -> web.Application:
             await scraping.check(gate, request.headers.get("Authorization", ""))
         except UnauthenticatedError as error:
             raise web.HTTPUnauthorized(text=f"{error}\n", headers=_CHALLENGE) from error
-        except DeniedError as error:
+        except NotAllowedError as error:
             raise web.HTTPForbidden(text=f"{error}\n") from error
         return await handler(request)
 

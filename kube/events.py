@@ -17,8 +17,8 @@ from apis import keys, times
 from apis.objects import Key, Kind, Object, key_of, named, reference, uid
 from kube import clock as clock_
 from kube import errors, metrics
+from kube.buckets import Buckets
 from kube.cluster import Cluster
-from kube.pace import Pace
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Recorder:
         *,
         labels: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
-        pace: Pace | None = None,
+        pace: Buckets | None = None,
     ) -> None:
         """With ``pace`` no more is written than that allows: what is told beyond it waits."""
         self._cluster, self._component, self._instance = cluster, component, instance

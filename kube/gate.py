@@ -57,7 +57,7 @@ class UnauthenticatedError(Exception):
     """Nobody we know: answer 401."""
 
 
-class DeniedError(Exception):
+class NotAllowedError(Exception):
     """Somebody who may not: answer 403."""
 
 
@@ -94,14 +94,14 @@ class Gate:
         """Return if ``user`` has one of ``rights``.
 
         Raises:
-            DeniedError: it has none, or nobody can say.
+            NotAllowedError: it has none, or nobody can say.
         """
         for right in rights:
             if await self._has(user, right):
                 return
         wanted = " or ".join(map(str, rights))
         where = f" on node {self._node}" if self._node else ""
-        raise DeniedError(f"user {user.name!r} needs {wanted}{where}")
+        raise NotAllowedError(f"user {user.name!r} needs {wanted}{where}")
 
     async def _by_token(self, token: str) -> User | None:
         digest = hashlib.sha256(token.encode()).digest()
@@ -130,7 +130,7 @@ class Gate:
             **right.attributes(self._node),
         }
         kind = keys.SUBJECT_ACCESS_REVIEW
-        answer = await self._ask(kind, _review(kind.api_version, kind.kind, spec), DeniedError)
+        answer = await self._ask(kind, _review(kind.api_version, kind.kind, spec), NotAllowedError)
         status: Object = objects.status(answer)
         allowed = status.get("allowed") is True and status.get("denied") is not True
         self._verdicts.put((user, right), allowed, ALLOW_S if allowed else DENY_S)

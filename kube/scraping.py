@@ -6,7 +6,7 @@ Source: docs/parity.md SEC-I7, SEC-E3.
 from typing import Final
 
 from apis import keys
-from kube.gate import DeniedError, Gate, Right, UnauthenticatedError
+from kube.gate import Gate, NotAllowedError, Right, UnauthenticatedError
 
 PATH: Final = "/metrics"
 SCRAPE: Final = Right("get", path=PATH)
@@ -17,7 +17,7 @@ async def check(gate: Gate, authorization: str) -> None:
 
     Raises:
         UnauthenticatedError: nobody we know: answer 401.
-        DeniedError: somebody who may not: answer 403.
+        NotAllowedError: somebody who may not: answer 403.
     """
     try:
         user = await gate.user(None, authorization)
@@ -26,7 +26,7 @@ async def check(gate: Gate, authorization: str) -> None:
         raise UnauthenticatedError(
             f"{error}: send 'Authorization: Bearer TOKEN' of an account that may get {PATH}"
         ) from error
-    except DeniedError as error:
-        raise DeniedError(
+    except NotAllowedError as error:
+        raise NotAllowedError(
             f"{error}: bind the ClusterRole {keys.METRICS_READER_ROLE} to it"
         ) from error

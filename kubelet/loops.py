@@ -18,6 +18,7 @@ from apis.offloading import OffloadingPatch, VirtualNode
 from kube import clock, errors
 from kube import version as own_version
 from kube.breaker import Breaker
+from kube.buckets import Buckets
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -25,7 +26,6 @@ from kube.events import Recorder
 from kube.fence import FencedCluster
 from kube.gate import Gate
 from kube.informer import Change, Informer
-from kube.pace import Pace
 from kube.process import Process
 from kube.runner import Runner, Source
 from kubelet import mappings
@@ -329,8 +329,8 @@ class Loops:
         return runner
 
 
-def _of_events() -> Pace:
-    return Pace(time.monotonic, per_second=EVENTS_PER_SECOND, burst=EVENTS_BURST)
+def _of_events() -> Buckets:
+    return Buckets(time.monotonic, per_second=EVENTS_PER_SECOND, burst=EVENTS_BURST)
 
 
 def _informer(kind: objects.Kind, **selected: Any) -> Informer[Object]:

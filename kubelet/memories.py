@@ -9,7 +9,7 @@ from typing import Final
 
 from apis import objects
 from apis.objects import Key, Object
-from kube.pace import Pace
+from kube.buckets import Buckets
 from kubelet.forge.accounts import Issued, Token
 
 REFUSED_S: Final = 1.0
@@ -41,8 +41,8 @@ class Due:
 class Writes:
     """How often the status of a pod was written."""
 
-    pace: Pace
-    free: Pace
+    pace: Buckets
+    free: Buckets
     """What counts for this pod alone."""
     turn: float | None = None
     """When it may be written, beyond that: its turn among all pods of the provider."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from apis.objects import Object
-from kube.pace import Pace
+from kube.buckets import Buckets
 from kubelet.forge import quickends
 from kubelet.memories import Memories, Writes
 
@@ -69,8 +69,8 @@ class Pacing:
         return left_s
 
     def _begun(self) -> Writes:
-        pace = Pace(self._clock, per_second=PER_SECOND, burst=BURST)
-        free = Pace(self._clock, per_second=FREE_PER_MINUTE / 60, burst=FREE_PER_MINUTE)
+        pace = Buckets(self._clock, per_second=PER_SECOND, burst=BURST)
+        free = Buckets(self._clock, per_second=FREE_PER_MINUTE / 60, burst=FREE_PER_MINUTE)
         return Writes(pace, free)
 
 
@@ -82,7 +82,7 @@ class QuickEnds:
 
     def __init__(self, memories: Memories, clock: Callable[[], float]) -> None:
         self._memories, self._clock = memories, clock
-        self._pace = Pace(clock, per_second=ENDS_PER_MINUTE / 60, burst=ENDS_PER_MINUTE)
+        self._pace = Buckets(clock, per_second=ENDS_PER_MINUTE / 60, burst=ENDS_PER_MINUTE)
         self._pauses: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def held_s(self, local: Object, wanted: Object, age_s: float) -> float:

@@ -23,7 +23,7 @@ from apis.exposition import Family
 from apis.objects import Key
 from kube import errors, wire
 from kube.access import Access
-from kube.gate import DeniedError, Right, UnauthenticatedError
+from kube.gate import NotAllowedError, Right, UnauthenticatedError
 from kubelet import streams
 from kubelet.apart import Caller
 from kubelet.forge import usage
@@ -228,7 +228,7 @@ async def _authorize(api: Api, request: web.Request, rights: tuple[Right, ...]) 
         await api.ask(api.lookups.authorize(peer, authorization, rights))
     except UnauthenticatedError as error:
         raise web.HTTPUnauthorized(text=f"{error}\n") from None
-    except DeniedError as error:
+    except NotAllowedError as error:
         raise web.HTTPForbidden(text=f"{error}\n") from None
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from kube.pace import Pace
+from kube.buckets import Buckets
 
 LOOKS_PER_SECOND: Final = 10.0
 """Live reads of originals that no cache knows, for twins that a provider shows."""
@@ -23,7 +23,7 @@ class Turns:
     """A pace whose callers wait for their turn: the longer, the more of them wait."""
 
     def __init__(self, clock: Callable[[], float], *, per_second: float, burst: float) -> None:
-        self._pace = Pace(clock, per_second=per_second, burst=burst)
+        self._pace = Buckets(clock, per_second=per_second, burst=burst)
         self._per_second = per_second
         self._waiting: set[Hashable] = set()
 

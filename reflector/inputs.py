@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from apis.objects import Key, Kind
 from apis.pairs import Pair
-from apis.reflection import KINDS, Reflected
+from apis.reflection import KINDS, ReflectedKind
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Selection
@@ -197,7 +197,7 @@ class Inputs:
         return side[of]
 
 
-def _may_lack(row: Reflected) -> tuple[type[errors.KubeError], ...]:
+def _may_lack(row: ReflectedKind) -> tuple[type[errors.KubeError], ...]:
     """Return why a provider's list of twins may be refused: what is written then tells why.
 
     It may not have installed a CRD, nor granted the rights for a kind that was opted in here.

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from apis.reflection import Reflected
+from apis.reflection import ReflectedKind
 from reflector.forge import (
     configmap,
     endpointslice,
@@ -14,7 +14,7 @@ from reflector.forge import (
 )
 from reflector.forge.contract import Forge
 
-FORGES: Final[dict[Reflected, Forge]] = {
+FORGES: Final[dict[ReflectedKind, Forge]] = {
     forge.row: forge
     for forge in (
         configmap.FORGE,

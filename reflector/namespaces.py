@@ -109,7 +109,7 @@ class Asked(NamedTuple):
     offers: Offers | None = None
 
 
-class Reflected:
+class PairReflection:
     """One pair of namespaces: its informers, and its part in the loop of each kind."""
 
     def __init__(
@@ -284,7 +284,7 @@ class Namespaces:
         others = [[loop] for loop in self._loops if loop.forge.row not in KINDS]
         async with asyncio.TaskGroup() as tasks:
             for loops in (known, *others):
-                reflected = Reflected(asked, loops, self._sides, self._shared)
+                reflected = PairReflection(asked, loops, self._sides, self._shared)
                 tasks.create_task(reflected.run())
 
 

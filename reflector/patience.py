@@ -14,8 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from apis.objects import Key, Object
+from kube.buckets import Buckets
 from kube.cluster import Cluster, Selection
-from kube.pace import Pace
 from reflector.forge.contract import Asking, Scene
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -49,7 +49,7 @@ class Asked(Generic[T]):
     ) -> None:
         self._cluster, self._of, self._clock = cluster, of, clock
         self._answers: OrderedDict[Key, _Answer[T]] = OrderedDict()
-        self._reads = Pace(clock)
+        self._reads = Buckets(clock)
         self._turn = asyncio.Lock()
         self._listed: float | None = None
         self._all: dict[Key, T] = {}

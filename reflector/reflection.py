@@ -15,10 +15,10 @@ from apis.leaving import Stay
 from apis.objects import Key, Object
 from kube import errors
 from kube.breaker import HOLD_S, Breaker
+from kube.buckets import Buckets
 from kube.cache import CachedCluster
 from kube.cluster import NO_VERSION
 from kube.informer import Change
-from kube.pace import Pace
 from kube.reconcile import TerminalError
 from reflector.budget import Budget
 from reflector.forge.contract import Forge, Scene, Write
@@ -65,7 +65,7 @@ class Reflection:
         self._kind, self._twin_kind = forge.row.kind, forge.row.twin
         self._originals, self._twins = ends.originals, ends.twins
         self.told = Told(ends.tell, forge.row.kind, self._pair.destination)
-        self._pace, self._budget = Pace(time.monotonic), ends.budget
+        self._pace, self._budget = Buckets(time.monotonic), ends.budget
         self.before_first: Callable[[], Awaitable[bool]] = _always
         """Awaited before a twin is looked for that may be made; whether twins are followed then."""
         self.patience: Patience | None = None

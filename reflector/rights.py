@@ -7,7 +7,7 @@ from typing import Final
 
 from apis import keys, texts
 from apis.objects import Key, Object, named
-from apis.reflection import Reflected
+from apis.reflection import ReflectedKind
 from apis.tellings import About, Said
 from kube import errors
 from kube.cluster import Cluster
@@ -23,7 +23,7 @@ class Rights:
     Source: docs/parity.md F-34.
     """
 
-    def __init__(self, home: Cluster, namespace: str, row: Reflected, tell: Tell) -> None:
+    def __init__(self, home: Cluster, namespace: str, row: ReflectedKind, tell: Tell) -> None:
         self._home, self._tell, self._row = home, tell, row
         self._where = Key(namespace, keys.OFFLOADING_NAME)
         self._missing: dict[str, str] = {}

@@ -16,7 +16,7 @@ from apis.leaving import Filter
 from apis.listening import Address
 from apis.objects import Key, Kind
 from apis.offloading import ReflectionPolicy as Policy
-from apis.reflection import ENDPOINT_SLICE, KINDS, Reflected
+from apis.reflection import ENDPOINT_SLICE, KINDS, ReflectedKind
 from kube import flags
 from reflector.forge.contract import Settings as TwinSettings
 from reflector.namespaces import Identity
@@ -40,7 +40,7 @@ class Settings:
     """By the kind's name in ``apis.reflection``, as the policies."""
     policies: dict[str, Policy] = field(default_factory=dict)
     twins: TwinSettings = field(default_factory=TwinSettings)
-    custom: tuple[Reflected, ...] = ()
+    custom: tuple[ReflectedKind, ...] = ()
 
 
 def parse(argv: Sequence[str] | None, *, instance: str) -> Settings:
@@ -141,14 +141,14 @@ def _add_twins(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _policy(row: Reflected, text: str) -> Policy:
+def _policy(row: ReflectedKind, text: str) -> Policy:
     names = [policy.value for policy in row.policies]
     if text not in names:
         raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(names)}")
     return Policy(text)
 
 
-def _custom(text: str) -> Reflected:
+def _custom(text: str) -> ReflectedKind:
     resource, version, kind, *policy = f"{text}//".split("/")[:4]
     plural, _, group = resource.partition(".")
     if not (plural and group and version and kind):

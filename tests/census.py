@@ -19,8 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+import kube.buckets
 import kube.events
-import kube.pace
 import kubelet.departures
 from kube import heap
 
@@ -46,7 +46,7 @@ def main() -> None:
     for module, bound in (
         (kube.events, "MAX_REMEMBERED"),
         (kubelet.departures, "MOST"),
-        (kube.pace, "MAX_REMEMBERED"),
+        (kube.buckets, "MAX_REMEMBERED"),
     ):
         setattr(module, bound, FEW)
     heap.GIVE_BACK_S = 1.0  # type: ignore[misc]  # lest a test waits for long

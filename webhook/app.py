@@ -27,7 +27,7 @@ class Doors:
 
     is_ready: Callable[[], bool] = lambda: True
     may_scrape: Callable[[str], None] = lambda _authorization: None
-    """Raises UnauthenticatedError or DeniedError for who may not read the metrics."""
+    """Raises UnauthenticatedError or NotAllowedError for who may not read the metrics."""
     is_caller: Callable[[Mapping[str, Any]], bool] | None = None
     """Whether a client certificate is an API server's; None asks for none."""
     door: Callable[[], str] = str
@@ -168,7 +168,7 @@ def create_app(
         )
     app.register_error_handler(werkzeug.exceptions.HTTPException, _http_error)
     app.register_error_handler(gate.UnauthenticatedError, functools.partial(_refused, 401))
-    app.register_error_handler(gate.DeniedError, functools.partial(_refused, 403))
+    app.register_error_handler(gate.NotAllowedError, functools.partial(_refused, 403))
     return app
 
 

@@ -69,7 +69,7 @@ async def _told(cluster: Cluster, key: Key, since: str) -> None:
             return
 
 
-class Door:
+class SecretPath:
     """The last segment of the path at which a namespace is labelled: who knows it may ask for that.
 
     liqo-certs makes it and tells it to API servers alone, beside whom they trust.

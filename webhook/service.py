@@ -29,7 +29,7 @@ def load(settings: Settings) -> Service:
         is_ready=lambda: reader.is_ready() and not served.drain.has_begun,
         may_scrape=Scrapers(reader).check,
         is_caller=callers if served.client_ca else None,
-        door=labelling.Door(served.tls / keys.LABELLING_DOOR),
+        door=labelling.SecretPath(served.tls / keys.LABELLING_DOOR),
     )
     table = app.judges(
         reader,

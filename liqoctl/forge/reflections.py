@@ -10,7 +10,7 @@ from apis.leaving import Stay
 from apis.objects import Kind, Object
 from apis.offloading import MappingPhase, NamespaceMap, VkOptionsTemplate
 from apis.offloading import ReflectionPolicy as Policy
-from apis.reflection import Reflected
+from apis.reflection import ReflectedKind
 from apis.tellings import About
 
 SHOWN: Final = tuple(row for row in reflection.KINDS if row.is_outward)
@@ -63,7 +63,7 @@ def lines(contents: Contents, peers: Iterable[Peer]) -> list[Line]:
     return [line for peer in peers for row in rows(peer) for line in _lines(contents, peer, row)]
 
 
-def rows(peer: Peer) -> Iterable[Reflected]:
+def rows(peer: Peer) -> Iterable[ReflectedKind]:
     """Return the kinds that are shown of ``peer``, those that were opted in last."""
     opted_in = (
         reflection.custom(Kind(one.group, one.version, one.kind, one.resource), one.policy)
@@ -97,7 +97,7 @@ def failures(events: Iterable[Object]) -> dict[About, str]:
     }
 
 
-def _lines(contents: Contents, peer: Peer, row: Reflected) -> Iterator[Line]:
+def _lines(contents: Contents, peer: Peer, row: ReflectedKind) -> Iterator[Line]:
     config = peer.options.reflectors.get(row.name)
     policy = leaving.in_namespace(row, _policy(peer, row), contents.asked)
     if row.kind not in contents.by_kind:
@@ -120,13 +120,13 @@ def _lines(contents: Contents, peer: Peer, row: Reflected) -> Iterator[Line]:
             yield line
 
 
-def _policy(peer: Peer, row: Reflected) -> Policy:
+def _policy(peer: Peer, row: ReflectedKind) -> Policy:
     by = reflection.BY_NAME[row.like] if row.like else row
     config = peer.options.reflectors.get(by.name)
     return (config and config.policy) or by.default
 
 
-def _reason(contents: Contents, peer: Peer, row: Reflected, policy: Policy, obj: Object) -> str:
+def _reason(contents: Contents, peer: Peer, row: ReflectedKind, policy: Policy, obj: Object) -> str:
     judge = _JUDGES.get(row, _as_policies_say)
     try:
         stay = judge(contents, peer, row, policy, obj)
@@ -136,7 +136,7 @@ def _reason(contents: Contents, peer: Peer, row: Reflected, policy: Policy, obj:
 
 
 def _as_policies_say(
-    contents: Contents, peer: Peer, row: Reflected, policy: Policy, obj: Object
+    contents: Contents, peer: Peer, row: ReflectedKind, policy: Policy, obj: Object
 ) -> Stay | None:
     stay = leaving.reason_to_stay(row.kind, obj, policy)
     if stay is not None or policy is not Policy.REFERENCED:
@@ -149,7 +149,7 @@ def _as_policies_say(
 
 
 def _as_its_service(
-    contents: Contents, peer: Peer, _row: Reflected, policy: Policy, obj: Object
+    contents: Contents, peer: Peer, _row: ReflectedKind, policy: Policy, obj: Object
 ) -> Stay | None:
     where = leaving.service_of(obj)
     services = contents.by_kind.get(keys.SERVICE, ())
@@ -159,7 +159,7 @@ def _as_its_service(
 
 
 def _with_its_data(
-    contents: Contents, peer: Peer, _row: Reflected, _policy: Policy, obj: Object
+    contents: Contents, peer: Peer, _row: ReflectedKind, _policy: Policy, obj: Object
 ) -> Stay | None:
     is_node, volume = peer.nodes.__contains__, contents.volumes.get
     return claims.reason_to_stay(obj, Storage(peer.cluster, peer.offers_storage, is_node, volume))

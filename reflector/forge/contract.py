@@ -10,7 +10,7 @@ from apis.objects import Key, Kind, Object
 from apis.offers import Offers
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
-from apis.reflection import Reflected
+from apis.reflection import ReflectedKind
 from apis.remap import Network
 
 
@@ -161,7 +161,7 @@ def _no_write(
 class Forge:
     """How a kind is reflected."""
 
-    row: Reflected
+    row: ReflectedKind
     twin: Callable[[Object, Scene], Object]
     """Return the twin of an original, or raise ``leaving.NotYetError``."""
     stays: Callable[[Object, Scene], Stay | None] | None = None

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from apis import objects
 from apis.objects import Key, Object
-from apis.reflection import Reflected
+from apis.reflection import ReflectedKind
 from reflector.forge import twins
 from reflector.forge.contract import Forge, Scene, Write
 
@@ -13,7 +13,7 @@ _OWN: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
 _OBSERVED: Final = "observedGeneration"
 
 
-def forge(row: Reflected) -> Forge:
+def forge(row: ReflectedKind) -> Forge:
     """Return how objects of the kind of ``row`` are reflected."""
 
     def twin(local: Object, scene: Scene) -> Object:

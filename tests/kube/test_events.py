@@ -6,9 +6,9 @@ from typing import Any
 from apis import keys
 from apis.objects import Kind, Object
 from kube import errors
+from kube.buckets import Buckets
 from kube.cluster import Cluster, Selection
 from kube.events import EVERY_S, MAX_REMEMBERED, Recorder
-from kube.pace import Pace
 from tests.factories import node, pod
 from tests.fakes import FakeCluster
 from tests.kube.running import Time, running, turns, until
@@ -162,7 +162,7 @@ def test_a_flood_is_forgotten_from_its_beginning() -> None:
 
 async def test_with_a_pace_a_flood_waits() -> None:
     cluster, time = FakeCluster(), Time()
-    paced = Pace(time, per_second=50, burst=100)
+    paced = Buckets(time, per_second=50, burst=100)
     recorder = Recorder(cluster, "test", "0", clock=time, pace=paced)
     for number in range(500):
         made = pod("ns", f"p{number}", metadata={"uid": f"u{number}"})

@@ -10,7 +10,7 @@ from apis import keys
 from apis.objects import Kind, Object
 from kube import errors
 from kube import gate as gate_
-from kube.gate import DeniedError, Gate, Right, UnauthenticatedError, User
+from kube.gate import Gate, NotAllowedError, Right, UnauthenticatedError, User
 from tests.fakes import FakeCluster
 
 LOGS = (Right("get", "proxy"),)
@@ -98,7 +98,7 @@ async def test_a_verdict_is_remembered_two_minutes_or_half_a_one() -> None:
 
     for seconds, expected in ((0, 3), (29, 3), (2, 4)):
         clock.now += seconds
-        with pytest.raises(DeniedError, match="get nodes/proxy"):
+        with pytest.raises(NotAllowedError, match="get nodes/proxy"):
             await gate.check(User("mallory"), LOGS)
         assert asked(cluster) == expected
 
@@ -146,7 +146,7 @@ async def test_a_question_that_could_not_be_asked_is_asked_again() -> None:
 
     both = (gate.check(ADMIN, LOGS) for _ in range(2))
     said = await asyncio.gather(*both, return_exceptions=True)
-    assert any(isinstance(one, DeniedError) for one in said)
+    assert any(isinstance(one, NotAllowedError) for one in said)
     await gate.check(ADMIN, LOGS)
 
 
@@ -167,7 +167,7 @@ async def test_a_path_is_no_resource() -> None:
     gate = Gate(cluster)
 
     await gate.check(ADMIN, (Right("get", path="/metrics"),))
-    with pytest.raises(DeniedError, match="needs create /metrics"):
+    with pytest.raises(NotAllowedError, match="needs create /metrics"):
         await gate.check(ADMIN, (Right("create", path="/metrics"),))
 
 
@@ -175,7 +175,7 @@ async def test_it_fails_closed_when_nobody_can_be_asked() -> None:
     cluster = FakeCluster()
     cluster.fail("create", errors.NotReachableError("away"), times=9)
     gate = Gate(cluster, "milan")
-    with pytest.raises(DeniedError):
+    with pytest.raises(NotAllowedError):
         await gate.check(ADMIN, LOGS)
     with pytest.raises(UnauthenticatedError):
         await gate.user(None, "Bearer right")

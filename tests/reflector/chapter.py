@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from apis import leaving, reflection
-from apis.reflection import Reflected
+from apis.reflection import ReflectedKind
 from tests import made
 
 BEGIN: Final = made.mark("tests.reflector.chapter", "docs/what-is-reflected.md")
@@ -34,7 +34,7 @@ def _rows() -> Iterator[Sequence[str]]:
         )
 
 
-def _policies(row: Reflected) -> str:
+def _policies(row: ReflectedKind) -> str:
     if row.like:
         return f"as `{row.like}`"
     if not row.is_configurable:

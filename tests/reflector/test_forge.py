@@ -16,7 +16,7 @@ from apis.reflection import (
     INGRESS,
     SECRET,
     SERVICE,
-    Reflected,
+    ReflectedKind,
 )
 from kube.door import fit, shapes
 from reflector.forge import configmap, secret, service
@@ -266,7 +266,7 @@ PORT: Final = {
     "appProtocol": "http",
     "nodePort": 30_080,
 }
-FULL: Final[dict[Reflected, Object]] = {
+FULL: Final[dict[ReflectedKind, Object]] = {
     CONFIG_MAP: {"data": {"a": "1"}, "binaryData": {"b": "eA=="}, "immutable": True},
     SECRET: {"data": {"a": "eA=="}, "type": "kubernetes.io/tls", "immutable": True},
     SERVICE: {
@@ -332,7 +332,7 @@ OFFERED: Final = Settings(
 
 
 @pytest.mark.parametrize("row", [row for row in FORGES if row.is_outward], ids=lambda row: row.name)
-def test_of_a_twin_all_that_was_written_is_read_and_nothing_else(row: Reflected) -> None:
+def test_of_a_twin_all_that_was_written_is_read_and_nothing_else(row: ReflectedKind) -> None:
     """What a provider adds reaches no code here; nothing that was sent seems to be missing."""
     forge = FORGES[row]
     twin = forge.twin(local(row.kind, **copy.deepcopy(FULL[row])), Scene(PAIR, settings=OFFERED))

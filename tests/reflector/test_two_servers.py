@@ -17,7 +17,7 @@ import pytest
 
 from apis import keys, reflection
 from apis.objects import Key, Object, named
-from apis.reflection import Reflected
+from apis.reflection import ReflectedKind
 from kube import access, client
 from kube.access import Access
 from kube.client import ClusterClient
@@ -68,7 +68,7 @@ class Pair:
 
     @contextlib.asynccontextmanager
     async def reflecting(
-        self, row: Reflected, settings: Settings | None = None, who: ClusterClient | None = None
+        self, row: ReflectedKind, settings: Settings | None = None, who: ClusterClient | None = None
     ) -> AsyncIterator[list[str]]:
         """Reflect the kind of ``row`` meanwhile, as ``who`` on the provider; yield what is told."""
         told: list[str] = []

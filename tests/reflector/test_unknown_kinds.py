@@ -57,7 +57,7 @@ async def appears(server: ClusterClient, kind: Kind, key: Key) -> None:
 async def reflecting(
     server: ClusterClient,
     stem: str,
-    rows: list[reflection.Reflected],
+    rows: list[reflection.ReflectedKind],
     *,
     by: ClusterClient | None = None,
     warned: Told | None = None,

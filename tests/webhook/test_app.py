@@ -15,7 +15,7 @@ from flask.testing import FlaskClient
 from apis import keys
 from apis.objects import Key, Kind, Object, named
 from kube.errors import NotReachableError
-from kube.gate import DeniedError, UnauthenticatedError
+from kube.gate import NotAllowedError, UnauthenticatedError
 from tests.webhook.reviews import Known, body, namespace, offloading, patch_of, review
 from webhook import app, reviews, table, tls
 
@@ -304,7 +304,7 @@ def test_with_client_authentication_others_get_401(
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(None, 200), (UnauthenticatedError("no token"), 401), (DeniedError("no right"), 403)],
+    [(None, 200), (UnauthenticatedError("no token"), 401), (NotAllowedError("no right"), 403)],
 )
 def test_metrics_are_for_those_who_may(error: Exception | None, status: int) -> None:
     def may_scrape(authorization: str) -> None:

@@ -20,6 +20,7 @@ from controllers.peers.replication.reconciler import (
     looks,
 )
 from kube import peer
+from kube.buckets import Buckets
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError
@@ -27,7 +28,6 @@ from kube.events import Recorder
 from kube.fence import FencedCluster
 from kube.informer import Change, Informer
 from kube.kept import Kept
-from kube.pace import Pace
 from kube.runner import Runner, Source
 from kube.scope import Scopes
 from kube.slim import PackedWhole
@@ -298,7 +298,7 @@ def _runners(  # noqa: PLR0913, PLR0917  # one of each side, and what is shared
     kind: Kind,
     remote: Cluster,
     replicas: Informer[PackedWhole],
-    sweeps: Pace,
+    sweeps: Buckets,
 ) -> list[Runner]:
     here = PeerKey(peering.local_namespace, peering.remote_cluster_id)
     replication = ReplicationReconciler(kind, peering, origin.cached, remote, looks=sweeps)

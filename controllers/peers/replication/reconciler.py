@@ -12,7 +12,7 @@ from controllers import upkeep
 from controllers.pace import Pace
 from controllers.peers.replication import forge
 from controllers.peers.replication.forge import Peering
-from kube import pace
+from kube.buckets import Buckets
 from kube.cluster import Cluster
 from kube.errors import ForbiddenError
 from kube.events import Recorder
@@ -26,9 +26,9 @@ LOOKS_A_SECOND: Final = 10.0
 logger = logging.getLogger(__name__)
 
 
-def looks(clock: Callable[[], float] = time.monotonic) -> pace.Pace:
+def looks(clock: Callable[[], float] = time.monotonic) -> Buckets:
     """Return how often a peer may have this cluster look for what it does not know."""
-    return pace.Pace(clock, per_second=LOOKS_A_SECOND, burst=LOOKS_A_SECOND)
+    return Buckets(clock, per_second=LOOKS_A_SECOND, burst=LOOKS_A_SECOND)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ReplicationReconciler:
     remote: Cluster
     out: Pace = field(default_factory=Pace)
     back: Pace = field(default_factory=Pace)
-    looks: pace.Pace = field(default_factory=looks)
+    looks: Buckets = field(default_factory=looks)
 
     async def reconcile(self, key: Key) -> float | None:
         original = await self.local.get(self.kind, key)

@@ -9,7 +9,7 @@ BURST: Final = 25.0
 MAX_REMEMBERED: Final = 4096
 
 
-class Pace:
+class Buckets:
     """A bucket of tokens a name; Units: ``per_second`` tokens come back, up to ``burst``.
 
     Source: docs/parity.md SEC-B7; H13, H16.
