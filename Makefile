@@ -9,7 +9,7 @@ PY := $(BIN)/python
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-.PHONY: check test test-others test-journeys demo demo-down up down bench bench-check image wheels one-file release install.yaml format lock help
+.PHONY: check test test-others test-journeys demo demo-down up down bench bench-check image wheels one-file sbom release install.yaml format lock help
 
 check: .venv/ready  ## What a commit must pass: format, lint, types, layers, fast tests
 	$(BIN)/ruff format --check .
@@ -56,7 +56,7 @@ wheels: .venv/ready  ## Fetch and make the wheels that the image is built of (th
 	rm -rf wheels build
 	$(PY) -m pip download --quiet --no-deps --only-binary=:all: --python-version=$(PYTHON_OF_IMAGE) --require-hashes \
 	  -r requirements.lock -d wheels/dependencies
-	$(PY) -m pip wheel --quiet --no-deps --no-index --no-build-isolation -w wheels/pyliqo .
+	SOURCE_DATE_EPOCH=315532800 $(PY) -m pip wheel --quiet --no-deps --no-index --no-build-isolation -w wheels/pyliqo .
 
 ONE_FILE := dist/liqoctl
 one-file: .venv/ready  ## Build liqoctl as one file, for this platform and the Python of .venv (ONE_FILE=dist/liqoctl)
@@ -67,7 +67,11 @@ one-file: .venv/ready  ## Build liqoctl as one file, for this platform and the P
 	$(BIN)/shiv --site-packages build/site --entry-point liqoctl.__main__:main --python '/usr/bin/env python3' \
 	  --reproducible --compressed --output-file $(ONE_FILE)
 
-release: one-file install.yaml  ## Make in dist/ what is released besides the image; KEY=key.pem signs the checksums
+sbom: .venv/ready  ## Name in dist/ all packages of the image and of liqoctl (CycloneDX)
+	mkdir -p dist
+	$(BIN)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml -o dist/sbom.cdx.json requirements.lock
+
+release: one-file install.yaml sbom  ## Make in dist/ what is released besides the image; KEY=key.pem signs the checksums
 	cp install.yaml requirements.lock dist/
 	tar --create --gzip --sort=name --mtime=@0 --owner=0 --group=0 --file dist/pyliqo-chart.tgz -C charts pyliqo
 	cd dist && rm -f SHA256SUMS* && sha256sum * > SHA256SUMS
@@ -75,9 +79,11 @@ release: one-file install.yaml  ## Make in dist/ what is released besides the im
 
 IMAGE := pyliqo:0.1.0
 BUILDER := $(shell command -v podman || command -v docker || command -v buildah)
+# No time of its own in the image, so that two builds have one digest; docker sets it by BuildKit.
+ALIKE := $(if $(findstring docker,$(BUILDER)),--build-arg SOURCE_DATE_EPOCH=0,--timestamp=0)
 image: wheels  ## Build the image from a checkout (IMAGE=registry.example/pyliqo:0.1.0, BUILDER=docker, BASE=...)
 	@test -n "$(BUILDER)" || { echo "make image needs podman, docker or buildah: install one, or name it by BUILDER="; exit 1; }
-	$(BUILDER) build $(if $(BASE),--build-arg BASE=$(BASE)) -f Containerfile -t $(IMAGE) .
+	$(BUILDER) build $(ALIKE) $(if $(BASE),--build-arg BASE=$(BASE)) -f Containerfile -t $(IMAGE) .
 
 format: .venv/ready  ## Format the source and mend what the linter can mend
 	$(BIN)/ruff format .

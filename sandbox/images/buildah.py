@@ -16,7 +16,7 @@ _MOST_IMAGES = {"overlay": 60, "vfs": 20}  # with vfs each is a whole copy
 def tidy() -> None:
     """Remove what a build that was killed left; hold the lock, so that none is under way."""
     shutil.rmtree(cache.root() / "run", ignore_errors=True)
-    _run("rm", "--all")
+    run("rm", "--all")
 
 
 def build(
@@ -25,17 +25,17 @@ def build(
     """Build ``name`` in our storage, where layers that did not change are taken from."""
     given = [f"--build-arg={key}={value}" for key, value in arguments.items()]
     flags = ["--isolation=chroot", "--layers", "--pull-never", f"--tag={name}"]
-    _run("build", *flags, *given, f"--file={containerfile}", context, step=step)
+    run("build", *flags, *given, f"--file={containerfile}", context, step=step)
 
 
 def save(name: str, archive: Path, step: Step) -> None:
     """Write the image ``name`` to ``archive``, in which it keeps that name."""
-    _run("push", name, f"docker-archive:{archive}:{name}", step=step)
+    run("push", name, f"docker-archive:{archive}:{name}", step=step)
 
 
 def has(name: str) -> bool:
     """Whether our storage holds the image ``name``."""
-    return name in _run("images", "--format={{.Name}}:{{.Tag}}").splitlines()
+    return name in run("images", "--format={{.Name}}:{{.Tag}}").splitlines()
 
 
 def forget(repository: str, keep: str) -> None:
@@ -43,16 +43,22 @@ def forget(repository: str, keep: str) -> None:
 
     Their layers stay for the next build to take, until there are too many.
     """
-    for name in _run("images", "--format={{.Name}}:{{.Tag}}").splitlines():
+    for name in run("images", "--format={{.Name}}:{{.Tag}}").splitlines():
         if name.startswith(f"{repository}:") and name != keep:
-            _run("rmi", name)
-    if len(_run("images", "--all", "--quiet").splitlines()) > _MOST_IMAGES[_driver()]:
-        _run("rmi", "--prune")
+            run("rmi", name)
+    if len(run("images", "--all", "--quiet").splitlines()) > _MOST_IMAGES[_driver()]:
+        run("rmi", "--prune")
 
 
-def _run(*words: str | Path, step: Step | None = None) -> str:
+def run(*words: str | Path, step: Step | None = None) -> str:
+    """Return what buildah says; ProgramError when it failed."""
+    return programs.run([*command(), *words], step=step)
+
+
+def command() -> list[str]:
+    """Return how buildah is called, with our storage."""
     home = [f"--root={cache.root() / 'storage'}", f"--runroot={cache.root() / 'run'}"]
-    return programs.run(["buildah", f"--storage-driver={_driver()}", *home, *words], step=step)
+    return ["buildah", f"--storage-driver={_driver()}", *home]
 
 
 def _driver() -> str:
