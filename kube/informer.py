@@ -200,6 +200,8 @@ class Informer(Generic[T]):
             self._withhold(str(error))
         if not failures or not isinstance(error, self._may_lack):
             return
+        if not self.is_lacking:
+            logger.info("goes on without it", extra={"resource": self._resource, "why": str(error)})
         gone = list(self._gone({})) if isinstance(error, errors.NotFoundError) else []
         self.is_lacking = True
         self.synced.set()
@@ -224,7 +226,8 @@ class Informer(Generic[T]):
         metrics.WATCH_FAILURES.labels(self._resource).inc()
         said = "the watch ended at once" if error is None else str(error)
         fields = {"resource": self._resource, "error": said, "retry_in_s": round(pause_s, 2)}
-        logger.log(logging.WARNING if error else logging.DEBUG, "watching again", extra=fields)
+        is_news = error is not None and not self.is_lacking
+        logger.log(logging.WARNING if is_news else logging.DEBUG, "watching again", extra=fields)
         await self._sleep(pause_s)
 
     async def _list(self, cluster: Watched, cause: str) -> None:

@@ -140,13 +140,9 @@ def _rights() -> list[dict[str, Any]]:
 
 def _service(site: Site) -> list[dict[str, Any]]:
     where = {"name": NAME, "namespace": "kube-system"}
-    labels = {
-        "kubernetes.io/service-name": NAME,
-        "endpointslice.kubernetes.io/managed-by": "sandbox",
-    }
     ports = [{"name": "https", "port": PORT, "protocol": "TCP"}]
     ca = base64.b64encode((site.files.pki / "ca.crt").read_bytes()).decode()
-    endpoint = {"addresses": [site.slot.address], "conditions": {"ready": True}}
+    subset = {"addresses": [{"ip": site.slot.address}], "ports": ports}
     return [
         {
             "apiVersion": "v1",
@@ -154,14 +150,8 @@ def _service(site: Site) -> list[dict[str, Any]]:
             "metadata": where,
             "spec": {"ports": [{"name": "https", "port": 443, "targetPort": PORT}]},
         },
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {**where, "labels": labels},
-            "addressType": "IPv4",
-            "endpoints": [endpoint],
-            "ports": ports,
-        },
+        # API servers before 1.33 look for Endpoints; the EndpointSlice is made of them.
+        {"apiVersion": "v1", "kind": "Endpoints", "metadata": where, "subsets": [subset]},
         {
             "apiVersion": "apiregistration.k8s.io/v1",
             "kind": "APIService",

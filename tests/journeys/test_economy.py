@@ -17,6 +17,7 @@ pytestmark = pytest.mark.journey
 PODS = 20
 WRITES_A_POD = 5
 CALM = 2
+NOT_FOUND = 404
 HEARTBEATS = 3
 """Renewals of the virtual node's lease, ten seconds apart, that a calm time is made of."""
 
@@ -120,8 +121,9 @@ async def test_nothing_is_written_or_listed_while_nothing_changes(
     calls = await logs.until(lambda calls: renewals(calls) >= HEARTBEATS)
 
     lists = [call for call in calls if call.is_ours and call.verb == "list"]
+    known = [call for call in lists if call.code != NOT_FOUND]
     writes = changes(calls)
     heartbeats = [call for call in writes if call.resource == "nodes/status"]
-    assert lists == []
+    assert known == []  # ServiceCIDRs are asked for again and again before Kubernetes 1.33
     assert len(heartbeats) <= 1
     assert [call for call in writes if call not in heartbeats] == []

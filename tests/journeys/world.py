@@ -104,6 +104,11 @@ async def liqoctl(kubeconfig: Path, *args: str) -> Said:
     return Said(process.returncode or 0, out.decode(), err.decode())
 
 
+async def resizes(cluster: ClusterClient) -> bool:
+    """Whether pods can be resized while they run: Kubernetes has pods/resize since 1.33."""
+    return '"pods/resize"' in await cluster.get_text("/api/v1")
+
+
 def phase(obj: Object) -> str:
     return str(obj.get("status", {}).get("phase"))
 
