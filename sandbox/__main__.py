@@ -171,7 +171,8 @@ def _prepare(options: argparse.Namespace) -> int:
     del options
     with progress.step("packages, programs and images"):
         clusters.prepare()
-        binaries.folder(binaries.METRICS_SERVER)  # else the first test that needs it builds it
+        for needed in (binaries.METRICS_SERVER, binaries.HELM):  # else the first test builds it
+            binaries.folder(needed)
     return 0
 
 

@@ -42,6 +42,8 @@ class Program:
     name: str
     names: tuple[str, ...]
     expects: str
+    package: str = "."
+    """The package to build."""
     modules: str = "go"
     """The name of the files .mod and .sum that say what it is built of."""
 
@@ -64,7 +66,10 @@ class Program:
 KUBERNETES: Final = Program("kubernetes", COMPONENTS, "about 5 minutes")
 COREDNS: Final = Program("coredns", ("coredns",), "about 1 minute")
 METRICS_SERVER: Final = Program("metricsserver", ("metrics-server",), "about 2 minutes")
-_BY_NAME: Final = {name: one for one in (KUBERNETES, COREDNS, METRICS_SERVER) for name in one.names}
+HELM: Final = Program("helm", ("helm",), "about 2 minutes", "helm.sh/helm/v3/cmd/helm")
+_BY_NAME: Final = {
+    name: one for one in (KUBERNETES, COREDNS, METRICS_SERVER, HELM) for name in one.names
+}
 
 
 def program(name: str) -> Path:
@@ -192,7 +197,7 @@ def _compile(wanted: Program, go: str, output: Path, step: progress.Step) -> Non
     command += _stamped(wanted) if wanted.name == KUBERNETES.name else ["-ldflags", "-s -w"]
     environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
     building = subprocess.Popen(
-        [*command, "-o", str(output), "."],
+        [*command, "-o", str(output), wanted.package],
         cwd=wanted.source, env=environment, text=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip

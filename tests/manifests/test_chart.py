@@ -1,49 +1,20 @@
 """The Helm chart is made of the manifests, and makes what they are."""
 
 import json
-import shutil
+import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 import yaml
 
-from apis import objects
+from apis import keys, objects
+from sandbox import binaries, controlplane
+from sandbox.controlplane import Plane
+from sandbox.kubectl import Kubectl
 from tests.manifests import chart, documents
-
-_RENDER: Final = """
-package main
-
-import (
-	"encoding/json"
-	"os"
-	"strconv"
-	"strings"
-	"text/template"
-)
-
-// Renders as Helm does: JSON is YAML, so toYaml may write it.
-func main() {
-	values := map[string]any{}
-	if err := json.Unmarshal([]byte(os.Args[1]), &values); err != nil {
-		panic(err)
-	}
-	functions := template.FuncMap{
-		"toYaml": func(v any) string { b, _ := json.Marshal(v); return string(b) },
-		"quote":  func(v string) string { return strconv.Quote(v) },
-		"nindent": func(n int, s string) string { return "\\n" + strings.Repeat(" ", n) + s },
-	}
-	for _, path := range os.Args[2:] {
-		text, _ := os.ReadFile(path)
-		made := template.Must(template.New(path).Funcs(functions).Parse(string(text)))
-		os.Stdout.WriteString("---\\n")
-		if err := made.Execute(os.Stdout, map[string]any{"Values": values}); err != nil {
-			panic(err)
-		}
-	}
-}
-"""
 
 
 def test_it_is_what_the_command_makes() -> None:
@@ -55,34 +26,32 @@ def by_key(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {f"{obj['kind']} {objects.key_of(obj)}": obj for obj in found if obj}
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    go = shutil.which("go")
-    if not go:
-        pytest.skip("Go is not on this machine, which renders the templates")
-    folder = tmp_path_factory.mktemp("render")
-    (folder / "main.go").write_text(_RENDER, encoding="utf-8")
-    subprocess.run([go, "build", "-o", "render", "main.go"], cwd=folder, check=True)
-    return folder / "render"
+def helm(*words: str | Path, env: dict[str, str] | None = None) -> str:
+    """Return what the real Helm prints."""
+    command = [binaries.program("helm"), *words]
+    told = {**os.environ, **(env or {})}
+    done = subprocess.run(command, env=told, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def rendered(program: Path, values: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    paths = [str(chart.CHART / name) for name in chart.files() if name.startswith("templates/")]
-    done = subprocess.run(
-        [program, json.dumps(values), *paths], check=True, capture_output=True, text=True
-    )
-    return by_key(list(yaml.safe_load_all(done.stdout)))
+def rendered(values: dict[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
+    file = folder / "values.yaml"
+    file.write_text(json.dumps(values), encoding="utf-8")
+    flags = ("--namespace=default", f"--values={file}", "--kube-version=1.35.0")
+    made = helm("template", "pyliqo", chart.CHART, *flags)
+    return by_key(list(yaml.safe_load_all(made)))
 
 
 @pytest.mark.cluster
-def test_by_default_it_makes_the_manifests(program: Path) -> None:
-    found = rendered(program, {**chart.defaults(), "image": "pyliqo"})
+def test_by_default_it_makes_the_manifests(tmp_path: Path) -> None:
+    found = rendered({"image": "pyliqo"}, tmp_path)
 
     assert found == by_key(documents.everything())
 
 
 @pytest.mark.cluster
-def test_its_values_reach_the_deployments(program: Path) -> None:
+def test_its_values_reach_the_deployments(tmp_path: Path) -> None:
     values = chart.defaults()
     values["clusterId"], values["imagePullSecrets"] = "rome", ["registry"]
     values["controllerManager"] |= {
@@ -92,7 +61,7 @@ def test_its_values_reach_the_deployments(program: Path) -> None:
         "tolerations": [{"operator": "Exists"}],
         "priorityClassName": "high",
     }
-    found = rendered(program, values)
+    found = rendered(values, tmp_path)
 
     assert found["ConfigMap liqo/clusterid-configmap"]["data"] == {"CLUSTER_ID": "rome"}
     spec = found["Deployment liqo/liqo-controller-manager"]["spec"]
@@ -103,6 +72,32 @@ def test_its_values_reach_the_deployments(program: Path) -> None:
     assert pod["tolerations"] == [{"operator": "Exists"}]
     assert pod["priorityClassName"] == "high"
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[Plane]:
+    """Yield an API server without our kinds, and without nodes."""
+    with controlplane.start(tmp_path) as plane:
+        yield plane
+
+
+@pytest.mark.cluster
+def test_helm_installs_upgrades_and_removes_it(bare: Plane) -> None:
+    where = {"KUBECONFIG": str(bare.kubeconfig)}
+    kubectl = Kubectl(bare.kubeconfig)
+    release = ("pyliqo", chart.CHART, "--namespace=default")
+
+    helm("lint", chart.CHART)
+    helm("install", *release, "--set=clusterId=rome", env=where)
+    helm("upgrade", *release, "--reuse-values", "--set=webhook.replicas=3", env=where)
+    deployment = kubectl.get("deployment", keys.WEBHOOK_SERVICE, "-n", keys.LIQO_NAMESPACE)
+    named = kubectl.get("configmap", "clusterid-configmap", "-n", keys.LIQO_NAMESPACE)
+    helm("uninstall", "pyliqo", "--namespace=default", env=where)
+
+    assert deployment["spec"]["replicas"] == 3
+    assert named["data"]["CLUSTER_ID"] == "rome"
+    kubectl.run("wait", "--for=delete", "customresourcedefinitions", "--all", "--timeout=60s")
+    assert kubectl.items("customresourcedefinitions") == []
 
 
 def test_forms_for_others_name_what_there_is() -> None:
