@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox import binaries, cluster, clusters, components, locks, progress, registry
+from sandbox import binaries, cluster, clusters, components, locks, packages, progress, registry
 from sandbox.allocation import NoSlotError
 from sandbox.api import NotYetError
 from sandbox.clusters import DEFAULT, Sandbox
@@ -171,6 +171,10 @@ def _prepare(options: argparse.Namespace) -> int:
     del options
     with progress.step("packages, programs and images"):
         clusters.prepare()
+        try:
+            packages.ensure(packages.TESTED)
+        except (MissingError, ProgramError) as error:
+            sys.stderr.write(f"some tests are skipped: {error}\n")
         for needed in (binaries.METRICS_SERVER, binaries.HELM):  # else the first test builds it
             binaries.folder(needed)
     return 0

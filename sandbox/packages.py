@@ -4,7 +4,7 @@ import contextlib
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,17 +24,19 @@ NEEDED: Final = (
     "buildah",
     "debian-archive-keyring",
 )
+TESTED: Final = ("prometheus", "chromium")
+"""What some tests run besides: without them they are skipped."""
 _DPKG_QUERY = Path("/usr/bin/dpkg-query")
 _QUIET = {"DEBIAN_FRONTEND": "noninteractive", "DEBCONF_NONINTERACTIVE_SEEN": "true"}
 
 
-def ensure() -> None:
-    """Install the packages that are missing, after saying so.
+def ensure(names: Sequence[str] = NEEDED) -> None:
+    """Install the packages ``names`` that are missing, after saying so.
 
     Raises:
         MissingError: they cannot be installed here; the message names them.
     """
-    lacking = missing(_dpkg_says()) if _DPKG_QUERY.exists() else NEEDED
+    lacking = missing(_dpkg_says(names), names) if _DPKG_QUERY.exists() else tuple(names)
     if not lacking:
         return
     reason = hindrance(_os_release(), os.geteuid())
@@ -46,15 +48,15 @@ def ensure() -> None:
     _install(lacking)
 
 
-def missing(answer: str) -> tuple[str, ...]:
-    """Return the needed packages that ``answer`` does not call installed.
+def missing(answer: str, names: Sequence[str] = NEEDED) -> tuple[str, ...]:
+    """Return those of the packages ``names`` that ``answer`` does not call installed.
 
     Shape: lines of ``dpkg-query -W -f '${Package} ${db:Status-Status}'``.
     """
     installed = {
         line.split()[0] for line in answer.splitlines() if line.split()[1:] == ["installed"]
     }
-    return tuple(name for name in NEEDED if name not in installed)
+    return tuple(name for name in names if name not in installed)
 
 
 def hindrance(system: Mapping[str, str], uid: int) -> str:
@@ -68,10 +70,10 @@ def hindrance(system: Mapping[str, str], uid: int) -> str:
     return "" if uid == 0 else "installing packages needs root"
 
 
-def _dpkg_says() -> str:
+def _dpkg_says(names: Sequence[str]) -> str:
     form = "${Package} ${db:Status-Status}\n"
     asked = subprocess.run(
-        [_DPKG_QUERY, "-W", "-f", form, *NEEDED], check=False, capture_output=True, text=True
+        [_DPKG_QUERY, "-W", "-f", form, *names], check=False, capture_output=True, text=True
     )
     return asked.stdout  # exit status 1 only says that some are unknown
 

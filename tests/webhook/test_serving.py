@@ -42,7 +42,7 @@ def leaf() -> KeyPair:
     return pki.issue(
         CA,
         common_name="webhook",
-        dns=["localhost"],
+        dns=["localhost", f"{keys.WEBHOOK_SERVICE}.{keys.LIQO_NAMESPACE}.svc"],
         ips=["127.0.0.1"],
         server=True,
         now=clock.now(),

@@ -1,0 +1,222 @@
+"""The real Prometheus reads our rules, fires our alerts, and scrapes a process as our monitors say.
+
+Debian's package brings Prometheus and promtool; ``python -m sandbox prepare`` installs it.
+"""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+import yaml
+
+from apis import keys
+from kube import client
+from kube.client import ClusterClient
+from sandbox import controlplane
+from sandbox.controlplane import Plane
+from tests import scraping
+from tests.test_metrics import MONITORING, monitors, rules
+from tests.webhook import test_live
+from tests.webhook.reviews import wait_until
+from tests.webhook.test_serving import CA
+
+PROMTOOL: Final = Path("/usr/bin/promtool")
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(
+        not PROMTOOL.exists(), reason="Debian's package prometheus is not on this machine"
+    ),
+]
+
+DAY: Final = 86400
+HOUR: Final = 60
+"""Minutes: a sample is taken each."""
+
+
+class Case(NamedTuple):
+    """Series by their text, and their values in promtool's notation: of trouble, and of none."""
+
+    alert: str
+    wrong: dict[str, str]
+    right: dict[str, str]
+    labels: dict[str, str]
+    """Of the alert, besides its severity."""
+
+
+def still(value: float) -> str:
+    return f"{value}x{HOUR}"
+
+
+def rising(by: float) -> str:
+    return f"0+{by}x{HOUR}"
+
+
+def reviews(le_half: float) -> dict[str, str]:
+    name = "pyliqo_webhook_review_seconds_bucket"
+    return {
+        f'{name}{{le="0.5",path="/mutate/pod"}}': rising(le_half),
+        f'{name}{{le="1",path="/mutate/pod"}}': rising(60),
+        f'{name}{{le="+Inf",path="/mutate/pod"}}': rising(60),
+    }
+
+
+CASES: Final = (
+    Case(
+        "PyliqoCertificateEnds",
+        {"pyliqo_webhook_certificate_expiry_timestamp_seconds": still(8 * DAY)},
+        {"pyliqo_webhook_certificate_expiry_timestamp_seconds": still(30 * DAY)},
+        {},
+    ),
+    Case(
+        "PyliqoWebhookDenies",
+        {'pyliqo_webhook_reviews_total{verdict="unavailable"}': rising(60)},
+        {'pyliqo_webhook_reviews_total{verdict="denied"}': rising(60)},
+        {},
+    ),
+    Case("PyliqoWebhookSlow", reviews(0), reviews(60), {"path": "/mutate/pod"}),
+    Case(
+        "PyliqoNoLeader",
+        {'pyliqo_leader{lease="a",pod="1"}': still(0), 'pyliqo_leader{lease="b"}': still(1)},
+        {'pyliqo_leader{lease="a",pod="1"}': still(0), 'pyliqo_leader{lease="a"}': still(1)},
+        {"lease": "a"},
+    ),
+    Case(
+        "PyliqoQueueStuck",
+        {'pyliqo_queue_oldest_seconds{queue="tenant"}': still(400)},
+        {'pyliqo_queue_oldest_seconds{queue="tenant"}': still(200)},
+        {"queue": "tenant"},
+    ),
+    Case(
+        "PyliqoReconcileErrors",
+        {'pyliqo_reconciles_total{controller="tenant",outcome="error"}': rising(6)},
+        {'pyliqo_reconciles_total{controller="tenant",outcome="busy"}': rising(6)},
+        {"controller": "tenant"},
+    ),
+    Case(
+        "PyliqoApiServerUnreachable",
+        {'pyliqo_requests_total{code="0",pod="web"}': rising(60)},
+        {'pyliqo_requests_total{code="500",pod="web"}': rising(60)},
+        {"pod": "web"},
+    ),
+    Case(
+        "PyliqoWatchSilent",
+        {'pyliqo_informer_last_sign_of_life_timestamp_seconds{resource="pods"}': still(0)},
+        {'pyliqo_informer_last_sign_of_life_timestamp_seconds{resource="pods"}': rising(60)},
+        {"resource": "pods"},
+    ),
+)
+
+
+@pytest.fixture
+def rule_file(tmp_path: Path) -> Path:
+    """Return the rules as Prometheus reads them: what its operator takes out of the object."""
+    file = tmp_path / "rules.yaml"
+    spec = yaml.safe_load((MONITORING / "alerts.yaml").read_text(encoding="utf-8"))["spec"]
+    file.write_text(yaml.safe_dump(spec), encoding="utf-8")
+    return file
+
+
+def promtool(*words: str | Path) -> None:
+    done = subprocess.run([PROMTOOL, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def test_prometheus_reads_the_rules(rule_file: Path) -> None:
+    promtool("check", "rules", "--lint-fatal", rule_file)
+
+
+def test_there_is_a_case_of_each_alert() -> None:
+    assert [case.alert for case in CASES] == [rule["alert"] for rule in rules()]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
+def test_each_alert_fires_in_trouble_and_not_else(case: Case, rule_file: Path) -> None:
+    [rule] = [one for one in rules() if one["alert"] == case.alert]
+    labels = {**case.labels, **rule["labels"]}
+    fires = {"exp_labels": labels, "exp_annotations": rule["annotations"]}
+    tests = [_test(case, case.wrong, [fires]), _test(case, case.right, [])]
+    file = rule_file.with_name("test.yaml")
+    file.write_text(yaml.safe_dump({"rule_files": [rule_file.name], "tests": tests}))
+
+    promtool("test", "rules", file)
+
+
+def _test(case: Case, series: dict[str, str], alerts: list[Any]) -> dict[str, Any]:
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    asked = {"eval_time": "45m", "alertname": case.alert, "exp_alerts": alerts}
+    return {"interval": "1m", "input_series": given, "alert_rule_test": [asked]}
+
+
+@pytest.fixture
+async def cluster(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
+    async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as found:
+        yield found
+
+
+async def test_prometheus_scrapes_the_webhook_as_its_monitor_says(
+    cluster: ClusterClient, plane: Plane, tmp_path: Path, rule_file: Path
+) -> None:
+    webhook = test_live.start(plane.kubeconfig, tmp_path)
+    try:
+        await asyncio.to_thread(wait_until, webhook.is_ready)
+        token = await scraping.reader(cluster)
+        with prometheus(tmp_path, rule_file, port=webhook.port, token=token) as url:
+            await asyncio.to_thread(wait_until, lambda: _value(url, "up") == "1")
+            name = "pyliqo_webhook_certificate_expiry_timestamp_seconds"
+            assert float(_value(url, name)) > 0
+            groups = _asked(f"{url}/api/v1/rules")["groups"]
+    finally:
+        webhook.process.kill()
+        webhook.process.wait()
+    read = [rule for group in groups for rule in group["rules"]]
+    assert [(rule["name"], rule["lastError"]) for rule in read if rule.get("lastError")] == []
+    assert len(read) == len(CASES)
+
+
+@contextlib.contextmanager
+def prometheus(folder: Path, rule_file: Path, *, port: int, token: str) -> Iterator[str]:
+    """Run Prometheus, which scrapes the webhook at ``port``; yield its URL."""
+    [monitor] = [one for one in monitors() if one["metadata"]["name"] == keys.WEBHOOK_SERVICE]
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    authority, config = folder / "ca.crt", folder / "prometheus.yaml"
+    authority.write_bytes(CA.certificate)
+    tls = {"ca_file": str(authority), "server_name": endpoint["tlsConfig"]["serverName"]}
+    scraped = {
+        "job_name": "webhook", "scheme": endpoint["scheme"], "metrics_path": endpoint["path"],
+        "authorization": {"credentials": token}, "tls_config": tls,
+        "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
+    }  # fmt: skip
+    often = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    told = {"global": often, "rule_files": [str(rule_file)], "scrape_configs": [scraped]}
+    config.write_text(yaml.safe_dump(told), encoding="utf-8")
+    (own,) = controlplane.free_ports(1)
+    flags = (f"--storage.tsdb.path={folder / 'series'}", f"--web.listen-address=127.0.0.1:{own}")
+    with (folder / "prometheus.log").open("wb") as log:
+        command = [str(PROMTOOL.with_name("prometheus")), f"--config.file={config}", *flags]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield f"http://127.0.0.1:{own}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _value(url: str, series: str) -> str:
+    """Return the value of the only series of that name, empty while there is none."""
+    try:
+        found = _asked(f"{url}/api/v1/query?query={series}")["result"]
+    except OSError:  # it has only begun
+        return ""
+    return str(found[0]["value"][1]) if found else ""
+
+
+def _asked(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  # our own
+        return json.load(answer)["data"]
