@@ -22,9 +22,9 @@ from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests import scraping
 from tests.test_metrics import MONITORING, monitors, rules
-from tests.webhook import test_live
+from tests.webhook import hooked
 from tests.webhook.reviews import wait_until
-from tests.webhook.test_serving import CA
+from tests.webhook.served import CA
 
 PROMTOOL: Final = Path("/usr/bin/promtool")
 
@@ -163,7 +163,7 @@ async def cluster(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
 async def test_prometheus_scrapes_the_webhook_as_its_monitor_says(
     cluster: ClusterClient, plane: Plane, tmp_path: Path, rule_file: Path
 ) -> None:
-    webhook = test_live.start(plane.kubeconfig, tmp_path)
+    webhook = hooked.start(plane.kubeconfig, tmp_path)
     try:
         await asyncio.to_thread(wait_until, webhook.is_ready)
         token = await scraping.reader(cluster)

@@ -26,8 +26,8 @@ from kube.client import ClusterClient
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests import scraping
+from tests.controllers.managing import inline, install_rights
 from tests.controllers.support import ensure_namespace
-from tests.controllers.test_process import inline, install_rights
 from tests.fakes import FakeCluster
 from tests.kubelet.sites import eventually
 

@@ -26,8 +26,8 @@ from kubelet.node import NodeReconciler
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
 from tests import factories
+from tests.controllers.slicereplicas import AUTHENTICATED, replica
 from tests.controllers.support import LATER, Ledger, make, settle
-from tests.controllers.test_grants import AUTHENTICATED, replica
 
 pytestmark = pytest.mark.cluster
 

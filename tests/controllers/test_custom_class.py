@@ -18,8 +18,8 @@ from kube import client, waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane
+from tests.controllers.slicereplicas import AUTHENTICATED, replica
 from tests.controllers.support import LATER, Ledger, ensure_namespace, make, settle, there
-from tests.controllers.test_grants import AUTHENTICATED, replica
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "gold_class.py"
 TOLD = "ResourceSliceResources"

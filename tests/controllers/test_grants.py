@@ -21,6 +21,7 @@ from kube.informer import Informer
 from kube.reconcile import TerminalError
 from sandbox.controlplane import Plane
 from tests import factories
+from tests.controllers.slicereplicas import AUTHENTICATED, replica
 from tests.controllers.support import LATER, Ledger, Told, ensure_namespace, make, settle, there
 from tests.fakes import FakeCluster
 
@@ -121,35 +122,6 @@ class Provider:
     async def policy(self, name: str, **spec: Any) -> None:
         obj = named(keys.PROVIDER_POLICY, Key("", name), spec=spec)
         await self.cluster.apply(keys.PROVIDER_POLICY, obj, manager="tests")
-
-
-AUTHENTICATED = {
-    "conditions": [
-        {
-            "type": "Authentication",
-            "status": "Accepted",
-            "reason": "ResourceSliceAuthenticationAccepted",
-            "message": "",
-            "lastTransitionTime": "2025-01-01T00:00:00Z",
-        }
-    ]
-}
-
-
-def replica(key: Key, origin: str, class_: str, wanted: dict[str, str]) -> Object:
-    labels = {
-        keys.REPLICATION: "false",
-        keys.REPLICATED: "true",
-        keys.ORIGIN_ID: origin,
-        keys.REMOTE_CLUSTER_ID: origin,
-        keys.REMOTE_ID: "milan",
-    }
-    spec: Object = {"consumerClusterID": origin, "providerClusterID": "milan"}
-    if class_:
-        spec["class"] = class_
-    if wanted:
-        spec["resources"] = {name.replace("_", "-"): amount for name, amount in wanted.items()}
-    return named(keys.RESOURCE_SLICE, key, metadata={"labels": labels}, spec=spec)
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])

@@ -22,8 +22,8 @@ from kube.informer import Informer
 from sandbox import controlplane
 from tests import factories
 from tests.conftest import install_crds
+from tests.controllers.managing import AT_FIRST, Manager, install_rights, managing, peer
 from tests.controllers.support import offloading
-from tests.controllers.test_process import AT_FIRST, Manager, install_rights, managing, peer
 from tests.kube.running import running
 
 pytestmark = pytest.mark.cluster

@@ -40,8 +40,8 @@ from tests.journeys import world
 from tests.kube.running import running as loops
 from tests.manifests import policies
 from tests.scheduling import keep
+from tests.webhook.hooked import Hooked, tolerates
 from tests.webhook.reviews import offloading
-from tests.webhook.test_live import Hooked, tolerates
 from tests.webhook.test_live_pods import running
 
 pytestmark = pytest.mark.cluster

@@ -14,7 +14,7 @@ from apis.quantity import Quantity
 from controllers.offloading.quota.reconciler import HELD_S
 from kube.cluster import Selection
 from kube.errors import KubeError
-from tests.controllers.test_quota import World, following, sized
+from tests.controllers.quotaworld import World, following, sized
 from tests.controllers.test_quota_under_fire import ahead
 from tests.fakes import FakeCluster
 

@@ -31,10 +31,11 @@ from kube.errors import KubeError
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests import factories
+from tests.controllers.managing import kubeconfig_of_its_account
 from tests.controllers.support import own_binding, there
-from tests.controllers.test_process import cluster, kubeconfig_of_its_account, rights
+from tests.controllers.test_process import cluster, rights
 from tests.manifests import documents
-from tests.webhook.test_serving import CA, leaf, store
+from tests.webhook.served import CA, leaf, store
 
 __all__ = ["cluster", "rights"]
 pytestmark = pytest.mark.cluster

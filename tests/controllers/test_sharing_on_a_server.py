@@ -14,8 +14,8 @@ from kube.client import ClusterClient
 from sandbox import controlplane
 from tests import factories
 from tests.conftest import install_crds
+from tests.controllers.slicereplicas import AUTHENTICATED, replica
 from tests.controllers.support import ensure_namespace, make
-from tests.controllers.test_grants import AUTHENTICATED, replica
 from tests.controllers.whole import controlling
 
 pytestmark = pytest.mark.cluster

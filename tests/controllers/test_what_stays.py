@@ -8,7 +8,6 @@ what is reflected for them, of slices and of peers.
 import asyncio
 import base64
 import contextlib
-import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
@@ -23,8 +22,9 @@ from sandbox import controlplane
 from tests import factories
 from tests.census import Census, what_stays
 from tests.conftest import install_crds
+from tests.controllers.lives import AT_ONCE, FIRST, LIVES, WITHIN_S, running
+from tests.controllers.managing import inline, install_rights, peer
 from tests.controllers.support import end, offloading
-from tests.controllers.test_process import inline, install_rights, peer
 from tests.kube.running import some_at_once
 from tests.kubelet import worlds
 
@@ -34,13 +34,6 @@ UNIQUE: Final = "stays"
 ROME, MILAN = f"rome-{UNIQUE}", f"milan-{UNIQUE}"
 ALWAYS: Final = "always"
 """A namespace that stays while pods come and go in it."""
-LIVES: Final = int(os.environ.get("PYLIQO_TEST_LIVES", "50"))
-FIRST: Final = 10
-"""So many lives fill what is remembered with a bound, and load what is loaded once."""
-AT_ONCE: Final = 10
-WITHIN_S: Final = 300.0
-LOGGED: Final = 50_000
-"""Characters of the end of each log that are shown if the test fails."""
 
 
 class World:
@@ -146,28 +139,6 @@ class World:
 
 def _runs(pod: Object) -> bool:
     return bool((pod.get("status") or {}).get("phase") == "Running")
-
-
-@contextlib.asynccontextmanager
-async def running(census: Census, log: Path, *args: str) -> AsyncIterator[Census]:
-    """Run one of the processes while inside."""
-    with log.open("wb") as file:
-        process = await asyncio.create_subprocess_exec(
-            *census.command(*args, f"--health-port={controlplane.free_ports(1)[0]}"),
-            stdout=file, stderr=file, env={**os.environ, "POD_NAME": f"{census.module}-0"},
-        )  # fmt: skip
-    census.pid = process.pid
-    try:
-        yield census
-    finally:
-        process.kill()
-        await process.wait()
-        _show(log)
-
-
-def _show(log: Path) -> None:
-    """Print the end of a log, which pytest shows if the test fails."""
-    print(log.read_text()[-LOGGED:])  # noqa: T201
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ from kube.client import ClusterClient
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.census import Census, what_stays
+from tests.controllers.lives import AT_ONCE, FIRST, LIVES, WITHIN_S, running
 from tests.controllers.support import end, ensure_namespace
-from tests.controllers.test_what_stays import AT_ONCE, FIRST, LIVES, WITHIN_S, running
 from tests.kube.running import some_at_once
 from tests.manifests import documents
-from tests.webhook import test_live
+from tests.webhook import hooked
 from tests.webhook.reviews import offloading, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -51,12 +51,12 @@ async def test_of_50_namespaces_and_pods_nothing_stays_in_the_webhook(
     cluster: ClusterClient, own_plane: Plane, tmp_path: Path
 ) -> None:
     census = Census(tmp_path, "webhook")
-    found = test_live.start(own_plane.kubeconfig, tmp_path, module=census.command())
+    found = hooked.start(own_plane.kubeconfig, tmp_path, module=census.command())
 
     async def life(_number: int) -> None:
         space = await found.space(cluster)
         await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space))
-        assert test_live.tolerates(await cluster.create(keys.POD, factories.pod(space)))
+        assert hooked.tolerates(await cluster.create(keys.POD, factories.pod(space)))
         for kind, name in ((keys.POD, "web"), (keys.NAMESPACE_OFFLOADING, keys.OFFLOADING_NAME)):
             await end(cluster, kind, Key(space, name))
         await end(cluster, keys.NAMESPACE, Key("", space))

@@ -15,8 +15,8 @@ from sandbox.cluster import CONTROL_PLANE
 from sandbox.clusters import Sandbox
 from tests import pages
 from tests.journeys import world
-from tests.journeys.test_three_tiers import offer_storage
 from tests.journeys.three import THIRD, Three
+from tests.journeys.tiers import offer_storage
 
 pytestmark = pytest.mark.journey
 

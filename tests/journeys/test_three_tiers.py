@@ -1,22 +1,27 @@
 """An application of three tiers over two clusters finds its parts as if they were one."""
 
-from typing import Any
-
 import pytest
 
 from apis import keys, objects
-from apis.objects import Key, Object, named
-from sandbox import pair
+from apis.objects import Key, Object
 from tests import factories
 from tests.journeys import world
+from tests.journeys.tiers import (
+    CLAIM,
+    PORT,
+    SERVE,
+    asking,
+    claim,
+    is_over,
+    offer_storage,
+    service,
+    tier,
+)
 
 pytestmark = pytest.mark.journey
 
 FRONT = "front"
-PORT = 8080
-SERVE = f"mkdir -p www; echo served > www/index.html; exec busybox httpd -f -p {PORT} -h www"
 STORE = f"echo stored > /data/index.html; exec busybox httpd -f -p {PORT} -h /data"
-CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 
 
 def at(operator: str) -> Object:
@@ -27,20 +32,6 @@ def at(operator: str) -> Object:
 
 
 HOME, AWAY = at("NotIn"), at("In")
-
-
-def tier(namespace: str, name: str, image: str, script: str, **spec: Any) -> Object:
-    """Return a pod that serves the Service of its name once it answers."""
-    made = world.pod(namespace, name, image, script, **spec)
-    made["metadata"]["labels"] = {"app": name}
-    probe = {"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 1}
-    made["spec"]["containers"][0]["readinessProbe"] = probe
-    return made
-
-
-def service(namespace: str, name: str, **spec: Any) -> Object:
-    ports = [{"port": 80, "targetPort": PORT}]
-    return factories.service(namespace, name, selector={"app": name}, ports=ports, **spec)
 
 
 def front(namespace: str) -> Object:
@@ -57,49 +48,6 @@ def entry(namespace: str) -> Object:
     rule["http"]["paths"].append({"path": "/api", "pathType": "Exact", "backend": backend})
     made["spec"]["tls"] = [{"hosts": ["shop.example"], "secretName": "shop"}]
     return made
-
-
-def asking(namespace: str, name: str, image: str, affinity: Object, *hosts: str) -> Object:
-    """Return a pod that ends well once all ``hosts`` have answered."""
-    asks = "python3 -c 'import urllib.request as u; u.urlopen(\"http://{}/\", timeout=2)'"
-    script = "; ".join(f"until {asks.format(host)}; do sleep 1; done" for host in hosts)
-    return world.pod(namespace, name, image, script, restartPolicy="Never", affinity=affinity)
-
-
-async def offer_storage(both: world.Pair, name: str) -> None:
-    """Give milan the class that its virtual node offers, and one volume of it."""
-    class_ = named(
-        keys.STORAGE_CLASS,
-        Key("", pair.STORAGE_CLASS),
-        provisioner="kubernetes.io/no-provisioner",
-        volumeBindingMode="WaitForFirstConsumer",
-    )
-    await both.milan.apply(keys.STORAGE_CLASS, class_, manager="journeys")
-    volume = named(
-        keys.PERSISTENT_VOLUME,
-        Key("", name),
-        spec={
-            "storageClassName": pair.STORAGE_CLASS,
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "hostPath": {"path": f"/srv/{name}", "type": "DirectoryOrCreate"},
-            "persistentVolumeReclaimPolicy": "Retain",
-        },
-    )
-    await both.milan.create(keys.PERSISTENT_VOLUME, volume)
-
-
-def claim(namespace: str) -> Object:
-    spec = {
-        "storageClassName": keys.VIRTUAL_STORAGE_CLASS,
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "1Gi"}},
-    }
-    return named(keys.PERSISTENT_VOLUME_CLAIM, Key(namespace, "data"), spec=spec)
-
-
-def is_over(pod: Object) -> bool:
-    return world.phase(pod) == "Succeeded"
 
 
 async def test_three_tiers_find_each_other_and_keep_their_data(

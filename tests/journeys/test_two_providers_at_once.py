@@ -16,8 +16,7 @@ from kube.cluster import Selection
 from sandbox import components, images, network, pair
 from sandbox.clusters import Sandbox
 from tests.documents.terminal import Terminal
-from tests.journeys import test_three_tiers as tiers
-from tests.journeys import world
+from tests.journeys import tiers, world
 from tests.journeys.test_three_clusters import running
 from tests.journeys.three import THIRD, Three
 

@@ -18,8 +18,7 @@ from kube import errors
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from sandbox import images, install, pair
-from tests.journeys import test_three_tiers as tiers
-from tests.journeys import world
+from tests.journeys import tiers, world
 
 PROVIDERS = ("milan", "cool-firefly")
 HOME_NODE = "rome-1"

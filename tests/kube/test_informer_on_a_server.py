@@ -1,8 +1,5 @@
 """An informer and a real API server that restarts, forgets, and changes behind its back."""
 
-import contextlib
-import dataclasses
-from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -10,14 +7,14 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, uid
-from kube import access, client, metrics
-from kube.client import ClusterClient
-from kube.cluster import Cluster, Selection
+from kube import client, metrics
+from kube.cluster import Selection
 from kube.informer import Change, Informer
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests.factories import config_map
 from tests.kube.running import Gate, running, some_at_once, until
+from tests.kube.serverside import connected, create, made, remove
 
 pytestmark = pytest.mark.cluster
 
@@ -32,36 +29,11 @@ def failures() -> float:
     return metrics.REGISTRY.get_sample_value("pyliqo_informer_failures_total", labels) or 0
 
 
-@contextlib.asynccontextmanager
-async def connected(plane: Plane, gate: Gate | None = None) -> AsyncIterator[ClusterClient]:
-    who = await access.from_file(plane.kubeconfig)
-    if gate:
-        who = dataclasses.replace(who, server=f"https://127.0.0.1:{gate.port}")
-    async with client.connect(who, user_agent="pyliqo-tests") as cluster:
-        yield cluster
-
-
 def followed(namespace: str) -> tuple[Informer[Object], list[Change[Object]]]:
     told: list[Change[Object]] = []
     informer = Informer(Selection(keys.CONFIG_MAP, Object, namespace, labels="test"))
     informer.subscribe(told.append)
     return informer, told
-
-
-async def create(cluster: Cluster, namespace: str, name: str) -> Object:
-    obj = config_map(namespace, name, its="last words")
-    obj["metadata"]["labels"] = {"test": ""}
-    return await cluster.create(keys.CONFIG_MAP, obj)
-
-
-async def made(cluster: Cluster, plane: Plane) -> str:
-    obj = {"metadata": {"generateName": "test-"}}
-    return str((await cluster.create(keys.NAMESPACE, obj))["metadata"]["name"])
-
-
-async def remove(cluster: Cluster, obj: Object) -> None:
-    key = Key(obj["metadata"]["namespace"], obj["metadata"]["name"])
-    await cluster.delete(keys.CONFIG_MAP, key, uid=uid(obj))
 
 
 def versions(items: object) -> dict[Key, str]:

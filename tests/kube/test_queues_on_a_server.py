@@ -23,7 +23,7 @@ from kube.runner import Runner, Source
 from sandbox.controlplane import Plane
 from tests.factories import config_map, secret
 from tests.kube.running import Gate, Time, dice, running, some_at_once, turns, until
-from tests.kube.test_informer_on_a_server import connected, made
+from tests.kube.serverside import connected, made
 
 pytestmark = pytest.mark.cluster
 

@@ -16,8 +16,8 @@ from kube.informer import Change, Informer
 from sandbox.controlplane import Plane
 from tests.kube.between import Between
 from tests.kube.running import running, until
+from tests.kube.serverside import connected, create, made, remove
 from tests.kube.test_informer import kinds
-from tests.kube.test_informer_on_a_server import connected, create, made, remove
 
 pytestmark = pytest.mark.cluster
 

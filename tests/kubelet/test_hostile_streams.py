@@ -15,7 +15,7 @@ import pytest
 from kubelet import metrics
 from tests.kubelet import rigs
 from tests.kubelet.rigs import Rig
-from tests.kubelet.test_streams import EXEC, HEAD, SPDY, opened, tasks
+from tests.kubelet.streams import EXEC, HEAD, SPDY, opened, tasks
 
 LOGS: Final = "/containerLogs/shop/web/main?follow=true"
 MIB: Final = 2**20

@@ -7,7 +7,6 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,8 @@ from kube.access import Access
 from kubelet import streams, tunnel
 from tests.kubelet import rigs
 from tests.kubelet.rigs import Rig
+from tests.kubelet.streams import EXEC, HEAD, SPDY, opened, tasks
 
-EXEC = "/exec/shop/web/main?command=ls&command=a%26b%3Dc+d&input=1&output=1&tty=0"
-SPDY = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1", "X-Stream-Protocol-Version": "v4.channel"}
 WEBSOCKET = {
     "Sec-WebSocket-Protocol": "v5.channel.k8s.io",
     "Sec-WebSocket-Version": "13",
@@ -44,30 +42,10 @@ NOT_PASSED_ON = {
     "Cookie": "a=b",
     "Sec-WebSocket-Extensions": "permessage-deflate",
 }
-HEAD = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 
 SHAPES = int(os.environ.get("PYLIQO_TEST_SHAPES", "300"))
 UNREAD_S = float(os.environ.get("PYLIQO_TEST_UNREAD_S", "0.2"))
 """The full size, more than any limit of TCP's that was ever set: PYLIQO_TEST_UNREAD_S=90"""
-
-Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-@contextlib.asynccontextmanager
-async def opened(
-    rig: Rig, path: str, headers: Mapping[str, str], method: str = "POST", who: str = "admin"
-) -> AsyncIterator[Stream]:
-    """Send the head of a request, leave the rest to the test, and be gone at the end."""
-    reader, writer = await asyncio.open_connection(
-        "127.0.0.1", rig.server.port, ssl=rig.context(who), server_hostname="127.0.0.1"
-    )
-    lines = [f"{method} {path} HTTP/1.1", "Host: me", *(f"{k}: {v}" for k, v in headers.items())]
-    writer.write("\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape"))
-    try:
-        yield reader, writer
-    finally:
-        writer.transport.abort()
-        writer.close()
 
 
 @pytest.mark.parametrize(
@@ -379,11 +357,6 @@ async def test_streams_that_ended_leave_nothing_behind(rig: Rig) -> None:
             await stream.lost.wait()
         while await rig.apart.run(tasks()) > tasks_before or files() > files_before:
             pass
-
-
-async def tasks() -> int:
-    await asyncio.sleep(0.05)
-    return len(asyncio.all_tasks())
 
 
 def files() -> int:

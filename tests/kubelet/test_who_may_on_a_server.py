@@ -15,8 +15,7 @@ from kube import client
 from kube.client import ClusterClient
 from sandbox.controlplane import Plane
 from tests.kubelet import rigs
-from tests.kubelet.rigs import Rig
-from tests.kubelet.test_who_may import (
+from tests.kubelet.callers import (
     GRANTED,
     TABLE,
     TOKENS,
@@ -25,6 +24,7 @@ from tests.kubelet.test_who_may import (
     only_the_very_pod_is_reached,
     opens_its_routes_and_no_other,
 )
+from tests.kubelet.rigs import Rig
 from tests.kubelet.worlds import TWIN, WEB
 
 pytestmark = pytest.mark.cluster

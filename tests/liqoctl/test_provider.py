@@ -11,7 +11,7 @@ from apis.objects import Key, Object, named
 from kube.client import ClusterClient
 from liqoctl.forge import peering, sharing
 from tests import factories
-from tests.controllers.test_grants import AUTHENTICATED, replica
+from tests.controllers.slicereplicas import AUTHENTICATED, replica
 from tests.liqoctl.test_on_servers import Server
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}

@@ -22,13 +22,7 @@ from sandbox.controlplane import Plane
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.reflector import recorder
-from tests.reflector.test_namespaces import (
-    IDENTITY,
-    MAP,
-    eventually,
-    namespace_map,
-    tell,
-)
+from tests.reflector.mapped import IDENTITY, MAP, eventually, namespace_map, tell
 
 NAMESPACES = [f"ns-{number}" for number in range(50)]
 OFFLOADED = NAMESPACES[:10]

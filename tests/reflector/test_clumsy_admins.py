@@ -13,7 +13,7 @@ from kube.cache import CachedCluster
 from reflector.forge.contract import Scene
 from reflector.reflection import Ends, Reflection
 from tests.fakes import FakeCluster
-from tests.reflector.test_reflection import HERE, PAIR, SIMPLE, THERE, World, forge_of, original
+from tests.reflector.pairs import HERE, PAIR, SIMPLE, THERE, World, forge_of, original
 
 Deed = Callable[[FakeCluster, Kind, Object], Awaitable[object]]
 

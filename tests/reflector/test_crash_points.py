@@ -26,8 +26,8 @@ from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet.test_crash_points import Doom, KilledError
 from tests.reflector.looks import lived, node
+from tests.reflector.pairs import HERE, PAIR
 from tests.reflector.test_custom import ROUTE
-from tests.reflector.test_reflection import HERE, PAIR
 
 NOW: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 ROUNDS: Final = 8

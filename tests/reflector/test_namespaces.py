@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
@@ -15,52 +15,27 @@ from apis.pairs import Pair
 from kube import errors
 from reflector.forge import custom
 from reflector.kinds import FORGES
-from reflector.namespaces import Identity, KindLoop, Namespaces, Rules
+from reflector.namespaces import KindLoop, Namespaces, Rules
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kube.running import running as looping
 from tests.kube.running import turns, until
+from tests.reflector.mapped import (
+    IDENTITY,
+    WITHIN_S,
+    eventually,
+    namespace_map,
+    offload,
+    tell,
+    world,
+)
 
-TENANT = "liqo-tenant-milan"
-MAP = Key(TENANT, "milan")
-IDENTITY = Identity("rome", "milan", TENANT)
 WRITES = ("create", "apply", "patch", "patch_status", "delete", "post")
-WITHIN_S = 300.0
 WORKERS = 2
-
-
-def namespace_map(name: str = "milan", **replication: str) -> Object:
-    labels = {
-        "liqo.io/remote-cluster-id": "milan",
-        "liqo.io/replication": replication.get("replication", "true"),
-    }
-    return named(keys.NAMESPACE_MAP, Key(TENANT, name), metadata={"labels": labels}, spec={})
-
-
-async def offload(
-    home: FakeCluster, twins: Mapping[str, str | None], phase: str = "Accepted"
-) -> None:
-    """Say that the provider made ``twins``; None takes one back."""
-    current = {
-        local: remote and {"remoteNamespace": remote, "phase": phase}
-        for local, remote in twins.items()
-    }
-    await home.patch(keys.NAMESPACE_MAP, MAP, {"spec": {"desiredMapping": dict(twins)}})
-    await home.patch_status(keys.NAMESPACE_MAP, MAP, {"currentMapping": current})
-
-
-async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(WITHIN_S):
-        while not await holds():  # noqa: ASYNC110  # a cluster in a dict has no event to await
-            await asyncio.sleep(0.005)
 
 
 async def there(cluster: FakeCluster, namespace: str, name: str = "settings") -> bool:
     return await cluster.get(keys.CONFIG_MAP, Key(namespace, name)) is not None
-
-
-def tell(*_: object) -> None:
-    """Drop what is told."""
 
 
 @contextlib.asynccontextmanager
@@ -73,15 +48,6 @@ async def reflecting(home: FakeCluster, foreign: FakeCluster) -> AsyncIterator[N
     finally:
         running.cancel()
         await asyncio.wait([running])
-
-
-async def world() -> tuple[FakeCluster, FakeCluster]:
-    home, foreign = FakeCluster(), FakeCluster()
-    for name in ("foo", "bar"):
-        await home.create(keys.NAMESPACE_OFFLOADING, factories.offloading(name))
-    await home.create(keys.NAMESPACE_MAP, namespace_map())
-    await home.create(keys.CONFIG_MAP, factories.config_map("foo"))
-    return home, foreign
 
 
 async def test_an_accepted_namespace_is_reflected_and_followed() -> None:

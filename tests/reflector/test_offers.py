@@ -16,7 +16,7 @@ from reflector.reflection import Ends, Reflection
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kube.running import running
-from tests.reflector.test_namespaces import IDENTITY, MAP, eventually, offload, tell, world
+from tests.reflector.mapped import IDENTITY, MAP, eventually, offload, tell, world
 
 PAIR: Final = Pair("rome", "milan", "foo", "foo-rome")
 HERE: Final = Key("foo", "web")

@@ -13,7 +13,7 @@ from reflector.reflection import Ends, Reflection
 from tests import factories
 from tests.reflector import behind
 from tests.reflector.looks import Seen
-from tests.reflector.test_reflection import SIMPLE, forge_of
+from tests.reflector.pairs import SIMPLE, forge_of
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ from sandbox.controlplane import Plane
 from tests import factories, gomodules
 from tests.conftest import CRD, definition, established
 from tests.journeys import world
+from tests.reflector.pairs import SIMPLE
 from tests.reflector.test_on_servers import original
-from tests.reflector.test_reflection import SIMPLE
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 300

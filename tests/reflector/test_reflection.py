@@ -1,37 +1,25 @@
 """The one algorithm, on two clusters."""
 
-from typing import Any
-
 import pytest
 
 from apis import keys
 from apis.leaving import Filter
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
-from apis.pairs import Pair
 from apis.reflection import custom as custom_row
 from kube import errors
 from kube.breaker import HOLD_S, Breaker
 from kube.cache import CachedCluster
 from kube.reconcile import TerminalError
 from reflector.forge import custom
-from reflector.forge.contract import Forge, Scene, Settings
-from reflector.kinds import FORGES
+from reflector.forge.contract import Scene, Settings
 from reflector.reflection import ABSENT_RETRY_S, REFUSED_RETRY_S, Ends, Reflection
 from tests import factories
-from tests.fakes import FakeCluster
 from tests.kube.test_breaker import Cache
+from tests.reflector.pairs import HERE, PAIR, SIMPLE, THERE, WRITES, World, original
 
-PAIR = Pair("rome", "milan", "foo", "foo-rome")
-HERE = Key("foo", "mine")
-THERE = Key("foo-rome", "mine")
-WRITES = ("create", "apply", "patch", "patch_status", "delete", "post")
 WIDGET = Kind("tests.example", "v1", "Widget", "widgets")
 SKIP = {"metadata": {"annotations": {"liqo.io/skip-reflection": "true"}}}
-
-
-SIMPLE = (keys.CONFIG_MAP, keys.SECRET, keys.SERVICE, keys.INGRESS)
-"""Kinds whose twins are of the same kind and depend on nothing else."""
 
 
 DRIFT: dict[Kind, tuple[str, Object]] = {
@@ -40,55 +28,9 @@ DRIFT: dict[Kind, tuple[str, Object]] = {
 }
 
 
-def forge_of(kind: Kind) -> Forge:
-    (found,) = (forge for forge in FORGES.values() if forge.row.kind == kind)
-    return found
-
-
-class World:
-    """Two clusters, and what was told to authors."""
-
-    def __init__(self) -> None:
-        self.home, self.foreign = FakeCluster(), FakeCluster()
-        self.told: list[tuple[str, str, str]] = []
-
-    def reflection(
-        self,
-        kind: Kind = keys.CONFIG_MAP,
-        policy: Policy = Policy.DENY_LIST,
-        settings: Settings | None = None,
-    ) -> Reflection:
-        ends = Ends(CachedCluster(self.home), CachedCluster(self.foreign), self.tell)
-        return Reflection(forge_of(kind), Scene(PAIR, policy, settings or Settings()), ends)
-
-    def writes(self) -> int:
-        return sum(
-            count
-            for cluster in (self.home, self.foreign)
-            for (verb, _), count in cluster.requests.items()
-            if verb in WRITES
-        )
-
-    def reasons(self) -> list[tuple[str, str]]:
-        return [(type_, reason) for type_, reason, _ in self.told]
-
-    def tell(self, obj: Object, type_: str, reason: str, message: str) -> None:
-        self.told.append((type_, reason, message))
-
-
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def original(kind: Kind, **rest: Any) -> Object:
-    bodies: dict[Kind, Object] = {
-        keys.CONFIG_MAP: factories.config_map("foo", "mine", a="1", b="2"),
-        keys.SECRET: factories.secret("foo", "mine", a="eA=="),
-        keys.SERVICE: factories.service("foo", "mine"),
-        keys.INGRESS: factories.ingress("foo", "mine"),
-    }
-    return {**bodies[kind], **rest}
 
 
 @pytest.mark.parametrize("kind", SIMPLE, ids=str)

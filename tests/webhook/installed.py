@@ -22,9 +22,9 @@ from sandbox.controlplane import Plane
 from tests.factories import pod, pod_spec
 from tests.manifests import documents, policies
 from tests.webhook import reviews
+from tests.webhook.hooked import Hooked, start
 from tests.webhook.reviews import wait_until
-from tests.webhook.test_live import Hooked, start
-from tests.webhook.test_serving import CA, address
+from tests.webhook.served import CA, address
 
 CONSUMER: Final = "rome"
 EXEMPT: Final = "system:masters"

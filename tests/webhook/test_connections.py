@@ -9,7 +9,7 @@ from apis.objects import Key, Object, named
 from apis.refusals import DeniedError
 from tests.factories import pod
 from tests.webhook.installed import ADMINISTRATOR, CONSUMER, Installed, User, path_of
-from tests.webhook.test_live_placements import answered
+from tests.webhook.placed import answered
 from webhook.rules import connections
 
 PARTS: Final = ("attach", "exec", "portforward")

@@ -16,9 +16,9 @@ from apis import keys
 from kube.errors import KubeError
 from sandbox.controlplane import Plane
 from tests.webhook import reviews
-from tests.webhook.test_live import Hooked, start
+from tests.webhook.hooked import Hooked, start
+from tests.webhook.served import DOOR
 from tests.webhook.test_live_harmless import tls
-from tests.webhook.test_serving import DOOR
 from webhook import app
 from webhook.admission import Judge, Request
 from webhook.app import Doors

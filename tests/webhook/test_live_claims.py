@@ -14,9 +14,9 @@ from apis.podaffinity import PREFERRED, REQUIRED
 from tests.factories import pod, pod_spec
 from tests.webhook import reviews
 from tests.webhook.installed import CONSUMER, EXEMPT, Answer, Installed, User, path_of
-from tests.webhook.test_live_placements import EU, EVERYTHING, required
+from tests.webhook.placed import EU, EVERYTHING, required
+from tests.webhook.shadows import affine
 from tests.webhook.test_live_podspecs import KUBELET
-from tests.webhook.test_shadowpods import affine
 
 pytestmark = pytest.mark.cluster
 

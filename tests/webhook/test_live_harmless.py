@@ -20,7 +20,7 @@ from sandbox import audit
 from tests.factories import pod, pod_spec
 from tests.webhook import reviews
 from tests.webhook.installed import CONSUMER, Installed
-from tests.webhook.test_serving import CA
+from tests.webhook.served import CA
 
 pytestmark = pytest.mark.cluster
 

@@ -22,9 +22,9 @@ from apis import keys
 from apis.objects import Key, Object, named
 from tests.factories import pod, pod_spec
 from tests.webhook.installed import Answer, Installed, path_of
+from tests.webhook.placed import EU
 from tests.webhook.reviews import offloading, wait_until
-from tests.webhook.test_live_placements import EU
-from tests.webhook.test_serving import CA, leaf, store
+from tests.webhook.served import CA, leaf, store
 
 pytestmark = pytest.mark.cluster
 

@@ -19,9 +19,9 @@ from kube.errors import KubeError
 from sandbox.controlplane import Plane
 from tests.factories import pod_spec
 from tests.manifests import documents
+from tests.webhook.hooked import Hooked, start
 from tests.webhook.reviews import wait_until
-from tests.webhook.test_live import Hooked, start
-from tests.webhook.test_serving import CA, address
+from tests.webhook.served import CA, address
 
 pytestmark = pytest.mark.cluster
 

@@ -4,7 +4,6 @@ Source: docs/parity.md SEC-D5; A-21, A-22, A-28, A-33, A-34; § 3.1.
 """
 
 import itertools
-import re
 import secrets
 from typing import Any, Final
 
@@ -18,17 +17,13 @@ from tests.factories import pod, pod_spec
 from tests.manifests import documents
 from tests.webhook import reviews
 from tests.webhook.installed import EXEMPT, Answer, Installed, User, path_of
+from tests.webhook.placed import EU, EVERYTHING, answered, required, values
 from tests.webhook.reviews import offloading
 from tests.webhook.test_pods import PODS
 
 pytestmark = pytest.mark.cluster
 
 STRATEGIES: Final = ("Local", "Remote", "LocalAndRemote")
-EU: Final[Object] = {
-    "nodeSelectorTerms": [
-        {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]}
-    ]
-}
 SELECTORS: Final[dict[str, Object]] = {"all": {}, "eu": {"clusterSelector": EU}}
 NODES: Final = ("milan", "boston", "worker")
 WAYS: Final = ("by name", "bound")
@@ -118,7 +113,6 @@ def test_the_scheduler_is_not_asked_about(live: Installed) -> None:
     assert found.is_done  # the affinity of the pod is what the scheduler obeys
 
 
-EVERYTHING: Final = {"operator": "Exists"}
 OURS: Final = {"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}
 
 
@@ -134,12 +128,6 @@ def test_a_toleration_made_by_hand_leads_out_of_no_local_namespace(
     (term,) = required(made.body)
     assert term == {"matchExpressions": [{"key": keys.NODE_TYPE, "operator": "NotIn",
                                           "values": [keys.VIRTUAL_NODE_TYPE]}]}  # fmt: skip
-
-
-def required(made: Object) -> list[Object]:
-    affinity = made["spec"]["affinity"]["nodeAffinity"]
-    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    return list(terms)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -166,15 +154,6 @@ def test_nor_does_one_that_is_added_later(live: Installed, strategy: str) -> Non
 
 
 # What never reaches us ----------------------------------------------------------------------------
-
-
-def answered(live: Installed) -> dict[str, int]:
-    """Return how many reviews the webhook has answered at each path."""
-    page = live.hooked.get("/metrics", live.scraper)
-    counts = re.findall(
-        r'^pyliqo_webhook_review_seconds_count\{path="(.*)"\} (\S+)$', page, re.MULTILINE
-    )
-    return {path: int(float(count)) for path, count in counts}
 
 
 EVERY_WAY: Final[tuple[Object, ...]] = (
@@ -335,11 +314,6 @@ def expressions(each: int) -> list[Object]:
         {"matchExpressions": [{"key": f"k{t}-{n}", "operator": "Exists"} for n in range(each)]}
         for t in range(100)
     ]
-
-
-def values(count: int) -> list[Object]:
-    listed = [f"v{n}" for n in range(count)]
-    return [{"matchExpressions": [{"key": "key", "operator": "In", "values": listed}]}]
 
 
 @pytest.mark.parametrize(

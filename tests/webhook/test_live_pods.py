@@ -22,9 +22,9 @@ from kube.errors import AlreadyExistsError, KubeError
 from sandbox.controlplane import Plane
 from tests.factories import pod, pod_spec
 from tests.manifests import documents
+from tests.webhook.hooked import Hooked, start, tolerates
 from tests.webhook.reviews import offloading, wait_until
-from tests.webhook.test_live import Hooked, start, tolerates
-from tests.webhook.test_serving import CA, address
+from tests.webhook.served import CA, address
 
 pytestmark = pytest.mark.cluster
 

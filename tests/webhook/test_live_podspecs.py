@@ -14,7 +14,7 @@ from apis.objects import Key, Object, named
 from apis.podaffinity import REQUIRED
 from tests import factories
 from tests.webhook.installed import CONSUMER, Answer, Installed, User
-from tests.webhook.test_shadowpods import CONTEXTS, OF_OTHERS, PASS, REFUSED, ROWS, SPEC, affine
+from tests.webhook.shadows import CONTEXTS, OF_OTHERS, PASS, REFUSED, ROWS, SPEC, affine
 
 pytestmark = pytest.mark.cluster
 

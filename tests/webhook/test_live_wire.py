@@ -25,10 +25,10 @@ from tests.kube.running import Gate
 from tests.kube.test_logs import NASTY
 from tests.kubelet.test_outage import behind
 from tests.webhook import reviews
+from tests.webhook.hooked import OFFLOADINGS, Hooked, start, until_refused
 from tests.webhook.installed import Answer, Installed
 from tests.webhook.reviews import offloading
-from tests.webhook.test_live import OFFLOADINGS, Hooked, start, until_refused
-from tests.webhook.test_serving import ANSWERED, HOSTILE, Served
+from tests.webhook.served import ANSWERED, HOSTILE, Served
 from webhook.reviews import MAX_BODY
 
 pytestmark = pytest.mark.cluster

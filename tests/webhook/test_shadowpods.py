@@ -9,22 +9,31 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from apis import keys, podaffinity, podspecs
+from apis import keys, podspecs
 from apis.objects import Key, Object, named
 from apis.offloading import OffloadingPatch
-from apis.podaffinity import PREFERRED, REQUIRED
 from apis.podpolicies import Policy
 from kubelet.forge import shadowpod
 from kubelet.forge.shadowpod import Options
 from tests import factories
 from tests.kubelet.worlds import PAIR
 from tests.webhook.reviews import Known, body, patch_of
+from tests.webhook.shadows import (
+    CONTEXTS,
+    OF_OTHERS,
+    OTHER_VOLUMES,
+    PASS,
+    ROWS,
+    SPEC,
+    TERMS,
+    TOKEN,
+    affine,
+    ephemeral,
+)
 from webhook import app
 
 TWIN = "shop-rome"
-SPEC: Object = factories.pod_spec()
 CONSUMER = {keys.ORIGIN: "rome"}
-TOKEN: Object = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}
 
 
 def shadow(spec: Object | None = None, labels: dict[str, str] | None = None) -> Object:
@@ -207,111 +216,6 @@ def test_what_the_virtual_kubelet_forges_passes(spec: Object, annotations: dict[
     assert validated(Known(twin(origin)), made) == ""
 
 
-PASS, REFUSED = "pass", "refused"
-TERMS = [(kind, when) for kind in podaffinity.KINDS for when in (REQUIRED, PREFERRED)]
-
-
-def affine(kind: str, when: str, **term: Any) -> Object:
-    term = {"topologyKey": "kubernetes.io/os", "labelSelector": {}, **term}
-    item = term if when == REQUIRED else {"weight": 1, "podAffinityTerm": term}
-    return {kind: {when: [item]}}
-
-
-CLAIM: Object = {
-    "accessModes": ["ReadWriteOnce"],
-    "resources": {"requests": {"storage": "1Gi"}},
-    "volumeMode": "Filesystem",
-}
-DEFAULT_VOLUMES: dict[str, Object] = {
-    "configMap": {"name": "settings"},
-    "downwardAPI": {"items": []},
-    "emptyDir": {"medium": "Memory"},
-    "ephemeral": {"volumeClaimTemplate": {"spec": CLAIM}},
-    "image": {"reference": "quay.io/a/b:c"},
-    "persistentVolumeClaim": {"claimName": "data"},
-    "projected": {"sources": [{"configMap": {"name": "settings"}}]},
-    "secret": {"secretName": "keys"},
-}
-OTHER_VOLUMES: dict[str, Object] = {
-    "awsElasticBlockStore": {"volumeID": "v"},
-    "azureDisk": {"diskName": "d", "diskURI": "u"},
-    "azureFile": {"secretName": "s", "shareName": "a"},
-    "cephfs": {"monitors": ["m"]},
-    "cinder": {"volumeID": "v"},
-    "csi": {"driver": "secrets-store.csi.k8s.io"},
-    "fc": {"wwids": ["w"], "lun": 0},
-    "flexVolume": {"driver": "d"},
-    "flocker": {"datasetName": "d"},
-    "gcePersistentDisk": {"pdName": "p"},
-    "glusterfs": {"endpoints": "e", "path": "p"},
-    "iscsi": {"targetPortal": "t", "iqn": "i", "lun": 0},
-    "nfs": {"server": "s", "path": "/"},
-    "photonPersistentDisk": {"pdID": "p"},
-    "portworxVolume": {"volumeID": "v"},
-    "quobyte": {"registry": "r", "volume": "v"},
-    "rbd": {"monitors": ["m"], "image": "i"},
-    "scaleIO": {"gateway": "g", "system": "s", "secretRef": {"name": "n"}},
-    "storageos": {"volumeName": "v"},
-    "vsphereVolume": {"volumePath": "p"},
-}
-ROWS: dict[str, list[tuple[Any, str]]] = {
-    "affinity": [
-        ({"nodeAffinity": {PREFERRED: []}, "podAffinity": None}, PASS),
-        *((affine(kind, when), PASS) for kind, when in TERMS),
-        *((affine(kind, when, namespaces=[]), PASS) for kind, when in TERMS),
-        *((affine(kind, when, namespaces=["other"]), REFUSED) for kind, when in TERMS),
-        *((affine(kind, when, namespaceSelector={}), REFUSED) for kind, when in TERMS),
-        (affine("podAffinity", REQUIRED, fromTheFuture=1), REFUSED),
-        (affine("podAffinity", REQUIRED, namespaces=[f"n{n}" for n in range(17)]), REFUSED),
-        ({"fromTheFuture": {}}, REFUSED),
-    ],
-    "automountServiceAccountToken": [(False, PASS), (True, PASS), ("yes", REFUSED)],
-    "ephemeralContainers": [([], PASS), ([{"name": "debug"}], REFUSED)],
-    "terminationGracePeriodSeconds": [(3600, PASS), (3601, REFUSED), (-1, REFUSED), ("1", REFUSED)],
-    "hostIPC": [(False, PASS), (True, REFUSED)],
-    "hostNetwork": [(False, PASS), (True, REFUSED)],
-    "hostPID": [(False, PASS), (True, REFUSED), ("false", REFUSED)],
-    "hostUsers": [(True, REFUSED), (False, REFUSED)],
-    "hostnameOverride": [("a", REFUSED)],
-    "nodeName": [("", PASS), ("master", REFUSED)],
-    "os": [({"name": "linux"}, REFUSED)],
-    "overhead": [({"cpu": "1"}, REFUSED)],
-    "preemptionPolicy": [("Never", REFUSED)],
-    "priority": [(0, REFUSED), (10, REFUSED)],
-    "priorityClassName": [("", PASS), ("system-node-critical", REFUSED)],
-    "resourceClaims": [([{"name": "gpu"}], REFUSED)],
-    "resources": [({"requests": {"cpu": "1"}}, REFUSED)],
-    "runtimeClassName": [("kata", PASS), (1, REFUSED)],
-    "schedulerName": [("default-scheduler", PASS), ("mine", REFUSED)],
-    "schedulingGates": [([{"name": "wait"}], REFUSED)],
-    "serviceAccount": [("robot", REFUSED)],
-    "serviceAccountName": [("", PASS), ("default", PASS), ("robot", REFUSED)],
-    "tolerations": [
-        ([{"key": "gpu", "operator": "Exists"}], PASS),
-        ([{"operator": "Exists"}], REFUSED),
-        ([{"key": "", "operator": "Exists", "effect": "NoExecute"}], REFUSED),
-        ([{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}], REFUSED),
-        ([{"key": "node-role.kubernetes.io/master", "effect": "NoSchedule"}], REFUSED),
-        ([{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}], REFUSED),
-        ([{"key": "virtual-node.liqo.io/any", "value": "true"}], REFUSED),
-        (["all"], REFUSED),
-    ],
-    "volumes": [
-        ([{"name": "a", "emptyDir": {}}, {"name": "b", "secret": {}}], PASS),
-        ([{"name": "a", "projected": {"sources": [{"configMap": {}}]}}], PASS),
-        ([{"name": "a", "hostPath": {"path": "/"}}], REFUSED),
-        ([{"name": "a", "gitRepo": {}}], REFUSED),
-        ([{"name": "a", "fromTheFuture": {}}], REFUSED),
-        ([{"name": "a", "projected": {"sources": [TOKEN]}}], REFUSED),
-        ([{"name": "a", "projected": {"sources": [{"fromTheFuture": {}}]}}], REFUSED),
-        *(([{"name": "a", type_: value}], PASS) for type_, value in DEFAULT_VOLUMES.items()),
-        *(([{"name": "a", type_: value}], REFUSED) for type_, value in OTHER_VOLUMES.items()),
-    ],
-    "workloadRef": [({"name": "a"}, REFUSED)],
-    "fromTheFuture": [("", REFUSED), (1, REFUSED)],
-}
-
-
 @pytest.mark.parametrize(
     ("field", "value", "verdict"),
     [(field, value, verdict) for field, rows in ROWS.items() for value, verdict in rows],
@@ -336,19 +240,6 @@ def test_a_token_for_another_audience_is_refused_in_mode_remote_too() -> None:
         assert (validated(Known(twin()), shadow(spec)) == "") is is_allowed
 
 
-CONTEXTS: list[Object] = [
-    {"privileged": True},
-    {"capabilities": {"add": ["SYS_ADMIN"]}},
-    {"capabilities": {"add": ["ALL"]}},
-    {"procMount": "Unmasked"},
-    {"seccompProfile": {"type": "Unconfined"}},
-    {"appArmorProfile": {"type": "Unconfined"}},
-    {"seLinuxOptions": {"type": "spc_t"}},
-    {"seLinuxOptions": {"user": "root"}},
-    {"seLinuxOptions": {"role": "root"}},
-    {"windowsOptions": {"hostProcess": True}},
-    {"fromTheFuture": True},
-]
 FORBIDDEN: list[Object] = [
     *({"securityContext": context} for context in CONTEXTS),
     {"ports": [{"containerPort": 80, "hostPort": 80}]},
@@ -473,29 +364,6 @@ def test_terms_of_affinity_reach_over_own_twins_and_what_a_policy_opens(
     with_image = shadow({**pod, "containers": [{**CONTAINER, "image": "nginx:2"}]})
     assert updated(changed, with_image, twin(), *spaces) == ""
     assert "db-rome" in updated(changed, with_image, twin())
-
-
-def ephemeral(metadata: Object | None = None, **claim: Any) -> Object:
-    template = {"metadata": metadata or {}, "spec": {**CLAIM, **claim}}
-    return {**SPEC, "volumes": [{"name": "a", "ephemeral": {"volumeClaimTemplate": template}}]}
-
-
-OF_OTHERS: dict[str, Object] = {
-    "spec.volumeName": ephemeral(volumeName="pv-1"),
-    "spec.selector": ephemeral(selector={}),
-    "spec.dataSource": ephemeral(dataSource={"kind": "PersistentVolumeClaim", "name": "x"}),
-    "spec.dataSourceRef": ephemeral(
-        dataSourceRef={"kind": "PersistentVolumeClaim", "name": "x", "namespace": "y"}
-    ),
-    "spec.storageClassName": ephemeral(storageClassName=""),
-    "spec.volumeAttributesClassName": ephemeral(volumeAttributesClassName="fast"),
-    "metadata.finalizers": ephemeral({"finalizers": ["example.org/keep"]}),
-    "metadata.ownerReferences": ephemeral({"ownerReferences": [{"name": "worker"}]}),
-    "metadata.namespace": ephemeral({"namespace": "other"}),
-    "metadata.labels": ephemeral({"labels": {keys.REMOTE_CLUSTER_ID: "milan"}}),
-    "metadata.annotations": ephemeral({"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}),
-}
-"""What a consumer may write into no claim. Source: docs/parity.md SEC-A17."""
 
 
 @pytest.mark.parametrize("field", OF_OTHERS)
