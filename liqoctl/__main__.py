@@ -21,7 +21,7 @@ from liqoctl.commands.peering import authenticate, peer, unauthenticate, unpeer
 from liqoctl.commands.provider import activate, cordon, drain, set_, uncordon
 from liqoctl.commands.version import version
 from liqoctl.commands.why import why
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 EXAMPLES = options.examples(
     "liqoctl install --cluster-id rome",

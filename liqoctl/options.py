@@ -6,17 +6,18 @@ Source: docs/parity.md § 7.1.
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
-from apis import keys, naming, podnetworks, quantity
+from apis import naming, podnetworks, quantity
 from liqoctl import late
 from liqoctl.forge import flags
 from liqoctl.forge.printed import printable
+from liqoctl.sessions import Session
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -24,27 +25,6 @@ CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 10
 def examples(*lines: str) -> str:
     """Return the end of a help text that shows ``lines``, each as it is typed."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-@dataclass(frozen=True)
-class Session:
-    """The global flags: which cluster, which namespace, how much to say."""
-
-    kubeconfig: Path | None = None
-    context: str | None = None
-    cluster: str = ""
-    """Of the kubeconfig, in place of the context's; the same for ``user``."""
-    user: str = ""
-    namespace: str = ""
-    verbose: bool = False
-    skip_confirm: bool = False
-    metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Labels and annotations for all objects that are made."""
-
-    @property
-    def liqo_namespace(self) -> str:
-        """Return the namespace in which pyliqo is, or is to be, installed."""
-        return self.namespace or keys.LIQO_NAMESPACE
 
 
 _ALIASES: Final = {

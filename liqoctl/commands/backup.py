@@ -2,7 +2,7 @@
 
 from liqoctl import late, options
 from liqoctl.late import Client, Progress
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 EXAMPLES = options.examples("liqoctl backup > backup.yaml", "liqoctl backup --key > key.yaml")
 

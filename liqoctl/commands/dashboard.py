@@ -7,7 +7,7 @@ import click
 
 from liqoctl import late, options
 from liqoctl.late import Client, Progress
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 EXAMPLES = options.examples(
     "liqoctl dashboard",

@@ -15,7 +15,7 @@ from apis.objects import Kind
 from liqoctl import late, options
 from liqoctl.commands.groups import create, delete, generate, get
 from liqoctl.late import Peers, Side
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 _BOTH: Final = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
 _PROXY = click.option(

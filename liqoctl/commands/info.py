@@ -9,7 +9,7 @@ from apis.objects import Object
 from liqoctl import late, options
 from liqoctl.forge import info as forge
 from liqoctl.late import Client, Progress
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 PEER_EXAMPLES = options.examples(
     "liqoctl info peer",

@@ -13,7 +13,7 @@ from liqoctl import late, options
 from liqoctl.forge import flags, values
 from liqoctl.forge import installation as forge
 from liqoctl.late import Client, Progress
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 INSTALL_EXAMPLES = options.examples(
     "liqoctl install --cluster-id rome",

@@ -10,7 +10,7 @@ from apis.objects import Key
 from liqoctl import late, options
 from liqoctl.forge import moving
 from liqoctl.late import Client, Progress
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 
 @options.verb("liqoctl move volume data -n shop --target-node milan")

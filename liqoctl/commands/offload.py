@@ -9,7 +9,7 @@ from apis.objects import Object
 from liqoctl import late, options
 from liqoctl.forge import offloading as forge
 from liqoctl.late import Client, Progress
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 _NAMES = click.argument(
     "names",

@@ -9,7 +9,7 @@ from liqoctl import late, options
 from liqoctl.commands.groups import force
 from liqoctl.forge import flags
 from liqoctl.late import Peers, Side
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 _BOTH = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
 _PROXY = click.option(

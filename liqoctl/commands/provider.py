@@ -9,7 +9,7 @@ from apis.objects import Key
 from liqoctl import late, options
 from liqoctl.commands.groups import get
 from liqoctl.forge import flags, sharing
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 _CONSUMER = click.option(
     "--remote-cluster-id",

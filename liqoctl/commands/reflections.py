@@ -3,7 +3,7 @@
 from liqoctl import late, options
 from liqoctl.commands.groups import get
 from liqoctl.late import Client, Progress
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 EXAMPLES = options.examples(
     "liqoctl get reflections -n shop", "liqoctl get reflections -n shop -o json"

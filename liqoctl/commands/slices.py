@@ -11,7 +11,7 @@ from liqoctl import late, options
 from liqoctl.commands.groups import create, delete, get
 from liqoctl.forge import flags
 from liqoctl.forge import slices as forge
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 CREATE_EXAMPLES = options.examples(
     "liqoctl create resourceslice mypool --remote-cluster-id milan",

@@ -5,7 +5,7 @@ import click
 from liqoctl import late, options
 from liqoctl.commands.groups import get
 from liqoctl.late import Client, Progress
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 EXAMPLES = options.examples("liqoctl get values", "liqoctl get values > values.yaml")
 

@@ -7,7 +7,7 @@ import click
 from apis.objects import Object
 from liqoctl import late, options
 from liqoctl.late import Client, Progress
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 EXAMPLES = options.examples(
     "liqoctl version", "liqoctl version --client", "liqoctl version -o json"

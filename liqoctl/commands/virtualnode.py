@@ -13,7 +13,7 @@ from liqoctl.commands.groups import create, delete
 from liqoctl.forge import flags
 from liqoctl.forge import virtualnode as forge
 from liqoctl.late import Client, Progress
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

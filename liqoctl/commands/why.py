@@ -5,7 +5,7 @@ import click
 from apis.objects import Key
 from liqoctl import late, options
 from liqoctl.late import Client, Progress
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 
 
 @options.verb("liqoctl why pod web-0 -n foo", "liqoctl why namespace foo")

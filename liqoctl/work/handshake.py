@@ -22,7 +22,7 @@ from kube.errors import ForbiddenError, NotFoundError
 from liqoctl.forge import peering as forge
 from liqoctl.forge.peering import Metadata
 from liqoctl.forge.servers import Entrance
-from liqoctl.options import Session
+from liqoctl.sessions import Session
 from liqoctl.work import objects, servers, session
 from liqoctl.work.session import Side
 

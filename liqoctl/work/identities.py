@@ -15,8 +15,8 @@ from kube.cluster import Cluster, Selection
 from liqoctl import output
 from liqoctl.forge import peering as forge
 from liqoctl.forge.peering import Metadata
-from liqoctl.options import Session
 from liqoctl.output import Progress, Shown
+from liqoctl.sessions import Session
 from liqoctl.work import handshake, objects, session
 from liqoctl.work.session import Side
 

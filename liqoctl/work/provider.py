@@ -15,8 +15,8 @@ from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl import output as output_
 from liqoctl.forge import sharing as forge
-from liqoctl.options import Session
 from liqoctl.output import Progress
+from liqoctl.sessions import Session
 from liqoctl.work import session
 from liqoctl.work import slices as slices_
 from liqoctl.work.objects import until, within

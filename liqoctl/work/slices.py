@@ -17,8 +17,8 @@ from kube.cluster import Cluster, Selection
 from liqoctl import output as output_
 from liqoctl.forge import peering
 from liqoctl.forge import slices as forge
-from liqoctl.options import Session
 from liqoctl.output import Progress, Shown
+from liqoctl.sessions import Session
 from liqoctl.work import objects, session, virtualnodes
 from liqoctl.work.session import Side
 

@@ -10,8 +10,8 @@ from apis import keys
 from apis.objects import Kind
 from kube.client import ClusterClient
 from kube.cluster import Selection
-from liqoctl.options import Session
 from liqoctl.output import Progress
+from liqoctl.sessions import Session
 from liqoctl.work import session
 
 PATIENCE_S: Final = 2.0
