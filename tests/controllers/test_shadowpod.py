@@ -12,7 +12,7 @@ from controllers.offloading.shadowpod import forge, loop, slim
 from controllers.offloading.shadowpod.permission import Permission
 from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from kube.cluster import Cluster, Selection
-from kube.errors import BusyError, ForbiddenError, InvalidError, refusal
+from kube.errors import BusyError, ForbiddenError, InvalidError, NotFoundError, refusal
 from kube.informer import Change, Informer
 from tests import factories
 from tests.controllers.support import NOW, Ledger, Told, end, settle, there
@@ -480,6 +480,28 @@ async def test_a_change_that_admission_refuses_is_told_and_not_tried_again(
     status = (await there(cluster, keys.SHADOW_POD, web))["status"]
     assert conditions.is_true(status["conditions"], keys.UPDATED_CONDITION)
     assert (await there(cluster, keys.POD, web))["spec"]["containers"][0]["image"] == "nginx:2"
+
+
+async def test_a_server_that_cannot_resize_pods_is_told_of(
+    web_on_fake: tuple[FakeCluster, Key],
+) -> None:
+    """Before Kubernetes 1.33 there is no pods/resize, and a server answers 404."""
+    cluster, web = web_on_fake
+    told = Told(cluster)
+    loop = ShadowPodReconciler(cluster, events=told.recorder, clock=lambda: NOW)
+    await loop.reconcile(web)
+    main = {**factories.pod_spec()["containers"][0], "resources": {"requests": {"cpu": "2"}}}
+    await cluster.patch(keys.SHADOW_POD, web, {"spec": {"pod": {"containers": [main]}}})
+    cluster.fail("patch", NotFoundError("no such resource"), kind=keys.POD)
+
+    for _ in range(3):
+        await loop.reconcile(web)
+
+    status = (await there(cluster, keys.SHADOW_POD, web))["status"]
+    found = conditions.find(status["conditions"], keys.UPDATED_CONDITION) or {}
+    assert "has no pods/resize" in found["message"]
+    assert told.reasons == ["FailedUpdatePod"]
+    assert cluster.requests["patch", "pods"] == 1
 
 
 async def test_labels_follow_but_the_rest_of_the_spec_stays(cluster: Cluster, web: Key) -> None:

@@ -114,7 +114,7 @@ async def test_a_rich_pod_runs_changes_and_ends(both: world.Pair, namespace: str
 
     await change(both, key)
     changed = await world.until_one(both.rome, keys.POD, key, is_changed)
-    if await world.resizes(both.rome):
+    if await world.resizes(both):
         changed = await resize(both, key)
     remote = await both.milan.get(keys.POD, there)
     assert remote

@@ -123,7 +123,7 @@ async def test_it_says_why_and_starts_as_soon_as_another_goes(
         both.rome, keys.POD, second, lambda pod: world.phase(pod) == "Running"
     )
     assert refusal(started) == ""
-    if await world.resizes(both.rome):
+    if await world.resizes(both):
         await it_grows_in_place_as_soon_as_there_is_room(both, second, lowered)
 
 

@@ -104,9 +104,10 @@ async def liqoctl(kubeconfig: Path, *args: str) -> Said:
     return Said(process.returncode or 0, out.decode(), err.decode())
 
 
-async def resizes(cluster: ClusterClient) -> bool:
-    """Whether pods can be resized while they run: Kubernetes has pods/resize since 1.33."""
-    return '"pods/resize"' in await cluster.get_text("/api/v1")
+async def resizes(both: Pair) -> bool:
+    """Whether both clusters resize pods that run: Kubernetes has pods/resize since 1.33."""
+    said = [await cluster.get_text("/api/v1") for cluster in (both.rome, both.milan)]
+    return all('"pods/resize"' in one for one in said)
 
 
 def phase(obj: Object) -> str:

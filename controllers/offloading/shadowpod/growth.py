@@ -12,7 +12,7 @@ from apis.quotas import Refusal
 from controllers.offloading.shadowpod import changes, forge
 from controllers.offloading.shadowpod.contract import Ledger
 from kube.cluster import Cluster
-from kube.errors import ForbiddenError, InvalidError
+from kube.errors import ForbiddenError, InvalidError, NotFoundError
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,16 @@ class Growth:
                 made = await self._cluster.patch(keys.POD, key, patch, subresource=part)
             except (ForbiddenError, InvalidError) as error:
                 return Refusal(forge.FAILED_UPDATE, str(error))
+            except NotFoundError:
+                if not part or not await self._is_there(existing):
+                    raise
+                lack = f"the Kubernetes of this cluster has no pods/{part}"
+                return Refusal(forge.FAILED_UPDATE, f"pod {key} stays as it is: {lack}")
             if made["metadata"]["resourceVersion"] == existing["metadata"]["resourceVersion"]:
                 return Refusal(forge.FAILED_UPDATE, f"pod {key} stays as it is: {part or 'spec'}")
             existing = made
         return None
+
+    async def _is_there(self, pod: Object) -> bool:
+        found = await self._cluster.get_live(keys.POD, objects.key_of(pod))
+        return found is not None and objects.uid(found) == objects.uid(pod)
