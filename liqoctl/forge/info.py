@@ -43,7 +43,7 @@ class Around:
 def installation(found: Installation) -> Object:
     """Return what ``liqoctl info`` tells."""
     unhealthy = {key_of(pod).name: one for pod in found.pods if (one := _trouble(pod))}
-    policy = (found.policy or {}).get("spec") or {}
+    policy = objects.spec(found.policy)
     return {
         "health": {"healthy": bool(found.pods) and not unhealthy, "unhealthyPods": unhealthy},
         "local": {

@@ -32,7 +32,7 @@ def policy(wanted: Wanted, existing: Object | None, default: Object | None) -> O
     A tenant's first policy of its own starts as a copy of ``default``, which it replaces whole.
     """
     name = wanted.tenant or policies.DEFAULT
-    spec = copy.deepcopy((existing or default or {}).get("spec") or {})
+    spec = copy.deepcopy(objects.spec(existing or default))
     part = spec.setdefault("sharing", {})
     if wanted.percentage is not None:
         part["percentage"] = wanted.percentage

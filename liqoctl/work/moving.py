@@ -198,7 +198,7 @@ class Move:
 
     async def _bound(self, key: Key) -> None:
         def is_bound(claim: Object | None) -> bool:
-            return ((claim or {}).get("status") or {}).get("phase") == "Bound"
+            return objects.status(claim).get("phase") == "Bound"
 
         async with self._bounded():
             what = f"a volume for {CLAIM} {key}"
@@ -291,7 +291,7 @@ async def _own_image(cluster: Cluster) -> str:
 
 
 def _is_running(pod: Object | None) -> bool:
-    status = (pod or {}).get("status") or {}
+    status = objects.status(pod)
     return status.get("phase") == "Running" and all(
         one.get("ready") for one in status.get("containerStatuses") or []
     )

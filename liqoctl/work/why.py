@@ -182,7 +182,7 @@ async def _with_claims(cluster: Cluster, pod: Object, facts: Facts) -> Facts:
     waiting = [
         there.get(name) or objects.named(kind, Key(where, name))
         for name in (names if claims is not None else ())
-        if ((there.get(name) or {}).get("status") or {}).get("phase") != "Bound"
+        if objects.status(there.get(name)).get("phase") != "Bound"
     ]
     notes = tuple(note for note in (*no_claims, *no_events) if note not in facts.notes)
     return replace(facts, claims=waiting, claim_events=events or (), notes=(*facts.notes, *notes))
