@@ -13,8 +13,6 @@ from tests.census import Census
 LIVES: Final = int(os.environ.get("PYLIQO_TEST_LIVES", "50"))
 FIRST: Final = 10
 """So many lives fill what is remembered with a bound, and load what is loaded once."""
-
-
 AT_ONCE: Final = 10
 WITHIN_S: Final = 300.0
 LOGGED: Final = 50_000

@@ -33,8 +33,6 @@ KINDS = {
         keys.CLUSTER_ROLE_BINDING,
     )
 }
-
-
 SUCCESS = 200
 AT_FIRST = {"secrets", "roles"}
 """In a tenant namespace it may read Secrets, and let others read one, a moment after it bound

@@ -50,8 +50,6 @@ GRANTED: Final[dict[str, set[tuple[str, str]]]] = {
     "stats": {("get", "stats")},
     "creator": {("create", "proxy")},
 }
-
-
 TOKENS: Final = {"t-reader": "reader", "t-metrics": "metrics-server", "t-none": "somebody"}
 
 

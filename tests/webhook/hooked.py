@@ -30,8 +30,6 @@ OFFLOADINGS = {
     "resources": ["namespaceoffloadings"],
     "operations": ["CREATE", "UPDATE"],
 }
-
-
 LABEL = "liqo.io/scheduling-enabled"
 
 

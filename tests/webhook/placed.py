@@ -11,8 +11,6 @@ EU: Final[Object] = {
         {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]}
     ]
 }
-
-
 EVERYTHING: Final = {"operator": "Exists"}
 
 

@@ -20,8 +20,6 @@ DAY = dt.timedelta(days=1)
 POD = {"metadata": {"name": "web"}, "spec": {"containers": []}}
 ANSWERED = "/mutate/tenants"
 """Where any review has an answer, if only that it belongs elsewhere, without an API server."""
-
-
 CA = pki.new_ca("test", now=clock.now(), lifetime=DAY)
 DOOR = "0123456789abcdef" * 2
 """What ends the path of the webhook that labels."""

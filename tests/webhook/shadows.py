@@ -28,8 +28,6 @@ CLAIM: Object = {
     "resources": {"requests": {"storage": "1Gi"}},
     "volumeMode": "Filesystem",
 }
-
-
 DEFAULT_VOLUMES: dict[str, Object] = {
     "configMap": {"name": "settings"},
     "downwardAPI": {"items": []},
@@ -40,8 +38,6 @@ DEFAULT_VOLUMES: dict[str, Object] = {
     "projected": {"sources": [{"configMap": {"name": "settings"}}]},
     "secret": {"secretName": "keys"},
 }
-
-
 OTHER_VOLUMES: dict[str, Object] = {
     "awsElasticBlockStore": {"volumeID": "v"},
     "azureDisk": {"diskName": "d", "diskURI": "u"},
@@ -64,8 +60,6 @@ OTHER_VOLUMES: dict[str, Object] = {
     "storageos": {"volumeName": "v"},
     "vsphereVolume": {"volumePath": "p"},
 }
-
-
 ROWS: dict[str, list[tuple[Any, str]]] = {
     "affinity": [
         ({"nodeAffinity": {PREFERRED: []}, "podAffinity": None}, PASS),
@@ -122,8 +116,6 @@ ROWS: dict[str, list[tuple[Any, str]]] = {
     "workloadRef": [({"name": "a"}, REFUSED)],
     "fromTheFuture": [("", REFUSED), (1, REFUSED)],
 }
-
-
 CONTEXTS: list[Object] = [
     {"privileged": True},
     {"capabilities": {"add": ["SYS_ADMIN"]}},
