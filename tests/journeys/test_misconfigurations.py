@@ -69,7 +69,9 @@ def offloadings() -> Iterator[Case]:
     yield one("an operator that is not there", "Near", clusterSelector=selector)
     yield one("a name that counts for nothing", "no effect", remoteNamespaceName="shop")
     chosen = {"namespaceMappingStrategy": "SelectedName"}
-    yield one("a name that is none", "must be a namespace name", remoteNamespaceName="A_", **chosen)
+    yield one(
+        "no name of a namespace", "must be a namespace name", remoteNamespaceName="A_", **chosen
+    )
     yield one("a name of the system", "reserved", remoteNamespaceName="kube-system", **chosen)
     yield one(
         "a name that is taken", "exists", "choose", namespaceMappingStrategy="EnforceSameName"

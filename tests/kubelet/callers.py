@@ -73,7 +73,7 @@ TABLE: Final[dict[str, tuple[Credential, tuple[int, ...]]]] = {
     "certificate that ended": (Credential("admin", ends_after=-DAY / 48), NO_CONNECTION),
     "token that is empty": (Credential(headers="Authorization: Bearer "), NOBODY),
     "another node": (Credential("system:node:other", ("system:nodes",)), NO_RIGHT),
-    "token that is none": (Credential(headers="Authorization: Bearer nonsense"), NOBODY),
+    "a word that is no token": (Credential(headers="Authorization: Bearer nonsense"), NOBODY),
     "password": (Credential(headers="Authorization: Basic YWRtaW46YWRtaW4="), NOBODY),
     "headers of a proxy": (
         Credential(headers="X-Remote-User: kube-apiserver-kubelet-client"), NOBODY,

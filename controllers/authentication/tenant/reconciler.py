@@ -108,10 +108,11 @@ class TenantReconciler:
         return issued.renew_in_s
 
     async def _issue(self, obj: Object, tenant: Tenant) -> Issued:
-        """Return the certificate; why one that was let in gets none is an event, and tried again.
+        """Return the certificate of the consumer, and how it gets in.
 
         Raises:
-            KubeError: there is none yet.
+            KubeError: no certificate can be had now. A Tenant that was let in before gets an Event;
+                any other says so in its condition ``Ready``.
         """
         try:
             return await self._issuer.issue(_request(obj, tenant))
