@@ -124,9 +124,10 @@ class ClusterClient:
                     answer.content, most=self._most_event, turn=self._turn
                 ):
                     event = reader.event(line)
-                    del line  # who waits for the next one keeps none
+                    del line  # a watch that waits for the next line keeps none, of many watches
                     if event is not None:
                         yield event
+                    del event
         except errors.NotReachableError:
             self._doubts.lost(of)
             if self.access is who:
@@ -288,6 +289,7 @@ class ClusterClient:
                 continue
             size += len(said)
             page, token_before = reader.page(said), token
+            del said  # a list that waits for the next page keeps none, of many lists
             items.update(page.items)
             sizes.update(page.sizes)
             if arriving is not None:

@@ -266,6 +266,7 @@ class Informer(Generic[T]):
                 async with asyncio.timeout(self._patience_s()) as silence:
                     async for event in events:
                         self._take(event)
+                        del event  # it may be large, and the next one may take minutes
                         silence.reschedule(now() + self._patience_s())
             except TimeoutError:
                 metrics.WATCHES_SILENT.labels(self._resource).inc()

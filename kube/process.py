@@ -9,7 +9,7 @@ import gc
 import logging
 import os
 import signal
-from asyncio import sslproto
+from asyncio import constants, sslproto
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -34,6 +34,11 @@ HEALTH_PORT: Final = 8081
 DRAIN_S: Final = 10.0
 TLS_BUFFER: Final = 2**15
 """What asyncio fills with zeros for each TLS connection; its own 256 KiB make nothing faster."""
+TLS_UNREAD: Final = 2**14
+"""Bytes of a TLS connection that are taken from the system though nobody reads them yet.
+
+asyncio's own bound is 256 KiB: hundreds of watches of a peer that says too much would take 100 MiB.
+"""
 OK, FAILED = 0, 1
 BEGUN: Final = "begun"
 """What /readyz names between two attempts."""
@@ -181,6 +186,7 @@ def run(  # noqa: PLR0913  # what each __main__ passes on from its flags
     descriptors.take_all()
     gc.set_threshold(100_000, 50, 50)
     sslproto.SSLProtocol.max_size = TLS_BUFFER
+    constants.FLOW_CONTROL_HIGH_WATER_SSL_READ = TLS_UNREAD // 2**10  # type: ignore[misc]
     fields = {"program": name, "settings": dict(settings or {})}
     logger.info("starts", extra=fields)
     try:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 MAX_ANSWER: Final = 64 * 2**20
 MAX_EVENT: Final = 16 * 2**20
-FREELY: Final = 2**16
+FREELY: Final = 2**15
 """Bytes of each answer, and of each line of a watch, that a peer may have read at once."""
 LARGE_S: Final = 30.0
 """How long a larger one may take from then on."""
@@ -199,17 +200,18 @@ async def lines(
     try:
         async with _in_turn(turn) as large:
             async for chunk in content.iter_any():
-                *whole, last = chunk.split(b"\n")
-                for line in whole:
-                    full, size = b"".join([*rest, line]), 0
+                parts = deque(chunk.split(b"\n"))
+                del chunk  # while the next one is waited for, only what begins a line is kept
+                while len(parts) > 1:
+                    full, size = b"".join([*rest, parts.popleft()]), 0
                     rest.clear()
                     if large is not None:
                         large.over()
                     if full.strip():
                         yield Foreign(full)
-                    full = b""  # who waits for the next line keeps none
-                rest.append(last)
-                size += len(last)
+                    del full
+                size += len(parts[0])
+                rest.append(parts.pop())
                 if size > most:
                     raise errors.ExpiredError(f"an event is larger than {most} bytes")
                 if large is not None:

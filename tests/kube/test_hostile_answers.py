@@ -13,7 +13,7 @@ import json
 import os
 import struct
 import tracemalloc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 import pytest
@@ -448,6 +448,56 @@ async def test_lists_that_arrive_at_once_are_counted_together_and_given_back() -
         assert len(refused) == 1, found
         again = await cluster.list(Selection(keys.SECRET, Packed, "ns", kept=kept))
         assert list(again.items) == [A], "what has arrived or failed takes nothing"
+
+
+@pytest.mark.parametrize("is_watch", [False, True])
+async def test_many_lists_and_watches_that_wait_keep_nothing_of_what_was_said_last(
+    *, is_watch: bool
+) -> None:
+    """Hundreds of lists without an end kept a page each until the next one came."""
+    many, waiting, told = 50, 0, 0
+    small = {"metadata": {"namespace": "ns", "name": "large", "resourceVersion": "8"}}
+    large = {**small, "data": {"x": os.urandom(MIB // 2).hex()}}
+    page = body(json.dumps({"metadata": {"continue": "more"}, "items": [large]}).encode())
+    listed = body(json.dumps({"metadata": {"resourceVersion": "7"}, "items": [small]}).encode())
+    gone = said("DELETED", large)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal waiting
+        if "continue" in request.query:
+            waiting += 1
+            return await silence(request)
+        if "watch" not in request.query:
+            return await (listed if is_watch else page)(request)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(gone)
+        await asyncio.Event().wait()
+        return response
+
+    def see(change: Change[Object]) -> None:
+        nonlocal told
+        told += change.new is None
+
+    def follow(of: Selection[Object], cluster: Peer) -> Coroutine[Any, Any, None]:
+        informer = Informer(of)
+        informer.subscribe(see)
+        return informer.run(cluster)
+
+    of = Selection(keys.SECRET, Object, "ns")
+    async with serving(answer) as url, peer.connect(access.plain(url), user_agent="x") as found:
+        tracemalloc.start()
+        try:
+            packed = Selection(keys.SECRET, Packed, "ns", keeps=A.__eq__)
+            work = [follow(of, found) if is_watch else found.list(packed) for _ in range(many)]
+            async with running(*work):
+                await until(lambda: told == many or waiting == transport.BULK_AT_ONCE)
+                gc.collect()
+                kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert kept < 16 * MIB, f"{kept / MIB:.0f} MiB"
 
 
 async def test_a_page_that_is_too_large_is_asked_for_in_parts(

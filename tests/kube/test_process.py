@@ -1,12 +1,17 @@
 """A daemon starts, says how it is, ends when asked, and says with which code."""
 
+import asyncio
+import contextlib
+import datetime as dt
 import resource
 import signal
+import ssl
 import subprocess
 import sys
 import textwrap
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -14,6 +19,8 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object
+from certs import listener, pki
+from kube import clock, process
 from kube.cluster import Selection
 from kube.informer import Informer
 from kube.process import Process
@@ -128,6 +135,49 @@ def test_it_takes_as_many_file_descriptors_as_it_may_have(
     out, _ = program.communicate(timeout=300)
 
     assert str((most, most)) in out.splitlines()
+
+
+UNREAD = """
+            import ssl
+            tls = ssl.create_default_context(cafile={file!r})
+            reader, writer = await asyncio.open_connection("127.0.0.1", {port}, ssl=tls, limit=1024)
+            inside = writer.transport._ssl_protocol
+            while not inside._ssl_reading_paused:
+                await asyncio.sleep(0.01)
+            print("unread", inside._incoming.pending, flush=True)
+            writer.transport.abort()
+            return
+"""
+
+
+async def test_of_a_tls_connection_that_nobody_reads_little_is_taken_from_the_system(
+    started: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    """Hundreds of connections to a peer that says too much wait, with asyncio's 256 KiB each."""
+    now, day = clock.now(), dt.timedelta(days=1)
+    authority = pki.new_ca("milan", now=now, lifetime=day)
+    proof = pki.issue(
+        authority, common_name="milan", server=True, ips=["127.0.0.1"], now=now, lifetime=day
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    listener.load(context, proof)
+    (tmp_path / "ca").write_bytes(authority.certificate)
+
+    async def say(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                writer.write(bytes(2**16))
+                await writer.drain()
+
+    server = await asyncio.start_server(say, "127.0.0.1", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        program = start(UNREAD.format(file=str(tmp_path / "ca"), port=port).strip())
+        started.append(program)
+        out, _ = await asyncio.to_thread(program.communicate, timeout=300)
+
+    unread = int(out.split("unread ")[1].split()[0])
+    assert process.TLS_UNREAD <= unread <= process.TLS_UNREAD + process.TLS_BUFFER
 
 
 def test_an_end_of_its_own_is_0(started: list[subprocess.Popen[str]]) -> None:
