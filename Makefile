@@ -52,10 +52,16 @@ install.yaml: .venv/ready  ## Build one file of all that an administrator applie
 	$$($(PY) -c 'from sandbox import binaries; print(binaries.kubectl())') kustomize manifests > $@
 
 PYTHON_OF_IMAGE := 3.13
+PLATFORMS := linux/$(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(shell uname -m)))
+comma := ,
+ARCHES = $(subst linux/,,$(subst $(comma), ,$(PLATFORMS)))
+machine = $(patsubst amd64,x86_64,$(patsubst arm64,aarch64,$(1)))
+WHEEL_TAGS := manylinux_2_34 manylinux_2_28 manylinux_2_17 manylinux2014
 wheels: .venv/ready  ## Fetch and make the wheels that the image is built of (the only step with a network)
 	rm -rf wheels build
-	$(PY) -m pip download --quiet --no-deps --only-binary=:all: --python-version=$(PYTHON_OF_IMAGE) --require-hashes \
-	  -r requirements.lock -d wheels/dependencies
+	$(foreach arch,$(ARCHES),$(PY) -m pip download --quiet --no-deps --only-binary=:all: --require-hashes \
+	  --python-version=$(PYTHON_OF_IMAGE) $(WHEEL_TAGS:%=--platform=%_$(call machine,$(arch))) \
+	  -r requirements.lock -d wheels/dependencies/$(arch) && )true
 	SOURCE_DATE_EPOCH=315532800 $(PY) -m pip wheel --quiet --no-deps --no-index --no-build-isolation -w wheels/pyliqo .
 
 ONE_FILE := dist/liqoctl
@@ -81,9 +87,13 @@ IMAGE := pyliqo:0.1.0
 BUILDER := $(shell command -v podman || command -v docker || command -v buildah)
 # No time of its own in the image, so that two builds have one digest; docker sets it by BuildKit.
 ALIKE := $(if $(findstring docker,$(BUILDER)),--build-arg SOURCE_DATE_EPOCH=0,--timestamp=0)
-image: wheels  ## Build the image from a checkout (IMAGE=registry.example/pyliqo:0.1.0, BUILDER=docker, BASE=...)
+# Of several platforms podman and buildah make a manifest list, docker an image index.
+NAMED = $(if $(findstring docker,$(BUILDER)),--tag,$(if $(findstring $(comma),$(PLATFORMS)),--manifest,--tag))
+image: wheels  ## Build the image (IMAGE=registry.example/pyliqo:0.1.0, PLATFORMS=linux/amd64,linux/arm64, BUILDER=, BASE=)
 	@test -n "$(BUILDER)" || { echo "make image needs podman, docker or buildah: install one, or name it by BUILDER="; exit 1; }
-	$(BUILDER) build $(ALIKE) $(if $(BASE),--build-arg BASE=$(BASE)) -f Containerfile -t $(IMAGE) .
+	$(if $(findstring manifest,$(NAMED)),-$(BUILDER) manifest rm $(IMAGE) 2> /dev/null)
+	$(BUILDER) build $(ALIKE) --platform=$(PLATFORMS) $(if $(BASE),--build-arg BASE=$(BASE)) \
+	  -f Containerfile $(NAMED)=$(IMAGE) .
 
 format: .venv/ready  ## Format the source and mend what the linter can mend
 	$(BIN)/ruff format .

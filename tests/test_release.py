@@ -53,23 +53,65 @@ def test_it_needs_no_packages_and_reaches_a_cluster(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="images are built by root")
-def test_two_builds_of_the_image_are_one_and_it_runs() -> None:
-    """On the sandbox's base: the usual one is in a registry, which no test reaches."""
+def test_the_image_is_one_whenever_it_is_built_has_each_platform_and_runs() -> None:
+    """On the sandbox's base, which stands for that of arm64, too: others are in a registry."""
     with cache.locked(cache.root()):
         parent = base.ensure()
-        for name in ("localhost/release:1", "localhost/release:2"):
-            make(
-                "image", f"BUILDER={shlex.join(buildah.command())}", f"BASE={parent}",
-                f"PYTHON_OF_IMAGE={base.PYTHON}", f"IMAGE={name}",
-            )  # fmt: skip
-        listed = buildah.run("images", "--format={{.Name}}:{{.Tag}} {{.Digest}}").splitlines()
-        digests = {line.split()[1] for line in listed if line.startswith("localhost/release:")}
-        container = buildah.run("from", "localhost/release:1").strip()
-        said = buildah.run("run", "--isolation=chroot", container, "python3", "-m", "webhook", "-h")
-        buildah.run("rm", container)
-        buildah.run("rmi", "localhost/release:1", "localhost/release:2")
-    assert len(digests) == 1
+        _both_platforms("localhost/release-base:1", parent)
+        _image("localhost/release:both", "localhost/release-base:1", "linux/amd64,linux/arm64")
+        _image("localhost/release:one", "localhost/release-base:1", "linux/amd64")
+        both = {
+            each["platform"]["architecture"]: each["digest"]
+            for each in json.loads(_buildah("manifest", "inspect", "localhost/release:both"))[
+                "manifests"
+            ]
+        }
+        one = _buildah("images", "--format={{.Digest}}", "localhost/release:one").strip()
+        machines = {arch: _machines(f"localhost/release@{digest}") for arch, digest in both.items()}
+        container = _from("localhost/release:one")
+        said = _buildah("run", "--isolation=chroot", container, "python3", "-m", "webhook", "-h")
+        _buildah("rm", container)
+        _buildah("rmi", "localhost/release:one")
+        _buildah("manifest", "rm", "localhost/release:both", "localhost/release-base:1")
+
+    assert both["amd64"] == one, "two builds of it are one"
+    assert machines == {"amd64": {"x86_64"}, "arm64": {"aarch64"}}
     assert said.startswith("usage: python3 -m webhook")
+
+
+def _image(name: str, parent: str, platforms: str) -> None:
+    make(
+        "image", f"BUILDER={shlex.join(buildah.command())}", f"PYTHON_OF_IMAGE={base.PYTHON}",
+        f"IMAGE={name}", f"PLATFORMS={platforms}", f"BASE={parent}",
+    )  # fmt: skip
+
+
+def _buildah(*words: str) -> str:
+    return buildah.run(*words)
+
+
+def _from(image: str) -> str:
+    """Return the name of a container of ``image``; before it a warning of its platform may come."""
+    return _buildah("from", image).splitlines()[-1].strip()
+
+
+def _both_platforms(name: str, parent: str) -> None:
+    """Call ``parent`` the base of both platforms: the builder of Debian 12 runs its Python."""
+    for arch in ("amd64", "arm64"):
+        container = _from(parent)
+        _buildah("config", f"--arch={arch}", container)
+        _buildah("commit", "--rm", "--timestamp=0", f"--manifest={name}", container)
+
+
+def _machines(image: str) -> set[str]:
+    """Return for which machines the compiled modules of ``image`` are, as their names say."""
+    container = _from(image)
+    try:
+        place = Path(_buildah("mount", container).strip())
+        modules = (place / "opt/dependencies").rglob("*-linux-gnu.so")
+        return {each.name.split(".")[-2].split("-")[-3] for each in modules}
+    finally:
+        _buildah("rm", container)
 
 
 def test_the_bill_of_materials_names_each_pinned_package() -> None:

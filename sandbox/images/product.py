@@ -30,7 +30,8 @@ def recipe(project: Path = PROJECT) -> cache.Recipe:
 
 def _build(name: str, source: Mapping[str, bytes], folder: Path) -> None:
     parent, context = base.ensure(), folder / "context"
-    shutil.copytree(_dependencies(source[_LOCK]), context / "wheels" / "dependencies")
+    here = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    shutil.copytree(_dependencies(source[_LOCK]), context / "wheels" / "dependencies" / here)
     with progress.step(f"building the product image {name}") as step:
         _write(source, folder / "source")
         _wheel(folder / "source", context / "wheels" / "pyliqo", step)
