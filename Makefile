@@ -9,13 +9,15 @@ PY := $(BIN)/python
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-.PHONY: check test test-others test-journeys demo demo-down up down bench bench-check image wheels one-file sbom release install.yaml format lock help
+.PHONY: style check test test-others test-journeys demo demo-down up down bench bench-check image wheels one-file sbom release install.yaml format lock help
 
-check: .venv/ready  ## What a commit must pass: format, lint, types, layers, fast tests
+style: .venv/ready  ## Format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: style  ## What a commit must pass: style, and the fast tests
 	$(BIN)/pytest -q -n 2 -m "not cluster and not journey"
 
 test: .venv/ready  ## All tests, those on real clusters beside the others
