@@ -157,7 +157,7 @@ EVENT: Final = ReflectedKind(
     also_here={
         ("", "events"): ("get", "list", "create", "patch"),
     },
-    copied="home, on the object of the same name: type, reason, message, count, times",
+    copied="on the object of the same name: type, reason, message, count, times",
     left_out="Normal ones of the first ten seconds of a pod that is Ready then (`DenyList`: none); "
     "labels, annotations; more than one a second for an object, after the first 25",
 )

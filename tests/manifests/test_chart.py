@@ -1,8 +1,6 @@
 """The Helm chart is made of the manifests, and makes what they are."""
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,10 @@ import pytest
 import yaml
 
 from apis import keys, objects
-from sandbox import binaries, controlplane
+from sandbox import controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
+from tests.helm import helm
 from tests.manifests import chart, documents
 
 
@@ -24,15 +23,6 @@ def test_it_is_what_the_command_makes() -> None:
 
 def by_key(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {f"{obj['kind']} {objects.key_of(obj)}": obj for obj in found if obj}
-
-
-def helm(*words: str | Path, env: dict[str, str] | None = None) -> str:
-    """Return what the real Helm prints."""
-    command = [binaries.program("helm"), *words]
-    told = {**os.environ, **(env or {})}
-    done = subprocess.run(command, env=told, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def rendered(values: dict[str, Any], folder: Path) -> dict[str, dict[str, Any]]:

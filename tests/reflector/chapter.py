@@ -25,7 +25,7 @@ def _rows() -> Iterator[Sequence[str]]:
     for row in reflection.KINDS:
         yield (
             f"{row.kind.kind} (`{row.name}`)",
-            "to the provider" if row.is_outward else "home",
+            "to the provider" if row.is_outward else "to the consumer",
             row.twin.kind,
             _policies(row),
             str(row.workers),

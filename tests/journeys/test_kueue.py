@@ -1,0 +1,74 @@
+"""The guide for Kueue holds, with the real Kueue in the consumer."""
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from sandbox.clusters import Sandbox
+from sandbox.images import buildah, cache
+from tests import pages
+from tests.helm import helm
+from tests.journeys import world
+
+GUIDE: Final = Path(__file__).parents[2] / "docs/guides/kueue.md"
+KUEUE: Final = os.environ.get("PYLIQO_TEST_KUEUE", "")
+NAME: Final = "localhost/kueue:test"
+
+pytestmark = [
+    pytest.mark.journey,
+    pytest.mark.skipif(
+        not KUEUE,
+        reason="set PYLIQO_TEST_KUEUE to a copy of the module sigs.k8s.io/kueue@v0.17.0 in which "
+        "`CGO_ENABLED=0 go build -o kueue ./cmd/kueue` was run (12 minutes on two cores)",
+    ),
+]
+
+
+@pytest.fixture
+def kueue(both: world.Pair, kubeconfigs: Mapping[str, Path], tmp_path: Path) -> Iterator[None]:
+    """Install its chart in the consumer, with an image of that binary."""
+    archive = tmp_path / "kueue.tar"
+    with cache.locked(cache.root()):
+        container = buildah.run("from", "scratch").strip()
+        buildah.run("copy", container, Path(KUEUE) / "kueue", "/manager")
+        buildah.run("config", '--entrypoint=["/manager"]', "--user=65532:65532", container)
+        buildah.run("commit", "--rm", container, NAME)
+        buildah.run("push", NAME, f"docker-archive:{archive}:{NAME}")
+        buildah.run("rmi", NAME)
+    Sandbox().load_image(archive)
+    archive.unlink()
+    env = {"KUBECONFIG": str(kubeconfigs["rome"])}
+    manager = "controllerManager.manager"
+    helm(
+        "install", "kueue", Path(KUEUE) / "charts/kueue", "--namespace=kueue-system",
+        "--create-namespace", "--wait", "--timeout=5m",
+        f"--set={manager}.image.repository=localhost/kueue,{manager}.image.tag=test",
+        f"--set={manager}.image.pullPolicy=Never,{manager}.resources.requests.cpu=100m",
+        env=env,
+    )  # fmt: skip
+    yield
+    helm("uninstall", "kueue", "--namespace=kueue-system", "--wait", env=env)
+
+
+@pytest.mark.usefixtures("kueue")
+async def test_jobs_wait_for_the_quota_and_run_at_the_provider(
+    both: world.Pair, kubeconfigs: Mapping[str, Path], tmp_path: Path
+) -> None:
+    said = [
+        await asyncio.to_thread(
+            pages.shell, block.replace("busybox:1.36", both.image), tmp_path,
+            KUBECONFIG=kubeconfigs["rome"],
+        )
+        for block in pages.blocks(GUIDE)
+    ]  # fmt: skip
+    *_, submitted, ended, _ = said
+    admitted = [line.split() for line in submitted.splitlines() if line.startswith("job-job-")]
+    assert sum("True" in words for words in admitted) <= 1, "the quota is that of one Job"
+    pods = [line.split() for line in ended.splitlines() if " Completed " in line]
+    assert len(pods) == 6
+    assert all(both.node in pod for pod in pods)
+    assert ended.splitlines()[-1] == "done"
