@@ -3,7 +3,7 @@
 Three control planes with our controllers, a virtual kubelet and a reflector as processes. Between
 the consumer and its provider milan stands a liar (``tests.liar``); naples is an honest provider.
 20 namespaces have 200 offloaded pods and 100 ConfigMaps. ``PYLIQO_TEST_ATTACK_S`` is how long each
-attack lasts: 60 s unless said otherwise, 600 by ``make bench ARGS=hostile``.
+attack lasts: 30 s unless said otherwise, 600 by ``make bench ARGS=hostile``.
 
 Source: docs/decisions/0013 (21); docs/parity.md H14 to H16; a peer beside it waits for at
 most 5 s more.
@@ -38,7 +38,7 @@ from tests.peering.world import Member, World
 
 pytestmark = pytest.mark.cluster
 
-ATTACK_S: Final = float(os.environ.get("PYLIQO_TEST_ATTACK_S", "60"))
+ATTACK_S: Final = float(os.environ.get("PYLIQO_TEST_ATTACK_S", "30"))
 SHAPES: Final = int(os.environ.get("PYLIQO_TEST_SHAPES", "300"))
 """Answers and lines that are spoiled; 10000 is the full size."""
 REPORT: Final = os.environ.get("PYLIQO_TEST_ATTACK_REPORT")
