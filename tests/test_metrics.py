@@ -2,8 +2,7 @@
 
 import json
 import re
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
@@ -11,25 +10,18 @@ from apis import keys
 from controllers.offloading.virtualnode.forge import deployment
 from kube import scraping
 from tests import metrics
+from tests.monitoring import MONITORING, ROOT, monitors, rules
 
-ROOT: Final = Path(__file__).parents[1]
 OF_THE_WEBHOOK: Final = {
     "ca": {"secret": {"name": keys.WEBHOOK_CERTS_SECRET, "key": "ca.crt"}},
     "serverName": f"{keys.WEBHOOK_SERVICE}.{keys.LIQO_NAMESPACE}.svc",
 }
 UNKNOWN: Final = {"insecureSkipVerify": True}
 """The certificate was made at the start, and no authority vouches for it."""
-MONITORING: Final = ROOT / "manifests/monitoring"
 
 
 def named(text: str) -> set[str]:
     return set(re.findall(r"\bpyliqo_\w+", text))
-
-
-def rules() -> list[dict[str, Any]]:
-    [group] = yaml.safe_load((MONITORING / "alerts.yaml").read_text())["spec"]["groups"]
-    found: list[dict[str, Any]] = group["rules"]
-    return found
 
 
 def test_every_metric_has_our_prefix_and_is_in_the_docs() -> None:
@@ -84,10 +76,6 @@ def ports() -> dict[str, set[str]]:
         for obj in deployments
     }
     return {**found, keys.VIRTUAL_KUBELET: set(deployment.METRICS_PORTS.values())}
-
-
-def monitors() -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((MONITORING / "monitors.yaml").read_text()))
 
 
 def test_what_is_scraped_are_ports_of_all_processes() -> None:

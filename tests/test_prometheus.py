@@ -21,7 +21,7 @@ from kube.client import ClusterClient
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests import scraping
-from tests.test_metrics import MONITORING, monitors, rules
+from tests.monitoring import MONITORING, monitors, rules
 from tests.webhook import hooked
 from tests.webhook.reviews import wait_until
 from tests.webhook.served import CA

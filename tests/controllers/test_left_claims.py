@@ -19,8 +19,8 @@ from controllers.offloading.storage.slim import MOST, Claim
 from kube import errors
 from kube.cluster import Cluster, Selection
 from kube.slim import Partial
+from tests.controllers.storages import ASKED, HERE, bind, claim, world
 from tests.controllers.support import Ledger, Told
-from tests.controllers.test_storage import ASKED, HERE, bind, claim, world
 from tests.controllers.whole import controlling
 from tests.kube.running import until_so
 

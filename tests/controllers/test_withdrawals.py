@@ -5,8 +5,9 @@ from datetime import timedelta
 from apis import conditions, keys
 from apis.objects import Key
 from controllers.offloading.namespaceoffloading import withdrawals
+from tests.controllers.rome import Rome
 from tests.controllers.support import end, there
-from tests.controllers.test_namespaceoffloading import Rome, rome  # noqa: F401  # a fixture
+from tests.controllers.test_namespaceoffloading import rome  # noqa: F401  # a fixture
 
 EVIL = "\x1b[2J" + 200_000 * "A"
 

@@ -1,29 +1,27 @@
 """What offloaded pods use: kubectl top, an autoscaler, and a cluster that sees its own only."""
 
 import asyncio
-import contextlib
 import json
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from apis import conditions, keys
 from apis.objects import Key, Kind, Object, named, uid
-from kube import client, errors, peer, waiting
+from kube import errors, waiting
 from kube.client import ClusterClient
-from kube.cluster import Selection
 from sandbox import metrics
 from sandbox.clusters import Sandbox
 from tests.journeys import world
 from tests.journeys.kubectl import Kubectl
+from tests.journeys.scrapes import SCRAPE, consumer
 
 pytestmark = pytest.mark.journey
 
 AUTOSCALER = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 BUSY = "while :; do :; done"
-SCRAPE = f"{keys.METRICS_ROOT}/scrape"
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +33,6 @@ def measured(kubeconfigs: Mapping[str, Path]) -> Iterator[None]:
     yield
     for site in sites:
         metrics.stop(site)
-
-
-@contextlib.asynccontextmanager
-async def consumer(rome: ClusterClient) -> AsyncIterator[ClusterClient]:
-    """Yield a client of milan in the name of rome's virtual kubelet."""
-    nodes = await rome.list(Selection(keys.VIRTUAL_NODE, dict))
-    key, node = next(item for item in nodes.items.items() if item[0].name == "milan")
-    name = node["spec"]["kubeconfigSecretRef"]["name"]
-    secret = await rome.get(keys.SECRET, Key(key.namespace, name))
-    assert secret
-
-    async with client.connect(peer.identity(secret), user_agent="rome") as there:
-        yield there
 
 
 async def test_the_summary_needs_no_metrics_server(both: world.Pair, namespace: str) -> None:

@@ -18,7 +18,7 @@ from kube import errors
 from kube.client import ClusterClient
 from sandbox import images, install, network
 from sandbox.clusters import Sandbox
-from tests.journeys import test_metrics, two_providers, world
+from tests.journeys import scrapes, two_providers, world
 from tests.journeys.three import THIRD, Three
 
 pytestmark = pytest.mark.journey
@@ -112,8 +112,8 @@ async def each_is_told_what_its_own_pod_uses(three: Three, of_rome: str, of_thir
     uids = {"rome": of_rome, THIRD: of_third}
     for consumer, uid in uids.items():
         [(other, other_uid)] = [item for item in uids.items() if item[0] != consumer]
-        path = f"{test_metrics.SCRAPE}/{{}}/metrics/cadvisor"
-        async with test_metrics.consumer(three[consumer]) as there:
+        path = f"{scrapes.SCRAPE}/{{}}/metrics/cadvisor"
+        async with scrapes.consumer(three[consumer]) as there:
             told = await once_told(there, path.format(consumer), uid)
             assert other_uid not in told
             with pytest.raises(errors.ForbiddenError):

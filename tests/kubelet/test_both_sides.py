@@ -7,25 +7,19 @@ import datetime as dt
 
 import pytest
 
-from apis import keys, objects
+from apis import keys
 from apis.objects import Object
 from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
-from kube import clock
 from kube.cluster import Selection
-from kube.events import Recorder
 from kube.informer import Informer
 from kube.slim import Packed
 from kubelet.deletions import HURRY_S
 from tests.kube.running import running, until
 from tests.kubelet import worlds
+from tests.kubelet.sides import controller, delete
 from tests.kubelet.worlds import World
 
 GRACE_S = 7
-
-
-def controller(world: World) -> ShadowPodReconciler:
-    events = Recorder(world.remote, "tests", "milan")
-    return ShadowPodReconciler(world.remote, events=events, clock=clock.now)
 
 
 async def runs_there(world: World, loop: ShadowPodReconciler) -> Object:
@@ -37,12 +31,6 @@ async def runs_there(world: World, loop: ShadowPodReconciler) -> Object:
     await world.reconcile(2)
     assert (await world.status())["phase"] == "Running"
     return made
-
-
-async def delete(world: World, grace_s: int | None) -> None:
-    local = await world.pod()
-    assert local
-    await world.local.delete(keys.POD, world.web, uid=objects.uid(local), grace_s=grace_s)
 
 
 async def test_a_pod_ends_there_in_the_time_that_was_asked_for_here(world: World) -> None:

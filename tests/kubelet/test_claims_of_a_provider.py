@@ -19,7 +19,7 @@ from kubelet.node import PingReconciler, ProviderHealth
 from sandbox.controlplane import Plane
 from tests.kube.running import Gate
 from tests.kubelet import worlds
-from tests.kubelet.test_both_sides import controller, delete
+from tests.kubelet.sides import controller, delete
 from tests.kubelet.test_node import Keeper
 from tests.kubelet.worlds import World, named_condition
 

@@ -22,13 +22,11 @@ from reflector.forge.contract import Scene
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
-from tests.manifests import asking, documents, twins
+from tests.manifests import asking, documents
+from tests.manifests.consumers import KUBELET, ROME
 
 POLICY: Final = "liqo-consumer-marks"
 POLICIES: Final = frozenset({POLICY, "liqo-originals"})
-ROME: Final = ("--as=rome", "--as-group=liqo.io", "--as-group=system:authenticated")
-"""Its control plane, as its certificate says."""
-KUBELET: Final = twins.ROME
 SPACE, TWIN = "liqo-tenant-rome", "shop-rome"
 OWNER: Final = {"apiVersion": "v1", "kind": "Namespace", "name": TWIN, "uid": "1"}
 REPLICA: Final = {keys.REPLICATED: "true", keys.ORIGIN_ID: "rome"}

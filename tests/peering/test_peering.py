@@ -22,16 +22,15 @@ from apis import authentication, conditions, keys, naming, slices
 from certs import identity, pki
 from sandbox import audit
 from sandbox.kubectl import Kubectl
-from tests import pages
 from tests.peering import rights, world
 from tests.peering.rights import Somebody
+from tests.peering.typed import blocks, type_in
 from tests.peering.world import World
 
 pytestmark = pytest.mark.cluster
 
 MANAGER = f"system:serviceaccount:liqo:{keys.CONTROLLER_MANAGER}"
 GOLDEN = Path(__file__).with_name("rights-of-a-consumer.txt")
-DOCUMENT = Path(__file__).parents[2] / "docs" / "peering.md"
 SPACE, TWIN = world.SPACE, world.TWIN
 PLACES, ELSEWHERE = (SPACE, TWIN), ("", "liqo")
 """What is allowed in the cluster is allowed in these; elsewhere nothing is bound to rome."""
@@ -543,22 +542,6 @@ def test_tenant_namespaces_deleted_amid_a_peering_go_with_all_that_is_in_them(bo
     world.until(lambda: world.refusal(both["milan"].kubectl, "get", "namespace", TWIN), "the twin")
     both.peer("rome", "milan")
     both.unpeer("rome", "milan")
-
-
-def blocks() -> list[list[tuple[str, str]]]:
-    """Return what the document has typed on one side or the other: blocks of (cluster, command)."""
-    found = pages.blocks(DOCUMENT)
-    lines = [re.findall(r"^(rome|milan)\$ +(.+)$", block, re.MULTILINE) for block in found]
-    return [block for block in lines if block]
-
-
-def type_in(both: World, block: list[tuple[str, str]], directory: Path) -> None:
-    """Run the commands, each as its cluster's administrator; NONCE is what the last one printed."""
-    said = ""
-    for name, command in block:
-        typed = command.replace("NONCE", said.strip())
-        config = both[name].plane.kubeconfig
-        said = pages.shell(typed, directory, answer="y\n", KUBECONFIG=config)
 
 
 def proves_nothing_again(both: World, tenant: Path) -> None:

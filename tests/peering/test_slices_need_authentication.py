@@ -11,7 +11,7 @@ import pytest
 from apis import keys, naming
 from apis.objects import Key, named
 from tests.peering import world
-from tests.peering.test_peering import blocks, type_in
+from tests.peering.typed import blocks, type_in
 from tests.peering.world import SPACE, World
 
 pytestmark = pytest.mark.cluster

@@ -18,7 +18,7 @@ from apis import conditions, keys, naming
 from apis.objects import Key, Object, named
 from kube import client
 from sandbox.kubectl import Kubectl
-from tests.manifests import test_consumer_marks, twins
+from tests.manifests import consumers, twins
 from tests.peering import world
 from tests.peering.world import SPACE, TWIN, Member, World
 
@@ -90,8 +90,8 @@ def test_whom_the_policies_are_tested_with_is_who_peering_makes(held: Held) -> N
         told = json.loads(who.run("auth", "whoami", "-o", "json"))["status"]["userInfo"]
         return (f"--as={told['username']}", *(f"--as-group={one}" for one in told["groups"]))
 
-    assert flags(held.control) == test_consumer_marks.ROME
-    assert flags(held.kubelet) == test_consumer_marks.KUBELET
+    assert flags(held.control) == consumers.ROME
+    assert flags(held.kubelet) == consumers.KUBELET
     assert flags(held.kubelet) == twins.ROME
 
 

@@ -24,7 +24,7 @@ from reflector.kinds import FORGES
 from reflector.reflection import Ends, Reflection
 from tests import factories
 from tests.fakes import FakeCluster
-from tests.kubelet.test_crash_points import Doom, KilledError
+from tests.kubelet.doom import Doom, KilledError
 from tests.reflector.looks import lived, node
 from tests.reflector.pairs import HERE, PAIR
 from tests.reflector.test_custom import ROUTE

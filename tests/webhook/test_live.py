@@ -22,8 +22,8 @@ from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl, KubectlError
 from tests.factories import pod, pod_spec
 from tests.webhook.hooked import Hooked, start, tolerates
+from tests.webhook.podtable import TABLE
 from tests.webhook.reviews import offloading, wait_until
-from tests.webhook.test_pods import TABLE
 
 pytestmark = pytest.mark.cluster
 

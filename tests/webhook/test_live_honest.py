@@ -28,7 +28,7 @@ from tests.manifests.twins import silver
 from tests.webhook import reviews
 from tests.webhook.guarded import KUBELET, opened
 from tests.webhook.installed import CONSUMER, Answer, Installed, User, path_of
-from tests.webhook.test_podsecurity import FIXTURES, complaints, fixtures
+from tests.webhook.podsecurity import FIXTURES, complaints, fixtures
 
 pytestmark = pytest.mark.cluster
 

@@ -18,8 +18,8 @@ from tests.manifests import documents
 from tests.webhook import reviews
 from tests.webhook.installed import EXEMPT, Answer, Installed, User, path_of
 from tests.webhook.placed import EU, EVERYTHING, answered, required, values
+from tests.webhook.podtable import PODS
 from tests.webhook.reviews import offloading
-from tests.webhook.test_pods import PODS
 
 pytestmark = pytest.mark.cluster
 

@@ -14,64 +14,31 @@ from apis.objects import Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.refusals import DeniedError
+from tests.webhook.podtable import (
+    BOTH,
+    EMPTY,
+    EXPRESSIONS,
+    LOCAL,
+    NOT_VN,
+    NOT_VN_EXPRESSION,
+    OURS,
+    PINNED,
+    PODS,
+    REMOTE,
+    S1,
+    S1_EXPRESSION,
+    S2,
+    TABLE,
+    TERMS,
+    TOLERATIONS,
+    VN,
+    A,
+    both,
+    pod,
+    term,
+)
 from webhook.admission import MalformedError
 from webhook.rules import pods
-
-LOCAL, REMOTE, BOTH = Strategy.LOCAL, Strategy.REMOTE, Strategy.LOCAL_AND_REMOTE
-
-
-def term(*expressions: tuple[str, str, list[str]]) -> Term:
-    return {
-        "matchExpressions": [
-            {"key": key, "operator": operator, "values": values}
-            for key, operator, values in expressions
-        ]
-    }
-
-
-VN_EXPRESSION = ("liqo.io/type", "In", ["virtual-node"])
-NOT_VN_EXPRESSION = ("liqo.io/type", "NotIn", ["virtual-node"])
-A_EXPRESSION = ("disk", "In", ["ssd"])
-B_EXPRESSION = ("zone", "In", ["a", "b"])
-S1_EXPRESSION = ("region", "In", ["eu"])
-S2_EXPRESSION = ("region", "In", ["us"])
-VN, NOT_VN, A, B, S1, S2 = (
-    term(VN_EXPRESSION),
-    term(NOT_VN_EXPRESSION),
-    term(A_EXPRESSION),
-    term(B_EXPRESSION),
-    term(S1_EXPRESSION),
-    term(S2_EXPRESSION),
-)
-EMPTY: Term = {}
-PINNED: Term = {
-    "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}],
-}
-
-
-def both(*terms: Term) -> Term:
-    return {"matchExpressions": [item for one in terms for item in one["matchExpressions"]]}
-
-
-def pod(*terms: Term, tolerations: list[Object] | None = None, **spec: Any) -> Object:
-    made: Object = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"generateName": "web-", "labels": {"app": "web"}},
-        "spec": {
-            "containers": [{"name": "main", "image": "nginx", "fromTheFuture": {"b": 1, "a": [2]}}],
-            **spec,
-        },
-        "fromTheFuture": {"z": None},
-    }
-    if tolerations is not None:
-        made["spec"]["tolerations"] = tolerations
-    if terms:
-        affinity = made["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
-        affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {
-            "nodeSelectorTerms": list(terms)
-        }
-    return made
 
 
 def admitted(sent: Object, offloading: NamespaceOffloading) -> Object:
@@ -82,41 +49,6 @@ def admitted(sent: Object, offloading: NamespaceOffloading) -> Object:
     assert sent == snapshot
     assert pods.offload(made, offloading, runtime_class="liqo") == []
     return made
-
-
-TABLE = [
-    pytest.param(BOTH, (), (), (), id="LocalAndRemote"),
-    pytest.param(BOTH, (), (A,), (A,), id="LocalAndRemote, own term"),
-    pytest.param(BOTH, (S1, S2), (), (S1, S2, NOT_VN), id="LocalAndRemote, selector"),
-    pytest.param(
-        BOTH,
-        (S1,),
-        (A, B),
-        (both(A, S1), both(A, NOT_VN), both(B, S1), both(B, NOT_VN)),
-        id="LocalAndRemote, selector, own terms",
-    ),
-    pytest.param(REMOTE, (), (), (VN,), id="Remote"),
-    pytest.param(
-        REMOTE,
-        (S1, S2),
-        (A,),
-        (both(A, S1, VN), both(A, S2, VN)),
-        id="Remote, selector, own term",
-    ),
-    pytest.param(REMOTE, (), (A, EMPTY), (both(A, VN), EMPTY), id="Remote, own empty term"),
-    pytest.param(REMOTE, (EMPTY,), (), (EMPTY,), id="Remote, empty selector term"),
-    pytest.param(REMOTE, (EMPTY,), (A,), (EMPTY,), id="Remote, empty selector term, own term"),
-    pytest.param(
-        REMOTE, (), (PINNED,), ({**PINNED, **VN},), id="Remote, own term with matchFields"
-    ),
-    pytest.param(
-        REMOTE,
-        (S1,),
-        (A, B),
-        (both(A, S1, VN), both(B, S1, VN)),
-        id="Remote, worked example",
-    ),
-]
 
 
 @pytest.mark.parametrize(("strategy", "selector", "own", "expected"), TABLE)
@@ -169,13 +101,6 @@ def test_another_runtime_class_is_a_pod_like_any_other() -> None:
     made = admitted(pod(runtimeClassName="gvisor"), NamespaceOffloading(REMOTE))
 
     assert made == pod(VN, tolerations=[pods.TOLERATION], runtimeClassName="gvisor")
-
-
-OURS = {
-    "key": "virtual-node.liqo.io/not-allowed",
-    "operator": "Exists",
-    "effect": "NoExecute",
-}
 
 
 @pytest.mark.parametrize(
@@ -473,22 +398,9 @@ def test_what_is_no_pod_is_malformed(part: str, value: Any) -> None:
 
 # Generated pods -----------------------------------------------------------------------------------
 
-EXPRESSIONS = st.sampled_from(
-    [VN_EXPRESSION, NOT_VN_EXPRESSION, A_EXPRESSION, B_EXPRESSION, S1_EXPRESSION, S2_EXPRESSION]
-)
-TERMS = st.lists(EXPRESSIONS, max_size=3).map(lambda items: term(*items)) | st.just(PINNED)
 SELECTORS = st.lists(
     st.lists(EXPRESSIONS, max_size=2).map(lambda items: term(*items)), max_size=3
 ).map(tuple)
-TOLERATIONS = st.none() | st.lists(
-    st.sampled_from([OURS, {"operator": "Exists"}, {**OURS, "tolerationSeconds": 5}]), max_size=3
-)
-PODS = st.builds(
-    lambda terms, tolerations, spec: pod(*terms, tolerations=tolerations, **spec),
-    st.lists(TERMS, max_size=3),
-    TOLERATIONS,
-    st.sampled_from([{}, {"runtimeClassName": "liqo"}, {"nodeName": "n"}, {"fromTheFuture": [1]}]),
-)
 SCHEDULED_PODS = st.builds(
     lambda terms, tolerations: pod(*terms, tolerations=tolerations),
     st.lists(TERMS, max_size=3),

@@ -19,7 +19,7 @@ from kube.heap import give_back
 from tests.fakes import FakeCluster
 from tests.kube.running import until
 from tests.webhook.reviews import body, offloading, patch_of
-from tests.webhook.test_reader import Lagging, Silent, connecting
+from tests.webhook.slowservers import Lagging, Silent, connecting
 from webhook import app
 from webhook.admission import Judge
 from webhook.reader import CachedReader, MustWaitError
