@@ -3,11 +3,14 @@
 import asyncio
 import os
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from apis.objects import Kind, Object
+from kube.cluster import Selection
 from sandbox.clusters import Sandbox
 from sandbox.images import buildah, cache
 from tests import pages
@@ -16,6 +19,7 @@ from tests.journeys import world
 
 GUIDE: Final = Path(__file__).parents[2] / "docs/guides/kueue.md"
 KUEUE: Final = os.environ.get("PYLIQO_TEST_KUEUE", "")
+JOB: Final = Kind("batch", "v1", "Job", "jobs")
 NAME: Final = "localhost/kueue:test"
 
 pytestmark = [
@@ -58,17 +62,24 @@ def kueue(both: world.Pair, kubeconfigs: Mapping[str, Path], tmp_path: Path) -> 
 async def test_jobs_wait_for_the_quota_and_run_at_the_provider(
     both: world.Pair, kubeconfigs: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    said = [
-        await asyncio.to_thread(
-            pages.shell, block.replace("busybox:1.36", both.image), tmp_path,
-            KUBECONFIG=kubeconfigs["rome"],
-        )
-        for block in pages.blocks(GUIDE)
-    ]  # fmt: skip
-    *_, submitted, ended, _ = said
-    admitted = [line.split() for line in submitted.splitlines() if line.startswith("job-job-")]
-    assert sum("True" in words for words in admitted) <= 1, "the quota is that of one Job"
+    *blocks, leave = pages.blocks(GUIDE)
+    said = [await typed(block, both, kubeconfigs["rome"], tmp_path) for block in blocks]
+    jobs = (await both.rome.list(Selection(JOB, Object, "batch"))).items.values()
+    await typed(leave, both, kubeconfigs["rome"], tmp_path)
+
+    submitted, ended = said[-2:]
+    queued = [line.split() for line in submitted.splitlines() if line.startswith("job-job-")]
+    assert len(queued) == 3
+    assert sum("True" in words for words in queued) <= 1, "the quota is that of one Job"
+    times = sorted((job["status"]["startTime"], job["status"]["completionTime"]) for job in jobs)
+    assert len(times) == 3
+    assert all(later[0] >= earlier[1] for earlier, later in pairwise(times)), times
     pods = [line.split() for line in ended.splitlines() if " Completed " in line]
     assert len(pods) == 6
     assert all(both.node in pod for pod in pods)
     assert ended.splitlines()[-1] == "done"
+
+
+async def typed(block: str, both: world.Pair, rome: Path, folder: Path) -> str:
+    block = block.replace("busybox:1.36", both.image)
+    return await asyncio.to_thread(pages.shell, block, folder, KUBECONFIG=rome)
