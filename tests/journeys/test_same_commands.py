@@ -30,6 +30,8 @@ SCRIPT = (
     "echo first; echo second; echo hello > /index.html; httpd -p 8080 -h /; " + world.sleeping()
 )
 MAIN = ("-c", "main")
+RESTARTED: Final = "restarted"
+"""A container ended and was started again. That it waits, a kubelet says for a moment only."""
 
 
 @dataclass(frozen=True)
@@ -251,8 +253,8 @@ def lives(namespace: str, image: str) -> Sequence[tuple[str, Object]]:
         ("Ready", runs),
         ("Failed", ended),
         ("Failed", never),
-        ("CrashLoopBackOff", world.pod(namespace, "loops", image, told)),
-        ("CrashLoopBackOff", again),
+        (RESTARTED, world.pod(namespace, "loops", image, told)),
+        (RESTARTED, again),
         ("ErrImageNeverPull", no_image),
     ]
 
@@ -267,6 +269,8 @@ def is_in(life: str, pod: Object) -> bool:
     status = pod.get("status", {})
     fields = ("initContainerStatuses", "containerStatuses")
     statuses = [one for field in fields for one in status.get(field) or []]
+    if life == RESTARTED:
+        return any(one["restartCount"] for one in statuses)
     waits = {one["state"].get("waiting", {}).get("reason") for one in statuses}
     return is_ready(pod) if life == "Ready" else life in {world.phase(pod), *waits}
 
