@@ -27,7 +27,7 @@ test: .venv/ready  ## All tests, those on real clusters beside the others
 	$(PY) -m tests.shown .shown/others.json .shown/journeys.json && exit $$status
 
 test-others: .venv/ready  # fast ones, and those on API servers
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not journey" --shown=.shown/others.json
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not journey" --durations=25 --shown=.shown/others.json
 
 test-journeys: .venv/ready  # on two clusters, which mostly wait: for pods, leases, heartbeats
 	@echo "==> what the journeys say is in .journeys.log, and here when they are over"
