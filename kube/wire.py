@@ -173,6 +173,7 @@ async def whole(answer: aiohttp.ClientResponse, *, most: int, turn: Turn | None 
         async with _in_turn(turn) as large:
             async for chunk in answer.content.iter_any():
                 whole += chunk
+                del chunk
                 if len(whole) > most:
                     answer.close()
                     raise errors.LargerError(f"the answer is larger than {most} bytes")
@@ -182,7 +183,6 @@ async def whole(answer: aiohttp.ClientResponse, *, most: int, turn: Turn | None 
     finally:
         # An answer that breaks off and its error refer to each other, and to this frame: they stay
         # until the collector finds them.
-        chunk = b""
         whole.clear()
 
 
