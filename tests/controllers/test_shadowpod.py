@@ -12,7 +12,7 @@ from controllers.offloading.shadowpod import forge, loop, slim
 from controllers.offloading.shadowpod.permission import Permission
 from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from kube.cluster import Cluster, Selection
-from kube.errors import BusyError, ForbiddenError, InvalidError, NotFoundError, refusal
+from kube.errors import BusyError, ForbiddenError, InvalidError, KubeError, NotFoundError, refusal
 from kube.informer import Change, Informer
 from tests import factories
 from tests.controllers.support import NOW, Ledger, Told, end, settle, there
@@ -455,19 +455,27 @@ async def test_what_may_change_in_a_pod_follows_its_shadow_pod(
     assert [verb for verb, *_ in ledger.writes] == ["patch", "patch_status"]
 
 
+async def refused(
+    cluster: FakeCluster, web: Key, changes: Object, error: KubeError
+) -> tuple[ShadowPodReconciler, Told]:
+    """Change what the Pod is made of, three times in vain: the server answers with ``error``."""
+    told = Told(cluster)
+    loop = ShadowPodReconciler(cluster, events=told.recorder, clock=lambda: NOW)
+    await loop.reconcile(web)
+    await cluster.patch(keys.SHADOW_POD, web, {"spec": {"pod": changes}})
+    cluster.fail("patch", error, kind=keys.POD)
+    for _ in range(3):
+        await loop.reconcile(web)
+    return loop, told
+
+
 async def test_a_change_that_admission_refuses_is_told_and_not_tried_again(
     web_on_fake: tuple[FakeCluster, Key],
 ) -> None:
     cluster, web = web_on_fake
-    told = Told(cluster)
-    loop = ShadowPodReconciler(cluster, events=told.recorder, clock=lambda: NOW)
-    await loop.reconcile(web)
     changed, _ = CHANGES["image"]
-    await cluster.patch(keys.SHADOW_POD, web, {"spec": {"pod": changed}})
-    cluster.fail("patch", ForbiddenError("no such image here"), kind=keys.POD)
 
-    for _ in range(3):
-        await loop.reconcile(web)
+    loop, told = await refused(cluster, web, changed, ForbiddenError("no such image here"))
 
     status = (await there(cluster, keys.SHADOW_POD, web))["status"]
     found = conditions.find(status["conditions"], keys.UPDATED_CONDITION) or {}
@@ -487,15 +495,9 @@ async def test_a_server_that_cannot_resize_pods_is_told_of(
 ) -> None:
     """Before Kubernetes 1.33 there is no pods/resize, and a server answers 404."""
     cluster, web = web_on_fake
-    told = Told(cluster)
-    loop = ShadowPodReconciler(cluster, events=told.recorder, clock=lambda: NOW)
-    await loop.reconcile(web)
     main = {**factories.pod_spec()["containers"][0], "resources": {"requests": {"cpu": "2"}}}
-    await cluster.patch(keys.SHADOW_POD, web, {"spec": {"pod": {"containers": [main]}}})
-    cluster.fail("patch", NotFoundError("no such resource"), kind=keys.POD)
 
-    for _ in range(3):
-        await loop.reconcile(web)
+    _, told = await refused(cluster, web, {"containers": [main]}, NotFoundError("no such resource"))
 
     status = (await there(cluster, keys.SHADOW_POD, web))["status"]
     found = conditions.find(status["conditions"], keys.UPDATED_CONDITION) or {}
