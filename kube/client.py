@@ -62,7 +62,7 @@ class ClusterClient:
     """One API server, in the name of ``access``; fulfils ``Cluster``."""
 
     _most_answer, _most_event = wire.MAX_ANSWER, wire.MAX_EVENT
-    """Bytes of an answer, and of a line of a watch."""
+    """Bytes of a page of a list, and of one object, such as a line of a watch."""
 
     def __init__(self, access: Access, *, user_agent: str, door: Door | None = None) -> None:
         """What the server says comes in by ``door``; by default it is believed as it is."""
@@ -326,6 +326,7 @@ class ClusterClient:
         self, verb: str, kind: Kind, method: str, path: str, body: Object | None = None, **rest: Any
     ) -> Object:
         rest.setdefault("headers", _JSON)
+        rest["most"] = self._most_event  # of one object
         data = None if body is None else msgspec.json.encode(body)
         said = await self._transport.request(verb, kind.plural, method, path, data=data, **rest)
         return self._door.opened(kind, said)

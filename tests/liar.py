@@ -176,26 +176,28 @@ def endless_objects(size: int) -> Attack:
     return attack
 
 
-async def changing_objects(
-    liar: Liar, request: web.Request, call: Call
-) -> web.StreamResponse | None:
-    """The objects that the consumer has, each of a mebibyte, and another one each time."""
-    if call.verb not in {"LIST", "WATCH"}:
-        return None
-    names = [f"{stem}-{number}" for stem in ("web", "settings") for number in range(10)]
+def changing_objects(*stems: str) -> Attack:
+    """Return what has 20 objects, each of a mebibyte, and each another one each time."""
+    names = [f"{stem}-{number}" for stem in stems for number in range(20 // len(stems))]
 
-    def known(number: int) -> Object:
-        made = invented(call, number, 2**20)
-        made["metadata"] |= {"name": names[number % len(names)], "uid": "known"}
-        return made
+    async def attack(liar: Liar, request: web.Request, call: Call) -> web.StreamResponse | None:
+        if call.verb not in {"LIST", "WATCH"}:
+            return None
 
-    if call.verb == "WATCH":
-        return await liar.endless(request, lambda number: _watched(known(number)))
-    liar.lies += 4
-    begun = int(request.query.get("continue") or 0)
-    metadata = {"resourceVersion": "7", "continue": str(begun + 4)}
-    items = [known(begun + number) for number in range(4)]
-    return web.json_response({"metadata": metadata, "items": items})
+        def known(number: int) -> Object:
+            made = invented(call, number, 2**20)
+            made["metadata"] |= {"name": names[number % len(names)], "uid": "known"}
+            return made
+
+        if call.verb == "WATCH":
+            return await liar.endless(request, lambda number: _watched(known(number)))
+        liar.lies += 4
+        begun = int(request.query.get("continue") or 0)
+        metadata = {"resourceVersion": "7", "continue": str(begun + 4)}
+        items = [known(begun + number) for number in range(4)]
+        return web.json_response({"metadata": metadata, "items": items})
+
+    return attack
 
 
 async def endless_answers(
@@ -223,6 +225,20 @@ async def many_parts(liar: Liar, request: web.Request, call: Call) -> web.Stream
     )
 
 
+async def large_objects(liar: Liar, request: web.Request, call: Call) -> web.StreamResponse | None:
+    """Whatever object is read or changed has 15 MiB."""
+    if call.verb not in {"GET", "PATCH"} or not call.namespace or call.subresource:
+        return None
+    await request.read()
+    liar.lies += 1
+    large = "eHh4" * (15 * 2**18)
+    about = {"namespace": call.namespace, "uid": "x", "resourceVersion": "9"}
+    about["name"] = request.path.rsplit("/", 1)[1]
+    return web.json_response(
+        {"metadata": about, "data": {"x": large}, "status": {"message": large}}
+    )
+
+
 async def restless_statuses(
     liar: Liar, request: web.Request, call: Call
 ) -> web.StreamResponse | None:
@@ -243,9 +259,11 @@ async def restless_statuses(
 ATTACKS: Final[dict[str, Attack]] = {
     "large objects without end": endless_objects(20_000),
     "small objects without end": endless_objects(2),
-    "known objects that change all the time": changing_objects,
+    "known objects that change all the time": changing_objects("web", "settings"),
+    "unknown objects that change all the time": changing_objects("other"),
     "answers without end": endless_answers,
     "objects of a million parts": many_parts,
+    "large objects as answers to reads and changes": large_objects,
     "statuses that change all the time": restless_statuses,
 }
 

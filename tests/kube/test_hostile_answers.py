@@ -533,6 +533,15 @@ async def test_an_object_of_a_million_parts_is_not_decoded() -> None:
             await found.get(keys.SECRET, Key("ns", "a"))
 
 
+async def test_an_object_of_a_peer_that_is_larger_than_any_server_stores_is_not_read() -> None:
+    """A page may have 16 MiB; of objects many workers hold one each."""
+    large = body(json.dumps({**TRUTH, "data": {"x": "y" * 5 * MIB}}).encode())
+
+    async with serving(large) as url, peer.connect(access.plain(url), user_agent="x") as found:
+        with pytest.raises(errors.LargerError):
+            await found.get(keys.SECRET, Key("ns", "a"))
+
+
 @pytest.mark.parametrize("is_watch", [False, True])
 async def test_a_large_answer_that_does_not_go_on_lets_others_have_their_turn(
     monkeypatch: pytest.MonkeyPatch, *, is_watch: bool
