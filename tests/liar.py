@@ -225,20 +225,6 @@ async def many_parts(liar: Liar, request: web.Request, call: Call) -> web.Stream
     )
 
 
-async def large_objects(liar: Liar, request: web.Request, call: Call) -> web.StreamResponse | None:
-    """Whatever object is read or changed has 15 MiB."""
-    if call.verb not in {"GET", "PATCH"} or not call.namespace or call.subresource:
-        return None
-    await request.read()
-    liar.lies += 1
-    large = "eHh4" * (15 * 2**18)
-    about = {"namespace": call.namespace, "uid": "x", "resourceVersion": "9"}
-    about["name"] = request.path.rsplit("/", 1)[1]
-    return web.json_response(
-        {"metadata": about, "data": {"x": large}, "status": {"message": large}}
-    )
-
-
 async def restless_statuses(
     liar: Liar, request: web.Request, call: Call
 ) -> web.StreamResponse | None:
@@ -263,7 +249,6 @@ ATTACKS: Final[dict[str, Attack]] = {
     "unknown objects that change all the time": changing_objects("other"),
     "answers without end": endless_answers,
     "objects of a million parts": many_parts,
-    "large objects as answers to reads and changes": large_objects,
     "statuses that change all the time": restless_statuses,
 }
 
