@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(
         not KUEUE,
         reason="set PYLIQO_TEST_KUEUE to a copy of the module sigs.k8s.io/kueue@v0.17.0 in which "
-        "`CGO_ENABLED=0 go build -o kueue ./cmd/kueue` was run (12 minutes on two cores)",
+        "`CGO_ENABLED=0 go build -o kueue ./cmd/kueue` was run (15 minutes on two busy cores)",
     ),
 ]
 

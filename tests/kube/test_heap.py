@@ -1,5 +1,6 @@
 """What ended is not kept until hundreds of others have ended, too."""
 
+import asyncio
 import gc
 import weakref
 from collections.abc import Iterator
@@ -65,17 +66,17 @@ async def test_what_was_there_when_caches_were_filled_is_collected_too(
 
 
 async def test_while_nothing_ends_nothing_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = 0
+    pauses, sleep = 0, asyncio.sleep
 
-    def look() -> None:
-        nonlocal looks
-        looks += 1
+    async def hurry(seconds: float) -> None:
+        nonlocal pauses
+        pauses += seconds == heap.GIVE_BACK_S
+        await sleep(min(seconds, 0.001))
 
-    monkeypatch.setattr(heap, "GIVE_BACK_S", 0.001)
-    monkeypatch.setattr(heap, "give_back", look)
+    monkeypatch.setattr(asyncio, "sleep", hurry)
     runs = sum(generation["collections"] for generation in gc.get_stats())
 
     async with running(heap.give_back_for_ever()):
-        await until(lambda: looks > 1 + 1)
+        await until(lambda: pauses > 2)
 
     assert sum(generation["collections"] for generation in gc.get_stats()) == runs
