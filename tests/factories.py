@@ -60,6 +60,12 @@ def pod(
     return named(keys.POD, key, metadata=metadata or {}, spec=spec or pod_spec(), **rest)
 
 
+def offloaded_spec(node: str, **rest: Any) -> Object:
+    """Return the spec of a pod that is on the virtual node ``node``."""
+    tolerations = [{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}]
+    return pod_spec(nodeName=node, tolerations=tolerations, **rest)
+
+
 def service(namespace: str = "default", name: str = "web", port: int = 80, **spec: Any) -> Object:
     """Return a ClusterIP Service with one port."""
     ports = [{"name": "http", "port": port, "protocol": "TCP"}]

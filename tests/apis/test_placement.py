@@ -8,6 +8,7 @@ from apis import keys, placement
 from apis.objects import Key, Object, named
 from apis.offloading import NamespaceOffloading
 from apis.placement import Obstacle, Rule
+from tests import factories
 
 OURS = {"key": keys.VIRTUAL_NODE_TAINT, "value": "true", "effect": "NoExecute"}
 TOLERATES = {"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists", "effect": "NoExecute"}
@@ -39,7 +40,7 @@ def virtual(**labels: str) -> Object:
 
 
 def pod(**spec: object) -> Object:
-    return named(keys.POD, Key("foo", "web"), spec=spec)
+    return factories.pod("foo", "web", spec=spec)
 
 
 def requiring(*terms: Object) -> Object:

@@ -12,9 +12,10 @@ from typing import Final
 import pytest
 
 from apis import keys, quantity, resources, volumes
-from apis.objects import Key, Object, named
+from apis.objects import Key, named
 from sandbox.api import RefusedError
 from sandbox.controlplane import Plane
+from tests import factories
 
 pytestmark = pytest.mark.cluster
 
@@ -46,8 +47,7 @@ def as_the_server_writes(plane: Plane, amounts: list[str]) -> list[str]:
     volumes = [
         {"name": f"v{at}", "emptyDir": {"sizeLimit": amount}} for at, amount in enumerate(amounts)
     ]
-    spec: Object = {"containers": [{"name": "c", "image": "i"}], "volumes": volumes}
-    pod = named(keys.POD, Key("default", "measured"), spec=spec)
+    pod = factories.pod("default", "measured", spec=factories.pod_spec(volumes=volumes))
     path = "/api/v1/namespaces/default/pods?dryRun=All"
     made = plane.api.request("POST", path, pod)
     return [str(volume["emptyDir"]["sizeLimit"]) for volume in made["spec"]["volumes"]]

@@ -18,6 +18,7 @@ from kube import client
 from kube.client import ClusterClient
 from kube.errors import KubeError
 from sandbox.controlplane import Plane
+from tests import factories
 from tests.journeys import world
 from tests.kube.running import some_at_once
 from tests.scheduling import keep
@@ -188,7 +189,7 @@ def nodes_for(row: str, usage: Resources) -> Iterator[Node]:
 async def stored(cluster: ClusterClient, pod_spec: Object, name: str) -> Object:
     """Return the PodSpec as the API server completes it; the pod waits for a node named so."""
     pinned = {**pod_spec, "nodeSelector": {"for": name}}
-    made = await cluster.create(keys.POD, named(keys.POD, Key(SPACE, name), spec=pinned))
+    made = await cluster.create(keys.POD, factories.pod(SPACE, name, spec=pinned))
     found: Object = made["spec"]
     return found
 
@@ -255,7 +256,7 @@ async def test_the_scheduler_counts_what_we_count(scheduled_cluster: ClusterClie
 @pytest.mark.parametrize("amount", NOT_AMOUNTS)
 async def test_both_refuse_what_is_no_amount(plane: Plane, amount: str) -> None:
     asked = spec(has(cpu(amount)))
-    pod = named(keys.POD, Key("default", "wrong"), spec=asked)
+    pod = factories.pod("default", "wrong", spec=asked)
     async with client.connect(plane.kubeconfig) as cluster:
         with pytest.raises(KubeError):
             await cluster.create(keys.POD, pod)

@@ -52,7 +52,7 @@ async def in_force(cluster: Cluster, namespace: str, foreseen: Demand) -> None:
     spec = factories.pod_spec(**ROWS[SAYS_NOTHING])
     async with asyncio.timeout(300):
         for number in itertools.count():
-            probe = named(keys.POD, Key(namespace, f"probe-{number}"), spec=spec)
+            probe = factories.pod(namespace, f"probe-{number}", spec=spec)
             stored = await cluster.create(keys.POD, probe)
             if Demand.of(stored["spec"]).usage == foreseen.usage:
                 return
@@ -83,5 +83,5 @@ async def test_a_pod_takes_what_was_foreseen(cluster: Cluster, namespace: str, c
         runtime_class = await cluster.get_live(keys.RUNTIME_CLASSES, Key("", name))
         foreseen = completed(spec, ranges, runtime_class).usage
         name = row.replace(" ", "-")
-        stored = await cluster.create(keys.POD, named(keys.POD, Key(namespace, name), spec=spec))
+        stored = await cluster.create(keys.POD, factories.pod(namespace, name, spec=spec))
         assert foreseen == Demand.of(stored["spec"]).usage, row

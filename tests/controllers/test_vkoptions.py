@@ -1,10 +1,11 @@
 """The default VkOptionsTemplate is there, and its image follows ours until somebody objects."""
 
 from apis import keys
-from apis.objects import Key, Object, named
+from apis.objects import Key, Object
 from apis.offloading import VkOptionsTemplate
 from controllers import vkoptions
 from kube.cluster import Cluster
+from tests import factories
 from tests.fakes import FakeCluster
 
 KEY = Key("liqo", keys.DEFAULT_VK_OPTIONS_TEMPLATE)
@@ -12,7 +13,7 @@ KEY = Key("liqo", keys.DEFAULT_VK_OPTIONS_TEMPLATE)
 
 async def running(image: str) -> FakeCluster:
     cluster = FakeCluster()
-    pod = named(keys.POD, Key("liqo", "manager"), spec={"containers": [{"image": image}]})
+    pod = factories.pod("liqo", "manager", spec=factories.pod_spec(image))
     await cluster.create(keys.POD, pod)
     return cluster
 

@@ -70,8 +70,7 @@ class World:
         here, there = Key(space, name), Key(f"{space}-{ROME}", name)
         await self.cluster.create(keys.CONFIG_MAP, factories.config_map(*here, a="b"))
         await self.cluster.create(keys.SECRET, factories.secret(*here, a="Yg=="))
-        tolerations = [{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}]
-        spec = {**factories.pod_spec(), "nodeName": MILAN, "tolerations": tolerations}
+        spec = factories.offloaded_spec(MILAN)
         await self.cluster.create(keys.POD, factories.pod(*here, spec=spec))
         for kind in (keys.CONFIG_MAP, keys.SECRET, keys.POD):
             await self._until(kind, there)

@@ -13,6 +13,7 @@ from apis.objects import Key, Kind, Object, named
 from kube import errors
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from tests import factories
 
 PATIENCE_S = 300
 REGION = {"key": "topology.kubernetes.io/region", "operator": "In", "values": ["lombardy"]}
@@ -67,7 +68,7 @@ def pod(namespace: str, name: str, image: str, *command: str, **spec: Any) -> Ob
         "resources": {"requests": {"cpu": "5m", "memory": "8Mi"}},
     }
     body = {"containers": [container], "terminationGracePeriodSeconds": 1, **spec}
-    return named(keys.POD, Key(namespace, name), spec=body)
+    return factories.pod(namespace, name, spec=body)
 
 
 def sleeping() -> str:

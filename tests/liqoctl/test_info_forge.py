@@ -7,6 +7,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, named
 from liqoctl.forge import info as forge
+from tests import factories
 
 
 def condition(type_: str, status: str, message: str = "m") -> Object:
@@ -36,7 +37,7 @@ def pod(name: str, *ready: int, reason: str = "", **metadata: Any) -> Object:
     containers = [{"name": str(number)} for number, _ in enumerate(ready)]
     state = {"waiting": {"reason": reason}} if reason else {"running": {"startedAt": "x"}}
     statuses = [{"ready": bool(one), "restartCount": 2, "state": state} for one in ready]
-    made = named(keys.POD, Key("liqo", name), metadata=metadata, spec={"containers": containers})
+    made = factories.pod("liqo", name, metadata=metadata, spec={"containers": containers})
     return {**made, "status": {"phase": "Running", "containerStatuses": statuses}}
 
 

@@ -8,6 +8,7 @@ from apis import keys
 from apis.objects import Key, Kind, Object, key_of, named
 from liqoctl.forge import installation as forge
 from liqoctl.work import installation
+from tests import factories
 from tests.manifests import documents
 
 
@@ -128,7 +129,7 @@ def test_rolled_out(found: Object | None, *, expected: bool) -> None:
 
 
 def pod(**status: Any) -> Object:
-    return {**named(keys.POD, Key("liqo", "p")), "status": status}
+    return factories.pod("liqo", "p", status=status)
 
 
 def test_obstacles_are_told_once() -> None:
@@ -140,7 +141,7 @@ def test_obstacles_are_told_once() -> None:
         pod(containerStatuses=[{"name": "a", "state": pull}]),
         pod(containerStatuses=[{"name": "a", "state": starting}, {"name": "b"}]),
         pod(conditions=[unscheduled]),
-        named(keys.POD, Key("liqo", "new")),
+        factories.pod("liqo", "new"),
     ]
 
     expected = ["ErrImagePull: no such image x", "not scheduled: 0/1 nodes"]

@@ -77,7 +77,7 @@ async def fill(cluster: FakeCluster) -> None:
     await cluster.create(keys.SERVICE, factories.service("shop", "web"))
     await cluster.create(keys.INGRESS, factories.ingress("shop", "web"))
     volumes = [{"secret": {"secretName": "plain"}}]
-    pod = named(keys.POD, Key("shop", "web"), spec={"nodeName": "milan", "volumes": volumes})
+    pod = factories.pod("shop", "web", spec={"nodeName": "milan", "volumes": volumes})
     await cluster.create(keys.POD, pod)
     text = "configmap shop-rome/taken exists on milan and is not ours"
     await cluster.create(keys.EVENT, told(("configmap", "milan"), taken, text))

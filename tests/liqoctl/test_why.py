@@ -14,6 +14,7 @@ from kube import errors
 from liqoctl.forge import refusals, telling, why, whyspace
 from liqoctl.forge.findings import Facts
 from liqoctl.work import why as work
+from tests import factories
 from tests.fakes import FakeCluster
 
 TAINT = {"key": keys.VIRTUAL_NODE_TAINT, "value": "true", "effect": "NoExecute"}
@@ -55,7 +56,7 @@ def pod(
     spec: Object = {"nodeSelector": selector or {}, "tolerations": list(tolerations)}
     spec |= {"nodeName": on} if on else {}
     status = {"phase": phase, **status}
-    return named(keys.POD, Key("foo", "web"), metadata=metadata or {}, spec=spec, status=status)
+    return factories.pod("foo", "web", metadata=metadata or {}, spec=spec, status=status)
 
 
 def condition(type_: str, status: str, reason: str = "", message: str = "") -> Object:

@@ -225,7 +225,7 @@ def test_who_makes_and_changes_pods_meets_no_policy_of_ours(admin: Kubectl, spac
     """The API server counts what it asks of whom; a deletion, of which it asks, is the control."""
     admin.apply([named(keys.SERVICE_ACCOUNT, Key(spaces.users, "default"))])
     before = asked(admin)
-    admin.apply([named(keys.POD, Key(spaces.users, "plain"), spec={**_POD})])
+    admin.apply([factories.pod(spaces.users, "plain", spec={**_POD})])
     admin.run("label", "pod", "plain", "a=b", "-n", spaces.users)
     made_and_changed = asked(admin)
     admin.run("delete", "pod", "plain", "--wait=false", "-n", spaces.users)
@@ -256,8 +256,8 @@ def test_of_pods_elsewhere_it_deletes_those_of_virtual_nodes(
     admin.apply([named(keys.SERVICE_ACCOUNT, Key(spaces.users, "default"))])
     admin.apply(
         [
-            named(keys.POD, Key(spaces.users, "local"), spec={**_POD, **key}),
-            named(keys.POD, Key(spaces.users, "remote"), spec=remote),
+            factories.pod(spaces.users, "local", spec={**_POD, **key}),
+            factories.pod(spaces.users, "remote", spec=remote),
         ]
     )
 
@@ -273,7 +273,7 @@ def test_pods_of_the_system_it_does_not_delete_for_tolerating_everything(
     spec = {**_POD, "serviceAccountName": name, "tolerations": [{"operator": "Exists"}]}
     for space in ("kube-system", spaces.users):
         account_ = named(keys.SERVICE_ACCOUNT, Key(space, name))
-        admin.apply([account_, named(keys.POD, Key(space, name), spec=spec)])
+        admin.apply([account_, factories.pod(space, name, spec=spec)])
 
     said = {space: delete(admin, "pod", name, "-n", space) for space in ("kube-system", name)}
 

@@ -17,6 +17,7 @@ from controllers.authentication.tenantrights import forge as tenantrights
 from controllers.offloading.virtualnode.forge import rights
 from kube import client
 from sandbox.kubectl import Kubectl, KubectlError
+from tests import factories
 from tests.manifests import documents
 from tests.peering.rights import Somebody, sweep
 
@@ -234,8 +235,7 @@ GROUPS: Final = {
 
 
 def pod(name: str, node: str) -> dict[str, Any]:
-    spec = {"nodeName": node, "containers": [{"name": "c", "image": "none"}]}
-    return objects.named(keys.POD, Key("default", name), spec=spec)
+    return factories.pod("default", name, spec=factories.pod_spec(nodeName=node))
 
 
 def node(name: str, **labels: str) -> dict[str, Any]:
@@ -333,7 +333,7 @@ def test_a_virtual_kubelet_gets_tokens_of_pods_on_its_node_only(policed: Kubectl
     ]
     spec = {"serviceAccountName": "robot", "automountServiceAccountToken": False}
     pods = [
-        objects.named(keys.POD, Key("offloaded", name), spec={**pod(name, on)["spec"], **spec})
+        factories.pod("offloaded", name, spec={**pod(name, on)["spec"], **spec})
         for name, on in (("mine", NODE), ("other", "worker"))
     ]
     policed.apply([*accounts, *pods])

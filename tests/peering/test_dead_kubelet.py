@@ -65,13 +65,8 @@ def node() -> Object:
 
 def pod() -> Object:
     """Return a pod that is on the node, and that its virtual kubelet has offloaded."""
-    spec = {
-        "nodeName": "milan",
-        "tolerations": [{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}],
-        "containers": [{"name": "c", "image": "none"}],
-    }
     metadata = {"labels": {keys.SHADOW_POD_LABEL: "true"}}
-    return named(keys.POD, Key(SPACE, "web"), metadata=metadata, spec=spec)
+    return factories.pod(SPACE, "web", metadata=metadata, spec=factories.offloaded_spec("milan"))
 
 
 def not_ready(both: World, age: timedelta) -> None:

@@ -58,11 +58,7 @@ def theirs(mixed: World) -> Liqo:
 
 def offloaded(space: str, node: str) -> list[Object]:
     """Return a namespace with a pod on ``node``, and with what is reflected for it."""
-    spec = {
-        "nodeName": node,
-        "tolerations": [{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}],
-        "containers": [{"name": "c", "image": "none"}],
-    }
+    spec = factories.offloaded_spec(node)
     port = {"ports": [{"port": 80}], "selector": {"app": "web"}}
     return [
         factories.namespace(space),
@@ -70,7 +66,7 @@ def offloaded(space: str, node: str) -> list[Object]:
         named(keys.CONFIG_MAP, Key(space, "conf"), data={"a": "b"}),
         named(keys.SECRET, Key(space, "token"), data={"a": "Yg=="}),
         named(keys.SERVICE, Key(space, "web"), spec=port),
-        named(keys.POD, Key(space, "web"), metadata={"labels": {"app": "web"}}, spec=spec),
+        factories.pod(space, "web", metadata={"labels": {"app": "web"}}, spec=spec),
         named(
             keys.ENDPOINT_SLICE, Key(space, "web-at-home"),
             metadata={"labels": {keys.SERVICE_NAME: "web"}}, addressType="IPv4",

@@ -79,7 +79,7 @@ def pod(namespace: str) -> Object:
     """Return an offloaded pod that mentions three Secrets, the protected first one among them."""
     volumes = [{"secret": {"secretName": f"secret-{number}"}} for number in (0, 4, 5)]
     spec = {"nodeName": "milan", "volumes": volumes, "containers": []}
-    return named(keys.POD, Key(namespace, "web"), spec=spec)
+    return factories.pod(namespace, "web", spec=spec)
 
 
 async def home() -> FakeCluster:

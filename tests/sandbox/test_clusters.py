@@ -18,6 +18,7 @@ from sandbox import allocation, api, cgroups, cluster, clusters, images, locks, 
 from sandbox.clusters import Sandbox
 from sandbox.kubectl import Kubectl, KubectlError
 from sandbox.layout import Site
+from tests import factories
 
 pytestmark = [
     pytest.mark.cluster,
@@ -60,12 +61,8 @@ def pod() -> dict[str, Any]:
         "imagePullPolicy": "Never",
         "command": ["python3", "-m", "http.server", "8080"],
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "web", "namespace": "default", "labels": {"app": "web"}},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
-    }
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
+    return factories.pod(spec=spec, metadata={"labels": {"app": "web"}})
 
 
 def service() -> dict[str, Any]:

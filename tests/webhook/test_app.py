@@ -16,6 +16,7 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from kube.errors import NotReachableError
 from kube.gate import NotAllowedError, UnauthenticatedError
+from tests import factories
 from tests.webhook.reviews import Known, body, namespace, offloading, patch_of, review
 from webhook import app, reviews, table, tls
 
@@ -367,7 +368,7 @@ def test_parallel_reviews_get_the_verdicts_of_serial_ones() -> None:
 
 
 def on(node: str, name: str, namespace: str = "shop", **rest: Any) -> tuple[Kind, Object]:
-    return keys.POD, named(keys.POD, Key(namespace, name), spec={"nodeName": node}, **rest)
+    return keys.POD, factories.pod(namespace, name, spec={"nodeName": node}, **rest)
 
 
 DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}

@@ -16,6 +16,7 @@ from apis import keys, podsecurity
 from apis.objects import Object
 from sandbox.api import RefusedError
 from sandbox.controlplane import Plane
+from tests import factories
 from tests.webhook.podsecurity import FIXTURES, VERSION, complaints, fixtures
 
 
@@ -132,9 +133,8 @@ def any_pod(chance: random.Random) -> Object:
         spec["initContainers"] = [container(chance, "first")]
     prefix = "container.apparmor.security.beta.kubernetes.io/main"
     annotations = {prefix: chance.choice(PROFILES)} if chance.random() < 0.1 else {}
-    metadata = {"name": "any", "annotations": annotations}
-    whole: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-    return {**whole, "spec": {**spec, **some(chance, OF_PODS)}}
+    metadata = {"annotations": annotations}
+    return factories.pod(spec={**spec, **some(chance, OF_PODS)}, metadata=metadata)
 
 
 OWN_OF_CONTAINERS: Final = {"allowPrivilegeEscalation", "capabilities", "privileged", "procMount"}

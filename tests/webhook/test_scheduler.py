@@ -20,6 +20,7 @@ from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from tests import factories
 from tests.factories import pod_spec
 from tests.journeys import world
 from tests.kube.running import some_at_once
@@ -117,7 +118,7 @@ class Dice:
             spec["runtimeClassName"] = keys.RUNTIME_CLASS
         strategy = self._dice.choice(list(Strategy))
         selector = tuple(self._term(nodes) for _ in range(self._dice.choice([0, 0, 1, 2])))
-        return Case(named(keys.POD, key, spec=spec), NamespaceOffloading(strategy, selector))
+        return Case(factories.pod(*key, spec=spec), NamespaceOffloading(strategy, selector))
 
     def _term(self, nodes: Sequence[str]) -> Term:
         expressions = [self._expression() for _ in range(self._dice.choice([0, 1, 1, 1, 2]))]

@@ -16,6 +16,7 @@ from apis.objects import Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.refusals import DeniedError
+from tests import factories
 from tests.factories import node
 from tests.webhook.reviews import offloading
 from webhook.admission import Admitted
@@ -55,8 +56,7 @@ def selector(terms: int, each: int) -> list[Term]:
 
 def pod(*terms: Term, **spec: Any) -> Object:
     required = {"nodeAffinity": {AFFINITY: {"nodeSelectorTerms": list(terms)}}}
-    main = {"name": "main", "image": "nginx"}
-    return {"metadata": {"name": "p"}, "spec": {"containers": [main], "affinity": required, **spec}}
+    return factories.pod(spec=factories.pod_spec(affinity=required, **spec))
 
 
 def judged(sent: Object, terms: Sequence[Term], strategy: Strategy = Strategy.REMOTE) -> Admitted:
