@@ -134,7 +134,7 @@ def any_pod(chance: random.Random) -> Object:
     prefix = "container.apparmor.security.beta.kubernetes.io/main"
     annotations = {prefix: chance.choice(PROFILES)} if chance.random() < 0.1 else {}
     metadata = {"annotations": annotations}
-    return factories.pod(spec={**spec, **some(chance, OF_PODS)}, metadata=metadata)
+    return factories.pod("", spec={**spec, **some(chance, OF_PODS)}, metadata=metadata)
 
 
 OWN_OF_CONTAINERS: Final = {"allowPrivilegeEscalation", "capabilities", "privileged", "procMount"}
