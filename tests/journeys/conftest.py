@@ -1,5 +1,6 @@
 """Clients of the pair of clusters, and a namespace for each journey."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -9,8 +10,9 @@ import pytest
 from apis import keys
 from apis.objects import Key, named
 from kube import access, client
-from sandbox import images
+from sandbox import images, install, pair
 from tests.journeys import world
+from tests.journeys.three import THIRD, Three
 
 
 @pytest.fixture
@@ -31,3 +33,15 @@ async def namespace(both: world.Pair) -> AsyncIterator[str]:
     await both.rome.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
     yield name
     await world.remove(both.rome, keys.NAMESPACE, Key("", name))
+
+
+@pytest.fixture
+async def unpeered(three: Three) -> AsyncIterator[Three]:
+    """Take the peering of rome with the third cluster away, for one that is typed."""
+    remote = f"--remote-kubeconfig={three.kubeconfigs[THIRD]}"
+    leave = ("unpeer", remote, "--skip-confirm")
+    await asyncio.to_thread(install.run, three.kubeconfigs["rome"], *leave)
+    yield three
+    given = {"spec": {"sharing": None, "resourceSliceClasses": None}}
+    await three[THIRD].patch(keys.PROVIDER_POLICY, Key("", "default"), given)
+    await asyncio.to_thread(pair.peer, "rome", THIRD, three.kubeconfigs)

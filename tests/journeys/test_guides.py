@@ -1,16 +1,14 @@
 """The guides hold, command by command."""
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from apis import keys
-from apis.objects import Key, Object
-from kube.cluster import Selection
-from sandbox import images, install, pair
+from apis.objects import Key
+from sandbox import images
 from sandbox.cluster import CONTROL_PLANE
 from sandbox.clusters import Sandbox
 from tests import pages
@@ -46,27 +44,6 @@ async def test_an_application_over_two_clusters(
     assert again.splitlines()[-1] == "hello again"
 
 
-@pytest.fixture
-async def unpeered(three: Three) -> AsyncIterator[Three]:
-    """Take the peering of rome with the third cluster away, for one that is typed."""
-    remote = f"--remote-kubeconfig={three.kubeconfigs[THIRD]}"
-    leave = ("unpeer", remote, "--skip-confirm")
-    await asyncio.to_thread(install.run, three.kubeconfigs["rome"], *leave)
-    yield three
-    given = {"spec": {"sharing": None, "resourceSliceClasses": None}}
-    await three[THIRD].patch(keys.PROVIDER_POLICY, Key("", "default"), given)
-    await asyncio.to_thread(pair.peer, "rome", THIRD, three.kubeconfigs)
-
-
-async def typed(three: Three, page: str, folder: Path, **env: Path | str) -> list[str]:
-    """Type a guide of rome and milan with the third cluster as milan; return what is printed."""
-    where = {"CONSUMER": three.kubeconfigs["rome"], "PROVIDER": three.kubeconfigs[THIRD], **env}
-    blocks = [block.replace("milan", THIRD) for block in pages.blocks(DOCS / "guides" / page)]
-    return [
-        await asyncio.to_thread(pages.shell, block, folder, answer="", **where) for block in blocks
-    ]
-
-
 async def test_a_provider_that_shows_no_control_plane_is_offered_to_another_team(
     unpeered: Three, tmp_path: Path
 ) -> None:
@@ -81,21 +58,16 @@ async def test_a_provider_that_shows_no_control_plane_is_offered_to_another_team
 
     url, image = site.listening.server, images.product_name()
     page = "managed-provider.md"
-    said = await typed(unpeered, page, tmp_path, PROVIDER_URL=url, PYLIQO_IMAGE=image)
+    said = await unpeered.type_guide(page, tmp_path, PROVIDER_URL=url, PYLIQO_IMAGE=image)
 
     assert "Healthy" in said[3], said[3]
-    assert await quotas(unpeered) == []
+    assert await unpeered.quotas() == []
     await unpeered[THIRD].patch(keys.NODE, node, {"metadata": {"labels": {CONTROL_PLANE: ""}}})
 
 
 async def test_two_clusters_are_peered_and_offload_from_git(
     unpeered: Three, tmp_path: Path
 ) -> None:
-    await typed(unpeered, "gitops.md", tmp_path)
+    await unpeered.type_guide("gitops.md", tmp_path)
 
-    assert await quotas(unpeered) == []
-
-
-async def quotas(three: Three) -> list[Key]:
-    """Return the Quotas of the third cluster: each is a slice that somebody consumes."""
-    return list((await three[THIRD].list(Selection(keys.QUOTA, Object))).items)
+    assert await unpeered.quotas() == []

@@ -1,16 +1,21 @@
 """One consumer and two providers, one of which consumes as well."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from apis import keys
 from apis.objects import Key, Object
 from kube import access, client
 from kube.client import ClusterClient
+from kube.cluster import Selection
+from tests import pages
 from tests.journeys import world
 
+GUIDES: Final = Path(__file__).parents[2] / "docs/guides"
 THIRD = "cool-firefly"
 PEERINGS = (("rome", THIRD), (THIRD, "milan"))
 """Consumer and provider of each peering but that of the pair."""
@@ -42,6 +47,26 @@ class Three:
         await self[consumer].create(keys.NAMESPACE_OFFLOADING, made)
         key = Key(namespace, keys.OFFLOADING_NAME)
         await world.until_one(self[consumer], keys.NAMESPACE_OFFLOADING, key, is_offloaded)
+
+    async def type_guide(
+        self, page: str, folder: Path, edited: Callable[[str], str] = str, **env: Path | str
+    ) -> list[str]:
+        """Type a guide of rome and milan with the third cluster as milan; return what is printed.
+
+        ``edited`` may change a block before it is typed.
+        """
+        clusters = {"CONSUMER": self.kubeconfigs["rome"], "PROVIDER": self.kubeconfigs[THIRD]}
+
+        def typed(block: str) -> str:
+            block = edited(block.replace("milan", THIRD))
+            return pages.shell(block, folder, answer="", **clusters, **env)
+
+        blocks = pages.blocks(GUIDES / page)
+        return [await asyncio.to_thread(typed, block) for block in blocks]
+
+    async def quotas(self) -> list[Key]:
+        """Return the Quotas of the third cluster: each is a slice that somebody consumes."""
+        return list((await self[THIRD].list(Selection(keys.QUOTA, Object))).items)
 
 
 @contextlib.asynccontextmanager
