@@ -1,0 +1,130 @@
+"""The guide for users of Liqo holds: two clusters with Liqo's own programs become ours."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from sandbox import images
+from sandbox.allocation import Slot
+from sandbox.clusters import Sandbox
+from sandbox.images import buildah, cache
+from sandbox.kubectl import Kubectl
+from tests import gomodules, pages
+from tests.helm import helm
+from tests.peering import liqo
+
+GUIDE: Final = Path(__file__).parents[2] / "docs/guides/from-liqo.md"
+CONSUMER, PROVIDER = "turin", "genoa"
+IMAGE: Final = "localhost/liqo"
+PROGRAMS: Final = (
+    "liqo-controller-manager", "crd-replicator", "webhook", "virtual-kubelet", "uninstaller",
+)  # fmt: skip
+PARTS: Final = ("controllerManager", "webhook", "crdReplicator", "virtualKubelet", "uninstaller")
+LEFT_OUT: Final = ("networking", "telemetry", "metricAgent", "proxy")
+
+pytestmark = [
+    pytest.mark.journey,
+    pytest.mark.skipif(
+        not os.environ.get(liqo.VARIABLE), reason=f"{liqo.HOW}; and ./cmd/uninstaller for this one"
+    ),
+]
+
+
+@pytest.fixture
+def clusters(tmp_path: Path) -> Iterator[Mapping[str, Path]]:
+    """Start two clusters of their own, in which Liqo is installed by its chart, and peered."""
+    sandbox = Sandbox()
+    found = sandbox.up([CONSUMER, PROVIDER])
+    try:
+        _load_image(sandbox, tmp_path / "liqo.tar")
+        for name in (CONSUMER, PROVIDER):
+            _install(sandbox.site(name).slot, found[name])
+        _typed(PEERED, found, tmp_path)
+        yield {name: found[name] for name in (CONSUMER, PROVIDER)}
+    finally:
+        sandbox.down([CONSUMER, PROVIDER])
+
+
+def _load_image(sandbox: Sandbox, archive: Path) -> None:
+    name = f"{IMAGE}:v1.0.1"
+    with cache.locked(cache.root()):
+        container = buildah.run("from", "scratch").strip()
+        for program in PROGRAMS:
+            buildah.run("copy", container, liqo.folder() / program, f"/usr/bin/{program}")
+        buildah.run("config", "--user=65532:65532", container)
+        buildah.run("commit", "--rm", container, name)
+        buildah.run("push", name, f"docker-archive:{archive}:{name}")
+        buildah.run("rmi", name)
+    sandbox.load_image(archive)
+    archive.unlink()
+
+
+def _install(slot: Slot, kubeconfig: Path) -> None:
+    off = ",".join(f"{part}.enabled=false" for part in LEFT_OUT)
+    networks = f"ipam.podCIDR={slot.pod_cidr},ipam.serviceCIDR={slot.service_cidr}"
+    ours = ",".join(f"{part}.image.name={IMAGE}" for part in PARTS)
+    helm(
+        "install", "liqo", gomodules.fetched(liqo.MODULE) / "deployments/liqo", "--namespace=liqo",
+        "--create-namespace", "--wait", "--timeout=5m",
+        f"--set=tag=v1.0.1,pullPolicy=Never,discovery.config.clusterID={slot.cluster}",
+        f"--set={off},{ours},{networks}",
+        env={"KUBECONFIG": str(kubeconfig)},
+    )  # fmt: skip
+
+
+def _typed(block: str, clusters: Mapping[str, Path], folder: Path) -> str:
+    found = {"CONSUMER": clusters[CONSUMER], "PROVIDER": clusters[PROVIDER]}
+    return pages.shell(block, folder, answer="", LIQO=liqo.folder() / "liqoctl", **found)
+
+
+def test_two_clusters_of_liqo_become_ours(clusters: Mapping[str, Path], tmp_path: Path) -> None:
+    rome = Kubectl(clusters[CONSUMER])
+    _typed(SHOP.replace("IMAGE", images.workload_name()), clusters, tmp_path)
+    assert nodes(rome) == {PROVIDER}, "with Liqo"
+
+    blocks = [
+        block.replace("--cluster-id", f"--image {images.product_name()} --cluster-id")
+        for block in pages.blocks(GUIDE)
+    ]
+    kept, *_, seen = [_typed(block, clusters, tmp_path) for block in blocks]
+
+    assert kept.splitlines()[-2:] == [CONSUMER, PROVIDER]
+    assert " Running " in seen
+    assert nodes(rome) == {PROVIDER}, "with pyliqo"
+
+
+PEERED: Final = """
+"$LIQO" --kubeconfig "$CONSUMER" peer --remote-kubeconfig "$PROVIDER" --networking-disabled \\
+  --cpu=1 --memory=1Gi --pods=20
+"""
+SHOP: Final = f"""
+kubectl --kubeconfig "$CONSUMER" create namespace shop
+"$LIQO" --kubeconfig "$CONSUMER" offload namespace shop --pod-offloading-strategy Remote
+kubectl --kubeconfig "$CONSUMER" apply -f - <<'END'
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web, namespace: shop}}
+spec:
+  replicas: 2
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - {{name: web, image: IMAGE, command: [sleep, "86400"]}}
+END
+kubectl --kubeconfig "$CONSUMER" -n shop rollout status deployment web --timeout=180s
+kubectl --kubeconfig "$CONSUMER" wait --for=condition=Ready node/{PROVIDER} --timeout=60s
+"""
+
+
+def nodes(kubectl: Kubectl) -> set[str]:
+    """Return where the pods of the application are that are not being deleted."""
+    pods = kubectl.items("pods", "-n", "shop", "-l", "app=web")
+    return {
+        pod["spec"].get("nodeName") for pod in pods if "deletionTimestamp" not in pod["metadata"]
+    }
