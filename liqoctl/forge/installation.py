@@ -18,8 +18,11 @@ _ENFORCED: Final = "--enable-resource-enforcement"
 _NOT_ENFORCED: Final = "--no-enable-resource-enforcement"
 ROLES: Final = frozenset({keys.ROLE.kind, keys.CLUSTER_ROLE.kind})
 DEFAULT_POLICY: Final = Key("", "default")
-_LEAST: Final = (1, 30)
-"""Of Kubernetes: the manifests use what is older."""
+LEAST: Final = (1, 31)
+"""Major and minor version of Kubernetes.
+
+Source: Kubernetes, "Common Expression Language": a policy may use isIP and isCIDR since 1.31.
+"""
 _KUSTOMIZATION: Final = "kustomization.yaml"
 _KNOWN: Final = frozenset({"apiVersion", "kind", "resources"})
 _ENDS_IN_ES: Final = ("s", "x", "ch", "sh")
@@ -271,7 +274,7 @@ def is_supported(version: Object) -> bool:
     """Whether an API server of this version has all that the manifests use."""
     numbers = [re.match(r"\d+", str(version.get(part, ""))) for part in ("major", "minor")]
     found = [int(number.group()) for number in numbers if number]
-    return not found or tuple(found) >= _LEAST
+    return not found or tuple(found) >= LEAST
 
 
 # What uninstalling would tear apart ---------------------------------------------------------------

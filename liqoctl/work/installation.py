@@ -170,8 +170,10 @@ async def _take_back(
 async def _check(cluster: ClusterClient, wanted: Wanted) -> None:
     version = await cluster.version()
     if not forge.is_supported(version):
-        has = version.get("gitVersion", "unknown")
-        raise click.ClickException(f"this cluster runs Kubernetes {has}: 1.30 or later is needed")
+        has, least = version.get("gitVersion", "unknown"), ".".join(map(str, forge.LEAST))
+        raise click.ClickException(
+            f"this cluster runs Kubernetes {has}: {least} or later is needed"
+        )
     name = _name_in(await cluster.get_live(keys.CONFIG_MAP, _CLUSTER_ID))
     if wanted.cluster_id and name not in {"", wanted.cluster_id}:
         raise click.ClickException(

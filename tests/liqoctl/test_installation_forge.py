@@ -151,8 +151,8 @@ def test_obstacles_are_told_once() -> None:
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        ({"major": "1", "minor": "29+"}, False),
-        ({"major": "1", "minor": "30"}, True),
+        ({"major": "1", "minor": "30+"}, False),
+        ({"major": "1", "minor": "31"}, True),
         ({"major": "1", "minor": "35+"}, True),
         ({}, True),
     ],

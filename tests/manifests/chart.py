@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import yaml
 
+from liqoctl.forge import installation
 from tests.manifests import documents
 
 CHART: Final = Path(__file__).parents[2] / "charts/pyliqo"
@@ -49,6 +50,7 @@ def defaults() -> dict[str, Any]:
 
 def _about() -> dict[str, Any]:
     version = importlib.metadata.version("pyliqo")
+    least = ".".join(map(str, installation.LEAST))
     return {
         "apiVersion": "v2",
         "name": "pyliqo",
@@ -56,7 +58,7 @@ def _about() -> dict[str, Any]:
         "type": "application",
         "version": version,
         "appVersion": version,
-        "kubeVersion": ">=1.30.0-0",
+        "kubeVersion": f">={least}.0-0",
         "maintainers": [{"name": "pyliqo maintainers"}],
     }
 
