@@ -10,15 +10,15 @@ import pytest
 from sandbox import images
 from sandbox.allocation import Slot
 from sandbox.clusters import Sandbox
-from sandbox.images import buildah, cache
 from sandbox.kubectl import Kubectl
 from tests import gomodules, pages
 from tests.helm import helm
+from tests.journeys import programs
 from tests.peering import liqo
 
 GUIDE: Final = Path(__file__).parents[2] / "docs/guides/from-liqo.md"
 CONSUMER, PROVIDER = "turin", "genoa"
-IMAGE: Final = "localhost/liqo"
+IMAGE, VERSION = "localhost/liqo", "v1.0.1"
 PROGRAMS: Final = (
     "liqo-controller-manager", "crd-replicator", "webhook", "virtual-kubelet", "uninstaller",
 )  # fmt: skip
@@ -39,27 +39,14 @@ def clusters(tmp_path: Path) -> Iterator[Mapping[str, Path]]:
     sandbox = Sandbox()
     found = sandbox.up([CONSUMER, PROVIDER])
     try:
-        _load_image(sandbox, tmp_path / "liqo.tar")
+        binaries = {f"/usr/bin/{name}": liqo.folder() / name for name in PROGRAMS}
+        programs.load(f"{IMAGE}:{VERSION}", binaries, tmp_path)
         for name in (CONSUMER, PROVIDER):
             _install(sandbox.site(name).slot, found[name])
         _typed(PEERED, found, tmp_path)
         yield {name: found[name] for name in (CONSUMER, PROVIDER)}
     finally:
         sandbox.down([CONSUMER, PROVIDER])
-
-
-def _load_image(sandbox: Sandbox, archive: Path) -> None:
-    name = f"{IMAGE}:v1.0.1"
-    with cache.locked(cache.root()):
-        container = buildah.run("from", "scratch").strip()
-        for program in PROGRAMS:
-            buildah.run("copy", container, liqo.folder() / program, f"/usr/bin/{program}")
-        buildah.run("config", "--user=65532:65532", container)
-        buildah.run("commit", "--rm", container, name)
-        buildah.run("push", name, f"docker-archive:{archive}:{name}")
-        buildah.run("rmi", name)
-    sandbox.load_image(archive)
-    archive.unlink()
 
 
 def _install(slot: Slot, kubeconfig: Path) -> None:
@@ -69,7 +56,7 @@ def _install(slot: Slot, kubeconfig: Path) -> None:
     helm(
         "install", "liqo", gomodules.fetched(liqo.MODULE) / "deployments/liqo", "--namespace=liqo",
         "--create-namespace", "--wait", "--timeout=5m",
-        f"--set=tag=v1.0.1,pullPolicy=Never,discovery.config.clusterID={slot.cluster}",
+        f"--set=tag={VERSION},pullPolicy=Never,discovery.config.clusterID={slot.cluster}",
         f"--set={off},{ours},{networks}",
         env={"KUBECONFIG": str(kubeconfig)},
     )  # fmt: skip

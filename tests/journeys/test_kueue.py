@@ -11,11 +11,9 @@ import pytest
 
 from apis.objects import Kind, Object
 from kube.cluster import Selection
-from sandbox.clusters import Sandbox
-from sandbox.images import buildah, cache
 from tests import pages
 from tests.helm import helm
-from tests.journeys import world
+from tests.journeys import programs, world
 
 GUIDE: Final = Path(__file__).parents[2] / "docs/guides/kueue.md"
 KUEUE: Final = os.environ.get("PYLIQO_TEST_KUEUE", "")
@@ -35,16 +33,8 @@ pytestmark = [
 @pytest.fixture
 def kueue(both: world.Pair, kubeconfigs: Mapping[str, Path], tmp_path: Path) -> Iterator[None]:
     """Install its chart in the consumer, with an image of that binary."""
-    archive = tmp_path / "kueue.tar"
-    with cache.locked(cache.root()):
-        container = buildah.run("from", "scratch").strip()
-        buildah.run("copy", container, Path(KUEUE) / "kueue", "/manager")
-        buildah.run("config", '--entrypoint=["/manager"]', "--user=65532:65532", container)
-        buildah.run("commit", "--rm", container, NAME)
-        buildah.run("push", NAME, f"docker-archive:{archive}:{NAME}")
-        buildah.run("rmi", NAME)
-    Sandbox().load_image(archive)
-    archive.unlink()
+    binary = {"/manager": Path(KUEUE) / "kueue"}
+    programs.load(NAME, binary, tmp_path, entrypoint="/manager")
     env = {"KUBECONFIG": str(kubeconfigs["rome"])}
     manager = "controllerManager.manager"
     helm(
