@@ -1,6 +1,7 @@
 """What an upgrade does to a pair in use: every process of pyliqo is replaced, and nobody notices.
 
-``PYLIQO_TEST_UPGRADED=1000`` is the full size. Source: docs/parity.md F-29, F-36.
+``PYLIQO_TEST_UPGRADED=1000`` is the full size: those that milan's node has no room for run on
+simulated nodes, without containers. Source: docs/parity.md F-29, F-36.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, named
-from sandbox import install
+from sandbox import components, install, stepper
+from sandbox.clusters import Sandbox
 from sandbox.kubectl import Kubectl
 from tests.journeys import world
 from tests.webhook.replicas import Load
@@ -21,6 +23,8 @@ from tests.webhook.replicas import Load
 pytestmark = pytest.mark.journey
 
 PODS: Final = int(os.environ.get("PYLIQO_TEST_UPGRADED", "6"))
+CONTAINERS: Final = 100
+"""More pods than that are also given simulated nodes."""
 PER_S: Final = 5
 KUBELETS: Final = ("-n", "liqo-tenant-milan", "deployment", "-l", keys.VIRTUAL_NODE_LABEL)
 
@@ -57,14 +61,30 @@ def before(kubeconfigs: Mapping[str, Path]) -> Iterator[None]:
         upgrade(kubeconfigs[name], name, "null")
 
 
-@pytest.mark.usefixtures("before")
+@pytest.fixture
+def roomy(kubeconfigs: Mapping[str, Path]) -> Iterator[None]:
+    """Give milan simulated nodes where its own one has too little room."""
+    if PODS <= CONTAINERS:
+        yield
+        return
+    site = Sandbox().site("milan")
+    components.simulate(site, 1 + PODS // CONTAINERS)
+    yield
+    components.Component(site, "simulated").stop()
+    Kubectl(kubeconfigs["milan"]).run("delete", "node", "-l", "type=simulated")
+
+
+@pytest.mark.usefixtures("before", "roomy")
 async def test_no_pod_is_restarted_no_create_refused_and_no_write_lost(
     both: world.Pair, namespace: str, kubeconfigs: Mapping[str, Path]
 ) -> None:
     await both.offload(namespace)
     twin = both.twin(namespace)
     made = world.deployment(namespace, "web", both.image, PODS)
-    made["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": both.node}
+    simulated = {"key": stepper.taint(stepper.TAINT)["key"], "operator": "Exists"}
+    made["spec"]["template"]["spec"] |= {
+        "nodeSelector": {keys.HOSTNAME: both.node}, "tolerations": [simulated],
+    }  # fmt: skip
     await both.rome.create(keys.DEPLOYMENT, made)
     here = await world.until(both.rome, keys.POD, namespace, lambda seen: len(lives(seen)) == PODS)
     there = await world.until(both.milan, keys.POD, twin, lambda seen: len(lives(seen)) == PODS)

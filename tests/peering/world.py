@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
 from click.testing import CliRunner, Result
@@ -277,13 +277,17 @@ def running(
         yield World(members)
 
 
+LOOK_S: Final = 0.3
+"""A look mostly runs kubectl, which takes half of that in CPU."""
+
+
 def until(holds: Any, what: str, patience_s: float = PATIENCE_S) -> None:
     """Return once ``holds()``."""
     end = time.monotonic() + patience_s
     while not holds():
         assert time.monotonic() < end, f"not within {patience_s} s: {what}"
         os.sched_yield()
-        time.sleep(0.1)  # noqa: TID251  # a test that is not async
+        time.sleep(LOOK_S)  # noqa: TID251  # a test that is not async
 
 
 def settled(look: Callable[[], T], wanted: object) -> T:
