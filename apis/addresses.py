@@ -11,7 +11,7 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _TYPES: Final = {"IPv4": 4, "IPv6": 6}
 _LOW: Final = ipaddress.ip_network("::/96")
-"""Of IPv4-compatible addresses, which nobody uses any more, and of ``::1``."""
+"""Of IPv4-compatible addresses, which are deprecated, and of ``::1``."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 
 

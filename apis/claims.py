@@ -65,7 +65,7 @@ def reason_to_stay(claim: Object, storage: Storage) -> Stay | None:
 
 
 def _of_another_class(claim: Object, storage: Storage) -> Stay | None:
-    """Judge a claim of a class that is not offered, or not any more: data that is there stays."""
+    """Judge a claim of a class that is not offered (any more): data that is there stays."""
     name, class_ = claim["spec"].get("volumeName"), claim["spec"].get("storageClassName")
     volume = storage.volume(name) if name else None
     if volume is not None and storage.holds(volume, claim):

@@ -10,7 +10,7 @@ from apis.objects import Object
 def find(conditions: Iterable[Object] | None, type_: str) -> Object | None:
     """Return the condition of this type, if there is one.
 
-    What another cluster says may be of any shape: what is no condition is passed over.
+    What another cluster says may be of any shape: items that are not conditions are passed over.
     """
     listed = conditions if isinstance(conditions, Iterable) else ()
     fit = (found for found in listed if isinstance(found, dict))

@@ -130,7 +130,7 @@ def slice_stays(
 def asked_policy(offloading: Mapping[str, object]) -> Policy | None:
     """Return the policy that a NamespaceOffloading asks for, None where it asks for none.
 
-    Admission refuses what is no policy. Of what came past it as little leaves as possible.
+    Admission refuses unknown policies. If one came past it, as little leaves as possible.
     """
     said = objects.annotations(offloading).get(keys.REFLECTION_POLICY)
     if said is None:

@@ -92,12 +92,12 @@ def annotations(obj: Mapping[str, Any]) -> dict[str, str]:
 
 
 def spec(obj: Mapping[str, Any] | None) -> Object:
-    """Return the spec, empty if there is none, or no object."""
+    """Return the spec; empty if it is absent or not an object."""
     return _part(obj, "spec")
 
 
 def status(obj: Mapping[str, Any] | None) -> Object:
-    """Return the status, empty if there is none, or no object."""
+    """Return the status; empty if it is absent or not an object."""
     return _part(obj, "status")
 
 

@@ -32,7 +32,7 @@ class Offers:
 
     @classmethod
     def parse(cls, said: Object | None) -> "Offers | None":
-        """Return what ``status.offered`` of a NamespaceMap says; None where there is none.
+        """Return what ``status.offered`` of a NamespaceMap says; None if it is absent.
 
         Then the provider is Liqo, or older than this, and what it refuses is its own matter.
         """

@@ -18,7 +18,7 @@ PRIVILEGED: Final = "privileged"
 
 @dataclass(frozen=True)
 class Policy:
-    """What a provider allows beyond the defaults, or narrows; None: whatever is asked for."""
+    """What a provider allows beyond the defaults, or narrows; None allows all."""
 
     level: str = "baseline"
     priority_classes: frozenset[str] = frozenset()

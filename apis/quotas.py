@@ -154,7 +154,7 @@ def refusal(grant: Grant, demand: Demand, free: Resources) -> Refusal | None:
 def growth_refusal(grant: Grant, demand: Demand, has: Resources, free: Resources) -> Refusal | None:
     """Return why a pod that ``has`` so much may not take ``demand`` now; None if it may.
 
-    What it takes no more of than before is not judged again.
+    A resource is judged again only if the pod takes more of it than before.
     """
     more = resources.more(demand.usage, has)
     wanted = {name: demand.usage[name] for name in more}
@@ -197,7 +197,7 @@ def counted(grant: Grant, usage: Resources) -> dict[str, Quantity]:
 
 
 def check(spec: Object) -> None:
-    """Refuse amounts in the PodSpec ``spec`` that are none, or below zero.
+    """Refuse what is not an amount in the PodSpec ``spec``, and amounts below zero.
 
     An API server that is sent 1e999999999 computes it, for minutes and in gigabytes.
 
@@ -216,7 +216,7 @@ def check(spec: Object) -> None:
 
 
 def check_amounts(amounts: Mapping[str, Any], path: str) -> None:
-    """Refuse amounts that are none, or below zero.
+    """Refuse what is not an amount, and amounts below zero.
 
     Raises:
         ValueError: the message names the field below ``path``.

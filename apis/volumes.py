@@ -23,5 +23,5 @@ def amount(capacity: Object | None) -> Object:
 
 
 def storage(amounts: Object | None) -> Quantity:
-    """Return how much storage a ResourceList says; nothing for what is no amount."""
+    """Return how much storage a ResourceList says; 0 for a value that is not an amount."""
     return resources.readable(amounts or {}).get("storage", Quantity())

@@ -25,7 +25,7 @@ class InjectionReconciler:
         self._certs_key = certs_key
 
     async def reconcile(self, key: Key) -> float | None:
-        """Bring the configuration at ``key`` up to date; wait for an event while there is none."""
+        """Bring the configuration at ``key`` up to date; wait for an event while it is absent."""
         configuration = await self._cluster.get(self._kind, key)
         secret = await self._cluster.get(keys.SECRET, self._certs_key)
         trusted = rotation.trusted_in(secret)

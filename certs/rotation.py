@@ -204,12 +204,12 @@ def authorities_in(secret: Object | None, now: dt.datetime) -> list[KeyPair]:
 
 
 def trusted_in(secret: Object | None) -> bytes:
-    """Return the bundle in the Secret ``liqo-webhook-certs``, empty when there is none."""
+    """Return the bundle in the Secret ``liqo-webhook-certs``; empty without one."""
     return _data(secret).get("ca.crt", b"")
 
 
 def door_in(secret: Object | None) -> str:
-    """Return the last segment of the path of the webhook that labels; empty when there is none."""
+    """Return the last segment of the path of the webhook that labels; empty without one."""
     found = _data(secret).get(keys.LABELLING_DOOR, b"")
     return found.decode() if _DOOR.fullmatch(found) else ""
 

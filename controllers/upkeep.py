@@ -37,7 +37,7 @@ async def ensure(
     """
     key = objects.key_of(wanted)
     if kind in WHOLE:
-        wanted = drift.stamped(wanted)  # so that what is no longer wanted shows
+        wanted = drift.stamped(wanted)  # so that the stamp shows what is no longer wanted
     found = await cluster.get(kind, key)
     if found is None:
         return await _create(cluster, kind, wanted, is_ours)

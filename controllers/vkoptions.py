@@ -1,4 +1,4 @@
-"""The default VkOptionsTemplate: made where there is none, its image kept that of this process.
+"""The default VkOptionsTemplate: made if it is absent, its image kept that of this process.
 
 It is not among the manifests, because kubectl refuses a file whose kinds it does not know yet, and
 one ``kubectl apply -k`` is to suffice. Source of the values: docs/parity.md § 1.4, 6.2.

@@ -1,7 +1,7 @@
 """A cluster whose reads come from informers: reconcilers may read without counting.
 
 How certain an answer is: ``seen`` is the caches' word for presence and absence, and may be behind;
-``get`` may be behind in what an object says, but that there is none is the server's own word;
+``get`` may be behind in what an object says, but that it is absent is what the server said;
 ``get_live`` is the server's word now. Whether an object still is what was applied it says itself
 (``apis.drift``), and nobody remembers it.
 """

@@ -63,7 +63,7 @@ class Recorder:
         clock: Callable[[], float] = time.monotonic,
         pace: Buckets | None = None,
     ) -> None:
-        """With ``pace`` no more is written than that allows: what is told beyond it waits."""
+        """With ``pace`` writes keep to its rate: Events beyond it wait."""
         self._cluster, self._component, self._instance = cluster, component, instance
         self._labels = dict(labels or {})
         self._clock, self._pace = clock, pace

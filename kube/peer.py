@@ -84,7 +84,7 @@ def identity(secret: Object) -> Access:
     """Return who the kubeconfig in ``secret`` says we are.
 
     Raises:
-        kubeconfig.KubeconfigError: there is none, or it says more than it may.
+        kubeconfig.KubeconfigError: the kubeconfig is missing, or says more than it may.
     """
     encoded = (secret.get("data") or {}).get(keys.KUBECONFIG_KEY, "")
     try:

@@ -124,7 +124,7 @@ class Packed(msgspec.Struct, gc=False, frozen=True):
 
     @classmethod
     def noted(cls, key: Key, version: Version) -> Self:
-        """Return the outline of which nothing but its key, UID and version is known."""
+        """Return an outline with key, UID and version alone."""
         metadata = {**key._asdict(), **msgspec.to_builtins(version)}
         return cls(version, msgspec.json.encode({"metadata": metadata}), is_outline=True)
 

@@ -71,7 +71,7 @@ class Mappings:
         self._followed: dict[str, _Followed] = {}
         self._accepted: Mapping[str, Pair] = {}
         self._known: Mapping[str, Pair] = {}
-        """As ``_accepted``, and what is not (any more) and may have left something there."""
+        """``_accepted``, and mappings that were accepted before and may have left objects there."""
         self._seen: NamespaceMap | None = None
         self._judged: dict[str, NamespaceMapping] = {}
         self._kept = Kept(MOST_BYTES)

@@ -150,7 +150,7 @@ class PodReconciler:
     # Seeing ----------------------------------------------------------------------------------
 
     def _mine(self, pod: Object | None) -> Object | None:
-        """Return the pod if it is bound here: a namesake elsewhere is none of ours."""
+        """Return the pod if it is bound here: a pod of that name on another node is not ours."""
         return pod if pod and pod["spec"].get("nodeName") == self._node.name else None
 
     async def _observe(self, key: Key, local: Object | None, pair: Pair, read: _Read) -> Observed:

@@ -82,7 +82,7 @@ async def carry(
     head, there = await tunnel.dial(access, request.method, path, query, passed_on(request.headers))
     with metrics.STREAMS.labels(action.subresource).track_inprogress():
         await _pass(request, head, there)
-    raise asyncio.CancelledError  # it is no web connection any more: there is nothing to answer
+    raise asyncio.CancelledError  # the connection was upgraded: there is no HTTP answer to give
 
 
 def passed_on(headers: CIMultiDictProxy[str]) -> Pairs:

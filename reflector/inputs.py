@@ -112,7 +112,7 @@ class Inputs:
     def twins(self, reflection: Reflection, runner: Runner) -> None:
         """Let changes of its twins do so too: each asks for a look at the original.
 
-        Where there are none nothing is followed, until the first is made. What comes home is
+        Without such objects nothing is followed, until the first is made. What comes home is
         never looked at: the Events of a namespace are its own.
         """
         forge = reflection.forge

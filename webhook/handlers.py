@@ -135,7 +135,7 @@ def mutate_pod_update(request: Request) -> Admitted:
 
 
 def validate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
-    """Judge a pod as it will be stored; what cannot be judged was refused before, or is no more."""
+    """Judge a pod as it will be stored; what cannot be judged was refused or deleted."""
     reader = lookup.within(request.budget_s)
     offloading = _offloading(reader, request.namespace)
     if offloading is None:
@@ -336,7 +336,7 @@ def _check_quota(reader: Lookup, shadow: Object) -> None:
 
 
 def _offloading(reader: Lookup, namespace: str) -> NamespaceOffloading | None:
-    """Return how ``namespace`` is offloaded; one that ends places no pod any more."""
+    """Return how ``namespace`` is offloaded; one that is being deleted places no pods."""
     found = reader.get(keys.NAMESPACE_OFFLOADING, Key(namespace, keys.OFFLOADING_NAME))
     return None if found is None or is_terminating(found) else _parsed(found)
 

@@ -79,7 +79,7 @@ class SecretPath:
         self._file = file
 
     def __call__(self) -> str:
-        """Return it, empty while there is none."""
+        """Return it; empty while it is absent."""
         try:
             return self._file.read_text().strip()
         except OSError:

@@ -58,5 +58,5 @@ def _connect(kubeconfig: Path | None) -> AbstractAsyncContextManager[ClusterClie
 
 
 def _give_up(_error: Exception) -> None:
-    """End the process, which cannot judge any more: anybody who runs it starts it again, slower."""
+    """End the process, which cannot judge any longer: kubelet starts it again, after a back-off."""
     os._exit(serving.FAILED)

@@ -5,7 +5,7 @@ from typing import final
 
 @final
 class Foreign:
-    """Bytes that arrived, of which code sees no more than how many there are.
+    """Bytes that arrived, whose number is all that code sees of them.
 
     mypy holds everybody to it: they have no other method, and ``kube.door.reading`` opens them.
     """

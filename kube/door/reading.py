@@ -150,7 +150,7 @@ class Reader(Generic[T]):
         """Return a page of a list.
 
         Raises:
-            NotReachableError: it is none.
+            NotReachableError: it is not a page of a list.
         """
         try:
             page = _PAGE.decode(foreign.said(said))

@@ -17,7 +17,7 @@ from apis.objects import Kind
 MOST: Final = 10_000
 """Items of a list and entries of a map: pods and NamespaceMaps have far fewer."""
 MOST_DATA: Final = 200_000
-"""Keys of a ConfigMap or Secret: in the 1 MiB that an API server takes there are no more."""
+"""Keys of a ConfigMap or Secret: more do not fit into the 1 MiB that an API server takes."""
 CUT: Final = {"is_cut": True}
 """Of a text that is too long: of what is for people the beginning is kept, nothing of the rest."""
 

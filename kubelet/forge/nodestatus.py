@@ -83,7 +83,7 @@ _PRESSURES: Final[Mapping[str, tuple[str, str]]] = {
     "DiskPressure": ("RemoteClusterHasNoDiskPressure", "RemoteClusterHasDiskPressure"),
     "PIDPressure": ("RemoteClusterHasNoPIDPressure", "RemoteClusterHasPIDPressure"),
 }
-"""Each pressure with its reason when there is none, and when there is."""
+"""Each pressure with its reason while it is False, and while it is True."""
 _OURS: Final = frozenset({"Ready", *_PRESSURES, CLOCK, ABSENCE})
 
 

@@ -133,7 +133,7 @@ def refused(local: Object, message: str, home: LocalContext) -> Object:
 
 
 def unanswered(local: Object, message: str, home: LocalContext) -> Object:
-    """Return the status of a pod whose ShadowPod was taken, and of which nothing came since."""
+    """Return the status of a pod whose ShadowPod was accepted, and that got no answer since."""
     made = accepted(local, home)
     condition = {
         "type": OFFLOADED,
@@ -240,7 +240,7 @@ def restart_count(pod: Object) -> int:
 
 
 def status_of(pod: Object) -> Object:
-    """Return the status, {} where there is none; read only."""
+    """Return the status, {} if it is absent; read only."""
     return mapping(pod.get("status"))
 
 

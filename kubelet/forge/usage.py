@@ -42,7 +42,7 @@ LABELS: Final = frozenset(
 _NAME: Final = re.compile(r"(container|pod|prober_probe|kubelet_container)_[a-z0-9_]{1,100}")
 _MOST: Final = 2**63 - 1
 """More than anybody uses; who reads an amount as an integer of 64 bits loses the whole answer
-by one that is none."""
+by one that is not a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Reading(NamedTuple):
 class NodeCpu:
     """CPU seconds of all pods that were ever here, which never go down though pods go away.
 
-    Of each container that is here its last reading is kept, and no more.
+    Of each container that is here the last reading is kept, nothing older.
     """
 
     def __init__(self) -> None:

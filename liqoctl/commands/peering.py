@@ -21,7 +21,7 @@ _WAIT = options.switch("--wait", default=True, show_default=True, help="Wait for
 def _refused(
     flag: str, cure: str, *, option: Callable[..., Any] = click.option, **rest: Any
 ) -> Callable[..., Any]:
-    """Return an option of Liqo's network; who gives it is told that there is none, and ``cure``."""
+    """Return an option of Liqo's network, which is refused with ``cure``: pyliqo has no network."""
 
     def refuse(_: click.Context, param: click.Parameter, given: object) -> None:
         if given not in (None, False):

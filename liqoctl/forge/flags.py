@@ -66,7 +66,7 @@ def seconds(text: str) -> float:
     """Return the length of a duration such as ``20s``, ``1m30s`` or ``500ms``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: ``text`` is not a duration.
     """
     if not re.fullmatch(rf"(?:{_PART.pattern})+", text):
         raise ValueError(f"{text!r} is not a duration such as 20s or 2m")

@@ -55,7 +55,7 @@ def parse(text: str) -> tuple[Requirement, ...]:
 def to_term(requirements: Iterable[Requirement]) -> Object:
     """Return the node-selector term that asks the same.
 
-    Shape: {"matchExpressions": [{"key", "operator", "values"}]}; no values where there are none.
+    Shape: {"matchExpressions": [{"key", "operator", "values"}]}; no "values" for operators without.
     """
     return {"matchExpressions": [_expression(requirement) for requirement in requirements]}
 

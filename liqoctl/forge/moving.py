@@ -282,7 +282,7 @@ def _record(copied: Object) -> Object | None:
 def _fits(record: Object, copied: Object) -> bool:
     """Whether ``record`` is what a move writes: users of the namespace can write one, too.
 
-    Of the claim that is made again it says no more than the copy does: no volume, no finalizers.
+    It has of the claim only what the copy has: no volume, no finalizers.
     """
     metadata = record["metadata"]
     is_plain = isinstance(metadata, dict) and metadata.keys() <= {*_KEPT}

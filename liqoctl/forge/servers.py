@@ -50,7 +50,7 @@ class Consumer:
     kubeconfig: Entrance
     """Of the provider, in the administrator's hand."""
     named: Entrance
-    """By flags; empty where there is none."""
+    """By flags; empty without one."""
     own: frozenset[str] = frozenset()
     """Addresses of its nodes and API servers."""
     networks: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ async def key_pair(cluster: ClusterClient) -> list[Object]:
     """Return the Secret with the key by which peers know the cluster.
 
     Raises:
-        click.ClickException: there is none.
+        click.ClickException: there is no such Secret.
     """
     where = Key(keys.LIQO_NAMESPACE, keys.AUTHENTICATION_KEYS)
     found = await cluster.get_live(keys.SECRET, where)

@@ -142,7 +142,7 @@ async def pod_networks(cluster: Cluster, namespace: str, said: Object) -> str:
 
 
 async def tenant_namespace(cluster: ClusterClient, peer: str) -> str:
-    """Return the namespace for ``peer``, whatever its name; empty when there is none.
+    """Return the namespace for ``peer``, whatever its name; empty if it is missing.
 
     Raises:
         click.ClickException: there are several.

@@ -53,7 +53,7 @@ async def nonce(side: Side, consumer: str) -> str:
     """Return the nonce that this cluster, the provider, has for ``consumer``.
 
     Raises:
-        click.ClickException: there is none.
+        click.ClickException: there is no nonce.
     """
     namespace = await _namespace(side.cluster, consumer)
     where = Key(namespace, keys.NONCE_SECRET)
@@ -139,7 +139,7 @@ async def kubeconfig(side: Side, provider: str, name: str) -> str:
     """Return the kubeconfig of the Identity ``name`` towards ``provider``.
 
     Raises:
-        click.ClickException: there is none.
+        click.ClickException: there is no such kubeconfig.
     """
     called = name or naming.controlplane_identity(provider)
     where = Key(await _namespace(side.cluster, provider), naming.kubeconfig_secret(called))
@@ -153,7 +153,7 @@ async def found(cluster: Cluster, kind: Kind, peer: str) -> list[Object]:
     """Return the objects of ``kind`` about ``peer``, or about all peers.
 
     Raises:
-        click.ClickException: there is none about that one.
+        click.ClickException: there is no such object about that peer.
     """
     listed = (await cluster.list(Selection(kind, Object))).items
     chosen = [

@@ -74,7 +74,7 @@ async def delete(side: Side, consumer: str) -> None:
     """Take every right of the peering users of ``consumer`` away: what they sign in by ends so.
 
     Raises:
-        click.ClickException: there is none.
+        click.ClickException: there is no peering user.
     """
     found = await _bindings(side, consumer)
     if not found:

@@ -22,7 +22,7 @@ async def tenant_namespace(cluster: Cluster, cluster_id: str) -> str:
     """Return the namespace of the peering with ``cluster_id``, found by its labels.
 
     Raises:
-        click.ClickException: there is none, or more than one.
+        click.ClickException: there is no such namespace, or more than one.
     """
     labels = f"{keys.TENANT_NAMESPACE}=true,{keys.REMOTE_CLUSTER_ID}={cluster_id}"
     found = (await cluster.list(Selection(keys.NAMESPACE, Object, labels=labels))).items

@@ -36,7 +36,7 @@ class Look(Protocol):
     """The objects that a kind asked for by its ``Input``; as old as a cache, and read only."""
 
     def get(self, kind: Kind, key: Key) -> Any:
-        """Return the one at ``key``, None when there is none."""
+        """Return the one at ``key``, None if it is absent."""
         ...
 
     def each(self, kind: Kind) -> Iterable[Any]:
@@ -100,7 +100,7 @@ class Input:
     """Under which it is looked at."""
     is_needed: Callable[[Settings], bool] = _always
     may_be_unknown: bool = False
-    """Whether there are none of them where the cluster does not know the kind."""
+    """Whether a cluster that does not know the kind counts as having no objects of it."""
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def _note(
 
 
 def _nodes_of(pod: Object) -> str | None:
-    """Return the nodes of a pod that virtual nodes let in, in words; None where there are none."""
+    """Return the nodes of a pod that virtual nodes let in, in words; None without such nodes."""
     required = patch.find(pod, REQUIRED) or []
     is_told = is_let_in(pod) and not nodeselector.excess(required)
     return nodeselector.text(required) if is_told else None

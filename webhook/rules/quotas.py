@@ -32,7 +32,7 @@ def of(found: Iterable[Object], label: str) -> Object:
     """Return the Quota whose user is ``label``.
 
     Raises:
-        DeniedError: there is none.
+        DeniedError: the user has no Quota.
     """
     quota = quotas.first(found, label)
     if quota is None:

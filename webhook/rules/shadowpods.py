@@ -178,7 +178,7 @@ def judged_creator(obj: Object) -> str:
 
 
 def pod_spec(obj: Object) -> Object:
-    """Return ``spec.pod``, {} if there is none."""
+    """Return ``spec.pod``, {} if it is absent."""
     shape.check(obj, "ShadowPod")
     return parts.struct(objects.spec(obj).get("pod"), "spec.pod")
 

@@ -15,7 +15,7 @@ BINDINGS: Final = (keys.CLUSTER_ROLE_BINDING, keys.ROLE_BINDING)
 
 
 def label(obj: Object) -> Admitted:
-    """Add the consumer's label where there is none; one that is wrong is refused later."""
+    """Add the consumer's label if it is absent; a wrong one is refused later."""
     shape.check(obj, "Tenant")
     cluster_id = _cluster_id(obj)
     if not cluster_id or whose.cluster_named_by(obj):

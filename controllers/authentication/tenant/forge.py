@@ -147,7 +147,7 @@ def is_used(obj: Object, nonce: str) -> bool:
 
 
 def nonce_in(secret: Object | None) -> str:
-    """Return the nonce that the Secret holds; empty where there is none."""
+    """Return the nonce that the Secret holds; empty without one."""
     if secret is None or objects.labels(secret).get(keys.NONCE_LABEL) != "true":
         return ""
     try:

@@ -20,7 +20,7 @@ NEEDING: Final[tuple[Kind, ...]] = (
     keys.RENEW,
 )
 """What is ended, or replicated, with Secrets of its namespace. While a namespace is being deleted
-nothing is created in it: once there is none of these, there will be none."""
+nothing is created in it: once these are gone, no others come."""
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def pem(request: Object) -> bytes:
 
 
 def usage_problems(request: Object) -> list[str]:
-    """Return what is wrong with the usages: they have to be those of a server, no more."""
+    """Return what is wrong with the usages: they have to be those of a server, and no others."""
     usages = sorted(request["spec"].get("usages") or [])
     return [] if usages in _USAGES else [f"its usages are {', '.join(usages) or 'none'}"]
 

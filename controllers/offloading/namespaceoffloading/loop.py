@@ -66,7 +66,7 @@ def _by_map(offloadings: Informer[Object]) -> Keys:
         if touched is None:
             return list(offloadings.items())
         wanted = map(_offloading_in, touched)
-        # A peer may name any namespace: one that is not offloaded is none of this controller's.
+        # A peer may name any namespace, and only offloaded ones are this controller's.
         return [key for key in wanted if offloadings.get(key) is not None]
 
     return keys_of

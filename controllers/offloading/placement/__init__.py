@@ -1,1 +1,1 @@
-"""Pods that run where their namespace places none any more: counted, and evicted if asked."""
+"""Pods on nodes where their namespace no longer places pods: counted, and evicted if asked."""

@@ -94,6 +94,6 @@ def running(pod: SlimPod) -> Running:
     """Return what ``pod`` takes, and for which ShadowPod."""
     try:
         usage = Demand.of(pod.needs()).usage
-    except ValueError:  # nobody else's API server has judged what ours let in
+    except ValueError:  # an amount that the API server let in and we cannot read
         usage = {quotas.PODS: quantity.parse(1)}
     return Running(owner_of(pod), usage, pod.status.phase in FINISHED)

@@ -32,9 +32,9 @@ class Reach:
     def of(self, address: str, type_: str = _IPV4) -> str:
         """Return how ``address`` is reached, "" if the consumer may not name it.
 
-        It may not name this cluster's own, nor what is no address of ``type_`` in its one spelling,
-        nor, with a fabric, what is in none of the networks that were agreed on (docs/parity.md
-        SEC-A16).
+        It may not name this cluster's own, nor a text that is not the one spelling of an address of
+        ``type_``, nor, with a fabric, what is in none of the networks that were agreed on
+        (docs/parity.md SEC-A16).
         """
         reached = self.fabric.of(address) if self.fabric else address
         if any(addresses.read(each, type_) is None for each in (address, reached)):

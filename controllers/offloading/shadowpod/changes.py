@@ -131,7 +131,7 @@ def unreadable(shadow: Object) -> Refusal | None:
 
 
 def grown(shadow: Object, pod: Object) -> Demand | None:
-    """Return what the Pod will take once it is of the size that was asked for; None if no more.
+    """Return what the Pod will take once it is of the size that was asked for; None if not more.
 
     Shape: of both the containers, with their names and resources, suffice.
 

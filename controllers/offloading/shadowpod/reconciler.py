@@ -166,7 +166,7 @@ class ShadowPodReconciler:
         return pause_s
 
     def _put_off_s(self, shadow: Object) -> float:
-        """Return the seconds until room is asked for again, of which nothing came the last time."""
+        """Return the seconds until room is asked for again, after none was given the last time."""
         asked, until = self._until.get(objects.key_of(shadow), (None, self._clock()))
         is_put_off = self._ledger is not None and asked == self._asked(shadow)
         return (until - self._clock()).total_seconds() if is_put_off else 0.0

@@ -47,7 +47,7 @@ class Source:
     wanted: Callable[[], Awaitable[Mapping[str, Key]]]
     """Returns the Secret with the kubeconfig of each, by cluster ID."""
     slice_of: Callable[[str], str]
-    """Returns the name of a slice of ours of a provider; empty while there is none."""
+    """Returns the name of a slice that we have of a provider; empty without one."""
     subscribe: Callable[[Callable[[], None]], Callable[[], None]]
     """Calls back when that may have changed; returns what ends this."""
 
@@ -204,7 +204,7 @@ class Question:
             self._limit = None
 
     def give_up(self, why: str) -> None:
-        """Wait for no answer any more, if one is waited for."""
+        """Stop waiting for an answer, if one is waited for."""
         if self._limit is not None and not self._limit.expired():
             self._why = why
             self._limit.reschedule(0)

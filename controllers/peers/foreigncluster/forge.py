@@ -283,7 +283,7 @@ _OF_REACH: Final = ("conditions", "kubernetesVersion", "clockSkewSeconds")
 
 
 def slice_of(cluster_id: str, found: Iterable[Object]) -> str:
-    """Return the name of a slice of ours of that provider; empty while there is none."""
+    """Return the name of a slice that we have of that provider; empty without one."""
     ours = (one for one in found if not whose.is_foreign(one) and cluster_of(one) == cluster_id)
     return next((str(one["metadata"]["name"]) for one in ours), "")
 
