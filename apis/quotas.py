@@ -188,7 +188,7 @@ def _unwanted(grant: Grant, demand: Demand) -> Refusal | None:
 
 
 def counted(grant: Grant, usage: Resources) -> dict[str, Quantity]:
-    """Return what counts of ``usage``: no nothing, and pods only where the quota limits them."""
+    """Return what counts of ``usage``: amounts above zero, pods only if the quota limits them."""
     return {
         name: amount
         for name, amount in usage.items()

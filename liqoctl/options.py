@@ -122,7 +122,7 @@ def switch(*names: str, **rest: Any) -> Callable[..., Any]:
 
 REPLACE: Final = switch(
     "--replace",
-    help="Also where another cluster of that name is a peer: it is the same one, moved.",
+    help="Accept another API server or key of a peer of that name: it is the same cluster.",
 )
 
 
@@ -146,7 +146,7 @@ PROVIDER_POD_CIDR: Final = click.option(
     multiple=True,
     metavar="CIDR",
     callback=_networks,
-    help="Network of the provider's pods, several.  [default: what the provider says]",
+    help="Network of the provider's pods; may be repeated.  [default: what the provider says]",
 )
 """Outside of it this cluster publishes no address that the provider says of a pod."""
 
@@ -326,7 +326,7 @@ _SHOWN: Final = click.option(
     type=click.Choice(["wide", "yaml", "json"]),
     help="Show more columns, or print the whole objects.",
 )
-_IN_ALL: Final = switch("--all-namespaces", "in_all", "-A", help="Of all namespaces.")
+_IN_ALL: Final = switch("--all-namespaces", "in_all", "-A", help="List objects of all namespaces.")
 
 
 def shown(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -369,8 +369,8 @@ _GLOBAL: Final = (
     click.option(
         "--global-annotations", type=Pairs(), help="Annotations for every object that is made."
     ),
-    switch("--skip-confirm", default=None, help="Do not ask back."),
-    switch("--verbose", "-v", default=None, help="Say more."),
+    switch("--skip-confirm", default=None, help="Do not ask for confirmation."),
+    switch("--verbose", "-v", default=None, help="Print more details."),
 )
 _NAMES: Final = (
     "kubeconfig", "context", "cluster", "user", "namespace", "global_labels",

@@ -15,7 +15,7 @@ EXAMPLES = options.examples("liqoctl backup > backup.yaml", "liqoctl backup --ke
 )
 @options.global_flags
 def backup(session: Session, *, is_key: bool) -> None:
-    """Print what a cluster that is made again under its old name needs, for kubectl apply.
+    """Print what a new cluster needs to take the place of this one, for kubectl apply.
 
     Reads only. These are the VkOptionsTemplates, the ProviderPolicies, and the namespaces with
     their NamespaceOffloadings; `liqoctl get values` prints the settings. docs/backup.md tells in

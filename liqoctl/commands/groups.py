@@ -30,9 +30,9 @@ def get() -> None:
     "liqoctl generate peering-user --consumer-cluster-id rome > for-rome.kubeconfig",
 )
 def generate() -> None:
-    """Print what somebody else applies: for peers whose clusters nobody reaches at once."""
+    """Print objects for the other cluster's administrator, where nobody reaches both clusters."""
 
 
 @options.verb("liqoctl force unpeer milan")
 def force() -> None:
-    """Do without a peer that does not come back."""
+    """Give up a peer that does not come back."""

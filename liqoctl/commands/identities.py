@@ -150,7 +150,7 @@ def create_tenant(
 @options.global_flags
 @options.remote_flags
 def create_identity(session: Session, remote: Session, timeout: float, **given: Any) -> None:
-    """Store how this cluster gets in at the remote one: the second half of authenticate."""
+    """Store this cluster's credentials for the remote one: the second half of authenticate."""
     how = late.handshake.Authentication(
         given["proxy_url"],
         replaces=given["replace"],
@@ -186,7 +186,7 @@ def get_tenant(session: Session, cluster_id: str, output: str | None, *, in_all:
 @options.shown
 @options.global_flags
 def get_identity(session: Session, cluster_id: str, output: str | None, *, in_all: bool) -> None:
-    """On a consumer: show how it signs in to its providers, or to one of them."""
+    """On a consumer: show the credentials for its providers, or for one of them."""
     late.identities.show(session, keys.IDENTITY, cluster_id, late.output.Shown(output, in_all))
 
 
@@ -195,7 +195,7 @@ def get_identity(session: Session, cluster_id: str, output: str | None, *, in_al
 @options.timeout("2m")
 @options.global_flags
 def delete_tenant(session: Session, cluster_id: str, timeout: float) -> None:
-    """On a provider: take every right of a consumer away, and what it has here."""
+    """On a provider: remove a consumer, its rights and its objects."""
     options.confirm(session, f"Remove tenant {cluster_id}? Its pods here end.")
     _delete(session, keys.TENANT, cluster_id, timeout)
 
@@ -205,7 +205,7 @@ def delete_tenant(session: Session, cluster_id: str, timeout: float) -> None:
 @options.timeout("2m")
 @options.global_flags
 def delete_identity(session: Session, cluster_id: str, timeout: float) -> None:
-    """On a consumer: forget how it signs in to a provider."""
+    """On a consumer: delete the credentials for a provider."""
     options.confirm(session, f"Remove the identities towards {cluster_id}?")
     _delete(session, keys.IDENTITY, cluster_id, timeout)
 
@@ -246,7 +246,11 @@ def get_kubeconfig(session: Session, identity: str, remote_cluster_id: str) -> N
 )
 @_CONSUMER
 @click.option(
-    "--lifetime", type=options.Duration(), default="24h", show_default=True, help="How long it is."
+    "--lifetime",
+    type=options.Duration(),
+    default="24h",
+    show_default=True,
+    help="How long its certificate lasts.",
 )
 @click.option(
     "--tls-compatibility-mode",
@@ -275,7 +279,7 @@ def generate_peering_user(session: Session, consumer_cluster_id: str, lifetime: 
 @_CONSUMER
 @options.global_flags
 def delete_peering_user(session: Session, consumer_cluster_id: str) -> None:
-    """On a provider: take the rights of a consumer's peering user away."""
+    """On a provider: remove the rights of a consumer's peering user."""
 
     async def work(side: Side) -> None:
         await late.peeringuser.delete(side, consumer_cluster_id)

@@ -16,8 +16,10 @@ PEER_EXAMPLES = options.examples(
     "liqoctl info peer milan turin -o json",
     "liqoctl info peer milan --get offloading.status",
 )
-EXIT_CODE = options.switch("--exit-code", help="Exit with 1 if something is amiss.")
-GET = click.option("--get", "path", metavar="a.b.c", help="Only this field, whatever its case.")
+EXIT_CODE = options.switch("--exit-code", help="Exit with status 1 if something is wrong.")
+GET = click.option(
+    "--get", "path", metavar="a.b.c", help="Print only this field; case does not matter."
+)
 
 
 @options.verb(
@@ -78,7 +80,7 @@ def info_peer(  # noqa: PLR0913  # one argument a flag
     *,
     exit_code: bool,
 ) -> None:
-    """Show how it stands with peers: authentication, slices, virtual nodes, and what is amiss.
+    """Show the state of peers: authentication, slices, virtual nodes, and what is wrong.
 
     Reads only. Without a name all peers are shown.
     """

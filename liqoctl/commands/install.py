@@ -31,7 +31,7 @@ UNINSTALL_EXAMPLES = options.examples("liqoctl uninstall", "liqoctl uninstall --
 @click.option(
     "--cluster-id",
     default="",
-    help="How this cluster is called.  [default: what the About API says, else a "
+    help="Name of this cluster among its peers.  [default: what the About API says, else a "
     "name made of the UID of kube-system]",
 )
 @click.option(
@@ -85,7 +85,7 @@ UNINSTALL_EXAMPLES = options.examples("liqoctl uninstall", "liqoctl uninstall --
 @click.option(
     "--dry-run",
     type=click.Choice(["server"]),
-    help="Have the API server judge everything, say what would change, and store nothing.",
+    help="Have the API server check everything, print what would change, and store nothing.",
 )
 @options.OUTPUT
 @options.global_flags

@@ -51,7 +51,7 @@ EXAMPLES = options.examples(
 @move.command("volume", epilog=EXAMPLES)
 @click.argument("name", metavar="PVC", shell_complete=options.names_of("claim"))
 @click.option(
-    "--target-node", required=True, help="Node that the data is to be at, or its cluster."
+    "--target-node", required=True, help="Node to move the data to, or a virtual node's cluster."
 )
 @click.option(
     "--image",

@@ -67,8 +67,8 @@ OFFLOAD_EXAMPLES = options.examples(
     "--selector",
     "selectors",
     multiple=True,
-    help="Which clusters, by the labels of their virtual nodes. Given several times, a cluster "
-    "that meets one of them is selected.  [default: every cluster]",
+    help="Select clusters by the labels of their virtual nodes. May be repeated: a cluster that "
+    "matches one of them is selected.  [default: every cluster]",
 )
 @click.option(
     "--reflection-policy",
@@ -79,7 +79,7 @@ OFFLOAD_EXAMPLES = options.examples(
     "[default: as the virtual nodes say]",
 )
 @click.option("--ns-selector", help="Offload the namespaces with these labels too.")
-@options.switch("--dry-run", help="Only say what would be reflected where.")
+@options.switch("--dry-run", help="Only print what would be reflected where.")
 @click.option(
     "--timeout", type=options.Duration(), default="20s", show_default=True, help="How long to wait."
 )
@@ -155,7 +155,7 @@ UNOFFLOAD_EXAMPLES = options.examples(
 @unoffload.command("namespace", epilog=UNOFFLOAD_EXAMPLES)
 @_NAMES
 @click.option("--ns-selector", help="Take back the namespaces with these labels too.")
-@options.switch("--dry-run", help="Only say what would be destroyed.")
+@options.switch("--dry-run", help="Only print what would be destroyed.")
 @click.option(
     "--timeout", type=options.Duration(), default="2m", show_default=True, help="How long to wait."
 )

@@ -15,7 +15,7 @@ _BOTH = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
 _PROXY = click.option(
     "--proxy-url", default="", help="Proxy through which the consumer reaches the provider."
 )
-_WAIT = options.switch("--wait", default=True, show_default=True, help="Wait for the end.")
+_WAIT = options.switch("--wait", default=True, show_default=True, help="Wait until it is done.")
 
 
 def _refused(
@@ -28,7 +28,7 @@ def _refused(
             message = "is of Liqo's network between the clusters, and pyliqo has none"
             raise click.BadParameter(f"{message}: {cure}", param=param)
 
-    help_ = "Of Liqo's network, which pyliqo has not: refused."
+    help_ = "Refused: an option of Liqo's network, which pyliqo does not have."
     made: Callable[..., Any] = option(flag, expose_value=False, callback=refuse, help=help_, **rest)
     return made
 
@@ -98,7 +98,7 @@ def _how(given: dict[str, Any], *, waits: bool = True) -> Any:
 @options.global_flags
 @options.remote_flags
 def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: bool) -> None:
-    """Take back what authenticate did, once no slice needs it."""
+    """Undo authenticate, once no slice needs it."""
 
     async def work(peers: Peers) -> None:
         await late.peering.unauthenticate(peers, late.peering.End(waits=wait))
@@ -173,7 +173,7 @@ def peer(session: Session, remote: Session, timeout: float, **given: Any) -> Non
         "liqoctl unpeer --force --remote-cluster-id milan",
     )
 )
-@options.switch("--force", help="The provider does not come back.")
+@options.switch("--force", help="Give up a provider that does not come back.")
 @click.option("--remote-cluster-id", default="", help="Cluster ID of the provider, with --force.")
 @options.switch("--delete-namespaces", help="Delete the tenant namespaces too.")
 @_WAIT
@@ -181,7 +181,7 @@ def peer(session: Session, remote: Session, timeout: float, **given: Any) -> Non
 @options.global_flags
 @options.remote_if_asked
 def unpeer(session: Session, remote: Callable[[], Session], timeout: float, **given: Any) -> None:
-    """End what peer began: slices, virtual nodes and their pods, identity and tenant.
+    """Undo peer: delete slices, virtual nodes with their pods, identity and tenant.
 
     Asks first. With --force the provider is not asked: it is given up, and what it keeps is listed.
     """

@@ -24,27 +24,27 @@ _CONSUMER = click.option(
     "liqoctl cordon tenant rome", "liqoctl cordon resourceslice mypool --remote-cluster-id rome"
 )
 def cordon() -> None:
-    """Let nothing new in; what runs goes on."""
+    """Stop taking new pods; running pods stay."""
 
 
 @options.verb("liqoctl uncordon tenant rome")
 def uncordon() -> None:
-    """Let pods in again."""
+    """Take new pods again."""
 
 
 @options.verb("liqoctl drain tenant rome")
 def drain() -> None:
-    """Have pods leave."""
+    """Evict pods."""
 
 
 @options.verb("liqoctl activate tenant rome")
 def activate() -> None:
-    """Let back in who was drained."""
+    """Let a drained consumer back in."""
 
 
 @options.verb("liqoctl set sharing --sharing-percentage 80", name="set")
 def set_() -> None:
-    """Say what this cluster gives away."""
+    """Set what this cluster shares."""
 
 
 @cordon.command("tenant", epilog=options.examples("liqoctl cordon tenant rome"))
@@ -52,7 +52,7 @@ def set_() -> None:
 @options.timeout("2m")
 @options.global_flags
 def cordon_tenant(name: str, timeout: float, session: Session) -> None:
-    """Deny a consumer new slices and new pods; what runs goes on."""
+    """Stop taking new slices and new pods of a consumer; running pods stay."""
     late.provider.condition_tenant(session, name, late.provider.CORDONED, timeout_s=timeout)
 
 
@@ -61,17 +61,19 @@ def cordon_tenant(name: str, timeout: float, session: Session) -> None:
 @options.timeout("2m")
 @options.global_flags
 def uncordon_tenant(name: str, timeout: float, session: Session) -> None:
-    """Take back that a consumer is cordoned; of one that is not, only a warning tells."""
+    """Uncordon a consumer; warn if it is not cordoned."""
     late.provider.uncordon_tenant(session, name, timeout_s=timeout)
 
 
 @drain.command("tenant", epilog=options.examples("liqoctl drain tenant rome --timeout 10m"))
 @click.argument("name", type=options.CLUSTER_ID, shell_complete=options.names_of("tenant"))
-@options.switch("--force", help="When the time is over, take rights and namespaces all the same.")
+@options.switch(
+    "--force", help="Remove rights and namespaces even if pods are left after the timeout."
+)
 @options.timeout("2m")
 @options.global_flags
 def drain_tenant(name: str, timeout: float, session: Session, *, force: bool) -> None:
-    """Send a consumer away: its pods first, then its rights and namespaces.
+    """Remove a consumer's pods, then its rights and namespaces.
 
     It is cordoned at once, and evicts its pods as its disruption budgets allow. Where it does not
     in time, it stays cordoned, and the command ends with 1 and says what is left; --force sends
@@ -101,7 +103,7 @@ _SLICE_EXAMPLE = "resourceslice mypool --remote-cluster-id rome"
 @options.timeout("2m")
 @options.global_flags
 def cordon_resourceslice(name: str, consumer: str, timeout: float, session: Session) -> None:
-    """Let no more pods of one slice in."""
+    """Stop taking new pods of a slice; running pods stay."""
     late.provider.cordon_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
 
 
@@ -111,7 +113,7 @@ def cordon_resourceslice(name: str, consumer: str, timeout: float, session: Sess
 @options.timeout("2m")
 @options.global_flags
 def uncordon_resourceslice(name: str, consumer: str, timeout: float, session: Session) -> None:
-    """Let pods of a slice in again, whether it was cordoned or drained."""
+    """Take new pods of a slice again, whether it was cordoned or drained."""
     late.provider.uncordon_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
 
 
@@ -121,7 +123,7 @@ def uncordon_resourceslice(name: str, consumer: str, timeout: float, session: Se
 @options.timeout("2m")
 @options.global_flags
 def drain_resourceslice(name: str, consumer: str, timeout: float, session: Session) -> None:
-    """Have the consumer evict the pods of one slice, and wait until none is left.
+    """Have the consumer evict the pods of a slice, and wait until they are gone.
 
     The virtual node that its slice makes goes meanwhile; `liqoctl uncordon resourceslice` lets it
     come back.
@@ -148,12 +150,12 @@ SHARING_EXAMPLES = options.examples(
 @click.option(
     "--rounding",
     type=click.Choice([policies.AT_LEAST_ONE, policies.DOWN]),
-    help="Whether one piece of what is counted is given while one is free.",
+    help="Whether at least one piece of a countable resource is granted while one is free.",
 )
 @options.OUTPUT
 @options.global_flags
 def set_sharing(session: Session, output: str | None, **given: Any) -> None:
-    """Say how much of what is free is shared, with all consumers or with one.
+    """Set how much of what is free is shared, with all consumers or with one.
 
     It is written to a ProviderPolicy, and holds at once.
     """
@@ -178,7 +180,7 @@ def _percents(given: dict[str, str]) -> dict[str, int]:
 @get.command(
     "sharing", epilog=options.examples("liqoctl get sharing", "liqoctl get sharing -o json")
 )
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="Print it for programs.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="Print JSON or YAML.")
 @options.global_flags
 def get_sharing(session: Session, output: str | None) -> None:
     """Show what is shared with each consumer, and what that comes to now. Reads only."""

@@ -14,7 +14,7 @@ EXAMPLES = options.examples(
 @options.TEXT_OUTPUT
 @options.global_flags
 def get_reflections(session: Session, output: str) -> None:
-    """Show what of a namespace is reflected where, and why not.
+    """Show which objects of a namespace are reflected where, and why others are not.
 
     Reads only. EndpointSlices go as their Services, claims with their first pod.
     """

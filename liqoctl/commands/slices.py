@@ -25,7 +25,11 @@ CREATE_EXAMPLES = options.examples(
 @click.argument("name", type=options.NAME)
 @options.REMOTE_CLUSTER_ID
 @click.option(
-    "--class", "class_", default=slices.DEFAULT_CLASS, show_default=True, help="Who decides there."
+    "--class",
+    "class_",
+    default=slices.DEFAULT_CLASS,
+    show_default=True,
+    help="Class of the slice, by which a controller of the provider grants it.",
 )
 @options.amounts
 @options.switch("--no-virtual-node", help="Make no virtual node of it.")
@@ -57,7 +61,7 @@ def create_resourceslice(
 @options.timeout("2m")
 @options.global_flags
 def delete_resourceslice(name: str, timeout: float, session: Session) -> None:
-    """Give a slice back: its virtual nodes are drained first.
+    """Delete a slice: its virtual nodes are drained first.
 
     It is looked for in all namespaces, unless -n says in which.
     """

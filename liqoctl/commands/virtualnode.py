@@ -42,7 +42,7 @@ CREATE_EXAMPLES = options.examples(
     "--disable-network-check/--enable-network-check",
     default=False,
     show_default=True,
-    help="Ready whatever the network between the clusters says.",
+    help="Do not check the network between the clusters.",
 )
 @click.option(
     "--vk-options-template",

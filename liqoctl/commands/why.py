@@ -10,7 +10,7 @@ from liqoctl.sessions import Session
 
 @options.verb("liqoctl why pod web-0 -n foo", "liqoctl why namespace foo")
 def why() -> None:
-    """Say why a pod is where it is, or why a namespace is offloaded as it is.
+    """Explain where a pod runs, or how a namespace is offloaded.
 
     Reads only. The verdict is one sentence; what it rests on and what to do follow.
     """
@@ -28,7 +28,7 @@ POD_EXAMPLES = options.examples(
 @options.TEXT_OUTPUT
 @options.global_flags
 def why_pod(name: str, output: str, session: Session) -> None:
-    """Say why a pod runs where it does, waits, or was refused.
+    """Explain why a pod runs where it does, waits, or was refused.
 
     Tells how its namespace is offloaded, which nodes match the pod now and what keeps it off the
     others, what the provider said, what of the objects that the pod mentions its provider has not,
@@ -56,7 +56,7 @@ NAMESPACE_EXAMPLES = options.examples(
 @options.TEXT_OUTPUT
 @options.global_flags
 def why_namespace(name: str, output: str, session: Session) -> None:
-    """Say why a namespace is offloaded as it is: to which clusters, and what is amiss.
+    """Explain how a namespace is offloaded: to which clusters, and what is wrong.
 
     Tells strategy, selector and phase, the reason of each cluster, which nodes its pods may go to,
     which pods were refused here or by a provider, and what to do.
