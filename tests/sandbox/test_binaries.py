@@ -86,7 +86,7 @@ def test_a_minor_version_that_cannot_be_built_is_refused_with_those_that_can(
 ) -> None:
     monkeypatch.delenv(binaries.FOLDER_VARIABLE, raising=False)
     monkeypatch.setenv(binaries.VERSION_VARIABLE, "1.7")
-    with pytest.raises(MissingError, match=r"choose one of 1\.32, 1\.35"):
+    with pytest.raises(MissingError, match=r"choose one of 1\.31, 1\.32, 1\.35"):
         binaries.folder(binaries.KUBERNETES)
 
 
