@@ -270,6 +270,16 @@ def _obstacles(pod: Object) -> Iterator[str]:
             yield f"{waiting['reason']}: {waiting.get('message', container['name'])}"
 
 
+def chart_of_liqo(deployment: Object | None) -> str:
+    """Return the chart by which Liqo made ``deployment``, such as ``liqo-v1.0.1``; empty if not.
+
+    Source: Liqo's Helm chart, whose Deployments are called as ours; Helm, "Labels and Annotations".
+    """
+    said = objects.labels(deployment) if deployment else {}
+    chart = str(said.get("helm.sh/chart", ""))
+    return chart if chart.startswith("liqo-") else ""
+
+
 def is_supported(version: Object) -> bool:
     """Whether an API server of this version has all that the manifests use."""
     numbers = [re.match(r"\d+", str(version.get(part, ""))) for part in ("major", "minor")]

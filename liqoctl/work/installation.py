@@ -167,7 +167,23 @@ async def _take_back(
     await outdated.remove(cluster, progress, old)
 
 
+async def refuse_liqo(cluster: Cluster) -> None:
+    """Leave a cluster alone that Liqo runs in: its objects have the names of ours.
+
+    Raises:
+        click.ClickException: the message says how to move from it.
+    """
+    chart = forge.chart_of_liqo(await cluster.get_live(keys.DEPLOYMENT, _CONTROLLERS))
+    if chart:
+        raise click.ClickException(
+            f"this cluster runs Liqo (deployment {_CONTROLLERS}, chart {chart}), and only one of "
+            "the two can be in a cluster: remove Liqo by its own liqoctl first "
+            "(docs/guides/from-liqo.md)"
+        )
+
+
 async def _check(cluster: ClusterClient, wanted: Wanted) -> None:
+    await refuse_liqo(cluster)
     version = await cluster.version()
     if not forge.is_supported(version):
         has, least = version.get("gitVersion", "unknown"), ".".join(map(str, forge.LEAST))

@@ -77,8 +77,9 @@ async def check(cluster: Cluster) -> None:
     """Refuse to uninstall while anything rests on it.
 
     Raises:
-        click.ClickException: the message says what, and how it is ended.
+        click.ClickException: the message says what, and how it is ended; or Liqo is installed.
     """
+    await installation.refuse_liqo(cluster)
     reasons = []
     if names := forge.offloaded(await _keys(cluster, keys.NAMESPACE_OFFLOADING)):
         hint = f"liqoctl unoffload namespace {' '.join(names)}"

@@ -7,9 +7,10 @@ from typing import Final
 
 import pytest
 
-from sandbox import images
+from sandbox import images, install
 from sandbox.allocation import Slot
 from sandbox.clusters import Sandbox
+from sandbox.errors import ProgramError
 from sandbox.kubectl import Kubectl
 from tests import gomodules, pages
 from tests.helm import helm
@@ -68,9 +69,11 @@ def _typed(block: str, clusters: Mapping[str, Path], folder: Path) -> str:
 
 
 def test_two_clusters_of_liqo_become_ours(clusters: Mapping[str, Path], tmp_path: Path) -> None:
-    rome = Kubectl(clusters[CONSUMER])
+    turin = Kubectl(clusters[CONSUMER])
     _typed(SHOP.replace("IMAGE", images.workload_name()), clusters, tmp_path)
-    assert nodes(rome) == {PROVIDER}, "with Liqo"
+    assert nodes(turin) == {PROVIDER}, "with Liqo"
+    with pytest.raises(ProgramError, match="runs Liqo"):
+        install.run(clusters[CONSUMER], "install", "--image", images.product_name())
 
     blocks = [
         block.replace("--cluster-id", f"--image {images.product_name()} --cluster-id")
@@ -80,7 +83,7 @@ def test_two_clusters_of_liqo_become_ours(clusters: Mapping[str, Path], tmp_path
 
     assert kept.splitlines()[-2:] == [CONSUMER, PROVIDER]
     assert " Running " in seen
-    assert nodes(rome) == {PROVIDER}, "with pyliqo"
+    assert nodes(turin) == {PROVIDER}, "with pyliqo"
 
 
 PEERED: Final = """

@@ -13,8 +13,10 @@ from apis.objects import Key, Kind, Object, named
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import offloading as offloading_forge
 from liqoctl.forge import virtualnode as virtualnode_forge
+from liqoctl.forge.installation import Wanted
 from liqoctl.output import Progress
-from liqoctl.work import offloading, virtualnodes
+from liqoctl.work import installation, offloading, virtualnodes
+from liqoctl.work import removal as uninstalling
 from liqoctl.work.offloading import Chosen, Removal
 from liqoctl.work.virtualnodes import Deletion
 from tests.fakes import FakeCluster
@@ -434,3 +436,22 @@ async def test_delete_virtualnode(cluster: Cluster, namespace: str) -> None:
     assert await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace)) is None
     with pytest.raises(click.ClickException, match="does not exist"):
         await virtualnodes.delete(cluster, Progress(), anywhere, Deletion(_yes, WITHIN_S))
+
+
+async def test_a_cluster_in_which_liqo_runs_is_left_alone() -> None:
+    cluster = FakeCluster()
+    key, chart = Key("liqo", "liqo-controller-manager"), "liqo-v1.0.1"
+    metadata = {"labels": {"helm.sh/chart": chart}}
+    await cluster.create(keys.DEPLOYMENT, named(keys.DEPLOYMENT, key, metadata=metadata))
+    before, quiet = cluster.everything(), Progress()
+    there: Any = cluster
+
+    for command in (
+        installation.install(there, quiet, Wanted(cluster_id="rome"), default_image="pyliqo:1"),
+        installation.rehearse(there, Wanted(cluster_id="rome"), default_image="pyliqo:1"),
+        uninstalling.uninstall(cluster, quiet, uninstalling.Removal(confirm=_yes)),
+    ):
+        with pytest.raises(click.ClickException, match=f"runs Liqo .*{chart}.*from-liqo"):
+            await command
+
+    assert cluster.everything() == before
