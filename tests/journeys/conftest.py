@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,10 @@ from apis import keys
 from apis.objects import Key, named
 from kube import access, client
 from sandbox import images, install, pair
+from sandbox.clusters import Sandbox
 from tests.journeys import world
 from tests.journeys.three import THIRD, Three
+from tests.journeys.world import BARE
 
 
 @pytest.fixture
@@ -45,3 +47,14 @@ async def unpeered(three: Three) -> AsyncIterator[Three]:
     given = {"spec": {"sharing": None, "resourceSliceClasses": None}}
     await three[THIRD].patch(keys.PROVIDER_POLICY, Key("", "default"), given)
     await asyncio.to_thread(pair.peer, "rome", THIRD, three.kubeconfigs)
+
+
+@pytest.fixture
+def bare() -> Iterator[Mapping[str, Path]]:
+    """Start two clusters without pyliqo, which go with the test; return their kubeconfigs."""
+    sandbox = Sandbox()
+    try:
+        found = sandbox.up(BARE)
+        yield {name: found[name] for name in BARE}
+    finally:
+        sandbox.down(BARE)

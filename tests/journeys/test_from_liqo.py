@@ -1,7 +1,7 @@
 """The guide for users of Liqo holds: two clusters with Liqo's own programs become ours."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,10 +15,11 @@ from sandbox.kubectl import Kubectl
 from tests import gomodules, pages
 from tests.helm import helm
 from tests.journeys import programs
+from tests.journeys.world import BARE
 from tests.peering import liqo
 
 GUIDE: Final = Path(__file__).parents[2] / "docs/guides/from-liqo.md"
-CONSUMER, PROVIDER = "turin", "genoa"
+CONSUMER, PROVIDER = BARE
 IMAGE, VERSION = "localhost/liqo", "v1.0.1"
 PROGRAMS: Final = (
     "liqo-controller-manager", "crd-replicator", "webhook", "virtual-kubelet", "uninstaller",
@@ -35,19 +36,14 @@ pytestmark = [
 
 
 @pytest.fixture
-def clusters(tmp_path: Path) -> Iterator[Mapping[str, Path]]:
-    """Start two clusters of their own, in which Liqo is installed by its chart, and peered."""
-    sandbox = Sandbox()
-    found = sandbox.up([CONSUMER, PROVIDER])
-    try:
-        binaries = {f"/usr/bin/{name}": liqo.folder() / name for name in PROGRAMS}
-        programs.load(f"{IMAGE}:{VERSION}", binaries, tmp_path)
-        for name in (CONSUMER, PROVIDER):
-            _install(sandbox.site(name).slot, found[name])
-        _typed(PEERED, found, tmp_path)
-        yield {name: found[name] for name in (CONSUMER, PROVIDER)}
-    finally:
-        sandbox.down([CONSUMER, PROVIDER])
+def clusters(bare: Mapping[str, Path], tmp_path: Path) -> Mapping[str, Path]:
+    """Install Liqo in both by its chart, and peer them."""
+    binaries = {f"/usr/bin/{name}": liqo.folder() / name for name in PROGRAMS}
+    programs.load(f"{IMAGE}:{VERSION}", binaries, tmp_path)
+    for name, kubeconfig in bare.items():
+        _install(Sandbox().site(name).slot, kubeconfig)
+    _typed(PEERED, bare, tmp_path)
+    return bare
 
 
 def _install(slot: Slot, kubeconfig: Path) -> None:

@@ -15,6 +15,8 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from tests import factories
 
+BARE = ("turin", "genoa")
+"""Names of two clusters that a test may start without pyliqo: consumer and provider."""
 PATIENCE_S = 300
 REGION = {"key": "topology.kubernetes.io/region", "operator": "In", "values": ["lombardy"]}
 LOMBARDY = {"nodeSelectorTerms": [{"matchExpressions": [REGION]}]}
