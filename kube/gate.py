@@ -21,7 +21,7 @@ ALLOW_S: Final = 120.0
 DENY_S: Final = 30.0
 MAX_REMEMBERED: Final = 4096
 REVIEWS_AT_ONCE: Final = 8
-"""Tokens that are asked about at once: a caller with many takes no more requests than this."""
+"""Token reviews that run at once: all others wait."""
 _BEARER: Final = "Bearer "
 
 

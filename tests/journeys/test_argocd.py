@@ -123,7 +123,7 @@ async def test_it_peers_and_offloads_from_git(
     applications.write_text(yaml.safe_dump_all(fleet))
 
     def committed(block: str) -> str:
-        """Let Argo CD do what the guide applies, and no more once the guide leaves."""
+        """Commit what the guide applies. Before it deletes, delete the Applications."""
         first = 'kubectl --kubeconfig "$CONSUMER" -n argocd delete applications --all\n'
         block = APPLIES.sub(r"commit_and_sync \1", block)
         block = block.replace("commit --quiet", "commit --allow-empty --quiet")
