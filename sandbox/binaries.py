@@ -1,8 +1,9 @@
 """The programs of a cluster: official ones from a folder, built ones from the cache, or a build.
 
 Everything of Kubernetes is one program that is called by several names, because linking it once
-costs a fraction of linking it seven times. CoreDNS is another. Both are ordinary Go programs whose
-sources lie beside this module; they are cached outside the checkout, by the hash of those sources.
+costs a fraction of linking it seven times. CoreDNS is another, and for a newer Kubernetes so is a
+newer containerd. All are ordinary Go programs whose sources lie beside this module; they are cached
+outside the checkout, by the hash of those sources.
 """
 
 import contextlib
@@ -33,6 +34,8 @@ HERE: Final = Path(__file__).parent
 _BUILD_TIMEOUT_S: Final = 3600
 _NEW_KUBELET: Final = (1, 33)
 """Since then the command of the kubelet takes a context."""
+_NEW_RUNTIME: Final = (1, 36)
+"""Since then the kubelet needs the CRI call RuntimeConfig, which Debian 12's containerd lacks."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,8 @@ class Program:
     name: str
     names: tuple[str, ...]
     expects: str
-    package: str = "."
-    """The package to build."""
+    packages: tuple[str, ...] = (".",)
+    """The package to build, which all names share, or one for each name."""
     modules: str = "go"
     """The name of the files .mod and .sum that say what it is built of."""
 
@@ -66,7 +69,12 @@ class Program:
 KUBERNETES: Final = Program("kubernetes", COMPONENTS, "about 5 minutes")
 COREDNS: Final = Program("coredns", ("coredns",), "about 1 minute")
 METRICS_SERVER: Final = Program("metricsserver", ("metrics-server",), "about 2 minutes")
-HELM: Final = Program("helm", ("helm",), "about 2 minutes", "helm.sh/helm/v3/cmd/helm")
+HELM: Final = Program("helm", ("helm",), "about 2 minutes", ("helm.sh/helm/v3/cmd/helm",))
+_RUNTIME_NAMES: Final = ("containerd", "containerd-shim-runc-v2", "ctr")
+CONTAINERD: Final = Program(
+    "containerd", _RUNTIME_NAMES, "about 3 minutes",
+    tuple(f"github.com/containerd/containerd/v2/cmd/{name}" for name in _RUNTIME_NAMES),
+)  # fmt: skip
 _BY_NAME: Final = {
     name: one for one in (KUBERNETES, COREDNS, METRICS_SERVER, HELM) for name in one.names
 }
@@ -86,9 +94,23 @@ def kubectl() -> Path:
     return program("kubectl")
 
 
+def runtime(name: str) -> Path:
+    """Return the path of ``containerd``, of its shim or of ``ctr``: the system's, or a built one.
+
+    Raises:
+        MissingError: there is none; the message says what to install.
+    """
+    if _needs_runtime():
+        return folder(CONTAINERD) / name
+    found = shutil.which(name)
+    if found is None:
+        raise MissingError(f"there is no {name}: install the package containerd")
+    return Path(found)
+
+
 def ensure() -> None:
     """Find or build every program, and say on standard error where each came from."""
-    for one in (KUBERNETES, COREDNS):
+    for one in (KUBERNETES, COREDNS, *([CONTAINERD] if _needs_runtime() else [])):
         with progress.step(f"programs: {one.name}") as step:
             step.update(str(folder(one)))
 
@@ -119,9 +141,21 @@ def _of_version(wanted: Program) -> Program:
     if asked in ("", usual):
         return wanted
     if asked not in minor_versions():
-        known = ", ".join([*minor_versions(), usual])
+        known = ", ".join(sorted([*minor_versions(), usual]))
         raise MissingError(f"{VERSION_VARIABLE}={asked} cannot be built: choose one of {known}")
     return replace(wanted, modules=asked)
+
+
+def _needs_runtime() -> bool:
+    given = os.environ.get(FOLDER_VARIABLE, "")
+    if given:  # official binaries tell no version here
+        return holds(Path(given), CONTAINERD.names)
+    return _release(_of_version(KUBERNETES)) >= _NEW_RUNTIME
+
+
+def _release(kubernetes: Program) -> tuple[int, int]:
+    major, minor, _ = kubernetes_version(kubernetes.go_mod.read_text()).removeprefix("v").split(".")
+    return int(major), int(minor)
 
 
 def holds(directory: Path, names: tuple[str, ...]) -> bool:
@@ -187,6 +221,9 @@ def _build(wanted: Program, target: Path) -> None:
         progress.step(f"building {wanted.name} (once for this machine, {wanted.expects})") as step,
         _emerging(target) as new,
     ):
+        if len(wanted.packages) > 1:
+            _compile(wanted, go, new, step)
+            return
         _compile(wanted, go, new / wanted.names[0], step)
         for name in wanted.names[1:]:
             (new / name).symlink_to(wanted.names[0])
@@ -197,7 +234,7 @@ def _compile(wanted: Program, go: str, output: Path, step: progress.Step) -> Non
     command += _stamped(wanted) if wanted.name == KUBERNETES.name else ["-ldflags", "-s -w"]
     environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
     building = subprocess.Popen(
-        [*command, "-o", str(output), wanted.package],
+        [*command, "-o", str(output), *wanted.packages],
         cwd=wanted.source, env=environment, text=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
@@ -211,10 +248,8 @@ def _compile(wanted: Program, go: str, output: Path, step: progress.Step) -> Non
 
 
 def _stamped(wanted: Program) -> list[str]:
-    version = kubernetes_version(wanted.go_mod.read_text())
-    major, minor, _ = map(int, version.removeprefix("v").split("."))
-    tags = [] if (major, minor) >= _NEW_KUBELET else ["-tags", "before1.33"]
-    return [*tags, "-ldflags", link_flags(version)]
+    tags = [] if _release(wanted) >= _NEW_KUBELET else ["-tags", "before1.33"]
+    return [*tags, "-ldflags", link_flags(kubernetes_version(wanted.go_mod.read_text()))]
 
 
 @contextlib.contextmanager

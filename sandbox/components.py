@@ -1,7 +1,6 @@
 """The programs of one cluster: which there are, how each is started, and whether it runs."""
 
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ _ARGUMENTS: Final[dict[str, Callable[[Site], list[str]]]] = {
     "coredns": flags.coredns,
 }
 NAMES: Final = tuple(_ARGUMENTS)
-_OF_THE_SYSTEM: Final = ("containerd",)
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,8 @@ def configure(site: Site, pause: str) -> None:
         "cni/10-pods.conflist": documents.cni(site),
     }
     texts = {name: json.dumps(document, indent=1) for name, document in jsons.items()}
-    texts["containerd.toml"] = documents.containerd(site, pause)
+    shim = binaries.runtime("containerd-shim-runc-v2")
+    texts["containerd.toml"] = documents.containerd(site, pause, shim)
     texts["Corefile"] = documents.corefile(site)
     (site.files.config / "cni").mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -125,9 +124,4 @@ def configure(site: Site, pause: str) -> None:
 
 
 def _path(name: str) -> Path:
-    if name not in _OF_THE_SYSTEM:
-        return binaries.program(name)
-    found = shutil.which(name)
-    if found is None:
-        raise MissingError(f"there is no {name}: install the package {name}")
-    return Path(found)
+    return binaries.runtime(name) if name == "containerd" else binaries.program(name)

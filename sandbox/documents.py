@@ -4,6 +4,7 @@ import base64
 import ipaddress
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from sandbox.layout import Site
@@ -140,8 +141,11 @@ def proxy(site: Site) -> Document:
     }
 
 
-def containerd(site: Site, pause: str) -> str:
-    """Return containerd's configuration, which keeps everything in the cluster's own folders."""
+def containerd(site: Site, pause: str, shim: Path) -> str:
+    """Return containerd's configuration, which keeps everything in the cluster's own folders.
+
+    Why the shim is named: containerd finds it by PATH, where another release's may lie.
+    """
     return f"""version = 2
 root = "{site.disk}/containerd"
 state = "{site.run}/containerd"
@@ -160,6 +164,7 @@ state = "{site.run}/containerd"
     conf_dir = "{site.files.config}/cni"
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
+    runtime_path = "{shim}"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
       SystemdCgroup = false
       Root = "{site.run}/runc"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from sandbox import binaries
 from sandbox.errors import ProgramError
 from sandbox.images import Image
 from sandbox.layout import Site
@@ -99,7 +100,8 @@ def _note(site: Site, name: str) -> Path:
 
 
 def _ctr(site: Site, *args: str) -> str:
-    command = ["ctr", "--address", str(site.socket), "--namespace", "k8s.io", *args]
+    ctr = str(binaries.runtime("ctr"))
+    command = [ctr, "--address", str(site.socket), "--namespace", "k8s.io", *args]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ProgramError(f"{' '.join(command)} ended with: {done.stderr.strip()}")

@@ -86,7 +86,7 @@ def test_a_minor_version_that_cannot_be_built_is_refused_with_those_that_can(
 ) -> None:
     monkeypatch.delenv(binaries.FOLDER_VARIABLE, raising=False)
     monkeypatch.setenv(binaries.VERSION_VARIABLE, "1.7")
-    with pytest.raises(MissingError, match=r"choose one of 1\.31, 1\.32, 1\.35"):
+    with pytest.raises(MissingError, match=r"choose one of 1\.31, 1\.32, 1\.35, 1\.37"):
         binaries.folder(binaries.KUBERNETES)
 
 
@@ -95,3 +95,27 @@ def test_each_minor_version_is_built_of_its_own_modules(minor: str) -> None:
     wanted = replace(binaries.KUBERNETES, modules=minor)
     assert binaries.kubernetes_version(wanted.go_mod.read_text()).startswith(f"v{minor}.")
     assert binaries.key(wanted.sources()) != binaries.key(binaries.KUBERNETES.sources())
+
+
+def test_a_newer_kubernetes_has_a_containerd_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "containerd").touch(mode=stat.S_IRWXU)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(binaries.FOLDER_VARIABLE, raising=False)
+    monkeypatch.setenv(binaries.VERSION_VARIABLE, "1.32")
+    assert binaries.runtime("containerd") == tmp_path / "containerd"
+    with pytest.raises(MissingError, match="install the package containerd"):
+        binaries.runtime("ctr")
+    monkeypatch.setenv(binaries.VERSION_VARIABLE, "1.37")
+    with pytest.raises(MissingError, match="programs of containerd"):
+        binaries.runtime("containerd")
+
+
+def test_the_containerd_of_the_users_folder_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, (*binaries.COMPONENTS, *binaries.CONTAINERD.names))
+    monkeypatch.setenv(binaries.FOLDER_VARIABLE, str(tmp_path))
+    assert binaries.runtime("containerd") == tmp_path / "containerd"

@@ -14,6 +14,7 @@ from sandbox.allocation import Slot
 
 SLOT = Slot("0123abcd", "/src", "rome", 3)
 SITE = layout.site(SLOT, Path("/src/.sandbox"))
+SHIM = Path("/built/containerd-shim-runc-v2")
 
 
 def rule_for(**request: str) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def test_each_request_is_logged_once() -> None:
 
 
 def test_containerd_keeps_everything_in_folders_of_the_cluster() -> None:
-    config = tomllib.loads(documents.containerd(SITE, "localhost/pause:1"))
+    config = tomllib.loads(documents.containerd(SITE, "localhost/pause:1", SHIM))
     cri = config["plugins"]["io.containerd.grpc.v1.cri"]
     ours = (str(SITE.run), str(SITE.disk))
     assert config["root"].startswith(ours)
@@ -66,6 +67,7 @@ def test_containerd_keeps_everything_in_folders_of_the_cluster() -> None:
     assert cri["sandbox_image"] == "localhost/pause:1"
     assert cri["netns_mounts_under_state_dir"]
     assert cri["containerd"]["runtimes"]["runc"]["options"]["Root"].startswith(ours)
+    assert cri["containerd"]["runtimes"]["runc"]["runtime_path"] == str(SHIM)
 
 
 def test_socket_paths_are_short() -> None:
