@@ -49,6 +49,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     "dnsPolicy": _SENT,
     "enableServiceLinks": _SENT,
     "ephemeralContainers": Field(Fate.SENT, "followed while it runs"),
+    "evictionResponders": Field(Fate.HERE, "the consumer asks them before it evicts the pod"),
     "hostAliases": _SENT,
     "hostIPC": _NEVER,
     "hostNetwork": _NEVER,
@@ -84,6 +85,7 @@ FIELDS: Final[Mapping[str, Field]] = {
         Fate.MADE, "the annotation's, else the pod's, else that of `offloadingPatch`; never `liqo`"
     ),
     "schedulerName": _SCHEDULER,
+    "schedulingGroup": _SCHEDULER,
     "schedulingGates": Field(Fate.HERE, "none is left once it is bound"),
     "securityContext": _SENT,
     "serviceAccount": Field(Fate.MADE, "as serviceAccountName"),
@@ -103,7 +105,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     "volumes": Field(Fate.CHANGED, "projected tokens and root certificates are replaced"),
     "workloadRef": _SCHEDULER,
 }
-"""Every field of a PodSpec."""
+"""Every field of a PodSpec of Kubernetes 1.31 to 1.37."""
 
 _ENVIRONMENT: Final = "with API-server support: the address of the consumer's API server is added"
 

@@ -225,6 +225,7 @@ FIELDS: Final[dict[str, Field]] = {
         "only added to one that runs, within the Pod Security level",
         _containers("ephemeralContainers", EPHEMERAL),
     ),
+    "evictionResponders": _refused("evictionResponders"),
     "hostAliases": _COPIED,
     "hostIPC": Field(_HOST, _boolean("hostIPC")),
     "hostNetwork": Field(_HOST, _boolean("hostNetwork")),
@@ -248,6 +249,7 @@ FIELDS: Final[dict[str, Field]] = {
     "runtimeClassName": Field("any, unless narrowed", _runtime_class),
     "schedulerName": Field("default-scheduler", _scheduler),
     "schedulingGates": _refused("schedulingGates"),
+    "schedulingGroup": _refused("schedulingGroup"),
     "securityContext": Field("allowed within the Pod Security level", _context),
     "serviceAccount": _refused("serviceAccount"),
     "serviceAccountName": Field("any in mode Remote, unless narrowed; else default", _account),
@@ -265,4 +267,4 @@ FIELDS: Final[dict[str, Field]] = {
     "volumes": Field("by type; own tokens only", podvolumes.complaints),
     "workloadRef": _refused("workloadRef"),
 }
-"""Every field of a PodSpec that Kubernetes has; whatever is not here is refused."""
+"""Every field of a PodSpec of Kubernetes 1.31 to 1.37; whatever is not here is refused."""

@@ -70,7 +70,8 @@ def test_copied(field: str, value: object) -> None:
         "serviceAccountName", "serviceAccount", "nodeName", "schedulerName", "priority",
         "priorityClassName", "preemptionPolicy", "overhead", "os", "hostUsers",
         "ephemeralContainers", "resourceClaims", "schedulingGates", "resources", "workloadRef",
-        "nodeSelector", "affinity", "readinessGates", "fromTheFuture",
+        "schedulingGroup", "evictionResponders", "nodeSelector", "affinity", "readinessGates",
+        "fromTheFuture",
     ],
 )  # fmt: skip
 def test_dropped(field: str) -> None:

@@ -73,6 +73,7 @@ ROWS: dict[str, list[tuple[Any, str]]] = {
     ],
     "automountServiceAccountToken": [(False, PASS), (True, PASS), ("yes", REFUSED)],
     "ephemeralContainers": [([], PASS), ([{"name": "debug"}], REFUSED)],
+    "evictionResponders": [([{"name": "acme.io/slow", "priority": 10000}], REFUSED)],
     "terminationGracePeriodSeconds": [(3600, PASS), (3601, REFUSED), (-1, REFUSED), ("1", REFUSED)],
     "hostIPC": [(False, PASS), (True, REFUSED)],
     "hostNetwork": [(False, PASS), (True, REFUSED)],
@@ -90,6 +91,7 @@ ROWS: dict[str, list[tuple[Any, str]]] = {
     "runtimeClassName": [("kata", PASS), (1, REFUSED)],
     "schedulerName": [("default-scheduler", PASS), ("mine", REFUSED)],
     "schedulingGates": [([{"name": "wait"}], REFUSED)],
+    "schedulingGroup": [({"podGroupName": "a"}, REFUSED)],
     "serviceAccount": [("robot", REFUSED)],
     "serviceAccountName": [("", PASS), ("default", PASS), ("robot", REFUSED)],
     "tolerations": [
