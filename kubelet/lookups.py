@@ -15,7 +15,7 @@ from kube.cluster import Cluster
 from kube.gate import Gate, Right
 from kube.slim import Packed
 from kubelet.contract import Namespaces
-from kubelet.forge import shadowpod, usage
+from kubelet.forge import containers, shadowpod, usage
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.forge.usage import Measured
 
@@ -28,7 +28,14 @@ def _by_key(item: tuple[Key, Packed]) -> Key:
 
 
 class NotHereError(Exception):
-    """There is no such pod on this node, or it does not run yet: answer 404."""
+    """There is no such pod on this node, or no such container in it: answer 404."""
+
+
+class NotRunningError(Exception):
+    """It does not run on the provider: answer 400, as kubelets do of a container that waits.
+
+    The text of a 404 is the API server's own, so nobody would read why.
+    """
 
 
 class NotKnownError(Exception):
@@ -83,7 +90,8 @@ class Lookups:
         """Return where the pod runs, if it is bound to this node and that very pod runs there.
 
         Raises:
-            NotHereError: it is not, or has no such container.
+            NotHereError: it is not bound to it, or has no such container.
+            NotRunningError: it does not run on the provider, or this container does not.
             NotKnownError: whether it is cannot be asked now.
             KubeError: the provider could not be asked.
         """
@@ -92,13 +100,15 @@ class Lookups:
             raise NotHereError(f"pod {key} is not bound to node {self.node}")
         if container and container not in usage.containers(pod):
             raise NotHereError(f"pod {key} has no container {container}")
+        if reason := containers.refusal(pod, container):
+            raise NotRunningError(f"container {container} of pod {key} does not run: {reason}")
         mapping = await self._mapping(key.namespace)
         if mapping.state is not MappingState.OFFLOADED or mapping.pair is None:
-            raise NotHereError(f"namespace {key.namespace} is not offloaded")
+            raise NotRunningError(f"namespace {key.namespace} is not offloaded")
         twin = mapping.pair.twin_of(key)
         remote = await self.remote.get(keys.POD, twin)
         if remote is None or not (mapping.pair.reflects(remote) and shadowpod.is_for(remote, pod)):
-            raise NotHereError(f"pod {key} does not run on the provider yet")
+            raise NotRunningError(f"pod {key} does not run on the provider yet")
         return twin
 
     async def _mapping(self, namespace: str) -> NamespaceMapping:

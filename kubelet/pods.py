@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 SUCCESSFUL_REFLECTION: Final = "SuccessfulReflection"
 FAILED_UPDATE: Final = "FailedUpdate"
+_LESS: Final = "--profile=baseline or --profile=restricted"
 _TOLD: Final = frozenset({404, 500})
 """A provider whose namespace is gone, or whose admission fails, says so: it may last."""
 MAX_TAKEN_S: Final = 60.0
@@ -244,17 +245,34 @@ class PodReconciler:
         return again_s if is_labelled(local) else min(again_s or QUIET_S, QUIET_S)
 
     async def _update(self, local: Object, shadow: Object, pair: Pair) -> None:
-        if changes := shadowpod.changes(shadow, local, pair, self._node.options()):
-            version = {"resourceVersion": shadow["metadata"]["resourceVersion"]}
-            changes["metadata"] = {**changes.get("metadata", {}), **version}
-            try:
-                await self._remote.patch(keys.SHADOW_POD, objects.key_of(shadow), changes)
-            except (errors.ForbiddenError, errors.InvalidError) as error:
-                self._recorder.event(keys.POD, local, "Warning", FAILED_UPDATE, str(error))
-                return
-            logger.info("Updated shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
+        changes = shadowpod.changes(shadow, local, pair, self._node.options())
+        container = shadowpod.debugger(shadow, local)
+        whole = shadowpod.with_debugger(changes, shadow, container) if container else changes
+        if whole and (refusal := await self._change(shadow, whole)):
+            self._recorder.event(keys.POD, local, "Warning", FAILED_UPDATE, refusal)
+            if container:
+                await self._add(local, shadow, container)
+            return
         if refusal := answers.refusal(shadow, keys.UPDATED_CONDITION):
             self._recorder.event(keys.POD, local, "Warning", FAILED_UPDATE, refusal)
+
+    async def _add(self, local: Object, shadow: Object, container: Object) -> None:
+        """Add an ephemeral container alone: it is told as ended if it is what is refused."""
+        alone = shadowpod.with_debugger({}, shadow, container)
+        if refusal := await self._change(shadow, alone):
+            message = f"{refusal}; kubectl debug asks for less with {_LESS}"
+            await self._statuses.refuse_debugger(local, container, message)
+
+    async def _change(self, shadow: Object, changes: Object) -> str:
+        """Change the ShadowPod; return why the provider refuses it, "" if it does not."""
+        version = {"resourceVersion": shadow["metadata"]["resourceVersion"]}
+        patch = {**changes, "metadata": {**changes.get("metadata", {}), **version}}
+        try:
+            await self._remote.patch(keys.SHADOW_POD, objects.key_of(shadow), patch)
+        except (errors.ForbiddenError, errors.InvalidError) as error:
+            return str(error)
+        logger.info("Updated shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
+        return ""
 
     async def _watch_end(self, local: Object, observed: Observed) -> float | None:
         """Tell how it ends: at once if that is its work, by which Jobs count; else if it lingers.

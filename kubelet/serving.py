@@ -28,7 +28,7 @@ from kubelet import streams
 from kubelet.apart import Caller
 from kubelet.forge import usage
 from kubelet.forge.usage import Measured, NodeCpu
-from kubelet.lookups import Lookups, NotHereError, NotKnownError
+from kubelet.lookups import Lookups, NotHereError, NotKnownError, NotRunningError
 from kubelet.streams import Action
 
 logger = logging.getLogger(__name__)
@@ -291,6 +291,8 @@ async def _twin(api: Api, key: Key, container: str) -> Key:
         return await api.ask(api.lookups.twin(key, container))
     except NotHereError as error:
         raise web.HTTPNotFound(text=f"{error}\n") from None
+    except NotRunningError as error:
+        raise web.HTTPBadRequest(text=f"{error}\n") from None
     except NotKnownError as error:
         raise web.HTTPServiceUnavailable(text=f"{texts.clamp(str(error))}\n") from error
     except errors.KubeError as error:

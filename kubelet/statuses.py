@@ -123,6 +123,11 @@ class Statuses:
         pause_s, memory.refused_s = memory.refused_s, min(memory.refused_s * 2, MAX_REFUSED_S)
         return pause_s
 
+    async def refuse_debugger(self, local: Object, container: Object, message: str) -> None:
+        """Tell that the provider does not take an ephemeral container: it has ended."""
+        wanted = status.without_debugger(local, container, message, self._home())
+        await self._patch(local, wanted, {})
+
     async def reject(self, local: Object, rejection: Rejection) -> None:
         """Let a pod fail that nobody scheduled here, and that cannot run here."""
         wanted = status.rejected(local, *rejection)

@@ -4,10 +4,14 @@ Source: docs/parity.md § 5.5.4, 5.5.5; SEC-B2.
 """
 
 from datetime import datetime
+from typing import Final
 
-from apis import objects, times
+from apis import keys, objects, times
 from apis.objects import Object
 from kubelet.forge.clean import Filter, mapping, mappings
+
+CANNOT_RUN: Final = 128
+"""The exit code that a kubelet writes of a container that could not start."""
 
 
 def mirrored(local: Object, theirs: Object, clean: Filter, which: str) -> list[Object]:
@@ -55,6 +59,31 @@ def _applies(rule: Object, exit_code: int) -> bool:
     asked = mapping(rule.get("exitCodes"))
     is_listed = exit_code in (asked.get("values") or [])
     return is_listed if asked.get("operator") == "In" else bool(asked) and not is_listed
+
+
+def ended(local: Object, which: str) -> set[str]:
+    """Return the names of the containers that have ended, by the status of the local pod."""
+    listed = objects.status(local).get(which.removesuffix("s") + "Statuses") or []
+    return {item["name"] for item in listed if "terminated" in mapping(item.get("state"))}
+
+
+def refused(container: Object, message: str, now: datetime) -> Object:
+    """Return the status of a container that the provider does not take: it never began."""
+    end = keys.FAILED_REFLECTION, CANNOT_RUN, now
+    made = _ended(None, container["name"], container["image"], end)
+    made["state"]["terminated"]["message"] = message
+    return made
+
+
+def refusal(local: Object, name: str) -> str:
+    """Return why the provider does not take an ephemeral container, "" if it does."""
+    listed = objects.status(local).get("ephemeralContainerStatuses") or []
+    ends = [mapping(item["state"]).get("terminated") for item in listed if item["name"] == name]
+    return next((end["message"] for end in ends if end and _is_refused(end)), "")
+
+
+def _is_refused(end: Object) -> bool:
+    return end.get("reason") == keys.FAILED_REFLECTION and bool(end.get("message"))
 
 
 def all_ended(local: Object, reason: str, exit_code: int, now: datetime) -> Object:

@@ -15,7 +15,7 @@ from apis import agents, keys, marks, merge, objects, podfields
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.pairs import Pair
-from kubelet.forge import accounts, antiaffinity
+from kubelet.forge import accounts, antiaffinity, containers
 from kubelet.forge.accounts import NO_API_SERVER, ApiServer
 
 _FINAL: Final = frozenset({"Succeeded", "Failed"})
@@ -115,6 +115,8 @@ def unsent(local: Object, options: Options) -> frozenset[str]:
 def changes(existing: Object, local: Object, pair: Pair, options: Options) -> Object:
     """Return the merge patch that brings the ShadowPod ``existing`` to ``local``, {} if none.
 
+    Ephemeral containers are added one by one: see ``debugger``.
+
     What others added to it stays. Where it is not recorded what was written, as on one of an older
     virtual kubelet, all but what has the provider's prefix counts as that.
     """
@@ -132,6 +134,29 @@ def changes(existing: Object, local: Object, pair: Pair, options: Options) -> Ob
     spec_ = _updates(existing["spec"].get("pod") or {}, local["spec"])
     changed: Object = {"metadata": patch} if patch else {}
     return {**changed, "spec": {"pod": spec_}} if spec_ else changed
+
+
+def debugger(existing: Object, local: Object) -> Object | None:
+    """Return an ephemeral container of ``local`` that the provider is to get, None if it has all.
+
+    One that the provider refused has ended, by the status of ``local``, and is not sent again:
+    nobody can take it out of the pod, and it would keep others away.
+    """
+    sent = {one.get("name") for one in _debuggers(existing)}
+    over = containers.ended(local, "ephemeralContainers")
+    listed: list[Object] = local["spec"].get("ephemeralContainers") or []
+    return next((one for one in listed if one["name"] not in sent | over), None)
+
+
+def with_debugger(changes: Object, existing: Object, container: Object) -> Object:
+    """Return the patch ``changes``, which adds an ephemeral container to ``existing`` besides."""
+    spec_ = changes.get("spec", {}).get("pod", {})
+    listed = [*_debuggers(existing), copy.deepcopy(container)]
+    return {**changes, "spec": {"pod": {**spec_, "ephemeralContainers": listed}}}
+
+
+def _debuggers(existing: Object) -> list[Object]:
+    return (existing["spec"].get("pod") or {}).get("ephemeralContainers") or []
 
 
 def _noted(made: Object) -> Object:
@@ -188,11 +213,7 @@ def _updates(have: Object, local: Object) -> Object:
     deadline = local.get("activeDeadlineSeconds")
     if deadline is not None and deadline != have.get("activeDeadlineSeconds"):
         made["activeDeadlineSeconds"] = deadline
-    return (
-        made
-        | _more(have, "tolerations", _own_tolerations(local))
-        | _more(have, "ephemeralContainers", local.get("ephemeralContainers") or [])
-    )
+    return made | _more(have, "tolerations", _own_tolerations(local))
 
 
 def _followed(container: Object, asked: Object) -> Object:

@@ -132,6 +132,17 @@ def refused(local: Object, message: str, home: LocalContext) -> Object:
     )
 
 
+def without_debugger(local: Object, container: Object, message: str, home: LocalContext) -> Object:
+    """Return the status of a pod with an ephemeral container that the provider refuses: ended.
+
+    Who waits for it, as ``kubectl debug`` does, is told so.
+    """
+    text, field = Filter(home).text(message), "ephemeralContainerStatuses"
+    told = containers.refused(container, text, home.now)
+    have = [one for one in status_of(local).get(field) or [] if one["name"] != container["name"]]
+    return _whole(local, **{"phase": "Pending", **_kept(local), field: [*have, told]})
+
+
 def unanswered(local: Object, message: str, home: LocalContext) -> Object:
     """Return the status of a pod whose ShadowPod was accepted, and that got no answer since."""
     made = accepted(local, home)

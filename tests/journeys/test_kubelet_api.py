@@ -20,15 +20,13 @@ from typing import TypeAlias
 import aiohttp
 import pytest
 
-from apis import keys, naming, objects
+from apis import keys
 from apis.objects import Key, Object
 from controllers.offloading.virtualnode.forge import arguments
-from kube import errors
 from kube.client import ClusterClient
-from kube.cluster import Selection
 from sandbox import pair
 from tests import scraping
-from tests.journeys import world
+from tests.journeys import vk, world
 from tests.journeys.kubectl import SPDY, Kubectl
 
 pytestmark = pytest.mark.journey
@@ -64,18 +62,8 @@ async def kubectl(both: world.Pair, namespace: str, kubeconfigs: Mapping[str, Pa
     await both.offload(namespace)
     await both.rome.create(keys.POD, web(namespace, both.image))
     await world.until_one(both.rome, keys.POD, Key(namespace, "web"), is_ready)
-    await is_served(both)
+    await vk.until_served(both)
     return Kubectl(kubeconfigs["rome"], namespace)
-
-
-async def is_served(both: world.Pair) -> None:
-    """Wait until the virtual kubelet has its certificate: a node may be Ready before, as any."""
-    async with asyncio.timeout(world.PATIENCE_S):
-        while True:
-            with contextlib.suppress(errors.KubeError):
-                await both.rome.get_text(f"/api/v1/nodes/{both.node}/proxy/healthz")
-                return
-            await asyncio.sleep(0.1)
 
 
 def web(namespace: str, image: str) -> Object:
@@ -130,6 +118,7 @@ async def test_kubectl_reaches_into_an_offloaded_pod(
         await exit_codes_arrive(one)
         await bytes_pass_unchanged(one)
         await the_end_of_the_input_ends_nothing_else(one)
+        await a_debugger_that_asks_for_too_much_ends(one, both.image)
         await a_debugger_is_talked_to(one, both.image)
         await a_terminal_has_the_size_of_ours(one, "exec", "-it", "web", *MAIN, "--", *SIZES)
         await a_terminal_has_the_size_of_ours(one, "attach", "-it", "twice", "-c", "terminal")
@@ -145,29 +134,17 @@ Streams: TypeAlias = Callable[[], Awaitable[int]]
 @pytest.fixture
 async def streams(both: world.Pair, kubeconfigs: Mapping[str, Path]) -> AsyncIterator[Streams]:
     """Serve the metrics of virtual kubelets meanwhile; yield what counts open streams."""
-    await serve_metrics(both, kubeconfigs["rome"], is_enabled=True)
+    await vk.serve_metrics(both, kubeconfigs["rome"], is_enabled=True)
     token = await scraping.reader(both.rome)
 
     async def read() -> int:
-        key = await virtual_kubelet(both)
+        key = await vk.pod(both)
         return await streams_open(Kubectl(kubeconfigs["rome"], key.namespace), key.name, token)
 
     yield read
-    await serve_metrics(both, kubeconfigs["rome"], is_enabled=False)
+    await vk.serve_metrics(both, kubeconfigs["rome"], is_enabled=False)
     await world.remove(both.rome, keys.CLUSTER_ROLE_BINDING, Key("", keys.METRICS_READER_ROLE))
     await world.remove(both.rome, keys.NAMESPACE, Key("", scraping.ACCOUNTS))
-
-
-async def serve_metrics(both: world.Pair, kubeconfig: Path, *, is_enabled: bool) -> None:
-    """Say in the template whether metrics are served; wait until the virtual kubelet is another."""
-    before = await virtual_kubelet(both)
-    template = Key(keys.LIQO_NAMESPACE, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
-    spec = {"metricsEnabled": is_enabled}
-    await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": spec})
-    await world.until_gone(both.rome, keys.POD, before)
-    rolled = ("rollout", "status", f"deployment/{naming.vk_deployment(both.node)}")
-    await Kubectl(kubeconfig, before.namespace).out(*rolled)
-    await is_served(both)
 
 
 async def test_many_streams_end_and_leave_nothing_behind(
@@ -319,26 +296,18 @@ async def until_as_before(streams: Streams, files: int) -> str:
     return f"{ended_s:.1f} and {monotonic() - began:.1f} s"
 
 
-async def virtual_kubelet(both: world.Pair) -> Key:
-    """Return the pod that the virtual kubelet of the pair runs in."""
-    labels = f"{keys.COMPONENT}={keys.VIRTUAL_KUBELET},{keys.VIRTUAL_NODE_LABEL}={both.node}"
-    found = await both.rome.list(Selection(keys.POD, dict, labels=labels))
-    (key,) = (key for key, pod in found.items.items() if not objects.is_terminating(pod))
-    return key
-
-
 async def refusals(both: world.Pair) -> str:
     """Return what the virtual kubelet said of streams that it refused, "" if it refused none."""
-    key = await virtual_kubelet(both)
+    key = await vk.pod(both)
     path = f"/api/v1/namespaces/{key.namespace}/pods/{key.name}/log?container={arguments.KUBELET}"
     lines = (await both.rome.get_text(path)).splitlines()
     return "\n".join(line for line in lines if "Refused a stream" in line)
 
 
-async def streams_open(vk: Kubectl, pod: str, token: str) -> int:
+async def streams_open(own: Kubectl, pod: str, token: str) -> int:
     """Return how many streams the virtual kubelet in ``pod`` says that it carries."""
     kept = ("exec", "-i", pod, "-c", arguments.KUBELET, "--", "python3", "-c", SCRAPER)
-    told = (await vk.out(*kept, stdin=token.encode())).decode()
+    told = (await own.out(*kept, stdin=token.encode())).decode()
     return sum(
         int(float(line.split()[-1]))
         for line in told.splitlines()
@@ -386,15 +355,31 @@ async def the_end_of_the_input_ends_nothing_else(kubectl: Kubectl) -> None:
     assert (done.code, done.out == b"100000\n" + bytes(300_000)) == (7, True), done.err
 
 
+async def a_debugger_that_asks_for_too_much_ends(kubectl: Kubectl, image: str) -> None:
+    """Nobody waits for an ephemeral container that the provider refuses."""
+    name = f"nosy-{secrets.token_hex(4)}"
+    asked = debugger(name, image, "general")
+    done = await kubectl.run("debug", "-i", "twice", *asked, "--", "true")
+    assert done.code == 1
+    assert f"container {name} of pod {kubectl.namespace}/twice does not run: " in done.err
+    assert "capabilities.add must not have SYS_PTRACE" in done.err
+    assert "kubectl debug asks for less with --profile=baseline" in done.err
+
+
 async def a_debugger_is_talked_to(kubectl: Kubectl, image: str) -> None:
     """``kubectl debug -i`` adds a container to the pod as it runs, and attaches to it."""
     word = secrets.token_hex(4)
-    container = (f"--image={image}", "--image-pull-policy=IfNotPresent", f"--container=d-{word}")
+    container = debugger(f"plain-{word}", image, "baseline")
     script = "while read line; do echo heard $line; done"
     async with kubectl.started(
         "debug", "-i", "web", *container, "--", "sh", "-c", script, stdin=asyncio.subprocess.PIPE
     ) as process:
         await is_heard(process, word)
+
+
+def debugger(name: str, image: str, profile: str) -> tuple[str, ...]:
+    where = (f"--image={image}", "--image-pull-policy=IfNotPresent", f"--container={name}")
+    return (*where, f"--profile={profile}")
 
 
 async def is_heard(process: asyncio.subprocess.Process, word: str) -> None:

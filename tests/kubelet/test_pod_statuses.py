@@ -5,6 +5,7 @@ from typing import Final
 import pytest
 
 from apis import keys, objects
+from kube import errors
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World, running, waiting
@@ -162,6 +163,60 @@ async def test_what_goes_wrong_on_the_provider_is_an_event_here(world: World, na
     world.restart()
     await world.reconcile(2)
     assert world.recorder.told.count(("Warning", reason)) == 1
+
+
+async def test_an_ephemeral_container_that_is_refused_has_ended_and_keeps_no_other_away(
+    fake_world: World,
+) -> None:
+    world = fake_world
+    assert isinstance(world.remote, FakeCluster)
+    await world.offloaded()
+    await debug(world, "nosy")
+    world.remote.fail("patch", errors.ForbiddenError("must not have SYS_PTRACE (403)"), times=2)
+
+    await world.reconcile(3)
+
+    [told] = (await world.status())["ephemeralContainerStatuses"]
+    assert told["state"]["terminated"]["reason"] == "FailedReflection"
+    assert "must not have SYS_PTRACE (403)" in told["state"]["terminated"]["message"]
+    assert world.recorder.told.count(("Warning", "FailedUpdate")) == 1
+    await debug(world, "nosy", "plain")
+    await world.reconcile(3)
+    shadow = await world.shadow()
+    assert shadow
+    sent = shadow["spec"]["pod"]["ephemeralContainers"]
+    assert [one["name"] for one in sent] == ["plain"]
+    assert (await world.status())["ephemeralContainerStatuses"] == [told]
+    assert world.recorder.told.count(("Warning", "FailedUpdate")) == 1
+    before = world.writes()
+    await world.reconcile(2)
+    assert world.writes() == before
+
+
+async def test_a_change_that_is_refused_keeps_no_ephemeral_container_away(
+    fake_world: World,
+) -> None:
+    world = fake_world
+    assert isinstance(world.remote, FakeCluster)
+    await world.offloaded()
+    await world.local.patch(keys.POD, world.web, {"spec": {"activeDeadlineSeconds": 600}})
+    await debug(world, "plain")
+    world.remote.fail("patch", errors.ForbiddenError("no deadlines (403)"))
+
+    await world.reconcile()
+
+    shadow = await world.shadow()
+    assert shadow
+    assert shadow["spec"]["pod"]["ephemeralContainers"][0]["name"] == "plain"
+    assert "activeDeadlineSeconds" not in shadow["spec"]["pod"]
+    assert "ephemeralContainerStatuses" not in await world.status()
+
+
+async def debug(world: World, *names: str) -> None:
+    """Give the pod ephemeral containers, as ``kubectl debug`` does."""
+    listed = [{"name": name, "image": "busybox"} for name in names]
+    changes = {"spec": {"ephemeralContainers": listed}}
+    await world.local.patch(keys.POD, world.web, changes, subresource="ephemeralcontainers")
 
 
 async def test_what_may_change_in_a_pod_follows(world: World) -> None:

@@ -14,6 +14,7 @@ from apis.objects import Key, Object
 from certs import pki
 from kube import errors
 from kubelet.certificate import CertificateReconciler
+from kubelet.forge import containers
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet.rigs import DAY, Rig, now
@@ -145,7 +146,19 @@ async def test_only_the_very_pod_bound_here_is_ours(rig: Rig) -> None:
     assert (await rig.get("/containerLogs/shop/there/main"))[0] == 404
     old = {"annotations": {keys.LOCAL_POD_UID: "of an older one"}}
     await rig.remote.patch(keys.POD, TWIN, {"metadata": old})
-    assert (await rig.get(LOGS))[0] == 404
+    assert (await rig.get(LOGS))[0] == 400
+    assert rig.seen == []
+
+
+async def test_who_asks_of_a_container_that_the_provider_refuses_reads_why(rig: Rig) -> None:
+    debug = {"name": "debug", "image": "busybox"}
+    added = {"spec": {"ephemeralContainers": [debug]}}
+    await rig.local.patch(keys.POD, WEB, added, subresource="ephemeralcontainers")
+    told = containers.refused(debug, "no SYS_PTRACE", NOW)
+    await rig.local.patch_status(keys.POD, WEB, {"ephemeralContainerStatuses": [told]})
+
+    said = "container debug of pod shop/web does not run: no SYS_PTRACE\n"
+    assert await rig.get("/containerLogs/shop/web/debug") == (400, said)
     assert rig.seen == []
 
 

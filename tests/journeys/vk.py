@@ -1,0 +1,42 @@
+"""The virtual kubelet of the pair: its pod, and what it serves."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+from apis import keys, naming, objects
+from apis.objects import Key
+from kube import errors
+from kube.cluster import Selection
+from tests.journeys import world
+from tests.journeys.kubectl import Kubectl
+
+
+async def pod(both: world.Pair) -> Key:
+    """Return the pod that the virtual kubelet of the pair runs in."""
+    labels = f"{keys.COMPONENT}={keys.VIRTUAL_KUBELET},{keys.VIRTUAL_NODE_LABEL}={both.node}"
+    found = await both.rome.list(Selection(keys.POD, dict, labels=labels))
+    (key,) = (key for key, one in found.items.items() if not objects.is_terminating(one))
+    return key
+
+
+async def until_served(both: world.Pair) -> None:
+    """Wait until the virtual kubelet has its certificate: a node may be Ready before, as any."""
+    async with asyncio.timeout(world.PATIENCE_S):
+        while True:
+            with contextlib.suppress(errors.KubeError):
+                await both.rome.get_text(f"/api/v1/nodes/{both.node}/proxy/healthz")
+                return
+            await asyncio.sleep(0.1)
+
+
+async def serve_metrics(both: world.Pair, kubeconfig: Path, *, is_enabled: bool) -> None:
+    """Say in the template whether metrics are served; wait until the virtual kubelet is another."""
+    before = await pod(both)
+    template = Key(keys.LIQO_NAMESPACE, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    spec = {"metricsEnabled": is_enabled}
+    await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": spec})
+    await world.until_gone(both.rome, keys.POD, before)
+    rolled = ("rollout", "status", f"deployment/{naming.vk_deployment(both.node)}")
+    await Kubectl(kubeconfig, before.namespace).out(*rolled)
+    await until_served(both)
