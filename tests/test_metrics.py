@@ -1,6 +1,6 @@
 """Alerts, boards and documents name metrics that the code registers."""
 
-import json
+import itertools
 import re
 from typing import Final
 
@@ -10,7 +10,7 @@ from apis import keys
 from controllers.offloading.virtualnode.forge import deployment
 from kube import scraping
 from tests import metrics
-from tests.monitoring import MONITORING, ROOT, monitors, rules
+from tests.monitoring import MONITORING, ROOT, boards, monitors, rules
 
 OF_THE_WEBHOOK: Final = {
     "ca": {"secret": {"name": keys.WEBHOOK_CERTS_SECRET, "key": "ca.crt"}},
@@ -46,17 +46,14 @@ def test_alerts_ask_for_metrics_that_are_registered_and_have_a_page() -> None:
 
 
 def test_boards_show_metrics_that_are_registered() -> None:
-    boards = sorted(MONITORING.glob("boards/*.json"))
     kustomization = yaml.safe_load((MONITORING / "kustomization.yaml").read_text())
     [made] = kustomization["configMapGenerator"]
 
-    assert [f"boards/{path.name}" for path in boards] == made["files"]
-    assert len(boards) == 2
-    for path in boards:
-        for panel in json.loads(path.read_text(encoding="utf-8"))["panels"]:
-            [target] = panel["targets"]
-            assert named(target["expr"])
-            assert named(target["expr"]) <= metrics.series(), panel["title"]
+    assert [f"boards/{name}.json" for name in sorted(boards())] == made["files"]
+    assert len(boards()) == 2
+    for panel in itertools.chain.from_iterable(boards().values()):
+        assert named(panel.expr)
+        assert named(panel.expr) <= metrics.series(), panel.title
 
 
 def ports() -> dict[str, set[str]]:

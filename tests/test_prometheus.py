@@ -1,14 +1,8 @@
-"""The real Prometheus reads our rules, fires our alerts, and scrapes a process as our monitors say.
-
-Debian's package brings Prometheus and promtool; ``python -m sandbox prepare`` installs it.
-"""
+"""The real Prometheus reads our rules, fires our alerts, and scrapes as our monitors say."""
 
 import asyncio
-import contextlib
-import json
 import subprocess
-import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,22 +12,15 @@ import yaml
 from apis import keys
 from kube import client
 from kube.client import ClusterClient
-from sandbox import controlplane
 from sandbox.controlplane import Plane
-from tests import scraping
+from tests import prometheus, scraping
 from tests.monitoring import MONITORING, monitors, rules
+from tests.prometheus import PROMTOOL
 from tests.webhook import hooked
 from tests.webhook.reviews import wait_until
 from tests.webhook.served import CA
 
-PROMTOOL: Final = Path("/usr/bin/promtool")
-
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(
-        not PROMTOOL.exists(), reason="Debian's package prometheus is not on this machine"
-    ),
-]
+pytestmark = [pytest.mark.cluster, prometheus.NEEDS]
 
 DAY: Final = 86400
 HOUR: Final = 60
@@ -163,60 +150,24 @@ async def cluster(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
 async def test_prometheus_scrapes_the_webhook_as_its_monitor_says(
     cluster: ClusterClient, plane: Plane, tmp_path: Path, rule_file: Path
 ) -> None:
+    [monitor] = [one for one in monitors() if one["metadata"]["name"] == keys.WEBHOOK_SERVICE]
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    authority = tmp_path / "ca.crt"
+    authority.write_bytes(CA.certificate)
     webhook = hooked.start(plane.kubeconfig, tmp_path)
     try:
         await asyncio.to_thread(wait_until, webhook.is_ready)
         token = await scraping.reader(cluster)
-        with prometheus(tmp_path, rule_file, port=webhook.port, token=token) as url:
-            await asyncio.to_thread(wait_until, lambda: _value(url, "up") == "1")
-            name = "pyliqo_webhook_certificate_expiry_timestamp_seconds"
-            assert float(_value(url, name)) > 0
-            groups = _asked(f"{url}/api/v1/rules")["groups"]
+        job = prometheus.job(endpoint, "webhook", token, authority)
+        job["static_configs"] = [{"targets": [f"127.0.0.1:{webhook.port}"]}]
+        with prometheus.running(tmp_path, [job], [rule_file]) as server:
+            await asyncio.to_thread(wait_until, lambda: server.values("up") == [1])
+            [ends] = server.values("pyliqo_webhook_certificate_expiry_timestamp_seconds")
+            assert ends > 0
+            groups = server.asked("/api/v1/rules")["groups"]
     finally:
         webhook.process.kill()
         webhook.process.wait()
     read = [rule for group in groups for rule in group["rules"]]
     assert [(rule["name"], rule["lastError"]) for rule in read if rule.get("lastError")] == []
     assert len(read) == len(CASES)
-
-
-@contextlib.contextmanager
-def prometheus(folder: Path, rule_file: Path, *, port: int, token: str) -> Iterator[str]:
-    """Run Prometheus, which scrapes the webhook at ``port``; yield its URL."""
-    [monitor] = [one for one in monitors() if one["metadata"]["name"] == keys.WEBHOOK_SERVICE]
-    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-    authority, config = folder / "ca.crt", folder / "prometheus.yaml"
-    authority.write_bytes(CA.certificate)
-    tls = {"ca_file": str(authority), "server_name": endpoint["tlsConfig"]["serverName"]}
-    scraped = {
-        "job_name": "webhook", "scheme": endpoint["scheme"], "metrics_path": endpoint["path"],
-        "authorization": {"credentials": token}, "tls_config": tls,
-        "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
-    }  # fmt: skip
-    often = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    told = {"global": often, "rule_files": [str(rule_file)], "scrape_configs": [scraped]}
-    config.write_text(yaml.safe_dump(told), encoding="utf-8")
-    (own,) = controlplane.free_ports(1)
-    flags = (f"--storage.tsdb.path={folder / 'series'}", f"--web.listen-address=127.0.0.1:{own}")
-    with (folder / "prometheus.log").open("wb") as log:
-        command = [str(PROMTOOL.with_name("prometheus")), f"--config.file={config}", *flags]
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        yield f"http://127.0.0.1:{own}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _value(url: str, series: str) -> str:
-    """Return the value of the only series of that name, empty while there is none."""
-    try:
-        found = _asked(f"{url}/api/v1/query?query={series}")["result"]
-    except OSError:  # it has only begun
-        return ""
-    return str(found[0]["value"][1]) if found else ""
-
-
-def _asked(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  # our own
-        return json.load(answer)["data"]

@@ -31,12 +31,16 @@ SHED: Final = Counter(
 
 
 class Reviewed:
-    """The counts of one path, looked up once: labels cost more than counting."""
+    """The counts of one path, looked up once: labels cost more than counting.
+
+    The counts of what is shed start as 0: a rate misses the step to the first value of a series.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._ends: dict[tuple[str, str], Counter] = {}
         self._seconds = REVIEW_SECONDS.labels(path)
+        self._shed = {what: SHED.labels(path, what) for what in ("queue", "lookup")}
 
     def of(self, verdict: str, reason: str) -> None:
         """Count a review that ended so."""
@@ -48,7 +52,7 @@ class Reviewed:
     def shed(self, waited_for: str) -> None:
         """Count one whose time was over before it could be judged."""
         self.of("unavailable", waited_for)
-        SHED.labels(self._path, waited_for).inc()
+        self._shed[waited_for].inc()
 
     def took(self, seconds: float) -> None:
         """Count how long one took."""

@@ -20,10 +20,10 @@ from liqoctl.work import dashboardserver
 from liqoctl.work.dashboard import Board
 from liqoctl.work.dashboardserver import News, Site
 from sandbox.controlplane import Plane
-from tests import factories
+from tests import browser, factories
+from tests.browser import CHROMIUM
 from tests.fakes import FakeCluster
-from tests.liqoctl import browser, demo
-from tests.liqoctl.browser import CHROMIUM
+from tests.liqoctl import demo
 
 NOW: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)
 EVIL: Final = "<img src=x onerror=alert(1)>\x1b[2J"

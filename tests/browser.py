@@ -47,12 +47,12 @@ class Page:
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str, folder: Path) -> AsyncIterator[Page]:
-    """Open ``url``; ``folder`` is for the browser's own files."""
+async def opened(url: str, folder: Path, height: int = 1100) -> AsyncIterator[Page]:
+    """Open ``url`` in a window of that ``height``; ``folder`` is for the browser's own files."""
     assert CHROMIUM
     process = await asyncio.create_subprocess_exec(
         CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",
-        f"--user-data-dir={folder}", "--window-size=1280,1100", url,
+        f"--user-data-dir={folder}", f"--window-size=1280,{height}", url,
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
