@@ -78,12 +78,9 @@ def refused(container: Object, message: str, now: datetime) -> Object:
 def refusal(local: Object, name: str) -> str:
     """Return why the provider does not take an ephemeral container, "" if it does."""
     listed = objects.status(local).get("ephemeralContainerStatuses") or []
-    ends = [mapping(item["state"]).get("terminated") for item in listed if item["name"] == name]
-    return next((end["message"] for end in ends if end and _is_refused(end)), "")
-
-
-def _is_refused(end: Object) -> bool:
-    return end.get("reason") == keys.FAILED_REFLECTION and bool(end.get("message"))
+    said: Object = next((item for item in listed if item.get("name") == name), {})
+    end = mapping(mapping(said.get("state")).get("terminated"))
+    return str(end.get("message", "")) if end.get("reason") == keys.FAILED_REFLECTION else ""
 
 
 def all_ended(local: Object, reason: str, exit_code: int, now: datetime) -> Object:
