@@ -98,7 +98,7 @@ def runtime(name: str) -> Path:
     """Return the path of ``containerd``, of its shim or of ``ctr``: the system's, or a built one.
 
     Raises:
-        MissingError: there is none; the message says what to install.
+        MissingError: the program is not on this machine; the message says what to install.
     """
     if _needs_runtime():
         return folder(CONTAINERD) / name

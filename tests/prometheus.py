@@ -17,8 +17,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from apis import objects
 from apis.objects import Object
 from sandbox import controlplane
+from tests.webhook.reviews import wait_until
 
 PROMTOOL: Final = Path("/usr/bin/promtool")
 NEEDS: Final = pytest.mark.skipif(
@@ -40,11 +42,8 @@ class Server:
             return json.load(answer)["data"]
 
     def values(self, expr: str) -> list[float]:
-        """Return the numbers that ``expr`` yields now, none while it has only begun."""
-        try:
-            found = self.asked("/api/v1/query", query=expr)["result"]
-        except OSError:
-            return []
+        """Return the numbers that ``expr`` yields now."""
+        found = self.asked("/api/v1/query", query=expr)["result"]
         numbers = [float(one["value"][1]) for one in found]
         return [number for number in numbers if not math.isnan(number)]
 
@@ -65,11 +64,21 @@ def running(
     flags = [f"--storage.tsdb.path={folder / 'series'}", f"--web.listen-address=127.0.0.1:{own}"]
     if consoles is not None:
         flags += [f"--web.console.templates={consoles}", f"--web.console.libraries={consoles}"]
-    with (folder / "prometheus.log").open("wb") as log:
+    said, server = folder / "prometheus.log", Server(f"http://127.0.0.1:{own}")
+    with said.open("wb") as log:
         command = [str(PROMTOOL.with_name("prometheus")), f"--config.file={config}", *flags]
         process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def answers() -> bool:
+        assert process.poll() is None, said.read_text()[-2000:]
+        try:
+            return server.values("vector(1)") == [1]
+        except OSError:  # it has only begun
+            return False
+
     try:
-        yield Server(f"http://127.0.0.1:{own}")
+        wait_until(answers)
+        yield server
     finally:
         process.kill()
         process.wait()
@@ -102,7 +111,8 @@ def labels_of(monitor: dict[str, Any]) -> str:
 def targets(pods: Iterable[Object], port: str) -> list[dict[str, Any]]:
     """Return where the containers of ``pods`` answer that have a port named ``port``.
 
-    Debian's Prometheus cannot look into a cluster, so what it would find is told.
+    Debian's Prometheus cannot look into a cluster, so what it would find is told: pods with an
+    address that do not end.
     """
     return [
         {
@@ -113,6 +123,7 @@ def targets(pods: Iterable[Object], port: str) -> list[dict[str, Any]]:
             },
         }
         for pod in pods
+        if pod["status"].get("podIP") and not objects.is_terminating(pod)
         for container in pod["spec"]["containers"]
         for open_port in container.get("ports", ())
         if open_port.get("name") == port

@@ -38,19 +38,23 @@ async def jobs(
     reader = str(MONITORING / "reader.yaml")
     await kubectl.out("apply", "-f", reader)
     await vk.serve_metrics(both, kubeconfigs["rome"], is_enabled=True)
-    scraper = Key(keys.LIQO_NAMESPACE, "pyliqo-scraper")
-    account = await world.until_one(both.rome, keys.SECRET, scraper, lambda found: "data" in found)
-    certificate = Key(keys.LIQO_NAMESPACE, keys.WEBHOOK_CERTS_SECRET)
-    served = await world.until_one(both.rome, keys.SECRET, certificate, lambda found: True)
-    authority = tmp_path / "ca.crt"
-    authority.write_bytes(value(served, "ca.crt"))
-    yield [
-        job
-        for monitor in monitors()
-        for job in await of(monitor, kubectl, value(account, "token").decode(), authority)
-    ]
-    await vk.serve_metrics(both, kubeconfigs["rome"], is_enabled=False)
-    await kubectl.out("delete", "-f", reader, "--ignore-not-found")
+    try:
+        scraper = Key(keys.LIQO_NAMESPACE, "pyliqo-scraper")
+        account = await world.until_one(
+            both.rome, keys.SECRET, scraper, lambda found: "data" in found
+        )
+        certificate = Key(keys.LIQO_NAMESPACE, keys.WEBHOOK_CERTS_SECRET)
+        served = await world.until_one(both.rome, keys.SECRET, certificate, lambda found: True)
+        authority = tmp_path / "ca.crt"
+        authority.write_bytes(value(served, "ca.crt"))
+        yield [
+            job
+            for monitor in monitors()
+            for job in await of(monitor, kubectl, value(account, "token").decode(), authority)
+        ]
+    finally:
+        await vk.serve_metrics(both, kubeconfigs["rome"], is_enabled=False)
+        await kubectl.out("delete", "-f", reader, "--ignore-not-found")
 
 
 async def of(
