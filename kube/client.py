@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -78,6 +78,10 @@ class ClusterClient:
     def access(self) -> Access:
         """Return who we are now."""
         return self._transport.identity.access
+
+    def on_warning(self, handle: Callable[[str], None]) -> None:
+        """Hand the server's warnings, which kubectl prints, to ``handle``; else nobody has them."""
+        self._transport.on_warning = handle
 
     async def close(self) -> None:
         """Close all connections now."""

@@ -6,9 +6,10 @@ None is sent while the server is known to be silent; every failure to reach it i
 import asyncio
 import contextlib
 import functools
+import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import aiohttp
@@ -35,6 +36,8 @@ _WAIT_HERE_S: Final = 5.0
 _SPREAD_S: Final = 0.5
 _FIRST: Final = frozenset({"leases", "nodes"})
 _SUCCESS: Final = range(200, 300)
+_WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+"""Source: Kubernetes blog, "Warning: Helpful Warnings Ahead"; RFC 7234, section 5.5."""
 _UNAUTHORIZED, _TOO_MANY, _UNAVAILABLE = 401, 429, 503
 
 
@@ -50,6 +53,12 @@ async def refusal(answer: aiohttp.ClientResponse) -> errors.KubeError:
 
 def _retry_after(header: str) -> float | None:
     return min(float(header), _MAX_RETRY_AFTER_S) if header.isdecimal() else None
+
+
+def _warnings(answer: aiohttp.ClientResponse) -> Iterator[str]:
+    for header in answer.headers.getall("Warning", ()):
+        for quoted in _WARNING.findall(header):
+            yield re.sub(r"\\(.)", r"\1", quoted)
 
 
 class Transport:
@@ -69,6 +78,7 @@ class Transport:
         buffer = BUFFER if turn is None else wire.FREELY
         self.identity = Identity(access, user_agent, self.reach.is_another, buffer=buffer)
         self._bulk = asyncio.Semaphore(BULK_AT_ONCE)
+        self.on_warning: Callable[[str], None] | None = None
 
     async def close(self) -> None:
         """Close all connections now."""
@@ -182,6 +192,9 @@ class Transport:
     ) -> Foreign:
         within = aiohttp.ClientTimeout(total=CALL_S, connect=CONNECT_S, sock_connect=CONNECT_S)
         async with self._answer(verb, resource, method, path, timeout=within, **rest) as answer:
+            if self.on_warning is not None:
+                for text in _warnings(answer):
+                    self.on_warning(text)
             return await wire.whole(answer, most=most or self._most, turn=self._turn)
 
     @contextlib.asynccontextmanager

@@ -71,6 +71,7 @@ async def _run(
     with _explained():
         async with _connected(session) as cluster:
             progress.detail(f"using the API server {cluster.access.server}")
+            cluster.on_warning(_each_once(progress.warning))
             async with _told_if_bare([(cluster, session)] if needs_install else []):
                 await work(cluster, progress)
 
@@ -94,8 +95,22 @@ async def _run_both(
         there_ = _connected(remote, connect=peer.connect)
         async with _connected(local) as here, there_ as there:
             sides = Side(here, progress, "(local)   "), Side(there, progress, "(remote)  ")
+            for side in sides:
+                side.cluster.on_warning(_each_once(side.warning))
             async with _told_if_bare([(here, local), (there, remote)]):
                 await work(*sides)
+
+
+def _each_once(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Return ``say`` for what was not said before, as kubectl prints each warning once."""
+    said: set[str] = set()
+
+    def warn(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            say(text)
+
+    return warn
 
 
 @contextlib.asynccontextmanager

@@ -415,9 +415,11 @@ async def test_two_nodes_share_a_grant_until_their_provider_enforces_none(
     await spaces.types(
         f"liqoctl create resourceslice tight --remote-cluster-id {THIRD} --memory 256Mi"
     )
-    await spaces.types(
+    warned = await spaces.types(
         f"liqoctl create virtualnode --remote-cluster-id {THIRD} --resource-slice-name tight other"
     )
+    assert "WARN  the virtual nodes of resource slice" in warned
+    assert "promise 512Mi of memory, it has 256Mi" in warned
     await rome.create(keys.POD, pod(namespace, "first", "tight", memory="150Mi"))
     await running(rome, namespace, "first")
     await rome.create(keys.POD, pod(namespace, "second", "other", memory="150Mi"))

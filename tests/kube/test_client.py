@@ -196,6 +196,20 @@ async def test_a_redirect_is_not_followed(stub: Stub, cluster: ClusterClient) ->
     assert len(stub.asked) == 1
 
 
+async def test_warnings_of_the_server_are_handed_on(stub: Stub, cluster: ClusterClient) -> None:
+    found = web.json_response({})
+    found.headers.add("Warning", '299 - "say \\"when\\""')
+    found.headers.add("Warning", '299 - "one", 299 - "two"')
+    found.headers.add("Warning", '110 proxy "stale"')
+    stub.answers = [found]
+    warnings: list[str] = []
+    cluster.on_warning(warnings.append)
+
+    await cluster.get(keys.CONFIG_MAP, WEB)
+
+    assert warnings == ['say "when"', "one", "two"]
+
+
 async def test_too_many_is_tried_again_a_few_times(stub: Stub, cluster: ClusterClient) -> None:
     stub.answers = [status(429, Retry_After="0"), status(429, Retry_After="0")]
     await cluster.create(keys.CONFIG_MAP, config_map())
