@@ -22,6 +22,8 @@ from apis.quantity import Quantity
         ({"nvidia.com/gpu": "0"}, 90, {"nvidia.com/gpu": "0"}),
         ({"nvidia.com/gpu": "1"}, 0, {"nvidia.com/gpu": "0"}),
         ({"pods": "110"}, 90, {"pods": "99"}),
+        ({"ephemeral-storage": "15Gi"}, 90, {"ephemeral-storage": "13824Mi"}),
+        ({"hugepages-2Mi": "200Mi"}, 90, {"hugepages-2Mi": "180Mi"}),
     ],
 )
 def test_a_percentage_of_what_is_free(

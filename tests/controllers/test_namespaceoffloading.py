@@ -155,6 +155,19 @@ async def test_a_cluster_that_is_not_selected_gets_nothing(rome: Rome) -> None:
     assert list(await rome.desired("turin")) == [rome.namespace]
     assert await rome.bound() == [f"liqo-node-turin-{rome.namespace}"]
     assert (await rome.status())["offloadingPhase"] == "InProgress"
+    await rome.answer("turin", "Accepted")
+    await rome.settle()
+    summary = {
+        name: {each["type"]: (each["status"], each["reason"]) for each in found}
+        for name, found in (await rome.status())["remoteNamespacesConditions"].items()
+    }
+    assert summary == {
+        "milan": {"OffloadingRequired": ("False", "ClusterNotSelected")},
+        "turin": {
+            "OffloadingRequired": ("True", "ClusterSelected"),
+            "Ready": ("True", "NamespaceCreated"),
+        },
+    }
 
 
 async def test_a_cluster_no_longer_selected_keeps_its_rights_until_the_twin_is_gone(

@@ -26,6 +26,7 @@ POOL: Final = Key(SPACE, "pool")
 QUOTA: Final = Key(SPACE, naming.quota_name("pool", ROME))
 READY: Final = [{"type": "Ready", "status": "True"}]
 GPU, FPGA = "nvidia.com/gpu", "example.com/fpga"
+DISK, PAGES = "ephemeral-storage", "hugepages-2Mi"
 
 
 @pytest.fixture
@@ -75,13 +76,18 @@ async def test_90_of_100_then_45_beside_local_pods_then_180_of_a_grown_cluster(
     await server.create(keys.TENANT, tenant)
     await make(server, keys.RESOURCE_SLICE, replica(POOL, ROME, "shared", {}), status=AUTHENTICATED)
     async with controlling(server, loop.controller):
-        await add_node(server, "a", cpu="100", **{GPU: "10", FPGA: "1"})
-        first = await granted(server, cpu="90", memory="90Gi", pods="99", **{GPU: "9", FPGA: "1"})
+        await add_node(
+            server, "a", cpu="100", **{GPU: "10", FPGA: "1", DISK: "50Gi", PAGES: "400Mi"}
+        )
+        physical = {GPU: "9", FPGA: "1", DISK: "45Gi", PAGES: "360Mi"}
+        first = await granted(server, cpu="90", memory="90Gi", pods="99", **physical)
         rounded = f"{FPGA}: 90% of 1 free is 0.9, granted 1 (rounding AtLeastOne)"
         assert told(first) == f"class shared, 90% of what is free; {rounded}"
 
-        local = await server.create(keys.POD, taking("a", cpu="50", **{GPU: "5"}))
-        beside = await granted(server, cpu="45", pods="98", **{GPU: "4", FPGA: "1"})
+        takes = {GPU: "5", DISK: "10Gi", PAGES: "100Mi"}
+        local = await server.create(keys.POD, taking("a", cpu="50", **takes))
+        left = {GPU: "4", FPGA: "1", DISK: "36Gi", PAGES: "270Mi"}
+        beside = await granted(server, cpu="45", pods="98", **left)
         assert f"{GPU}: 90% of 5 free is 4.5, granted 4 (rounding AtLeastOne)" in told(beside)
 
         await server.delete(keys.POD, Key(SPACE, "local"), uid=local["metadata"]["uid"], grace_s=0)

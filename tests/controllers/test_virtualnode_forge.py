@@ -202,6 +202,26 @@ def test_create_node_is_the_virtual_nodes_word_first(
     assert f"--create-node={expected}" in arguments
 
 
+@pytest.mark.parametrize(
+    ("spec", "by_template", "is_checked"),
+    [
+        ({}, False, "true"),
+        ({}, True, "false"),
+        ({"disableNetworkCheck": False}, True, "true"),
+        ({"disableNetworkCheck": True}, False, "false"),
+    ],
+)
+def test_the_network_is_checked_as_the_virtual_node_or_else_the_template_says(
+    spec: Object,
+    by_template: bool,  # noqa: FBT001
+    is_checked: str,
+) -> None:
+    containers = forged(template(disableNetworkCheck=by_template), **spec)
+
+    given = [each for one in containers.values() for each in one["args"] if "network=" in each]
+    assert f"--node-check-network={is_checked}" in given
+
+
 def test_rights_name_one_account_and_one_secret() -> None:
     virtual = VirtualNode.parse(node())
 

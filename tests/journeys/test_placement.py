@@ -140,6 +140,11 @@ async def test_a_pod_that_fits_the_sum_and_no_node_is_told_so_and_runs_when_one_
     await both.rome.create(keys.POD, pod)
     await world.until_one(both.rome, keys.POD, large, lambda pod: "Insufficient" in why_not(pod))
     took = time.monotonic() - begun
+    remote = await both.milan.get_live(keys.POD, Key(both.twin(namespace), large.name))
+    assert remote, "what an autoscaler of the provider sees"
+    assert (conditions.find(remote["status"]["conditions"], "PodScheduled") or {}).get(
+        "reason"
+    ) == "Unschedulable"
     with capsys.disabled():
         sys.stdout.write(f"\nnowhere to run, told at home after {took:.2f} s\n")
     await world.until(

@@ -10,6 +10,7 @@ from tests.journeys.tiers import (
     CLAIM,
     PORT,
     SERVE,
+    SIZE,
     asking,
     claim,
     is_over,
@@ -78,14 +79,16 @@ async def test_three_tiers_find_each_other_and_keep_their_data(
     assert bound
     volume = await both.rome.get_live(keys.PERSISTENT_VOLUME, Key("", bound["spec"]["volumeName"]))
     assert volume
+    assert volume["spec"]["capacity"] == {"storage": SIZE}
     (term,) = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
     assert term["matchExpressions"][0]["values"] == ["milan"]
-    await world.until_one(
+    remote = await world.until_one(
         both.milan,
         keys.PERSISTENT_VOLUME_CLAIM,
         Key(twin, "data"),
         lambda found: world.phase(found) == "Bound",
     )
+    assert remote["spec"]["resources"] == {"requests": {"storage": SIZE}}
     made = await world.until_one(both.milan, keys.INGRESS, Key(twin, "web"), lambda found: True)
     assert made["spec"] == entry(namespace)["spec"], "hosts, paths, certificates, backends"
     await world.until(both.rome, keys.EVENT, namespace, has_come_home)

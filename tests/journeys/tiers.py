@@ -10,6 +10,7 @@ from tests.journeys import world
 
 PORT = 8080
 SERVE = f"mkdir -p www; echo served > www/index.html; exec busybox httpd -f -p {PORT} -h www"
+SIZE = "1536Mi"
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 
 
@@ -48,7 +49,7 @@ async def offer_storage(both: world.Pair, name: str) -> None:
         Key("", name),
         spec={
             "storageClassName": pair.STORAGE_CLASS,
-            "capacity": {"storage": "1Gi"},
+            "capacity": {"storage": SIZE},
             "accessModes": ["ReadWriteOnce"],
             "hostPath": {"path": f"/srv/{name}", "type": "DirectoryOrCreate"},
             "persistentVolumeReclaimPolicy": "Retain",
@@ -61,7 +62,7 @@ def claim(namespace: str) -> Object:
     spec = {
         "storageClassName": keys.VIRTUAL_STORAGE_CLASS,
         "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "1Gi"}},
+        "resources": {"requests": {"storage": SIZE}},
     }
     return named(keys.PERSISTENT_VOLUME_CLAIM, Key(namespace, "data"), spec=spec)
 

@@ -118,6 +118,12 @@ REFUSED_TO_CREATE: Final = [
     (
         keys.NAMESPACE_OFFLOADING,
         "offloading",
+        {"namespaceMappingStrategy": "SameName"},
+        'supported values: "DefaultName", "EnforceSameName", "SelectedName"',
+    ),
+    (
+        keys.NAMESPACE_OFFLOADING,
+        "offloading",
         {"clusterSelector": {}},
         "nodeSelectorTerms: Required",
     ),

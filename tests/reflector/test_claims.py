@@ -113,6 +113,23 @@ def test_home_binds_the_claim_to_the_provider_once() -> None:
     assert list(claims.back(HERE, claim(), {}, scene(OFFERED, write.body))) == []
 
 
+@pytest.mark.parametrize("size", ["512Mi", "20Gi"])
+@pytest.mark.parametrize("modes", [["ReadWriteMany"], ["ReadWriteOncePod"]])
+@pytest.mark.parametrize("mode", ["Block", "Filesystem"])
+def test_claim_and_volume_are_of_the_size_and_modes_that_were_asked_for(
+    size: str, modes: list[str], mode: str
+) -> None:
+    asked = claim(accessModes=modes, volumeMode=mode, resources={"requests": {"storage": size}})
+
+    there = claims.twin(asked, scene())["spec"]
+    here = claims.volume_of(asked, scene())["spec"]
+
+    assert there["resources"] == {"requests": {"storage": size}}
+    assert here["capacity"] == {"storage": size}
+    assert (there["accessModes"], there["volumeMode"]) == (modes, mode)
+    assert (here["accessModes"], here["volumeMode"]) == (modes, mode)
+
+
 def test_where_there_is_no_storage_the_scheduler_is_asked_again() -> None:
     nothing = scene(Settings())
     stay = claims.stays(claim(), nothing)

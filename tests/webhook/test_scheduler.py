@@ -203,3 +203,32 @@ async def test_pods_are_bound_where_user_and_namespace_both_allow_it(
     ]
 
     assert PAIRS * 0.2 < sum(bound) < PAIRS * 0.95  # neither outcome is a rarity
+
+
+@pytest.mark.parametrize(("full", "chosen"), [("home", "away"), ("away", "home")])
+async def test_of_nodes_that_may_have_a_pod_the_one_with_more_room_gets_it(
+    scheduled_cluster: ClusterClient, full: str, chosen: str
+) -> None:
+    """The pod has no wishes of its own, and its strategy allows both nodes."""
+    space = f"score-{full}"
+    await scheduled_cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", space)))
+    for name in ("home", "away"):
+        is_virtual = name == "away"
+        labels = {"batch": space} | ({keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE} if is_virtual else {})
+        spec = {"taints": [TAINT] if is_virtual else []}
+        key = Key("", f"{space}-{name}")
+        node = named(keys.NODE, key, metadata={"labels": labels}, spec=spec)
+        await keep(scheduled_cluster, node)
+    takes = {"requests": {"cpu": "80", "memory": "80Gi"}}
+    filler = pod_spec(nodeName=f"{space}-{full}")
+    filler["containers"][0]["resources"] = takes
+    await scheduled_cluster.create(keys.POD, factories.pod(space, "filler", spec=filler))
+
+    both = NamespaceOffloading(Strategy.LOCAL_AND_REMOTE, ())
+    sent = factories.pod(space, "web", spec=pod_spec(nodeSelector={"batch": space}))
+    await scheduled_cluster.create(keys.POD, Case(sent, both).stored())
+
+    bound = await world.until_one(
+        scheduled_cluster, keys.POD, Key(space, "web"), lambda pod: bool(node_of(pod))
+    )
+    assert node_of(bound) == f"{space}-{chosen}"
