@@ -14,8 +14,9 @@ from typing import Final
 
 import pytest
 
-from apis import keys, naming
+from apis import conditions, keys, naming, objects
 from apis.objects import Key, Object, is_terminating, named
+from kube.cluster import Selection
 from sandbox.kubectl import Kubectl
 from tests.journeys import world
 
@@ -92,6 +93,27 @@ async def test_a_bare_pod_of_the_same_file_runs_on_the_provider(
         await asyncio.gather(*(both.unoffload(name) for name in names))
         for name in names:
             await world.remove(both.rome, keys.NAMESPACE, Key("", name))
+
+
+async def test_pods_of_a_namespace_labelled_in_advance_wait_for_its_offloading(
+    both: world.Pair, namespace: str
+) -> None:
+    """They are refused, none runs on a local node, and the Deployment makes them again."""
+    label = {"metadata": {"labels": {keys.SCHEDULING_ENABLED: "true"}}}
+    await both.rome.patch(keys.NAMESPACE, Key("", namespace), label)
+    _, offloading, settings, deployment = documents(namespace, both.image)
+    await both.rome.create(keys.CONFIG_MAP, settings)
+    await both.rome.create(keys.DEPLOYMENT, deployment)
+
+    def is_refused(found: Object) -> bool:
+        failed = conditions.find(found.get("status", {}).get("conditions"), "ReplicaFailure")
+        return "NamespaceOffloading" in str((failed or {}).get("message"))
+
+    await world.until_one(both.rome, keys.DEPLOYMENT, objects.key_of(deployment), is_refused)
+    assert not (await both.rome.list(Selection(keys.POD, Object, namespace))).items
+    await both.rome.create(keys.NAMESPACE_OFFLOADING, offloading)
+
+    assert await is_offloaded(both, namespace)
 
 
 async def converged(both: world.Pair, rome: Kubectl, order: str) -> int:

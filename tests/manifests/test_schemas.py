@@ -119,7 +119,7 @@ REFUSED_TO_CREATE: Final = [
         keys.NAMESPACE_OFFLOADING,
         "offloading",
         {"namespaceMappingStrategy": "SameName"},
-        'supported values: "DefaultName", "EnforceSameName", "SelectedName"',
+        'supported values: "EnforceSameName", "DefaultName", "SelectedName"',
     ),
     (
         keys.NAMESPACE_OFFLOADING,
