@@ -405,7 +405,8 @@ PROVIDER_VERSION: Final = "pyliqo.io/provider-version"
 APPLIED: Final = "pyliqo.io/applied"
 """On a twin: the digest of what was sent, so that after a restart nothing is sent again."""
 APPLIED_META: Final = "virtual-kubelet.io/last-applied-object-meta"
-"""On a virtual Node and a ShadowPod: which labels, annotations and taints were written, as JSON."""
+"""On a virtual Node, a ShadowPod and its Pod: which labels, annotations and taints were written, as
+JSON."""
 LOCAL_POD_GENERATION: Final = "pyliqo.io/local-pod-generation"
 """On a ShadowPod and its Pod: the generation of the local pod that they were brought to."""
 REMOTE_POD: Final = "pyliqo.io/remote-pod"
@@ -484,5 +485,4 @@ TENANT_RIGHTS_FINALIZER: Final = "pyliqo.io/controller-manager"
 # Field managers -----------------------------------------------------------------------------------
 
 REFLECTION_MANAGER: Final = "reflection.liqo.io"
-SHADOW_POD_MANAGER: Final = "shadow-pod"
 SHADOW_ENDPOINT_SLICE_MANAGER: Final = "shadow-endpointslice-controller"

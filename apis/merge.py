@@ -6,12 +6,15 @@ Source: Kubernetes, "How kubectl apply calculates differences".
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
 
 from apis import keys, objects
 from apis.objects import Object
 
 FIELDS = "labels", "annotations"
+Names: TypeAlias = Mapping[str, Collection[str]]
+"""What was written, by field."""
 
 
 def record(**names: Iterable[str]) -> str:
@@ -20,7 +23,7 @@ def record(**names: Iterable[str]) -> str:
     return objects.canonical(kept)
 
 
-def recorded(obj: Object) -> Mapping[str, Sequence[str]] | None:
+def recorded(obj: Object) -> Names | None:
     """Return what was written last to ``obj``; None where nobody says."""
     try:
         found = json.loads(objects.annotations(obj).get(keys.APPLIED_META, ""))
@@ -31,6 +34,33 @@ def recorded(obj: Object) -> Mapping[str, Sequence[str]] | None:
         for field, names in (found.items() if isinstance(found, dict) else ())
         if isinstance(names, list)
     }
+
+
+def noted(wanted: Object) -> Object:
+    """Return the metadata ``wanted`` with the record of what is written.
+
+    Shape: labels and annotations, both there.
+    """
+    note = record(**{field: wanted[field] for field in FIELDS})
+    return {**wanted, "annotations": {**wanted["annotations"], keys.APPLIED_META: note}}
+
+
+def patch(existing: Object, wanted: Object, unrecorded: Names) -> Object:
+    """Return the merge patch that brings the metadata of ``existing`` to ``wanted``, {} if none.
+
+    What others added to it stays. Where it is not recorded what was written, that is
+    ``unrecorded``.
+    """
+    before, changes = recorded(existing), Object()
+    written = unrecorded if before is None else before
+    for field in FIELDS:
+        have: dict[str, str] = existing["metadata"].get(field) or {}
+        if part := three_way(have, written.get(field, ()), wanted[field]):
+            changes[field] = part
+    note = noted(wanted)["annotations"][keys.APPLIED_META]
+    if changes and objects.annotations(existing).get(keys.APPLIED_META) != note:
+        changes["annotations"] = {**changes.get("annotations", {}), keys.APPLIED_META: note}
+    return changes
 
 
 def three_way(have: Mapping[str, str], before: Iterable[str], new: Mapping[str, str]) -> Object:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from apis import objects
 from apis.objects import Object
 
 
@@ -180,3 +181,20 @@ def unheeded(spec: Object) -> str:
 def unknown(spec: Object) -> list[str]:
     """Return the fields of ``spec`` that nobody has judged: those of a newer Kubernetes."""
     return sorted(name for name, value in spec.items() if name not in FIELDS and _is_set(value))
+
+
+def tolerations(have: list[Object], wanted: list[Object]) -> list[Object]:
+    """Return the tolerations of a running pod that has ``have``, brought to ``wanted``.
+
+    Kubernetes lets them be added, and of those that are there ``tolerationSeconds`` be changed or
+    taken off. Source: Kubernetes, "Pod update and replacement".
+    """
+    asked = {_tolerated(one): one for one in wanted}
+    known = {_tolerated(one) for one in have}
+    kept = [asked.get(_tolerated(one), one) for one in have]
+    return [*kept, *(one for name, one in asked.items() if name not in known)]
+
+
+def _tolerated(toleration: Object) -> str:
+    named = {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
+    return objects.canonical(named)

@@ -6,7 +6,7 @@ that what administrators and Kubernetes add stays, and what the VirtualNode drop
 Source: docs/parity.md § 5.3; SEC-B3.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -119,7 +119,9 @@ def changes(node: Object, want: Wanted) -> Object:
     return patch if patch["metadata"] or "spec" in patch else {}
 
 
-def _taints(have: Sequence[Object], before: Sequence[str], want: Sequence[Object]) -> list[Object]:
+def _taints(
+    have: Sequence[Object], before: Collection[str], want: Sequence[Object]
+) -> list[Object]:
     """Return ours in their place, and those of others as they are."""
     ours = {_mark(taint): dict(taint) for taint in want}
     kept = [

@@ -72,7 +72,7 @@ def shadow(local: Object, pair: Pair, options: Options, creator: str = "") -> Ob
     then its mutating webhook has nothing to complete, and is not called.
     """
     key = pair.twin_of(objects.key_of(local))
-    made = _noted(metadata(local, pair, options))
+    made = merge.noted(metadata(local, pair, options))
     if creator:
         made["labels"][keys.CREATOR_USER] = creator
     return objects.named(
@@ -120,17 +120,11 @@ def changes(existing: Object, local: Object, pair: Pair, options: Options) -> Ob
     What others added to it stays. Where it is not recorded what was written, as on one of an older
     virtual kubelet, all but what has the provider's prefix counts as that.
     """
-    wanted, patch = metadata(local, pair, options), Object()
-    before = merge.recorded(existing)
-    for field in merge.FIELDS:
-        have: dict[str, str] = existing["metadata"].get(field) or {}
-        written = filter(_is_no_providers, have) if before is None else before.get(field, ())
-        if part := merge.three_way(have, written, wanted[field]):
-            patch[field] = part
-    if patch:
-        note = _noted(wanted)["annotations"][keys.APPLIED_META]
-        if objects.annotations(existing).get(keys.APPLIED_META) != note:
-            patch["annotations"] = {**patch.get("annotations", {}), keys.APPLIED_META: note}
+    written = {
+        field: [*filter(_is_no_providers, existing["metadata"].get(field) or {})]
+        for field in merge.FIELDS
+    }
+    patch = merge.patch(existing, metadata(local, pair, options), written)
     spec_ = _updates(existing["spec"].get("pod") or {}, local["spec"])
     changed: Object = {"metadata": patch} if patch else {}
     return {**changed, "spec": {"pod": spec_}} if spec_ else changed
@@ -157,12 +151,6 @@ def with_debugger(changes: Object, existing: Object, container: Object) -> Objec
 
 def _debuggers(existing: Object) -> list[Object]:
     return (existing["spec"].get("pod") or {}).get("ephemeralContainers") or []
-
-
-def _noted(made: Object) -> Object:
-    """Return the metadata with the record of what is written."""
-    note = merge.record(**{field: made[field] for field in merge.FIELDS})
-    return {**made, "annotations": {**made["annotations"], keys.APPLIED_META: note}}
 
 
 def generation_of(local: Object) -> int:
@@ -213,19 +201,14 @@ def _updates(have: Object, local: Object) -> Object:
     deadline = local.get("activeDeadlineSeconds")
     if deadline is not None and deadline != have.get("activeDeadlineSeconds"):
         made["activeDeadlineSeconds"] = deadline
-    return made | _more(have, "tolerations", _own_tolerations(local))
+    listed = have.get("tolerations") or []
+    tolerations = podfields.tolerations(listed, _own_tolerations(local))
+    return made if tolerations == listed else {**made, "tolerations": copy.deepcopy(tolerations)}
 
 
 def _followed(container: Object, asked: Object) -> Object:
     changed = {name: asked[name] for name in ("image", "resources") if asked.get(name)}
     return {**container, **copy.deepcopy(changed)}
-
-
-def _more(have: Object, field: str, wanted: list[Object]) -> Object:
-    listed = have.get(field) or []
-    known = {objects.canonical(one) for one in listed}
-    new = [one for one in wanted if objects.canonical(one) not in known]
-    return {field: [*listed, *copy.deepcopy(new)]} if new else {}
 
 
 def _own_tolerations(local: Object) -> list[Object]:

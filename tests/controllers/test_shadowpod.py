@@ -116,7 +116,7 @@ async def test_the_pod_is_created_with_metadata_spec_and_owner(cluster: Cluster,
         keys.ORIGIN: "rome",
         keys.MANAGED_BY: "shadowpod",
     }
-    assert pod["metadata"]["annotations"] == {keys.LOCAL_POD_UID: "one"}
+    assert pod["metadata"]["annotations"].keys() == {keys.LOCAL_POD_UID, keys.APPLIED_META}
     assert pod["spec"]["containers"][0]["image"] == "nginx"
 
 
@@ -376,6 +376,9 @@ async def test_what_programs_of_the_provider_obey_is_not_on_the_pod_unless_opene
     policies.say(allowedPodFields={"annotationDomains": [opened]})
     await loop.reconcile(key)
     assert (await there(cluster, keys.POD, key))["metadata"]["annotations"][name] == ORDERS[name]
+    policies.say()
+    await loop.reconcile(key)
+    assert name not in (await there(cluster, keys.POD, key))["metadata"]["annotations"]
 
 
 async def test_what_is_left_out_is_told_once() -> None:
@@ -424,6 +427,14 @@ CHANGES: Final[dict[str, tuple[Object, str]]] = {
     "image": ({"containers": [{**factories.pod_spec()["containers"][0], "image": "nginx:2"}]}, ""),
     "deadline": ({"activeDeadlineSeconds": 600}, ""),
     "toleration": ({"tolerations": [{"key": "gpu", "operator": "Exists"}]}, ""),
+    "patience": (
+        {
+            "tolerations": [
+                {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
+            ]
+        },
+        "",
+    ),
     "debugged": (
         {"ephemeralContainers": [{"name": "debug", "image": "busybox"}]},
         "ephemeralcontainers",
@@ -517,6 +528,40 @@ async def test_labels_follow_but_the_rest_of_the_spec_stays(cluster: Cluster, we
     pod = await there(cluster, keys.POD, web)
     assert pod["metadata"]["labels"]["tier"] == "front"
     assert "hostname" not in pod["spec"]
+
+
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["", "made by an older version"])
+async def test_what_a_shadow_pod_loses_its_pod_loses_and_what_the_provider_put_there_stays(
+    cluster: Cluster,
+    namespace: str,
+    is_recorded: bool,  # noqa: FBT001  # a row
+) -> None:
+    wanted, key = shadow(namespace, "taken"), Key(namespace, "taken")
+    wanted["metadata"]["annotations"]["example.org/note"] = "x"
+    await cluster.create(keys.SHADOW_POD, wanted)
+    ledger = Ledger(cluster)
+    loop = reconciler(ledger)
+    await settle(loop, key, ledger)
+    by_provider: Object = {"labels": {"team": "web"}, "annotations": {"seen.example.org/by": "me"}}
+    if not is_recorded:
+        by_provider["annotations"][keys.APPLIED_META] = None
+    await cluster.patch(keys.POD, key, {"metadata": by_provider})
+    await settle(loop, key, ledger)
+    ledger.writes.clear()
+    taken = {"labels": {"app": None}, "annotations": {"example.org/note": None}}
+    await cluster.patch(keys.SHADOW_POD, key, {"metadata": taken})
+
+    await settle(loop, key, ledger)
+
+    made = (await there(cluster, keys.POD, key))["metadata"]
+    assert made["labels"] == {
+        keys.ORIGIN: "rome",
+        keys.MANAGED_BY: keys.MANAGED_BY_SHADOW_POD,
+        "team": "web",
+    }
+    assert "example.org/note" not in made["annotations"]
+    assert made["annotations"]["seen.example.org/by"] == "me"
+    assert [verb for verb, *_ in ledger.writes] == ["patch"]
 
 
 async def test_a_pod_that_vanished_comes_back(cluster: Cluster, web: Key) -> None:

@@ -1,15 +1,17 @@
 """What people and controllers do to a pod that runs: it works as on a node of one's own."""
 
 import json
+from collections.abc import Mapping
 from typing import Final
 
 import pytest
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from sandbox import images
 from tests.journeys import failures, world
 from tests.journeys.failures import Wrong
+from tests.journeys.tiers import service
 
 pytestmark = pytest.mark.journey
 
@@ -90,6 +92,7 @@ def rich(namespace: str, image: str) -> Object:
 async def test_a_rich_pod_runs_changes_and_ends(both: world.Pair, namespace: str) -> None:
     await both.offload(namespace)
     key, there = Key(namespace, "rich"), Key(both.twin(namespace), "rich")
+    await both.rome.create(keys.SERVICE, service(namespace, "rich"))
     await both.rome.create(keys.POD, rich(namespace, both.image))
     running = await world.until_one(
         both.rome,
@@ -126,10 +129,33 @@ async def test_a_rich_pod_runs_changes_and_ends(both: world.Pair, namespace: str
     assert remote["spec"]["activeDeadlineSeconds"] == 3600
     assert {"key": "gpu", "operator": "Exists"} in remote["spec"]["tolerations"]
     assert changed["metadata"]["uid"] == running["metadata"]["uid"]
+    await quarantine(both, key, remote)
 
     await world.remove(both.rome, keys.POD, key)
     await world.until_gone(both.rome, keys.POD, key)
     assert await both.milan.get_live(keys.POD, there) is None
+
+
+async def quarantine(both: world.Pair, key: Key, remote: Object) -> None:
+    """Take the pod out of its Service, as ``kubectl label pod rich app-`` does: it runs on."""
+    there = objects.key_of(remote)
+    await world.until(both.milan, keys.ENDPOINT_SLICE, there.namespace, serves)
+    taken = {"labels": {"app": None}, "annotations": {"note": None}}
+    await both.rome.patch(keys.POD, key, {"metadata": taken})
+
+    await world.until(
+        both.milan, keys.ENDPOINT_SLICE, there.namespace, lambda seen: not serves(seen)
+    )
+    left = await both.milan.get_live(keys.POD, there)
+    assert left
+    assert left["metadata"]["uid"] == remote["metadata"]["uid"]
+    assert "note" not in left["metadata"]["annotations"]
+    assert left["metadata"]["labels"]["tier"] == "front"
+
+
+def serves(slices: Mapping[Key, Object]) -> bool:
+    """Whether a pod stands behind a Service."""
+    return any(one.get("endpoints") for one in slices.values())
 
 
 async def set_gate(both: world.Pair, key: Key, status: str) -> None:

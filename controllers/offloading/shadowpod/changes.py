@@ -7,7 +7,7 @@ Resources assigned to Containers", "Ephemeral Containers".
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from apis import objects, quotas, resources
+from apis import objects, podfields, quotas, resources
 from apis.objects import Object
 from apis.quotas import Demand, Refusal
 
@@ -75,9 +75,8 @@ def _plain(wanted: Object, found: Object) -> Object:
     if deadline is not None and deadline != found.get("activeDeadlineSeconds"):
         changed["activeDeadlineSeconds"] = deadline
     have = found.get("tolerations") or []
-    known = {objects.canonical(one) for one in have}
-    more = [one for one in wanted.get("tolerations") or [] if objects.canonical(one) not in known]
-    return {**changed, **({"tolerations": [*have, *more]} if more else {})}
+    tolerations = podfields.tolerations(have, wanted.get("tolerations") or [])
+    return changed if tolerations == have else {**changed, "tolerations": tolerations}
 
 
 def _resized(wanted: Object, found: Object) -> Object:

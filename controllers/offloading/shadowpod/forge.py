@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from apis import agents, conditions, keys, objects
+from apis import agents, conditions, keys, merge, objects
 from apis.objects import Object
 from apis.quotas import Refusal
 from apis.remap import Remap
@@ -33,14 +33,13 @@ def pod(
     It finds the consumer's API server where ``reached`` says that this is.
     Source: docs/parity.md § 4.10.
     """
-    wanted = metadata(shadow, opened)
     owner = objects.owner_reference(keys.SHADOW_POD, shadow)
-    wanted["metadata"]["ownerReferences"] = [owner]
+    made = {**merge.noted(metadata(shadow, opened)), "ownerReferences": [owner]}
     spec = changes.created(shadow["spec"]["pod"])
     if reached is not None and spec.get("hostAliases"):
         aliases = [_alias(alias, reached) for alias in spec["hostAliases"]]
         spec = {**spec, "hostAliases": aliases}
-    return {**wanted, "spec": spec}
+    return objects.named(keys.POD, objects.key_of(shadow), metadata=made, spec=spec)
 
 
 def _alias(alias: Object, reached: Remap) -> Object:
@@ -49,19 +48,14 @@ def _alias(alias: Object, reached: Remap) -> Object:
 
 
 def metadata(shadow: Object, opened: frozenset[str] = frozenset()) -> Object:
-    """Return the apply-patch for a Pod that exists: labels and annotations, nothing else.
-
-    A running pod's spec is the API server's to keep, and whatever else the provider
-    added to the pod stays its own.
-    """
+    """Return the labels and annotations of its Pod; what else the provider put there stays."""
     labels = {**objects.labels(shadow), keys.MANAGED_BY: keys.MANAGED_BY_SHADOW_POD}
     annotations = {
         name: value
         for name, value in objects.annotations(shadow).items()
         if name not in _OF_SHADOW_POD
     }
-    shared = agents.without({"labels": labels, "annotations": annotations}, opened)
-    return objects.named(keys.POD, objects.key_of(shadow), metadata=shared)
+    return agents.without({"labels": labels, "annotations": annotations}, opened)
 
 
 def left_out(shadow: Object, opened: frozenset[str]) -> str:

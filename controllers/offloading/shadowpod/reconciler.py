@@ -6,7 +6,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from apis import drift, keys, objects
+from apis import keys, merge, objects
+from apis.merge import Names
 from apis.objects import Key, Object
 from apis.remap import Remap
 from controllers import upkeep
@@ -20,7 +21,6 @@ from kube.errors import AlreadyExistsError, BusyError, ForbiddenError, InvalidEr
 from kube.events import Recorder
 from kube.written import Written
 
-MANAGER: Final = keys.SHADOW_POD_MANAGER
 RETRY_S: Final = 1.0
 MAX_RETRY_S: Final = 300.0
 _Asked: TypeAlias = tuple[tuple[str, int], frozenset[tuple[str, int]] | None]
@@ -67,6 +67,7 @@ class ShadowPodReconciler:
         self._pauses_s: dict[Key, float] = {}
         self._created: dict[Key, tuple[str, datetime]] = {}
         self._until: dict[Key, tuple[_Asked, datetime]] = {}
+        self._unrecorded: dict[Key, tuple[str, Names]] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         shadow = self._written.newest(key, await self._find(keys.SHADOW_POD, key))
@@ -89,7 +90,7 @@ class ShadowPodReconciler:
         return await self._look_after(shadow, existing) if existing else None
 
     def _forget(self, key: Key) -> None:
-        for one in (self._pauses_s, self._until, self._created):
+        for one in (self._pauses_s, self._until, self._created, self._unrecorded):
             one.pop(key, None)
 
     def _left_s(self, shadow: Object) -> float:
@@ -282,9 +283,25 @@ class ShadowPodReconciler:
         return found is None or objects.is_terminating(found)
 
     async def _keep_metadata(self, shadow: Object, existing: Object) -> None:
+        """Bring labels and annotations to those of the ShadowPod: what it lost goes here, too."""
         wanted = forge.metadata(shadow, self._opened(shadow))
-        if not drift.keeps(existing["metadata"], wanted["metadata"]):
-            await self._cluster.apply(keys.POD, wanted, manager=MANAGER)
+        if changes := merge.patch(existing, wanted, self._unrecorded_of(existing, wanted)):
+            metadata = {"uid": objects.uid(existing), **changes}
+            await self._cluster.patch(keys.POD, objects.key_of(existing), {"metadata": metadata})
+
+    def _unrecorded_of(self, existing: Object, wanted: Object) -> Names:
+        """Return what was written to a Pod that does not record it: what it was to have at first.
+
+        That is one that an older version made.
+        """
+        if keys.APPLIED_META in objects.annotations(existing):
+            return {}
+        key, uid = objects.key_of(existing), objects.uid(existing)
+        known = self._unrecorded.get(key)
+        if known is None or known[0] != uid:
+            known = uid, {field: frozenset(wanted[field]) for field in merge.FIELDS}
+            self._unrecorded[key] = known
+        return known[1]
 
     async def _refuse(self, shadow: Object, reason: str, message: str) -> None:
         self._events.event(keys.SHADOW_POD, shadow, "Warning", reason, message)
