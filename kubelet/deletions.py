@@ -10,12 +10,14 @@ from typing import Final
 
 from apis import keys, objects
 from apis.objects import Key, Object
+from apis.pairs import Pair
 from kube import errors
 from kube.cluster import Cluster
 from kubelet.departures import Departures
 from kubelet.forge import decisions, shadowpod
 from kubelet.forge.decisions import Observed, Step
 from kubelet.memories import Memories
+from kubelet.statuses import Statuses
 
 logger = logging.getLogger(__name__)
 
@@ -28,15 +30,18 @@ _NOTHING: Final[Object] = {"metadata": {}}
 class Deletions:
     """Deletes what a step says, by its UID, and once: caches show it for a while after that."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # two clusters, who remembers and tells, and a clock
         self,
         local: Cluster,
         remote: Cluster,
+        *,
         departures: Departures,
         memories: Memories,
+        statuses: Statuses,
         clock: Callable[[], datetime],
     ) -> None:
         self._local, self._remote, self._departures = local, remote, departures
+        self._statuses = statuses
         self._memories, self._clock = memories, clock
 
     def is_proven(
@@ -64,7 +69,7 @@ class Deletions:
             hurry_s = self._hurry_s(step, observed, shadow)
             return await self._end_within(hurry_s, shadow)
         if step is Step.DELETE_LOCAL and local is not None:
-            await self.delete_local(local)
+            await self.delete_local(local, observed.pair)
         return None
 
     def _hurry_s(self, step: Step, observed: Observed, shadow: Object) -> int | None:
@@ -81,12 +86,17 @@ class Deletions:
         uid = objects.annotations(shadow).get(keys.LOCAL_POD_UID, "")
         return self._departures.hurry_s(key, uid)
 
-    async def delete_local(self, local: Object) -> None:
-        """Delete the local pod for good: nothing of it is left on the provider."""
+    async def delete_local(self, local: Object, pair: Pair | None = None) -> None:
+        """Delete the local pod for good: nothing of it is left on the provider.
+
+        Its phase is final before that. Source: Kubernetes, "Pod Lifecycle", pod phase.
+        """
         key, uid = objects.key_of(local), objects.uid(local)
         memory = self._memories.of(local)
         if memory.is_deleted:
             return
+        phase, remote = self._departures.end_of(pair.twin_of(key), uid) if pair else ("", None)
+        await self._statuses.end(local, phase, remote)
         await self._local.delete(keys.POD, key, uid=uid, grace_s=0)
         memory.is_deleted = True
         logger.info("Deleted pod", extra={"pod": str(key)})

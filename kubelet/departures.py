@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Final, NamedTuple, TypeVar
 
 from apis import keys, objects
-from apis.objects import Key
+from apis.objects import Key, Object
 from kube.informer import Change
 from kube.slim import Packed
-from kubelet.forge import shadowpod
+from kubelet.forge import shadowpod, status
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -18,6 +18,8 @@ P = TypeVar("P", bound=Packed)
 
 MOST: Final = 4096
 """More than go at once; of what is forgotten the servers are asked."""
+MOST_ENDS: Final = 512
+"""Whole Pods that had ended: a pod that goes is looked at soon after them."""
 
 
 class Departures:
@@ -30,6 +32,7 @@ class Departures:
         self._shadows: dict[Key, _Gone] = {}
         self._pods: dict[Key, _Gone] = {}
         self._hurried: dict[str, datetime] = {}
+        self._ends: dict[Key, _End] = {}
 
     def on_local(self, change: Change[P]) -> None:
         """Take note of a pod on this node: which node it is on never changes."""
@@ -48,19 +51,38 @@ class Departures:
         """Take note of a ShadowPod that went: surely if it was asked to, and not by its labels."""
         if pod := self._pods.get(change.key):
             self._pods[change.key] = _Gone(pod.uid, is_sure=False)
-        if gone := _uid_of_departed(change):
+        if last := _departed(change):
+            gone = _uid_of(last)
             is_sure = self._asked.get(change.key) == gone
             _note(self._shadows, change.key, _Gone(gone, is_sure))
+            self._note_end(change.key, last)
         else:
             self._shadows.pop(change.key, None)
 
     def on_remote(self, change: Change[Packed]) -> None:
         """Take note of a Pod that went: surely for good if its ShadowPod went before."""
-        if gone := _uid_of_departed(change):
+        if last := _departed(change):
+            gone = _uid_of(last)
             is_sure = self._shadows.get(change.key) == _Gone(gone, is_sure=True)
             _note(self._pods, change.key, _Gone(gone, is_sure))
+            self._note_end(change.key, last, change.old)
         else:
             self._pods.pop(change.key, None)
+
+    def _note_end(self, twin: Key, last: Object, pod: Packed | None = None) -> None:
+        if status.is_finished(last):
+            end = _End(_uid_of(last), status.status_of(last)["phase"], pod)
+            _note(self._ends, twin, end, most=MOST_ENDS)
+
+    def end_of(self, twin: Key, uid: str) -> tuple[str, Object | None]:
+        """Return how the twins of that local pod had ended when they went, and its Pod there.
+
+        "" and None if they had not, or were not seen to.
+        """
+        end = self._ends.get(twin)
+        if end is None or end.uid != uid:
+            return "", None
+        return end.phase, end.pod.whole() if end.pod else None
 
     def is_local_gone(self, key: Key, uid: str) -> bool:
         """Whether that very pod was seen to go."""
@@ -103,14 +125,28 @@ class _Gone(NamedTuple):
     is_sure: bool
 
 
-def _uid_of_departed(change: Change[Packed]) -> str:
-    """Return the UID of the local pod whose twin was seen to go; empty if it was not."""
+class _End(NamedTuple):
+    """The UID of the local pod whose twin went, in which final phase, and the Pod itself."""
+
+    uid: str
+    phase: str
+    pod: Packed | None
+
+
+def _departed(change: Change[Packed]) -> Object | None:
+    """Return the twin that was seen to go, None if it was not, or is nobody's."""
     if change.new is not None or not change.was_seen or change.old is None:
-        return ""
-    return objects.annotations(change.old.whole()).get(keys.LOCAL_POD_UID, "")
+        return None
+    last = change.old.whole()
+    return last if _uid_of(last) else None
 
 
-def _note(notes: dict[K, T], key: K, what: T) -> None:
+def _uid_of(twin: Object) -> str:
+    """Return the UID of the local pod that it stands for."""
+    return objects.annotations(twin).get(keys.LOCAL_POD_UID, "")
+
+
+def _note(notes: dict[K, T], key: K, what: T, *, most: int = MOST) -> None:
     notes[key] = what
-    while len(notes) > MOST:
+    while len(notes) > most:
         notes.pop(next(iter(notes)))

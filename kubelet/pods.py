@@ -82,9 +82,16 @@ class PodReconciler:
         self._recorder, self._clock = recorder, clock
         self._breaker = breaker or Breaker(lambda: None)
         self._memories = memories = Memories()
-        self._deletions = Deletions(local, remote, departures or Departures(), memories, clock)
         self._statuses = Statuses(
             local, memories, node=node, recorder=recorder, clock=clock, monotonic=monotonic
+        )
+        self._deletions = Deletions(
+            local,
+            remote,
+            departures=departures or Departures(),
+            memories=memories,
+            statuses=self._statuses,
+            clock=clock,
         )
         self._endings = Endings(memories, clock)
         server = node.options().api_server

@@ -113,6 +113,19 @@ class Statuses:
         """Tell that the provider has taken the pod, which waits there."""
         await self.write(local, status.accepted(local, self._home()))
 
+    async def end(self, local: Object, phase: str, remote: Object | None) -> None:
+        """Let a pod that is about to go have ended, if somebody counts it by its phase.
+
+        ``phase`` is the final one of its twins, and ``remote`` its Pod, if that was seen.
+        Source: Kubernetes, "Pod Lifecycle", pod phase; "Jobs", pod replacement policy.
+        """
+        if status.is_finished(local) or not answers.is_counted(local):
+            return
+        wanted = status.removed(local, phase, self._clock())
+        if remote is not None:
+            wanted = self.mirrored(local, remote)
+        await self._patch(local, wanted, {})
+
     # What keeps a pod from running -----------------------------------------------------------
 
     async def refuse(self, local: Object, message: str) -> float:

@@ -30,6 +30,9 @@ REFLECTION_DISABLED: Final = keys.REFLECTION_DISABLED
 OFFLOADING_ABORTED: Final = keys.OFFLOADING_ABORTED
 OFFLOADING_BACK_OFF: Final = keys.OFFLOADING_BACK_OFF
 REMOTE_POD_TERMINATED: Final = "RemotePodTerminated"
+NOT_FOUND: Final = "ContainerStatusUnknown"
+KILLED: Final = 137
+"""What kubelets say of a container of which they do not know how it ended."""
 
 _MANAGED: Final = (
     "phase",
@@ -213,6 +216,25 @@ def vanished(local: Object, phase: str, now: datetime) -> Object:
             "message": "the pod ended on the provider and was removed there",
             "conditions": [conditions.failed(item, now) for item in conditions.of(local)],
             **containers.all_ended(local, REMOTE_POD_TERMINATED, int(phase == "Failed"), now),
+        },
+    )
+
+
+def removed(local: Object, phase: str, now: datetime) -> Object:
+    """Return the final status of a pod that is about to go, and of which nothing is left there.
+
+    Of how it ended the provider said ``phase``; if nothing, it has failed, as for a kubelet that
+    finds no container of a pod that it ends. Source: Kubernetes, pkg/kubelet/status, TerminatePod.
+    """
+    if phase:
+        return vanished(local, phase, now)
+    return _whole(
+        local,
+        **{
+            **_kept(local),
+            "phase": "Failed",
+            "conditions": [conditions.failed(item, now) for item in conditions.of(local)],
+            **containers.all_ended(local, NOT_FOUND, KILLED, now),
         },
     )
 

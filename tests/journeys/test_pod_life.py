@@ -2,16 +2,17 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from apis import keys
-from apis.objects import Key, Object
+from apis import keys, objects
+from apis.objects import Key, Kind, Object, named
 from tests.journeys import world
 
 pytestmark = pytest.mark.journey
 
+JOB: Final = Kind("batch", "v1", "Job", "jobs")
 ALWAYS, ON_FAILURE, NEVER = "Always", "OnFailure", "Never"
 ENDLESS = world.sleeping()
 STUBBORN = "trap '' TERM; while :; do sleep 1; done"
@@ -131,6 +132,43 @@ async def test_a_pod_of_the_same_name_is_a_new_pod(
     assert after
     assert before["metadata"]["uid"] != after["metadata"]["uid"]
     assert after["metadata"]["annotations"][keys.LOCAL_POD_UID] == second["metadata"]["uid"]
+
+
+@pytest.mark.parametrize("is_large", [True, False], ids=["waits", "runs"])
+async def test_a_job_that_replaces_failed_pods_replaces_one_that_is_deleted(
+    both: world.Pair,
+    namespace: str,
+    is_large: bool,  # noqa: FBT001  # a row
+) -> None:
+    """Also if nobody can tell how it ended: no node took it, or it was removed there by force."""
+    await both.offload(namespace)
+    job = Key(namespace, "work")
+    template = world.pod(namespace, job.name, both.image, restartPolicy=NEVER)["spec"]
+    if is_large:
+        template["containers"][0]["resources"]["requests"]["cpu"] = "7"
+    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    spec = {
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {"rules": [rule]},
+        "backoffLimit": 2,
+        "template": {"spec": template},
+    }
+    await both.rome.create(JOB, named(JOB, job, spec=spec))
+    phase = "Pending" if is_large else "Running"
+    twin = both.twin(namespace)
+    there = await world.until(
+        both.milan, keys.POD, twin, lambda seen: {*map(world.phase, seen.values())} == {phase}
+    )
+    (key,) = (Key(namespace, one.name) for one in there)
+    if not is_large:
+        await world.until_one(both.rome, keys.POD, key, is_ready)
+
+    await world.remove(both.rome, keys.POD, key)
+    if not is_large:
+        uid = objects.uid(there[Key(twin, key.name)])
+        await both.milan.delete(keys.POD, Key(twin, key.name), uid=uid, grace_s=0)
+
+    await world.until(both.rome, keys.POD, namespace, lambda seen: bool(seen) and key not in seen)
 
 
 async def test_a_remote_pod_that_vanishes_comes_back_and_the_local_one_stays(

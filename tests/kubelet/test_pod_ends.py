@@ -8,6 +8,8 @@ import pytest
 from apis import keys, objects, podaffinity
 from apis.objects import Object, named
 from kube import errors, metrics
+from kube.informer import Change
+from kube.slim import Packed
 from kubelet.endings import LINGER_S, MAX_LINGER_S
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from tests.kubelet import worlds
@@ -25,6 +27,73 @@ async def test_a_deleted_pod_goes_when_nothing_of_it_is_left(world: World) -> No
     await world.end_remotely()
     await world.reconcile(2)
     assert await world.pod() is None
+
+
+TRACKED: Final = {"finalizers": ["batch.kubernetes.io/job-tracking"]}
+"""What a Job has on its pods until it has counted how they ended."""
+
+
+@pytest.mark.parametrize("there", [None, running()], ids=["waits", "runs"])
+async def test_a_pod_that_is_counted_has_failed_before_it_goes_without_a_last_word(
+    world: World, there: Object | None
+) -> None:
+    """A Job with ``podReplacementPolicy: Failed`` makes another only then."""
+    await world.bound(spec={"restartPolicy": "Never"}, metadata=TRACKED)
+    await world.reconcile()
+    await world.run_remotely(there)
+    await world.reconcile()
+    await world.delete_locally()
+    await world.reconcile()
+    await world.end_remotely()
+
+    await world.reconcile()
+
+    status = await world.status()
+    assert status["phase"] == "Failed"
+    state = status["containerStatuses"][0]["state"]["terminated"]
+    assert (state["reason"], state["exitCode"]) == ("ContainerStatusUnknown", 137)
+    before = world.writes()
+    await world.reconcile(2)
+    assert world.writes() == before
+    world.restart()
+    await world.reconcile(2)
+    assert world.writes() == (1, 0), "its deletion is asked for once more"
+    await world.local.patch(keys.POD, world.web, {"metadata": {"finalizers": None}})
+    assert await world.pod() is None
+
+
+@pytest.mark.parametrize("last", [ended("Succeeded", 0), ended("Failed", 3)])
+async def test_a_pod_whose_end_and_removal_are_seen_at_once_goes_as_it_ended(
+    world: World, last: Object
+) -> None:
+    await world.offloaded(spec={"restartPolicy": "Never"}, metadata=TRACKED)
+    await world.delete_locally()
+    await world.reconcile()
+    gone = Packed.cached(await world.runs(last))
+    await world.end_remotely()
+    world.departures.on_remote(Change(world.twin, gone, None))
+
+    await world.reconcile()
+
+    status = await world.status()
+    assert status["phase"] == last["phase"]
+    assert (
+        status["containerStatuses"][0]["state"]["terminated"]["exitCode"]
+        == last["containerStatuses"][0]["state"]["terminated"]["exitCode"]
+    )
+
+
+async def test_a_pod_that_nobody_counts_goes_without_a_write(world: World) -> None:
+    await world.offloaded()
+    await world.delete_locally()
+    await world.reconcile()
+    await world.end_remotely()
+    before = world.writes()
+
+    await world.reconcile()
+
+    assert await world.pod() is None
+    assert world.writes() == (before[0] + 1, before[1])
 
 
 BUDGET: Final = objects.Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")

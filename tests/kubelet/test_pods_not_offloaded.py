@@ -211,6 +211,16 @@ async def test_a_terminating_pod_says_so_if_rights_that_go_with_its_namespace_st
     assert world.recorder.told[-1:] == [("Warning", "FailedReflection")]
 
 
+async def test_a_terminating_pod_that_is_counted_has_failed_before_it_goes(world: World) -> None:
+    await world.bound(metadata={"finalizers": ["batch.kubernetes.io/job-tracking"]})
+    await world.delete_locally()
+    world.namespaces.now = NamespaceMapping(MappingState.WAITING)
+
+    await world.reconcile()
+
+    assert (await world.status())["phase"] == "Failed"
+
+
 async def test_a_terminating_pod_that_never_ran_goes_at_once(world: World) -> None:
     await world.bound()
     await world.delete_locally()
