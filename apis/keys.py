@@ -410,8 +410,8 @@ JSON."""
 LOCAL_POD_GENERATION: Final = "pyliqo.io/local-pod-generation"
 """On a ShadowPod and its Pod: the generation of the local pod that they were brought to."""
 REMOTE_POD: Final = "pyliqo.io/remote-pod"
-"""On a local pod: the UID of the provider's Pod that its status tells of, and how many were before.
-It stays at the consumer."""
+"""On a local pod: the UID of the provider's Pod that its status tells of, how many were before, and
+``DisruptionTarget`` if that Pod has this condition. It stays at the consumer."""
 FINISHED: Final = "pyliqo.io/finished"
 """On a ShadowPod: the final phase of the local pod, which the provider may have missed."""
 DELETION_GRACE: Final = "pyliqo.io/deletion-grace-period-seconds"

@@ -4,6 +4,7 @@ Source: docs/parity.md § 5.5.4; bench/goals.py row 5.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -80,7 +81,7 @@ class Statuses:
         """Return the status of ``local`` by what there is on the provider."""
         phase = status.status_of(shadow).get("phase", "")
         if remote is not None and answers.is_replaced(shadow, remote):
-            return status.ending(local, remote, self._home())
+            return status.ending(local, remote, self._home_of(local, remote))
         if remote is not None:
             return self.mirrored(local, remote, answers.deferral(shadow))
         if phase in status.FINISHED:
@@ -89,7 +90,7 @@ class Statuses:
 
     def mirrored(self, local: Object, remote: Object, deferred: str = "") -> Object:
         """Return the status of ``local`` as ``remote`` has it."""
-        return status.mirrored(local, remote, self._home(life.restarts(local, remote)), deferred)
+        return status.mirrored(local, remote, self._home_of(local, remote), deferred)
 
     async def write(self, local: Object, wanted: Object, remote: Object | None = None) -> None:
         """Write the status if it is worth it, with what says whose pod it is, and of which Pod."""
@@ -212,6 +213,10 @@ class Statuses:
         self._written.add(local, made)
         return True
 
-    def _home(self, restarts: int = 0) -> LocalContext:
+    def _home(self) -> LocalContext:
         node = self._node
-        return LocalContext(node.host_ip, self._clock(), restarts, node.addresses())
+        return LocalContext(node.host_ip, self._clock(), addresses=node.addresses())
+
+    def _home_of(self, local: Object, remote: Object) -> LocalContext:
+        restarts, was_disrupted = life.restarts(local, remote), life.was_disrupted(local)
+        return replace(self._home(), restarts=restarts, was_disrupted=was_disrupted)

@@ -37,6 +37,8 @@ class LocalContext:
     restarts: int = 0
     addresses: PodAddresses | None = field(default_factory=PodAddresses)
     """By which addresses the provider's pods are reached from here; None: nobody is told any."""
+    was_disrupted: bool = False
+    """Whether the provider said before that the pod is the target of a disruption there."""
 
 
 def pod_address(offered: object) -> str:

@@ -3,7 +3,7 @@
 Source: docs/parity.md § 5.5.5, 5.6.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -46,7 +46,7 @@ _TYPES: Final = frozenset(
 )
 _KEPT: Final = frozenset({SCHEDULED, DISRUPTION})
 """Set at the consumer too, by the scheduler and by who evicts: without a word of the provider they
-stay."""
+stay, unless the provider said ``DisruptionTarget`` of the Pod that it made before."""
 
 
 def of(pod: Object) -> list[Object]:
@@ -60,11 +60,7 @@ def mirrored(local: Object, remote: Object, clean: Filter, deferred: str = "") -
     Readiness gates are judged here, by what anybody here said of them. ``deferred`` says why the
     pod may not grow yet, in which its own kubelet has no part.
     """
-    said = {
-        item["type"]: item
-        for item in mappings(mapping(remote.get("status")).get("conditions"))
-        if isinstance(item.get("type"), str) and item["type"] in _TYPES
-    }
+    said = _said(remote)
     theirs = {name: item for name, one in said.items() if (item := clean.condition(one))}
     if READY in theirs:
         theirs[READY] = _judged(local, theirs, clean.home.now)
@@ -76,8 +72,22 @@ def mirrored(local: Object, remote: Object, clean: Filter, deferred: str = "") -
         theirs[name] = item if number is None else {**item, "observedGeneration": number}
     if deferred:
         theirs.setdefault(RESIZE_PENDING, _deferred(local, clean.text(deferred), clean.home.now))
-    others = [item for item in of(local) if _is_others(item, theirs)]
+    told = {DISRUPTION} if clean.home.was_disrupted else frozenset()
+    others = [item for item in of(local) if _is_others(item, {*theirs, *told})]
     return [*theirs.values(), *others]
+
+
+def says(remote: Object, type_: str) -> bool:
+    """Whether the provider says anything of that known type."""
+    return type_ in _said(remote)
+
+
+def _said(remote: Object) -> dict[str, Object]:
+    return {
+        item["type"]: item
+        for item in mappings(mapping(remote.get("status")).get("conditions"))
+        if isinstance(item.get("type"), str) and item["type"] in _TYPES
+    }
 
 
 def _runs(local: Object, remote: Object) -> bool:
@@ -208,6 +218,6 @@ def _closed(found: Object | None, gate: str) -> str:
     return f'the status of pod readiness gate "{gate}" is not "True", but {found.get("status")}'
 
 
-def _is_others(item: Object, remote: Mapping[str, Object]) -> bool:
+def _is_others(item: Object, told: Collection[str]) -> bool:
     name = item.get("type")
-    return name not in remote and name not in _OURS and name not in (_TYPES - _KEPT)
+    return name not in told and name not in _OURS and name not in (_TYPES - _KEPT)

@@ -1,7 +1,8 @@
 """Of which Pod of the provider a local pod tells, and how often the provider made it again.
 
-Both are noted on the local pod, in the write of the status that counts them. So anybody who comes
-next goes on from there, at whatever moment the one before it was killed.
+Both are noted on the local pod, in the write of the status that counts them, and whether the Pod had
+the condition ``DisruptionTarget``: it may be set here, too, and only the provider's goes with its
+Pod. So anybody who comes next goes on from there, at whatever moment the one before it was killed.
 
 Source: docs/parity.md § 5.5.5.
 """
@@ -10,9 +11,10 @@ from typing import Final, NamedTuple
 
 from apis import keys, objects, texts
 from apis.objects import Object
-from kubelet.forge import status
+from kubelet.forge import conditions, status
 
 _UID_LIMIT: Final = 64
+_DISRUPTED: Final = f" {conditions.DISRUPTION}"
 _MOST: Final = 2**31 - 1
 
 
@@ -37,8 +39,14 @@ def note(local: Object, remote: Object | None) -> dict[str, str]:
     if remote is None:
         return {}
     uid, count = _of(local, remote)
-    wanted = {keys.REMOTE_POD: f"{uid} {count}"}
+    mark = _DISRUPTED if conditions.says(remote, conditions.DISRUPTION) else ""
+    wanted = {keys.REMOTE_POD: f"{uid} {count}{mark}"}
     return {} if objects.annotations(local).items() >= wanted.items() else wanted
+
+
+def was_disrupted(local: Object) -> bool:
+    """Whether the provider said ``DisruptionTarget`` of the Pod that ``local`` tells of."""
+    return objects.annotations(local).get(keys.REMOTE_POD, "").endswith(_DISRUPTED)
 
 
 def _of(local: Object, remote: Object) -> _Life:
@@ -52,6 +60,7 @@ def _of(local: Object, remote: Object) -> _Life:
 
 
 def _noted(local: Object) -> _Life | None:
-    uid, _, count = objects.annotations(local).get(keys.REMOTE_POD, "").rpartition(" ")
+    note = objects.annotations(local).get(keys.REMOTE_POD, "")
+    uid, _, count = note.removesuffix(_DISRUPTED).rpartition(" ")
     is_count = count.isascii() and count.isdecimal() and len(count) <= len(str(_MOST))
     return _Life(uid, min(int(count), _MOST)) if uid and is_count else None

@@ -24,6 +24,8 @@ def remote(uid: str = "b", restarts: int = 0) -> Object:
     [
         ("b 0", 0),
         ("b 5", 5),
+        ("b 5 DisruptionTarget", 5),
+        ("a 5 DisruptionTarget", 6),
         ("a 0", 1),
         ("a 5", 6),
         ("a 2147483647", 2**31 - 1),

@@ -113,6 +113,32 @@ async def test_who_evicts_at_home_is_still_told_when_the_pod_runs(world: World) 
     assert worlds.named_condition(await world.status(), "DisruptionTarget")["status"] == "True"
 
 
+async def test_that_the_provider_evicts_a_pod_goes_with_the_pod_it_was_about(
+    world: World,
+) -> None:
+    await world.offloaded()
+    disruption = worlds.condition("DisruptionTarget", reason="EvictionByEvictionAPI")
+    await world.runs(running(conditions=[disruption, worlds.condition("Ready", "False")]))
+    await world.reconcile()
+    told = worlds.named_condition(await world.status(), "DisruptionTarget")
+    assert told["reason"] == "EvictionByEvictionAPI"
+    world.restart()
+    await world.end_remotely()
+    await world.reconcile()
+    await world.run_remotely(running())
+
+    await world.reconcile()
+
+    assert not worlds.named_condition(await world.status(), "DisruptionTarget")
+    assert worlds.named_condition(await world.status(), "Ready")["status"] == "True"
+    before = world.writes()
+    await world.told({"conditions": [disruption]})
+    await world.runs(running(restarts=1))
+    await world.reconcile(2)
+    assert worlds.named_condition(await world.status(), "DisruptionTarget"), "said by somebody here"
+    assert world.writes() == (before[0] + 1, before[1])
+
+
 async def test_a_running_pod_that_the_provider_takes_no_more_is_not_ready(world: World) -> None:
     await world.offloaded()
     await world.end_remotely()
