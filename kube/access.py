@@ -1,17 +1,16 @@
 """Who we are, and to which API server: the only module that imports ``kubernetes``.
 
-The administrator's kubeconfig is read by ``kubernetes.aio.config``, a kubeconfig out of a Secret by
-``kube.kubeconfig``. In a pod two files and two variables say it all, so that no daemon pays for the
-package: 18 MiB and a third of its start. Nothing generated is loaded, and no key stays in a file.
+The administrator's kubeconfig is read by ``kube.clientconfig``, a kubeconfig out of a Secret by
+``kube.kubeconfig``. In a pod two files and two variables say it all. ``kubernetes`` is loaded for
+an OIDC login only (18 MiB, a third of a second), and nothing generated; no key stays in a file.
 """
 
 import contextlib
+import copy
 import hashlib
-import json
 import os
-import shutil
 import ssl
-import tempfile
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,11 +21,10 @@ from kube.errors import UnauthorizedError
 from kube.kubeconfig import Kubeconfig
 
 if TYPE_CHECKING:
-    from kubernetes.aio.client import Configuration
+    from kube.clientconfig import Chosen
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet puts the identity of a pod."""
-_IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # a private directory is made in it
 
 
 @dataclass(frozen=True)
@@ -37,20 +35,22 @@ class Access:
     tls: ssl.SSLContext | None = field(repr=False)
     authorization: str = field(default="", repr=False)
     """The header of that name; empty when the certificate says it all."""
+    impersonation: tuple[tuple[str, str], ...] = ()
+    """The headers by which it acts as somebody else: with the rights of that one, and no others."""
     server_name: str = ""
     proxy: str = ""
     namespace: str = ""
     ca: bytes = field(default=b"", repr=False)
     """PEM of the authorities that the server is verified by; empty for those of the machine."""
     digest: str = field(default="", repr=False)
-    """Of server, CA, certificate and key: another digest needs other connections."""
+    """Of server, CA, certificate, key and as whom: another digest needs other connections."""
     stamp: object = None
-    """Of the files it was read from: another stamp is a reason to read them again."""
+    """Of what it was read from: another stamp is a reason to read that again."""
     renew: "Source | None" = field(default=None, repr=False)
     current_stamp: Callable[[], object] | None = field(default=None, repr=False)
 
     def is_outdated(self) -> bool:
-        """Whether the files that it was read from have changed."""
+        """Whether the files that it was read from have changed, or what a login gave has ended."""
         return self.current_stamp is not None and self.current_stamp() != self.stamp
 
 
@@ -89,62 +89,103 @@ async def from_file(
 ) -> Access:
     """Return the identity that the administrator's kubeconfig at ``path`` gives.
 
-    It may name files and run ``exec`` plugins: it is the administrator's own. ``cluster`` and
-    ``user`` are names in it, which take the place of those of the context.
+    ``path`` may be several, joined by colons as in ``$KUBECONFIG``. They may name files and run
+    ``exec`` plugins: they are the administrator's own. ``cluster`` and ``user`` are names in them,
+    which take the place of those of the context.
 
     Raises:
-        UnauthorizedError: it is not there, or makes no sense.
+        UnauthorizedError: it is not there, or makes no sense, or its login fails.
     """
 
     async def again() -> Access:
         return await from_file(path, context, cluster=cluster, user=user)
 
     # Here and not above: only administrators' commands need it.
-    import yaml  # noqa: PLC0415
+    from kube import clientconfig  # noqa: PLC0415
+
+    files = clientconfig.paths(str(path))
+    try:
+        before = _stamp(files)
+        found = clientconfig.chosen(clientconfig.load(files), context, cluster=cluster, user=user)
+        named = list(found.files)
+        stamp = before + _stamp(named)
+        return await _of_administrator(found, again, stamp, [*files, *named])
+    except (TypeError, AttributeError) as error:
+        raise UnauthorizedError(f"kubeconfig {path}: an entry has another shape") from error
+    except (OSError, ValueError) as error:
+        raise UnauthorizedError(f"kubeconfig {path}: {error}") from error
+
+
+async def _of_administrator(
+    found: "Chosen", renew: "Source", stamp: object, files: list[Path]
+) -> Access:
+    from kube import clientconfig, plugin  # noqa: PLC0415  # as in from_file
+
+    cluster, user = found.cluster, found.user
+    authorization, until = "", float("inf")
+    ca = certificate = key = b""
+    if found.is_secure:
+        ca = cluster.content("certificate-authority")
+        certificate, key = user.content("client-certificate"), user.content("client-key")
+        authorization = clientconfig.authorization(user)
+    if found.is_secure and not authorization and not certificate:
+        if user.fields.get("exec"):
+            got = await plugin.run(user, cluster)
+            certificate, key, until = got.certificate, got.key, got.until
+            authorization = f"Bearer {got.token}" if got.token else ""
+        else:
+            authorization = await _of_login(found)
+    impersonation = clientconfig.impersonation(user)
+    made = _access(
+        Kubeconfig(
+            found.server,
+            ca,
+            certificate,
+            key,
+            namespace=found.namespace,
+            server_name=cluster.text("tls-server-name"),
+            proxy=cluster.text("proxy-url") or environment.proxy(found.server),
+        ),
+        renew=renew,
+        stamp=(stamp, False),
+        files=files,
+    )
+    return replace(
+        made,
+        authorization=authorization,
+        impersonation=impersonation,
+        digest=_digest(made.digest, *(part for each in impersonation for part in each)),
+        current_stamp=lambda: (_stamp(files), time.time() > until),
+    )
+
+
+async def _of_login(found: "Chosen") -> str:
+    """Return the header that an ``auth-provider`` gives; its token is renewed where need be."""
+    from kube import clientconfig  # noqa: PLC0415  # as in from_file
+
+    name = clientconfig.login(found.user)
+    if not name:
+        what = f"{found.user.what} has neither a certificate, a token nor a login"
+        raise clientconfig.ClientConfigError(what)
     from kubernetes.aio import config  # noqa: PLC0415
     from kubernetes.aio.client import Configuration  # noqa: PLC0415
 
-    before = _stamp([path])
     settings = Configuration()
-    with _scratch() as scratch:
-        try:
-            names = {"cluster": cluster, "user": user}
-            loader = await config.load_kube_config(
-                **_chosen(str(path), context, names, scratch),
-                client_configuration=settings,
-                persist_config=False,
-                temp_file_path=str(scratch),
-            )
-            files = [path, *_named_files(settings, scratch)]
-            stamp = before + _stamp(files[1:])
-            namespace = str(loader.current_context["context"].get("namespace") or "")
-            said = replace(_of_administrator(settings), namespace=namespace)
-            return _access(said, renew=again, stamp=stamp, files=files)
-        except (TypeError, AttributeError, yaml.YAMLError) as error:
-            needed = "YAML with clusters, users, contexts and current-context"
-            raise UnauthorizedError(f"kubeconfig {path} needs {needed}") from error
-        except (config.ConfigException, OSError, ssl.SSLError) as error:
-            raise UnauthorizedError(f"kubeconfig {path}: {error}") from error
-
-
-def _chosen(
-    path: str, context: str | None, names: Mapping[str, str], scratch: Path
-) -> dict[str, str | None]:
-    """Return which files to load, and which context: one of its own where ``names`` say more."""
-    given = {what: name for what, name in names.items() if name}
-    if not given:
-        return {"config_file": path, "context": context}
-    from kubernetes.aio import config  # noqa: PLC0415  # as in from_file
-
-    every, current = config.list_kube_config_contexts(config_file=path)
-    found = [one for one in every if one["name"] == context] if context else [current]
-    if not found:
-        raise config.ConfigException(f"it has no context {context!r}")
-    called = f"{scratch.name} of {found[0]['name']}"
-    made = {"name": called, "context": {**found[0]["context"], **given}}
-    further = scratch / "context"
-    further.write_text(json.dumps({"contexts": [made]}), encoding="utf-8")
-    return {"config_file": os.pathsep.join([path, str(further)]), "context": called}
+    user = {"auth-provider": copy.deepcopy(found.user.fields["auth-provider"])}
+    try:
+        await config.load_kube_config_from_dict(
+            {
+                "current-context": "it",
+                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+                "clusters": [{"name": "it", "cluster": {"server": found.server}}],
+                "users": [{"name": "it", "user": user}],
+            },
+            client_configuration=settings,
+        )
+    except (config.ConfigException, KeyError, OSError) as error:
+        why = f"auth-provider {name!r} of {found.user.what}: {error}; log in again"
+        raise clientconfig.ClientConfigError(why) from error
+    return str(settings.api_key["BearerToken"])
 
 
 def from_kubeconfig(text: bytes) -> Access:
@@ -198,25 +239,6 @@ def _of_pod(variables: Mapping[str, str], token_file: Path, ca_file: Path) -> Ku
     return Kubeconfig(f"https://{where}:{port}", ca, token=token)
 
 
-def _of_administrator(settings: "Configuration") -> Kubeconfig:
-    if not settings.verify_ssl:
-        raise UnauthorizedError("insecure-skip-tls-verify: the server is always verified")
-    ca, certificate, key = (
-        Path(name).read_bytes() if name else b""
-        for name in (settings.ssl_ca_cert, settings.cert_file, settings.key_file)
-    )
-    scheme, _, token = str(settings.api_key.get("BearerToken") or "").strip().partition(" ")
-    return Kubeconfig(
-        settings.host,
-        ca,
-        certificate,
-        key,
-        token=token.strip() or scheme,
-        server_name=settings.tls_server_name or "",
-        proxy=settings.proxy or environment.proxy(settings.host),
-    )
-
-
 def _access(said: Kubeconfig, *, renew: Source, stamp: object, files: list[Path]) -> Access:
     secure = said.server.startswith("https:")
     return Access(
@@ -252,30 +274,6 @@ def _as_file(content: bytes) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)
-
-
-def _forget() -> None:
-    from kubernetes.aio.config import kube_config  # noqa: PLC0415  # as above
-
-    kube_config._cleanup_temp_files()  # noqa: SLF001  # there is no public way to forget them
-
-
-@contextlib.contextmanager
-def _scratch() -> Iterator[Path]:
-    # The loader writes inline keys to files, remembers them, and removes them at exit: here they
-    # live in memory, in a directory of mode 0700, for as long as it takes to read them.
-    parent = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
-    scratch = Path(tempfile.mkdtemp(dir=parent))
-    try:
-        yield scratch
-    finally:
-        _forget()
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _named_files(settings: "Configuration", scratch: Path) -> list[Path]:
-    names = [settings.ssl_ca_cert, settings.cert_file, settings.key_file]
-    return [Path(name) for name in names if name and scratch not in Path(name).parents]
 
 
 def _stamp(files: list[Path]) -> tuple[object, ...]:

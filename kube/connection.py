@@ -14,6 +14,7 @@ from typing import Any, Final
 import aiohttp
 import yarl
 from aiohttp import connector
+from multidict import CIMultiDict
 
 from kube import descriptors, errors
 from kube.access import Access
@@ -167,9 +168,10 @@ class Connection:
             task.add_done_callback(self._closing.discard)
 
     def _identity(self, rest: dict[str, Any]) -> dict[str, Any]:
-        headers = dict(rest.get("headers") or {})
+        headers = CIMultiDict[str](rest.get("headers") or {})
         if self.access.authorization:
             headers["Authorization"] = self.access.authorization
+        headers.extend(self.access.impersonation)
         identity: dict[str, Any] = {"headers": headers}
         if self.access.server_name:
             identity["server_hostname"] = self.access.server_name

@@ -152,6 +152,7 @@ def _head(access: Access, method: str, path: str, query: Headers, headers: Heade
     ours = [("Host", url.raw_authority)]
     if access.authorization:
         ours.append(("Authorization", access.authorization))
+    ours.extend(access.impersonation)
     lines = [f"{method} {url.raw_path_qs} HTTP/1.1", *(f"{k}: {v}" for k, v in [*ours, *headers])]
     if any("\r" in line or "\n" in line for line in lines):
         raise errors.InvalidError("a header of the request has a line break")

@@ -175,7 +175,8 @@ def installs(session: Session) -> str:
 
 def _kubeconfig(session: Session) -> Path:
     """Return the kubeconfig to use; ``$KUBECONFIG`` may name several, joined by colons."""
-    path = session.kubeconfig or Path(os.environ.get("KUBECONFIG") or _HOME).expanduser()
+    said = os.environ.get("KUBECONFIG")
+    path = session.kubeconfig or (Path(said) if said else Path(_HOME).expanduser())
     if not any(Path(part).exists() for part in str(path).split(os.pathsep)):
         hint = "give --kubeconfig, or set KUBECONFIG"
         raise click.ClickException(f"kubeconfig {path} does not exist: {hint}")
