@@ -1,8 +1,9 @@
 """Of which Pod of the provider a local pod tells, and how often the provider made it again.
 
-Both are noted on the local pod, in the write of the status that counts them, and whether the Pod had
-the condition ``DisruptionTarget``: it may be set here, too, and only the provider's goes with its
-Pod. So anybody who comes next goes on from there, at whatever moment the one before it was killed.
+Both are noted on the local pod, in the write of the status that counts them, and whether the Pod
+had the condition ``DisruptionTarget``: it may be set here, too, and only the provider's goes with
+its Pod. So anybody who comes next goes on from there, at whatever moment the one before it was
+killed.
 
 Source: docs/parity.md § 5.5.5.
 """
