@@ -49,6 +49,8 @@ class Statuses:
         self._pacing = Pacing(memories, monotonic)
         self._quick_ends = QuickEnds(memories, monotonic)
         self._owed: dict[Key, float] = {}
+        self._unkept: news.Paths = frozenset()
+        """Fields that the API server here does not keep."""
         metrics.UNANSWERED.set_function(memories.unanswered)
 
     def newest(self, key: Key, cached: Object | None) -> Object | None:
@@ -100,7 +102,7 @@ class Statuses:
             labels[keys.REMOTE_UNAVAILABLE] = None
         if not is_labelled(local) and self._is_due(local, wanted):
             labels[keys.SHADOW_POD_LABEL] = "true"
-        if labels or news.is_significant(before, wanted):
+        if labels or self._is_news(local, wanted):
             metadata = {"labels": labels, "annotations": life.note(local, remote)}
             said = {name: value for name, value in metadata.items() if value}
             if not await self._patch(local, wanted, said):
@@ -169,20 +171,29 @@ class Statuses:
     async def out_of_reach(self, local: Object) -> None:
         """Mark a pod that runs on a provider that is silent."""
         wanted = status.out_of_reach(local, self._clock())
-        if not news.is_same(status.status_of(local), wanted) or not is_unavailable(local):
+        if not self._is_same(local, wanted) or not is_unavailable(local):
             await self._patch(local, wanted, {"labels": {keys.REMOTE_UNAVAILABLE: "true"}})
 
     # Writing ---------------------------------------------------------------------------------
 
     async def _say(self, local: Object, wanted: Object, reason: str, message: str) -> None:
-        is_news = not news.is_same(status.status_of(local), wanted)
-        if is_news and await self._patch(local, wanted, {}):
+        if not self._is_same(local, wanted) and await self._patch(local, wanted, {}):
             self._recorder.event(keys.POD, local, "Warning", reason, message)
 
     def _is_due(self, local: Object, wanted: Object) -> bool:
         """Whether a pod gets its first status: it runs, is in trouble, or takes its time."""
-        is_news = news.is_significant(status.status_of(local), wanted)
-        return is_news or self._age_s(local) >= QUIET_S
+        return self._is_news(local, wanted) or self._age_s(local) >= QUIET_S
+
+    def _is_news(self, local: Object, wanted: Object) -> bool:
+        return news.is_significant(*self._kept(local, wanted))
+
+    def _is_same(self, local: Object, wanted: Object) -> bool:
+        return news.is_same(*self._kept(local, wanted))
+
+    def _kept(self, local: Object, wanted: Object) -> tuple[Object, Object]:
+        """Return the status that ``local`` has, and of the one it is to have what is kept here."""
+        before = status.status_of(local)
+        return news.without(before, self._unkept), news.without(wanted, self._unkept)
 
     def _age_s(self, local: Object) -> float:
         now, memory = self._clock(), self._memories.of(local)
@@ -210,6 +221,7 @@ class Statuses:
         changes = news.patch(before, wanted)
         metadata = {"uid": objects.uid(local), **metadata}
         made = await self._local.patch_status(keys.POD, key, changes, metadata=metadata)
+        self._unkept = news.unkept(self._unkept, changes, status.status_of(made))
         self._written.add(local, made)
         return True
 

@@ -3,7 +3,8 @@
 Source: docs/parity.md § 5.5.5; bench/goals.py row 5.
 """
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
 
 from apis import conditions as conditions_
 from apis import objects
@@ -35,6 +36,11 @@ _REASONS: Final = frozenset(
 """Why kubelets let containers wait. Source: Kubernetes, pkg/kubelet/container and pkg/kubelet."""
 OTHER: Final = "RemoteTrouble"
 """For any other word: an Event is kept for each reason."""
+_EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
+Path: TypeAlias = tuple[str, ...]
+Paths: TypeAlias = frozenset[Path]
+_ITEM: Final = "*"
+"""Any item of a list."""
 _QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -55,6 +61,23 @@ def is_urgent(before: Object, after: Object) -> bool:
     sides = before.get("conditions"), after.get("conditions")
     was_ready, is_ready = (conditions_.is_true(one, conditions.READY) for one in sides)
     return ended or (was_ready and not is_ready)
+
+
+def unkept(known: Paths, changes: Object, made: Object) -> Paths:
+    """Return the fields of statuses that the API server here does not keep, by one answer more.
+
+    ``changes`` were sent and ``made`` came back. An older API server drops fields that it does not
+    know, or whose feature is off: what is sent of them is no news.
+    """
+    lost, kept = set[Path](), set[Path]()
+    for path, value in _fields(changes, made):
+        (lost if _pruned(value) in _EMPTY else kept).add(path)
+    return frozenset((known | lost) - kept)
+
+
+def without(status: Object, paths: Paths) -> Object:
+    """Return ``status`` without the fields ``paths``."""
+    return _without(status, paths) if paths else status
 
 
 def is_same(before: Object, after: Object) -> bool:
@@ -93,6 +116,41 @@ def patch(before: Object, wanted: Object) -> Object:
         if changes.get(name):
             changes[name] = [{"$patch": "replace"}, *changes[name]]
     return changes
+
+
+# What the API server here does not keep ----------------------------------------------------------
+
+
+def _fields(sent: Object, made: Object, at: Path = ()) -> Iterator[tuple[Path, object]]:
+    """Yield the path of each field that was ``sent`` and is not empty, with what came of it."""
+    for name, value in sent.items():
+        path, found = (*at, name), made.get(name)
+        if name.startswith("$") or _pruned(value) in _EMPTY:
+            continue
+        yield path, found
+        if isinstance(value, dict) and isinstance(found, dict):
+            yield from _fields(value, found, path)
+        elif isinstance(value, list) and isinstance(found, list):
+            there = {_name(item): item for item in found if isinstance(item, dict)}
+            for item in value:
+                if isinstance(item, dict) and _name(item) in there:
+                    yield from _fields(item, there[_name(item)], (*path, _ITEM))
+
+
+def _name(item: Object) -> object:
+    return item.get("name") or item.get("type")
+
+
+def _without(value: Any, paths: Paths, at: Path = ()) -> Any:
+    if isinstance(value, list):
+        return [_without(item, paths, (*at, _ITEM)) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _without(item, paths, (*at, name))
+        for name, item in value.items()
+        if (*at, name) not in paths
+    }
 
 
 # What explains a Pending pod ---------------------------------------------------------------------
@@ -147,4 +205,4 @@ def _pruned(value: object) -> object:
     if not isinstance(value, dict):
         return value
     pruned = {name: _pruned(item) for name, item in value.items()}
-    return {name: item for name, item in pruned.items() if item not in (None, "", [], {})}
+    return {name: item for name, item in pruned.items() if item not in _EMPTY}

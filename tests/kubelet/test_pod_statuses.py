@@ -1,11 +1,13 @@
 """What is told at home of a pod that runs remotely."""
 
-from typing import Final
+from typing import Any, Final, cast
 
 import pytest
 
 from apis import keys, objects
+from apis.objects import Key, Kind, Object
 from kube import errors
+from kube.cluster import Cluster
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World, running, waiting
@@ -100,6 +102,64 @@ async def test_conditions_that_others_write_meanwhile_stay(fake_world: World) ->
     assert pod
     kept = {item["type"] for item in pod["status"]["conditions"]}
     assert {"DisruptionTarget", GATE, "Ready"} <= kept
+
+
+class Older:
+    """A cluster whose API server does not know the fields ``unknown`` of containers' statuses."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.unknown = {"resources", "user"}
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._cluster, name)
+
+    async def patch_status(self, kind: Kind, key: Key, status: Object, **rest: Any) -> Object:
+        kept = dict(status)
+        kept.pop("observedGeneration", None)
+        if listed := status.get("containerStatuses"):
+            kept["containerStatuses"] = [
+                {name: value for name, value in one.items() if name not in self.unknown}
+                for one in listed
+            ]
+        return await self._cluster.patch_status(kind, key, kept, **rest)
+
+
+async def test_what_the_api_server_here_does_not_keep_is_written_once(fake_world: World) -> None:
+    world = fake_world
+    older = Older(world.local)
+    world.local = cast("Cluster", older)
+    world.restart()
+
+    def said(cpu: str, restarts: int = 0) -> Object:
+        made = running(restarts=restarts)
+        resources = {"requests": {"cpu": cpu}}
+        made["containerStatuses"][0] |= {"resources": resources, "user": {"linux": {"uid": 1}}}
+        return made
+
+    resources = {"requests": {"cpu": "5m"}}
+    containers = [{"name": "main", "image": "nginx", "resources": resources}]
+    await world.offloaded(said("5m"), spec={"containers": containers})
+    before = world.writes()
+    await world.reconcile(3)
+    assert world.writes() == before
+    world.restart()
+    await world.reconcile(3)
+    assert world.writes() == (1, 0), "nobody remembers; of all pods this is the only one"
+
+    await world.runs(said("5m", restarts=1))
+    await world.reconcile(3)
+    assert world.writes() == (2, 0)
+
+    older.unknown = set()  # it was upgraded, and keeps what comes with the next change
+    await world.runs(said("5m", restarts=2))
+    await world.reconcile(3)
+    assert world.writes() == (3, 0)
+    await world.runs(said("4m", restarts=2))
+    await world.reconcile(3)
+    assert world.writes() == (4, 0)
+    resized = (await world.status())["containerStatuses"][0]["resources"]
+    assert resized == {"requests": {"cpu": "4m"}}
 
 
 async def test_who_evicts_at_home_is_still_told_when_the_pod_runs(world: World) -> None:
