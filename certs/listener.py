@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from certs.plain import KeyPair
-from kube import connection
+from kube import access, connection
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class Server:
 
 def tls(pair: KeyPair, client_ca: str) -> ssl.SSLContext:
     """Return the context of the listener: TLS 1.2 or later, HTTP/1.1 only, certificates welcome."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = access.verifying(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     context.verify_mode = ssl.CERT_NONE

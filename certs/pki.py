@@ -48,15 +48,21 @@ def public_key(key: bytes) -> bytes:
     return public_pem(private_key(key).public_key())
 
 
-def new_ca(name: str, *, now: dt.datetime, lifetime: dt.timedelta) -> KeyPair:
-    """Return a new self-signed certificate authority that ends ``lifetime`` after ``now``."""
+def new_ca(
+    name: str, *, now: dt.datetime, lifetime: dt.timedelta, has_identifier: bool = True
+) -> KeyPair:
+    """Return a new self-signed certificate authority that ends ``lifetime`` after ``now``.
+
+    Without an identifier of its key it is as those of EKS are, and so is what it signs.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(Subject(name))
-    builder = (
-        _builder(subject, subject, key.public_key(), now, now + lifetime)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(_usage(ca=True), critical=True)
-    )
+    builder = _builder(subject, subject, key.public_key(), now, now + lifetime)
+    if has_identifier:
+        builder = builder.add_extension(_identifier(key.public_key()), critical=False)
+    builder = builder.add_extension(
+        x509.BasicConstraints(ca=True, path_length=None), critical=True
+    ).add_extension(_usage(ca=True), critical=True)
     return KeyPair(_certificate_pem(builder.sign(key, hashes.SHA256())), private_pem(key))
 
 
@@ -174,10 +180,12 @@ def _signed(ca: KeyPair, leaf: _Leaf, now: dt.datetime, lifetime: dt.timedelta) 
     end = min(now + lifetime, issuer.not_valid_after_utc)
     builder = (
         _builder(_name(leaf.subject), issuer.subject, leaf.key, now, end)
+        .add_extension(_identifier(leaf.key), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(ca=False), critical=True)
-        .add_extension(_authority(issuer), critical=False)
     )
+    if authority := _authority(issuer):
+        builder = builder.add_extension(authority, critical=False)
     if purposes := _purposes(leaf):
         builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
     if names := _alternatives(leaf.subject):
@@ -197,8 +205,11 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATED)
         .not_valid_after(end)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
+
+
+def _identifier(key: PublicKey) -> x509.SubjectKeyIdentifier:
+    return x509.SubjectKeyIdentifier.from_public_key(key)
 
 
 def _name(subject: Subject) -> x509.Name:
@@ -230,8 +241,11 @@ def _purposes(leaf: _Leaf) -> list[x509.ObjectIdentifier]:
     return [purpose for purpose, is_wanted in wanted.items() if is_wanted]
 
 
-def _authority(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+def _authority(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier | None:
+    try:
+        identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    except x509.ExtensionNotFound:
+        return None
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier.value)
 
 

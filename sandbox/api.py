@@ -3,13 +3,13 @@
 import contextlib
 import http.client
 import json
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from kube import access
 from sandbox.layout import Files, Listening
 
 _CALL_S: Final = 60.0
@@ -65,7 +65,7 @@ class Api:
     @contextlib.contextmanager
     def _connection(self) -> Iterator[http.client.HTTPSConnection]:
         pki = self.files.pki
-        tls = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+        tls = access.trusting((pki / "ca.crt").read_bytes())
         tls.load_cert_chain(pki / "admin.crt", pki / "admin.key")
         host = urlsplit(self.server).netloc
         with contextlib.closing(

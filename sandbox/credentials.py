@@ -50,8 +50,8 @@ class Authorities:
 def create(files: Files, at: Listening, *, name: str, now: dt.datetime) -> Authorities:
     """Write what etcd and kube-apiserver need, and the administrator's kubeconfig."""
     authorities = Authorities(
-        pki.new_ca(f"{name}-ca", now=now, lifetime=LIFETIME),
-        pki.new_ca(f"{name}-front-proxy-ca", now=now, lifetime=LIFETIME),
+        pki.new_ca(f"{name}-ca", now=now, lifetime=LIFETIME, has_identifier=False),
+        pki.new_ca(f"{name}-front-proxy-ca", now=now, lifetime=LIFETIME, has_identifier=False),
         now,
     )
     for folder in (files.pki, files.logs, files.config, files.state / "identities"):

@@ -3,9 +3,11 @@
 import asyncio
 import os
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -48,6 +50,24 @@ def patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Let connections to real API servers take long, on a machine with much else to do."""
     if any(map(request.node.get_closest_marker, ("cluster", "journey"))):
         monkeypatch.setattr(transport, "CONNECT_S", 60.0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def strict() -> Iterator[None]:
+    """Let TLS ask for key identifiers, as it does from Python 3.13 on, on every Python.
+
+    The clusters of tests have authorities without them, as EKS does.
+    """
+    make = ssl.create_default_context
+
+    def made(*args: Any, **rest: Any) -> ssl.SSLContext:
+        context = make(*args, **rest)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ssl, "create_default_context", made)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import ssl
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from controllers.metricagent import serving
 from controllers.metricagent.certificate import CertificateReconciler
 from controllers.metricagent.kubelets import Kubelets
 from controllers.metricagent.serving import Agent, FrontProxy
-from kube import client, clock, flags, process, version
+from kube import access, client, clock, flags, process, version
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Informer
@@ -74,7 +73,7 @@ class Loops:
             fields=f"metadata.name={FRONT_PROXY.name}",
         )
         ca = settings.kubelet_ca
-        tls = ssl.create_default_context(cafile=str(ca)) if ca else None
+        tls = access.trusting(ca.read_bytes()) if ca else None
         kubelets = Kubelets(cluster, lambda: list(self._nodes.items().values()), tls)
         agent = Agent(
             self._front_proxy,

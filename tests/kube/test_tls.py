@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import datetime as dt
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -16,11 +17,15 @@ from kube import access, client, clock, errors
 from kube.cluster import Selection
 from sandbox import documents
 from tests.kube.running import Gate
+from webhook import tls
 
 DAY: Final = dt.timedelta(days=1)
 NOW: Final = clock.now()
 CA: Final = pki.new_ca("milan", now=NOW, lifetime=30 * DAY)
 OTHER_CA: Final = pki.new_ca("milan", now=NOW, lifetime=30 * DAY)
+BARE_CA: Final = pki.new_ca("milan", now=NOW, lifetime=30 * DAY, has_identifier=False)
+"""As those of EKS: its key has no identifier, and what it signs names none."""
+BARE_PEM: Final = BARE_CA.certificate.decode()
 OLD_CA: Final = pki.new_ca("milan", now=NOW - 30 * DAY, lifetime=DAY)
 
 
@@ -40,6 +45,18 @@ ROWS: Final = {
     "not valid yet": proof(now=NOW + 3 * DAY),
     "of a client": pki.issue(
         CA, common_name="vk", ips=["127.0.0.1"], client=True, now=NOW, lifetime=DAY
+    ),
+}
+
+BARE: Final = {
+    "another name": proof(BARE_CA, dns=["milan.example"]),
+    "another authority without an identifier": proof(
+        pki.new_ca("milan", now=NOW, lifetime=30 * DAY, has_identifier=False)
+    ),
+    "expired": proof(BARE_CA, now=NOW - 3 * DAY),
+    "not valid yet": proof(BARE_CA, now=NOW + 3 * DAY),
+    "of a client": pki.issue(
+        BARE_CA, common_name="vk", ips=["127.0.0.1"], client=True, now=NOW, lifetime=DAY
     ),
 }
 
@@ -102,6 +119,91 @@ async def test_who_does_not_hears_nothing(row: str) -> None:
         with pytest.raises(errors.NotReachableError):
             await ask(port)
     assert server.heard == b""
+
+
+async def test_an_authority_without_key_identifiers_proves_who_it_signed() -> None:
+    """As on EKS; ``tests.conftest.strict`` has Python ask for them, as 3.13 does by itself."""
+    with pytest.raises(ssl.SSLCertVerificationError, match="Missing Authority Key Identifier"):
+        handshake(listener.tls(proof(BARE_CA), ""), ssl.create_default_context(cadata=BARE_PEM))
+
+    async with serving(proof(BARE_CA)) as (server, port):
+        assert await ask(port, BARE_CA)
+    assert server.heard
+
+
+@pytest.mark.parametrize("row", BARE)
+async def test_without_key_identifiers_names_dates_and_chain_are_verified(row: str) -> None:
+    async with serving(BARE[row]) as (server, port):
+        with pytest.raises(errors.NotReachableError):
+            await ask(port, BARE_CA)
+    assert server.heard == b""
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str = "127.0.0.1") -> None:
+    """Shake hands in memory.
+
+    Raises:
+        ssl.SSLError: one of both refused the other.
+    """
+    there, here = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        server.wrap_bio(there, here, server_side=True),
+        client.wrap_bio(here, there, server_hostname=name),
+    ]
+    for side in sides * 4:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    for side in sides:
+        side.do_handshake()
+
+
+def hardened(ca: str) -> ssl.SSLContext:
+    """Return the context of the webhook, as gunicorn makes it first."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=ca)
+    listener.load(context, proof())
+    context.verify_mode = ssl.CERT_REQUIRED
+    return tls.hardened(context)
+
+
+LISTENERS: Final[dict[str, Callable[[str], ssl.SSLContext]]] = {
+    "kubelet, metric agent": lambda ca: listener.tls(proof(), ca),
+    "webhook": hardened,
+}
+
+
+@pytest.mark.parametrize("listens", LISTENERS)
+def test_a_listener_verifies_clients_of_an_authority_without_key_identifiers(listens: str) -> None:
+    def come(ca: pki.KeyPair, now: dt.datetime = NOW, *, client: bool = True) -> None:
+        context = access.trusting(CA.certificate)
+        own = pki.issue(
+            ca, common_name="api", client=client, server=not client, now=now, lifetime=DAY
+        )
+        listener.load(context, own)
+        handshake(LISTENERS[listens](BARE_PEM), context)
+
+    come(BARE_CA)
+    for ca, now in ((OTHER_CA, NOW), (BARE_CA, NOW - 3 * DAY)):
+        with pytest.raises(ssl.SSLError):
+            come(ca, now)
+    with pytest.raises(ssl.SSLError):
+        come(BARE_CA, client=False)
+
+
+def test_every_context_verifies_as_go_does() -> None:
+    """A context of another origin would ask for key identifiers where Python is 3.13 or later."""
+    root = Path(__file__).parent.parent.parent
+    packages = ("kube", "certs", "webhook", "controllers", "kubelet", "reflector", "liqoctl")
+    found = {
+        (path.relative_to(root).as_posix(), line.strip())
+        for package in packages
+        for path in (root / package).rglob("*.py")
+        for line in path.read_text().splitlines()
+        if "SSLContext(" in line or "create_default_context(" in line
+    }
+    assert {name for name, line in found if "verifying(" not in line} == {
+        "kube/access.py",  # trusting, which is how clients verify
+        "kube/connection.py",  # who trusts nobody
+    }
 
 
 async def test_an_authority_that_has_ended_proves_nothing() -> None:

@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import itertools
 import secrets
-import ssl
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
@@ -211,7 +210,7 @@ async def someone(provider: Plane, milan: ClusterClient, namespace: str) -> Acce
     who = await access.from_file(provider.kubeconfig)
     return dataclasses.replace(
         who,
-        tls=ssl.create_default_context(cadata=who.ca.decode()),
+        tls=access.trusting(who.ca),
         authorization=f"Bearer {answer['status']['token']}",
         digest="another",
         renew=None,

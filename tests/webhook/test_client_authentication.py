@@ -77,7 +77,9 @@ def identity_of(pair: KeyPair) -> kubeconfig.Identity:
 
 @pytest.fixture(scope="module")
 def ca() -> KeyPair:
-    return pki.new_ca("api servers", now=clock.now(), lifetime=dt.timedelta(hours=3))
+    return pki.new_ca(
+        "api servers", now=clock.now(), lifetime=dt.timedelta(hours=3), has_identifier=False
+    )
 
 
 @pytest.fixture(scope="module")
