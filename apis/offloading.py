@@ -6,6 +6,7 @@ Source: docs/parity.md § 1.1-1.5.
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -178,6 +179,14 @@ class OfferedClass:
 
     name: str
     is_default: bool = False
+
+
+def noted_labels(suggested: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotation that holds the labels that a provider suggested and that were taken.
+
+    They are kept apart from ``spec.labels``, which are the administrator's.
+    """
+    return {keys.SUGGESTED_LABELS: json.dumps(dict(suggested), sort_keys=True)}
 
 
 def suggested_labels(virtual_node: Object) -> dict[str, str]:

@@ -3,10 +3,11 @@
 Source: docs/parity.md § 1.8, 2.2, 4.4-4.7, 4.16, 4.17.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from apis import conditions, keys, naming, objects, resources
+from apis import conditions, keys, naming, objects, quantity, resources
 from apis.objects import Key, Object
 from apis.quantity import Quantity
 from apis.resources import Resources
@@ -24,6 +25,18 @@ AUTHENTICATION_DENIED: Final = "ResourceSliceAuthenticationDenied"
 """The reason by which a slice is not certified for what it says itself: request, consumer ID."""
 DRAINED: Final = "ResourceSliceDrained"
 """The reason by which a consumer knows that its pods have to leave."""
+MOST_RESOURCES: Final = 64
+_MOST_OF_ONE: Final = quantity.parse(2**53)
+MOST_LABELS: Final = 64
+_ALLOWED: Final = frozenset(
+    {
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+        "liqo.io/provider",
+    }
+)
+_OURS: Final = ("kubernetes.io", "k8s.io", "liqo.io")
+"""Domains whose labels mean something to this cluster: a provider suggests none but those above."""
 _FALSE: Final = frozenset({"false", "False", "0"})
 
 
@@ -117,3 +130,49 @@ def _amounts(part: Object, where: str) -> Resources:
         if amount < Quantity():
             raise ValueError(f"{where}.resources.{name} is below zero: correct it")
     return amounts
+
+
+def granted(obj: Object) -> dict[str, str]:
+    """Return what the node shows: what was granted, and of nothing more than was asked for.
+
+    Of what was not asked for the provider decides, as of a slice without amounts: a resource has a
+    qualified name, at most 2^53 of it are believed, and at most 64 are named. Source:
+    docs/parity.md SEC-B3; Kubernetes, "Extended resources" (amounts are int64).
+    """
+    asked = resources.readable(objects.spec(obj).get("resources") or {})
+    given = resources.readable(objects.status(obj).get("resources") or {})
+    bounded = {
+        name: min(amount, asked.get(name, _MOST_OF_ONE))
+        for name, amount in sorted(given.items())
+        if naming.is_qualified_name(name)
+    }
+    first = sorted(bounded, key=lambda name: (name not in asked, name))[:MOST_RESOURCES]
+    return {name: str(bounded[name]) for name in sorted(first)}
+
+
+def suggested(labels: Mapping[str, str], allowed: Collection[str] | None = None) -> dict[str, str]:
+    """Return of what a provider suggests what it may say about a node of ours.
+
+    That is a label without a domain, or one of the three that the documents name; or, where
+    ``allowed`` is given, what that lists: keys, and domains with all below them.
+    Source: docs/parity.md SEC-B3; H2.
+    """
+    fine = {
+        name: value for name, value in sorted(labels.items()) if _may_suggest(name, value, allowed)
+    }
+    return dict(list(fine.items())[:MOST_LABELS])
+
+
+def _may_suggest(name: str, value: str, allowed: Collection[str] | None) -> bool:
+    if not naming.is_qualified_name(name) or not naming.is_label_value(value):
+        return False
+    domain, slash, _ = name.rpartition("/")
+    if name in _ALLOWED and allowed is None:
+        return True
+    if slash and _is_below(domain, _OURS):
+        return name in _ALLOWED and name in (allowed or ())
+    return not slash if allowed is None else name in allowed or _is_below(domain, allowed)
+
+
+def _is_below(domain: str, listed: Collection[str]) -> bool:
+    return any(domain == one or domain.endswith(f".{one}") for one in listed)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from apis import naming, podnetworks, quantity
@@ -301,6 +302,17 @@ _AMOUNTS: Final = (
     click.option("--pods", type=AMOUNT, default="", help="Pods to ask for.  [default: the same]"),
     click.option("--resource", type=Amounts(), multiple=True, help="Other resources."),
 )
+
+
+def left_out(**fields: str) -> frozenset[str]:
+    """Return of ``fields``, by their parameters, those that the command line leaves to a default.
+
+    What is there already keeps them as they are.
+    """
+    source = click.get_current_context().get_parameter_source
+    return frozenset(
+        field for name, field in fields.items() if source(name) is ParameterSource.DEFAULT
+    )
 
 
 def amounts(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -158,6 +158,7 @@ def peer(session: Session, remote: Session, timeout: float, **given: Any) -> Non
         resources={**named, **flags.merged(given["resource"])},
         is_wanted=given["create_resource_slice"],
         makes_node=given["create_virtual_node"],
+        left_out=options.left_out(create_virtual_node="makes_node"),
     )
 
     async def work(peers: Peers) -> None:

@@ -49,6 +49,7 @@ def create_resourceslice(
         resources={**named, **flags.merged(given["resource"])},
         makes_node=not given["no_virtual_node"],
         metadata=session.metadata,
+        left_out=options.left_out(class_="class_", no_virtual_node="makes_node"),
     )
 
     late.slices.create(session, wanted, timeout_s=timeout, output=output)

@@ -142,7 +142,11 @@ def _wanted(name: str, session: Session, given: _Given) -> forge.Wanted:
         node_selector=flags.merged(given.node_selector),
         runtime_class=given.runtime_class_name,
         metadata=session.metadata,
-    )
+        left_out=options.left_out(
+            create_node="createNode", disable_network_check="disableNetworkCheck",
+            cpu="cpu", memory="memory", pods="pods",
+        ),
+    )  # fmt: skip
 
 
 def _template(text: str | None) -> Key | None:

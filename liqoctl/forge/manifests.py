@@ -1,6 +1,7 @@
 """From what there is to what is wanted, for objects that users write too. Pure."""
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Collection, Mapping
 
 from apis import objects
 from apis.objects import Key, Kind, Object
@@ -13,17 +14,34 @@ def made(kind: Kind, key: Key, spec: Object, metadata: Mapping[str, Mapping[str,
     return objects.named(kind, key) | {"metadata": {**named, **added}, "spec": spec}
 
 
-def changes(existing: Object, wanted: Object) -> Object:
-    """Return the merge patch that gives ``existing`` the spec of ``wanted``; {} when it has it.
+def changes(existing: Object, named: Object, whole: Collection[str] = ()) -> Object:
+    """Return the merge patch that gives ``existing`` what ``named`` names; {} when it has it.
 
-    Labels and annotations are added, never removed: others may have set theirs.
+    Whoever set something else meant it: no field is taken away, and maps (labels, amounts) are
+    added to, but for those in ``whole``, by their path in the spec, which are replaced.
     """
-    spec = objects.merge_patch(objects.spec(existing), wanted["spec"])
+    spec = _added(objects.spec(existing), named.get("spec") or {}, whole)
     patch: Object = {"spec": spec} if spec else {}
     for field in ("labels", "annotations"):
         have = existing["metadata"].get(field) or {}
-        more = wanted["metadata"].get(field) or {}
+        more = named["metadata"].get(field) or {}
         new = {name: value for name, value in more.items() if have.get(name) != value}
         if new:
             patch.setdefault("metadata", {})[field] = new
+    return patch
+
+
+def _added(old: Object, new: Object, whole: Collection[str], path: str = "") -> Object:
+    patch: Object = {}
+    for name, value in new.items():
+        before, here = old.get(name), f"{path}{name}"
+        if isinstance(before, dict) and isinstance(value, dict):
+            if here in whole:
+                inner = objects.merge_patch(before, value)
+            else:
+                inner = _added(before, value, whole, f"{here}.")
+            if inner:
+                patch[name] = inner
+        elif name not in old or before != value:
+            patch[name] = copy.deepcopy(value)
     return patch

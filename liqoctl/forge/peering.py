@@ -238,6 +238,12 @@ def answers(resource_slice_: Object | None) -> dict[str, str]:
     return {str(each["type"]): str(each["status"]) for each in found}
 
 
+def told_answers(resource_slice_: Object | None) -> str:
+    """Return what the provider said to a slice, for people."""
+    said = answers(resource_slice_).items()
+    return ", ".join(f"{type_} {status}" for type_, status in said) or "nothing is said yet"
+
+
 def is_answered(resource_slice_: Object | None) -> bool:
     """Whether the provider said yes or no to both questions, or no to the first."""
     said = answers(resource_slice_)

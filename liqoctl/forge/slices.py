@@ -6,7 +6,7 @@ Source: docs/parity.md § 1.8, 7.6.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from apis import conditions, keys, objects, slices, whose
+from apis import conditions, keys, objects, resources, slices, whose
 from apis.objects import Key, Object
 from liqoctl.forge import peering
 
@@ -29,6 +29,18 @@ class Wanted:
     resources: Mapping[str, str] = field(default_factory=dict)
     makes_node: bool = True
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    left_out: frozenset[str] = frozenset()
+    """The fields above that no flag names, but have their defaults."""
+
+
+def named(wanted: Wanted) -> Object:
+    """Return of the ResourceSlice ``wanted`` what flags name: all that is changed of one."""
+    made = manifest(wanted)
+    if "class_" in wanted.left_out:
+        del made["spec"]["class"]
+    if "makes_node" in wanted.left_out:
+        del made["metadata"]["annotations"][keys.CREATE_VIRTUAL_NODE]
+    return made
 
 
 def manifest(wanted: Wanted) -> Object:
@@ -58,6 +70,29 @@ def grant(obj: Object | None) -> str:
     listed = ", ".join(f"{name} {amount}" for name, amount in sorted(amounts.items())) or "nothing"
     _, why = answer(obj, slices.RESOURCES)
     return f"granted {listed} ({why})" if why else f"granted {listed}"
+
+
+def is_stale(obj: Object | None, before: Object | None) -> bool:
+    """Whether the answer in ``obj`` is the one of ``before``, which asked for something else.
+
+    The answer names no generation: one that differs, or has the very amounts, is new.
+    """
+    if before is None or obj is None:
+        return False
+    old, new = objects.spec(before), objects.spec(obj)
+    if all(old.get(name) == new.get(name) for name in ("class", "resources")):
+        return False
+    if _answered(obj) != _answered(before):
+        return False
+    asked = resources.readable(new.get("resources") or {})
+    given = resources.readable(objects.status(obj).get("resources") or {})
+    has_all = all(given.get(name) == amount for name, amount in asked.items())
+    return not has_all or old.get("class") != new.get("class")
+
+
+def _answered(obj: Object) -> tuple[object, object]:
+    status = objects.status(obj)
+    return status.get("resources"), conditions.find(status.get("conditions"), slices.RESOURCES)
 
 
 def row(obj: Object) -> tuple[str, ...]:

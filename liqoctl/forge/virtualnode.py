@@ -3,11 +3,11 @@
 Source: docs/parity.md § 1.3, 4.7, 7.6.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from apis import keys, naming, objects
+from apis import keys, naming, objects, offloading, slices
 from apis.objects import Key, Object
 from liqoctl.forge import manifests
 
@@ -34,6 +34,13 @@ class Wanted:
     runtime_class: str = ""
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Labels and annotations that all objects get."""
+    left_out: frozenset[str] = frozenset()
+    """The fields of the spec, and the resources, that no flag names, but have their defaults."""
+
+    @property
+    def whole(self) -> Collection[str]:
+        """Return the fields that are a slice's where one is named: nothing of before stays."""
+        return ("resourceQuota.hard",) if self.slice_name else ()
 
 
 def from_flags(wanted: Wanted) -> Object:
@@ -46,8 +53,25 @@ def from_flags(wanted: Wanted) -> Object:
     return _virtual_node(wanted, spec)
 
 
-def from_slice(wanted: Wanted, resource_slice: Object) -> Object:
+def named(made: Object, wanted: Wanted) -> Object:
+    """Return of the VirtualNode ``made`` what flags name: all that is changed of one."""
+    spec = {name: value for name, value in made["spec"].items() if name not in wanted.left_out}
+    if not wanted.slice_name:
+        hard = made["spec"]["resourceQuota"]["hard"].items()
+        spec["resourceQuota"] = {
+            "hard": {name: amount for name, amount in hard if name not in wanted.left_out}
+        }
+    return {**made, "spec": spec}
+
+
+def from_slice(
+    wanted: Wanted, resource_slice: Object, allowed: Collection[str] | None = None
+) -> Object:
     """Return the VirtualNode whose resources and classes the provider granted.
+
+    Nothing is granted beyond what was asked for, and the labels that the provider suggests, of
+    those ``allowed``, are noted apart: ``spec.labels`` are the administrator's own. Source:
+    docs/parity.md SEC-B3, H1.
 
     Raises:
         ValueError: nothing is granted yet.
@@ -57,11 +81,16 @@ def from_slice(wanted: Wanted, resource_slice: Object) -> Object:
         where = objects.key_of(resource_slice)
         raise ValueError(f"resourceslice {where} has no resources granted yet: wait, then retry")
     spec = _spec(wanted, {"name": f"kubeconfig-resourceslice-{wanted.slice_name}"})
-    spec["resourceQuota"] = {"hard": dict(status["resources"])}
-    spec |= {name: status[name] for name in _CLASSES if status.get(name)}
-    labels = {**(status.get("nodeLabels") or {}), **wanted.labels}
+    spec["resourceQuota"] = {"hard": slices.granted(resource_slice)}
+    spec |= {name: status.get(name) or [] for name in _CLASSES}
     selector = {**(status.get("nodeSelector") or {}), **wanted.node_selector}
-    return _virtual_node(replace(wanted, labels=labels, node_selector=selector), spec)
+    made = _virtual_node(replace(wanted, node_selector=selector), spec)
+    suggested = slices.suggested(status.get("nodeLabels") or {}, allowed)
+    offered = {name: value for name, value in suggested.items() if name not in wanted.labels}
+    if offered:
+        note = offloading.noted_labels(offered)
+        made["metadata"]["annotations"] = {**made["metadata"].get("annotations", {}), **note}
+    return made
 
 
 def _spec(wanted: Wanted, secret: Object) -> Object:

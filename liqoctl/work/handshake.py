@@ -252,7 +252,7 @@ async def sign_in(peers: Peers, tenant: Object, how: Authentication) -> None:
         named = Entrance(how.server, how.proxy_url)
         what = f"identity {where}"
         await servers.check(peers.consumer, peers.provider, announced, named, what)
-    await objects.keep(peers.consumer, keys.IDENTITY, wanted)
+    await objects.keep(peers.consumer, keys.IDENTITY, wanted, whole=["authParams"])
     peers.consumer.info(f"identity {where}: {forge.told_networks(networks)}")
     if not how.waits:
         return

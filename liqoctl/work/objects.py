@@ -4,7 +4,7 @@ Every step may be done again: what is there already is left, and what differs is
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 
 import click
@@ -32,18 +32,29 @@ async def within(timeout_s: float, what: str) -> AsyncIterator[None]:
         raise click.ClickException(message) from None
 
 
-async def keep(side: Side, kind: Kind, wanted: Object) -> Object:
-    """Return the object as it is, once it says what is ``wanted``."""
+async def keep(
+    side: Side,
+    kind: Kind,
+    wanted: Object,
+    *,
+    new: Object | None = None,
+    whole: Collection[str] = (),
+) -> Object:
+    """Return the object as it is, once it says what is ``wanted``; all else stays as it is.
+
+    Where there is none it is made as ``new``, or else as ``wanted``; ``whole`` is as of
+    ``manifests.changes``.
+    """
     key = objects.key_of(wanted)
     found = await side.cluster.get_live(kind, key)
     if found is None:
         try:
-            made = await side.cluster.create(kind, wanted)
+            made = await side.cluster.create(kind, new or wanted)
         except AlreadyExistsError:
-            return await keep(side, kind, wanted)
+            return await keep(side, kind, wanted, new=new, whole=whole)
         side.info(f"{kind} {key}: created")
         return made
-    changes = manifests.changes(found, {"spec": {}, **wanted})
+    changes = manifests.changes(found, wanted, whole)
     if not changes:
         side.info(f"{kind} {key}: is as it should be")
         return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import click
 
-from apis import conditions, keys, naming, whose
+from apis import conditions, keys, naming, slices, whose
 from apis import objects as objects_
 from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceMap
@@ -16,6 +16,7 @@ from kube.cluster import Cluster, Selection
 from liqoctl.forge import peering as forge
 from liqoctl.forge import slices as slices_forge
 from liqoctl.work import handshake, objects
+from liqoctl.work import slices as asking
 from liqoctl.work.handshake import AS_USUAL, Authentication, Peers
 from liqoctl.work.session import Side
 
@@ -28,6 +29,8 @@ class Slice:
     resources: Mapping[str, str] = field(default_factory=dict)
     is_wanted: bool = True
     makes_node: bool = True
+    left_out: frozenset[str] = frozenset()
+    """As of ``liqoctl.forge.slices.Wanted``."""
 
 
 async def peer(peers: Peers, wanted: Slice, how: Authentication = AS_USUAL) -> None:
@@ -56,27 +59,24 @@ async def revive(side: Side, provider: str) -> None:
 async def _ask(peers: Peers, wanted: Slice) -> None:
     here = await handshake.ensure_namespace(peers.consumer, peers.provider_id)
     where = Key(here, peers.provider_id)
-    found = await peers.consumer.cluster.get_live(keys.RESOURCE_SLICE, where)
-    spec: Object = {**objects_.spec(found)}
-    if wanted.resources or "resources" not in spec:
-        spec["resources"] = dict(wanted.resources)
-    if wanted.class_ or "class" not in spec:
-        spec["class"] = wanted.class_ or "default"
-    manifest = forge.resource_slice(
-        where, peers.provider_id, spec, peers.metadata, makes_node=wanted.makes_node
+    asked = slices_forge.Wanted(
+        name=where.name,
+        namespace=here,
+        cluster_id=peers.provider_id,
+        class_=wanted.class_ or slices.DEFAULT_CLASS,
+        resources=wanted.resources,
+        makes_node=wanted.makes_node,
+        metadata=peers.metadata,
+        left_out=wanted.left_out if wanted.class_ else wanted.left_out | {"class_"},
     )
-    await objects.keep(peers.consumer, keys.RESOURCE_SLICE, manifest)
-    answered = await objects.until(
-        peers.consumer, keys.RESOURCE_SLICE, where, forge.is_answered,
-        what=f"resourceslice {where} to be answered", why=lambda slice_: str(forge.answers(slice_)),
-    )  # fmt: skip
+    answered = await asking.ask(peers.consumer, asked)
     said = forge.answers(answered)
     for type_ in ("Authentication", "Resources"):
         peers.consumer.info(f"resourceslice {where}: {type_} {said.get(type_, 'not answered')}")
     if set(said.values()) != {"Accepted"}:
         raise click.ClickException(f"resourceslice {where}: {_denial(answered)}")
     peers.consumer.info(f"resourceslice {where}: {slices_forge.grant(answered)}")
-    if wanted.makes_node:
+    if answered and slices.makes_virtual_node(answered):
         await _until_ready(peers.consumer, peers.provider_id)
 
 

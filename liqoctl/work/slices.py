@@ -6,6 +6,7 @@ Source: docs/parity.md § 7.6.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import click
 
@@ -39,10 +40,8 @@ def create(who: Session, wanted: forge.Wanted, *, timeout_s: float, output: str 
 
 
 async def _create(side: Side, wanted: forge.Wanted, timeout_s: float) -> None:
-    manifest = forge.manifest(wanted)
-    key = objects_.key_of(manifest)
-    await objects.keep(side, keys.RESOURCE_SLICE, manifest)
-    answered = await _answer(side, key, timeout_s)
+    answered = await ask(side, wanted, timeout_s)
+    key = Key(wanted.namespace, wanted.name)
     said, why = forge.answer(answered, slices.AUTHENTICATION)
     if said != slices.ACCEPTED:
         told = why or unanswered(wanted.cluster_id)
@@ -64,14 +63,46 @@ def unanswered(provider: str) -> str:
     )
 
 
-async def _answer(side: Side, key: Key, timeout_s: float) -> Object | None:
+async def ask(side: Side, wanted: forge.Wanted, timeout_s: float | None = None) -> Object | None:
+    """Return the slice ``wanted`` once it is answered, or ``timeout_s`` are over.
+
+    Of one that is there only what flags name is changed, and the answer to that is waited for.
+    """
+    manifest = forge.manifest(wanted)
+    key = objects_.key_of(manifest)
+    before = await side.cluster.get_live(keys.RESOURCE_SLICE, key)
+    await objects.keep(side, keys.RESOURCE_SLICE, forge.named(wanted), new=manifest)
+    what = f"resourceslice {key} to be answered"
+    found = await _until(side, key, peering.is_answered, what, timeout_s)
+
+    def is_new(obj: Object | None) -> bool:
+        return peering.is_answered(obj) and not forge.is_stale(obj, before)
+
+    if peering.is_answered(found) and not is_new(found):
+        found = await _until(side, key, is_new, f"{what} anew", min(timeout_s or ANEW_S, ANEW_S))
+        if not is_new(found):
+            told = "what was changed is not answered yet; this is the answer of before"
+            side.warning(f"resourceslice {key}: {told}")
+    return found
+
+
+async def _until(
+    side: Side,
+    key: Key,
+    is_done: Callable[[Object | None], bool],
+    what: str,
+    timeout_s: float | None,
+) -> Object | None:
+    why = peering.told_answers
     try:
         async with asyncio.timeout(timeout_s):
-            return await objects.until(
-                side, keys.RESOURCE_SLICE, key, peering.is_answered, what=f"the answer to {key}"
-            )
+            return await objects.until(side, keys.RESOURCE_SLICE, key, is_done, what=what, why=why)
     except TimeoutError:
         return await side.cluster.get_live(keys.RESOURCE_SLICE, key)
+
+
+ANEW_S: Final = 30.0
+"""How long another answer is waited for: one that stays the same cannot be told from none."""
 
 
 @dataclass(frozen=True)

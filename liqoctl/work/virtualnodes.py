@@ -11,6 +11,7 @@ import click
 
 from apis import keys, naming, objects
 from apis.objects import Key, Object
+from apis.offloading import VkOptionsTemplate
 from kube import waiting
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import manifests, slices
@@ -45,8 +46,12 @@ async def manifest(cluster: Cluster, wanted: forge.Wanted) -> Object:
     found = await cluster.get_live(keys.RESOURCE_SLICE, where)
     if found is None:
         raise click.ClickException(f"resourceslice {where} does not exist")
+    name = wanted.template.name if wanted.template else keys.DEFAULT_VK_OPTIONS_TEMPLATE
+    space = wanted.template.namespace if wanted.template else keys.LIQO_NAMESPACE
+    template = await cluster.get_live(keys.VK_OPTIONS_TEMPLATE, Key(space, name))
+    allowed = VkOptionsTemplate.parse(template).suggestible if template else None
     try:
-        return forge.from_slice(wanted, found)
+        return forge.from_slice(wanted, found, allowed)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
 
@@ -65,8 +70,8 @@ async def create(
         await manifest(cluster, wanted) if wanted.slice_name else forge.from_flags(wanted)
     )
     await _check_kubeconfig(cluster, virtual_node)
-    await _apply(cluster, progress, virtual_node)
-    if wanted.create_node:
+    kept = await _apply(cluster, progress, virtual_node, wanted)
+    if objects.spec(kept).get("createNode", True):
         with progress.waiting(f"node {wanted.name}"):
             await _wait_for_node(cluster, progress, wanted.name, timeout_s)
 
@@ -81,19 +86,23 @@ async def _check_kubeconfig(cluster: Cluster, virtual_node: Object) -> None:
         raise click.ClickException(f"secret {where} lacks the key {keys.KUBECONFIG_KEY}")
 
 
-async def _apply(cluster: Cluster, progress: Progress, wanted: Object) -> None:
-    key = objects.key_of(wanted)
+async def _apply(
+    cluster: Cluster, progress: Progress, made: Object, wanted: forge.Wanted
+) -> Object:
+    """Return the virtual node, once it is ``made``, or has what the flags name."""
+    key = objects.key_of(made)
     existing = await cluster.get_live(keys.VIRTUAL_NODE, key)
     if existing is None:
-        await cluster.create(keys.VIRTUAL_NODE, wanted)
+        existing = await cluster.create(keys.VIRTUAL_NODE, made)
         progress.info(f"virtual node {key}: created")
-        return
-    changes = manifests.changes(existing, wanted)
+        return existing
+    changes = manifests.changes(existing, forge.named(made, wanted), wanted.whole)
     if changes:
-        await cluster.patch(keys.VIRTUAL_NODE, key, changes)
+        existing = await cluster.patch(keys.VIRTUAL_NODE, key, changes)
         progress.info(f"virtual node {key}: updated")
     else:
         progress.info(f"virtual node {key}: is as asked for already")
+    return existing
 
 
 async def _wait_for_node(cluster: Cluster, progress: Progress, name: str, timeout_s: float) -> None:

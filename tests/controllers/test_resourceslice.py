@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apis import conditions, keys, naming, objects
+from apis import conditions, keys, naming, objects, slices
 from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from certs import csr, identity, pki
@@ -352,7 +352,7 @@ async def test_a_virtual_node_by_hand_goes_with_the_slice_whose_kubeconfig_it_us
     ],
 )
 def test_what_a_provider_may_say_about_a_node_of_ours(name: str, value: str, may: bool) -> None:  # noqa: FBT001
-    assert bool(forge.suggested({name: value})) is may
+    assert bool(slices.suggested({name: value})) is may
 
 
 @pytest.mark.parametrize(
@@ -370,8 +370,8 @@ def test_what_a_provider_may_say_about_a_node_of_ours(name: str, value: str, may
 def test_a_template_says_what_a_provider_may_suggest(name: str, *, may: bool) -> None:
     allowed = ["example.com", "env", "topology.kubernetes.io/zone", "node-role.kubernetes.io"]
 
-    assert bool(forge.suggested({name: "x"}, allowed)) is may
-    assert forge.suggested({name: "x"}, []) == {}
+    assert bool(slices.suggested({name: "x"}, allowed)) is may
+    assert slices.suggested({name: "x"}, []) == {}
 
 
 async def test_which_labels_are_not_taken_stands_in_the_status(consumer: Consumer) -> None:
@@ -419,7 +419,7 @@ async def test_a_suggestion_is_never_taken_for_what_an_administrator_gave(
 def test_a_provider_suggests_no_more_labels_than_anybody_reads() -> None:
     labels = {f"l{number}": "x" for number in range(10_000)}
 
-    assert len(forge.suggested(labels)) == forge.MOST_LABELS
+    assert len(slices.suggested(labels)) == slices.MOST_LABELS
 
 
 def test_a_node_shows_no_more_than_was_asked_for() -> None:
@@ -428,7 +428,7 @@ def test_a_node_shows_no_more_than_was_asked_for() -> None:
         "status": {"resources": {"cpu": "1E", "memory": "-1", "x": "1e999", "pods": "10"}},
     }
 
-    assert forge.granted(obj) == {"cpu": "4", "pods": "10"}
+    assert slices.granted(obj) == {"cpu": "4", "pods": "10"}
 
 
 def test_of_what_was_not_asked_for_amounts_are_bounded_and_names_are_names() -> None:
@@ -439,14 +439,14 @@ def test_of_what_was_not_asked_for_amounts_are_bounded_and_names_are_names() -> 
         "status": {"resources": {**gpus, **odd, "cpu": "9000", "memory": "8Gi"}},
     }
 
-    found = forge.granted(obj)
+    found = slices.granted(obj)
     assert {name: found[name] for name in ("cpu", "memory")} == {"cpu": "4", "memory": "8Gi"}
     assert "bad name!!" not in found
-    assert len(found) == forge.MOST_RESOURCES
+    assert len(found) == slices.MOST_RESOURCES
     del obj["status"]["resources"]
     obj["status"]["resources"] = odd
     most = str(2**53)
-    assert forge.granted(obj) == {"ephemeral-storage": most, "nvidia.com/gpu": "2", "pods": most}
+    assert slices.granted(obj) == {"ephemeral-storage": most, "nvidia.com/gpu": "2", "pods": most}
 
 
 # The provider's half ------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
 """Manifests and words out of flags."""
 
 import copy
+import dataclasses
 
 import pytest
 
+from apis import offloading as parsed
 from apis.objects import Key, Object
-from liqoctl.forge import flags, manifests, offloading, virtualnode
+from liqoctl.forge import flags, manifests, offloading, slices, virtualnode
 from liqoctl.forge.offloading import Outcome
 
 
@@ -141,19 +143,102 @@ def test_stricter_strategies_are_noticed(*, before: str, after: str, is_tightene
 def test_changes_touch_only_what_differs_and_twice_is_once() -> None:
     existing = {
         "metadata": {"labels": {"theirs": "1"}},
-        "spec": {"a": "1", "b": {"c": "1"}, "gone": "1"},
+        "spec": {"a": "1", "b": {"c": "1", "d": "1"}, "theirs": "1"},
     }
     wanted = {"metadata": {"labels": {"ours": "1"}}, "spec": {"a": "1", "b": {"c": "2"}}}
     snapshot = copy.deepcopy(existing)
 
     changes = manifests.changes(existing, wanted)
 
-    assert changes == {
-        "metadata": {"labels": {"ours": "1"}},
-        "spec": {"b": {"c": "2"}, "gone": None},
-    }
+    assert changes == {"metadata": {"labels": {"ours": "1"}}, "spec": {"b": {"c": "2"}}}
+    assert manifests.changes(existing, wanted, ["b"])["spec"] == {"b": {"c": "2", "d": None}}
     assert manifests.changes(wanted, wanted) == {}
     assert existing == snapshot
+
+
+def test_of_a_virtual_node_that_is_there_only_what_flags_name_is_changed() -> None:
+    """A label that went would take twins of namespaces with it; a taint, keep pods away."""
+    spec = {
+        **virtualnode.from_flags(OF_FLAGS)["spec"],
+        "createNode": False,
+        "resourceQuota": {"hard": {"cpu": "64", "nvidia.com/gpu": "2"}, "scopes": ["x"]},
+        "labels": {"tier": "gold"},
+        "taints": [{"key": "a", "effect": "NoSchedule"}],
+        "offloadingPatch": {"nodeSelector": {"pool": "a"}},
+        "storageClasses": [{"storageClassName": "fast"}],
+    }
+    existing = {"metadata": {"labels": {"liqo.io/remote-cluster-id": "milan"}}, "spec": spec}
+    asked = dataclasses.replace(
+        OF_FLAGS, hard={**OF_FLAGS.hard, "nvidia.com/gpu": "1"}, labels={"region": "eu"}
+    )
+
+    def changes(wanted: virtualnode.Wanted) -> Object:
+        made = virtualnode.named(virtualnode.from_flags(wanted), wanted)
+        return manifests.changes(existing, made, wanted.whole)
+
+    assert changes(OF_FLAGS) == {}
+    assert changes(asked) == {
+        "spec": {
+            "resourceQuota": {"hard": {"nvidia.com/gpu": "1"}},
+            "labels": {"region": "eu"},
+        }
+    }
+    node = dataclasses.replace(asked, left_out=OF_FLAGS.left_out - {"createNode", "memory"})
+    assert changes(node)["spec"]["createNode"] is True
+    assert changes(node)["spec"]["resourceQuota"] == {
+        "hard": {"nvidia.com/gpu": "1", "memory": "4Gi"}
+    }
+
+
+def test_of_a_slice_that_is_there_only_what_flags_name_is_changed() -> None:
+    key = Key("liqo-tenant-milan", "pool")
+    wanted = slices.Wanted(
+        name=key.name,
+        namespace=key.namespace,
+        cluster_id="milan",
+        left_out=frozenset({"class_", "makes_node"}),
+    )
+    existing = slices.manifest(dataclasses.replace(wanted, class_="gold", makes_node=False))
+    existing["spec"] |= {"csr": "Q1NS", "consumerClusterID": "rome", "resources": {"memory": "1Gi"}}
+
+    def changes(wanted: slices.Wanted) -> Object:
+        return manifests.changes(existing, slices.named(wanted))
+
+    assert changes(wanted) == {}
+    assert changes(dataclasses.replace(wanted, resources={"cpu": "8"})) == {
+        "spec": {"resources": {"cpu": "8"}}
+    }
+    named = dataclasses.replace(wanted, left_out=frozenset())
+    assert changes(named)["spec"] == {"class": "default"}
+    assert changes(named)["metadata"]["annotations"] == {"liqo.io/create-virtual-node": "true"}
+
+
+def answered(asked: Object, given: Object | None = None, message: str = "") -> Object:
+    said = [
+        {"type": type_, "status": "Accepted", "message": message}
+        for type_ in ("Authentication", "Resources")
+    ]
+    status = {"conditions": said, "resources": given} if given else {}
+    return {"metadata": {}, "spec": {"class": "default", **asked}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("obj", "is_stale"),
+    [
+        (answered({"resources": {"cpu": "8"}}, {"cpu": "4"}), True),
+        (answered({"resources": {"cpu": "4000m"}}, {"cpu": "4"}), False),  # nothing else was asked
+        (answered({"resources": {"cpu": "8"}}, {"cpu": "6"}), False),
+        (answered({"resources": {"cpu": "8"}}, {"cpu": "4"}, "no more is left"), False),
+        (answered({"resources": {"cpu": "4"}, "class": "shared"}, {"cpu": "4"}), True),
+        (answered({"resources": {"cpu": "4"}}, {"cpu": "4"}), False),
+        (None, False),
+    ],
+)
+def test_an_answer_to_something_else_is_none(*, obj: Object | None, is_stale: bool) -> None:
+    before = answered({"resources": {"cpu": "4"}}, {"cpu": "4"})
+
+    assert slices.is_stale(obj, before) is is_stale
+    assert not slices.is_stale(obj, None)
 
 
 def test_a_policy_of_reflection_is_an_annotation_beside_others() -> None:
@@ -175,13 +260,29 @@ WANTED = virtualnode.Wanted(
 )
 
 
+HOSTILE = {
+    "node-role.kubernetes.io/control-plane": "",
+    "topology.ebs.csi.aws.com/zone": "eu-west-1a",
+    "pool.example.com/pci-dss": "true",
+}
+OF_FLAGS = virtualnode.Wanted(
+    name="milan",
+    namespace="liqo-tenant-milan",
+    cluster_id="milan",
+    kubeconfig_secret="s",  # noqa: S106  # a name
+    hard={"cpu": "2", "memory": "4Gi", "pods": "110"},
+    left_out=frozenset({"createNode", "disableNetworkCheck", "cpu", "memory", "pods"}),
+)
+
+
 def test_a_virtual_node_from_a_slice_takes_what_was_granted() -> None:
     granted = {
         "metadata": {"name": "pool", "namespace": "liqo-tenant-milan"},
+        "spec": {"resources": {"cpu": "4"}},
         "status": {
-            "resources": {"cpu": "4", "memory": "8Gi"},
+            "resources": {"cpu": "9e18", "memory": "8Gi"},
             "storageClasses": [{"storageClassName": "fast", "default": True}],
-            "nodeLabels": {"region": "europe"},
+            "nodeLabels": {"region": "europe", **HOSTILE},
             "nodeSelector": {"pool": "a"},
         },
     }
@@ -191,9 +292,14 @@ def test_a_virtual_node_from_a_slice_takes_what_was_granted() -> None:
         cluster_id="milan",
         slice_name="pool",
         hard={"cpu": "1"},
+        labels={"ours": "1"},
     )
 
     made = virtualnode.from_slice(wanted, granted)
+
+    # What a provider suggests stands apart, within what it may say of a node of ours.
+    assert made["spec"].pop("labels") == {"ours": "1"}
+    assert parsed.suggested_labels(made) == {"region": "europe"}
 
     assert made["metadata"]["labels"] == {
         "liqo.io/remote-cluster-id": "milan",
@@ -206,7 +312,8 @@ def test_a_virtual_node_from_a_slice_takes_what_was_granted() -> None:
         "kubeconfigSecretRef": {"name": "kubeconfig-resourceslice-pool"},
         "resourceQuota": {"hard": {"cpu": "4", "memory": "8Gi"}},
         "storageClasses": [{"storageClassName": "fast", "default": True}],
-        "labels": {"region": "europe"},
+        "ingressClasses": [],
+        "loadBalancerClasses": [],
         "offloadingPatch": {"nodeSelector": {"pool": "a"}},
     }
 

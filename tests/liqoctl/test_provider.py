@@ -294,6 +294,33 @@ def test_a_slice_is_asked_for_and_given_back(server: Server) -> None:
     }
     assert made["metadata"]["annotations"] == {keys.CREATE_VIRTUAL_NODE: "true"}
 
+    # Typed again it changes what the flags name; what others wrote beside that stays.
+    key = Key(space, "lamp")
+    theirs = {"csr": "Q1NS", "consumerClusterID": "rome", "class": "gold"}
+    said = [
+        {"type": name, "status": "Accepted", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for name in ("Authentication", "Resources")
+    ]
+    told = {"conditions": said, "resources": {"cpu": "2", "x/gpu": "1"}}
+
+    async def answer(cluster: ClusterClient) -> None:
+        await cluster.patch(keys.RESOURCE_SLICE, key, {"spec": theirs})
+        await cluster.patch_status(keys.RESOURCE_SLICE, key, told)
+
+    server.do(answer)
+    same = server.liqoctl("create", "rs", "lamp", *flags, "--timeout", "10s")
+    assert same.exit_code == 0, same.stderr
+    assert "is as it should be" in same.stderr
+    more = ("--remote-cluster-id", "lodi", "--cpu", "3", "--timeout", "1s")
+    changed = server.liqoctl("create", "rs", "lamp", *more)
+    assert "what was changed is not answered yet" in " ".join(changed.stderr.split())
+    after = server.get(keys.RESOURCE_SLICE, key)
+    assert after
+    assert after["spec"] == {
+        **made["spec"], **theirs, "resources": {"cpu": "3", "x/gpu": "1"},
+    }  # fmt: skip
+    assert after["metadata"]["generation"] == made["metadata"]["generation"] + 2
+
     gone = server.liqoctl("delete", "resourceslice", "lamp", "--skip-confirm")
 
     assert gone.exit_code == 0

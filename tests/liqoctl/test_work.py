@@ -3,21 +3,26 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import click
 import pytest
 
 from apis import keys
+from apis import offloading as parsed
 from apis.objects import Key, Kind, Object, named
+from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import offloading as offloading_forge
+from liqoctl.forge import slices as slices_forge
 from liqoctl.forge import virtualnode as virtualnode_forge
 from liqoctl.forge.installation import Wanted
 from liqoctl.output import Progress
-from liqoctl.work import installation, offloading, virtualnodes
+from liqoctl.work import installation, offloading, slices, virtualnodes
 from liqoctl.work import removal as uninstalling
 from liqoctl.work.offloading import Chosen, Removal
+from liqoctl.work.session import Side
 from liqoctl.work.virtualnodes import Deletion
 from tests.fakes import FakeCluster
 
@@ -410,7 +415,8 @@ async def test_create_virtualnode_from_a_slice(cluster: Cluster, namespace: str)
     await cluster.create(keys.RESOURCE_SLICE, named(keys.RESOURCE_SLICE, key, spec={}))
     with pytest.raises(click.ClickException, match="no resources granted yet"):
         await virtualnodes.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
-    granted = {"resources": {"cpu": "4"}, "nodeLabels": {"region": "europe"}}
+    labels = {"region": "europe", "pool.example.com/pci-dss": "true"}
+    granted = {"resources": {"cpu": "4"}, "nodeLabels": labels}
     await cluster.patch_status(keys.RESOURCE_SLICE, key, granted)
     name = Key(namespace, "kubeconfig-resourceslice-pool")
     await cluster.create(keys.SECRET, named(keys.SECRET, name, data={"kubeconfig": "eA=="}))
@@ -420,7 +426,54 @@ async def test_create_virtualnode_from_a_slice(cluster: Cluster, namespace: str)
     found = await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace))
     assert found
     assert found["spec"]["resourceQuota"]["hard"] == {"cpu": "4"}
-    assert found["spec"]["labels"] == {"region": "europe"}
+    assert "labels" not in found["spec"]
+    assert parsed.suggested_labels(found) == {"region": "europe"}
+    again = replace(wanted, labels={"tier": "gold"})
+    await virtualnodes.create(cluster, Progress(), again, timeout_s=WITHIN_S)
+    await virtualnodes.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+    kept = await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace))
+    assert kept
+    assert kept["spec"] == {**found["spec"], "labels": {"tier": "gold"}}
+
+
+async def test_the_answer_to_a_slice_that_changes_is_waited_for(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What nobody names stays: the request of this cluster's controllers, amounts, the class."""
+    key, side = Key(namespace, "pool"), Side(cast("ClusterClient", cluster), Progress())
+    spec = {
+        "class": "gold", "csr": "Q1NS", "consumerClusterID": "rome", "providerClusterID": "milan",
+        "resources": {"cpu": "4", "memory": "16Gi"},
+    }  # fmt: skip
+    said = [{"type": name, "status": "Accepted"} for name in ("Authentication", "Resources")]
+    await cluster.create(keys.RESOURCE_SLICE, named(keys.RESOURCE_SLICE, key, spec=spec))
+    before = {"resources": {"cpu": "4", "memory": "16Gi"}, "conditions": said}
+    await cluster.patch_status(keys.RESOURCE_SLICE, key, before)
+    same = slices_forge.Wanted(
+        name="pool", namespace=namespace, cluster_id="milan",
+        left_out=frozenset({"class_", "makes_node"}),
+    )  # fmt: skip
+    await slices.ask(side, same, WITHIN_S)
+    told = await cluster.get_live(keys.RESOURCE_SLICE, key)
+    assert await slices.ask(side, same, WITHIN_S) == told  # the second time nothing is written
+
+    async def answer(obj: Object) -> None:
+        while obj["spec"]["resources"]["cpu"] != "8":
+            await asyncio.sleep(0.01)
+            obj = await cluster.get_live(keys.RESOURCE_SLICE, key) or obj
+        given = {"resources": {"cpu": "6", "memory": "16Gi"}}
+        await cluster.patch_status(keys.RESOURCE_SLICE, key, given)
+
+    async with playing(after(cluster, keys.RESOURCE_SLICE, key, answer)):
+        found = await slices.ask(side, replace(same, resources={"cpu": "8"}), WITHIN_S)
+
+    assert found
+    assert found["spec"] == {**spec, "resources": {"cpu": "8", "memory": "16Gi"}}
+    assert found["status"]["resources"]["cpu"] == "6"
+    capsys.readouterr()
+    found = await slices.ask(side, replace(same, resources={"cpu": "9"}), SHORT_S)
+    assert found
+    assert "what was changed is not answered yet" in " ".join(capsys.readouterr().err.split())
 
 
 async def test_delete_virtualnode(cluster: Cluster, namespace: str) -> None:

@@ -3,7 +3,6 @@
 Source: docs/parity.md § 4.4, 4.7; SEC-B3.
 """
 
-import json
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -13,7 +12,6 @@ from apis import (
     naming,
     objects,
     offloading,
-    quantity,
     resources,
     slices,
     texts,
@@ -22,20 +20,8 @@ from apis import (
 from apis.objects import Object
 from certs import csr, identity, pki
 
-MOST_RESOURCES: Final = 64
-_MOST_OF_ONE: Final = quantity.parse(2**53)
-MOST_LABELS: Final = 64
 _MOST_NAME: Final = 317
 """Characters of a qualified name: a domain of 253, a slash, and 63."""
-_ALLOWED: Final = frozenset(
-    {
-        "topology.kubernetes.io/region",
-        "topology.kubernetes.io/zone",
-        "liqo.io/provider",
-    }
-)
-_OURS: Final = ("kubernetes.io", "k8s.io", "liqo.io")
-"""Domains whose labels mean something to this cluster: a provider suggests none but those above."""
 _CLASSES: Final = ("storageClasses", "ingressClasses", "loadBalancerClasses")
 
 
@@ -106,26 +92,25 @@ def virtual_node(
 ) -> Object:
     """Return the VirtualNode of the slice ``obj``; what its administrator added to it stays.
 
-    ``allowed`` are the labels that the VkOptionsTemplate lets a provider suggest, None for those of
-    ``suggested``. They are kept apart from ``spec.labels``, which are the administrator's: no
-    suggestion is ever taken for one of those, whatever its value (docs/parity.md H1). What was
-    taken
-    before and is not allowed any more stays as it was until its provider takes it back: namespaces
-    may be offloaded by it.
+    ``allowed`` are the labels that the VkOptionsTemplate lets a provider suggest, None for those
+    of ``slices.suggested``. They are kept apart from ``spec.labels``, which are the
+    administrator's: no suggestion is ever taken for one of those, whatever its value
+    (docs/parity.md H1). What was taken before and is not allowed any more stays as it was until
+    its provider takes it back: namespaces may be offloaded by it.
     """
     key, status = objects.key_of(obj), objects.status(obj)
     before: Object = objects.spec(existing)
     own: dict[str, str] = before.get("labels") or {}
     named = status.get("nodeLabels") or {}
     taken = {name: value for name, value in _noted(existing).items() if name in named}
-    said = {**taken, **suggested(named, allowed)}
+    said = {**taken, **slices.suggested(named, allowed)}
     offered = {name: value for name, value in said.items() if name not in own}
     spec = {
         **before,
         "clusterID": provider,
         "kubeconfigSecretRef": {"name": secret},
         "labels": {**own, keys.REMOTE_CLUSTER_ID: provider},
-        "resourceQuota": {**(before.get("resourceQuota") or {}), "hard": granted(obj)},
+        "resourceQuota": {**(before.get("resourceQuota") or {}), "hard": slices.granted(obj)},
     }
     for name in _CLASSES:
         spec[name] = status.get(name) or []
@@ -154,8 +139,7 @@ def changes(existing: Object, wanted: Object) -> Object:
 def _note(offered: Mapping[str, str], existing: Object | None) -> dict[str, str]:
     """Return the annotation that holds the suggested labels; empty where there never were any."""
     is_noted = keys.SUGGESTED_LABELS in objects.annotations(existing or {"metadata": {}})
-    note = {keys.SUGGESTED_LABELS: json.dumps(offered, sort_keys=True)}
-    return note if offered or is_noted else {}
+    return offloading.noted_labels(offered) if offered or is_noted else {}
 
 
 def _noted(existing: Object | None) -> dict[str, str]:
@@ -173,14 +157,14 @@ def labels_apart(
     (11).
     """
     named = objects.status(obj).get("nodeLabels") or {}
-    may, noted = suggested(named, allowed), _noted(node)
+    may, noted = slices.suggested(named, allowed), _noted(node)
     has = {*node["spec"]["labels"], *noted}
     found = {
         "refused": [name for name in sorted(named) if name not in has],
         "kept": [name for name in sorted(noted) if name not in may],
     }
     return {
-        what: [texts.clamp(name, _MOST_NAME) for name in names[:MOST_LABELS]]
+        what: [texts.clamp(name, _MOST_NAME) for name in names[: slices.MOST_LABELS]]
         for what, names in found.items()
         if names
     }
@@ -189,51 +173,5 @@ def labels_apart(
 def largest_pod(obj: Object) -> dict[str, str]:
     """Return what one pod can have, as the provider says, and never more than was granted."""
     said = resources.readable(objects.status(obj).get("largestPod") or {})
-    bounds = resources.parse(granted(obj))
+    bounds = resources.parse(slices.granted(obj))
     return {name: str(min(amount, bounds[name])) for name, amount in said.items() if name in bounds}
-
-
-def granted(obj: Object) -> dict[str, str]:
-    """Return what the node shows: what was granted, and of nothing more than was asked for.
-
-    Of what was not asked for the provider decides, as of a slice without amounts: a resource has a
-    qualified name, at most 2^53 of it are believed, and at most 64 are named. Source:
-    docs/parity.md SEC-B3; Kubernetes, "Extended resources" (amounts are int64).
-    """
-    asked = resources.readable(objects.spec(obj).get("resources") or {})
-    given = resources.readable(objects.status(obj).get("resources") or {})
-    bounded = {
-        name: min(amount, asked.get(name, _MOST_OF_ONE))
-        for name, amount in sorted(given.items())
-        if naming.is_qualified_name(name)
-    }
-    first = sorted(bounded, key=lambda name: (name not in asked, name))[:MOST_RESOURCES]
-    return {name: str(bounded[name]) for name in sorted(first)}
-
-
-def suggested(labels: Mapping[str, str], allowed: Collection[str] | None = None) -> dict[str, str]:
-    """Return of what a provider suggests what it may say about a node of ours.
-
-    That is a label without a domain, or one of the three that the documents name; or, where
-    ``allowed`` is given, what that lists: keys, and domains with all below them.
-    Source: docs/parity.md SEC-B3; H2.
-    """
-    fine = {
-        name: value for name, value in sorted(labels.items()) if _may_suggest(name, value, allowed)
-    }
-    return dict(list(fine.items())[:MOST_LABELS])
-
-
-def _may_suggest(name: str, value: str, allowed: Collection[str] | None) -> bool:
-    if not naming.is_qualified_name(name) or not naming.is_label_value(value):
-        return False
-    domain, slash, _ = name.rpartition("/")
-    if name in _ALLOWED and allowed is None:
-        return True
-    if slash and _is_below(domain, _OURS):
-        return name in _ALLOWED and name in (allowed or ())
-    return not slash if allowed is None else name in allowed or _is_below(domain, allowed)
-
-
-def _is_below(domain: str, listed: Collection[str]) -> bool:
-    return any(domain == one or domain.endswith(f".{one}") for one in listed)
