@@ -97,7 +97,7 @@ _OF_OBJECTS: Final = [
         "ownerReferences",
         (keys.SECRET,),
         BOTH,
-        "ShadowPods without `blockOwnerDeletion`, all others as they were",
+        "ShadowPods and Pods without `blockOwnerDeletion`, all others as they were",
     ),
     Row("the object", REPLICAS, f"{CHANGE}, {DELETE}", "a replica of the consumer", ORIGINALS),
 ]

@@ -71,6 +71,8 @@ class Memory:
     tokens: Due | None = None
     granted: dict[Token, Issued] = field(default_factory=dict)
     """Tokens that were issued, and do not lie on the provider yet."""
+    has_left_tokens: bool = False
+    """Whether it ends, and its tokens stay until its Pod on the provider goes."""
     has_no_tokens: bool = False
     """Whether it has ended, and nothing of its tokens is left on the provider."""
 

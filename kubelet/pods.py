@@ -141,6 +141,7 @@ class PodReconciler:
     async def _do(self, step: Step, key: Key, observed: Observed) -> float | None:
         logger.debug("Decided", extra={"pod": str(key), "step": step.name})
         try:
+            await self._leave_tokens(step, observed)
             again_s = await self._deletions.do(step, observed)
         except errors.ForbiddenError as error:
             if step is Step.DELETE_LOCAL or observed.local is None:
@@ -154,6 +155,14 @@ class PodReconciler:
         if step not in self._steps:
             return again_s
         return await self._steps[step](observed.local, observed)
+
+    async def _leave_tokens(self, step: Step, observed: Observed) -> None:
+        """Keep the tokens of a pod that is about to end: they go with its ShadowPod else."""
+        local, remote = observed.local, observed.mine(observed.remote)
+        if local is None or remote is None or step not in {Step.DELETE_SHADOW, Step.END_WITHIN}:
+            return
+        if objects.is_terminating(local) and shadowpod.is_for(remote, local):
+            await self._tokens.leave_to(local, remote)
 
     # Seeing ----------------------------------------------------------------------------------
 
@@ -289,12 +298,15 @@ class PodReconciler:
         remote = observed.mine(observed.remote)
         if remote is None or status.is_finished(local):
             return None
+        again_s = None
+        if not status.is_finished(remote):
+            again_s = await self._tokens.keep_to_the_end(local, remote, observed.pair)
         is_told_at_once = answers.is_counted(local) and status.is_finished(remote)
         left_s = 0.0 if is_told_at_once else self._endings.lingers_s(local, remote)
         if left_s > 0:
-            return left_s
+            return min(left_s, again_s or left_s)
         await self._statuses.write(local, self._statuses.mirrored(local, remote), remote)
-        return None
+        return again_s
 
     async def _confirm_end(self, local: Object, observed: Observed) -> float | None:
         """Let the provider know that the pod has ended, unless it is about to see that itself."""

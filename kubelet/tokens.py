@@ -17,7 +17,7 @@ from kube import errors
 from kube.cluster import Cluster
 from kubelet.contract import Recorder
 from kubelet.forge import accounts
-from kubelet.forge.accounts import ApiServer, Issued, Token
+from kubelet.forge.accounts import ApiServer, Issued, Owner, Token
 from kubelet.memories import Due, Memories
 
 logger = logging.getLogger(__name__)
@@ -51,19 +51,51 @@ class Tokens:
     async def begin(self, local: Object, shadow: Object, pair: Pair) -> None:
         """Provide the tokens of a pod whose ShadowPod was just created."""
         if wanted := accounts.tokens(local, self._server):
-            await self._keep(local, shadow, pair, wanted, is_new=True)
+            await self._keep(local, Owner(keys.SHADOW_POD, shadow), pair, wanted, is_new=True)
 
     async def keep(
         self, local: Object, shadow: Object, remote: Object | None, pair: Pair
     ) -> float | None:
         """Provide what is missing or grows old; return when to come back, None for no tokens."""
+        return await self._provide(local, Owner(keys.SHADOW_POD, shadow), remote, pair)
+
+    async def keep_to_the_end(self, local: Object, remote: Object, pair: Pair) -> float | None:
+        """Do so for a terminating pod that runs on for long without a ShadowPod."""
+        if not accounts.ends_late(local):
+            return None
+        return await self._provide(local, Owner(keys.POD, remote), remote, pair)
+
+    async def leave_to(self, local: Object, remote: Object) -> None:
+        """Let the tokens stay with the Pod ``remote`` of a terminating pod that ends late.
+
+        Their ShadowPod is about to go. A provider may not allow that.
+        """
+        memory = self._memories.of(local)
+        is_needed = accounts.ends_late(local) and accounts.tokens(local, self._server)
+        if memory.has_left_tokens or not is_needed:
+            return
+        key = accounts.secret_key(objects.key_of(remote))
+        found = await self._remote.get_live(keys.SECRET, key)
+        if found is not None and accounts.is_of(found, local):
+            owner = Owner(keys.POD, remote).reference()
+            metadata = {"uid": objects.uid(found), "ownerReferences": [owner]}
+            try:
+                await self._remote.patch(keys.SECRET, key, {"metadata": metadata})
+            except (errors.ForbiddenError, errors.InvalidError) as error:
+                fields = {"secret": str(key), "error": str(error)}
+                logger.warning("Tokens go before their pod", extra=fields)
+        memory.has_left_tokens = True
+
+    async def _provide(
+        self, local: Object, owner: Owner, remote: Object | None, pair: Pair
+    ) -> float | None:
         wanted = accounts.tokens(local, self._server)
         if not wanted:
             return None
         now, memory = self._clock(), self._memories.of(local)
         due = memory.tokens
         if due is None or due.at <= now or _anew(due, remote):
-            due = await self._keep(local, shadow, pair, wanted)
+            due = await self._keep(local, owner, pair, wanted)
         if remote is not None:
             due = memory.tokens = replace(due, remote_uid=objects.uid(remote))
         return max(1.0, (due.at - now).total_seconds())
@@ -84,7 +116,7 @@ class Tokens:
     async def _keep(
         self,
         local: Object,
-        shadow: Object,
+        owner: Owner,
         pair: Pair,
         wanted: list[Token],
         *,
@@ -94,7 +126,7 @@ class Tokens:
         failures = memory.tokens.failures if memory.tokens else 0
         account = accounts.account(local).name
         try:
-            in_s = await self._ensured(local, shadow, pair, wanted, is_new=is_new)
+            in_s = await self._ensured(local, owner, pair, wanted, is_new=is_new)
         except errors.KubeError as error:
             message = f"tokens of service account {account}: {error}"
             self._recorder.event(keys.POD, local, "Warning", FAILED, message)
@@ -109,16 +141,16 @@ class Tokens:
         return due
 
     async def _ensured(
-        self, local: Object, shadow: Object, pair: Pair, wanted: list[Token], *, is_new: bool
+        self, local: Object, owner: Owner, pair: Pair, wanted: list[Token], *, is_new: bool
     ) -> float:
-        key = accounts.secret_key(objects.key_of(shadow))
+        key = accounts.secret_key(objects.key_of(owner.obj))
         found = None if is_new else await self._remote.get_live(keys.SECRET, key)
         if found is not None and accounts.is_of(found, local):
             in_s = accounts.refresh_in_s(found, self._clock())
             if in_s > 0:
                 return in_s
         issued = await self._issued(local, wanted)
-        secret = accounts.secret(local, shadow, pair, issued)
+        secret = accounts.secret(local, owner, pair, issued)
         await self._write(key, found, secret)
         self._memories.of(local).granted.clear()
         logger.info("Provided tokens", extra={"secret": str(key)})

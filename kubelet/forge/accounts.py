@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from apis import keys, naming, objects
-from apis.objects import Key, Object
+from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 
 EXPIRATION_S: Final = 3600
@@ -30,6 +30,8 @@ REFRESHED_AT: Final = 0.8
 """The share of its life after which a token is asked for again, as kubelets do."""
 JITTER_S: Final = 30
 """So much sooner or later, or the tokens of pods that were made together come together."""
+SURE_S: Final = 60
+"""What is mounted is good for longer: the shortest token is renewed 90 s before its end."""
 NAMESPACE_KEY: Final = "namespace"
 _REMOTE, _DISABLED = "remote", "disabled"
 
@@ -71,6 +73,17 @@ class Issued(NamedTuple):
 
     status: Object
     renewed: datetime
+
+
+class Owner(NamedTuple):
+    """With what the Secret goes: the ShadowPod, or the Pod itself, as its server has it."""
+
+    kind: Kind
+    obj: Object
+
+    def reference(self) -> Object:
+        """Return the reference to it, which holds nothing up."""
+        return objects.owner_reference(self.kind, self.obj, block=False)
 
 
 def mode(local: Object, server: ApiServer) -> Mode:
@@ -134,16 +147,15 @@ def secret_key(pod: Key) -> Key:
     return Key(pod.namespace, naming.token_secret(pod.name))
 
 
-def secret(local: Object, shadow: Object, pair: Pair, tokens_: Mapping[str, Issued]) -> Object:
-    """Return the Secret with the tokens that were issued, by key; it goes with its ShadowPod.
+def secret(local: Object, owner: Owner, pair: Pair, tokens_: Mapping[str, Issued]) -> Object:
+    """Return the Secret with the tokens that were issued, by key; it goes with its ``owner``.
 
-    Shape: ``shadow`` is the ShadowPod as its server has it; the status of what is issued is
-    {"token": str, "expirationTimestamp": str}.
+    Shape: the status of what is issued is {"token": str, "expirationTimestamp": str}.
     """
     key = objects.key_of(local)
     labels = {
         **pair.labels(),
-        keys.NODE_NAME: objects.labels(shadow).get(keys.NODE_NAME, ""),
+        keys.NODE_NAME: objects.labels(owner.obj).get(keys.NODE_NAME, ""),
         keys.SERVICE_ACCOUNT_NAME: naming.shorten(account(local).name),
     }
     expires = min(str(one.status["expirationTimestamp"]) for one in tokens_.values())
@@ -154,14 +166,18 @@ def secret(local: Object, shadow: Object, pair: Pair, tokens_: Mapping[str, Issu
         keys.TOKEN_RENEWAL: min(one.renewed for one in tokens_.values()).isoformat(),
     }
     values = {key: str(one.status["token"]) for key, one in tokens_.items()}
-    owner = objects.owner_reference(keys.SHADOW_POD, shadow, block=False)
     return objects.named(
         keys.SECRET,
         secret_key(pair.twin_of(key)),
-        metadata={"labels": labels, "annotations": notes, "ownerReferences": [owner]},
+        metadata={"labels": labels, "annotations": notes, "ownerReferences": [owner.reference()]},
         type="Opaque",
         stringData={**values, NAMESPACE_KEY: key.namespace},
     )
+
+
+def ends_late(local: Object) -> bool:
+    """Whether the terminating pod may outlive the tokens that it mounts."""
+    return int(local["metadata"].get("deletionGracePeriodSeconds") or 0) > SURE_S
 
 
 def renewed_from(local: Object, expires: datetime, now: datetime) -> datetime:

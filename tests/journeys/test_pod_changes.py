@@ -347,8 +347,38 @@ async def test_a_pod_reaches_the_api_server_of_its_own_cluster(
         secret = Key(both.twin(namespace), "asks-token")
         await world.until_gone(both.milan, keys.SECRET, secret)  # with the end of the pod
         await world.remove(both.rome, keys.POD, key)
+        await keeps_tokens_to_its_end(both, namespace)
     finally:
         await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": {"extraArgs": None}})
+
+
+async def keeps_tokens_to_its_end(both: world.Pair, namespace: str) -> None:
+    """The garbage collector leaves them alone while a pod that is deleted takes its time."""
+    key, there = Key(namespace, "drains"), Key(both.twin(namespace), "drains")
+    stubborn = "trap '' TERM; while :; do sleep 1; done"
+    long = {"terminationGracePeriodSeconds": 600}
+    await both.rome.create(keys.POD, world.pod(namespace, key.name, both.image, stubborn, **long))
+    await world.until_one(both.rome, keys.POD, key, lambda one: world.phase(one) == "Running")
+    shadow = await both.milan.get_live(keys.SHADOW_POD, there)
+    assert shadow
+    owners = {"ownerReferences": [objects.owner_reference(keys.SHADOW_POD, shadow)]}
+    collected = named(keys.CONFIG_MAP, there, metadata=owners)
+    await both.milan.create(keys.CONFIG_MAP, collected)
+
+    await world.remove(both.rome, keys.POD, key)
+    await world.until_gone(both.milan, keys.CONFIG_MAP, there)
+
+    secret, remote = (
+        Key(there.namespace, "drains-token"),
+        await both.milan.get_live(keys.POD, there),
+    )
+    kept = await both.milan.get_live(keys.SECRET, secret)
+    assert kept
+    assert remote
+    assert [one["kind"] for one in kept["metadata"]["ownerReferences"]] == ["Pod"]
+    await both.milan.delete(keys.POD, there, uid=objects.uid(remote), grace_s=0)
+    await world.until_gone(both.milan, keys.SECRET, secret)
+    await world.until_gone(both.rome, keys.POD, key)
 
 
 async def until_support(both: world.Pair) -> None:

@@ -339,6 +339,66 @@ async def test_a_pod_that_ends_before_it_has_tokens_is_given_none(served: World)
     assert await served.remote.get(keys.SECRET, SECRET) is None
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_pod_that_ends_late_has_good_tokens_to_its_end(
+    served: World, *, is_restarted: bool
+) -> None:
+    assert isinstance(served.local, FakeCluster)
+    served.now = dt.datetime.now(dt.UTC)  # noqa: TID251  # as the fake, which dates tokens
+    await served.offloaded(running(), spec=spec(terminationGracePeriodSeconds=7200))
+    body = {"target": {"kind": "Node", "name": "worker"}, "metadata": {"name": served.twin.name}}
+    await served.remote.post(keys.POD, served.twin, "binding", body)
+    first, pod = await secret(served), await served.remote_pod()
+    assert pod
+    await served.delete_locally()
+    await served.reconcile()
+    assert await served.shadow() is None
+    kept = await secret(served)
+    assert objects.uid(kept) == objects.uid(first)
+    assert [one["uid"] for one in kept["metadata"]["ownerReferences"]] == [objects.uid(pod)]
+    await served.remote.delete(keys.POD, served.twin, uid=objects.uid(pod), grace_s=7200)
+    if is_restarted:
+        served.restart()
+        await served.reconcile()
+
+    served.now += dt.timedelta(minutes=70)
+    assert await served.reconcile(), "another look is due"
+
+    second = await secret(served)
+    assert first["stringData"] != second["stringData"]
+    owner = second["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["uid"]) == ("Pod", objects.uid(pod))
+    asked = served.local.requests["post", "serviceaccounts"]
+    assert asked == 2
+    await served.runs(ended("Succeeded", 0))
+    served.now += dt.timedelta(minutes=70)
+    await served.reconcile(2)
+    assert served.local.requests["post", "serviceaccounts"] == asked
+
+
+async def test_a_provider_that_lets_no_tokens_stay_holds_no_deletion_up(served: World) -> None:
+    assert isinstance(served.remote, FakeCluster)
+    await served.offloaded(running(), spec=spec(terminationGracePeriodSeconds=7200))
+    await served.delete_locally()
+    served.remote.fail("patch", errors.ForbiddenError("ownerReferences are not yours"))
+
+    await served.reconcile()
+
+    assert await served.shadow() is None
+
+
+async def test_the_tokens_of_a_pod_that_ends_soon_cost_no_request_more(served: World) -> None:
+    assert isinstance(served.remote, FakeCluster)
+    await served.offloaded(running(), spec=spec())
+    await served.delete_locally()
+    before = served.remote.requests["get", "secrets"]
+
+    await served.reconcile()
+
+    assert served.remote.requests["get", "secrets"] == before
+    assert served.remote.requests["patch", "secrets"] == 0
+
+
 async def whose(cluster: Cluster, token: str, *audiences: str) -> Object:
     """Return what the API server says of ``token``."""
     asked = {"token": token, "audiences": list(audiences)}

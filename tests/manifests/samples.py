@@ -111,6 +111,7 @@ _SHADOW_OWNER: Final = {
     "apiVersion": keys.SHADOW_POD.api_version, "kind": keys.SHADOW_POD.kind, "name": "x",
     "uid": "1",
 }  # fmt: skip
+_POD_OWNER: Final = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}
 _DATA: Final = _noted(
     "replicator.v1.mittwald.de/replicate-to", "vault.security.banzaicloud.io/vault-role",
     "cert-manager.io/allow-direct-injection",
@@ -124,10 +125,14 @@ _BY_KIND: Final[dict[tuple[str, Kind], Sample]] = {
         (_metadata("finalizers", ["a.io/b"]),),
     ),
     ("ownerReferences", keys.SECRET): Sample(
-        (_metadata("ownerReferences", [_SHADOW_OWNER]),),
+        (
+            _metadata("ownerReferences", [_SHADOW_OWNER]),
+            _metadata("ownerReferences", [_POD_OWNER]),
+        ),
         (
             _metadata("ownerReferences", [OWNER]),
             _metadata("ownerReferences", [{**_SHADOW_OWNER, "blockOwnerDeletion": True}]),
+            _metadata("ownerReferences", [{**_POD_OWNER, "blockOwnerDeletion": True}]),
         ),
     ),
 }
