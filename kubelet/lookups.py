@@ -8,22 +8,24 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from apis import keys
 from apis.objects import Key
 from kube import errors
 from kube.cluster import Cluster
 from kube.gate import Gate, Right
-from kube.slim import Packed
 from kubelet.contract import Namespaces
 from kubelet.forge import containers, shadowpod, usage
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.forge.usage import Measured
+from kubelet.room import PodHere
 
 AT_ONCE: Final = 50
 """So many pods are decoded in some two milliseconds."""
 
 
-def _by_key(item: tuple[Key, Packed]) -> Key:
+def _by_key(item: tuple[Key, PodHere]) -> Key:
     return item[0]
 
 
@@ -50,7 +52,7 @@ class Lookups:
     local: Cluster
     remote: Cluster
     namespaces: Namespaces
-    pods_here: Callable[[], Mapping[Key, Packed]]
+    pods_here: Callable[[], Mapping[Key, PodHere]]
     gate: Gate
 
     async def authorize(
@@ -65,21 +67,29 @@ class Lookups:
         user = await self.gate.user(certificate, authorization)
         await self.gate.check(user, rights)
 
-    async def pods(self) -> list[bytes]:
-        """Return the JSON of each pod bound to this node."""
-        found = []
-        async for _, pod in self._some_at_once():
-            found.append(pod.json())
+    async def pods(self) -> list[bytes | Key]:
+        """Return the JSON of each pod bound to this node; of a large one only its key."""
+        found: list[bytes | Key] = []
+        async for key, pod in self._some_at_once():
+            found.append(key if pod.is_outline else pod.json())
         return found
+
+    async def large(self, key: Key) -> bytes:
+        """Return the JSON of a pod of which the cache has an outline; empty if it has gone."""
+        pod = await self.local.get(keys.POD, key)
+        is_here = pod is not None and pod["spec"].get("nodeName") == self.node
+        return msgspec.json.encode(pod) if is_here else b""
 
     async def measured(self) -> dict[Key, Measured]:
         """Return what of each pod bound to this node its metrics need."""
         found: dict[Key, Measured] = {}
         async for key, pod in self._some_at_once():
-            found[key] = Measured.of(pod.whole())
+            measured = pod.measured if pod.is_outline else Measured.of(pod.whole())
+            if measured is not None:
+                found[key] = measured
         return found
 
-    async def _some_at_once(self) -> AsyncIterator[tuple[Key, Packed]]:
+    async def _some_at_once(self) -> AsyncIterator[tuple[Key, PodHere]]:
         """Yield the pods of now; a lease or a watch waits for no more than some of them."""
         for number, (key, pod) in enumerate(sorted(self.pods_here().items(), key=_by_key), 1):
             yield key, pod

@@ -8,6 +8,7 @@ from apis.objects import Object
 from kube.slim import Packed
 from kubelet.forge import admittance
 from kubelet.forge.admittance import Claim
+from kubelet.forge.usage import Measured
 
 
 class PodHere(Packed, gc=False, frozen=True):
@@ -15,8 +16,13 @@ class PodHere(Packed, gc=False, frozen=True):
 
     claim: Claim | None = None
     """What it takes of the node; None of one that has ended."""
+    measured: Measured | None = None
+    """What its metrics need, of one that is kept in outline."""
 
     @classmethod
     def cached(cls, obj: Object) -> Self:
         """Return what a cache keeps of ``obj``."""
-        return msgspec.structs.replace(super().cached(obj), claim=admittance.claim(obj))
+        made = msgspec.structs.replace(super().cached(obj), claim=admittance.claim(obj))
+        if not made.is_outline:
+            return made
+        return msgspec.structs.replace(made, measured=Measured.bounded(obj))

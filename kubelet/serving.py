@@ -92,11 +92,23 @@ async def healthz(_api: Api, _request: web.Request) -> web.StreamResponse:
     return web.Response(text="ok")
 
 
-async def pods(api: Api, _request: web.Request) -> web.StreamResponse:
-    """Return the pods bound to this node, as a PodList."""
-    items = b",".join(await api.ask(api.lookups.pods()))
-    body = b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[%s]}' % items
-    return web.Response(body=body, content_type="application/json", charset="utf-8")
+async def pods(api: Api, request: web.Request) -> web.StreamResponse:
+    """Stream the pods bound to this node, as a PodList: large ones are read one by one."""
+    found = await api.ask(api.lookups.pods())
+    response = web.StreamResponse(headers={"Content-Type": "application/json; charset=utf-8"})
+    await response.prepare(request)
+    before = b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":['
+    try:
+        for each in found:
+            pod = each if isinstance(each, bytes) else await api.ask(api.lookups.large(each))
+            if pod:
+                await response.write(before + pod)
+                before = b","
+    except errors.KubeError as error:
+        raise _cut(error, "list of pods") from error
+    await response.write(b"]}" if before == b"," else before + b"]}")
+    await response.write_eof()
+    return response
 
 
 async def container_logs(api: Api, request: web.Request) -> web.StreamResponse:
@@ -114,8 +126,7 @@ async def container_logs(api: Api, request: web.Request) -> web.StreamResponse:
     except errors.KubeError as error:
         if not response.prepared:
             raise _refusal(error) from error
-        logger.warning("Cut a log short", extra={"pod": str(key), "error": str(error)})
-        raise asyncio.CancelledError from error  # no more of it: who reads sees that it has no end
+        raise _cut(error, f"log of pod {key}") from error
     await response.write_eof()
     return response
 
@@ -297,6 +308,12 @@ async def _twin(api: Api, key: Key, container: str) -> Key:
         raise web.HTTPServiceUnavailable(text=f"{texts.clamp(str(error))}\n") from error
     except errors.KubeError as error:
         raise _refusal(error) from error
+
+
+def _cut(error: errors.KubeError, about: str) -> asyncio.CancelledError:
+    """Return what ends an answer that has begun: who reads sees that it has no end."""
+    logger.warning("Cut an answer short", extra={"about": about, "error": str(error)})
+    return asyncio.CancelledError()
 
 
 def _refusal(error: errors.KubeError) -> web.HTTPException:

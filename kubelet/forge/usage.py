@@ -31,6 +31,8 @@ MOST_OF_POD: Final = 200
 """Samples of what belongs to no container of the pod: its network, its sandbox."""
 MOST_OF_CLAIM: Final = 16
 """Samples of one claim: kubelets have seven."""
+MOST_OF_NAMES: Final = 2**14
+"""Characters of the names of a large pod's containers and claims."""
 LABELS: Final = frozenset(
     {
         "namespace", "pod", "container", "id", "image", "name", "cpu", "device", "interface",
@@ -59,6 +61,13 @@ class Measured:
         """Return it of ``pod``."""
         created = pod["metadata"].get("creationTimestamp")
         return cls(objects.uid(pod), created, containers(pod), claims(pod))
+
+    @classmethod
+    def bounded(cls, pod: Object) -> "Measured | None":
+        """Return it of ``pod``; None of one with more names than anybody keeps."""
+        made = cls.of(pod)
+        size = sum(map(len, (*made.containers, *made.claims)))
+        return made if size <= MOST_OF_NAMES else None
 
 
 class Reading(NamedTuple):

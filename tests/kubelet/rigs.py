@@ -13,18 +13,18 @@ import yarl
 from aiohttp import web
 
 from apis import keys, objects
-from apis.objects import Object
+from apis.objects import Key, Object
 from certs import listener, pki
 from certs.listener import Server
 from kube.access import Access
 from kube.client import ClusterClient
 from kube.cluster import Cluster
 from kube.gate import Gate
-from kube.slim import Packed
 from kubelet import serving
 from kubelet.apart import Apart, Caller, Likeness
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.lookups import Lookups
+from kubelet.room import PodHere
 from kubelet.serving import Api
 from tests import factories
 from tests.fakes import FakeCluster
@@ -43,6 +43,8 @@ class Rig:
     apart: Apart
     ca: pki.KeyPair
     namespaces: Namespaces
+    pods: dict[Key, PodHere]
+    """What the cache has of the node's pods."""
     seen: list[str] = field(default_factory=list)
     queries: list[list[tuple[str, str]]] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
@@ -180,11 +182,12 @@ async def between(
     pod = await local.create(keys.POD, factories.pod(*WEB, spec=spec))
     await remote.create(keys.POD, twin_of(pod))
     found: list[Rig] = []
+    pods = {WEB: PodHere.cached(pod)}
     namespaces = Namespaces(NamespaceMapping(MappingState.OFFLOADED, PAIR))
     async with client_of(port) if port else provider(found) as client:
         lookups = Lookups(
             NODE, local, remote, namespaces,
-            pods_here=lambda: {WEB: Packed.of(pod)}, gate=Gate(local, NODE),
+            pods_here=lambda: pods, gate=Gate(local, NODE),
         )  # fmt: skip
         apart, likeness = Apart("kubelet-api"), Likeness(client)
         api = Api(lookups, Caller(), likeness, consumer="rome", clock=lambda: NOW, started=NOW)
@@ -197,7 +200,7 @@ async def between(
         assert not server.is_listening, "no certificate yet"
         await apart.run(server.certify(made))
         here, there = cast("FakeCluster", local), cast("FakeCluster", remote)
-        found.append(Rig(here, there, server, apart, ca, namespaces))
+        found.append(Rig(here, there, server, apart, ca, namespaces, pods))
         yield found[0]
         await apart.run(server.close())
         await apart.run(likeness.close())

@@ -5,6 +5,7 @@ import datetime as dt
 import json
 import ssl
 from dataclasses import dataclass, field
+from typing import Final
 
 import aiohttp
 import pytest
@@ -14,7 +15,8 @@ from apis.objects import Key, Object
 from certs import pki
 from kube import errors
 from kubelet.certificate import CertificateReconciler
-from kubelet.forge import containers
+from kubelet.forge import containers, usage
+from kubelet.room import PodHere
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet.rigs import DAY, Rig, now
@@ -87,6 +89,55 @@ async def test_the_pods_of_the_node_are_a_list_of_whole_pods(rig: Rig) -> None:
     told = json.loads(said)
     assert (status, told["kind"], told["apiVersion"]) == (200, "PodList", "v1")
     assert told["items"] == [await rig.local.get(keys.POD, WEB)]
+
+
+LARGE: Final = [{"name": f"SETTING_{number}", "value": "x" * 90} for number in range(350)]
+
+
+async def grow(rig: Rig) -> Object:
+    """Let the pod have more than a cache keeps."""
+    containers = [{"name": "main", "image": "nginx", "env": LARGE}]
+    pod = await rig.local.get(keys.POD, WEB)
+    assert pod
+    large = {**pod, "spec": {**pod["spec"], "containers": containers}}
+    await rig.local.delete(keys.POD, WEB, uid=objects.uid(pod), grace_s=0)
+    made = await rig.local.create(keys.POD, large)
+    rig.pods[WEB] = PodHere.cached(made)
+    assert rig.pods[WEB].is_outline
+    return made
+
+
+async def test_a_large_pod_is_in_the_list_with_all_that_it_has(rig: Rig) -> None:
+    small = rig.pods[WEB]
+    made = await grow(rig)
+    rig.pods[Key("shop", "gone")] = rig.pods[WEB]
+    rig.pods[Key("shop", "zoo")] = small
+
+    status, said = await rig.get("/pods")
+
+    assert status == 200
+    first, second = json.loads(said)["items"]
+    assert first == made
+    assert second == small.whole()
+    rig.pods.clear()
+    assert json.loads((await rig.get("/pods"))[1])["items"] == []
+
+
+async def test_a_list_that_home_cannot_go_on_with_has_no_end(rig: Rig) -> None:
+    await grow(rig)
+    rig.local.fail("get", errors.NotReachableError("GET https://home/x: no answer in time"))
+
+    with pytest.raises(aiohttp.ClientError):
+        await rig.get("/pods")
+
+
+async def test_a_large_pod_has_its_metrics(rig: Rig) -> None:
+    await grow(rig)
+    rig.answer = (200, f'{usage.CPU}{{container="main",namespace="shop",pod="web"}} 10\n')
+
+    _, said = await rig.get("/metrics/resource")
+
+    assert rig.answer[1] in said
 
 
 async def test_health_is_for_who_may_know_as_on_every_kubelet(rig: Rig) -> None:

@@ -89,6 +89,13 @@ def test_the_volumes_of_claims_that_pods_mount_are_told_of() -> None:
     assert len(many[0].samples) == usage.MOST_OF_CLAIM
 
 
+def test_of_a_pod_with_very_many_names_none_are_kept() -> None:
+    pod = factories.pod("shop", "db")
+    assert Measured.bounded(pod) == Measured.of(pod)
+    pod["spec"]["containers"] = [{"name": f"{number:063}"} for number in range(300)]
+    assert Measured.bounded(pod) is None
+
+
 def test_a_pod_has_so_many_samples_and_costs_no_other_its_own() -> None:
     many = "".join(
         f'container_x{{namespace="shop",pod="web",container="{container}",id="{number}"}} 1\n'

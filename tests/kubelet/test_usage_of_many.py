@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from apis.objects import Key
 from kube.gate import Gate
-from kube.slim import Packed
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.lookups import AT_ONCE, Lookups
+from kubelet.room import PodHere
 from tests.factories import pod
 from tests.fakes import FakeCluster
 from tests.kubelet.worlds import NODE, Namespaces
@@ -16,7 +16,7 @@ WAITING = Namespaces(NamespaceMapping(MappingState.WAITING))
 
 
 async def test_what_is_decoded_for_metrics_lets_others_in_between() -> None:
-    pods = {Key("shop", f"web-{n}"): Packed.of(pod("shop", f"web-{n}")) for n in range(1000)}
+    pods = {Key("shop", f"web-{n}"): PodHere.cached(pod("shop", f"web-{n}")) for n in range(1000)}
     lookups = lookups_of(pods)
     turns = 0
 
@@ -32,6 +32,6 @@ async def test_what_is_decoded_for_metrics_lets_others_in_between() -> None:
     assert turns >= 2 * 1000 / AT_ONCE
 
 
-def lookups_of(pods: Mapping[Key, Packed]) -> Lookups:
+def lookups_of(pods: Mapping[Key, PodHere]) -> Lookups:
     home = FakeCluster()
     return Lookups(NODE, home, FakeCluster(), WAITING, lambda: pods, Gate(home, NODE))
