@@ -71,7 +71,8 @@ class Departures:
 
     def _note_end(self, twin: Key, last: Object, pod: Packed | None = None) -> None:
         if status.is_finished(last):
-            end = _End(_uid_of(last), status.status_of(last)["phase"], pod)
+            whole = None if pod is None or pod.is_outline else pod
+            end = _End(_uid_of(last), status.status_of(last)["phase"], whole)
             _note(self._ends, twin, end, most=MOST_ENDS)
 
     def end_of(self, twin: Key, uid: str) -> tuple[str, Object | None]:
