@@ -10,6 +10,7 @@ import aiohttp
 import yarl
 
 from apis import keys
+from apis.listening import Address
 from apis.objects import Object
 from controllers.metricagent import forge
 from kube import errors, wire
@@ -69,6 +70,6 @@ class Kubelets:
                 said = await wire.whole(answer, most=MAX_ANSWER)
                 return Door().text(said)
         except (aiohttp.ClientError, errors.KubeError, OSError, ValueError) as error:
-            fields = {"kubelet": f"{host}:{port}", "error": repr(error)}
+            fields = {"kubelet": str(Address(host, port)), "error": repr(error)}
             logger.warning("A kubelet gave no metrics", extra=fields)
             return None

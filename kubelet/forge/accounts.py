@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from apis import keys, naming, objects
+from apis.listening import Address
 from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 
@@ -318,10 +319,11 @@ def _with_account(variable: Object, local: Object) -> Object:
 def _environment(server: ApiServer) -> list[Object]:
     if not server.host:
         return []
-    port, address = str(server.port), f"tcp://{server.host}:{server.port}"
+    port, address = str(server.port), f"tcp://{Address(server.host, server.port)}"
     variables = {
         "KUBERNETES_SERVICE_HOST": server.host,
         "KUBERNETES_SERVICE_PORT": port,
+        "KUBERNETES_SERVICE_PORT_HTTPS": port,
         "KUBERNETES_PORT": address,
         f"KUBERNETES_PORT_{port}_TCP": address,
         f"KUBERNETES_PORT_{port}_TCP_PROTO": "tcp",

@@ -74,6 +74,21 @@ async def test_tokens_lie_on_the_provider_and_are_mounted_there(served: World) -
     assert served.writes() == (1, 2), "a token here, a ShadowPod and a Secret there"
 
 
+async def test_an_ipv6_address_stands_in_brackets_where_kubernetes_writes_them(
+    served: World,
+) -> None:
+    served.api_server = ApiServer(is_supported=True, host="fd00::1", port=443)
+    await served.bound(spec=spec())
+    await served.reconcile()
+
+    shadow = await served.shadow()
+    assert shadow
+    env = {one["name"]: one["value"] for one in shadow["spec"]["pod"]["containers"][0]["env"]}
+    assert env["KUBERNETES_SERVICE_HOST"] == env["KUBERNETES_PORT_443_TCP_ADDR"] == "fd00::1"
+    assert env["KUBERNETES_PORT"] == env["KUBERNETES_PORT_443_TCP"] == "tcp://[fd00::1]:443"
+    assert env["KUBERNETES_SERVICE_PORT_HTTPS"] == "443"
+
+
 async def test_a_container_says_itself_where_its_api_server_is(served: World) -> None:
     own = {"name": "KUBERNETES_SERVICE_HOST", "value": "mine"}
     account = {"name": "WHO", "valueFrom": {"fieldRef": {"fieldPath": "spec.serviceAccountName"}}}

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from apis import authentication, keys, objects, times
+from apis.listening import Address
 from apis.objects import Key, Object
 
 REASON: Final = "IdentityManagerApproval"
@@ -164,9 +165,7 @@ def api_server(nodes: Iterable[Object]) -> str:
     for label in _CONTROL_PLANES:
         for node in found:
             if label in objects.labels(node) and (address := _address(node)):
-                return (
-                    f"https://[{address}]:{PORT}" if ":" in address else f"https://{address}:{PORT}"
-                )
+                return f"https://{Address(address, PORT)}"
     message = f"no node with the label {_CONTROL_PLANES[0]} tells where the API server is"
     raise ValueError(f"{message}: say it by liqoctl install --api-server-url")
 
