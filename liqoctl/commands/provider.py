@@ -148,6 +148,12 @@ SHARING_EXAMPLES = options.examples(
 )
 @click.option("--resource", type=options.Pairs(), multiple=True, help="Percent of one resource.")
 @click.option(
+    "--limits",
+    type=options.Amounts(),
+    multiple=True,
+    help="The most that is granted in all, of any class.",
+)
+@click.option(
     "--rounding",
     type=click.Choice([policies.AT_LEAST_ONE, policies.DOWN]),
     help="Whether at least one piece of a countable resource is granted while one is free.",
@@ -164,9 +170,12 @@ def set_sharing(session: Session, output: str | None, **given: Any) -> None:
         percentage=given["percentage"],
         by_resource=_percents(flags.merged(given["resource"])),
         rounding=given["rounding"],
+        limits=flags.merged(given["limits"]),
     )
     if wanted == sharing.Wanted(tenant=wanted.tenant):
-        raise click.UsageError("say what to set: --sharing-percentage, --resource or --rounding")
+        raise click.UsageError(
+            "say what to set: --sharing-percentage, --resource, --limits or --rounding"
+        )
     late.provider.set_sharing(session, wanted, output)
 
 

@@ -24,14 +24,30 @@ class Wanted:
     percentage: int | None = None
     by_resource: Mapping[str, int] = field(default_factory=dict)
     rounding: str | None = None
+    limits: Mapping[str, str] = field(default_factory=dict)
 
 
 def policy(wanted: Wanted, existing: Object | None, default: Object | None) -> Object:
     """Return the ProviderPolicy that says what is ``wanted``, all else as it was.
 
-    A tenant's first policy of its own starts as a copy of ``default``, which it replaces whole.
+    A tenant's first policy of its own starts as a copy of ``default``, which it replaces whole, but
+    for its limits: those are of all its tenants together, and a copy would grant them twice.
+
+    Raises:
+        ValueError: ``default`` limits a resource, and nobody says how far the tenant may go.
     """
     name = wanted.tenant or policies.DEFAULT
+    if name != policies.DEFAULT and existing is None and default:
+        shared = objects.spec(default).get("limits") or {}
+        if missing := sorted(set(shared) - set(wanted.limits)):
+            limited = ", ".join(f"{each} to {shared[each]}" for each in missing)
+            flags = ",".join(f"{each}=AMOUNT" for each in missing)
+            raise ValueError(
+                f"providerpolicy {policies.DEFAULT} limits {limited} for all its tenants together; "
+                f"{name} with a policy of its own is none of them: add --limits {flags} for {name} "
+                f"alone, and lower those of {policies.DEFAULT} by as much if the sum is to stay"
+            )
+        default = {**default, "spec": {**objects.spec(default), "limits": {}}}
     spec = copy.deepcopy(objects.spec(existing or default))
     part = spec.setdefault("sharing", {})
     if wanted.percentage is not None:
@@ -40,6 +56,8 @@ def policy(wanted: Wanted, existing: Object | None, default: Object | None) -> O
         part["resources"] = {**(part.get("resources") or {}), **wanted.by_resource}
     if wanted.rounding:
         part["rounding"] = wanted.rounding
+    if limits := {**(spec.pop("limits", None) or {}), **wanted.limits}:
+        spec["limits"] = limits
     return objects.named(keys.PROVIDER_POLICY, Key("", name), spec=spec)
 
 

@@ -255,7 +255,10 @@ def set_sharing(who: Session, wanted: forge.Wanted, output: str | None) -> None:
         default = await cluster.get_live(keys.PROVIDER_POLICY, Key("", policies.DEFAULT))
         key = Key("", wanted.tenant or policies.DEFAULT)
         existing = await cluster.get_live(keys.PROVIDER_POLICY, key)
-        manifest = forge.policy(wanted, existing, default)
+        try:
+            manifest = forge.policy(wanted, existing, default)
+        except ValueError as error:
+            raise click.ClickException(str(error)) from error
         if output:
             output_.dump([manifest], output)
             return

@@ -2,12 +2,15 @@
 
 import functools
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from apis import keys, resources
+from apis import keys, quantity, resources
 from apis.objects import Key, Object, named
+from apis.policies import ProviderPolicy
+from controllers.granting.grants.forge.division import Claim, divide
 from kube.client import ClusterClient
 from liqoctl.forge import peering, sharing
 from tests import factories
@@ -58,16 +61,48 @@ def test_what_is_shown_is_what_the_controllers_grant() -> None:
 
 def test_a_policy_of_a_tenants_own_starts_as_a_copy_of_the_default() -> None:
     default = {"spec": {"limits": {"cpu": "9"}, "sharing": {"percentage": 80}}}
-    wanted = sharing.Wanted("rome", 50, {"nvidia.com/gpu": 100}, "Down")
+    wanted = sharing.Wanted("rome", 50, {"nvidia.com/gpu": 100}, "Down", {"cpu": "3"})
 
     made = sharing.policy(wanted, None, default)
 
     assert made["metadata"]["name"] == "rome"
     assert made["spec"] == {
-        "limits": {"cpu": "9"},
+        "limits": {"cpu": "3"},
         "sharing": {"percentage": 50, "resources": {"nvidia.com/gpu": 100}, "rounding": "Down"},
     }
-    assert default["spec"]["sharing"] == {"percentage": 80}
+    assert default["spec"] == {"limits": {"cpu": "9"}, "sharing": {"percentage": 80}}
+
+
+def test_limits_of_all_tenants_together_are_not_copied_for_one() -> None:
+    """Each policy is a bound of its own: a copy would let the tenants have twice as much."""
+    default = {"spec": {"limits": {"cpu": "9", "memory": "1Ti"}}}
+    lower = sharing.Wanted("rome", 50)
+
+    with pytest.raises(ValueError, match="limits cpu to 9, memory to 1Ti for all its tenants"):
+        sharing.policy(lower, None, default)
+    with pytest.raises(ValueError, match="add --limits memory=AMOUNT"):
+        sharing.policy(replace(lower, limits={"cpu": "1"}), None, default)
+    own = {"spec": {"limits": {"cpu": "2"}}}
+    assert sharing.policy(lower, own, default)["spec"]["limits"] == {"cpu": "2"}
+    everybody = sharing.policy(sharing.Wanted(limits={"cpu": "8"}), default, default)
+    assert everybody["spec"]["limits"] == {"cpu": "8", "memory": "1Ti"}
+    assert "limits" not in sharing.policy(lower, None, {"spec": {}})["spec"]
+
+
+def test_a_percentage_of_a_tenants_own_grants_no_more_in_all() -> None:
+    """By the division of the controllers: rome has all that default grants, so has nobody else."""
+    default = named(keys.PROVIDER_POLICY, Key("", "default"), spec={"limits": {"cpu": "100"}})
+    wanted = sharing.Wanted("turin", 50, limits={"cpu": "1"})
+    own = sharing.policy(wanted, None, default)
+    found = [ProviderPolicy.parse(each) for each in (default, own)]
+
+    claims = [
+        Claim(Key(name, name), tenant=name, wanted={"cpu": quantity.parse("100")}, policy=policy)
+        for name, policy in zip(("rome", "turin"), found, strict=True)
+    ]
+    shares = divide(claims, {})
+
+    assert [str(shares[one.key].now["cpu"]) for one in claims] == ["100", "1"]
 
 
 def test_what_is_not_said_stays() -> None:
@@ -139,6 +174,11 @@ def test_sharing_is_set_and_shown(server: Server) -> None:
     assert gpu == ["genoa", "genoa", "x/gpu", "4", "50", "2", "0"]
     (cpu,) = [row for row in rows if row[2] == "cpu"]
     assert (cpu[1], cpu[4]) == ("genoa", "70"), "of nodes that other tests left, too"
+    assert server.liqoctl("set", "sharing", "--limits", "cpu=9").exit_code == 0
+    refused = server.liqoctl("set", "sharing", "--tenant", "pisa", "--sharing-percentage", "10")
+    assert refused.exit_code == 1
+    assert "add --limits cpu=AMOUNT for pisa alone" in " ".join(refused.stderr.split())
+    assert server.get(keys.PROVIDER_POLICY, Key("", "pisa")) is None
 
     async def clean(cluster: ClusterClient) -> None:
         node = await cluster.get(keys.NODE, Key("", "genoa-1"))

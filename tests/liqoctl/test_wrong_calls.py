@@ -82,7 +82,7 @@ CALLS = [
     ("peer", _PROVIDER),
     ("unpeer", _PROVIDER),
     ("peer --remote-kubeconfig milan --cpu x", f"'x' {_QUANTITY}"),
-    ("set sharing", "say what to set: --sharing-percentage, --resource or --rounding"),
+    ("set sharing", "say what to set: --sharing-percentage, --resource, --limits or"),
     ("set sharing --sharing-percentage 101", "101 is not in the range 0<=x<=100"),
     ("move volume data", "Missing option '--target-node'"),
     ("install -n foo", "pyliqo is installed in namespace liqo: omit -n"),
