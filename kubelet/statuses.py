@@ -3,6 +3,7 @@
 Source: docs/parity.md § 5.5.4; bench/goals.py row 5.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -11,6 +12,7 @@ from typing import Final
 from apis import keys, objects
 from apis.objects import Key, Object
 from apis.pairs import Pair
+from kube import errors
 from kube.cluster import Cluster
 from kube.written import Written
 from kubelet import metrics
@@ -124,10 +126,11 @@ class Statuses:
         """
         if status.is_finished(local) or not answers.is_counted(local):
             return
-        wanted = status.removed(local, phase, self._clock())
-        if remote is not None:
-            wanted = self.mirrored(local, remote)
-        await self._patch(local, wanted, {})
+        told = [] if remote is None else [self.mirrored(local, remote)]
+        for wanted in (*told, status.removed(local, phase, self._clock())):
+            with contextlib.suppress(errors.InvalidError):  # a refusal does not keep it here
+                await self._patch(local, wanted, {})
+                return
 
     # What keeps a pod from running -----------------------------------------------------------
 

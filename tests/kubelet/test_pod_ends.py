@@ -12,6 +12,7 @@ from kube.informer import Change
 from kube.slim import Packed
 from kubelet.endings import LINGER_S, MAX_LINGER_S
 from kubelet.forge.mapping import MappingState, NamespaceMapping
+from tests.fakes import FakeCluster
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World, ended, running
 
@@ -81,6 +82,28 @@ async def test_a_pod_whose_end_and_removal_are_seen_at_once_goes_as_it_ended(
         status["containerStatuses"][0]["state"]["terminated"]["exitCode"]
         == last["containerStatuses"][0]["state"]["terminated"]["exitCode"]
     )
+
+
+@pytest.mark.parametrize(("refusals", "phase"), [(1, "Succeeded"), (9, "Running")])
+async def test_a_last_word_that_the_api_server_refuses_keeps_no_pod_here(
+    fake_world: World, refusals: int, phase: str
+) -> None:
+    world = fake_world
+    assert isinstance(world.local, FakeCluster)
+    await world.offloaded(spec={"restartPolicy": "Never"}, metadata=TRACKED)
+    await world.delete_locally()
+    await world.reconcile()
+    gone = Packed.cached(await world.runs(ended("Succeeded", 0)))
+    await world.end_remotely()
+    world.departures.on_remote(Change(world.twin, gone, None))
+    world.local.fail("patch_status", errors.InvalidError("no such state (422)"), times=refusals)
+
+    await world.reconcile()
+
+    assert (await world.status())["phase"] == phase
+    world.local.heal()
+    await world.local.patch(keys.POD, world.web, {"metadata": {"finalizers": None}})
+    assert await world.pod() is None
 
 
 async def test_a_pod_that_nobody_counts_goes_without_a_write(world: World) -> None:
