@@ -21,6 +21,8 @@ from tests.journeys.scrapes import SCRAPE, consumer
 pytestmark = pytest.mark.journey
 
 AUTOSCALER = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+LARGE = [{"name": f"SETTING_{number}", "value": "x" * 90} for number in range(350)]
+"""More than caches keep of a pod."""
 BUSY = "while :; do :; done"
 
 
@@ -82,6 +84,7 @@ async def test_what_pods_use_is_known_at_home_and_to_nobody_else(
     container = busy["spec"]["template"]["spec"]["containers"][0]
     container["command"] = ["sh", "-c", BUSY]
     container["resources"] = {"requests": {"cpu": "20m"}, "limits": {"cpu": "100m"}}
+    container["env"] = LARGE
     await both.rome.create(keys.DEPLOYMENT, busy)
     await both.rome.create(AUTOSCALER, autoscaler(namespace))
     kubectl = Kubectl(kubeconfigs["rome"], namespace)
@@ -104,6 +107,10 @@ async def test_what_pods_use_is_known_at_home_and_to_nobody_else(
     )
 
     await the_summary_tells_of_them(both, namespace)
+    told = json.loads(await both.rome.get_text(f"/api/v1/nodes/{both.node}/proxy/pods"))["items"]
+    here = [pod for pod in told if pod["metadata"]["namespace"] == namespace]
+    assert [pod["spec"]["containers"][0]["env"] for pod in here] == [LARGE] * len(here)
+    assert here
     await only_their_own_cluster_sees_them(both, namespace)
 
 

@@ -12,6 +12,7 @@ from tests.journeys import world
 
 pytestmark = pytest.mark.journey
 
+EVICTION: Final = Kind("policy", "v1", "Eviction", "evictions")
 JOB: Final = Kind("batch", "v1", "Job", "jobs")
 ALWAYS, ON_FAILURE, NEVER = "Always", "OnFailure", "Never"
 ENDLESS = world.sleeping()
@@ -180,7 +181,9 @@ async def test_a_remote_pod_that_vanishes_comes_back_and_the_local_one_stays(
     remote = await both.milan.get(keys.POD, there)
     assert remote
 
-    await both.milan.delete(keys.POD, there, uid=remote["metadata"]["uid"])
+    # As `kubectl drain` of its node there.
+    eviction = named(EVICTION, there, deleteOptions={"preconditions": {"uid": objects.uid(remote)}})
+    await both.milan.post(keys.POD, there, "eviction", eviction)
 
     await world.until_one(
         both.milan,
@@ -188,8 +191,11 @@ async def test_a_remote_pod_that_vanishes_comes_back_and_the_local_one_stays(
         there,
         lambda pod: pod["metadata"]["uid"] != remote["metadata"]["uid"] and is_ready(pod),
     )
-    again = await world.until_one(both.rome, keys.POD, key, lambda pod: restarts(pod) > 0)
+    again = await world.until_one(
+        both.rome, keys.POD, key, lambda pod: restarts(pod) > 0 and is_ready(pod)
+    )
     assert again["metadata"]["uid"] == local["metadata"]["uid"]
+    assert "DisruptionTarget" not in [one["type"] for one in again["status"]["conditions"]]
 
 
 async def test_logs_come_through_the_virtual_node(both: world.Pair, namespace: str) -> None:
