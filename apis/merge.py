@@ -57,8 +57,10 @@ def patch(existing: Object, wanted: Object, unrecorded: Names) -> Object:
         have: dict[str, str] = existing["metadata"].get(field) or {}
         if part := three_way(have, written.get(field, ()), wanted[field]):
             changes[field] = part
+    if not changes:
+        return changes
     note = noted(wanted)["annotations"][keys.APPLIED_META]
-    if changes and objects.annotations(existing).get(keys.APPLIED_META) != note:
+    if objects.annotations(existing).get(keys.APPLIED_META) != note:
         changes["annotations"] = {**changes.get("annotations", {}), keys.APPLIED_META: note}
     return changes
 
