@@ -1,13 +1,13 @@
 """How much of a cluster is free, which part of it is shared, and how several divide that. Exact.
 
-Amounts are cut to what a consumer can use: thousandths of a CPU, mebibytes, whole pieces.
+Amounts are cut to what a consumer can use: thousandths of a CPU, mebibytes, whole pieces and pages.
 Source: docs/parity.md § 4.17 with the vectors of 11.3.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from apis import keys, objects, resources
+from apis import keys, objects, quantity, resources
 from apis.objects import Object
 from apis.policies import AT_LEAST_ONE, Sharing
 from apis.quantity import NANO, Quantity
@@ -17,7 +17,8 @@ _MILLI: Final = NANO // 1000
 _MEBI: Final = NANO * 2**20
 _CPU: Final = "cpu"
 _PODS: Final = "pods"
-_BYTES: Final = ("memory", "ephemeral-storage", "hugepages-")
+_BYTES: Final = ("memory", "ephemeral-storage")
+_PAGES: Final = "hugepages-"
 _CONTROL_PLANE: Final = "node-role.kubernetes.io/"
 _CLOSED: Final = frozenset({"NoSchedule", "NoExecute"})
 
@@ -72,7 +73,7 @@ def pool(available: Resources, sharing: Sharing) -> Pool:
         if not whole and part and sharing.rounding == AT_LEAST_ONE and amount.nanos >= unit(name):
             whole = unit(name)
         amounts[name] = Quantity(whole, amount.form)
-        if whole != part and (_is_device(name) or not whole):
+        if whole != part and (_is_in_pieces(name) or not whole):
             exact = Quantity(part)
             said = f"{percent}% of {amount} free is {exact.value.normalize():f}"
             notes[name] = f"{name}: {said}, granted {amounts[name]} (rounding {sharing.rounding})"
@@ -101,11 +102,23 @@ def shares(name: str, total: Quantity, wants: Sequence[Quantity | None]) -> list
 
 
 def unit(name: str) -> int:
-    """Return the smallest part of a resource that is given away, in billionths."""
+    """Return the smallest part of a resource that is given away, in billionths.
+
+    Source: Kubernetes, "Manage HugePages": ``hugepages-<size>``, of which pods get whole pages.
+    """
     if name == _CPU:
         return _MILLI
-    return _MEBI if name.startswith(_BYTES) else NANO
+    if name.startswith(_PAGES):
+        return _page(name.removeprefix(_PAGES)) or _MEBI
+    return _MEBI if name in _BYTES else NANO
 
 
-def _is_device(name: str) -> bool:
-    return unit(name) == NANO and name != _PODS
+def _page(size: str) -> int:
+    try:
+        return max(quantity.parse(size).nanos, 0)
+    except ValueError:
+        return 0
+
+
+def _is_in_pieces(name: str) -> bool:
+    return name.startswith(_PAGES) or (unit(name) == NANO and name != _PODS)

@@ -24,6 +24,10 @@ from apis.quantity import Quantity
         ({"pods": "110"}, 90, {"pods": "99"}),
         ({"ephemeral-storage": "15Gi"}, 90, {"ephemeral-storage": "13824Mi"}),
         ({"hugepages-2Mi": "200Mi"}, 90, {"hugepages-2Mi": "180Mi"}),
+        ({"hugepages-2Mi": "10Mi"}, 90, {"hugepages-2Mi": "8Mi"}),
+        ({"hugepages-1Gi": "1Gi"}, 90, {"hugepages-1Gi": "1Gi"}),
+        ({"hugepages-1Gi": "4Gi"}, 90, {"hugepages-1Gi": "3Gi"}),
+        ({"hugepages-what": "10Mi"}, 50, {"hugepages-what": "5Mi"}),
     ],
 )
 def test_a_percentage_of_what_is_free(
@@ -55,6 +59,21 @@ def test_what_is_rounded_is_said(rounding: str, note: str) -> None:
     found = sharing.pool(available, Sharing(rounding=rounding))
 
     assert found.notes == {"nvidia.com/gpu": note}
+
+
+@pytest.mark.parametrize(("rounding", "granted"), [("AtLeastOne", "1Gi"), ("Down", "0")])
+def test_a_page_that_is_rounded_is_said(rounding: str, granted: str) -> None:
+    found = sharing.pool(resources.parse({"hugepages-1Gi": "1Gi"}), Sharing(rounding=rounding))
+
+    assert resources.to_json(found.amounts) == {"hugepages-1Gi": granted}
+    assert f"granted {granted} (rounding {rounding})" in found.notes["hugepages-1Gi"]
+
+
+@pytest.mark.parametrize(("pages", "parts"), [(3, ["2Gi", "1Gi"]), (1, ["1Gi", "0"])])
+def test_consumers_divide_whole_pages(pages: int, parts: list[str]) -> None:
+    total = quantity.parse(f"{pages}Gi")
+
+    assert [str(part) for part in sharing.shares("hugepages-1Gi", total, [None, None])] == parts
 
 
 def test_no_piece_is_lost_without_a_word_whatever_the_numbers() -> None:
