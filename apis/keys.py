@@ -52,6 +52,8 @@ METRICS_GROUP: Final = "metrics.liqo.io"
 METRICS_VERSION: Final = "v1beta1"
 METRIC_AGENT: Final = "liqo-metric-agent"
 """The Deployment and the Service of what serves it."""
+CONTROLLERS_CONTAINER: Final = "controllers"
+"""Of the pods of the controller manager; sidecars may stand before it."""
 METRICS_API: Final = Key("", f"{METRICS_VERSION}.{METRICS_GROUP}")
 """Its APIService."""
 METRICS_ROOT: Final = f"/apis/{METRICS_GROUP}/{METRICS_VERSION}"

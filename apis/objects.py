@@ -127,6 +127,13 @@ def reference(kind: Kind, key: Key, uid_: str) -> Object:
     }
 
 
+def image(pod_spec: Object, container: str) -> str:
+    """Return the image of ``container``, else of the first: sidecars may be injected before it."""
+    containers = pod_spec["containers"]
+    named_so = (each for each in containers if each.get("name") == container)
+    return str(next(named_so, containers[0])["image"])
+
+
 def owner_reference(kind: Kind, owner: Mapping[str, Any], *, block: bool = True) -> Object:
     """Return the controller reference by which a dependent in the same namespace names ``owner``.
 

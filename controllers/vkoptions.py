@@ -70,7 +70,7 @@ def _follows(found: Object) -> bool:
 
 async def _image(cluster: Cluster, key: Key) -> str | None:
     pod = await cluster.get_live(keys.POD, key)
-    return str(pod["spec"]["containers"][0]["image"]) if pod else None
+    return objects.image(pod["spec"], keys.CONTROLLERS_CONTAINER) if pod else None
 
 
 async def _create(cluster: Cluster, wanted: Object) -> None:

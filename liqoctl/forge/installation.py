@@ -244,8 +244,8 @@ def is_rolled_out(deployment: Object | None) -> bool:
 
 
 def image_of(deployment: Object) -> str:
-    """Return the image of its first container."""
-    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+    """Return the image that the controller manager runs, of which ``deployment`` is."""
+    return objects.image(deployment["spec"]["template"]["spec"], keys.CONTROLLERS_CONTAINER)
 
 
 def is_enforced(deployment: Object) -> bool:

@@ -13,6 +13,7 @@ from apis.objects import Key, Kind, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.remotecommand import Command
+from liqoctl.forge import installation
 from liqoctl.forge import moving as forge
 from liqoctl.forge.moving import Scene, Step, Wanted
 from liqoctl.work import objects as work
@@ -287,7 +288,7 @@ async def _own_image(cluster: Cluster) -> str:
     if found is None:
         hint = "give --image, one with sh, tar, find and sha256sum"
         raise click.ClickException(f"pyliqo is not installed in {key.namespace}: {hint}")
-    return str(found["spec"]["template"]["spec"]["containers"][0]["image"])
+    return installation.image_of(found)
 
 
 def _is_running(pod: Object | None) -> bool:

@@ -3,6 +3,7 @@
 from apis import keys
 from apis.objects import Key, Object
 from kube.client import ClusterClient
+from liqoctl.forge import installation
 from liqoctl.output import echo
 
 CONTROLLERS = "liqo-controller-manager"
@@ -29,7 +30,6 @@ async def tell(cluster: ClusterClient, namespace: str) -> None:
 
 
 def image_tag(deployment: Object) -> str:
-    """Return the tag of its first image, ``latest`` when it has none."""
-    image = str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
-    _, _, tag = image.rpartition("/")[2].partition(":")
+    """Return the tag of the controller manager's image, ``latest`` when it has none."""
+    _, _, tag = installation.image_of(deployment).rpartition("/")[2].partition(":")
     return tag or "latest"

@@ -12,9 +12,14 @@ KEY = Key("liqo", keys.DEFAULT_VK_OPTIONS_TEMPLATE)
 
 
 async def running(image: str) -> FakeCluster:
+    """Return a cluster with the pod of the manager, before whose container stands a sidecar."""
     cluster = FakeCluster()
-    pod = factories.pod("liqo", "manager", spec=factories.pod_spec(image))
-    await cluster.create(keys.POD, pod)
+    spec = factories.pod_spec()
+    spec["containers"] = [
+        {"name": "istio-proxy", "image": "proxy:1"},
+        {"name": keys.CONTROLLERS_CONTAINER, "image": image},
+    ]
+    await cluster.create(keys.POD, factories.pod("liqo", "manager", spec=spec))
     return cluster
 
 
