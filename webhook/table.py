@@ -138,7 +138,7 @@ WEBHOOKS: Final = (
         keys.TENANT,
         _BOTH,
         about="Tenants are found by the label of their consumer.",
-        conditions=(when.HAS_NO_LABEL,),
+        conditions=(when.CHANGES_SPEC_OR_LABELS, when.HAS_NO_LABEL),
     ),
     Row(
         "resourceslice.mutate.liqo.io",
@@ -160,13 +160,14 @@ WEBHOOKS: Final = (
         keys.FOREIGN_CLUSTER,
         _BOTH,
         about="ForeignClusters are found by a label, which always says what the spec says.",
-        conditions=(when.LABEL_DIFFERS,),
+        conditions=(when.CHANGES_SPEC_OR_LABELS, when.LABEL_DIFFERS),
     ),
     Row(
         "nsoff.validate.liqo.io",
         "/validate/namespace-offloading",
         keys.NAMESPACE_OFFLOADING,
         _BOTH,
+        conditions=(when.CHANGES_SPEC_OR_ANNOTATIONS,),
         timeout_s=5,
     ),
     Row(

@@ -88,6 +88,13 @@ request.operation == 'CREATE' || !has(object.spec) || !has(oldObject.spec) ||
 object.spec != oldObject.spec""",
     why="Finalizers and labels come and go without us.",
 )
+CHANGES_SPEC_OR_ANNOTATIONS: Final = Condition(
+    "is-a-change",
+    """\
+request.operation == 'CREATE' || object.?spec != oldObject.?spec ||
+object.metadata.?annotations != oldObject.metadata.?annotations""",
+    why="Finalizers and labels come and go without us: a namespace ends while nobody answers.",
+)
 CHANGES_WHAT_IS_JUDGED: Final = Condition(
     "is-a-change",
     """\

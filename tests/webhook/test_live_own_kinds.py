@@ -5,14 +5,15 @@ Source: docs/parity.md A-25, A-28, A-33; § 3.4, 3.7, 3.8.
 
 import asyncio
 import base64
+import itertools
 import secrets
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Final
 
 import pytest
 
 from apis import keys
-from apis.objects import Key, Kind, Object, named
+from apis.objects import Key, Kind, Object, key_of, named, uid
 from kube import client
 from kube.client import ClusterClient
 from kube.errors import KubeError
@@ -22,6 +23,7 @@ from tests.manifests import documents
 from tests.webhook.hooked import Hooked, start
 from tests.webhook.reviews import wait_until
 from tests.webhook.served import CA, address
+from webhook.table import WEBHOOKS
 
 pytestmark = pytest.mark.cluster
 
@@ -176,3 +178,84 @@ async def template(cluster: ClusterClient) -> str:
     key = Key(keys.LIQO_NAMESPACE, name)
     await cluster.create(keys.VK_OPTIONS_TEMPLATE, named(keys.VK_OPTIONS_TEMPLATE, key, spec=spec))
     return name
+
+
+def silent(kind: Kind, run: str) -> list[Object]:
+    """Return the hooks of our kinds that are needed, at an address where nobody answers."""
+    found = documents.named(kind.kind, keys.WEBHOOK_CONFIGURATION)["webhooks"]
+    return [
+        {
+            **{name: value for name, value in hook.items() if name != "namespaceSelector"},
+            "clientConfig": {
+                "url": "https://127.0.0.1:1/",
+                "caBundle": base64.b64encode(CA.certificate).decode(),
+            },
+            "objectSelector": {"matchLabels": {"judged": run}},
+            "timeoutSeconds": 1,
+        }
+        for hook in found
+        if hook["failurePolicy"] == "Fail"
+        and not hook["rules"][0]["resources"][0].startswith("pods")
+    ]
+
+
+KEPT: Final[Mapping[Kind, Object]] = {
+    keys.NAMESPACE_OFFLOADING: {},
+    keys.VIRTUAL_NODE: {"clusterID": "milan"},
+    keys.SHADOW_POD: {"pod": pod_spec()},
+    keys.RESOURCE_SLICE: {"providerClusterID": "milan", "class": "default"},
+    keys.TENANT: {"clusterID": "rome"},
+    keys.FOREIGN_CLUSTER: {"clusterID": "rome"},
+}
+"""Kinds of ours that a webhook is needed for, with the spec of an object."""
+
+
+async def test_what_is_deleted_goes_while_no_webhook_answers(plane: Plane, crds: None) -> None:
+    """Controllers take finalizers off, and a namespace ends: both are changes of an object."""
+    run = f"silent-{secrets.token_hex(3)}"
+    hold = ["tests.pyliqo.io/hold"]
+    assert {row.kind for row in WEBHOOKS if row.is_needed and row.kind != keys.POD} == KEPT.keys()
+    async with client.connect(plane.kubeconfig) as real:
+        await real.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", run)))
+
+        def sample(kind: Kind, name: str, *finalizers: str) -> Object:
+            name = keys.OFFLOADING_NAME if kind == keys.NAMESPACE_OFFLOADING else name
+            metadata = {"labels": {"judged": run}, "finalizers": [*finalizers]}
+            where = Key(run if kind.namespaced else "", name)
+            return named(kind, where, metadata=metadata, spec=KEPT[kind])
+
+        made = {kind: await real.create(kind, sample(kind, run, *hold)) for kind in KEPT}
+        configurations = (keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS)
+        for kind in configurations:
+            await real.create(kind, named(kind, Key("", run), webhooks=silent(kind, run)))
+        try:
+            for kind, obj in made.items():
+                await until_refused(real, kind, obj)
+            for kind, obj in made.items():
+                await real.delete(kind, key_of(obj), uid=uid(obj))
+                await real.patch(kind, key_of(obj), {"metadata": {"finalizers": None}})
+                assert await real.get_live(kind, key_of(obj)) is None
+        finally:
+            for kind in configurations:
+                found = await real.get_live(kind, Key("", run))
+                assert found
+                await real.delete(kind, Key("", run), uid=uid(found))
+
+
+async def until_refused(cluster: ClusterClient, kind: Kind, obj: Object) -> None:
+    """Wait until a change of ``obj`` is refused, because nobody answers."""
+    async with asyncio.timeout(300):
+        for number in itertools.count():
+            notes = {f"note-{number}": "x"}
+            change: Object = {"metadata": {"labels": notes, "annotations": notes}}
+            if kind == keys.VIRTUAL_NODE:
+                change["spec"] = {"labels": notes}
+            if kind == keys.RESOURCE_SLICE:
+                return  # only a consumer's changes are judged, and new slices
+            try:
+                await cluster.patch(kind, key_of(obj), change)
+            except KubeError as error:
+                if "failed calling webhook" in str(error):
+                    return
+                raise
+            await asyncio.sleep(0.05)
