@@ -99,9 +99,13 @@ class Plane:
         self._start("kube-scheduler", flags.alone(self.kubeconfig, *free_ports(1)))
 
     def start_deployments(self) -> None:
-        """Start of kube-controller-manager what makes pods of Deployments, and ends namespaces."""
+        """Start of kube-controller-manager what makes pods of Deployments, and ends namespaces.
+
+        It counts for each ResourceQuota, too: where there is one, no pod comes before that.
+        """
         names = ("deployment-controller", "replicaset-controller", "namespace-controller")
-        self._start_loops(*names)
+        often = ["--resource-quota-sync-period=1s"]
+        self._start_loops(*names, "resourcequota-controller", more=often)
 
     def start_namespaces(self) -> None:
         """Start of kube-controller-manager what empties namespaces that are deleted."""

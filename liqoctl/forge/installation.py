@@ -254,9 +254,17 @@ def is_enforced(deployment: Object) -> bool:
     return not any(_NOT_ENFORCED in (container.get("args") or ()) for container in containers)
 
 
-def obstacles(pods: Iterable[Object]) -> list[str]:
-    """Return why containers of ``pods`` do not run, each reason once."""
-    return list(dict.fromkeys(text for pod in pods for text in _obstacles(pod)))
+def obstacles(pods: Iterable[Object], deployments: Iterable[Object] = ()) -> list[str]:
+    """Return why ``deployments`` get no pods, and containers of ``pods`` do not run; each once."""
+    unmade = (text for deployment in deployments for text in _unmade(deployment))
+    return list(dict.fromkeys([*unmade, *(text for pod in pods for text in _obstacles(pod))]))
+
+
+def _unmade(deployment: Object) -> Iterator[str]:
+    failed = conditions.find(objects.status(deployment).get("conditions"), "ReplicaFailure")
+    if failed and failed.get("status") == "True":
+        name = objects.key_of(deployment).name
+        yield f"deployment {name} gets no pods: {failed.get('message', 'no reason given')}"
 
 
 def _obstacles(pod: Object) -> Iterator[str]:

@@ -244,6 +244,9 @@ async def _all(
 
 async def obstacles(cluster: Cluster) -> str:
     """Return why pods of pyliqo do not run, as the end of a sentence."""
-    found = await cluster.list(Selection(keys.POD, Object, keys.LIQO_NAMESPACE))
-    reasons = forge.obstacles(found.items.values())
+    pods, deployments = [
+        (await cluster.list(Selection(kind, Object, keys.LIQO_NAMESPACE))).items.values()
+        for kind in (keys.POD, keys.DEPLOYMENT)
+    ]
+    reasons = forge.obstacles(pods, deployments)
     return "; ".join(reasons) or f"see the pods of namespace {keys.LIQO_NAMESPACE}"

@@ -314,6 +314,17 @@ def test_running_means_available(generation: int, status: Object | None, expecte
     assert lifecycle.kubelet_state(found)[0] == expected
 
 
+def test_a_virtual_kubelet_that_gets_no_pod_says_why() -> None:
+    failed = {"type": "ReplicaFailure", "status": "True", "message": "insufficient quota"}
+
+    _, reason, message = lifecycle.kubelet_state(
+        {"metadata": {"generation": 1}, "status": {"conditions": [failed]}}
+    )
+
+    assert reason == "DeploymentUnavailable"
+    assert message == "the virtual kubelet gets no pod: insufficient quota"
+
+
 def test_a_kubeconfig_that_is_missing_is_named() -> None:
     status, reason, message = lifecycle.kubelet_state({"metadata": {}}, Key("tenant", "none"))
 

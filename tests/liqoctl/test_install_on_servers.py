@@ -7,19 +7,21 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from apis import keys, objects
-from apis.objects import Key, Object
+from apis import conditions, keys, objects
+from apis.objects import Key, Kind, Object
 from controllers.authentication.tenantrights import forge as tenantrights
-from kube import client
+from kube import client, waiting
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.errors import KubeError
 from liqoctl.__main__ import cli
+from liqoctl.work import installation
 from sandbox import api, controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
@@ -151,6 +153,68 @@ def test_a_cluster_without_pyliqo_is_told_with_the_command_that_installs_it(
     said = f"pyliqo is not installed in the cluster {empty.server}"
     assert said in done.stderr
     assert f"liqoctl install --kubeconfig {empty.kubeconfig} --cluster-id NAME" in done.stderr
+
+
+LIMITED: Final = {
+    "apiVersion": "apiserver.config.k8s.io/v1",
+    "kind": "AdmissionConfiguration",
+    "plugins": [
+        {
+            "name": "ResourceQuota",
+            "configuration": {
+                "apiVersion": "apiserver.config.k8s.io/v1",
+                "kind": "ResourceQuotaConfiguration",
+                "limitedResources": [
+                    {
+                        "resource": "pods",
+                        "matchScopes": [
+                            {
+                                "scopeName": "PriorityClass",
+                                "operator": "In",
+                                "values": ["system-node-critical", "system-cluster-critical"],
+                            }
+                        ],
+                    }
+                ],
+            },
+        }
+    ],
+}
+"""Source: Kubernetes, "Limit Priority Class consumption by default"; so are clusters of GKE."""
+
+
+async def test_pods_of_the_webhook_come_where_critical_classes_are_limited(tmp_path: Path) -> None:
+    config = tmp_path / "admission.json"
+    config.write_text(json.dumps(LIMITED))
+    where, name = Key("", keys.LIQO_NAMESPACE), "liqo-webhook"
+    quota = documents.named("ResourceQuota", "liqo-critical-pods", where.name)
+    made = documents.named("Deployment", name, where.name)
+    flags = [f"--admission-control-config-file={config}"]
+    with controlplane.start(tmp_path / "plane", flags=flags) as plane:
+        plane.start_deployments()
+        async with client.connect(plane.kubeconfig, user_agent="tests") as server:
+            await server.create(keys.NAMESPACE, objects.named(keys.NAMESPACE, where))
+            await server.create(keys.DEPLOYMENT, made)
+
+            def is_refused(found: Object | None) -> bool:
+                told = objects.status(found).get("conditions")
+                return conditions.is_true(told, "ReplicaFailure")
+
+            key = objects.key_of(made)
+            async with asyncio.timeout(120):
+                await waiting.until(server, keys.DEPLOYMENT, key, is_refused)
+            said = await installation.obstacles(server)
+            assert f"deployment {name} gets no pods" in said
+            assert "insufficient quota" in said
+
+            await server.create(Kind("", "v1", "ResourceQuota", "resourcequotas"), quota)
+            async with asyncio.timeout(120):
+                await waiting.until(
+                    server,
+                    keys.DEPLOYMENT,
+                    key,
+                    lambda found: objects.status(found).get("replicas") == made["spec"]["replicas"],
+                )
 
 
 def test_it_is_what_kustomize_makes(empty: Plane) -> None:

@@ -144,8 +144,18 @@ def test_obstacles_are_told_once() -> None:
         factories.pod("liqo", "new"),
     ]
 
-    expected = ["ErrImagePull: no such image x", "not scheduled: 0/1 nodes"]
-    assert forge.obstacles(pods) == expected
+    failed = {"type": "ReplicaFailure", "status": "True", "message": "insufficient quota"}
+    deployments = [
+        factories.deployment("liqo", "fine"),
+        {**factories.deployment("liqo", "liqo-webhook"), "status": {"conditions": [failed]}},
+    ]
+
+    expected = [
+        "deployment liqo-webhook gets no pods: insufficient quota",
+        "ErrImagePull: no such image x",
+        "not scheduled: 0/1 nodes",
+    ]
+    assert forge.obstacles(pods, deployments) == expected
 
 
 @pytest.mark.parametrize(

@@ -82,13 +82,20 @@ def test_a_process_is_probed_and_bounded(name: str) -> None:
     assert container["imagePullPolicy"] == "IfNotPresent"
 
 
+@pytest.mark.parametrize("name", ["liqo-webhook", keys.METRIC_AGENT])
+def test_a_node_can_be_drained_whatever_the_number_of_replicas(name: str) -> None:
+    budget = documents.named("PodDisruptionBudget", name, keys.LIQO_NAMESPACE)["spec"]
+    chosen = budget.pop("selector")["matchLabels"]
+
+    assert budget == {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
+    assert chosen.items() <= deployment(name)["template"]["metadata"]["labels"].items()
+
+
 def test_the_webhook_stays_up() -> None:
     spec = deployment("liqo-webhook")["template"]["spec"]
     (container,) = spec["containers"]
-    budget = documents.named("PodDisruptionBudget", "liqo-webhook", keys.LIQO_NAMESPACE)
     service = documents.named("Service", keys.WEBHOOK_SERVICE, keys.LIQO_NAMESPACE)
 
-    assert budget["spec"]["minAvailable"] == 1
     assert spec["priorityClassName"] == "system-cluster-critical"
     assert "podAntiAffinity" in spec["affinity"]
     assert container["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"  # a certificate is loaded

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import conditions, keys, objects, placement, times, whose
+from apis import conditions, keys, objects, placement, texts, times, whose
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 
@@ -80,6 +80,10 @@ def kubelet_state(deployment: Object, missing: Key | None = None) -> tuple[str, 
     if missing is not None:
         cure = "create it, or correct spec.kubeconfigSecretRef"
         return CREATING, "KubeconfigMissing", f"secret {missing} does not exist: {cure}"
+    failed = conditions.find(status.get("conditions"), "ReplicaFailure")
+    if failed and failed["status"] == "True":
+        why = texts.clamp(failed.get("message", ""))
+        return CREATING, "DeploymentUnavailable", f"the virtual kubelet gets no pod: {why}"
     return CREATING, "DeploymentUnavailable", "the pod of the virtual kubelet is not ready"
 
 
