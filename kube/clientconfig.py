@@ -8,6 +8,7 @@ Source: Kubernetes, "Organizing Cluster Access Using kubeconfig Files"; client-g
 """
 
 import base64
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +24,10 @@ _REMOVED: Final = {"gcp": "gke-gcloud-auth-plugin", "azure": "kubelogin"}
 """Logins that kubectl once had, with the ``exec`` plugin that took the place of each."""
 _OF_HEADERS: Final = re.compile(r"[^!#$&'*+.^_`|~0-9A-Za-z-]")
 """Source: RFC 7230, 3.2.6 (token); a percent sign is what the others are escaped by."""
+
+
+_SKEW_S: Final = 10.0
+"""So long before its end a token is renewed. Source: client-go, plugin/pkg/client/auth/oidc."""
 
 
 class ClientConfigError(ValueError):
@@ -322,6 +327,21 @@ def login(user: Entry) -> str:
         instead = _REMOVED.get(name, "an exec plugin")
         raise ClientConfigError(f"auth-provider {name!r} of {user.what}: use {instead} instead")
     return name
+
+
+def id_token(user: Entry, now: float) -> str:
+    """Return the token in the OIDC login of ``user``; empty where it has ended, or is none.
+
+    Units: ``now`` is in seconds since 1970.
+    """
+    found = user.fields["auth-provider"].get("config") or {}
+    token = str(found.get("id-token") or "")
+    try:
+        _, claims, _ = token.split(".")
+        said = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+        return token if said["exp"] - _SKEW_S > now else ""
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def paths(said: str) -> list[Path]:

@@ -486,6 +486,18 @@ async def test_what_is_asked_beyond_the_policy_is_told_at_home(peering: Peering)
     assert resources.parse(found["status"]["resources"])["cpu"] == quantity.parse(3)
     (told,) = [one for one in found["status"]["conditions"] if one["type"] == "Resources"]
     assert told["message"].endswith("cpu: 3 of 5, policy milan grants 3 in all")
+
+    # Typed again, the command changes what its flags name, and tells the answer to that.
+    again = ("create", "rs", "mypool", "--remote-cluster-id", "rome")
+    said = await world.liqoctl(peering.kubeconfigs["milan"], *again, "--memory", "1Gi")
+    assert (said.code, "memory 1Gi" in " ".join(said.err.split())) == (0, True), said.err
+    same = await world.liqoctl(peering.kubeconfigs["milan"], *again)
+    assert "is as it should be" in same.err
+    after = await peering.milan.get_live(keys.RESOURCE_SLICE, POOL)
+    assert after
+    assert after["spec"] == {**found["spec"], "resources": {"cpu": "5", "memory": "1Gi"}}
+    assert after["metadata"]["annotations"][keys.CREATE_VIRTUAL_NODE] == "false"
+    assert after["metadata"]["generation"] == found["metadata"]["generation"] + 1
     other = Key(HERE, "gold")
     await peering.liqoctl(
         "milan", "create", "rs", "gold", "--remote-cluster-id", "rome", "--class", "gold",

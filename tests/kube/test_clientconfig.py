@@ -30,6 +30,7 @@ SERVER: Final = pki.issue(
 ADMIN: Final = pki.issue(CA, common_name="admin", client=True, now=NOW, lifetime=DAY)
 NOBODY: Final = "http://127.0.0.1:9"
 EXEC: Final = "client.authentication.k8s.io/v1"
+ENDED: Final = "e30.eyJleHAiOiAxfQ.c2ln"
 JWT: Final = "e30.eyJleHAiOiA0MTAyNDQ0ODAwfQ.c2ln"
 """It ends in 2100."""
 OIDC: Final = {
@@ -325,10 +326,16 @@ ROWS: Final = {
         "!there is none", {"a": config("rome", login("exit 1", interactiveMode="Always"))}
     ),
     "a login by OIDC": Row(f"/rome Bearer {JWT}", {"a": config("rome", OIDC)}),
-    "a login by OIDC that has ended": Row(
+    "a login by OIDC without a token": Row(
         "!cannot refresh without refresh-token; log in again",
         {"a": config("rome", {"auth-provider": {"name": "oidc", "config": {
             "client-id": "us", "idp-issuer-url": NOBODY,
+        }}})},
+    ),
+    "a login by OIDC that has ended": Row(
+        "!cannot refresh without refresh-token; log in again",
+        {"a": config("rome", {"auth-provider": {"name": "oidc", "config": {
+            "client-id": "us", "idp-issuer-url": NOBODY, "id-token": ENDED,
         }}})},
     ),
     "a plugin and another login": Row(

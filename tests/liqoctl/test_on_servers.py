@@ -434,3 +434,37 @@ def test_a_cluster_that_does_not_answer_has_no_names(
     (tmp_path / "broken.kubeconfig").write_text("clusters: [")
     assert completion.main(["--kubeconfig", str(tmp_path / file), "why", "namespace", ""]) == 0
     assert capsys.readouterr().out.splitlines() == [":4"]
+
+
+def test_it_acts_on_the_cluster_of_kubectl_with_no_more_rights(
+    server: Server, name: str, tmp_path: Path
+) -> None:
+    """Several files, of which the first counts; ``as``; and a login that fails."""
+    said = yaml.safe_load(server.kubeconfig.read_text())
+    elsewhere = json.loads(json.dumps(said).replace(said["current-context"], "elsewhere"))
+    elsewhere["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
+    (tmp_path / "elsewhere").write_text(yaml.safe_dump(elsewhere))
+
+    def liqoctl(*args: str, **user: object) -> Result:
+        mine = {**said, "users": [{**said["users"][0], "user": user or said["users"][0]["user"]}]}
+        (tmp_path / "mine").write_text(yaml.safe_dump(mine))
+        kubeconfigs = f"{tmp_path / 'none'}:{tmp_path / 'mine'}:{tmp_path / 'elsewhere'}"
+        return CliRunner().invoke(cli, args, env={"KUBECONFIG": kubeconfigs})
+
+    done = liqoctl("offload", "namespace", name, "--timeout", "1ms")
+    assert f"namespace {name} is not offloaded after" in done.stderr
+    assert server.get(keys.NAMESPACE_OFFLOADING, Key(name, "offloading"))
+
+    nobody = liqoctl("unoffload", "namespace", name, **said["users"][0]["user"], **{"as": "nobody"})
+    assert nobody.exit_code == 1
+    assert 'User "nobody" cannot' in " ".join(nobody.stderr.split())
+
+    login = {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-login",
+        "interactiveMode": "Never", "installHint": "Install it first.",
+    }  # fmt: skip
+    lost = liqoctl("unoffload", "namespace", name, exec=login)
+    assert lost.exit_code == 1
+    assert "cannot run 'no-such-login': No such file or directory" in " ".join(lost.stderr.split())
+    assert lost.stderr.rstrip().endswith("Install it first.")
+    assert "anonymous" not in lost.stderr
