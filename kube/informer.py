@@ -234,6 +234,7 @@ class Informer(Generic[T]):
         metrics.RELISTS.labels(self._resource, cause).inc()
         listing = await cluster.list(self.selection)
         self._heard()
+        self._weigh_all(listing.sizes)
         self.went_back = self.went_back or behind.is_behind(listing.version, self._version)
         self._version, self.is_lacking = listing.version, False
         self._exceed("")
@@ -249,8 +250,14 @@ class Informer(Generic[T]):
 
     def _there(self, listing: Listing[T]) -> Iterator[Change[T]]:
         for key, item in listing.items.items():
-            self._weigh(key, listing.sizes.get(key, 0))
             yield from self._put(key, item)
+
+    def _weigh_all(self, sizes: Mapping[Key, int]) -> None:
+        """Count the bytes of a list before any of it is kept: it is taken as a whole, or not."""
+        if (kept := self.selection.kept) is not None:
+            before = sum(self._sizes.values())
+            kept.take(f"the list of {self._resource}", sum(sizes.values()), before)
+            self._sizes = dict(sizes)
 
     def _weigh(self, key: Key, size: int) -> None:
         """Count the bytes of ``key`` before it is kept; those of what is gone count no longer."""

@@ -642,3 +642,44 @@ async def test_what_a_command_writes_is_bounded() -> None:
             await command.text()
 
     assert await measured(talks, asks) < 16 * MIB
+
+
+async def test_what_changed_before_a_list_that_is_too_much_is_told_after_it() -> None:
+    def secret(name: str, version: str, size: int = 100) -> Object:
+        metadata = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": version}
+        return {"metadata": metadata, "x": "y" * size}
+
+    there = [secret("a", "1"), secret("b", "1")]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            return web.json_response({"kind": "Status", "code": 410}, status=410)
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": there})
+
+    time = Time()
+    of = Selection(keys.SECRET, Object, "ns", kept=Kept(10_000))
+    informer: Informer[Object] = Informer(of, clock=time, sleep=time.sleep)
+    seen: list[tuple[str, str]] = []
+    async with (
+        serving(answer) as url,
+        client.connect(access.plain(url), user_agent="tests") as cluster,
+        running(informer.run(cluster)),
+    ):
+        await until(informer.synced.is_set, within_s=30)
+        informer.subscribe(
+            lambda change: (
+                seen.append((change.key.name, change.new["metadata"]["resourceVersion"]))
+                if change.new
+                else seen.append((change.key.name, "gone"))
+            )
+        )
+        seen.clear()
+        there[:] = [secret("b", "2"), secret("big", "1", 20_000)]
+        await until(lambda: informer.too_much, within_s=30)
+        assert seen == []
+        assert set(informer.items()) == {Key("ns", "a"), Key("ns", "b")}
+        there[:] = [secret("b", "2")]
+        await until(lambda: not informer.too_much, within_s=30)
+        await until(lambda: len(seen) == 2, within_s=30)
+
+    assert sorted(seen) == [("a", "gone"), ("b", "2")]
