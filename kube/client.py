@@ -72,6 +72,7 @@ class ClusterClient:
         self._transport = Transport(access, user_agent, most=self._most_answer, turn=self._turn)
         self._doubts = Doubts()
         self.reach = self._transport.reach
+        self.reach.subscribe_to_loss(self._doubts.all_lost)
         """Whether it answers at all; after an outage all connections are new."""
 
     @property
@@ -118,7 +119,7 @@ class ClusterClient:
         query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
         query |= {"resourceVersion": since, **wire.query(of)}
         path = wire.collection(of.kind, of.namespace)
-        who = self.access
+        who, is_over = self.access, False
         try:
             async with self._transport.lasting(
                 "watch", of.kind.plural, "GET", path,
@@ -132,11 +133,13 @@ class ClusterClient:
                     if event is not None:
                         yield event
                     del event
+            is_over = True
         except errors.NotReachableError:
-            self._doubts.lost(of)
             if self.access is who:
                 raise
             # Ended for another identity: no failure, and anybody who follows goes on at once.
+        finally:
+            (self._doubts.asked if is_over else self._doubts.lost)(of)
 
     async def create(self, kind: Kind, obj: Object) -> Object:
         path = wire.collection(kind, obj["metadata"].get("namespace") or "")

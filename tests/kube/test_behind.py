@@ -3,6 +3,9 @@
 What comes of it on a real server: ``tests/reflector/test_etcd.py``.
 """
 
+from dataclasses import dataclass
+from typing import Final
+
 import pytest
 
 from apis import keys
@@ -12,16 +15,58 @@ from kube.behind import Doubts
 from kube.cluster import Selection
 
 
-def test_it_is_in_doubt_from_the_loss_of_its_watch_until_the_server_was_asked() -> None:
-    doubts, of = Doubts(), Selection(keys.CONFIG_MAP, Object, "default")
-    assert of not in doubts
+@dataclass
+class Clock:
+    """A clock that tests move."""
 
-    doubts.lost(of)
-    assert of in doubts
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+OF: Final = Selection(keys.CONFIG_MAP, Object, "default")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def doubts(clock: Clock) -> Doubts:
+    return Doubts(clock)
+
+
+def test_it_is_in_doubt_from_the_loss_of_its_watch_until_the_server_was_asked(
+    doubts: Doubts,
+) -> None:
+    assert OF not in doubts
+
+    doubts.lost(OF)
+    assert OF in doubts
     assert Selection(keys.SECRET, Object, "default") not in doubts
 
-    doubts.asked(of)
-    assert of not in doubts
+    doubts.asked(OF)
+    assert OF not in doubts
+
+
+def test_an_outage_puts_all_in_doubt_that_were_followed(doubts: Doubts) -> None:
+    doubts.asked(OF)
+
+    doubts.all_lost()
+
+    assert OF in doubts
+
+
+def test_what_waited_before_it_is_followed_again_is_in_doubt(doubts: Doubts, clock: Clock) -> None:
+    doubts.asked(OF)
+    clock.now += behind.AT_ONCE_S
+    assert OF not in doubts
+
+    clock.now += 1
+
+    assert OF in doubts
 
 
 @pytest.mark.parametrize(

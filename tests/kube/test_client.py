@@ -469,6 +469,51 @@ async def test_an_outage_ends_watches_whose_bytes_would_come_late(stub: Stub, ga
             await following
 
 
+async def test_whoever_did_not_see_an_outage_asks_a_restored_server_for_its_version(
+    stub: Stub, gate: Gate
+) -> None:
+    """Its watch ended in peace, as of a server that shuts down; another request met the outage."""
+    following = Selection(keys.CONFIG_MAP, Object, "ns")
+    stub.answers = [listed("10"), stream()]
+    async with client.connect(plain(gate.port), user_agent="pyliqo-test/1") as cluster:
+        await cluster.list(following)
+        async with contextlib.aclosing(cluster.watch(following, "10")) as events:
+            assert [event async for event in events] == []
+        await gate.shut()
+        with pytest.raises(errors.NotReachableError):
+            await cluster.get(keys.CONFIG_MAP, WEB)
+        await until(lambda: cluster.reach.is_lost)
+        await gate.open()
+        await until(lambda: not cluster.reach.is_lost)
+        stub.answers = [listed("5")]
+
+        with pytest.raises(errors.KubeError, match="the server is at version 5, behind 10"):
+            await anext(cluster.watch(following, "10"))
+
+
+async def test_a_watch_that_was_silent_is_opened_again_with_a_question(
+    stub: Stub, cluster: ClusterClient
+) -> None:
+    async def silent(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.sleep(3600)
+        return response
+
+    following = Selection(keys.CONFIG_MAP, Object, "ns")
+    stub.answers = [silent, listed("5")]
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await anext(cluster.watch(following, "10"))
+
+    with pytest.raises(errors.KubeError, match="the server is at version 5, behind 10"):
+        await anext(cluster.watch(following, "10"))
+
+
+def listed(version: str) -> web.Response:
+    return web.json_response({"metadata": {"resourceVersion": version}, "items": []})
+
+
 async def test_one_request_that_breaks_is_no_outage(stub: Stub, cluster: ClusterClient) -> None:
     async def broken(request: web.Request) -> web.StreamResponse:
         assert request.transport
