@@ -134,7 +134,11 @@ def load(paths: Sequence[Path]) -> Merged:
             content = path.read_bytes()
         except FileNotFoundError:
             continue
-        found.append(parse(content, path))
+        try:
+            found.append(parse(content, path))
+        except ClientConfigError as error:
+            where = f"file {path}: " if len(paths) > 1 else ""
+            raise ClientConfigError(f"{where}{error}") from error
     if not found:
         raise ClientConfigError("there is no such file")
     return merged(found)

@@ -149,7 +149,7 @@ ROWS: Final = {
     "an empty name": Row("/rome Bearer rome", {"a": A}, order=":a:"),
     "an empty file": Row("/rome Bearer rome", {"a": A, "b": ""}, order="b:a"),
     "the same file twice": Row("/rome Bearer rome", {"a": A}, order="a:a"),
-    "another file is broken": Row("!needs YAML", {"a": A, "b": "{"}),
+    "another file is broken": Row("!/b: needs YAML", {"a": A, "b": "{"}),
     "no file is there": Row("!no such file", {"a": A}, order="none"),
     # Names.
     "a context by its flag": Row(
