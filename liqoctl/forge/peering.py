@@ -256,6 +256,12 @@ def has_secret(identity_: Object | None) -> bool:
     return bool((status.get("kubeconfigSecretRef") or {}).get("name"))
 
 
+def is_by(secret: Object | None, certificate: bytes) -> bool:
+    """Whether the kubeconfig in ``secret`` signs in by ``certificate``, not one of before."""
+    text = data_in(secret, keys.KUBECONFIG_KEY)
+    return authentication.encoded(certificate).encode() in text
+
+
 def data_in(secret: Object | None, name: str) -> bytes:
     """Return what the Secret holds as ``name``; nothing before it does.
 

@@ -260,6 +260,12 @@ async def sign_in(peers: Peers, tenant: Object, how: Authentication) -> None:
         peers.consumer, keys.IDENTITY, where, forge.has_secret,
         what=f"the kubeconfig of identity {where}",
     )  # fmt: skip
+    secret = Key(here, naming.kubeconfig_secret(where.name))
+    await objects.until(
+        peers.consumer, keys.SECRET, secret,
+        lambda held: forge.is_by(held, announced.certificate),
+        what=f"secret {secret} to sign in by the new certificate",
+    )  # fmt: skip
     peers.consumer.info(f"identity {where}: has its kubeconfig")
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from apis import keys, objects
 from apis.authentication import AuthParams
 from apis.objects import Key, Object, named
-from certs import identity, pki
+from certs import identity, kubeconfig, pki
 from kube import access
 from kube.client import ClusterClient
 from kube.errors import ForbiddenError
@@ -52,6 +52,22 @@ def test_a_tenant_is_believed_about_what_it_says_now_only() -> None:
     assert forge.is_judged(tenant("False"))
     assert forge.complaint(tenant("False")) == "NameCollision: rolebinding a/b"
     assert not forge.is_let_in_now(tenant(), NOW)
+
+
+def test_a_kubeconfig_of_before_is_not_taken_for_the_one_of_a_new_certificate() -> None:
+    def secret(certificate: bytes) -> Object:
+        data = kubeconfig.forge(
+            kubeconfig.Identity(
+                name="us", cluster_id="milan", server="https://milan", ca=b"ca",
+                certificate=certificate, key=b"key",
+            )
+        )  # fmt: skip
+        encoded = base64.b64encode(data).decode()
+        return {"data": {keys.KUBECONFIG_KEY: encoded}}
+
+    assert forge.is_by(secret(b"new"), b"new")
+    assert not forge.is_by(secret(b"old"), b"new")
+    assert not forge.is_by(None, b"new")
 
 
 def test_a_tenant_of_liqo_is_believed_by_its_certificate() -> None:
