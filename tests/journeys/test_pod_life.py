@@ -135,18 +135,30 @@ async def test_a_pod_of_the_same_name_is_a_new_pod(
     assert after["metadata"]["annotations"][keys.LOCAL_POD_UID] == second["metadata"]["uid"]
 
 
-@pytest.mark.parametrize("is_large", [True, False], ids=["waits", "runs"])
-async def test_a_job_that_replaces_failed_pods_replaces_one_that_is_deleted(
-    both: world.Pair,
-    namespace: str,
-    is_large: bool,  # noqa: FBT001  # a row
+async def test_jobs_that_replace_failed_pods_replace_those_that_are_deleted(
+    both: world.Pair, namespace: str
 ) -> None:
-    """Also if nobody can tell how it ended: no node took it, or it was removed there by force."""
+    """Also if nobody can tell how one ended: no node took it, or it was removed there by force."""
     await both.offload(namespace)
-    job = Key(namespace, "work")
-    template = world.pod(namespace, job.name, both.image, restartPolicy=NEVER)["spec"]
-    if is_large:
-        template["containers"][0]["resources"]["requests"]["cpu"] = "7"
+    twin = both.twin(namespace)
+    for name, cpu in (("waits", "7"), ("runs", "5m")):
+        await both.rome.create(JOB, job(namespace, name, both.image, cpu))
+    here = await world.until(both.rome, keys.POD, namespace, are_begun)
+    there = await world.until(both.milan, keys.POD, twin, are_begun)
+
+    await asyncio.gather(*(world.remove(both.rome, keys.POD, key) for key in here))
+    (runs,) = (pod for pod in there.values() if world.phase(pod) == "Running")
+    await both.milan.delete(keys.POD, objects.key_of(runs), uid=objects.uid(runs), grace_s=0)
+
+    await world.until(
+        both.rome, keys.POD, namespace, lambda seen: len(seen) == 2 and seen.keys().isdisjoint(here)
+    )
+
+
+def job(namespace: str, name: str, image: str, cpu: str) -> Object:
+    """Return a Job that takes a pod for failed, and makes another, once its phase says so."""
+    template = world.pod(namespace, name, image, restartPolicy=NEVER)["spec"]
+    template["containers"][0]["resources"]["requests"]["cpu"] = cpu
     rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
     spec = {
         "podReplacementPolicy": "Failed",
@@ -154,22 +166,12 @@ async def test_a_job_that_replaces_failed_pods_replaces_one_that_is_deleted(
         "backoffLimit": 2,
         "template": {"spec": template},
     }
-    await both.rome.create(JOB, named(JOB, job, spec=spec))
-    phase = "Pending" if is_large else "Running"
-    twin = both.twin(namespace)
-    there = await world.until(
-        both.milan, keys.POD, twin, lambda seen: {*map(world.phase, seen.values())} == {phase}
-    )
-    (key,) = (Key(namespace, one.name) for one in there)
-    if not is_large:
-        await world.until_one(both.rome, keys.POD, key, is_ready)
+    return named(JOB, Key(namespace, name), spec=spec)
 
-    await world.remove(both.rome, keys.POD, key)
-    if not is_large:
-        uid = objects.uid(there[Key(twin, key.name)])
-        await both.milan.delete(keys.POD, Key(twin, key.name), uid=uid, grace_s=0)
 
-    await world.until(both.rome, keys.POD, namespace, lambda seen: bool(seen) and key not in seen)
+def are_begun(seen: world.World) -> bool:
+    """Whether one of two pods runs, and nothing has room for the other."""
+    return sorted(map(world.phase, seen.values())) == ["Pending", "Running"]
 
 
 async def test_a_remote_pod_that_vanishes_comes_back_and_the_local_one_stays(
