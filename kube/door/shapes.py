@@ -48,6 +48,8 @@ def _map(of: Any) -> Any:
 _NAME: Final[Any] = Annotated[str, Meta(max_length=253)]
 _TEXT: Final[Any] = Annotated[str, Meta(max_length=2**16, extra=CUT)]
 _LONG: Final[Any] = Annotated[str, Meta(max_length=2**20)]
+_BASE64: Final[Any] = Annotated[str, Meta(max_length=2**20 * 4 // 3 + 2**10)]
+"""Of 1 MiB, which Kubernetes lets a Secret or ConfigMap hold, decoded."""
 _TIME: Final[Any] = _NAME | None
 _NUMBER: Final[Any] = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 _TRUTH: Final[Any] = bool | None
@@ -199,6 +201,7 @@ _OF_RENEW = _shape(
 )
 
 _DATA = Annotated[dict[str, _LONG], Meta(max_length=MOST_DATA)]
+_ENCODED = Annotated[dict[str, _BASE64], Meta(max_length=MOST_DATA)]
 _OF_SERVICE = _shape(
     type=_NAME,
     selector=_TEXTS | None,
@@ -249,8 +252,8 @@ SHAPES: Final[Mapping[Kind, Any]] = {
     keys.RESOURCE_SLICE: _twin(_OF_SLICE, _SLICE_STATUS),
     keys.NAMESPACE_MAP: _twin(_shape(desiredMapping=_map(_NAME)), _MAP_STATUS),
     keys.RENEW: _twin(_OF_RENEW, _shape(authParams=_AUTH_PARAMS)),
-    keys.CONFIG_MAP: _shape(metadata=_METADATA, data=_DATA, binaryData=_DATA, immutable=_TRUTH),
-    keys.SECRET: _shape(metadata=_METADATA, data=_DATA, type=_NAME, immutable=_TRUTH),
+    keys.CONFIG_MAP: _shape(metadata=_METADATA, data=_DATA, binaryData=_ENCODED, immutable=_TRUTH),
+    keys.SECRET: _shape(metadata=_METADATA, data=_ENCODED, type=_NAME, immutable=_TRUTH),
     keys.SERVICE: _twin(_OF_SERVICE),
     keys.SHADOW_ENDPOINT_SLICE: _twin(_OF_SHADOW_SLICE),
     keys.INGRESS: _twin(_OF_INGRESS),

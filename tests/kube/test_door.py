@@ -1,6 +1,7 @@
 """What another cluster says has the shape that code expects."""
 
 import ast
+import base64
 import copy
 import json
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apis import keys
-from apis.objects import Key, Kind, Object
+from apis.objects import Key, Kind, Object, named
 from kube import access, peer
 from kube.cluster import Selection
 from kube.door import fit, shapes
@@ -200,3 +201,13 @@ def _opens(node: ast.AST) -> bool:
     return (module == "kube.door" and "foreign" in names) or (
         module == "kube.door.foreign" and "said" in names
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [(keys.SECRET, "data"), (keys.CONFIG_MAP, "binaryData")]
+)
+def test_a_value_of_one_mebibyte_is_kept(kind: Kind, field: str) -> None:
+    largest = base64.b64encode(bytes(2**20)).decode()
+    said = named(kind, Key("shop-rome", "big"), **{field: {"blob": largest}})
+
+    assert fit.fitted(kind, said)[field] == {"blob": largest}
