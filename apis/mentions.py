@@ -1,5 +1,10 @@
-"""Which ConfigMaps and Secrets a pod reads. Source: Kubernetes API reference, "PodSpec"."""
+"""Which ConfigMaps, Secrets and Services a pod reads.
 
+Source: Kubernetes API reference, "PodSpec".
+"""
+
+import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
@@ -47,6 +52,19 @@ Source: Kubernetes, ``VisitPodSecretNames`` and ``VisitPodConfigmapNames`` of ``
 def of(spec: Object) -> frozenset[Mention]:
     """Return the kind and name of each that a pod with ``spec`` mentions, needed or optional."""
     return frozenset(_found(spec, _TREE))
+
+
+_SERVICE: Final = re.compile(r"\b([A-Z][A-Z0-9_]*)_SERVICE_(?:HOST|PORT)")
+"""Source: Kubernetes, "Service", environment variables."""
+
+
+def services(spec: Object) -> frozenset[Mention]:
+    """Return the Services whose environment variables ``spec`` names, in a command for example."""
+    if spec.get("enableServiceLinks") is False:
+        return frozenset()
+    said = json.dumps([spec.get(part) for part in CONTAINERS])
+    names = {found.lower().replace("_", "-") for found in _SERVICE.findall(said)}
+    return frozenset((keys.SERVICE, name) for name in names - {"kubernetes"})
 
 
 def _tree() -> Object:

@@ -171,6 +171,8 @@ KINDS: Final[tuple[ReflectedKind, ...]] = (
     CLAIM,
     EVENT,
 )
+AWAITED: Final[tuple[ReflectedKind, ...]] = (CONFIG_MAP, SECRET, SERVICE)
+"""Kinds that a container reads as it starts: a pod is sent when the provider has what it reads."""
 BY_NAME: Final = {row.name: row for row in KINDS}
 
 

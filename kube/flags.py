@@ -4,12 +4,16 @@ Source: docs/parity.md § 5.1.
 """
 
 import argparse
+import functools
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from apis import keys, listening
 from apis.listening import Address
+from apis.offloading import ReflectionPolicy
+from apis.reflection import ReflectedKind
 
 
 def truth(text: str) -> bool:
@@ -78,3 +82,36 @@ def add_virtual_node(parser: argparse.ArgumentParser, *, health_port: int) -> No
     several: dict[str, Any] = {"action": "extend", "type": names, "default": []}
     add("--labels-not-reflected", **several, metavar="KEY,...", help="labels that stay here")
     add("--annotations-not-reflected", **several, metavar="KEY,...", help="what else stays here")
+
+
+def add_kinds(parser: argparse.ArgumentParser, rows: Iterable[ReflectedKind]) -> None:
+    """Add how many objects of each kind are reflected at once, and by which policy."""
+    for row in rows:
+        parser.add_argument(
+            f"--{row.name}-reflection-workers",
+            type=_count,
+            default=row.workers,
+            help=f"how many {row.name}s at once, 0 for none at all (default {row.workers})",
+        )
+        if row.is_configurable:
+            names = ", ".join(policy.value for policy in row.policies)
+            parser.add_argument(
+                f"--{row.name}-reflection-type",
+                type=functools.partial(policy, row),
+                default=row.default,
+                help=f"which {row.name}s: {names} (default {row.default.value})",
+            )
+
+
+def policy(row: ReflectedKind, text: str) -> ReflectionPolicy:
+    """Return the policy that ``text`` names, of those that the kind has."""
+    names = [policy.value for policy in row.policies]
+    if text not in names:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(names)}")
+    return ReflectionPolicy(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no count")
+    return int(text)

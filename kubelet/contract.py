@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from apis.objects import Kind, Object
 from apis.podnetworks import PodAddresses
+from kubelet import references
 from kubelet.forge import shadowpod
 from kubelet.forge.mapping import NamespaceMapping
 
@@ -53,5 +54,7 @@ class Node:
     """Why a pod's namespace does not let it run here, "" if it does."""
     lacks: Callable[[Object], str] = lambda _local: ""
     """Of which resource the node has not enough for a pod beside older ones, "" of none."""
+    policy: references.Policy = lambda _kind, _namespace: None
+    """By which policy what a pod reads is reflected."""
     addresses: Callable[[], PodAddresses | None] = PodAddresses
     """By which addresses its pods are reached now; None: nobody is told any."""

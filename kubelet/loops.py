@@ -12,9 +12,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
-from apis import clocks, keys, objects
+from apis import clocks, keys, leaving, objects
 from apis.objects import Key, Object
-from apis.offloading import OffloadingPatch, VirtualNode
+from apis.offloading import OffloadingPatch, ReflectionPolicy, VirtualNode
+from apis.reflection import AWAITED
 from kube import clock, errors
 from kube import version as own_version
 from kube.breaker import Breaker
@@ -183,6 +184,7 @@ class Loops:
             lambda: not self._provider_health.health.is_reachable,
             self._forbids,
             self._lacks,
+            self._policy,
             self._addresses.known,
         )
         self._reconciler = PodReconciler(
@@ -214,6 +216,14 @@ class Loops:
 
     def _of_namespace(self, change: Change[Object]) -> Iterable[Key]:
         return self._here.of(change.key.namespace)
+
+    def _policy(self, kind: objects.Kind, namespace: str) -> ReflectionPolicy | None:
+        row = next(row for row in AWAITED if row.kind == kind)
+        said = self._settings.policies[row.name]
+        offloading = self._offloadings.get(Key(namespace, keys.OFFLOADING_NAME))
+        if said is None or offloading is None:
+            return said
+        return leaving.in_namespace(row, said, leaving.asked_policy(offloading))
 
     def _forbids(self, local: Object) -> str:
         key = Key(objects.key_of(local).namespace, keys.OFFLOADING_NAME)

@@ -11,6 +11,7 @@ from apis import objects
 from apis.objects import Key, Object
 from kube.buckets import Buckets
 from kubelet.forge.accounts import Issued, Token
+from kubelet.references import FIRST_PAUSE_S, MAX_PAUSE_S, PATIENCE_S
 
 REFUSED_S: Final = 1.0
 """The first pause of a pod that is refused."""
@@ -58,6 +59,10 @@ class Memory:
     refused_s: float = REFUSED_S
     taken_s: float = TAKEN_S
     """The next pause while the provider says that its name is taken, and shows nothing there."""
+    awaits_since: float | None = None
+    """When it was first held back for what it reads, on a monotonic clock."""
+    awaits_s: float = FIRST_PAUSE_S
+    """The next pause of that."""
     is_unanswered: bool = False
     """Whether the provider took it a minute ago, and made no Pod of it."""
     is_deleted: bool = False
@@ -75,6 +80,18 @@ class Memory:
     """Whether it ends, and its tokens stay until its Pod on the provider goes."""
     has_no_tokens: bool = False
     """Whether it has ended, and nothing of its tokens is left on the provider."""
+
+    def hold(self, now: float) -> float | None:
+        """Return the next pause of a pod that waits for what it reads; None once it waits no more.
+
+        Units: ``now`` is of a monotonic clock.
+        """
+        if self.awaits_since is None:
+            self.awaits_since = now
+        if now - self.awaits_since >= PATIENCE_S:
+            return None
+        pause_s, self.awaits_s = self.awaits_s, min(self.awaits_s * 2, MAX_PAUSE_S)
+        return pause_s
 
 
 class Memories:

@@ -18,7 +18,7 @@ from kube import errors
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.schedule import WITHHELD_MAX_S
-from kubelet import leftout
+from kubelet import leftout, references
 from kubelet.contract import Namespaces, Node, Recorder
 from kubelet.deletions import Deletions
 from kubelet.departures import Departures
@@ -36,6 +36,7 @@ from kubelet.forge.decisions import (
 )
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.memories import Memories
+from kubelet.references import References
 from kubelet.statuses import QUIET_S, Statuses
 from kubelet.tokens import Tokens
 from kubelet.twins import twins_of
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 SUCCESSFUL_REFLECTION: Final = "SuccessfulReflection"
 FAILED_UPDATE: Final = "FailedUpdate"
+REFERENCES_BEHIND: Final = "ReferencesBehind"
 _LESS: Final = "--profile=baseline or --profile=restricted"
 _TOLD: Final = frozenset({404, 500})
 """A provider whose namespace is gone, or whose admission fails, says so: it may last."""
@@ -94,6 +96,7 @@ class PodReconciler:
             clock=clock,
         )
         self._endings = Endings(memories, clock)
+        self._references, self._monotonic = References(local, remote, node.policy), monotonic
         server = node.options().api_server
         self._tokens = Tokens(
             local, remote, memories, server=server, recorder=recorder, clock=clock
@@ -194,6 +197,15 @@ class PodReconciler:
             return None
         if message := forbidden or shadowpod.refusal(local, options):
             return await self._statuses.refuse(local, message)
+        behind = await self._references.behind(local, pair)
+        if behind and (pause_s := self._memories.of(local).hold(self._monotonic())) is not None:
+            return pause_s
+        if behind:
+            message = references.in_words(behind, pair)
+            self._recorder.event(keys.POD, local, "Warning", REFERENCES_BEHIND, message)
+        return await self._send(local, pair, options)
+
+    async def _send(self, local: Object, pair: Pair, options: shadowpod.Options) -> float | None:
         shadow = shadowpod.shadow(local, pair, options, self._creator)
         try:
             made = await self._remote.create(keys.SHADOW_POD, shadow)

@@ -6,13 +6,15 @@ Source: docs/parity.md § 5.1, those that concern this process.
 import argparse
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from apis import keys, podnetworks, reflection, remap
 from apis.listening import Address
+from apis.offloading import ReflectionPolicy
+from apis.reflection import AWAITED, ReflectedKind
 from apis.remap import Network, Remap
 from kube import flags
 from kubelet.forge.accounts import ApiServer
@@ -51,6 +53,8 @@ class Settings:
     has_fabric: bool
     hides_ips: bool
     workers: int
+    policies: Mapping[str, ReflectionPolicy | None]
+    """Of what pods read, by the kind's name in ``apis.reflection``; None where it stays here."""
     health_port: int
     metrics_address: Address | None
     kubeconfig: Path | None
@@ -90,10 +94,17 @@ def parse(argv: Sequence[str] | None) -> Settings:
         has_fabric=options.ip_fabric,
         hides_ips=options.disable_ip_reflection,
         workers=options.pod_reflection_workers,
+        policies={row.name: _policy(options, row) for row in AWAITED},
         health_port=options.health_port,
         metrics_address=options.metrics_address,
         kubeconfig=options.kubeconfig,
     )
+
+
+def _policy(options: argparse.Namespace, row: ReflectedKind) -> ReflectionPolicy | None:
+    has_workers = getattr(options, f"{row.name}_reflection_workers") > 0
+    found: ReflectionPolicy = getattr(options, f"{row.name}_reflection_type")
+    return found if has_workers else None
 
 
 def _remap(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Remap:
@@ -152,6 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_node(parser)
     _add_api_server(parser)
     _add_addresses(parser)
+    flags.add_kinds(parser, AWAITED)
     parser.add_argument(
         "--pod-reflection-workers",
         type=int,

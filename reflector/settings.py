@@ -4,7 +4,6 @@ Source: docs/parity.md § 5.1, those that concern this process.
 """
 
 import argparse
-import functools
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -89,27 +88,9 @@ def _parser() -> argparse.ArgumentParser:
         "here. Of all virtual nodes of a provider one does, by Lease.",
     )
     flags.add_virtual_node(parser, health_port=HEALTH_PORT)
-    _add_kinds(parser)
+    flags.add_kinds(parser, KINDS)
     _add_twins(parser)
     return parser
-
-
-def _add_kinds(parser: argparse.ArgumentParser) -> None:
-    for row in KINDS:
-        parser.add_argument(
-            f"--{row.name}-reflection-workers",
-            type=_count,
-            default=row.workers,
-            help=f"how many {row.name}s at once, 0 for none at all (default {row.workers})",
-        )
-        if row.is_configurable:
-            names = ", ".join(policy.value for policy in row.policies)
-            parser.add_argument(
-                f"--{row.name}-reflection-type",
-                type=functools.partial(_policy, row),
-                default=row.default,
-                help=f"which {row.name}s: {names} (default {row.default.value})",
-            )
 
 
 def _add_twins(parser: argparse.ArgumentParser) -> None:
@@ -141,13 +122,6 @@ def _add_twins(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _policy(row: ReflectedKind, text: str) -> Policy:
-    names = [policy.value for policy in row.policies]
-    if text not in names:
-        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(names)}")
-    return Policy(text)
-
-
 def _custom(text: str) -> ReflectedKind:
     resource, version, kind, *policy = f"{text}//".split("/")[:4]
     plural, _, group = resource.partition(".")
@@ -155,10 +129,4 @@ def _custom(text: str) -> ReflectedKind:
         raise argparse.ArgumentTypeError(f"{text!r} is not PLURAL.GROUP/VERSION/KIND[/TYPE]")
     row = reflection.custom(Kind(group, version, kind, plural))
     chosen = next(filter(None, policy), "")
-    return reflection.custom(row.kind, _policy(row, chosen)) if chosen else row
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no count")
-    return int(text)
+    return reflection.custom(row.kind, flags.policy(row, chosen)) if chosen else row

@@ -1,20 +1,30 @@
 """ConfigMaps, Secrets and Services follow their originals into the twin namespace."""
 
+import asyncio
 import base64
 import json
+import os
+import statistics
+import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from kube.cluster import Selection
+from kubelet.forge import status
 from tests import factories
 from tests.journeys import world
 
 pytestmark = pytest.mark.journey
+NEW_PODS: Final = int(os.environ.get("PYLIQO_NEW_PODS", "5"))
+OTHERS: Final = int(os.environ.get("PYLIQO_OTHERS", "100"))
+"""ConfigMaps that change just before each new pod reads another one."""
 
 
 def secret(namespace: str, name: str, value: str, **rest: object) -> Object:
@@ -94,6 +104,40 @@ async def follows_and_goes(both: world.Pair, each: Copied) -> None:
 
     await world.remove(both.rome, each.kind, here)
     await world.until_gone(both.milan, each.kind, there)
+
+
+async def test_a_new_pod_reads_what_was_there_when_it_was_bound(
+    both: world.Pair, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An upgrade replaces many ConfigMaps, and pods that read one of them, at once."""
+    await both.offload(namespace)
+    names = [f"other-{number}" for number in range(OTHERS)]
+    for name in (*names, "settings"):
+        await both.rome.create(keys.CONFIG_MAP, config(namespace, name))
+    took = []
+    for turn in range(NEW_PODS):
+        value = {"data": {"colour": f"turn-{turn}"}}
+        changed = [Key(namespace, name) for name in (*names, "settings")]
+        await asyncio.gather(*(both.rome.patch(keys.CONFIG_MAP, key, value) for key in changed))
+        made = world.pod(
+            namespace, f"reads-{turn}", both.image, f"echo $colour; test $colour = turn-{turn}"
+        )
+        made["spec"]["restartPolicy"] = "Never"
+        made["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "settings"}}]
+        began = time.monotonic()
+        await both.rome.create(keys.POD, made)
+        key = objects.key_of(made)
+        await world.until_one(both.rome, keys.POD, key, status.is_finished)
+        took.append(time.monotonic() - began)
+    pods = (await both.rome.list(Selection(keys.POD, Object, namespace))).items.values()
+    ended = Counter(world.phase(pod) for pod in pods)
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\n{NEW_PODS} new pods beside {OTHERS} changed ConfigMaps: {dict(ended)}, "
+            f"ended after {statistics.median(took):.2f} s (median), {max(took):.2f} s at most\n"
+        )
+
+    assert ended == {"Succeeded": NEW_PODS}
 
 
 async def test_what_is_the_providers_own_is_left_alone(both: world.Pair, namespace: str) -> None:

@@ -19,6 +19,7 @@ from kubelet.forge import shadowpod
 from kubelet.forge.accounts import ApiServer
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.pods import PodReconciler
+from kubelet.references import Policy
 from tests import factories
 from tests.fakes import FakeCluster
 
@@ -140,6 +141,7 @@ class World:
         self.is_silent = False
         self.forbids: Callable[[Object], str] = lambda _local: ""
         self.lacks: Callable[[Object], str] = lambda _local: ""
+        self.policy: Policy = lambda _kind, _namespace: None
         self.restart()
 
     def restart(self) -> None:
@@ -164,6 +166,7 @@ class World:
                 lambda: self.is_silent,
                 self.forbids,
                 self.lacks,
+                self.policy,
                 lambda: ADDRESSES,
             ),
             namespaces=self.namespaces,

@@ -37,6 +37,8 @@ EXTRA_OF: Final[dict[str, frozenset[str]]] = {
             "remote-external-cidr-remap",
             "remote-pod-cidr",
             "remote-pod-cidr-remap",
+            *(f"{row.name}-reflection-workers" for row in reflection.AWAITED),
+            *(f"{row.name}-reflection-type" for row in reflection.AWAITED),
         }
     ),
     REFLECTOR: frozenset(
@@ -141,7 +143,9 @@ def of_kubelet(
         arguments += [f"--home-api-server-ip={address}" for address in found.api_servers]
     arguments += [f"--own-network={network}" for network in cluster.own_networks]
     arguments += [f"--pod-network={network}" for network in cluster.pod_networks(virtual_node)]
-    arguments += _workers(options, ["pod"])
+    awaited = [row.name for row in reflection.AWAITED]
+    arguments += _workers(options, ["pod", *awaited])
+    arguments += _policies(options, awaited)
     return _with_extra(arguments, options, KUBELET)
 
 
@@ -164,13 +168,7 @@ def of_reflector(
     if (found := cluster.fabric()) is not None:
         arguments += [f"--local-podcidr={network}" for network in found.pod_networks]
     arguments += _workers(options, reflection.BY_NAME)
-    arguments += [
-        f"--{name}-reflection-type={policy.value}"
-        for name, row in reflection.BY_NAME.items()
-        if row.is_configurable
-        and name in options.reflectors
-        and (policy := options.reflectors[name].policy)
-    ]
+    arguments += _policies(options, reflection.BY_NAME)
     arguments += [
         f"--custom-resource={one.resource}.{one.group}/{one.version}/{one.kind}/{one.policy.value}"
         for one in options.custom_resources
@@ -183,6 +181,16 @@ def _workers(options: VkOptionsTemplate, kinds: Iterable[str]) -> list[str]:
         f"--{kind}-reflection-workers={options.reflectors[kind].workers}"
         for kind in kinds
         if kind in options.reflectors
+    ]
+
+
+def _policies(options: VkOptionsTemplate, kinds: Iterable[str]) -> list[str]:
+    return [
+        f"--{kind}-reflection-type={policy.value}"
+        for kind in kinds
+        if reflection.BY_NAME[kind].is_configurable
+        and kind in options.reflectors
+        and (policy := options.reflectors[kind].policy)
     ]
 
 
