@@ -5,7 +5,7 @@ Service. Addresses are the same everywhere, unless an IP fabric joins the cluste
 their own, which the provider maps, and what is elsewhere by that of its IP object.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from apis import keys, leaving, objects, reflection, remap
@@ -90,11 +90,12 @@ def _is_fabric(settings: Settings) -> bool:
 
 def _of_ip(old: Object | None, new: Object | None, scene: Scene) -> Iterable[Key]:
     addresses = {objects.spec(each).get("ip") for each in (old, new) if each}
-    return [
-        objects.key_of(each)
-        for each in scene.look.each(keys.ENDPOINT_SLICE)
-        if any(not addresses.isdisjoint(one["addresses"]) for one in each.get("endpoints") or [])
-    ]
+    return _that(
+        scene,
+        lambda each: any(
+            not addresses.isdisjoint(one["addresses"]) for one in each["endpoints"] or ()
+        ),
+    )
 
 
 def _of_service(old: Object | None, new: Object | None, scene: Scene) -> Iterable[Key]:
@@ -102,8 +103,7 @@ def _of_service(old: Object | None, new: Object | None, scene: Scene) -> Iterabl
     if changed is None or _says_the_same(old, new):
         return []
     service = objects.key_of(changed)
-    slices = scene.look.each(keys.ENDPOINT_SLICE)
-    return [objects.key_of(each) for each in slices if leaving.service_of(each) == service]
+    return _that(scene, lambda each: leaving.service_of(each) == service)
 
 
 def _says_the_same(old: Object | None, new: Object | None) -> bool:
@@ -117,11 +117,18 @@ def _of_node(
     if changed is None or (new and new.says_the_same(old)):
         return []
     name = changed.metadata.name
-    return [
-        objects.key_of(each)
-        for each in scene.look.each(keys.ENDPOINT_SLICE)
-        if any(endpoint.get("nodeName") == name for endpoint in each.get("endpoints") or [])
-    ]
+    return _that(
+        scene, lambda each: any(one.get("nodeName") == name for one in each["endpoints"] or ())
+    )
+
+
+def _that(scene: Scene, is_about: Callable[[Object], bool]) -> list[Key]:
+    """Return the slices of which ``is_about`` is true, and those that the cache has in outline.
+
+    An outline, of a large one, lacks ``endpoints`` and the label of its Service.
+    """
+    slices = scene.look.each(keys.ENDPOINT_SLICE)
+    return [objects.key_of(each) for each in slices if "endpoints" not in each or is_about(each)]
 
 
 FORGE: Final = Forge(

@@ -9,6 +9,7 @@ from apis import keys, leaving
 from apis.objects import Key, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.pairs import Pair
+from kube.slim import Packed
 from reflector.forge import endpointslice
 from reflector.forge.contract import Scene, Settings
 from tests import factories
@@ -158,6 +159,18 @@ def test_slices_are_looked_at_when_their_service_or_a_node_changes() -> None:
     assert list(by_node(None, node("rome-1"), here)) == [Key("foo", "web-1")]
     assert list(by_node(node("rome-1"), node("rome-1"), here)) == []
     assert list(by_node(None, node("other"), here)) == []
+
+
+def test_a_slice_too_large_for_the_cache_is_looked_at_whatever_changes() -> None:
+    many = [endpoint(f"10.0.0.{number}", "rome-1", zone="z" * 300) for number in range(130)]
+    cached = Packed.cached(slice_of(*many)).whole()
+    here = Scene(PAIR, look=Seen(endpointslices=[cached], nodes=NODES))
+    by_service, by_node, by_ip = (each.touched for each in endpointslice.FORGE.inputs)
+
+    assert "endpoints" not in cached
+    assert list(by_node(None, node("rome-1"), here)) == [Key("foo", "web-1")]
+    assert list(by_ip(None, ip("10.0.0.1"), here)) == [Key("foo", "web-1")]
+    assert list(by_service(None, factories.service("foo", "web"), here)) == [Key("foo", "web-1")]
 
 
 def fabric(*ips: Object) -> Scene:
