@@ -349,6 +349,7 @@ STORAGE_PROVISIONERS: Final = (
     "volume.beta.kubernetes.io/storage-provisioner",
 )
 PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
+VOLUME_PROTECTION: Final = "kubernetes.io/pv-protection"
 ANNOTATIONS_OF_CLAIMS: Final = (
     "pv.kubernetes.io/bind-completed",
     "pv.kubernetes.io/bound-by-controller",

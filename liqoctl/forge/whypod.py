@@ -237,7 +237,8 @@ def _unprovided(facts: Facts, _pod: Object) -> Finding | None:
         return Finding(Outcome.WAITS, clause, (f"create persistentvolumeclaim {name}",))
     if objects.status(claim).get("phase") == "Lost":
         clause = f"waits because persistentvolumeclaim {name} has lost its volume"
-        return Finding(Outcome.WAITS, clause, ("restore the volume, or create the claim again",))
+        cure = f"restore the volume, or delete persistentvolumeclaim {name} to start empty"
+        return Finding(Outcome.WAITS, clause, (cure,))
     said = [
         event
         for event in sorted(facts.claim_events, key=refusals.time_of)

@@ -8,11 +8,13 @@ import pytest
 
 from apis import keys, objects, volumes
 from apis.objects import Key, Kind, Object, named
+from controllers import views
 from controllers.offloading.storage import forge, loop
 from controllers.offloading.storage.reconciler import (
     SOURCE_RETRY_S,
     LeftClaimReconciler,
     LeftVolumeReconciler,
+    PlaceholderReconciler,
     StorageReconciler,
 )
 from controllers.offloading.storage.slim import MOST, Claim
@@ -20,7 +22,7 @@ from kube import errors
 from kube.cluster import Cluster, Selection
 from kube.slim import Partial
 from tests.controllers.storages import ASKED, HERE, bind, claim, world
-from tests.controllers.support import Ledger, Told
+from tests.controllers.support import Ledger, Told, local_map, offloading
 from tests.controllers.whole import controlling
 from tests.kube.running import until_so
 
@@ -212,3 +214,98 @@ async def test_the_loops_remove_what_was_left_before_they_began_and_what_is_left
         await until_so(lambda: are(forge.real_key(made)), "the one that is needed is there")
         await cluster.delete(KIND, HERE, uid=objects.uid(made))
         await until_so(are, "none is there")
+
+
+# Volumes that stand for claims on a provider ------------------------------------------------------
+
+
+async def placeholder(cluster: Cluster, namespace: str, policy: str, *, bound: bool) -> Key:
+    """Make what a reflector leaves: a volume for a claim of ``namespace``, which may have gone."""
+    uid = "gone"
+    if bound:
+        asked = claim(storageClassName="liqo", volumeName=f"pvc-{namespace}")
+        asked["metadata"]["namespace"] = namespace
+        uid = objects.uid(await cluster.create(KIND, asked))
+    where = Key("", f"pvc-{namespace}")
+    spec = {
+        "storageClassName": "liqo",
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"},
+        "hostPath": {"path": "/nowhere"},
+        "persistentVolumeReclaimPolicy": policy,
+        "claimRef": objects.reference(KIND, Key(namespace, "data"), uid),
+    }
+    metadata = {
+        "labels": {keys.REMOTE_CLUSTER_ID: "milan"},
+        "annotations": {keys.PROVISIONED_BY: keys.STORAGE_PROVISIONER},
+        "finalizers": [keys.VOLUME_PROTECTION],
+    }
+    made = named(keys.PERSISTENT_VOLUME, where, metadata=metadata, spec=spec)
+    await cluster.create(keys.PERSISTENT_VOLUME, made)
+    return where
+
+
+def placeholders(cluster: Cluster) -> tuple[PlaceholderReconciler, Told]:
+    told = Told(cluster)
+    maps = views.live(cluster, Selection(keys.NAMESPACE_MAP, Object))
+    return PlaceholderReconciler(cluster, maps=maps, events=told.recorder), told
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+async def test_a_claim_whose_namespace_is_no_longer_there_has_lost_its_volume(
+    cluster: Cluster, namespace: str, policy: str
+) -> None:
+    where = await placeholder(cluster, namespace, policy, bound=True)
+    reconciler, told = placeholders(cluster)
+    goes = local_map(namespace, "milan", **{namespace: f"{namespace}-rome"})
+    await cluster.create(keys.NAMESPACE_MAP, goes)
+    await reconciler.reconcile(where)
+    assert await cluster.get_live(keys.PERSISTENT_VOLUME, where) is not None
+
+    none: Object = {"spec": {"desiredMapping": {namespace: None}}}
+    await cluster.patch(keys.NAMESPACE_MAP, objects.key_of(goes), none)
+    await reconciler.reconcile(where)
+    await reconciler.reconcile(where)
+
+    assert await cluster.get_live(keys.PERSISTENT_VOLUME, where) is None
+    assert told.reasons == ["VolumeLost"]
+
+
+@pytest.mark.parametrize(("policy", "stays"), [("Delete", False), ("Retain", True)])
+async def test_a_volume_whose_claim_has_gone_goes_though_nobody_reflects_its_namespace(
+    cluster: Cluster, namespace: str, policy: str, *, stays: bool
+) -> None:
+    where = await placeholder(cluster, namespace, policy, bound=False)
+    reconciler, told = placeholders(cluster)
+
+    await reconciler.reconcile(where)
+
+    assert (await cluster.get_live(keys.PERSISTENT_VOLUME, where) is not None) is stays
+    assert told.reasons == []
+
+
+@pytest.mark.parametrize(
+    ("required", "ready", "stays"),
+    [("True", None, True), ("False", "True", True), ("False", None, False)],
+    ids=["wanted there", "still there", "taken back"],
+)
+async def test_a_map_that_was_made_again_takes_no_volume_along(
+    cluster: Cluster, namespace: str, required: str, ready: str | None, *, stays: bool
+) -> None:
+    """It is empty for a moment; what the NamespaceOffloading says is older than that."""
+    where = await placeholder(cluster, namespace, "Delete", bound=True)
+    reconciler, _ = placeholders(cluster)
+    await cluster.create(keys.NAMESPACE_MAP, local_map(namespace, "milan"))
+    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(namespace))
+    said = {"OffloadingRequired": required, **({"Ready": ready} if ready else {})}
+    conditions = [
+        {"type": name, "status": status, "lastTransitionTime": "2025-01-31T12:00:00Z"}
+        for name, status in said.items()
+    ]
+    key = Key(namespace, keys.OFFLOADING_NAME)
+    status = {"remoteNamespacesConditions": {"milan": conditions}}
+    await cluster.patch_status(keys.NAMESPACE_OFFLOADING, key, status)
+
+    await reconciler.reconcile(where)
+
+    assert (await cluster.get_live(keys.PERSISTENT_VOLUME, where) is not None) is stays

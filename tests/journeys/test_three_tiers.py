@@ -102,6 +102,14 @@ async def test_three_tiers_find_each_other_and_keep_their_data(
 
     await both.unoffload(namespace)
     await world.until_gone(both.milan, keys.NAMESPACE, Key("", twin))
+    await world.until_one(
+        both.rome,
+        keys.PERSISTENT_VOLUME_CLAIM,
+        Key(namespace, "data"),
+        lambda found: world.phase(found) == "Lost",
+    )
+    await world.until_gone(both.rome, keys.PERSISTENT_VOLUME, objects.key_of(volume))
+    await world.until(both.rome, keys.EVENT, namespace, has_lost_its_volume)
 
 
 async def test_services_of_pods_that_stay_are_reached_from_the_provider(
@@ -134,6 +142,13 @@ async def test_services_of_pods_that_stay_are_reached_from_the_provider(
     await both.milan.create(keys.POD, asking(namespace, "theirs", image, HOME, "web", whole))
 
     await world.until_one(both.milan, keys.POD, Key(namespace, "theirs"), is_over)
+
+
+def has_lost_its_volume(events: world.World) -> bool:
+    return any(
+        (event["reason"], event["involvedObject"]["name"]) == ("VolumeLost", "data")
+        for event in events.values()
+    )
 
 
 def has_come_home(events: world.World) -> bool:

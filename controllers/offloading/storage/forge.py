@@ -4,10 +4,12 @@ Source: docs/parity.md § 4.15.
 """
 
 import copy
+from collections.abc import Iterable
 from typing import Final
 
-from apis import keys, objects, volumes
+from apis import conditions, keys, objects, volumes, whose
 from apis.objects import Key, Object, named
+from controllers.offloading.namespaceoffloading.forge import READY, REQUIRED
 
 _TAKEN: Final = ("accessModes", "resources", "volumeMode", "volumeAttributesClassName")
 """Of a claim's spec, what the real one has of it: nothing by which it could name what exists."""
@@ -201,6 +203,40 @@ def is_left(volume_: Object) -> bool:
         and objects.labels(volume_).get(keys.LIQO_MANAGED) == "true"
         and objects.status(volume_).get("phase") == "Released"
         and volume_["spec"].get("persistentVolumeReclaimPolicy") == "Delete"
+    )
+
+
+def placeholder_of(volume_: Object) -> str:
+    """Return the provider on which the data of ``volume_`` is; empty of one that has its own."""
+    made_by = objects.annotations(volume_).get(keys.PROVISIONED_BY)
+    return whose.cluster_named_by(volume_) if made_by == keys.STORAGE_PROVISIONER else ""
+
+
+def is_mapped(namespace: str, provider: str, maps: Iterable[Object]) -> bool:
+    """Whether a NamespaceMap to ``provider`` asks for ``namespace``, or tells that it is there."""
+    return any(
+        namespace in (objects.spec(found).get("desiredMapping") or {})
+        or namespace in (objects.status(found).get("currentMapping") or {})
+        for found in maps
+        if whose.destination(found) == provider
+    )
+
+
+def is_withdrawn(offloading: Object, provider: str, *, has_map: bool) -> bool:
+    """Whether ``offloading`` says that its namespace is not, or no longer, on ``provider``."""
+    clusters = objects.status(offloading).get("remoteNamespacesConditions") or {}
+    if provider not in clusters:
+        return not has_map
+    required = conditions.find(clusters[provider], REQUIRED)
+    is_not = required is not None and required["status"] == "False"
+    return is_not and conditions.find(clusters[provider], READY) is None
+
+
+def lost(claim: Key, provider: str) -> str:
+    """Return what the author of ``claim`` is told."""
+    return (
+        f"namespace {claim.namespace} is no longer offloaded to {provider}, and the data of the "
+        f"claim was deleted there with it: delete claim {claim.name} to start with an empty volume"
     )
 
 

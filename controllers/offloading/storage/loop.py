@@ -3,14 +3,17 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from apis import keys
+from apis import conditions, keys, objects
 from apis.objects import Key, Object
-from controllers import selections
+from controllers import selections, views
+from controllers.concerns import Keys
 from controllers.manager import Manager, Term
+from controllers.offloading.namespaceoffloading.forge import READY
 from controllers.offloading.storage import forge
 from controllers.offloading.storage.reconciler import (
     LeftClaimReconciler,
     LeftVolumeReconciler,
+    PlaceholderReconciler,
     StorageReconciler,
 )
 from controllers.offloading.storage.slim import Claim
@@ -23,8 +26,10 @@ VOLUMES: Final = selections.every(keys.PERSISTENT_VOLUME)
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of the three controllers."""
+    """Return the term of the four controllers."""
     claims, volumes = manager.informer(CLAIMS), manager.informer(VOLUMES)
+    maps = manager.informer(selections.NAMESPACE_MAPS)
+    offloadings = manager.informer(selections.OFFLOADINGS)
 
     def by_real(change: Change[Claim]) -> Iterable[Key]:
         if change.key.namespace != keys.STORAGE_NAMESPACE:
@@ -44,6 +49,13 @@ def controller(manager: Manager) -> Term:
         )
         return [
             Runner("storage", provided, [Source(claims, by_real), Source(volumes, by_volume)]),
+            Runner(
+                "storage-placeholders",
+                PlaceholderReconciler(
+                    manager.cached, maps=views.cached(maps), events=manager.events
+                ),
+                [Source(volumes), Source(offloadings, _withdrawn(volumes))],
+            ),
             Runner("storage-left", LeftVolumeReconciler(manager.cached), [Source(volumes)]),
             Runner(
                 "storage-left-claims",
@@ -53,6 +65,28 @@ def controller(manager: Manager) -> Term:
         ]
 
     return lambda: [*runners()]
+
+
+def _withdrawn(volumes: Informer[Object]) -> Keys:
+    """Return what tells of the volumes of a namespace that a cluster has no longer."""
+
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        if change.old is None or _where(change.old) <= _where(change.new):
+            return []
+        namespace = change.key.namespace
+        return [
+            key
+            for key, found in volumes.items().items()
+            if forge.placeholder_of(found) and forge.claim_of(found).namespace == namespace
+        ]
+
+    return keys_of
+
+
+def _where(offloading: Object | None) -> set[str]:
+    """Return the clusters that have, or are asked for, a namespace."""
+    told = objects.status(offloading).get("remoteNamespacesConditions") or {}
+    return {cluster for cluster, found in told.items() if conditions.find(found, READY)}
 
 
 def _left(claims: Informer[Claim], volumes: Informer[Object]) -> list[Source[Any]]:

@@ -3,10 +3,11 @@
 import logging
 from typing import Final
 
-from apis import keys, objects, volumes
+from apis import keys, objects, volumes, whose
 from apis.objects import Key, Object
 from controllers import upkeep
 from controllers.offloading.storage import forge, slim
+from controllers.views import View
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
 from kube.slim import Partial
@@ -14,6 +15,8 @@ from kube.slim import Partial
 KIND: Final = keys.PERSISTENT_VOLUME_CLAIM
 SOURCE_RETRY_S: Final = 15.0
 """How often a claim is looked at that waits for the claim of which it wants a copy."""
+
+VOLUME_LOST: Final = "VolumeLost"
 
 logger = logging.getLogger(__name__)
 
@@ -180,3 +183,60 @@ class LeftVolumeReconciler:
         )
         await upkeep.remove(self._cluster, keys.PERSISTENT_VOLUME, key, is_ours=forge.is_left)
         return None
+
+
+class PlaceholderReconciler:
+    """One volume that stands for a claim on a provider to which its namespace no longer goes.
+
+    As long as the namespace goes there, the reflector keeps the volume. After that the claim on the
+    provider is gone, and its data with it: a claim that stayed Bound would keep pods waiting for
+    ever. Source: Kubernetes, "Storage Object in Use Protection".
+    """
+
+    def __init__(self, cluster: Cluster, *, maps: View, events: Recorder) -> None:
+        self._cluster, self._maps, self._events = cluster, maps, events
+
+    async def reconcile(self, key: Key) -> float | None:
+        volume = await self._cluster.get(keys.PERSISTENT_VOLUME, key)
+        provider = forge.placeholder_of(volume) if volume else ""
+        if volume is None or not provider:
+            return None
+        where = forge.claim_of(volume)
+        if forge.is_mapped(where.namespace, provider, (await self._maps()).values()):
+            return None
+        if await self._is_reflected(where.namespace, provider):
+            return None
+        claim = await self._cluster.get_live(KIND, where)
+        if claim is not None and objects.uid(claim) != forge.claim_uid(volume):
+            claim = None
+        if claim is not None or not forge.is_retained(volume):  # its administrator removes others
+            await self._remove(key, volume, claim, provider)
+        return None
+
+    async def _remove(self, key: Key, volume: Object, claim: Object | None, provider: str) -> None:
+        """Delete a volume of ours; a claim that is bound to it would keep it Terminating."""
+
+        def is_it(found: Object) -> bool:
+            return objects.uid(found) == objects.uid(volume) and bool(forge.placeholder_of(found))
+
+        kind = keys.PERSISTENT_VOLUME
+        if await upkeep.remove(self._cluster, kind, key, is_ours=is_it):
+            return
+        if claim is not None and not objects.is_terminating(volume):
+            message = forge.lost(objects.key_of(claim), provider)
+            self._events.event(KIND, claim, "Warning", VOLUME_LOST, message)
+        found = await self._cluster.get_live(kind, key)
+        if found is not None and is_it(found) and objects.is_terminating(found):
+            await upkeep.remove_finalizer(self._cluster, kind, found, keys.VOLUME_PROTECTION)
+
+    async def _is_reflected(self, namespace: str, provider: str) -> bool:
+        """Whether the API server knows of anything of ``namespace`` on ``provider``."""
+        of = Selection(keys.NAMESPACE_MAP, Object, labels=whose.originals_for(provider))
+        maps = (await self._cluster.list(of)).items.values()
+        if forge.is_mapped(namespace, provider, maps):
+            return True
+        key = Key(namespace, keys.OFFLOADING_NAME)
+        offloading = await self._cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
+        return offloading is not None and not forge.is_withdrawn(
+            offloading, provider, has_map=bool(maps)
+        )
