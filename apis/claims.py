@@ -52,16 +52,21 @@ def reason_to_stay(claim: Object, storage: Storage) -> Stay | None:
         return _of_another_class(claim, storage)
     if name:
         return _bound(claim, storage, name)
-    annotations = objects.annotations(claim)
-    if not any(
-        annotations.get(one) == keys.STORAGE_PROVISIONER for one in keys.STORAGE_PROVISIONERS
-    ):
+    if not is_provisioned(claim):
         return Stay("nobody has asked for its volume yet", is_told=False)
     if not storage.is_selected(claim):
         return Stay("its first pod does not go to the provider", is_told=False)
     if not storage.is_offered:
         return Stay(f"{storage.cluster_id} offers no storage", is_told=True)
     return None
+
+
+def is_provisioned(claim: Object) -> bool:
+    """Whether its volume was asked of a provider."""
+    annotations = objects.annotations(claim)
+    return any(
+        annotations.get(one) == keys.STORAGE_PROVISIONER for one in keys.STORAGE_PROVISIONERS
+    )
 
 
 def _of_another_class(claim: Object, storage: Storage) -> Stay | None:

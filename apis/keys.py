@@ -358,6 +358,12 @@ ANNOTATIONS_OF_CLAIMS: Final = (
     *STORAGE_PROVISIONERS,
 )
 """By which one cluster binds a claim; they mean nothing in another."""
+DOWNWARD_NAMESPACE: Final = "pyliqo.io/downward-namespace"
+"""On a pod or a NamespaceOffloading, by a user: ``consumer`` has ``metadata.namespace`` in
+variables and files be that of the consumer, ``provider`` that of the remote namespace, which is the
+default."""
+LOCAL_NAMESPACE: Final = "pyliqo.io/local-namespace"
+"""On a ShadowPod and its Pod: the consumer's namespace, for files that the pod reads it from."""
 API_SERVER_SUPPORT: Final = "liqo.io/api-server-support"
 """On a pod, by a user: ``disabled`` sends it without tokens, ``remote`` with the provider's."""
 REMOTE_SERVICE_ACCOUNT_NAME: Final = "liqo.io/remote-service-account-name"
@@ -458,6 +464,8 @@ NO_REMOTE_POD: Final = "NoRemotePod"
 FAILED_REFLECTION: Final = "FailedReflection"
 REFLECTED_IN_PART: Final = "ReflectedInPart"
 """The twin lacks something of its original that the provider does not offer."""
+TOKEN_NOT_SENT: Final = "TokenNotSent"  # noqa: S105  # a reason
+"""A pod asks for a token, and its virtual node has no API-server support."""
 REFLECTION_DISABLED: Final = "ReflectionDisabled"
 MASS_ABSENCE: Final = "MassAbsence"
 """So much is missing from a list at once that nothing is deleted for it, for a while."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from apis import objects
+from apis import keys, objects
 from apis.objects import Object
 
 
@@ -103,12 +103,19 @@ FIELDS: Final[Mapping[str, Field]] = {
         "a label that the consumer's API server wrote into the selector is no longer in "
         "`matchLabelKeys`",
     ),
-    "volumes": Field(Fate.CHANGED, "projected tokens and root certificates are replaced"),
+    "volumes": Field(
+        Fate.CHANGED,
+        "projected tokens and root certificates are replaced; files of the downward API: see below;"
+        " an ephemeral volume whose claim is reflected mounts that claim",
+    ),
     "workloadRef": _SCHEDULER,
 }
 """Every field of a PodSpec of Kubernetes 1.31 to 1.37."""
 
-_ENVIRONMENT: Final = "with API-server support: the address of the consumer's API server is added"
+_ENVIRONMENT: Final = (
+    "with API-server support: the address of the consumer's API server is added;"
+    " values of the downward API: see below"
+)
 
 CONTAINER_FIELDS: Final[Mapping[str, Field]] = {
     **dict.fromkeys(
@@ -176,6 +183,42 @@ def unheeded(spec: Object) -> str:
         f"{said} does not work on virtual nodes: a pod never shares what a node of the provider"
         " has, and runs without it: leave it out"
     )
+
+
+def tokens(spec: Object) -> list[str]:
+    """Return the tokens that ``spec`` asks for itself, in words: admission writes one besides."""
+    return [
+        f"spec.volumes[{volume['name']}] serviceAccountToken {token.get('path')}"
+        for volume in spec.get("volumes") or []
+        if not volume["name"].startswith(_BY_ADMISSION)
+        for source in (volume.get("projected") or {}).get("sources") or []
+        if (token := source.get("serviceAccountToken"))
+    ]
+
+
+def tokenless(pod: Object) -> str:
+    """Return which tokens ``pod`` may not have on a virtual node, "" if none.
+
+    Whether it has them is the virtual node's to say, unless the pod says that it has none.
+    """
+    asked = tokens(objects.spec(pod))
+    said = objects.annotations(pod).get(keys.API_SERVER_SUPPORT, "").lower()
+    if not asked or said == "remote":
+        return ""
+    if said == "disabled":
+        return f"{', '.join(asked)} is not on virtual nodes: {TOKEN_CURE}"
+    return (
+        f"{', '.join(asked)} is on a virtual node only with API-server support, and the pod runs "
+        f"without that file else: {TOKEN_CURE}"
+    )
+
+
+_BY_ADMISSION: Final = "kube-api-access-"
+"""Begins the name of the volume that admission adds. Source: Kubernetes, "Service Accounts"."""
+TOKEN_CURE: Final = (
+    "a token reaches a virtual node with --enable-apiserver-support=true among spec.extraArgs of "
+    f"its VkOptionsTemplate, and without the annotation {keys.API_SERVER_SUPPORT}: disabled"
+)
 
 
 def unknown(spec: Object) -> list[str]:

@@ -58,3 +58,5 @@ class Node:
     """By which policy what a pod reads is reflected."""
     addresses: Callable[[], PodAddresses | None] = PodAddresses
     """By which addresses its pods are reached now; None: nobody is told any."""
+    offloading: Callable[[str], Object | None] = lambda _namespace: None
+    """The NamespaceOffloading of a namespace."""

@@ -6,7 +6,8 @@ from apis import keys, podfields
 from apis.objects import Object
 from apis.pairs import Pair
 from kubelet.contract import Recorder
-from kubelet.forge import antiaffinity, shadowpod
+from kubelet.forge import accounts, antiaffinity, shadowpod
+from kubelet.forge.accounts import Mode
 from kubelet.forge.shadowpod import Options
 
 UNKNOWN_FIELD: Final = "UnknownField"
@@ -26,6 +27,10 @@ def tell(recorder: Recorder, local: Object, pair: Pair, options: Options) -> Non
     if orders := sorted(shadowpod.unsent(local, options)):
         message = f"{', '.join(orders)} {there}: {_OBEYED}"
         recorder.event(keys.POD, local, "Normal", ORDERS, message)
+    is_tokenless = accounts.mode(local, options.api_server) is Mode.DISABLED
+    if is_tokenless and (tokens := podfields.tokens(local["spec"])):
+        message = f"{', '.join(tokens)} {there}: {podfields.TOKEN_CURE}"
+        recorder.event(keys.POD, local, "Warning", keys.TOKEN_NOT_SENT, message)
     if terms := [*antiaffinity.unsent(local, twins)]:
         message = "; ".join(f"{one.path} {there}: it {one.why}" for one in terms)
         recorder.event(keys.POD, local, "Warning", AFFINITY, message)

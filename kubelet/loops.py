@@ -186,6 +186,7 @@ class Loops:
             self._lacks,
             self._policy,
             self._addresses.known,
+            self._offloading,
         )
         self._reconciler = PodReconciler(
             self._local,
@@ -226,8 +227,11 @@ class Loops:
         return leaving.in_namespace(row, said, leaving.asked_policy(offloading))
 
     def _forbids(self, local: Object) -> str:
-        key = Key(objects.key_of(local).namespace, keys.OFFLOADING_NAME)
-        return permission.forbids(local, self._offloadings.get(key), self._node.get(self._key))
+        offloading = self._offloading(objects.key_of(local).namespace)
+        return permission.forbids(local, offloading, self._node.get(self._key))
+
+    def _offloading(self, namespace: str) -> Object | None:
+        return self._offloadings.get(Key(namespace, keys.OFFLOADING_NAME))
 
     def _lacks(self, local: Object) -> str:
         claims = (each.claim for each in self._pods_here.items().values() if each.claim)

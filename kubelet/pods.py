@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from apis import keys, objects
+from apis import downward, keys, objects
 from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
 from kube import errors
@@ -190,7 +190,9 @@ class PodReconciler:
 
     async def _offload(self, local: Object, observed: Observed) -> float | None:
         pair, twins = observed.pair, await twins_of(local, self._namespaces)
-        options = replace(self._node.options(), twins=twins)
+        options = replace(
+            self._node.options(), twins=twins, is_namespace_local=self._is_namespace_local(local)
+        )
         forbidden = self._node.forbids(local)
         if rejection := self._rejection(local, forbidden):
             await self._statuses.reject(local, rejection)
@@ -203,7 +205,12 @@ class PodReconciler:
         if behind:
             message = references.in_words(behind, pair)
             self._recorder.event(keys.POD, local, "Warning", REFERENCES_BEHIND, message)
-        return await self._send(local, pair, options)
+        claims = await self._references.ephemeral(local)
+        return await self._send(local, pair, replace(options, claims=claims))
+
+    def _is_namespace_local(self, local: Object) -> bool:
+        offloading = self._node.offloading(objects.key_of(local).namespace)
+        return downward.is_namespace_local(local, offloading)
 
     async def _send(self, local: Object, pair: Pair, options: shadowpod.Options) -> float | None:
         shadow = shadowpod.shadow(local, pair, options, self._creator)

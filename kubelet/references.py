@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apis import keys, leaving, mentions, objects
+from apis import claims, keys, leaving, mentions, objects
 from apis.objects import Key, Kind, Object
 from apis.offloading import ReflectionPolicy
 from apis.pairs import Pair
 from kube import errors
 from kube.cluster import Cluster
+from kubelet.forge import shadowpod
 
 PATIENCE_S: Final = 10.0
 """After which a pod is sent all the same; the provider's kubelet then waits for what is absent."""
@@ -88,6 +89,23 @@ class References:
         found = await asyncio.gather(*(self._is_behind(*one, pair) for one in wanted))
         return sorted(
             f"{kind} {key}" for (kind, key), is_so in zip(wanted, found, strict=True) if is_so
+        )
+
+    async def ephemeral(self, pod: Object) -> frozenset[str]:
+        """Return which claims of ephemeral volumes of ``pod`` are reflected."""
+        namespace = objects.key_of(pod).namespace
+        names = [
+            shadowpod.ephemeral_claim(pod, volume)
+            for volume in pod["spec"].get("volumes") or []
+            if "ephemeral" in volume
+        ]
+        found = await asyncio.gather(
+            *(self._local.get(keys.PERSISTENT_VOLUME_CLAIM, Key(namespace, name)) for name in names)
+        )
+        return frozenset(
+            name
+            for name, claim in zip(names, found, strict=True)
+            if claim is not None and claims.is_provisioned(claim)
         )
 
     async def _is_behind(self, kind: Kind, key: Key, pair: Pair) -> bool:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from apis import keys, naming, objects
+from apis import downward, keys, naming, objects
 from apis.listening import Address
 from apis.objects import Key, Kind, Object
 from apis.pairs import Pair
@@ -261,9 +261,8 @@ def _rewritten(
                 key = naming.token_key(volume, str(token.get("path", "")))
                 yield _from_secret(secret_name, key, str(token.get("path", "")))
             continue
-        path = _namespace_path(source)
-        if secret_name and has_token and path:
-            yield _from_secret(secret_name, NAMESPACE_KEY, path)
+        if secret_name and has_token and "downwardAPI" in source:
+            yield from _with_namespace(secret_name, source)
         else:
             yield _with_root_ca(source, pair)
 
@@ -272,13 +271,19 @@ def _from_secret(name: str, key: str, path: str) -> Object:
     return {"secret": {"name": name, "items": [{"key": key, "path": path}]}}
 
 
-def _namespace_path(source: Object) -> str:
-    """Return where a source puts the namespace, if that is all that it does."""
-    items = (source.get("downwardAPI") or {}).get("items") or []
-    if len(items) != 1:
-        return ""
-    field = (items[0].get("fieldRef") or {}).get("fieldPath")
-    return str(items[0].get("path", "")) if field == "metadata.namespace" else ""
+def _with_namespace(secret_name: str, source: Object) -> Iterator[Object]:
+    """Yield ``source``, files of the downward API, with the namespace from the Secret."""
+    items: list[Object] = source["downwardAPI"].get("items") or []
+    kept = [one for one in items if not _is_namespace(one)]
+    if kept or not items:
+        yield {**source, "downwardAPI": {**source["downwardAPI"], "items": kept}}
+    for one in items:
+        if _is_namespace(one):
+            yield _from_secret(secret_name, NAMESPACE_KEY, str(one.get("path", "")))
+
+
+def _is_namespace(item: Object) -> bool:
+    return bool((item.get("fieldRef") or {}).get("fieldPath") == downward.NAMESPACE)
 
 
 def _with_root_ca(source: Object, pair: Pair) -> Object:

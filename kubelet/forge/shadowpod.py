@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from apis import agents, keys, marks, merge, objects, podfields
+from apis import agents, downward, keys, marks, merge, objects, podfields
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.pairs import Pair
 from kubelet.forge import accounts, antiaffinity, containers
-from kubelet.forge.accounts import NO_API_SERVER, ApiServer
+from kubelet.forge.accounts import NO_API_SERVER, ApiServer, Mode
 
 _FINAL: Final = frozenset({"Succeeded", "Failed"})
 _PROVIDERS: Final = "liqo.io"
@@ -31,6 +31,8 @@ _ANNOTATIONS_OF_HOME: Final = frozenset(
         keys.APPLIED_META,
         keys.LOCAL_POD_UID,
         keys.LOCAL_POD_GENERATION,
+        keys.LOCAL_NAMESPACE,
+        keys.DOWNWARD_NAMESPACE,
         keys.FINISHED,
         keys.DELETION_GRACE,
         keys.PLACEMENT,
@@ -54,6 +56,10 @@ class Options:
     """The namespaces there of those that a pod's terms of affinity name."""
     opened: frozenset[str] = frozenset()
     """Domains of annotations and labels that the provider lets its programs obey."""
+    is_namespace_local: bool = False
+    """Whether the pod reads the consumer's namespace as its own."""
+    claims: frozenset[str] = frozenset()
+    """Names of the claims of its ephemeral volumes that are reflected."""
 
 
 def refusal(local: Object, options: Options) -> str:
@@ -99,6 +105,8 @@ def metadata(local: Object, pair: Pair, options: Options) -> Object:
         ours[keys.FINISHED] = phase
     if (generation := generation_of(local)) > 1:
         ours[keys.LOCAL_POD_GENERATION] = str(generation)
+    if downward.is_noted(local):
+        ours[keys.LOCAL_NAMESPACE] = objects.key_of(local).namespace
     return {
         "labels": {**sent["labels"], keys.NODE_NAME: options.node, **pair.labels()},
         "annotations": {**sent["annotations"], **ours},
@@ -223,6 +231,33 @@ def _api_server(made: Object, local: Object, pair: Pair, options: Options) -> No
     accounts.mutate(made, local, pair, options.api_server)
 
 
+def _downward(made: Object, local: Object, _pair: Pair, options: Options) -> None:
+    """Let the pod read of itself what holds at the API server that it uses."""
+    is_home = accounts.mode(local, options.api_server) is Mode.TOKEN_API
+    fields = {downward.UID, downward.NODE} if is_home else set()
+    if options.is_namespace_local:
+        fields |= {downward.NAMESPACE}
+    downward.localise(made, local, frozenset(fields))
+
+
+def _ephemeral(made: Object, local: Object, _pair: Pair, options: Options) -> None:
+    """Mount the claim of an ephemeral volume that is reflected: the provider is to make none.
+
+    Source: Kubernetes, "Generic ephemeral volumes": a claim of that name that the Pod does not own
+    is a conflict.
+    """
+    for volume in made.get("volumes") or []:
+        name = ephemeral_claim(local, volume)
+        if "ephemeral" in volume and name in options.claims:
+            del volume["ephemeral"]
+            volume["persistentVolumeClaim"] = {"claimName": name}
+
+
+def ephemeral_claim(local: Object, volume: Object) -> str:
+    """Return the name of the claim that Kubernetes makes for an ephemeral volume of ``local``."""
+    return f"{objects.key_of(local).name}-{volume['name']}"
+
+
 def _dns(made: Object, _local: Object, pair: Pair, _options: Options) -> None:
     """Let what the pod looks up in its own namespace be found in the twin."""
     searches = (made.get("dnsConfig") or {}).get("searches")
@@ -284,6 +319,8 @@ def _runtime_class(made: Object, local: Object, _pair: Pair, options: Options) -
 
 _MUTATORS: Final = (
     _api_server,
+    _downward,
+    _ephemeral,
     _dns,
     _ports,
     _node_selector,

@@ -3,10 +3,10 @@
 Source: docs/parity.md § 3.1, 5.5.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from apis import conditions, keys, objects, placement
+from apis import conditions, downward, keys, objects, placement, podfields
 from apis.judgement import Judgement
 from apis.objects import Object
 from apis.offloading import PodOffloadingStrategy as Strategy
@@ -17,7 +17,9 @@ from liqoctl.forge.refusals import Refusal
 
 BACK_OFF: Final = keys.OFFLOADING_BACK_OFF
 ABORTED: Final = keys.OFFLOADING_ABORTED
-_PROVIDER: Final = frozenset({keys.FAILED_REFLECTION, keys.REFLECTION_DISABLED, BACK_OFF, ABORTED})
+_PROVIDER: Final = frozenset(
+    {keys.FAILED_REFLECTION, keys.REFLECTION_DISABLED, BACK_OFF, ABORTED, keys.TOKEN_NOT_SENT}
+)
 _TAINT: Final[Object] = {"key": keys.VIRTUAL_NODE_TAINT, "effect": keys.VIRTUAL_NODE_TAINT_EFFECT}
 _MOST: Final = 5
 """Names of nodes in a sentence."""
@@ -28,7 +30,7 @@ def judge(facts: Facts) -> Finding:
     """Return the verdict on the pod: the first rule that has something to say."""
     pod = facts.pod or {}
     found = next(found for rule in _RULES if (found := rule(facts, pod)) is not None)
-    more = _drifted(facts, pod)
+    more = (*_drifted(facts, pod), *_differing(facts, pod))
     return Finding(found.outcome, found.clause, (*found.cures, *more))
 
 
@@ -304,6 +306,24 @@ def _drifted(facts: Facts, pod: Object) -> list[str]:
     if placement.is_tolerated(_TAINT, pods.spec(pod).get("tolerations") or []):
         return []
     return [f"it was created before its namespace was offloaded: {_ANEW}"]
+
+
+def _differing(facts: Facts, pod: Object) -> Iterator[str]:
+    """Yield what a program of a pod on a virtual node reads otherwise than here, or not at all."""
+    node = pods.node_of(facts, pod)
+    if node is None or not placement.is_virtual(node):
+        return
+    if tokenless := podfields.tokenless(pod):
+        yield tokenless
+    remote = objects.status(facts.offloading).get("remoteNamespaceName") or facts.namespace
+    read = downward.reading(pods.spec(pod), downward.NAMESPACE)
+    is_local = downward.is_namespace_local(pod, facts.offloading)
+    if read and remote != facts.namespace and not is_local:
+        yield (
+            f"it reads {remote} as its metadata.namespace ({', '.join(read)}): with the annotation "
+            f"{keys.DOWNWARD_NAMESPACE}: {downward.CONSUMER} on pod or NamespaceOffloading a new "
+            f"pod reads {facts.namespace}"
+        )
 
 
 _LIVING: Final = frozenset({None, "", "Pending", "Running"})

@@ -198,7 +198,20 @@ def _offloaded(facts: Facts) -> Finding:
     told = section(facts)
     clusters = ", ".join(one["cluster"] for one in told["clusters"] if one["ready"])
     where = f"is offloaded to {clusters or 'its clusters'} as {told['remoteNamespace']}"
-    return Finding(Outcome.OFFLOADED, f"{where}: {_MAY_RUN[told['strategy']]}")
+    cures = (full_names(facts.namespace, told["remoteNamespace"]),)
+    clause = f"{where}: {_MAY_RUN[told['strategy']]}"
+    return Finding(Outcome.OFFLOADED, clause, tuple(filter(None, cures)))
+
+
+def full_names(namespace: str, remote: str) -> str:
+    """Return what becomes of names such as ``web.NAMESPACE.svc`` there; "" if they resolve."""
+    if not remote or remote == namespace:
+        return ""
+    return (
+        f"pods there find Services by short names (web) and as web.{remote}.svc; "
+        f"web.{namespace}.svc does not resolve there, unless the namespace is offloaded with "
+        "--namespace-mapping-strategy EnforceSameName (unoffload it first)"
+    )
 
 
 _MAY_RUN: Final = {

@@ -14,6 +14,7 @@ from apis.objects import Key, Object
 from kube import errors, waiting
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import offloading as forge
+from liqoctl.forge import whyspace
 from liqoctl.forge.offloading import Outcome
 from liqoctl.output import Progress
 
@@ -104,6 +105,9 @@ def _report(progress: Progress, namespace: str, found: Object | None, timeout_s:
     outcome = forge.outcome(found)
     if outcome is Outcome.READY:
         progress.info(f"namespace {namespace}: offloaded as {_remote_name(found)}")
+        remote = str(objects.status(found).get("remoteNamespaceName") or "")
+        if names := whyspace.full_names(namespace, remote):
+            progress.info(f"namespace {namespace}: {names}")
         return
     if outcome is Outcome.NOTHING_SELECTED:
         progress.warning(f"namespace {namespace}: no cluster is selected: {_alone(found)}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apis import podfields, podspecs
+from apis import keys, podfields, podspecs
 from apis.podfields import CONTAINER_FIELDS, FIELDS, Fate, Field
 from kube import client
 from sandbox.controlplane import Plane
@@ -77,6 +77,22 @@ def test_the_rest_is_not_refused(spec: dict[str, Any]) -> None:
 def test_what_no_pod_gets_at_a_provider_is_told(name: str) -> None:
     assert f"spec.{name} does not work on virtual nodes" in podfields.unheeded({name: True})
     assert podfields.unheeded({name: False, "containers": []}) == ""
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [("", "only with API-server support"), ("disabled", "is not on virtual nodes"), ("remote", "")],
+)
+def test_a_token_that_it_may_not_have_is_told(how: str, says: str) -> None:
+    asked = {"serviceAccountToken": {"path": "id-token", "audience": "vault"}}
+    volumes = [
+        {"name": name, "projected": {"sources": [asked]}} for name in ("kube-api-access-1", "vault")
+    ]
+    notes = {"annotations": {keys.API_SERVER_SUPPORT: how}} if how else {}
+    said = podfields.tokenless({"metadata": notes, "spec": {"volumes": volumes}})
+    assert says in said
+    assert said.startswith("spec.volumes[vault] serviceAccountToken id-token" if says else "")
+    assert "kube-api-access" not in said
 
 
 def test_only_what_says_something_is_news() -> None:

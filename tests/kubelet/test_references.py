@@ -76,6 +76,24 @@ async def test_it_waits_until_the_provider_has_what_it_reads_as_it_is_here(world
     assert world.writes() == (0, 1)
 
 
+@pytest.mark.parametrize("provisioner", ["liqo.io/storage", "rancher.io/local-path", ""])
+async def test_an_ephemeral_volume_is_the_reflected_claim(world: World, provisioner: str) -> None:
+    notes = {"volume.kubernetes.io/storage-provisioner": provisioner} if provisioner else {}
+    await here(
+        world, keys.PERSISTENT_VOLUME_CLAIM, "web-v", metadata={"annotations": notes}, spec={}
+    )
+    volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"resources": {}}}}}
+    await world.bound(spec={"volumes": [volume]})
+    await world.reconcile(2)
+
+    shadow = await world.shadow()
+    assert shadow
+    claim = {"name": "v", "persistentVolumeClaim": {"claimName": "web-v"}}
+    is_ours = provisioner == "liqo.io/storage"
+    assert shadow["spec"]["pod"]["volumes"] == [claim if is_ours else volume]
+    assert world.writes() == (0, 1)
+
+
 async def test_after_ten_seconds_it_is_sent_and_says_what_it_waited_for(world: World) -> None:
     await here(world, keys.CONFIG_MAP, "cfg", data={"colour": "green"})
     await world.bound(spec=READS)

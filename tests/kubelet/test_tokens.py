@@ -74,6 +74,99 @@ async def test_tokens_lie_on_the_provider_and_are_mounted_there(served: World) -
     assert served.writes() == (1, 2), "a token here, a ShadowPod and a Secret there"
 
 
+async def test_what_it_reads_of_itself_beside_a_token_holds_at_home(served: World) -> None:
+    def field(path: str) -> Object:
+        return {"fieldRef": {"fieldPath": path}}
+
+    names = ("metadata.uid", "spec.nodeName", "metadata.namespace", "metadata.name")
+    env = [{"name": name, "valueFrom": field(name)} for name in names]
+    main = {"name": "main", "image": "nginx", "env": env}
+    uid = {"path": "uid", **field("metadata.uid")}
+    space = {"path": "namespace", **field("metadata.namespace")}
+    beside = {
+        "name": "api",
+        "projected": {"sources": [TOKEN, {"downwardAPI": {"items": [uid, space]}}]},
+    }
+    alone = {"name": "me", "downwardAPI": {"items": [uid, space]}}
+    local = await served.bound(spec=spec(containers=[main], volumes=[beside, alone]))
+    await served.reconcile(2)
+
+    shadow = await served.shadow()
+    assert shadow
+    made = shadow["spec"]["pod"]
+    read = {one["name"]: one for one in made["containers"][0]["env"]}
+    assert read["metadata.uid"] == {"name": "metadata.uid", "value": objects.uid(local)}
+    assert read["spec.nodeName"] == {"name": "spec.nodeName", "value": "milan"}
+    assert [read[name] for name in names[2:]] == env[2:], "these are the remote Pod's"
+    noted = {"path": "uid", **field("metadata.annotations['pyliqo.io/local-pod-uid']")}
+    assert shadow["metadata"]["annotations"]["pyliqo.io/local-pod-uid"] == objects.uid(local)
+    assert made["volumes"][0]["projected"]["sources"][1:] == [
+        {"downwardAPI": {"items": [noted]}},
+        {"secret": {"name": "web-token", "items": [{"key": "namespace", "path": "namespace"}]}},
+    ]
+    assert made["volumes"][1]["downwardAPI"]["items"] == [noted, space]
+    assert served.writes() == (1, 2), "as without"
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "of_namespace", "is_local"),
+    [
+        ("consumer", "", True),
+        ("", "consumer", True),
+        ("provider", "consumer", False),
+        ("", "", False),
+        ("else", "consumer", True),
+    ],
+)
+async def test_its_namespace_is_the_consumers_if_pod_or_namespace_says_so(
+    fake_world: World, of_pod: str, of_namespace: str, *, is_local: bool
+) -> None:
+    def notes(said: str) -> Object:
+        return {"annotations": {keys.DOWNWARD_NAMESPACE: said}} if said else {}
+
+    fake_world.offloading = {"metadata": notes(of_namespace)}
+    reference = {"fieldRef": {"fieldPath": "metadata.namespace"}}
+    main = {"name": "main", "image": "nginx", "env": [{"name": "NS", "valueFrom": reference}]}
+    files = {"name": "me", "downwardAPI": {"items": [{"path": "ns", **reference}]}}
+    plain = {"containers": [main], "volumes": [files, VOLUME]}
+    await fake_world.bound(spec=plain, metadata=notes(of_pod))
+    await fake_world.reconcile(2)
+
+    shadow = await fake_world.shadow()
+    assert shadow
+    made, noted = shadow["spec"]["pod"], "metadata.annotations['pyliqo.io/local-namespace']"
+    value = {"value": "shop"} if is_local else {"valueFrom": reference}
+    path = noted if is_local else "metadata.namespace"
+    assert made["containers"][0]["env"] == [{"name": "NS", **value}]
+    assert made["volumes"][0]["downwardAPI"]["items"][0]["fieldRef"]["fieldPath"] == path
+    assert SPACE in made["volumes"][1]["projected"]["sources"], "that of the account stays"
+    assert shadow["metadata"]["annotations"]["pyliqo.io/local-namespace"] == "shop"
+    assert fake_world.writes()[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "annotation", "told"),
+    [
+        ("mine", "", [("Warning", "TokenNotSent")]),
+        ("kube-api-access-x", "", []),
+        ("mine", "remote", []),
+    ],
+)
+async def test_a_token_that_it_asks_for_and_does_not_have_is_told(
+    fake_world: World, name: str, annotation: str, told: list[tuple[str, str]]
+) -> None:
+    notes = {keys.API_SERVER_SUPPORT: annotation} if annotation else {}
+    volume = {"name": name, "projected": {"sources": [OTHER]}}
+    await fake_world.bound(spec={"volumes": [volume]}, metadata={"annotations": notes})
+    await fake_world.reconcile(2)
+
+    assert fake_world.recorder.told == told
+    assert all(
+        "spec.volumes[mine] serviceAccountToken vault" in one
+        for one in fake_world.recorder.messages
+    )
+
+
 async def test_an_ipv6_address_stands_in_brackets_where_kubernetes_writes_them(
     served: World,
 ) -> None:

@@ -139,6 +139,7 @@ class World:
         self.patch = OffloadingPatch()
         self.api_server = ApiServer()
         self.is_silent = False
+        self.offloading: Object | None = None
         self.forbids: Callable[[Object], str] = lambda _local: ""
         self.lacks: Callable[[Object], str] = lambda _local: ""
         self.policy: Policy = lambda _kind, _namespace: None
@@ -168,6 +169,7 @@ class World:
                 self.lacks,
                 self.policy,
                 lambda: ADDRESSES,
+                lambda _namespace: self.offloading,
             ),
             namespaces=self.namespaces,
             recorder=self.recorder,

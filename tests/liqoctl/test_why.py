@@ -245,6 +245,23 @@ def test_few_nodes(nodes: Sequence[Object] | None, clause: str) -> None:
     assert told(found).startswith(f"pod foo/web waits {clause}")
 
 
+@pytest.mark.parametrize(
+    ("path", "note", "says"),
+    [
+        ("metadata.namespace", "", ["it reads foo-rome as its metadata.namespace (env NS)"]),
+        ("metadata.namespace", "consumer", []),
+        ("metadata.name", "", []),
+    ],
+)
+def test_what_it_reads_of_itself_otherwise_than_here(path: str, note: str, says: list[str]) -> None:
+    env = [{"name": "NS", "valueFrom": {"fieldRef": {"fieldPath": path}}}]
+    seen = pod("Running", "milan", metadata={"annotations": {keys.DOWNWARD_NAMESPACE: note}})
+    seen["spec"]["containers"] = [{"name": "main", "env": env}]
+    found = why.of_pod(facts(seen), "web")
+    assert found is not None
+    assert [one.partition(": ")[0] for one in found["next"]] == says
+
+
 def test_each_node_with_its_reasons_virtual_nodes_first() -> None:
     found = why.of_pod(facts(pod(selector={"region": "eu"})), "web")
 

@@ -100,10 +100,12 @@ async def test_offload_waits_until_ready(
     await offload(cluster, namespace, status("Ready", milan=ready("True", "NamespaceCreated")))
 
     said = capsys.readouterr()
-    assert said.err.splitlines() == [
+    *lines, names = said.err.splitlines()
+    assert lines == [
         f"INFO  namespace {namespace}: offloading enabled",
         f"INFO  namespace {namespace}: offloaded as twin",
     ]
+    assert f"as web.twin.svc; web.{namespace}.svc does not resolve there" in names
     assert said.out == ""
 
 

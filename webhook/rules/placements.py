@@ -76,7 +76,12 @@ def warned(
     is_remote = offloading.strategy is Strategy.REMOTE or is_forced
     nowhere = _nowhere(patch.applied(pod, admitted.patch), nodes) if is_remote else ""
     spec = pod["spec"]
-    warnings = (podfields.refusal(spec), podfields.unheeded(spec), nowhere)
+    warnings = (
+        podfields.refusal(spec),
+        podfields.unheeded(spec),
+        podfields.tokenless(pod),
+        nowhere,
+    )
     told = [warning for warning in warnings if warning]
     return replace(admitted, warnings=told) if told else admitted
 
