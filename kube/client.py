@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import aiohttp
 import msgspec
@@ -35,7 +36,7 @@ LIST_S: Final = 300.0
 
 _RESTARTS: Final = 3
 _SMALLER: Final = 8
-"""By how much fewer objects are asked for at once after a page that was too large."""
+"""By how much fewer objects are asked for at once after a page that was too large or too slow."""
 _JSON: Final = {"Content-Type": "application/json"}
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 _STRATEGIC: Final = {"Content-Type": "application/strategic-merge-patch+json"}
@@ -71,6 +72,8 @@ class ClusterClient:
         self._turn = wire.Turn() if self._door.is_of_peer else None
         self._transport = Transport(access, user_agent, most=self._most_answer, turn=self._turn)
         self._doubts = Doubts()
+        self._limits: WeakKeyDictionary[Selection[Any], int] = WeakKeyDictionary()
+        """How many objects are asked for at once, where ``PAGE`` are too large or too slow."""
         self.reach = self._transport.reach
         self.reach.subscribe_to_loss(self._doubts.all_lost)
         """Whether it answers at all; after an outage all connections are new."""
@@ -285,14 +288,14 @@ class ClusterClient:
         reader = self._door.reader(of)
         items: dict[Key, T] = {}
         sizes: dict[Key, int] = {}
-        size, token, limit = 0, "", PAGE
+        size, token, limit = 0, "", self._limits.get(of, PAGE)
         while True:
             try:
                 said = await self._page(of, limit, token)
-            except errors.LargerError:
+            except (errors.LargerError, errors.SlowError):
                 if limit == 1:
                     raise
-                limit = max(1, limit // _SMALLER)
+                self._limits[of] = limit = max(1, limit // _SMALLER)
                 continue
             size += len(said)
             page, token_before = reader.page(said), token

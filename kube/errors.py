@@ -35,6 +35,10 @@ class LargerError(NotReachableError):
     """An answer is larger than is read of one: ask for less at once."""
 
 
+class SlowError(NotReachableError):
+    """An answer came in part, and the rest of it not in time: less can be asked for at once."""
+
+
 class ExhaustedError(KubeError):
     """This process has nothing left to connect with: that says nothing of the server."""
 

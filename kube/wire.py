@@ -109,7 +109,7 @@ class Turn:
         """Yield what takes the turn once it is needed, and gives it back.
 
         Raises:
-            NotReachableError: what is large did not arrive within ``LARGE_S``.
+            SlowError: what is large did not arrive within ``LARGE_S``.
         """
         limit = asyncio.timeout(None)
         try:
@@ -123,7 +123,7 @@ class Turn:
             if not limit.expired():
                 raise  # another limit than that of the turn
             message = f"what is larger than {FREELY} bytes took longer than {LARGE_S:.0f} s"
-            raise errors.NotReachableError(message) from error
+            raise errors.SlowError(message) from error
 
 
 class Large:
@@ -164,6 +164,7 @@ async def whole(answer: aiohttp.ClientResponse, *, most: int, turn: Turn | None 
 
     Raises:
         LargerError: it is larger than ``most`` bytes.
+        SlowError: it came in part only before the time was over.
         NotReachableError: it is compressed.
     """
     if answer.headers.get("Content-Encoding", "identity") != "identity":
@@ -180,6 +181,10 @@ async def whole(answer: aiohttp.ClientResponse, *, most: int, turn: Turn | None 
                 if large is not None:
                     await large.grown(len(whole))
             return Foreign(bytes(whole))
+    except TimeoutError as error:
+        if not whole:
+            raise
+        raise errors.SlowError(f"{len(whole)} bytes of an answer came in time") from error
     finally:
         # An answer that breaks off and its error refer to each other, and to this frame: they stay
         # until the collector finds them.

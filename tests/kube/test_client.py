@@ -333,6 +333,33 @@ async def test_a_long_list_takes_no_more_memory_than_what_is_kept_and_a_page(
     assert kept < LISTED * 1024
 
 
+async def test_a_page_that_is_too_slow_is_asked_for_in_smaller_ones(
+    stub: Stub, cluster: ClusterClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a narrow link; what was learnt holds for the next list, and the server is not away."""
+    monkeypatch.setattr(transport, "CALL_S", 0.3)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        limit = int(request.query["limit"])
+        response = web.StreamResponse()
+        await response.prepare(request)
+        items = [{"metadata": {"namespace": "ns", "name": f"a{n}"}} for n in range(limit)]
+        text = msgspec.json.encode({"metadata": {"resourceVersion": "9"}, "items": items})
+        await response.write(text[:100])
+        if limit > 10:  # more is too slow
+            await asyncio.sleep(3600)
+        await response.write(text[100:])
+        return response
+
+    stub.answers = [answer] * 4
+    following = Selection(keys.CONFIG_MAP, Object, "ns")
+
+    assert len((await cluster.list(following)).items) == 7  # 500 / 8 / 8
+    assert len((await cluster.list(following)).items) == 7  # at once
+    assert [int(one.query["limit"]) for one in stub.asked] == [500, 62, 7, 7]
+    assert not cluster.reach.is_lost
+
+
 async def test_a_list_without_end_is_given_up(stub: Stub, cluster: ClusterClient) -> None:
     same = {"metadata": {"resourceVersion": "9", "continue": "same"}, "items": None}
     stub.answers = [web.json_response(same) for _ in range(9)]
