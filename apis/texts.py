@@ -37,3 +37,11 @@ def data(value: object, most_bytes: int) -> str:
         return ""
     shown = _HARMFUL.sub(lambda found: f"\\u{ord(found[0]):04x}", value[:most_bytes])
     return shown.encode()[:most_bytes].decode(errors="ignore")
+
+
+def without_userinfo(text: str) -> str:
+    """Return ``text`` without the user names and passwords of URLs in it. RFC 3986, 3.2.1."""
+    return _USERINFO.sub("//", text)
+
+
+_USERINFO: Final = re.compile(r"//[^/\s]*@")

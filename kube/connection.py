@@ -16,6 +16,7 @@ import yarl
 from aiohttp import connector
 from multidict import CIMultiDict
 
+from apis import texts
 from kube import descriptors, errors
 from kube.access import Access
 
@@ -43,6 +44,8 @@ _UNREAD_MS: Final = 45_000
 connector._SSL_CONTEXT_VERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # noqa: SLF001
 
 
+_REASON: Final = 100
+"""Characters of what a server or proxy gives as the reason of its status."""
 _IN_WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (TimeoutError, "no answer in time"),
     (aiohttp.ServerDisconnectedError, "it closed the connection without an answer"),
@@ -67,8 +70,15 @@ def in_words(error: BaseException) -> str:
                 cause.strerror if isinstance(cause, socket.gaierror) else ""
             )
             return f"{words}: {told}" if told else words
+    if isinstance(cause, aiohttp.ClientResponseError):  # its text has the URL, password and all
+        who = "the proxy" if isinstance(cause, aiohttp.ClientHttpProxyError) else "it"
+        return f"{who} answered {cause.status} {cause.message[:_REASON]}".rstrip()
     number = getattr(cause, "errno", None)
-    return os.strerror(number) if number else str(cause) or type(cause).__name__
+    return (
+        os.strerror(number)
+        if number
+        else texts.without_userinfo(str(cause)) or type(cause).__name__
+    )
 
 
 def failure(what: str, error: BaseException) -> errors.KubeError:

@@ -19,17 +19,29 @@ def proxy(server: str, environment: Mapping[str, str] = os.environ) -> str:
     found = environment.get(name) or environment.get(name.lower()) or ""
     direct = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
     host = (said.hostname or "").rstrip(".")
-    if not found or host == "localhost" or _is_direct(host, direct.split(",")):
+    port = said.port or (443 if said.scheme == "https" else 80)
+    patterns = [one for one in map(str.strip, direct.lower().split(",")) if one]
+    if not found or host == "localhost" or _is_direct(host, port, patterns):
         return ""
     return found if "://" in found else f"http://{found}"
 
 
-def _is_direct(host: str, patterns: list[str]) -> bool:
+def _is_direct(host: str, port: int, patterns: list[str]) -> bool:
+    hosts = [host_ for host_, port_ in map(_parted, patterns) if port_ in {"", str(port)}]
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return any(_is_named(host, one.strip().lower()) for one in patterns)
-    return address.is_loopback or any(_holds(one.strip(), address) for one in patterns)
+        return any(_is_named(host, one) for one in hosts)
+    return address.is_loopback or any(_holds(one, address) for one in hosts)
+
+
+def _parted(pattern: str) -> tuple[str, str]:
+    """Return host and port of ``pattern``; the port is empty where it names none."""
+    if pattern.startswith("["):
+        host, _, port = pattern[1:].partition("]")
+        return host, port.removeprefix(":")
+    host, _, port = pattern.partition(":")
+    return (host, port) if port.isdecimal() else (pattern, "")
 
 
 def _is_named(host: str, pattern: str) -> bool:

@@ -7,17 +7,19 @@ Source: KEP-4006; docs/parity.md SEC-B4, SEC-B8, SEC-B10.
 """
 
 import asyncio
+import base64
 import contextlib
 import http.client
 import io
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import aiohttp
 import msgspec
 import yarl
 
+from apis import texts
 from apis.objects import Object
 from kube import connection, errors
 from kube.access import Access
@@ -31,6 +33,8 @@ runtime two minutes (``--runtime-request-timeout``), and a node with many comman
 takes its time for each. A server that falls silent is found out sooner, by keepalive, and anybody
 who asked and gives up ends the wait."""
 MAX_REFUSAL: Final = 2**16
+EYEBALLS_S: Final = 0.25
+"""After which the next address of a name is tried, too. Source: RFC 8305, section 8."""
 CLOSE_S: Final = 5.0
 """How long a server that was told the end may take to say so too, before it is cut off."""
 
@@ -106,6 +110,7 @@ async def _connect(access: Access, host: str, port: int | None) -> Leg:
         host,
         port,
         ssl=access.tls,
+        happy_eyeballs_delay=EYEBALLS_S,
         server_hostname=(access.server_name or host) if access.tls else None,
         ssl_shutdown_timeout=CLOSE_S if access.tls else None,
     )
@@ -118,24 +123,27 @@ async def _through(access: Access, host: str, port: int) -> Leg:
 
     So does aiohttp for all other requests.
     """
-    proxy = urlsplit(access.proxy)
+    proxy, said = urlsplit(access.proxy), texts.without_userinfo(access.proxy)
     is_tls = proxy.scheme == "https"
     if is_tls and not access.tls:
-        raise errors.NotReachableError(f"the proxy {access.proxy} needs TLS, the server has none")
+        raise errors.NotReachableError(f"the proxy {said} needs TLS, the server has none")
     loop = asyncio.get_running_loop()
     transport, leg = await loop.create_connection(
         Leg,
         proxy.hostname or "",
         proxy.port or (443 if is_tls else 80),
         ssl=access.tls if is_tls else None,
+        happy_eyeballs_delay=EYEBALLS_S,
         server_hostname=proxy.hostname if is_tls else None,
     )
     connection.keep_alive(transport.get_extra_info("socket"))
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    transport.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode("ascii"))
+    signed_in = _proxy_authorization(proxy)
+    head = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{signed_in}\r\n"
+    transport.write(head.encode("ascii"))
     if _parsed(await leg.until(b"\r\n\r\n", MAX_HEAD)).status != http.client.OK:
         leg.abort()
-        raise errors.NotReachableError(f"the proxy {access.proxy} does not connect to {where}")
+        raise errors.NotReachableError(f"the proxy {said} does not connect to {where}")
     if access.tls:
         leg.transport = await loop.start_tls(
             transport,
@@ -145,6 +153,15 @@ async def _through(access: Access, host: str, port: int) -> Leg:
             ssl_shutdown_timeout=CLOSE_S,
         )
     return leg
+
+
+def _proxy_authorization(proxy: SplitResult) -> str:
+    """Return the header line for user and password of the proxy's URL, empty without. RFC 7617."""
+    if proxy.username is None:
+        return ""
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    encoded = base64.b64encode(pair.encode()).decode()
+    return f"Proxy-Authorization: Basic {encoded}\r\n"
 
 
 def _head(access: Access, method: str, path: str, query: Headers, headers: Headers) -> bytes:

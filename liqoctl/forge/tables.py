@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from apis import conditions, keys, objects, slices, times
+from apis import conditions, keys, objects, slices, texts, times
 from apis.objects import Kind, Object
 from liqoctl.forge import slices as slices_
 
@@ -99,7 +99,8 @@ def _tenant_more(obj: Object) -> Row:
 
 def _identity_more(obj: Object) -> Row:
     params = objects.spec(obj).get("authParams") or {}
-    return (str(params.get("apiServer") or ""), str(params.get("proxyURL") or ""))
+    proxy = texts.without_userinfo(str(params.get("proxyURL") or ""))
+    return (str(params.get("apiServer") or ""), proxy)
 
 
 def _slice_more(obj: Object) -> Row:

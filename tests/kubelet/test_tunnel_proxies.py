@@ -1,15 +1,17 @@
 """The proxy of a kubeconfig, by which streams reach a provider."""
 
 import asyncio
+import base64
 import contextlib
 import datetime as dt
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
 
 import pytest
 
 from certs import listener, pki
-from kube import clock
+from kube import client, clock
 from kube.access import Access
 from kube.errors import NotReachableError
 from kubelet import tunnel
@@ -37,9 +39,18 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
         await pump(reader, writer)
 
 
+USER: Final = "liqo:S3cr3t%2FPw"
+SIGNED_IN: Final = base64.b64encode(b"liqo:S3cr3t/Pw").decode()
+
+
 async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass bytes to the address that CONNECT names."""
-    asked = (await reader.readuntil(b"\r\n\r\n")).decode().split()[1]
+    """Pass bytes to the address that CONNECT names, for whoever signs in."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    if f"Proxy-Authorization: Basic {SIGNED_IN}\r\n" not in head:
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+        writer.close()
+        return
+    asked = head.split()[1]
     there = await asyncio.open_connection(*asked.split(":"))
     writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
     with contextlib.suppress(OSError):
@@ -57,7 +68,7 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @contextlib.asynccontextmanager
-async def serving(*, by_tls: bool, proxied_by_tls: bool) -> AsyncIterator[Access]:
+async def serving(*, by_tls: bool, proxied_by_tls: bool, user: str = USER) -> AsyncIterator[Access]:
     tls = of_server() if by_tls else None
     tasks: set[asyncio.Task[None]] = set()
 
@@ -78,7 +89,7 @@ async def serving(*, by_tls: bool, proxied_by_tls: bool) -> AsyncIterator[Access
     urls = [f"{scheme}://127.0.0.1:{port}" for scheme, port in zip(schemes, ports, strict=True)]
     context = ssl.create_default_context(cadata=CA.certificate.decode()) if by_tls else None
     async with there, between:
-        yield Access(urls[0], context, proxy=urls[1])
+        yield Access(urls[0], context, proxy=urls[1].replace("//", f"//{user}@"))
         await asyncio.gather(*tasks)
 
 
@@ -104,3 +115,15 @@ async def test_a_proxy_of_another_authority_is_not_used() -> None:
         foreign = Access(access.server, other, proxy=access.proxy)
         with pytest.raises(NotReachableError, match="certificate"):
             await tunnel.dial(foreign, "POST", "/exec", [], [])
+
+
+async def test_what_a_proxy_refuses_is_told_without_the_password() -> None:
+    async with serving(by_tls=True, proxied_by_tls=False, user="liqo:wrong-S3cr3t") as access:
+        with pytest.raises(NotReachableError, match="does not connect") as refused:
+            await tunnel.dial(access, "POST", "/exec", [], [])
+        async with client.connect(access, user_agent="tests") as cluster:
+            with pytest.raises(NotReachableError, match="the proxy answered 407") as silent:
+                await cluster.get_text("/livez")
+
+    for raised in (refused, silent):
+        assert "S3cr3t" not in str(raised.value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from apis import conditions, foreignclusters, keys, naming, objects, whose
+from apis import conditions, foreignclusters, keys, naming, objects, texts, whose
 from apis.objects import Key, Object, named
 
 API_SERVER: Final = foreignclusters.API_SERVER_STATUS
@@ -232,7 +232,7 @@ def _addresses(facts: Facts) -> Object:
     namespaces = {"local": local, "remote": spec.get("namespace")}
     found = {
         "apiServerUrl": params.get("apiServer"),
-        "foreignProxyUrl": params.get("proxyURL") or from_tenant,
+        "foreignProxyUrl": texts.without_userinfo(params.get("proxyURL") or from_tenant or ""),
         "tenantNamespace": {name: value for name, value in namespaces.items() if value},
     }
     return {name: value for name, value in found.items() if value}
