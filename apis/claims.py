@@ -16,7 +16,8 @@ class Storage:
     """What of a provider its claims depend on."""
 
     cluster_id: str
-    is_offered: bool
+    is_offered: Callable[[str], bool]
+    """Whether its virtual node of that name offers storage."""
     is_node: Callable[[str], bool]
     """Whether the node of that name is one of its virtual nodes."""
     volume: Callable[[str], Object | None]
@@ -25,8 +26,12 @@ class Storage:
 
     def is_selected(self, claim: Object) -> bool:
         """Whether the first pod of ``claim`` goes there."""
-        name = objects.annotations(claim).get(keys.SELECTED_NODE, "")
+        name = selected_node(claim)
         return bool(name) and self.is_node(name)
+
+    def is_refused(self, claim: Object) -> bool:
+        """Whether the first pod of ``claim`` goes there, to a virtual node without storage."""
+        return self.is_selected(claim) and not self.is_offered(selected_node(claim))
 
     def has(self, volume: Object) -> bool:
         """Whether the data of ``volume`` is there."""
@@ -38,6 +43,11 @@ class Storage:
         """Whether the data of ``claim`` is there, in ``volume``: anybody may name a volume."""
         bound = volume["spec"].get("claimRef") or {}
         return self.has(volume) and bound.get("uid") == objects.uid(claim)
+
+
+def selected_node(claim: Object) -> str:
+    """Return the node to which the first pod of ``claim`` goes; empty for none yet."""
+    return objects.annotations(claim).get(keys.SELECTED_NODE, "")
 
 
 def reason_to_stay(claim: Object, storage: Storage) -> Stay | None:
@@ -56,8 +66,8 @@ def reason_to_stay(claim: Object, storage: Storage) -> Stay | None:
         return Stay("nobody has asked for its volume yet", is_told=False)
     if not storage.is_selected(claim):
         return Stay("its first pod does not go to the provider", is_told=False)
-    if not storage.is_offered:
-        return Stay(f"{storage.cluster_id} offers no storage", is_told=True)
+    if storage.is_refused(claim):
+        return Stay(f"virtual node {selected_node(claim)} offers no storage", is_told=True)
     return None
 
 

@@ -228,6 +228,12 @@ class VirtualNode:
     vk_options_template_ref: Key | None = None
     """None: the default template. Without a namespace it is in ours, where administrators write."""
 
+    @property
+    def storage_class(self) -> str:
+        """Return the class that claims get there; empty where no storage is offered."""
+        preferred = next((each for each in self.storage_classes if each.is_default), None)
+        return next((each.name for each in (preferred, *self.storage_classes) if each), "")
+
     @classmethod
     def parse(cls, obj: Object) -> "VirtualNode":
         """Return what ``obj`` says."""

@@ -100,7 +100,7 @@ def _add_twins(parser: argparse.ArgumentParser) -> None:
     add("--remote-real-load-balancer-class-name", default="", help="their class on the provider")
     add("--enable-ingress", **switch, help="set the class of Ingresses")
     add("--remote-real-ingress-class-name", default="", help="their class on the provider")
-    add("--enable-storage", **switch, help="let claims of the virtual class be fulfilled there")
+    add("--enable-storage", **switch, help="where a virtual node does not say itself")
     add("--remote-real-storage-class-name", default="", help="their class on the provider")
     add("--virtual-storage-class-name", default=keys.VIRTUAL_STORAGE_CLASS, help="here")
     add(

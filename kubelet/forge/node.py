@@ -80,14 +80,19 @@ def wanted(identity: Identity, virtual: VirtualNode) -> Wanted:
     others = [dict(taint) for taint in virtual.taints if _mark(taint) != _mark(_TAINT)]
     return Wanted(
         labels={**own, **suggested, **identity.labels, **given, **protected},
-        annotations={**identity.annotations, **virtual.annotations, **_room(virtual)},
+        annotations={**identity.annotations, **virtual.annotations, **_offers(virtual)},
         taints=[_TAINT, *others],
     )
 
 
-def _room(virtual: VirtualNode) -> dict[str, str]:
-    """Return what one pod can have there: capacity is a sum over nodes, and says nothing of it."""
-    return {keys.LARGEST_POD: resources.line(virtual.largest_pod)} if virtual.largest_pod else {}
+def _offers(virtual: VirtualNode) -> dict[str, str]:
+    """Return what one pod can have there, and the class of its claims.
+
+    Capacity is a sum over nodes, and says nothing of the first.
+    """
+    largest, class_ = resources.line(virtual.largest_pod), virtual.storage_class
+    told = {keys.LARGEST_POD: largest, keys.OFFERED_STORAGE_CLASS: class_}
+    return {name: value for name, value in told.items() if value}
 
 
 def fresh(identity: Identity, want: Wanted) -> Object:

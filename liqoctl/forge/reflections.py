@@ -40,7 +40,8 @@ class Peer:
     options: VkOptionsTemplate
     nodes: frozenset[str] = frozenset()
     """Its virtual nodes."""
-    offers_storage: bool = False
+    with_storage: frozenset[str] = frozenset()
+    """Those of them that offer storage."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +162,9 @@ def _as_its_service(
 def _with_its_data(
     contents: Contents, peer: Peer, _row: ReflectedKind, _policy: Policy, obj: Object
 ) -> Stay | None:
-    is_node, volume = peer.nodes.__contains__, contents.volumes.get
-    return claims.reason_to_stay(obj, Storage(peer.cluster, peer.offers_storage, is_node, volume))
+    is_offered, is_node = peer.with_storage.__contains__, peer.nodes.__contains__
+    storage = Storage(peer.cluster, is_offered, is_node, contents.volumes.get)
+    return claims.reason_to_stay(obj, storage)
 
 
 _JUDGES: Final = {reflection.ENDPOINT_SLICE: _as_its_service, reflection.CLAIM: _with_its_data}

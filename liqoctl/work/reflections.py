@@ -131,7 +131,7 @@ async def known_peers(cluster: Cluster, twins: Iterable[tuple[str, str]]) -> lis
             remote,
             by_key.get(_template_of(leader)) or VkOptionsTemplate(""),
             frozenset(each.name for each in of_one),
-            bool(leader and leader.storage_classes),
+            frozenset(each.name for each in of_one if each.storage_classes),
         )
         for (cluster_id, remote), of_one, leader in zip(twins, of_each, leaders, strict=True)
     ]

@@ -24,6 +24,7 @@ class Settings:
     enable_ingress: bool = False
     ingress_class: str = ""
     enable_storage: bool = False
+    """Where the Node of a claim's first pod does not say so itself, as ``storage_class``."""
     storage_class: str = ""
     """On the provider; empty for its default class."""
     virtual_storage_class: str = keys.VIRTUAL_STORAGE_CLASS

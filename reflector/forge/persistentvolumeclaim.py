@@ -32,7 +32,7 @@ def twin(local: Object, scene: Scene) -> Object:
         "resources": have.get("resources") or {},
     }
     class_ = objects.annotations(local).get(keys.REMOTE_STORAGE_CLASS)
-    if chosen := class_ or scene.settings.storage_class:
+    if chosen := class_ or _offered_class(claims.selected_node(local), scene):
         spec["storageClassName"] = chosen
     made = twins.of(keys.PERSISTENT_VOLUME_CLAIM, local, scene, spec=spec)
     annotations = made["metadata"].get("annotations", {})
@@ -58,16 +58,33 @@ def stays(local: Object, scene: Scene) -> Stay | None:
 
 def _storage(scene: Scene) -> Storage:
     def is_node(name: str) -> bool:
-        node: shapes.Labelled | None = scene.look.get(keys.NODE, Key("", name))
-        return node is not None and node.is_node_of(scene.pair.destination)
+        return _node(name, scene) is not None
+
+    def is_offered(name: str) -> bool:
+        node = _node(name, scene)
+        said = ((node and node.metadata.labels) or {}).get(keys.STORAGE_AVAILABLE)
+        return scene.settings.enable_storage if said is None else said == "true"
 
     return Storage(
         scene.pair.destination,
-        scene.settings.enable_storage,
+        is_offered,
         is_node,
         lambda name: scene.look.get(keys.PERSISTENT_VOLUME, Key("", name)),
         scene.settings.virtual_storage_class,
     )
+
+
+def _node(name: str, scene: Scene) -> shapes.Labelled | None:
+    """Return the virtual node of that name, if it is one of the provider."""
+    node: shapes.Labelled | None = scene.look.get(keys.NODE, Key("", name))
+    return node if node is not None and node.is_node_of(scene.pair.destination) else None
+
+
+def _offered_class(name: str, scene: Scene) -> str:
+    """Return the class of the provider that the virtual node of that name offers."""
+    node = _node(name, scene)
+    annotations = (node and node.metadata.annotations) or {}
+    return annotations.get(keys.OFFERED_STORAGE_CLASS, scene.settings.storage_class)
 
 
 def back(key: Key, original: Object | None, twin_: Object | None, scene: Scene) -> Iterable[Write]:
@@ -130,8 +147,7 @@ def _is_refused(original: Object, scene: Scene) -> bool:
     return (
         not original["spec"].get("volumeName")
         and original["spec"].get("storageClassName") == scene.settings.virtual_storage_class
-        and not scene.settings.enable_storage
-        and _storage(scene).is_selected(original)
+        and _storage(scene).is_refused(original)
     )
 
 

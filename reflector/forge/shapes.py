@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import mentions, whose
+from apis import keys, mentions, whose
 from apis.mentions import Mention
 from apis.meta import Meta
 
@@ -15,10 +15,21 @@ class Metadata(Meta, gc=False, frozen=True):
     labels: dict[str, str] | None = None
 
 
-class Labelled(msgspec.Struct, gc=False, frozen=True):
-    """An object of which only the labels matter."""
+class Offering(Metadata, gc=False, frozen=True):
+    """Of the annotations only that which says what a virtual node offers."""
 
-    metadata: Metadata
+    annotations: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        class_ = (self.annotations or {}).get(keys.OFFERED_STORAGE_CLASS)
+        kept = None if class_ is None else {keys.OFFERED_STORAGE_CLASS: class_}
+        msgspec.structs.force_setattr(self, "annotations", kept)
+
+
+class Labelled(msgspec.Struct, gc=False, frozen=True):
+    """A Node of which little but its labels matters."""
+
+    metadata: Offering
 
     def is_node_of(self, cluster_id: str) -> bool:
         """Whether it is a virtual node of that provider."""

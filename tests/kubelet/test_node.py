@@ -114,6 +114,17 @@ async def test_a_node_as_documented(keeper: Keeper) -> None:
     }
 
 
+async def test_the_class_of_its_claims_is_on_the_node_while_storage_is_offered(
+    keeper: Keeper,
+) -> None:
+    classes = [{"storageClassName": "fast"}, {"storageClassName": "disk", "default": True}]
+    for offered, class_ in ((classes, "disk"), (classes[:1], "fast"), ([], None)):
+        keeper.offer(storageClasses=offered)
+        node = await keeper.reconcile()
+        assert objects.annotations(node).get(keys.OFFERED_STORAGE_CLASS) == class_
+        assert (objects.labels(node)[keys.STORAGE_AVAILABLE] == "true") is bool(offered)
+
+
 async def test_the_largest_pod_is_on_the_node_while_the_provider_tells_it(keeper: Keeper) -> None:
     assert keeper.virtual
     keeper.virtual["status"] = {"largestPod": {"memory": "2Gi", "cpu": "1500m"}}

@@ -261,7 +261,7 @@ async def test_endpoints_go_as_their_service_and_claims_with_their_data() -> Non
     assert of("PersistentVolumeClaim", "turin") == {
         **stays("turin"),
         "at-milan": ("stays", "its volume is not on the provider"),
-        "without-storage": ("stays", "turin offers no storage"),
+        "without-storage": ("stays", "virtual node turin offers no storage"),
     }
 
 

@@ -714,7 +714,7 @@ async def test_a_pod_in_a_cluster_is_only_read() -> None:
 
 
 MOUNTS = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
-NO_STORAGE = "milan offers no storage"
+NO_STORAGE = "virtual node milan offers no storage"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from apis import keys, leaving
@@ -9,6 +10,7 @@ from apis.objects import Key, Object, named
 from apis.pairs import Pair
 from reflector.forge import persistentvolumeclaim as claims
 from reflector.forge.contract import Scene, Settings
+from reflector.forge.shapes import Labelled
 from tests.reflector.looks import Seen, node
 
 PAIR = Pair("rome", "milan", "foo", "foo-rome")
@@ -139,6 +141,39 @@ def test_where_there_is_no_storage_the_scheduler_is_asked_again() -> None:
     assert stay.is_told
     assert write.verb == "patch"
     assert write.body["metadata"] == {"uid": "7", "annotations": {keys.SELECTED_NODE: None}}
+
+
+def offering(name: str, available: str, class_: str = "") -> Labelled:
+    """Return a virtual node of milan that says what it offers."""
+    labels = {keys.REMOTE_CLUSTER_ID: "milan", keys.STORAGE_AVAILABLE: available}
+    annotations = {keys.OFFERED_STORAGE_CLASS: class_} if class_ else {}
+    metadata = {"name": name, "labels": labels, "annotations": {**annotations, "big": "x"}}
+    return msgspec.convert({"metadata": metadata}, Labelled)
+
+
+@pytest.mark.parametrize("leader", [Settings(), OFFERED], ids=["without", "of another class"])
+def test_the_virtual_node_of_the_first_pod_says_what_is_offered(leader: Settings) -> None:
+    nodes = [offering("fast", "true", "nvme"), offering("slow", "true", "tape")]
+    looks = Seen(nodes=[*nodes, offering("none", "false")], persistentvolumes=[])
+    there = Scene(PAIR, settings=leader, look=looks)
+
+    for name, class_ in (("fast", "nvme"), ("slow", "tape")):
+        asked = claim({**ASKED, keys.SELECTED_NODE: name})
+        assert claims.stays(asked, there) is None
+        assert claims.twin(asked, there)["spec"]["storageClassName"] == class_
+        assert not list(claims.back(HERE, asked, None, there))
+    refused = claim({**ASKED, keys.SELECTED_NODE: "none"})
+    stay = claims.stays(refused, there)
+    assert stay
+    assert stay.reason == "virtual node none offers no storage"
+    assert [write.verb for write in claims.back(HERE, refused, None, there)] == ["patch"]
+
+
+def test_of_the_annotations_of_nodes_only_that_one_is_kept() -> None:
+    assert offering("fast", "true", "nvme").metadata.annotations == {
+        keys.OFFERED_STORAGE_CLASS: "nvme"
+    }
+    assert offering("none", "false").metadata.annotations is None
 
 
 def test_a_bound_claim_is_where_its_volume_is() -> None:

@@ -197,6 +197,43 @@ async def test_a_claim_that_asks_for_more_gets_it_there_and_is_told(pair: Pair) 
         assert found["spec"]["capacity"] == grown
 
 
+async def test_each_virtual_node_offers_its_own_class_whoever_leads(pair: Pair) -> None:
+    kind, offered = keys.PERSISTENT_VOLUME_CLAIM, {"fast": "nvme", "slow": "tape", "none": ""}
+    for name, class_ in offered.items():
+        labels = {
+            keys.REMOTE_CLUSTER_ID: "milan",
+            keys.STORAGE_AVAILABLE: "true" if class_ else "false",
+        }
+        told = {keys.OFFERED_STORAGE_CLASS: class_} if class_ else {}
+        metadata = {"labels": labels, "annotations": told}
+        node = named(keys.NODE, Key("", f"{pair.local}-{name}"), metadata=metadata)
+        await pair.home.create(keys.NODE, node)
+    async with pair.reflecting(reflection.CLAIM):
+        for name in offered:
+            asked = {
+                keys.SELECTED_NODE: f"{pair.local}-{name}",
+                "volume.kubernetes.io/storage-provisioner": keys.STORAGE_PROVISIONER,
+            }
+            spec = {
+                "storageClassName": keys.VIRTUAL_STORAGE_CLASS,
+                "accessModes": ["ReadWriteOnce"],
+                "resources": size("1Gi"),
+            }
+            claim = named(kind, Key(pair.local, name), metadata={"annotations": asked}, spec=spec)
+            await pair.home.create(kind, claim)
+        for name in ("fast", "slow"):
+            twin = await world.until_one(pair.milan, kind, Key(pair.remote, name), bool)
+            assert twin["spec"]["storageClassName"] == offered[name]
+        await world.until_one(
+            pair.home,
+            kind,
+            Key(pair.local, "none"),
+            lambda found: keys.SELECTED_NODE not in found["metadata"]["annotations"],
+        )
+    for name in offered:
+        await world.remove(pair.home, keys.NODE, Key("", f"{pair.local}-{name}"))
+
+
 async def someone(provider: Plane, milan: ClusterClient, namespace: str) -> Access:
     """Return the access of an account that may do all and is no administrator."""
     account = Key(namespace, "consumer")
