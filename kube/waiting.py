@@ -1,11 +1,63 @@
-"""Waiting for what a cluster becomes, by a watch."""
+"""Waiting for what a cluster becomes, by a watch, and for as long as it moves towards it."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Final
 
 from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster, Selection
+from kube.errors import KubeError
 from kube.informer import Informer
+
+_LOOKS: Final = 4
+"""So often it is looked whether something has moved before that is given up."""
+_PAUSE_S: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left to do: ``said`` to the user, and ``parts``, of which any change is progress."""
+
+    said: str
+    parts: Hashable
+
+
+@contextlib.asynccontextmanager
+async def while_moving(
+    timeout_s: float, look: Callable[[], Awaitable[Left]], say: Callable[[str], object]
+) -> AsyncIterator[None]:
+    """Bound the time in which nothing of what ``look`` finds changes, and ``say`` what is left.
+
+    Raises:
+        TimeoutError: nothing has changed for ``timeout_s``.
+    """
+    async with asyncio.timeout(timeout_s) as bound:
+        following = asyncio.create_task(_follow(bound, timeout_s, look, say))
+        try:
+            yield
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+
+
+async def _follow(
+    bound: asyncio.Timeout,
+    timeout_s: float,
+    look: Callable[[], Awaitable[Left]],
+    say: Callable[[str], object],
+) -> None:
+    before: Left | None = None
+    while True:
+        with contextlib.suppress(KubeError):  # a server that does not answer is no progress
+            found = await look()
+            if before is not None and found.parts != before.parts and not bound.expired():
+                bound.reschedule(asyncio.get_running_loop().time() + timeout_s)
+            if found.said and (before is None or found.said != before.said):
+                say(found.said)
+            before = found
+        await asyncio.sleep(min(_PAUSE_S, timeout_s / _LOOKS))
 
 
 async def until(

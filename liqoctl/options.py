@@ -329,6 +329,14 @@ def timeout(default: str) -> Callable[..., Any]:
     )
 
 
+STANDSTILL: Final = click.option(
+    "--timeout",
+    type=Duration(),
+    default="2m",
+    show_default=True,
+    help="Give up when nothing has changed for so long.",
+)
+"""Of commands that wait as long as something moves."""
 REMOTE_CLUSTER_ID: Final = click.option(
     "--remote-cluster-id", required=True, type=CLUSTER_ID, help="Cluster ID of the peer."
 )

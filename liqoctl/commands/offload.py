@@ -156,9 +156,7 @@ UNOFFLOAD_EXAMPLES = options.examples(
 @_NAMES
 @click.option("--ns-selector", help="Take back the namespaces with these labels too.")
 @options.switch("--dry-run", help="Only print what would be destroyed.")
-@click.option(
-    "--timeout", type=options.Duration(), default="2m", show_default=True, help="How long to wait."
-)
+@options.STANDSTILL
 @options.global_flags
 def unoffload_namespace(
     names: tuple[str, ...],

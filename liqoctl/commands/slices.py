@@ -59,7 +59,7 @@ def create_resourceslice(
     "resourceslice", epilog=options.examples("liqoctl delete resourceslice mypool --skip-confirm")
 )
 @click.argument("name", shell_complete=options.names_of("slice"))
-@options.timeout("2m")
+@options.STANDSTILL
 @options.global_flags
 def delete_resourceslice(name: str, timeout: float, session: Session) -> None:
     """Delete a slice: its virtual nodes are drained first.

@@ -166,9 +166,7 @@ DELETE_EXAMPLES = options.examples(
 
 @delete.command("virtualnode", epilog=DELETE_EXAMPLES)
 @click.argument("name", shell_complete=options.names_of("virtual node"))
-@click.option(
-    "--timeout", type=options.Duration(), default="2m", show_default=True, help="How long to wait."
-)
+@options.STANDSTILL
 @options.global_flags
 def delete_virtualnode(name: str, timeout: float, session: Session) -> None:
     """Delete a virtual node: its pods are evicted, then the Node goes.

@@ -151,6 +151,13 @@ def twins(offloading: Object) -> list[tuple[str, str]]:
     return [(cluster, name) for cluster in sorted(found) if _exists(found[cluster] or [])]
 
 
+def left(namespace: str, pods: int, offloading: Object | None) -> str:
+    """Return what is left to take away of ``namespace``; empty: nothing."""
+    remote = [f"namespace {name} on {cluster}" for cluster, name in twins(offloading or {})]
+    parts = [*([f"{pods} offloaded pods"] if pods else []), *remote]
+    return f"namespace {namespace}: waiting for {', '.join(parts)} to go" if parts else ""
+
+
 def lost_claims(
     offloading: Object, claims: Iterable[Object], volumes: Mapping[str, Object]
 ) -> list[tuple[str, str]]:

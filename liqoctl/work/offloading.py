@@ -4,6 +4,8 @@ Source: docs/parity.md § 7.2, 7.3.
 """
 
 import asyncio
+import functools
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +15,7 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from kube import errors, waiting
 from kube.cluster import Cluster, Selection
+from kube.waiting import Left
 from liqoctl.forge import offloading as forge
 from liqoctl.forge import whyspace
 from liqoctl.forge.offloading import Outcome
@@ -136,6 +139,7 @@ class Removal:
     confirm: Callable[[str], None]
     """Asks the user, and raises click.Abort on a no."""
     timeout_s: float
+    """For so long nothing may change."""
 
 
 async def unoffload(
@@ -184,7 +188,8 @@ async def _announce(cluster: Cluster, progress: Progress, offloading: Object) ->
         progress.warning(f"claim {claim}: its data on {cluster_id} goes: {kept}")
     pods = await _offloaded_pods(cluster, namespace)
     if pods:
-        progress.warning(f"namespace {namespace}: {pods} offloaded pods end; owners replace them")
+        told = f"{len(pods)} offloaded pods end; owners replace them"
+        progress.warning(f"namespace {namespace}: {told}")
 
 
 async def _lost_claims(cluster: Cluster, offloading: Object) -> list[tuple[str, str]]:
@@ -199,15 +204,26 @@ async def _lost_claims(cluster: Cluster, offloading: Object) -> list[tuple[str, 
     return forge.lost_claims(offloading, found, {key.name: one for key, one in behind.items()})
 
 
-async def _offloaded_pods(cluster: Cluster, namespace: str) -> int:
+async def _offloaded_pods(cluster: Cluster, namespace: str) -> frozenset[str]:
+    """Return the UIDs of the pods of ``namespace`` that are on virtual nodes."""
     virtual = f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}"
     try:
         nodes = (await cluster.list(Selection(keys.NODE, Object, labels=virtual))).items
         pods = (await cluster.list(Selection(keys.POD, Object, namespace))).items
     except errors.ForbiddenError:  # who may not look at pods or nodes may still unoffload
-        return 0
+        return frozenset()
     names = {node.name for node in nodes}
-    return sum(objects.spec(pod).get("nodeName") in names for pod in pods.values())
+    found = (pod for pod in pods.values() if objects.spec(pod).get("nodeName") in names)
+    return frozenset(map(objects.uid, found))
+
+
+async def _left(cluster: Cluster, key: Key) -> Left:
+    """Return what unoffloading has still to take away."""
+    offloading = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
+    pods = await _offloaded_pods(cluster, key.namespace)
+    conditions = objects.status(offloading).get("remoteNamespacesConditions")
+    parts = (pods, json.dumps(conditions, sort_keys=True))
+    return Left(forge.left(key.namespace, len(pods), offloading), parts)
 
 
 async def _unoffload(
@@ -220,13 +236,15 @@ async def _unoffload(
 
     await cluster.delete(keys.NAMESPACE_OFFLOADING, key, uid=uid)
     try:
-        async with asyncio.timeout(timeout_s):
+        look = functools.partial(_left, cluster, key)
+        async with waiting.while_moving(timeout_s, look, progress.info):
             await waiting.until(cluster, keys.NAMESPACE_OFFLOADING, key, is_gone)
     except TimeoutError:
         found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
         details = "".join(f"; {line}" for line in forge.conditions(found or {}))
-        message = f"namespace {key.namespace} is still being unoffloaded after {timeout_s:g}s"
-        raise click.ClickException(message + details) from None
+        message = f"namespace {key.namespace} is still being unoffloaded"
+        stuck = f"nothing has changed for {timeout_s:g}s"
+        raise click.ClickException(f"{message}: {stuck}{details}") from None
     progress.info(f"namespace {key.namespace}: offloading removed")
 
 

@@ -4,6 +4,7 @@ Source: docs/parity.md § 7.6.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -13,6 +14,7 @@ import click
 from apis import keys, naming, slices, whose
 from apis import objects as objects_
 from apis.objects import Key, Kind, Object
+from kube import waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl import output as output_
@@ -112,6 +114,7 @@ class Deletion:
     confirm: Callable[[str], None]
     """Asks the user, and raises click.Abort on a no."""
     timeout_s: float
+    """For so long nothing may change."""
 
 
 def delete(who: Session, key: Key, deletion: Deletion) -> None:
@@ -122,9 +125,19 @@ def delete(who: Session, key: Key, deletion: Deletion) -> None:
         found = await find(cluster, key)
         where = objects_.key_of(found)
         deletion.confirm(f"Delete resourceslice {where}? The pods of its nodes are evicted.")
-        async with objects.within(deletion.timeout_s, f"deletion of resourceslice {where}"):
-            why = "pods are leaving its nodes, as disruption budgets allow"
-            await objects.remove(side, keys.RESOURCE_SLICE, where, why=why)
+        labels = f"{keys.RESOURCE_SLICE_NAME}={where.name}"
+        made = Selection(keys.VIRTUAL_NODE, Object, where.namespace, labels=labels)
+        nodes = sorted(each.name for each in (await cluster.list(made)).items)
+        look = functools.partial(virtualnodes.pods_left, cluster, nodes)
+        try:
+            async with waiting.while_moving(deletion.timeout_s, look, progress.info):
+                why = "pods are leaving its nodes, as disruption budgets allow"
+                await objects.remove(side, keys.RESOURCE_SLICE, where, why=why)
+        except TimeoutError:
+            message = f"resourceslice {where} is still being deleted"
+            stuck = f"nothing has changed for {deletion.timeout_s:g}s"
+            cure = "the same command goes on from here"
+            raise click.ClickException(f"{message}: {stuck}; {cure}") from None
 
     session.run(who, work)
 

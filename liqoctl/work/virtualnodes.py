@@ -4,7 +4,8 @@ Source: docs/parity.md § 7.6.
 """
 
 import asyncio
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import click
@@ -12,8 +13,9 @@ import click
 from apis import keys, naming, objects
 from apis.objects import Key, Object
 from apis.offloading import VkOptionsTemplate
-from kube import waiting
+from kube import errors, waiting
 from kube.cluster import Cluster, Selection
+from kube.waiting import Left
 from liqoctl.forge import manifests, slices
 from liqoctl.forge import virtualnode as forge
 from liqoctl.output import Progress
@@ -123,6 +125,7 @@ class Deletion:
     confirm: Callable[[str], None]
     """Asks the user, and raises click.Abort on a no."""
     timeout_s: float
+    """For so long nothing may change."""
 
 
 async def delete(cluster: Cluster, progress: Progress, key: Key, deletion: Deletion) -> None:
@@ -144,12 +147,26 @@ async def delete(cluster: Cluster, progress: Progress, key: Key, deletion: Delet
 
     await cluster.delete(keys.VIRTUAL_NODE, where, uid=uid)
     try:
-        async with asyncio.timeout(deletion.timeout_s):
+        look = functools.partial(pods_left, cluster, [where.name])
+        async with waiting.while_moving(deletion.timeout_s, look, progress.info):
             await waiting.until(cluster, keys.VIRTUAL_NODE, where, is_gone)
     except TimeoutError:
-        message = f"virtual node {where} is still being removed after {deletion.timeout_s:g}s"
-        raise click.ClickException(f"{message}: perhaps a pod refuses eviction") from None
+        message = f"virtual node {where} is still being removed"
+        stuck = f"nothing has changed for {deletion.timeout_s:g}s"
+        raise click.ClickException(f"{message}: {stuck}, perhaps a pod refuses eviction") from None
     progress.info(f"virtual node {where}: deleted")
+
+
+async def pods_left(cluster: Cluster, nodes: Sequence[str]) -> Left:
+    """Return which pods are still on the virtual ``nodes``, as far as the user may see them."""
+    on = (Selection(keys.POD, Object, fields=f"spec.nodeName={name}") for name in nodes)
+    try:
+        found = [await cluster.list(each) for each in on]
+    except errors.ForbiddenError:
+        return Left("", ())
+    pods = frozenset(objects.uid(pod) for each in found for pod in each.items.values())
+    names = ", ".join(nodes)
+    return Left(f"waiting for {len(pods)} pods to leave node {names}" if pods else "", pods)
 
 
 async def _find(cluster: Cluster, key: Key) -> Object:

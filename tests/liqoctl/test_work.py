@@ -9,11 +9,13 @@ from typing import Any, cast
 import click
 import pytest
 
-from apis import keys
+from apis import keys, objects
 from apis import offloading as parsed
 from apis.objects import Key, Kind, Object, named
+from kube import waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
+from kube.waiting import Left
 from liqoctl.forge import offloading as offloading_forge
 from liqoctl.forge import slices as slices_forge
 from liqoctl.forge import virtualnode as virtualnode_forge
@@ -24,10 +26,13 @@ from liqoctl.work import removal as uninstalling
 from liqoctl.work.offloading import Chosen, Removal
 from liqoctl.work.session import Side
 from liqoctl.work.virtualnodes import Deletion
+from tests import factories
 from tests.fakes import FakeCluster
 
 WITHIN_S = 300.0
 SHORT_S = 0.05
+LOOKS = 4
+"""As many as ``while_moving`` takes in the time that is given."""
 
 
 async def after(
@@ -301,7 +306,7 @@ async def test_unoffload_waits_for_the_finalizer(cluster: Cluster, namespace: st
     finalizer = {"metadata": {"finalizers": [keys.NAMESPACE_OFFLOADING_FINALIZER]}}
     await cluster.patch(keys.NAMESPACE_OFFLOADING, key, finalizer)
 
-    with pytest.raises(click.ClickException, match="still being unoffloaded after"):
+    with pytest.raises(click.ClickException, match="unoffloaded: nothing has changed for"):
         await offloading.unoffload(cluster, Progress(), [namespace], removal(timeout_s=SHORT_S))
     removing = offloading.unoffload(cluster, Progress(), [namespace], removal())
     async with asyncio.TaskGroup() as tasks:
@@ -310,6 +315,64 @@ async def test_unoffload_waits_for_the_finalizer(cluster: Cluster, namespace: st
         tasks.create_task(cluster.patch(keys.NAMESPACE_OFFLOADING, key, changes))
 
     assert await cluster.get_live(keys.NAMESPACE_OFFLOADING, key) is None
+
+
+@pytest.mark.parametrize("moves", [True, False])
+async def test_time_is_over_only_where_nothing_moves(*, moves: bool) -> None:
+    said: list[str] = []
+    done = asyncio.Event()
+
+    async def look() -> Left:
+        if len(said) == 2 * LOOKS:  # twice the time is over by now
+            done.set()
+        said.append(f"{len(said)}")
+        return Left(said[-1], len(said) if moves else None)
+
+    async with asyncio.timeout(WITHIN_S), contextlib.AsyncExitStack() as stack:
+        if not moves:
+            stack.enter_context(pytest.raises(TimeoutError))
+        async with waiting.while_moving(2.0, look, lambda _: None):
+            await done.wait()
+    assert done.is_set() is moves
+
+
+async def test_unoffload_waits_as_long_as_something_moves_and_says_what_is_left(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await offload(cluster, namespace, status("Ready", milan=ready("True", "NamespaceCreated")))
+    key = Key(namespace, "offloading")
+    finalizer = {"metadata": {"finalizers": [keys.NAMESPACE_OFFLOADING_FINALIZER]}}
+    await cluster.patch(keys.NAMESPACE_OFFLOADING, key, finalizer)
+    labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}
+    node = named(keys.NODE, Key("", namespace), metadata={"labels": labels})
+    await cluster.create(keys.NODE, node)
+    for number in range(2):
+        where = Key(namespace, f"p{number}")
+        pod = named(keys.POD, where, spec=factories.pod_spec(nodeName=namespace))
+        await cluster.create(keys.POD, pod)
+    capsys.readouterr()
+
+    removing = asyncio.create_task(
+        offloading.unoffload(cluster, Progress(), [namespace], removal())
+    )
+    said = ""
+    for left in (2, 1):
+        while f"waiting for {left} offloaded pods" not in said:
+            assert not removing.done()
+            await asyncio.sleep(SHORT_S)
+            said += capsys.readouterr().err
+        await _end(cluster, keys.POD, Key(namespace, f"p{left - 1}"))
+    await cluster.patch(keys.NAMESPACE_OFFLOADING, key, {"metadata": {"finalizers": None}})
+    await removing
+
+    assert "namespace twin on milan to go" in said
+    await _end(cluster, keys.NODE, Key("", namespace))
+
+
+async def _end(cluster: Cluster, kind: Kind, key: Key) -> None:
+    found = await cluster.get_live(kind, key)
+    assert found
+    await cluster.delete(kind, key, uid=objects.uid(found), grace_s=0)
 
 
 async def test_unoffload_of_what_is_not_offloaded(
