@@ -35,6 +35,10 @@ class LargerError(NotReachableError):
     """An answer is larger than is read of one: ask for less at once."""
 
 
+class UnreadableError(NotReachableError):
+    """The server is there, and what it answers cannot be read."""
+
+
 class SlowError(NotReachableError):
     """An answer came in part, and the rest of it not in time: less can be asked for at once."""
 
@@ -164,4 +168,5 @@ def is_away(error: BaseException) -> bool:
         return all(map(is_away, error.exceptions))
     if isinstance(error, BusyError):  # the word of who stands before a server that is down
         return error.status in _GATEWAY
-    return isinstance(error, NotReachableError)
+    is_there = isinstance(error, UnreadableError | LargerError)
+    return isinstance(error, NotReachableError) and not is_there

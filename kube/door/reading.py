@@ -4,6 +4,7 @@ Source: docs/decisions/0013 (20).
 """
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -70,7 +71,7 @@ class Door:
         """Return the object of ``kind`` that was said.
 
         Raises:
-            NotReachableError: it is no JSON object.
+            UnreadableError: it is no JSON object.
         """
         return self.fitted(kind, self.document(said))
 
@@ -78,14 +79,14 @@ class Door:
         """Return the JSON object, of no kind, that was said.
 
         Raises:
-            NotReachableError: it is no JSON object.
+            UnreadableError: it is no JSON object.
         """
         raw = foreign.said(said)
         try:
             self.check(raw)
             return _OBJECT.decode(raw)
         except _UNREADABLE as error:
-            raise errors.NotReachableError("the answer is not a JSON object") from error
+            raise errors.UnreadableError("the answer is not a JSON object") from error
 
     def text(self, said: Foreign) -> str:
         """Return the text that was said, such as the metrics of pods."""
@@ -113,8 +114,16 @@ class PeerDoor(Door):
 
     def check(self, raw: bytes) -> None:
         """Raise ValueError if ``raw``, JSON, would take far more memory than bytes."""
-        if raw.count(b"{") + raw.count(b"[") > MAX_PARTS:
+        if _parts(raw) > MAX_PARTS and _parts(_STRING.sub(b"", raw)) > MAX_PARTS:
             raise ValueError(f"more than {MAX_PARTS} objects and lists")
+
+
+_STRING: Final = re.compile(rb'(?s)"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)')
+"""Of JSON, also without an end: what matches nowhere would be searched from each quote."""
+
+
+def _parts(raw: bytes) -> int:
+    return raw.count(b"{") + raw.count(b"[")
 
 
 def refusal(status: int, said: Foreign, *, retry_after_s: float | None) -> errors.KubeError:
@@ -150,7 +159,7 @@ class Reader(Generic[T]):
         """Return a page of a list.
 
         Raises:
-            NotReachableError: it is not a page of a list.
+            UnreadableError: it is not a page of a list.
         """
         try:
             page = _PAGE.decode(foreign.said(said))
@@ -162,7 +171,7 @@ class Reader(Generic[T]):
                 if key is not None:
                     items[key], sizes[key] = self._sized(key, meta, item)
         except _UNREADABLE as error:
-            raise errors.NotReachableError(f"unreadable list of {self._kind.resource}") from error
+            raise errors.UnreadableError(f"unreadable list of {self._kind.resource}") from error
         return Page(items, page.metadata.resource_version, page.metadata.continue_, sizes)
 
     def event(self, line: Foreign) -> Event[T] | None:
@@ -211,13 +220,26 @@ class Reader(Generic[T]):
         """
         keeps = self._of.keeps
         if self._packed and keeps is not None and not is_last and not keeps(key):
-            uid = meta.uid if isinstance(meta.uid, str) else ""
-            version = Version(uid[:_MOST_OF_A_NAME], meta.resource_version[:_MOST_OF_A_NAME])
-            noted = self._packed.noted(key, version)
-            return noted, _BESIDE + len(noted.packed)
-        shaped = self._shape(raw)
+            return self._noted(self._packed, key, meta)
+        try:
+            shaped = self._shape(raw)
+        except _UNREADABLE:
+            if not self._packed:
+                raise
+            # It is there: what is too much, or makes no sense, hides no other object of the list.
+            metrics.DROPPED.labels(self._kind.resource).inc()
+            fields = {"resource": self._kind.resource, "object": texts.clamp(str(key), 300)}
+            logger.warning("Cannot read an object, and keeps its name alone", extra=fields)
+            return self._noted(self._packed, key, meta)
         is_packed = isinstance(shaped, Packed)
         return shaped, _BESIDE + (len(shaped.packed) if is_packed else len(memoryview(raw)))
+
+    def _noted(self, shape: type[Packed], key: Key, meta: _Meta) -> tuple[Packed, int]:
+        """Return an outline that has no more than key, UID and version."""
+        uid = meta.uid if isinstance(meta.uid, str) else ""
+        version = Version(uid[:_MOST_OF_A_NAME], meta.resource_version[:_MOST_OF_A_NAME])
+        noted = shape.noted(key, version)
+        return noted, _BESIDE + len(noted.packed)
 
     def _shape(self, raw: msgspec.Raw) -> Any:
         is_of_peer = self._door.is_of_peer

@@ -24,6 +24,8 @@ from apis.objects import Key, Object
 from kube import access, client, errors, peer, remotecommand, transport, wire
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from kube.door import reading
+from kube.door.reading import PeerDoor
 from kube.informer import Change, Informer
 from kube.kept import Kept
 from kube.peer import Peer
@@ -683,3 +685,42 @@ async def test_what_changed_before_a_list_that_is_too_much_is_told_after_it() ->
         await until(lambda: len(seen) == 2, within_s=30)
 
     assert sorted(seen) == [("a", "gone"), ("b", "2")]
+
+
+async def test_brackets_in_a_text_are_no_parts_and_one_object_that_is_too_much_hides_no_other() -> (
+    None
+):
+    def config_map(name: str, **rest: Any) -> Object:
+        metadata = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": "1"}
+        return {"metadata": metadata, **rest}
+
+    text = config_map("text", data={"graph.json": "[[]," * 100_000})
+    much = config_map("much", data={"a": "b"}, more=[[]] * (reading.MAX_PARTS + 1))
+    items = [text, much, config_map("other", data={"a": "b"})]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        named = {each["metadata"]["name"]: each for each in items}
+        said = named.get(request.path.rpartition("/")[2])
+        return web.json_response(said or {"metadata": {"resourceVersion": "1"}, "items": items})
+
+    async with serving(answer) as url, peer.connect(access.plain(url), user_agent="t") as cluster:
+        listing = await cluster.list(Selection(keys.CONFIG_MAP, Packed, "ns"))
+        read = await cluster.get(keys.CONFIG_MAP, Key("ns", "text"))
+        with pytest.raises(errors.UnreadableError) as refused:
+            await cluster.get(keys.CONFIG_MAP, Key("ns", "much"))
+
+    assert {key.name for key in listing.items} == {"text", "much", "other"}
+    assert listing.items[Key("ns", "much")].is_outline
+    assert listing.items[Key("ns", "much")].metadata.uid == "much"
+    assert listing.items[Key("ns", "other")].whole()["data"] == {"a": "b"}
+    assert read is not None
+    assert read["data"] == text["data"]
+    assert not errors.is_away(refused.value), "nobody looks for its return"
+
+
+@pytest.mark.parametrize("end", [b"", b"\\", b'"'])
+def test_quotes_without_an_end_are_looked_through_once(end: bytes) -> None:
+    hostile = b"{" * (reading.MAX_PARTS + 1) + b'"' + b'\\"' * 2_000_000 + end
+
+    with pytest.raises(ValueError, match="more than"):
+        PeerDoor(print).check(hostile)
