@@ -465,7 +465,8 @@ UPDATED_CONDITION: Final = "Updated"
 NO_REMOTE_POD: Final = "NoRemotePod"
 FAILED_REFLECTION: Final = "FailedReflection"
 REFLECTED_IN_PART: Final = "ReflectedInPart"
-"""The twin lacks something of its original that the provider does not offer."""
+"""The twin lacks something of its original: the provider does not offer it, or it means nothing
+there."""
 TOKEN_NOT_SENT: Final = "TokenNotSent"  # noqa: S105  # a reason
 """A pod asks for a token, and its virtual node has no API-server support."""
 REFLECTION_DISABLED: Final = "ReflectionDisabled"

@@ -225,6 +225,7 @@ _OF_SERVICE = _shape(
     loadBalancerSourceRanges=_list(_NAME),
     publishNotReadyAddresses=_TRUTH,
     sessionAffinity=_NAME,
+    sessionAffinityConfig=_shape(clientIP=_shape(timeoutSeconds=_NUMBER)),
 )
 _OF_INGRESS = _shape(
     defaultBackend=_ANYTHING, rules=_list(_ANYTHING), tls=_list(_ANYTHING), ingressClassName=_NAME

@@ -5,10 +5,10 @@ from typing import Final
 from apis import keys, naming, objects, reflection
 from apis.objects import Object
 from apis.pairs import Pair
-from reflector.forge import referenced, twins
+from reflector.forge import fields, referenced, twins
 from reflector.forge.contract import Forge, Scene
 
-FIELDS: Final = ("data", "binaryData", "immutable")
+FIELDS: Final = fields.sent(keys.CONFIG_MAP)
 
 
 def twin(local: Object, scene: Scene) -> Object:

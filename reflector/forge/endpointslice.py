@@ -11,10 +11,10 @@ from typing import Final
 from apis import keys, leaving, objects, reflection, remap
 from apis.leaving import Stay
 from apis.objects import Key, Object
-from reflector.forge import shapes, twins
+from reflector.forge import fields, shapes, twins
 from reflector.forge.contract import Forge, Input, Scene, Settings
 
-COPIED: Final = ("addresses", "hostname", "zone", "hints")
+COPIED: Final = fields.sent(keys.ENDPOINT_SLICE, "endpoints[].")
 
 
 def twin(local: Object, scene: Scene) -> Object:

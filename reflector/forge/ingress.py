@@ -4,10 +4,10 @@ from typing import Final
 
 from apis import keys, objects, reflection
 from apis.objects import Object
-from reflector.forge import twins
+from reflector.forge import fields, twins
 from reflector.forge.contract import Forge, Scene
 
-COPIED: Final = ("defaultBackend", "rules", "tls")
+COPIED: Final = fields.sent(keys.INGRESS, "spec.")
 
 
 def twin(local: Object, scene: Scene) -> Object:

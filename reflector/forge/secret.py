@@ -4,10 +4,10 @@ from typing import Final
 
 from apis import keys, reflection
 from apis.objects import Object
-from reflector.forge import referenced, twins
+from reflector.forge import fields, referenced, twins
 from reflector.forge.contract import Forge, Scene
 
-FIELDS: Final = ("data", "type", "immutable")
+FIELDS: Final = fields.sent(keys.SECRET)
 _OPAQUE: Final = "Opaque"
 
 

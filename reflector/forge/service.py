@@ -6,21 +6,10 @@ from apis import keys, objects, reflection
 from apis.objects import Object
 from apis.offers import LOAD_BALANCER, OUTWARD, Offers
 from apis.pairs import Pair
-from reflector.forge import twins
+from reflector.forge import fields, twins
 from reflector.forge.contract import Forge, Scene, Settings
 
-COPIED: Final = (
-    "type",
-    "selector",
-    "externalName",
-    "allocateLoadBalancerNodePorts",
-    "externalTrafficPolicy",
-    "internalTrafficPolicy",
-    "ipFamilyPolicy",
-    "loadBalancerSourceRanges",
-    "publishNotReadyAddresses",
-    "sessionAffinity",
-)
+COPIED: Final = fields.sent(keys.SERVICE, "spec.")
 OUTWARD_FIELDS: Final = (
     "allocateLoadBalancerNodePorts",
     "externalTrafficPolicy",
@@ -28,7 +17,7 @@ OUTWARD_FIELDS: Final = (
     "loadBalancerSourceRanges",
 )
 """Fields that a Service of type ClusterIP must not have."""
-PORT_FIELDS: Final = ("name", "port", "targetPort", "protocol", "appProtocol")
+PORT_FIELDS: Final = fields.sent(keys.SERVICE, "spec.ports[].")
 HEADLESS: Final = "None"
 _WITHOUT_ADDRESS: Final = "ExternalName"
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from apis import keys, marks, objects, orders
 from apis.objects import Kind, Object
+from reflector.forge import fields
 from reflector.forge.contract import Scene
 
 
@@ -36,7 +37,10 @@ def of(
 
 
 def unsent(kind: Kind, local: Object, scene: Scene) -> str:
-    """Return what of the metadata of ``local`` the provider does not take; empty for nothing."""
+    """Return which metadata of ``local`` the provider does not take, and which fields are not sent.
+
+    Empty for nothing.
+    """
     left_out = {
         "annotations": _refused(kind, local, scene),
         "labels": _refused_labels(kind, local, scene),
@@ -47,7 +51,8 @@ def unsent(kind: Kind, local: Object, scene: Scene) -> str:
         f"programs of {where} would obey them (spec.annotationDomains of its ProviderPolicy opens "
         f"domains), or they are more than {orders.SENT}"
     )
-    return f"without {' and '.join(told)}: {cure}" if told else ""
+    metadata = f"without {' and '.join(told)}: {cure}" if told else ""
+    return "; ".join(filter(None, (metadata, fields.unsent(kind, local, where))))
 
 
 def lacks(kind: Kind) -> Callable[[Object, Scene], str]:

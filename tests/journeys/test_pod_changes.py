@@ -313,6 +313,7 @@ url = 'https://%s:%s/api/v1/namespaces/%s/pods/%s' % (
 asked = urllib.request.Request(url, headers={'Authorization': 'Bearer ' + read('token')})
 trusted = ssl.create_default_context(cafile=at + 'ca.crt')
 trusted.verify_flags &= ~ssl.VERIFY_X509_STRICT
+print('of itself', os.environ['UID'], os.environ['NODE'], open('/etc/me/uid').read())
 try:
     urllib.request.urlopen(asked, context=trusted)
 except urllib.error.HTTPError as error:
@@ -335,14 +336,16 @@ async def test_a_pod_reaches_the_api_server_of_its_own_cluster(
         await both.offload(namespace)
         await until_support(both)
         pod = world.pod(namespace, "asks", both.image, restartPolicy="Never")
+        reads_itself(pod)
         pod["spec"]["containers"][0]["command"] = ["python3", "-c", ASK]
-        await both.rome.create(keys.POD, pod)
+        uid = objects.uid(await both.rome.create(keys.POD, pod))
         key = Key(namespace, "asks")
         await world.until_one(both.rome, keys.POD, key, lambda one: world.phase(one) == "Succeeded")
 
         log = await both.rome.get_text(f"/api/v1/namespaces/{namespace}/pods/asks/log")
 
         assert f"system:serviceaccount:{namespace}:default" in log
+        assert f"of itself {uid} {both.node} {uid}" in log
         assert "cannot get resource" in log
         secret = Key(both.twin(namespace), "asks-token")
         await world.until_gone(both.milan, keys.SECRET, secret)  # with the end of the pod
@@ -350,6 +353,22 @@ async def test_a_pod_reaches_the_api_server_of_its_own_cluster(
         await keeps_tokens_to_its_end(both, namespace)
     finally:
         await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": {"extraArgs": None}})
+
+
+def reads_itself(pod: Object) -> None:
+    """Let ``pod`` have its UID and node in variables, and its UID in a file."""
+
+    def field(path: str) -> Object:
+        return {"fieldRef": {"fieldPath": path}}
+
+    items = [{"path": "uid", **field("metadata.uid")}]
+    (main,) = pod["spec"]["containers"]
+    main["env"] = [
+        {"name": "UID", "valueFrom": field("metadata.uid")},
+        {"name": "NODE", "valueFrom": field("spec.nodeName")},
+    ]
+    main["volumeMounts"] = [{"name": "me", "mountPath": "/etc/me"}]
+    pod["spec"]["volumes"] = [{"name": "me", "downwardAPI": {"items": items}}]
 
 
 async def keeps_tokens_to_its_end(both: world.Pair, namespace: str) -> None:

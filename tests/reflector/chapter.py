@@ -6,6 +6,8 @@ from typing import Final
 
 from apis import leaving, reflection
 from apis.reflection import ReflectedKind
+from reflector.forge import fields
+from reflector.forge.fields import Fate
 from tests import made
 
 BEGIN: Final = made.mark("tests.reflector.chapter", "docs/what-is-reflected.md")
@@ -18,7 +20,20 @@ def table() -> str:
     lines = [_HEAD, ["---"] * len(_HEAD), *_rows()]
     rows = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
     never = "".join(f"- `{name}`\n" for name in sorted(leaving.NEVER_ANNOTATIONS))
-    return f"{rows}\nThese annotations never leave, whatever is said:\n\n{never}"
+    return f"{rows}\n{_fields()}\nThese annotations never leave, whatever is said:\n\n{never}"
+
+
+def _fields() -> str:
+    """Return what becomes of fields that do not go as they are, in a table."""
+    lines = [("kind", "field", "what becomes of it", "why, or how"), ["---"] * 4]
+    lines += [
+        (kind.kind, f"`{path}`", field.fate.value, field.why)
+        for kind, rows in fields.FIELDS.items()
+        for path, field in rows.items()
+        if field.fate is not Fate.SENT and path not in fields.OF_ALL
+    ]
+    told = "Of their fields in Kubernetes 1.31 to 1.37 these do not go as they are:"
+    return f"{told}\n\n" + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def _rows() -> Iterator[Sequence[str]]:

@@ -144,7 +144,10 @@ def served(**spec: Any) -> Object:
         ({"externalIPs": ["192.0.2.1"]}, {}),
         ({"loadBalancerIP": "192.0.2.1"}, {}),
         ({"healthCheckNodePort": 30000}, {}),
-        ({"sessionAffinityConfig": {"clientIP": {}}}, {}),
+        (
+            {"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}},
+            {"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}},
+        ),
         ({"trafficDistribution": "PreferClose"}, {}),
         ({"loadBalancerClass": "mine", "type": "LoadBalancer"}, {"type": "LoadBalancer"}),
     ],
@@ -283,6 +286,7 @@ FULL: Final[dict[ReflectedKind, Object]] = {
             "loadBalancerSourceRanges": ["192.0.2.0/24"],
             "publishNotReadyAddresses": True,
             "sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
         }
     },
     ENDPOINT_SLICE: {

@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 import pytest
@@ -106,6 +106,25 @@ async def test_a_node_port_is_of_their_choice_unless_it_is_forced(pair: Pair) ->
         await world.until_one(
             pair.milan, keys.SERVICE, there, lambda found: node_port(found) == ours
         )
+
+
+async def test_clients_stay_with_a_pod_for_as_long_as_its_service_says(pair: Pair) -> None:
+    here, there = Key(pair.local, "web"), Key(pair.remote, "web")
+
+    def stick(seconds: int | None) -> Object:
+        by_client = {"clientIP": {"timeoutSeconds": seconds}} if seconds else None
+        kind = "ClientIP" if seconds else "None"
+        return {"sessionAffinity": kind, "sessionAffinityConfig": by_client}
+
+    def has(wanted: Object) -> Callable[[Object], bool]:
+        return lambda found: {name: found["spec"].get(name) for name in wanted} == wanted
+
+    async with pair.reflecting(reflection.SERVICE) as told:
+        await pair.home.create(keys.SERVICE, factories.service(*here, **stick(60)))
+        for wanted in (stick(60), stick(90), stick(None)):
+            await pair.home.patch(keys.SERVICE, here, {"spec": wanted})
+            await world.until_one(pair.milan, keys.SERVICE, there, has(wanted))
+    assert told == []
 
 
 async def test_a_forced_node_port_that_is_taken_is_told_and_had_once_it_is_free(pair: Pair) -> None:
