@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from apis.objects import Key, Kind
 from apis.pairs import Pair
-from apis.reflection import KINDS, ReflectedKind
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Selection
@@ -126,7 +125,7 @@ class Inputs:
 
             kept = self._kept
             of = Selection(forge.row.twin, Packed, where, labels=labels, kept=kept, keeps=keeps)
-            resting = self._there[of] = RestingInformer(of, may_lack=_may_lack(forge.row))
+            resting = self._there[of] = RestingInformer(of, may_lack=_MAY_LACK)
             reflection.before_first = resting.awake
             self._add(self._there, of, runner, functools.partial(_originals, reflection))
             self._outward.append((reflection, originals, resting))
@@ -142,11 +141,12 @@ class Inputs:
             reflection.breaker.suspect(originals, missing)
 
     def tell(self, rights: Rights) -> None:
-        """Let ``rights`` know of those that are missing for what is followed so far."""
+        """Let ``rights`` know of those that are missing for originals and twins of its kind."""
         sides = ((self._pair.origin, self._here), (self._pair.destination, self._there))
         for cluster, informers in sides:
-            for informer in informers.values():
-                informer.on_withheld = rights.of(cluster)
+            for of, informer in informers.items():
+                if of.kind in {rights.row.kind, rights.row.twin}:
+                    informer.on_withheld = rights.of(cluster)
 
     def tell_excess(self, tell: Callable[[str], None]) -> None:
         """Let ``tell`` know why the provider says more than is kept of it."""
@@ -197,14 +197,11 @@ class Inputs:
         return side[of]
 
 
-def _may_lack(row: ReflectedKind) -> tuple[type[errors.KubeError], ...]:
-    """Return why a provider's list of twins may be refused: what is written then tells why.
+_MAY_LACK: Final = (errors.NotFoundError, errors.ForbiddenError)
+"""Why a provider's list of twins may be refused: what is written then tells why.
 
-    It may not have installed a CRD, nor granted the rights for a kind that was opted in here.
-    """
-    if row in KINDS:
-        return (errors.NotFoundError,)
-    return (errors.NotFoundError, errors.ForbiddenError)
+It may not have installed a CRD, nor granted, or granted any longer, the rights for a kind.
+"""
 
 
 def _whole(item: Any) -> Any:

@@ -142,11 +142,11 @@ class PairReflection:
                 rights.remember(pair.destination, told)
 
     def _told_of(self, loop: KindLoop) -> Rights | None:
-        """Return who tells of rights, which only for kinds of our own table are surely there."""
-        row = loop.forge.row
-        if loop.warn is None or row in KINDS:
+        """Return who tells of rights that are missing: who grants them may take them away."""
+        if loop.warn is None:
             return None
-        rights = Rights(self._sides.home, self._asked.pair.local_namespace, row, loop.warn)
+        where, row = self._asked.pair.local_namespace, loop.forge.row
+        rights = Rights(self._sides.home, where, row, loop.warn)
         self._inputs.tell(rights)
         return rights
 

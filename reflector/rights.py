@@ -1,4 +1,4 @@
-"""Rights that are missing for a kind that was opted in, told in the namespace that misses it."""
+"""Rights that are missing for a kind, told in the namespace that misses it."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ class Rights:
     """
 
     def __init__(self, home: Cluster, namespace: str, row: ReflectedKind, tell: Tell) -> None:
-        self._home, self._tell, self._row = home, tell, row
+        self._home, self._tell, self.row = home, tell, row
         self._where = Key(namespace, keys.OFFLOADING_NAME)
         self._missing: dict[str, str] = {}
         self._told, self._is_known = "", False
@@ -32,7 +32,7 @@ class Rights:
 
     def remember(self, destination: str, told: Mapping[About, Said]) -> None:
         """Take what Events say for said: that it is over is told after a restart, too."""
-        said = told.get(About(destination, self._row.name))
+        said = told.get(About(destination, self.row.name))
         if said and said.reason == FAILED:
             self._told = said.message
 
@@ -64,7 +64,7 @@ class Rights:
                 await self._say(self._told)
 
     async def _say(self, missing: str) -> None:
-        offloading, resource = await self._offloading(), self._row.kind.resource
+        offloading, resource = await self._offloading(), self.row.kind.resource
         if missing:
             text = f"{resource} cannot be followed {missing}: grant get, list and watch"
             self._tell(offloading, "Warning", FAILED, texts.clamp(text))

@@ -401,6 +401,31 @@ async def test_a_right_that_is_missing_still_after_a_restart_is_not_told_to_be_t
     assert warned == [keys.FAILED_REFLECTION, tellings.SUCCESSFUL]
 
 
+async def test_one_kind_whose_right_is_missing_holds_up_no_other_and_is_told() -> None:
+    """The provider's administrator took it away before this reflector started."""
+    home, foreign = await world()
+    await offload(home, {"foo": "foo-rome"})
+    await home.create(keys.CONFIG_MAP, factories.config_map("foo"))
+    told: list[tuple[str, str]] = []
+
+    def warn(_of: Object, _type: str, reason: str, message: str) -> None:
+        told.append((reason, message))
+
+    withheld = errors.ForbiddenError('cannot list resource "ingresses"')
+    foreign.fail("list", withheld, kind=keys.INGRESS, times=10**6)
+    loops = [
+        KindLoop(FORGES[row], Rules(), tell, WORKERS, warn=warn)
+        for row in (reflection.CONFIG_MAP, reflection.INGRESS)
+    ]
+    async with looping(Namespaces(IDENTITY, loops, home, foreign).run()):
+        await eventually(lambda: there(foreign, "foo-rome"))
+        await home.create(keys.INGRESS, factories.ingress("foo"))
+        await until(lambda: told)
+
+    assert told[0][0] == keys.FAILED_REFLECTION
+    assert "ingresses cannot be followed on milan" in told[0][1]
+
+
 async def test_much_that_is_missing_at_once_takes_no_twin_along_for_a_while() -> None:
     home, foreign = await world()
     await offload(home, {"foo": "foo-rome"})
