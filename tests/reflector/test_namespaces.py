@@ -405,7 +405,6 @@ async def test_one_kind_whose_right_is_missing_holds_up_no_other_and_is_told() -
     """The provider's administrator took it away before this reflector started."""
     home, foreign = await world()
     await offload(home, {"foo": "foo-rome"})
-    await home.create(keys.CONFIG_MAP, factories.config_map("foo"))
     told: list[tuple[str, str]] = []
 
     def warn(_of: Object, _type: str, reason: str, message: str) -> None:
@@ -423,7 +422,7 @@ async def test_one_kind_whose_right_is_missing_holds_up_no_other_and_is_told() -
         await until(lambda: told)
 
     assert told[0][0] == keys.FAILED_REFLECTION
-    assert "ingresses cannot be followed on milan" in told[0][1]
+    assert "ingresses.networking.k8s.io cannot be followed on milan" in told[0][1]
 
 
 async def test_much_that_is_missing_at_once_takes_no_twin_along_for_a_while() -> None:
