@@ -40,6 +40,18 @@ _OURS: Final = ("kubernetes.io", "k8s.io", "liqo.io")
 _FALSE: Final = frozenset({"false", "False", "0"})
 
 
+def of_virtual_node(obj: Object) -> str:
+    """Return the slice on which a VirtualNode lives; empty for none.
+
+    It names the slice by a label, or only uses its kubeconfig, as the documents' one does.
+    """
+    if name := objects.labels(obj).get(keys.RESOURCE_SLICE_NAME):
+        return str(name)
+    secret = str((objects.spec(obj).get("kubeconfigSecretRef") or {}).get("name") or "")
+    prefix = naming.kubeconfig_secret(naming.resourceslice_identity(""))
+    return secret.removeprefix(prefix) if secret.startswith(prefix) else ""
+
+
 @dataclass(frozen=True)
 class ResourceSlice:
     """One slice, on either side; on the provider ``consumer`` is the label's, not the spec's."""

@@ -66,8 +66,8 @@ def echo(text: str = "", *, ends_line: bool = True) -> None:
     click.echo(printable(text), nl=ends_line)
 
 
-def dump(objects: Iterable[Object], form: str, *, is_list: bool = False, ends: bool = True) -> None:
-    """Print ``objects`` as ``yaml``, each document ended by ``---`` (if ``ends``), or as ``json``.
+def dump(objects: Iterable[Object], form: str, *, is_list: bool = False) -> None:
+    """Print ``objects`` as ``yaml``, with ``---`` between documents, or as ``json``.
 
     In JSON several objects are a List, as kubectl prints them; one alone is too if ``is_list``.
     """
@@ -77,10 +77,10 @@ def dump(objects: Iterable[Object], form: str, *, is_list: bool = False, ends: b
         shown = found[0] if is_one else {"apiVersion": "v1", "kind": "List", "items": found}
         echo(json.dumps(shown, indent=2))
         return
-    for obj in found:
-        echo(yaml.dump(obj, Dumper=yaml.CSafeDumper, sort_keys=False), ends_line=False)
-        if ends:
+    for index, obj in enumerate(found):
+        if index:
             echo("---")
+        echo(yaml.dump(obj, Dumper=yaml.CSafeDumper, sort_keys=False), ends_line=False)
 
 
 def show(kind: Kind, found: Sequence[Object], how: Shown, *, is_list: bool) -> None:

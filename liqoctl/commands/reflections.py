@@ -24,6 +24,6 @@ def get_reflections(session: Session, output: str) -> None:
         if output == "text":
             late.reflections.show(found)
         else:
-            late.output.dump([late.reflections.told(found)], output, ends=False)
+            late.output.dump([late.reflections.told(found)], output)
 
     late.session.run(session, work)

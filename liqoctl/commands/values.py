@@ -28,6 +28,6 @@ def get_values(session: Session, output: str) -> None:
 
     async def work(cluster: Client, _progress: Progress) -> None:
         await late.session.check_installed(cluster, session)
-        late.output.dump([await late.installation.kept(cluster)], output, ends=False)
+        late.output.dump([await late.installation.kept(cluster)], output)
 
     late.session.run(session, work)

@@ -86,12 +86,13 @@ def create_virtualnode(
 
     async def work(cluster: Client, progress: Progress) -> None:
         if output:
-            late.output.dump([await late.virtualnodes.manifest(cluster, wanted)], output)
+            made = await late.virtualnodes.manifest(cluster, wanted)
+            late.output.dump([forge.printed(made)], output)
         else:
             await late.virtualnodes.create(cluster, progress, wanted, timeout_s=timeout)
 
     if output and not wanted.slice_name:  # only the resources of a slice need a cluster
-        late.output.dump([forge.from_flags(wanted)], output)
+        late.output.dump([forge.printed(forge.from_flags(wanted))], output)
     else:
         late.session.run(session, work)
 

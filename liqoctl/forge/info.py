@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from apis import keys, naming, objects, podnetworks, whose
+from apis import naming, objects, podnetworks, slices, whose
 from apis.objects import Key, Object, key_of
 from liqoctl.forge.printed import one_line
 
@@ -191,7 +191,7 @@ def _virtual_node(virtual_node: Object) -> Object:
         "name": virtual_node["metadata"]["name"],
         "status": HEALTHY if is_healthy else UNHEALTHY,
         "secret": (spec.get("kubeconfigSecretRef") or {}).get("name", ""),
-        "resourceSlice": objects.labels(virtual_node).get(keys.RESOURCE_SLICE_NAME, ""),
+        "resourceSlice": slices.of_virtual_node(virtual_node),
         "resources": dict((spec.get("resourceQuota") or {}).get("hard") or {}),
         **_suggested(virtual_node),
     }

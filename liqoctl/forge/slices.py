@@ -116,7 +116,7 @@ def node_row(obj: Object) -> tuple[str, ...]:
     return (
         obj["metadata"]["name"],
         spec.get("clusterID") or _NONE,
-        objects.labels(obj).get(keys.RESOURCE_SLICE_NAME) or _NONE,
+        slices.of_virtual_node(obj) or _NONE,
         *(str(states.get(type_) or _NONE) for type_ in ("Node", "VirtualKubelet")),
         *_amounts((spec.get("resourceQuota") or {}).get("hard")),
     )

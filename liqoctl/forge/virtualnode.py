@@ -56,12 +56,33 @@ def from_flags(wanted: Wanted) -> Object:
 def named(made: Object, wanted: Wanted) -> Object:
     """Return of the VirtualNode ``made`` what flags name: all that is changed of one."""
     spec = {name: value for name, value in made["spec"].items() if name not in wanted.left_out}
+    del spec["labels"]
+    if wanted.labels:
+        spec["labels"] = dict(wanted.labels)
     if not wanted.slice_name:
         hard = made["spec"]["resourceQuota"]["hard"].items()
         spec["resourceQuota"] = {
             "hard": {name: amount for name, amount in hard if name not in wanted.left_out}
         }
     return {**made, "spec": spec}
+
+
+def printed(made: Object) -> Object:
+    """Return the VirtualNode ``made`` as a file has it: who applies the file has read it.
+
+    So what the provider suggests is as good as the administrator's own.
+    """
+    suggested = offloading.suggested_labels(made)
+    metadata = dict(made["metadata"])
+    notes = {**metadata.pop("annotations", {})}
+    notes.pop(keys.SUGGESTED_LABELS, None)
+    spec = {**made["spec"], "labels": {**suggested, **made["spec"]["labels"]}}
+    spec = {name: value for name, value in spec.items() if value != []}
+    return {
+        **made,
+        "metadata": {**metadata, **({"annotations": notes} if notes else {})},
+        "spec": spec,
+    }
 
 
 def from_slice(
@@ -107,23 +128,15 @@ def _spec(wanted: Wanted, secret: Object) -> Object:
 
 
 def _virtual_node(wanted: Wanted, spec: Object) -> Object:
-    if wanted.labels:
-        spec["labels"] = dict(wanted.labels)
+    spec["labels"] = {**wanted.labels, keys.REMOTE_CLUSTER_ID: wanted.cluster_id}
     patch: Object = {"nodeSelector": dict(wanted.node_selector)} if wanted.node_selector else {}
     if wanted.runtime_class:
         patch["runtimeClassName"] = wanted.runtime_class
     if patch:
         spec["offloadingPatch"] = patch
-    labels = {**wanted.metadata.get("labels", {}), **_labels(wanted)}
+    labels = {**wanted.metadata.get("labels", {}), keys.REMOTE_CLUSTER_ID: wanted.cluster_id}
     where = Key(wanted.namespace, wanted.name)
     return manifests.made(keys.VIRTUAL_NODE, where, spec, {**wanted.metadata, "labels": labels})
-
-
-def _labels(wanted: Wanted) -> dict[str, str]:
-    labels = {keys.REMOTE_CLUSTER_ID: wanted.cluster_id}
-    if wanted.slice_name:
-        labels[keys.RESOURCE_SLICE_NAME] = wanted.slice_name
-    return labels
 
 
 def _classes(name: str, given: Sequence[str]) -> list[Object]:

@@ -125,9 +125,9 @@ def delete(who: Session, key: Key, deletion: Deletion) -> None:
         found = await find(cluster, key)
         where = objects_.key_of(found)
         deletion.confirm(f"Delete resourceslice {where}? The pods of its nodes are evicted.")
-        labels = f"{keys.RESOURCE_SLICE_NAME}={where.name}"
-        made = Selection(keys.VIRTUAL_NODE, Object, where.namespace, labels=labels)
-        nodes = sorted(each.name for each in (await cluster.list(made)).items)
+        there = (await cluster.list(Selection(keys.VIRTUAL_NODE, Object, where.namespace))).items
+        of_it = (key for key, each in there.items() if slices.of_virtual_node(each) == where.name)
+        nodes = sorted(key.name for key in of_it)
         look = functools.partial(virtualnodes.pods_left, cluster, nodes)
         try:
             async with waiting.while_moving(deletion.timeout_s, look, progress.info):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import click
 
 from apis import keys, naming, objects
+from apis import slices as slices_
 from apis.objects import Key, Object
 from apis.offloading import VkOptionsTemplate
 from kube import errors, waiting
@@ -137,7 +138,7 @@ async def delete(cluster: Cluster, progress: Progress, key: Key, deletion: Delet
     found = await _find(cluster, key)
     where, uid = objects.key_of(found), objects.uid(found)
     if slices.is_remade(found):
-        name = objects.labels(found).get(keys.RESOURCE_SLICE_NAME)
+        name = slices_.of_virtual_node(found)
         told = f"virtual node {where}: resourceslice {name} makes it again"
         progress.warning(f"{told}; liqoctl delete resourceslice {name} takes both back")
     deletion.confirm(f"Delete virtual node {where}? Its pods are evicted.")

@@ -40,7 +40,6 @@ metadata:
 spec:
   namespaceMappingStrategy: DefaultName
   podOffloadingStrategy: LocalAndRemote
----
 """
 SELECTED = """\
 apiVersion: offloading.liqo.io/v1beta1
@@ -64,7 +63,6 @@ spec:
         - us-west
       - key: staging
         operator: DoesNotExist
----
 """
 VIRTUAL_NODE = """\
 apiVersion: offloading.liqo.io/v1beta1
@@ -98,11 +96,11 @@ spec:
     default: true
   labels:
     region: europe
+    liqo.io/remote-cluster-id: milan
   offloadingPatch:
     nodeSelector:
       pool: a
     runtimeClassName: kata
----
 """
 VIRTUAL_NODE_ARGS = (
     "create", "virtualnode", "milan", "--remote-cluster-id", "milan", "--kubeconfig-secret-name",
@@ -126,7 +124,7 @@ SELECTED_ARGS = (
         (("offload", "namespaces", "foo", "foo", "-o", "yaml"), OFFLOADING),
         (
             ("offload", "ns", "foo", "bar", "-o", "yaml"),
-            OFFLOADING + OFFLOADING.replace("namespace: foo", "namespace: bar"),
+            OFFLOADING + "---\n" + OFFLOADING.replace("namespace: foo", "namespace: bar"),
         ),
         (SELECTED_ARGS, SELECTED),
         (VIRTUAL_NODE_ARGS, VIRTUAL_NODE),

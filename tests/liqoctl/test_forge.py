@@ -2,11 +2,15 @@
 
 import copy
 import dataclasses
+from pathlib import Path
+from typing import Final
 
 import pytest
+import yaml
 
 from apis import offloading as parsed
 from apis.objects import Key, Object
+from apis.slices import of_virtual_node as of_slice
 from liqoctl.forge import flags, manifests, offloading, slices, virtualnode
 from liqoctl.forge.offloading import Outcome
 
@@ -298,13 +302,10 @@ def test_a_virtual_node_from_a_slice_takes_what_was_granted() -> None:
     made = virtualnode.from_slice(wanted, granted)
 
     # What a provider suggests stands apart, within what it may say of a node of ours.
-    assert made["spec"].pop("labels") == {"ours": "1"}
+    assert made["spec"].pop("labels") == {"ours": "1", "liqo.io/remote-cluster-id": "milan"}
     assert parsed.suggested_labels(made) == {"region": "europe"}
 
-    assert made["metadata"]["labels"] == {
-        "liqo.io/remote-cluster-id": "milan",
-        "liqo.io/resourceslice-name": "pool",
-    }
+    assert made["metadata"]["labels"] == {"liqo.io/remote-cluster-id": "milan"}
     assert made["spec"] == {
         "clusterID": "milan",
         "createNode": True,
@@ -316,6 +317,54 @@ def test_a_virtual_node_from_a_slice_takes_what_was_granted() -> None:
         "loadBalancerClasses": [],
         "offloadingPatch": {"nodeSelector": {"pool": "a"}},
     }
+
+
+TENANT: Final = "liqo-tenant-cool-firefly"
+BLOCKS: Final = Path(__file__).parents[1] / "documents" / "objects"
+OF_A_SLICE: Final = virtualnode.Wanted(
+    name="mynode", namespace=TENANT, cluster_id="cool-firefly", slice_name="mypool"
+)
+
+
+def block(name: str) -> Object:
+    """Return a block of the documents, without what older releases print of an empty object."""
+    found: Object = yaml.safe_load((BLOCKS / name).read_text())
+    assert found["metadata"].pop("creationTimestamp") is None
+    assert found.pop("status") == {}
+    return found
+
+
+def test_what_is_printed_of_a_slice_is_the_block_of_the_documents() -> None:
+    wanted = slices.Wanted(name="mypool", namespace=TENANT, cluster_id="cool-firefly")
+
+    assert slices.manifest(wanted) == block("mypool.yaml")
+
+
+def test_what_is_printed_of_a_virtual_node_is_the_block_of_the_documents() -> None:
+    amounts = {"cpu": "4", "ephemeral-storage": "20Gi", "memory": "8Gi", "pods": "110"}
+    granted = {
+        "metadata": {"name": "mypool", "namespace": TENANT},
+        "spec": {"class": "default", "providerClusterID": "cool-firefly"},
+        "status": {
+            "resources": amounts,
+            "storageClasses": [{"storageClassName": "liqo"}],
+            "nodeLabels": {"liqo.io/provider": "kubeadm"},
+        },
+    }
+    of_a_secret = dataclasses.replace(
+        OF_A_SLICE,
+        slice_name="",
+        kubeconfig_secret="kubeconfig-resourceslice-mypool",  # noqa: S106  # its name
+        hard={"cpu": "2", "memory": "4Gi", "pods": "110"},
+        labels={"liqo.io/provider": "kubeadm"},
+    )
+
+    of_a_slice = virtualnode.printed(virtualnode.from_slice(OF_A_SLICE, granted))
+    assert of_a_slice == block("mynode.yaml")
+    by_secret = virtualnode.printed(virtualnode.from_flags(of_a_secret))
+    assert by_secret == block("mynode-of-a-secret.yaml")
+    assert of_slice(of_a_slice) == of_slice(by_secret) == "mypool"
+    assert of_slice(virtualnode.from_flags(OF_FLAGS)) == ""
 
 
 def test_a_slice_without_a_grant_is_refused() -> None:

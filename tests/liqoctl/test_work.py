@@ -491,14 +491,17 @@ async def test_create_virtualnode_from_a_slice(cluster: Cluster, namespace: str)
     found = await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace))
     assert found
     assert found["spec"]["resourceQuota"]["hard"] == {"cpu": "4"}
-    assert "labels" not in found["spec"]
+    assert found["spec"]["labels"] == {keys.REMOTE_CLUSTER_ID: "milan"}
     assert parsed.suggested_labels(found) == {"region": "europe"}
     again = replace(wanted, labels={"tier": "gold"})
     await virtualnodes.create(cluster, Progress(), again, timeout_s=WITHIN_S)
     await virtualnodes.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
     kept = await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace))
     assert kept
-    assert kept["spec"] == {**found["spec"], "labels": {"tier": "gold"}}
+    assert kept["spec"] == {
+        **found["spec"],
+        "labels": {keys.REMOTE_CLUSTER_ID: "milan", "tier": "gold"},
+    }
 
 
 async def test_the_answer_to_a_slice_that_changes_is_waited_for(

@@ -6,7 +6,7 @@ Source: docs/parity.md § 3.4, 9 #9; SEC-C4; decision 0006.
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys, objects, parts, quotas, resources
+from apis import keys, objects, parts, quotas, resources, slices
 from apis.objects import Key, Object, key_of, labels
 from apis.refusals import DeniedError
 from webhook import patch
@@ -147,9 +147,9 @@ def _check_amounts(before: Object, obj: Object) -> None:
 
 
 def slice_key(obj: Object) -> Key | None:
-    """Return the ResourceSlice whose share ``obj`` is, by its label; None if it names none."""
+    """Return the ResourceSlice whose share ``obj`` is; None if it names none."""
     shape.check(obj, "VirtualNode")
-    name = labels(obj).get(keys.RESOURCE_SLICE_NAME)
+    name = slices.of_virtual_node(obj)
     return Key(obj["metadata"].get("namespace") or "", name) if name else None
 
 

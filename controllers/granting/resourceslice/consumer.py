@@ -146,7 +146,9 @@ class LocalSliceReconciler:
         where = objects.key_of(obj)
         all_nodes = Selection(keys.VIRTUAL_NODE, Object, where.namespace)
         listed = (await self.cluster.list(all_nodes)).items
-        found = {key: node for key, node in listed.items() if _lives_on(node, where.name)}
+        found = {
+            key: node for key, node in listed.items() if slices.of_virtual_node(node) == where.name
+        }
         for key, node in found.items():
             if not objects.is_terminating(node):
                 logger.info("Deleting virtual node", extra={"virtualnode": str(key)})
@@ -155,15 +157,6 @@ class LocalSliceReconciler:
             return GOING_POLL_S
         await upkeep.remove_finalizer(self.cluster, KIND, obj, keys.SLICE_FINALIZER)
         return None
-
-
-def _lives_on(node: Object, slice_name: str) -> bool:
-    """Whether a VirtualNode names the slice, or only uses its kubeconfig, as one made by hand."""
-    if objects.labels(node).get(keys.RESOURCE_SLICE_NAME) == slice_name:
-        return True
-    reference = objects.spec(node).get("kubeconfigSecretRef") or {}
-    secret = naming.kubeconfig_secret(naming.resourceslice_identity(slice_name))
-    return reference.get("name") == secret
 
 
 def _secret_of(identity: Object | None) -> str:

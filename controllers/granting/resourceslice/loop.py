@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from apis import keys, naming, objects
+from apis import naming, slices
 from apis.objects import Key, Object
 from controllers import concerns, selections, views
 from controllers.granting.resourceslice.consumer import LocalSliceReconciler
@@ -25,8 +25,8 @@ def controller(manager: Manager) -> Term:
     local = [
         Source(slices),
         Source(namespaces, concerns.inside(slices)),
-        Source(identities, _by_label),
-        Source(virtual_nodes, _by_label),
+        Source(identities, _by_name),
+        Source(virtual_nodes, _by_name),
     ]
     replicas = [
         Source(slices),
@@ -56,11 +56,9 @@ def controller(manager: Manager) -> Term:
     return loops
 
 
-def _by_label(change: Change[Object]) -> Iterable[Key]:
+def _by_name(change: Change[Object]) -> Iterable[Key]:
     """Return the slice that an Identity or a VirtualNode is of."""
-    name = objects.labels(change.new or change.old or {"metadata": {}}).get(
-        keys.RESOURCE_SLICE_NAME
-    )
+    name = slices.of_virtual_node(change.new or change.old or {"metadata": {}})
     return [Key(change.key.namespace, name)] if name else []
 
 
