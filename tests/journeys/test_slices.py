@@ -19,6 +19,7 @@ import pytest
 
 from apis import keys, naming, policies, quantity, resources
 from apis.objects import Key, Object, named
+from apis.slices import of_virtual_node
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from sandbox.kubectl import Kubectl
@@ -171,7 +172,7 @@ async def second_node_on_one_slice(peering: Peering) -> None:
     )  # fmt: skip
     await peering.allocatable("second", cpu="2", memory="2Gi", pods="20")
     found = json.loads(await peering.liqoctl("milan", "get", "virtualnode", "second", "-o", "json"))
-    assert found["metadata"]["labels"][keys.RESOURCE_SLICE_NAME] == "mypool"
+    assert of_virtual_node(found) == "mypool"
     table = await peering.liqoctl("milan", "get", "virtualnode")
     assert "second   rome        mypool" in table
 

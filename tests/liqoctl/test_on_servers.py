@@ -293,6 +293,7 @@ def test_create_and_delete_a_virtual_node(server: Server, name: str) -> None:
         "createNode": False,
         "kubeconfigSecretRef": {"name": "key"},
         "disableNetworkCheck": False,
+        "labels": {keys.REMOTE_CLUSTER_ID: "milan"},
         "resourceQuota": {"hard": {"cpu": "2", "memory": "4Gi", "pods": "110"}},
     }
     gone = server.liqoctl("delete", "vn", name, "--skip-confirm")
