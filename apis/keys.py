@@ -364,6 +364,8 @@ variables and files be that of the consumer, ``provider`` that of the remote nam
 default."""
 LOCAL_NAMESPACE: Final = "pyliqo.io/local-namespace"
 """On a ShadowPod and its Pod: the consumer's namespace, for files that the pod reads it from."""
+API_SERVER_SUPPORTED: Final = "pyliqo.io/api-server-support"
+"""``true`` on a virtual node whose pods have tokens for the consumer's API server."""
 API_SERVER_SUPPORT: Final = "liqo.io/api-server-support"
 """On a pod, by a user: ``disabled`` sends it without tokens, ``remote`` with the provider's."""
 REMOTE_SERVICE_ACCOUNT_NAME: Final = "liqo.io/remote-service-account-name"

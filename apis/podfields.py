@@ -4,7 +4,7 @@ A row is wanted for whatever the API version has: a test compares the table with
 document of an API server. Source: docs/parity.md § 5.5.2, 5.5.3; Kubernetes API reference, PodSpec.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -196,23 +196,26 @@ def tokens(spec: Object) -> list[str]:
     ]
 
 
-def tokenless(pod: Object) -> str:
-    """Return which tokens ``pod`` may not have on a virtual node, "" if none.
-
-    Whether it has them is the virtual node's to say, unless the pod says that it has none.
-    """
+def tokenless(pod: Object, nodes: Iterable[Object]) -> str:
+    """Return which tokens ``pod`` does not have on which of the virtual ``nodes``, "" if none."""
     asked = tokens(objects.spec(pod))
     said = objects.annotations(pod).get(keys.API_SERVER_SUPPORT, "").lower()
     if not asked or said == "remote":
         return ""
-    if said == "disabled":
-        return f"{', '.join(asked)} is not on virtual nodes: {TOKEN_CURE}"
-    return (
-        f"{', '.join(asked)} is on a virtual node only with API-server support, and the pod runs "
-        f"without that file else: {TOKEN_CURE}"
+    names = sorted(
+        objects.key_of(node).name
+        for node in nodes
+        if said == "disabled" or objects.annotations(node).get(keys.API_SERVER_SUPPORTED) != "true"
     )
+    if not names:
+        return ""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    where = f"{', '.join(names[:_NAMED])}{more}"
+    return f"{', '.join(asked[:_NAMED])}: a pod on {where} runs without that file: {TOKEN_CURE}"
 
 
+_NAMED: Final = 3
+"""Nodes and tokens that a message names."""
 _BY_ADMISSION: Final = "kube-api-access-"
 """Begins the name of the volume that admission adds. Source: Kubernetes, "Service Accounts"."""
 TOKEN_CURE: Final = (

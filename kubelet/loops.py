@@ -34,7 +34,7 @@ from kubelet.addresses import Addresses
 from kubelet.contract import Node
 from kubelet.departures import Departures
 from kubelet.endpoint import Endpoint
-from kubelet.forge import admittance, permission, shadowpod
+from kubelet.forge import accounts, admittance, permission, shadowpod
 from kubelet.forge.health import Health
 from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Identity
@@ -265,7 +265,10 @@ class Loops:
             port=settings.listen_port,
             version=version or Identity.version,
             labels=settings.extra_labels,
-            annotations=settings.extra_annotations,
+            annotations={
+                **settings.extra_annotations,
+                **accounts.told_by_node(settings.api_server),
+            },
             runtime=own_version.own(),
         )
         node = NodeReconciler(

@@ -40,7 +40,7 @@ PROMISES = [
     *(f"SEC-D{number}" for number in range(1, 11)),
     "SEC-E3",
     "SEC-I7",
-    *(f"F-{number}" for number in (*range(1, 32), *range(33, 37))),
+    *(f"F-{number}" for number in (*range(1, 32), *range(33, 41))),
     "L-1",
     "L-2",
 ]

@@ -95,6 +95,11 @@ def mode(local: Object, server: ApiServer) -> Mode:
     return Mode.DISABLED if asked == _DISABLED or not server.is_supported else Mode.TOKEN_API
 
 
+def told_by_node(server: ApiServer) -> dict[str, str]:
+    """Return the annotations by which a virtual node tells that its pods have tokens."""
+    return {keys.API_SERVER_SUPPORTED: "true"} if server.is_supported else {}
+
+
 def tokens(local: Object, server: ApiServer) -> list[Token]:
     """Return the tokens that the pod ``local`` mounts; [] in the other modes."""
     if mode(local, server) is not Mode.TOKEN_API:

@@ -313,7 +313,7 @@ def _differing(facts: Facts, pod: Object) -> Iterator[str]:
     node = pods.node_of(facts, pod)
     if node is None or not placement.is_virtual(node):
         return
-    if tokenless := podfields.tokenless(pod):
+    if tokenless := podfields.tokenless(pod, [node]):
         yield tokenless
     remote = objects.status(facts.offloading).get("remoteNamespaceName") or facts.namespace
     read = downward.reading(pods.spec(pod), downward.NAMESPACE)

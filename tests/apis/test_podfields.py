@@ -11,6 +11,7 @@ from apis import keys, podfields, podspecs
 from apis.podfields import CONTAINER_FIELDS, FIELDS, Fate, Field
 from kube import client
 from sandbox.controlplane import Plane
+from tests import factories
 
 CHAPTER = Path(__file__).parents[2] / "docs" / "pod-fields.md"
 OF_OTHER_VERSIONS = {"workloadRef", "schedulingGroup", "evictionResponders"}
@@ -81,7 +82,7 @@ def test_what_no_pod_gets_at_a_provider_is_told(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("how", "says"),
-    [("", "only with API-server support"), ("disabled", "is not on virtual nodes"), ("remote", "")],
+    [("", "milan"), ("disabled", "milan, turin"), ("remote", "")],
 )
 def test_a_token_that_it_may_not_have_is_told(how: str, says: str) -> None:
     asked = {"serviceAccountToken": {"path": "id-token", "audience": "vault"}}
@@ -89,10 +90,12 @@ def test_a_token_that_it_may_not_have_is_told(how: str, says: str) -> None:
         {"name": name, "projected": {"sources": [asked]}} for name in ("kube-api-access-1", "vault")
     ]
     notes = {"annotations": {keys.API_SERVER_SUPPORT: how}} if how else {}
-    said = podfields.tokenless({"metadata": notes, "spec": {"volumes": volumes}})
-    assert says in said
-    assert said.startswith("spec.volumes[vault] serviceAccountToken id-token" if says else "")
-    assert "kube-api-access" not in said
+    serves = {"annotations": {keys.API_SERVER_SUPPORTED: "true"}}
+    nodes = [factories.node("milan"), factories.node("turin", metadata=serves)]
+    said = podfields.tokenless({"metadata": notes, "spec": {"volumes": volumes}}, nodes)
+    asks = "spec.volumes[vault] serviceAccountToken id-token"
+    told = f"{asks}: a pod on {says} runs without that file: {podfields.TOKEN_CURE}"
+    assert said == (told if says else "")
 
 
 def test_only_what_says_something_is_news() -> None:

@@ -285,9 +285,10 @@ async def test_a_pod_holds_no_token_of_the_provider(both: world.Pair, namespace:
     """A3, by what is in a container that runs."""
     await both.offload(namespace)
     key = Key(namespace, "bare")
-    await both.rome.create(
-        keys.POD, world.pod(namespace, "bare", both.image, FOUND + world.sleeping())
-    )
+    asked = {"serviceAccountToken": {"path": "id", "audience": "vault"}}
+    volumes = [{"name": "vault", "projected": {"sources": [asked]}}]
+    pod = world.pod(namespace, "bare", both.image, FOUND + world.sleeping(), volumes=volumes)
+    await both.rome.create(keys.POD, pod)
     await world.until_one(both.rome, keys.POD, key, lambda pod: world.phase(pod) == "Running")
 
     log = f"/api/v1/namespaces/{both.twin(namespace)}/pods/bare/log"
@@ -301,6 +302,14 @@ async def test_a_pod_holds_no_token_of_the_provider(both: world.Pair, namespace:
     assert remote
     assert remote["spec"]["automountServiceAccountToken"] is False
     assert "serviceAccountToken" not in json.dumps(remote["spec"].get("volumes"))
+    await world.until(both.rome, keys.EVENT, namespace, is_told_of_its_token)
+
+
+def is_told_of_its_token(events: Mapping[Key, Object]) -> bool:
+    said = [one for one in events.values() if one["reason"] == keys.TOKEN_NOT_SENT]
+    return any(
+        "spec.volumes[vault] serviceAccountToken id did not go" in one["message"] for one in said
+    )
 
 
 ASK = """\

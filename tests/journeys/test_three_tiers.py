@@ -25,6 +25,14 @@ FRONT = "front"
 STORE = f"echo stored > /data/index.html; exec busybox httpd -f -p {PORT} -h /data"
 
 
+def scratch(namespace: str) -> Object:
+    """Return a generic ephemeral volume of the class that virtual nodes offer."""
+    return {
+        "name": "scratch",
+        "ephemeral": {"volumeClaimTemplate": {"spec": claim(namespace)["spec"]}},
+    }
+
+
 def at(operator: str) -> Object:
     """Return the affinity for nodes that are virtual (In) or are not (NotIn)."""
     term = {"key": keys.NODE_TYPE, "operator": operator, "values": [keys.VIRTUAL_NODE_TYPE]}
@@ -56,6 +64,7 @@ async def test_three_tiers_find_each_other_and_keep_their_data(
 ) -> None:
     twin, image = both.twin(namespace), both.image
     await offer_storage(both, namespace)
+    await offer_storage(both, f"{namespace}-scratch")
     await both.offload(namespace, podOffloadingStrategy="LocalAndRemote")
     for name in ("web", "api", "store"):
         await both.rome.create(keys.SERVICE, service(namespace, name))
@@ -71,6 +80,7 @@ async def test_three_tiers_find_each_other_and_keep_their_data(
 
     for where, affinity in (("home", HOME), ("away", AWAY)):
         asks = asking(namespace, where, image, affinity, FRONT, "web", "api", "store")
+        asks["spec"]["volumes"] = [scratch(namespace)] if where == "away" else []
         await both.rome.create(keys.POD, asks)
     for where in ("home", "away"):
         await world.until_one(both.rome, keys.POD, Key(namespace, where), is_over)
@@ -97,6 +107,8 @@ async def test_three_tiers_find_each_other_and_keep_their_data(
     assert inside["spec"]["type"] == "ClusterIP"
     await world.until(both.rome, keys.EVENT, namespace, is_told_of_its_type)
 
+    await world.remove(both.rome, keys.POD, Key(namespace, "away"))
+    await world.until_gone(both.milan, keys.PERSISTENT_VOLUME_CLAIM, Key(twin, "away-scratch"))
     await world.remove(both.rome, keys.POD, Key(namespace, "web"))
     await world.until(both.milan, keys.ENDPOINT_SLICE, twin, lambda seen: not from_home(seen))
 

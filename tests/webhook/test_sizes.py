@@ -149,6 +149,23 @@ def test_tolerations_are_kept_without_comparing_each_with_each() -> None:
     assert Counted.compared < 100_000
 
 
+@pytest.mark.parametrize("is_served", [False, True])
+def test_a_pod_is_told_that_it_runs_without_a_token_where_no_node_serves_it(
+    *, is_served: bool
+) -> None:
+    notes = {keys.API_SERVER_SUPPORTED: "true"} if is_served else {}
+    virtual = [node("n1"), {"metadata": {"name": "n2", "annotations": notes}}]
+    virtual[0]["metadata"]["annotations"] = notes
+    sources = [{"serviceAccountToken": {"path": "id-token", "audience": "vault"}}]
+    sent = pod(volumes=[{"name": "vault", "projected": {"sources": sources}}])
+    space = NamespaceOffloading(Strategy.LOCAL_AND_REMOTE)
+
+    found = placements.warned(judged(sent, []), sent, space, virtual, runtime_class="liqo")
+
+    told = ["a pod on n1, n2 runs without that file" in one for one in found.warnings]
+    assert told == ([] if is_served else [True])
+
+
 @pytest.mark.parametrize(("tolerations", "told"), [(10, 1), (20_000, 0)])
 def test_a_pod_is_told_that_it_has_nowhere_to_go_only_if_that_is_soon_known(
     tolerations: int, told: int

@@ -3,7 +3,7 @@
 Source: docs/parity.md § 3.1; A-23; SEC-D5.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -61,7 +61,7 @@ def warned(
     admitted: Admitted,
     pod: Object,
     offloading: NamespaceOffloading,
-    nodes: Iterable[Object],
+    nodes: Collection[Object],
     *,
     runtime_class: str,
 ) -> Admitted:
@@ -79,7 +79,7 @@ def warned(
     warnings = (
         podfields.refusal(spec),
         podfields.unheeded(spec),
-        podfields.tokenless(pod),
+        podfields.tokenless(pod, nodes),
         nowhere,
     )
     told = [warning for warning in warnings if warning]
