@@ -70,6 +70,7 @@ CLUSTER_PROPERTIES: Final = tuple(
 """Of the About API, the newest version first."""
 CLUSTER_ID_PROPERTY: Final = "cluster.clusterset.k8s.io"
 DEPLOYMENT: Final = Kind("apps", "v1", "Deployment", "deployments")
+DAEMON_SET: Final = Kind("apps", "v1", "DaemonSet", "daemonsets")
 LEASE: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 ROLE: Final = Kind(RBAC_GROUP, "v1", "Role", "roles")
@@ -451,6 +452,8 @@ EVICT_MISPLACED: Final = "pyliqo.io/evict-misplaced-pods"
 """On a NamespaceOffloading: the strategy for whose sake pods that violate it are to be evicted."""
 ALLOWED_CLUSTERS: Final = "pyliqo.io/allowed-clusters"
 """On a namespace, by an administrator: to which clusters it may be offloaded at most."""
+ON_VIRTUAL_NODES: Final = "pyliqo.io/on-virtual-nodes"
+"""Label of a DaemonSet that tolerates virtual nodes: `"true"` lets its pods onto them."""
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
 """On pods that a kubelet reads from files; the API server only mirrors them."""
 SCHEDULING_ENABLED_BY: Final = "pyliqo.io/scheduling-enabled-by"

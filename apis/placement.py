@@ -24,6 +24,21 @@ _NOT_READY: Final = "node.kubernetes.io/not-ready"
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 _TOLD_OTHERWISE: Final = frozenset({_UNSCHEDULABLE, _NOT_READY, _UNREACHABLE})
 _OURS: Final[Object] = {"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}
+TAINT: Final[Object] = {
+    "key": keys.VIRTUAL_NODE_TAINT,
+    "value": keys.VIRTUAL_NODE_TAINT_VALUE,
+    "effect": keys.VIRTUAL_NODE_TAINT_EFFECT,
+}
+"""That of virtual nodes."""
+DAEMON_SET_CURE: Final = (
+    "its DaemonSet tolerates virtual nodes, and its namespace is not offloaded to the cluster "
+    "behind this node: keep the DaemonSet off virtual nodes by the patch that liqoctl info prints"
+)
+OFF_VIRTUAL_NODES: Final[Term] = {
+    "matchExpressions": [
+        {"key": keys.NODE_TYPE, "operator": "NotIn", "values": [keys.VIRTUAL_NODE_TYPE]}
+    ]
+}
 _PARTS: Final = {"matchExpressions": "labels", "matchFields": "fields"}
 
 
@@ -129,6 +144,22 @@ def is_pinned(pod: Object) -> str:
         return ""
     is_daemon = str(owner.get("apiVersion")).partition("/")[0] == "apps"
     return "is pinned by its DaemonSet" if is_daemon else ""
+
+
+def daemons_on_virtual_nodes(daemon_set: Object) -> list[Term] | None:
+    """Return the node-selector terms that keep a DaemonSet off virtual nodes; None if it is.
+
+    It is where it does not tolerate them, and where a label opts in.
+    """
+    pod = objects.spec(objects.spec(daemon_set).get("template") or {})
+    opts_in = objects.labels(daemon_set).get(keys.ON_VIRTUAL_NODES) == "true"
+    if opts_in or not is_tolerated(TAINT, pod.get("tolerations") or []):
+        return None
+    affinity = (pod.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    have = required.get("nodeSelectorTerms") or []
+    both = nodeselector.conjunction(have, [OFF_VIRTUAL_NODES])
+    return None if both == have else both
 
 
 def said(terms: Iterable[Term]) -> str:

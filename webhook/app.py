@@ -101,6 +101,7 @@ def judges(
     answers: dict[str, tuple[Handler, Callable[[str], bool]]] = {
         "/mutate/pod": (pod, unknown),
         "/mutate/pod/update": (handlers.mutate_pod_update, _never),
+        "/mutate/daemonsets": (handlers.mutate_daemon_set, _never),
         "/mutate/foreign-cluster": (handlers.mutate_foreign_cluster, _never),
         "/mutate/resourceslices": (handlers.mutate_resource_slice, _never),
         "/mutate/shadowpods": (fill_shadow, _never),

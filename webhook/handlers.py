@@ -134,6 +134,11 @@ def mutate_pod_update(request: Request) -> Admitted:
     return pods.keep_tolerations(request.old_object, request.object)
 
 
+def mutate_daemon_set(request: Request) -> Admitted:
+    """Keep a DaemonSet that tolerates virtual nodes off them."""
+    return pods.keep_daemons_off(request.object)
+
+
 def validate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
     """Judge a pod as it will be stored; what cannot be judged was refused or deleted."""
     reader = lookup.within(request.budget_s)

@@ -115,6 +115,24 @@ WEBHOOKS: Final = (
         conditions=(when.LOSES_ITS_TOLERATION,),
     ),
     Row(
+        "daemonset.mutate.liqo.io",
+        "/mutate/daemonsets",
+        keys.DAEMON_SET,
+        _BOTH,
+        about=(
+            "DaemonSets that tolerate everything (CNI, CSI, log agents) are kept off virtual "
+            "nodes, in every namespace, unless a label opts in."
+        ),
+        is_needed=False,
+        why=("a cluster's own DaemonSets never wait for us; `liqoctl info` names what was missed."),
+        conditions=(
+            when.IS_A_NEW_TEMPLATE,
+            when.DOES_NOT_OPT_IN,
+            when.TOLERATES_VIRTUAL_NODES,
+        ),
+        timeout_s=2,
+    ),
+    Row(
         "virtualnode.mutate.liqo.io",
         "/mutate/virtualnodes",
         keys.VIRTUAL_NODE,

@@ -41,6 +41,23 @@ oldObject.spec.?tolerations.orValue([]).exists(one, one.?key.orValue('') ==
 !object.spec.?tolerations.orValue([]).exists(one, one.?key.orValue('') ==
 'virtual-node.liqo.io/not-allowed')""",
 )
+IS_A_NEW_TEMPLATE: Final = Condition(
+    "is-a-new-template",
+    """\
+request.operation == 'CREATE' || object.spec.template != oldObject.spec.template""",
+    why="A change of anything else makes no new generation for us.",
+)
+TOLERATES_VIRTUAL_NODES: Final = Condition(
+    "tolerates-virtual-nodes",
+    """\
+object.spec.template.?spec.?tolerations.orValue([]).exists(one,
+one.?key.orValue('') in ['', 'virtual-node.liqo.io/not-allowed'])""",
+)
+DOES_NOT_OPT_IN: Final = Condition(
+    "does-not-opt-in",
+    """\
+object.metadata.?labels[?'pyliqo.io/on-virtual-nodes'].orValue('') != 'true'""",
+)
 IS_NOT_COMPLETE: Final = Condition(
     "is-not-complete",
     """\

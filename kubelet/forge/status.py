@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from apis import keys, times
+from apis import keys, placement, times
 from apis.objects import Object
 from kubelet.forge import conditions, containers, generation
 from kubelet.forge.clean import (
@@ -166,6 +166,8 @@ def backed_off(local: Object) -> Object:
         "the namespace is not offloaded to the cluster behind this node: create a "
         "NamespaceOffloading in it, or let its clusterSelector select the node"
     )
+    if placement.is_pinned(local):
+        message = placement.DAEMON_SET_CURE
     pending = {**local, "status": {**status_of(local), "phase": "Pending"}}
     return waiting(pending, message, conditions.of(local))
 

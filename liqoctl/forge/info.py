@@ -3,11 +3,13 @@
 Source: docs/parity.md § 7.8.
 """
 
+import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from apis import naming, objects, podnetworks, slices, whose
+from apis import naming, objects, placement, podnetworks, slices, whose
 from apis.objects import Key, Object, key_of
 from liqoctl.forge.printed import one_line
 
@@ -28,6 +30,7 @@ class Installation:
     foreign_clusters: Sequence[Object] = ()
     policy: Object | None = None
     """The ProviderPolicy for all consumers."""
+    daemon_sets: Sequence[Object] = ()
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,25 @@ def installation(found: Installation) -> Object:
         },
         "network": {"podCIDRs": [], "serviceCIDR": "", "externalCIDR": "", "internalCIDR": ""},
         "peerings": {"peers": [_summary(one) for one in found.foreign_clusters if _is_active(one)]},
+        "daemonSetsOnVirtualNodes": [
+            {"name": str(key_of(one)), "patch": patch}
+            for one in found.daemon_sets
+            if (patch := daemons_patch(one))
+        ],
     }
+
+
+def daemons_patch(daemon_set: Object) -> str:
+    """Return the command that keeps ``daemon_set`` off virtual nodes; empty if it keeps off."""
+    terms = placement.daemons_on_virtual_nodes(daemon_set)
+    if terms is None:
+        return ""
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    pod = {"spec": {"affinity": {"nodeAffinity": required}}}
+    patch = json.dumps({"spec": {"template": pod}}, separators=(",", ":"))
+    key = key_of(daemon_set)
+    target = f"kubectl patch daemonset {key.name} --namespace {key.namespace}"
+    return f"{target} --patch {shlex.quote(patch)}"
 
 
 def _trouble(pod: Object) -> Object | None:
@@ -243,6 +264,8 @@ def _is_map(value: Any) -> bool:
 
 _TITLES: Final = {
     "health": "Installation health",
+    "daemonSetsOnVirtualNodes": "DaemonSets that get a pod on each virtual node",
+    "patch": "Kept off by",
     "healthy": "Healthy",
     "unhealthyPods": "Unhealthy pods",
     "readyContainers": "Ready containers",

@@ -153,8 +153,10 @@ def _backed_off(facts: Facts, pod: Object) -> Finding | None:
         return None
     name = facts.namespace
     message = f"waits because namespace {name} is not offloaded to the cluster of its node"
-    cures = (f"see why: liqoctl why namespace {name}", f"or {_ANEW}")
-    return Finding(Outcome.WAITS, f"{message} {pods.spec(pod).get('nodeName')}", cures)
+    cures = [f"see why: liqoctl why namespace {name}", f"or {_ANEW}"]
+    if placement.is_pinned(pod):
+        cures = ["keep its DaemonSet off virtual nodes by the patch that liqoctl info prints"]
+    return Finding(Outcome.WAITS, f"{message} {pods.spec(pod).get('nodeName')}", tuple(cures))
 
 
 def _unreachable(facts: Facts, pod: Object) -> Finding | None:

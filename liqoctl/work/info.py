@@ -1,6 +1,7 @@
 """Looking at an installation and its peers; nothing is written."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,12 +29,13 @@ async def installation(cluster: ClusterClient, namespace: str) -> Object:
         click.ClickException: it is not installed.
     """
     controllers = Key(namespace, versions.CONTROLLERS)
-    foreign_clusters, deployment, config, pods, policy = await asyncio.gather(
+    foreign_clusters, deployment, config, pods, policy, daemon_sets = await asyncio.gather(
         _list(cluster, keys.FOREIGN_CLUSTER),
         cluster.get_live(keys.DEPLOYMENT, controllers),
         cluster.get_live(keys.CONFIG_MAP, Key(namespace, keys.CLUSTER_ID_CONFIG_MAP)),
         _list(cluster, keys.POD, namespace),
         cluster.get_live(keys.PROVIDER_POLICY, DEFAULT_POLICY),
+        _daemon_sets(cluster),
     )
     if deployment is None:
         raise _not_installed(namespace)
@@ -44,6 +46,7 @@ async def installation(cluster: ClusterClient, namespace: str) -> Object:
         pods=pods,
         foreign_clusters=foreign_clusters,
         policy=policy,
+        daemon_sets=daemon_sets,
     )
     return forge.installation(found)
 
@@ -67,6 +70,13 @@ async def peers(cluster: Cluster, names: Sequence[str]) -> Object:
         there = f"there are {', '.join(told)}" if told else "there are none: see liqoctl peer"
         raise click.ClickException(f"no peer is called {', '.join(missing)}: {there}")
     return {name: told[name] for name in names or told}
+
+
+async def _daemon_sets(cluster: Cluster) -> list[Object]:
+    """Return those that whoever asks may list: none is no fault of the installation."""
+    with contextlib.suppress(errors.ForbiddenError):
+        return await _list(cluster, keys.DAEMON_SET)
+    return []
 
 
 async def _list(cluster: Cluster, kind: Kind, namespace: str = "") -> list[Object]:

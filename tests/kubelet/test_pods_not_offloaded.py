@@ -99,7 +99,9 @@ async def test_a_pod_that_never_started_waits_where_no_other_would_be_placed_els
 
     again = await world.reconcile(2)
 
-    assert (await world.status())["reason"] == "OffloadingBackOff"
+    said = await world.status()
+    assert said["reason"] == "OffloadingBackOff"
+    assert ("by the patch that liqoctl info prints" in said["message"]) == (owner == "DaemonSet")
     assert (again is not None) == (offloading == "there")
 
 

@@ -1,10 +1,12 @@
 """What ``liqoctl info`` tells, as data and as lines, without a cluster."""
 
+import json
+import shlex
 from typing import Any
 
 import pytest
 
-from apis import keys
+from apis import keys, placement
 from apis.objects import Key, Object, named
 from liqoctl.forge import info as forge
 from tests import factories
@@ -46,6 +48,28 @@ def installed(*pods: Object, **more: Any) -> Object:
     return forge.installation(found)
 
 
+def test_daemon_sets_of_before_are_named_with_the_patch_that_keeps_them_off() -> None:
+    spec = {"tolerations": [{"operator": "Exists"}]}
+    logs, kept, chosen, local = (
+        named(keys.DAEMON_SET, Key("kube-system", name), spec={"template": {"spec": wanted}})
+        for name, wanted in (("logs", spec), ("kept", spec), ("chosen", spec), ("local", {}))
+    )
+    chosen["metadata"]["labels"] = {keys.ON_VIRTUAL_NODES: "true"}
+    terms = placement.daemons_on_virtual_nodes(kept)
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    kept["spec"]["template"]["spec"] = {**spec, "affinity": {"nodeAffinity": required}}
+
+    told = installed(daemon_sets=[logs, kept, chosen, local])
+
+    (one,) = told["daemonSetsOnVirtualNodes"]
+    assert one["name"] == "kube-system/logs"
+    *command, patch = shlex.split(one["patch"])
+    assert " ".join(command) == "kubectl patch daemonset logs --namespace kube-system --patch"
+    assert json.loads(patch)["spec"]["template"]["spec"] == {
+        "affinity": kept["spec"]["template"]["spec"]["affinity"]
+    }
+
+
 def test_what_is_installed() -> None:
     policy = named(
         keys.PROVIDER_POLICY, Key("", "default"), spec={"nodeLabels": {"region": "europe"}}
@@ -68,6 +92,7 @@ def test_what_is_installed() -> None:
             "APIServerAddr": "https://rome:6443",
         },
         "network": {"podCIDRs": [], "serviceCIDR": "", "externalCIDR": "", "internalCIDR": ""},
+        "daemonSetsOnVirtualNodes": [],
         "peerings": {
             "peers": [
                 {

@@ -363,6 +363,18 @@ def test_what_to_do_when_only_virtual_nodes_are_left(how: Object | None, says: s
     assert found["next"] == [says]
 
 
+def test_a_daemon_sets_pod_on_a_virtual_node_is_not_to_be_deleted() -> None:
+    seen = pod("Pending", "milan", metadata=DAEMON)
+    seen["status"]["reason"] = keys.OFFLOADING_BACK_OFF
+
+    found = why.of_pod(facts(seen, offloading=None), "web")
+
+    assert found is not None
+    assert found["next"] == [
+        "keep its DaemonSet off virtual nodes by the patch that liqoctl info prints"
+    ]
+
+
 # Refused pods -------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ Source: docs/parity.md A-25, A-28, A-33; § 3.4, 3.7, 3.8.
 import asyncio
 import base64
 import itertools
+import json
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final
@@ -17,6 +18,7 @@ from apis.objects import Key, Kind, Object, key_of, named, uid
 from kube import client
 from kube.client import ClusterClient
 from kube.errors import KubeError
+from sandbox import binaries
 from sandbox.controlplane import Plane
 from tests.factories import pod_spec
 from tests.manifests import documents
@@ -259,3 +261,70 @@ async def until_refused(cluster: ClusterClient, kind: Kind, obj: Object) -> None
                     return
                 raise
             await asyncio.sleep(0.05)
+
+
+# DaemonSets that tolerate everything --------------------------------------------------------------
+
+OFF = {"key": keys.NODE_TYPE, "operator": "NotIn", "values": [keys.VIRTUAL_NODE_TYPE]}
+LINUX = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def daemon_set(space: str, **affinity: Any) -> Object:
+    labels = {"app": "logs"}
+    spec = pod_spec(tolerations=[{"operator": "Exists"}], **affinity)
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    wanted = {"selector": {"matchLabels": labels}, "template": template}
+    return named(keys.DAEMON_SET, Key(space, "logs"), spec=wanted)
+
+
+def wanted_terms(obj: Object) -> Any:
+    return obj["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][REQUIRED][
+        "nodeSelectorTerms"
+    ]
+
+
+@pytest.mark.parametrize("own", [[], [LINUX]])
+@pytest.mark.parametrize("way", [(), ("--server-side",)])
+async def test_a_daemon_set_is_kept_off_virtual_nodes_and_applied_twice_as_once(
+    cluster: ClusterClient, plane: Plane, twin: str, own: list[Object], way: tuple[str, ...]
+) -> None:
+    terms = [{"matchExpressions": own}]
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
+    sent = daemon_set(twin, **({"affinity": affinity} if own else {}))
+
+    for _ in range(2):
+        await kubectl(plane, sent, "apply", *way)
+    await kubectl(plane, sent, "diff", *way)
+
+    made = await cluster.get_live(keys.DAEMON_SET, Key(twin, "logs"))
+    assert made is not None
+    assert wanted_terms(made) == [{"matchExpressions": [*own, OFF]}]
+    assert made["metadata"]["generation"] == 1
+
+
+async def test_a_daemon_set_of_before_changes_with_its_template_only(
+    cluster: ClusterClient, twin: str
+) -> None:
+    sent = daemon_set(twin)
+    sent["metadata"]["labels"] = {keys.ON_VIRTUAL_NODES: "true"}
+    made = await cluster.create(keys.DAEMON_SET, sent)
+    assert "affinity" not in made["spec"]["template"]["spec"]
+
+    key = Key(twin, "logs")
+    made = await cluster.patch(
+        keys.DAEMON_SET, key, {"metadata": {"labels": {keys.ON_VIRTUAL_NODES: None}}}
+    )
+    assert "affinity" not in made["spec"]["template"]["spec"]
+
+    changed = {"spec": {"template": {"metadata": {"labels": {"v": "2"}}}}}
+    made = await cluster.patch(keys.DAEMON_SET, key, changed)
+    assert wanted_terms(made) == [{"matchExpressions": [OFF]}]
+
+
+async def kubectl(plane: Plane, obj: Object, verb: str, *flags: str) -> None:
+    command = (str(binaries.kubectl()), f"--kubeconfig={plane.kubeconfig}", verb, *flags, "-f", "-")
+    pipe = asyncio.subprocess.PIPE
+    started = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+    out, err = await started.communicate(json.dumps(obj).encode())
+    assert started.returncode == 0, (out + err).decode()

@@ -30,12 +30,12 @@ TOLERATION: Final[Object] = {
     "operator": "Exists",
     "effect": keys.VIRTUAL_NODE_TAINT_EFFECT,
 }
-_TAINT: Final[Object] = {
-    "key": keys.VIRTUAL_NODE_TAINT,
-    "value": keys.VIRTUAL_NODE_TAINT_VALUE,
-    "effect": keys.VIRTUAL_NODE_TAINT_EFFECT,
-}
 
+_VIRTUAL: Final[Term] = {
+    "matchExpressions": [
+        {"key": keys.NODE_TYPE, "operator": "In", "values": [keys.VIRTUAL_NODE_TYPE]}
+    ]
+}
 _NOTE: Final[Path] = ("metadata", "annotations", keys.PLACEMENT)
 _TOLERATIONS: Final[Path] = ("spec", "tolerations")
 _WORDS: Final = {"tolerations": judgement.TOLERATION, "affinity": judgement.NODE_AFFINITY}
@@ -127,7 +127,7 @@ def _added(changes: list[Operation]) -> frozenset[str]:
 
 def is_let_in(pod: Object) -> bool:
     """Whether the taint of virtual nodes does not keep ``pod`` away from them."""
-    return placement.is_tolerated(_TAINT, patch.find(pod, _TOLERATIONS) or [])
+    return placement.is_tolerated(placement.TAINT, patch.find(pod, _TOLERATIONS) or [])
 
 
 def allowed_nodes(offloading: NamespaceOffloading) -> list[Term]:
@@ -135,11 +135,11 @@ def allowed_nodes(offloading: NamespaceOffloading) -> list[Term]:
     selected = selected_clusters(offloading)
     match offloading.strategy:
         case Strategy.LOCAL:
-            return [_nodes("NotIn")]
+            return [placement.OFF_VIRTUAL_NODES]
         case Strategy.REMOTE:
-            return nodeselector.conjunction(selected, [_nodes("In")])
+            return nodeselector.conjunction(selected, [_VIRTUAL])
         case Strategy.LOCAL_AND_REMOTE:
-            return [*selected, _nodes("NotIn")] if selected else []
+            return [*selected, placement.OFF_VIRTUAL_NODES] if selected else []
 
 
 def selected_clusters(offloading: NamespaceOffloading) -> list[Term]:
@@ -175,15 +175,6 @@ def _is_pinned(pod: Object) -> bool:
     return names_nodes and bool(placement.is_pinned(pod))
 
 
-def _nodes(operator: str) -> Term:
-    expression = {
-        "key": keys.NODE_TYPE,
-        "operator": operator,
-        "values": [keys.VIRTUAL_NODE_TYPE],
-    }
-    return {"matchExpressions": [expression]}
-
-
 def _tolerate(pod: Object) -> list[Operation]:
     if any(_covers(toleration) for toleration in patch.find(pod, _TOLERATIONS) or []):
         return []
@@ -210,6 +201,22 @@ def keep_tolerations(old: Object, new: Object) -> Admitted:
     if not lost:
         return Admitted(verdict="unchanged: has its tolerations")
     return Admitted(patch.put(new, _TOLERATIONS, [*have, *lost]), verdict="kept: its tolerations")
+
+
+def keep_daemons_off(daemon_set: Object) -> Admitted:
+    """Keep the pods of ``daemon_set`` off virtual nodes if they tolerate them, unless it opts in.
+
+    What is added depends on the template alone, so whoever applies it again changes nothing.
+
+    Raises:
+        MalformedError: no pod template.
+    """
+    shape.fits(daemon_set, _DaemonSet, "DaemonSet")
+    terms = placement.daemons_on_virtual_nodes(daemon_set)
+    if terms is None:
+        return Admitted(verdict="unchanged: gets no pod on virtual nodes unasked")
+    changes = patch.put(daemon_set, ("spec", "template", *REQUIRED), terms)
+    return Admitted(changes, verdict="kept off virtual nodes")
 
 
 def _covers(toleration: Object) -> bool:
@@ -297,6 +304,18 @@ class _Metadata(msgspec.Struct, rename="camel"):
 class _Pod(msgspec.Struct):
     metadata: _Metadata
     spec: _Spec
+
+
+class _Template(msgspec.Struct):
+    spec: _Spec
+
+
+class _DaemonSetSpec(msgspec.Struct):
+    template: _Template
+
+
+class _DaemonSet(msgspec.Struct):
+    spec: _DaemonSetSpec
 
 
 def check_shape(pod: Object) -> None:
