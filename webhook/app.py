@@ -100,7 +100,7 @@ def judges(
     strange = partial(handlers.knows_no_twin, lookup)
     answers: dict[str, tuple[Handler, Callable[[str], bool]]] = {
         "/mutate/pod": (pod, unknown),
-        "/mutate/pod/update": (handlers.mutate_pod_update, _never),
+        "/mutate/pod/update": (partial(handlers.mutate_pod_update, lookup, runtime_class), unknown),
         "/mutate/daemonsets": (handlers.mutate_daemon_set, _never),
         "/mutate/foreign-cluster": (handlers.mutate_foreign_cluster, _never),
         "/mutate/resourceslices": (handlers.mutate_resource_slice, _never),

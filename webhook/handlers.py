@@ -129,9 +129,15 @@ def _placed(
     return admitted
 
 
-def mutate_pod_update(request: Request) -> Admitted:
-    """Keep the toleration that admission added to a pod, whatever its new list of them is."""
-    return pods.keep_tolerations(request.old_object, request.object)
+def mutate_pod_update(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
+    """Keep what admission added to a pod, whatever its new lists are."""
+    old, new = request.old_object, request.object
+    admitted = pods.keep_tolerations(old, new)
+    with contextlib.suppress(KubeError, DeniedError):
+        offloading = _offloading(lookup.within(request.budget_s), request.namespace)
+        if offloading and (more := pods.keep_affinity(old, new, offloading, runtime_class)):
+            return replace(admitted, patch=[*admitted.patch, *more], verdict="kept: what was added")
+    return admitted
 
 
 def mutate_daemon_set(request: Request) -> Admitted:

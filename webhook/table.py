@@ -105,14 +105,14 @@ WEBHOOKS: Final = (
         keys.POD,
         _UPDATE,
         about=(
-            "A change of a pod that leaves out the toleration of virtual nodes, which its author "
-            "never wrote, gets it back: the API server refuses changes that take one away. No "
-            "other change of a pod is asked about."
+            "A change of a pod that leaves out the toleration or the node affinity which its "
+            "author never wrote gets them back: the API server refuses changes that take them "
+            "away. No other change of a pod is asked about."
         ),
         is_needed=False,
         why="without it the API server refuses the change by itself.",
         spaces=_JUDGED,
-        conditions=(when.LOSES_ITS_TOLERATION,),
+        conditions=(when.LOSES_WHAT_WAS_ADDED,),
     ),
     Row(
         "daemonset.mutate.liqo.io",

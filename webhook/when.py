@@ -33,9 +33,11 @@ MAY_GO_TO_VIRTUAL_NODES: Final = Condition(
 has(object.spec.runtimeClassName) || object.spec.?tolerations.orValue([]).exists(one,
 one.?key.orValue('') in ['', 'virtual-node.liqo.io/not-allowed'])""",
 )
-LOSES_ITS_TOLERATION: Final = Condition(
-    "loses-its-toleration",
+LOSES_WHAT_WAS_ADDED: Final = Condition(
+    "loses-what-was-added",
     """\
+(oldObject.metadata.?annotations[?'pyliqo.io/placement'].orValue('').contains('nodeAffinity') &&
+object.spec.?affinity != oldObject.spec.?affinity) ||
 oldObject.spec.?tolerations.orValue([]).exists(one, one.?key.orValue('') ==
 'virtual-node.liqo.io/not-allowed') &&
 !object.spec.?tolerations.orValue([]).exists(one, one.?key.orValue('') ==

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import json
 import secrets
 import ssl
 import subprocess
@@ -17,7 +18,7 @@ from apis import keys
 from apis.objects import Key, Object, named
 from kube.client import ClusterClient
 from kube.errors import KubeError
-from sandbox import controlplane
+from sandbox import binaries, controlplane
 from tests.factories import pod
 from tests.webhook.reviews import namespace, offloading
 from tests.webhook.served import CA, leaf, store
@@ -145,3 +146,11 @@ def start(
 def tolerates(made: Object) -> bool:
     found = made["spec"].get("tolerations") or []
     return any(one.get("key") == "virtual-node.liqo.io/not-allowed" for one in found)
+
+
+async def kubectl(plane: controlplane.Plane, obj: Object, verb: str, *flags: str) -> None:
+    command = (str(binaries.kubectl()), f"--kubeconfig={plane.kubeconfig}", verb, *flags, "-f", "-")
+    pipe = asyncio.subprocess.PIPE
+    started = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+    out, err = await started.communicate(json.dumps(obj).encode())
+    assert started.returncode == 0, (out + err).decode()

@@ -6,7 +6,6 @@ Source: docs/parity.md A-25, A-28, A-33; § 3.4, 3.7, 3.8.
 import asyncio
 import base64
 import itertools
-import json
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final
@@ -18,11 +17,10 @@ from apis.objects import Key, Kind, Object, key_of, named, uid
 from kube import client
 from kube.client import ClusterClient
 from kube.errors import KubeError
-from sandbox import binaries
 from sandbox.controlplane import Plane
 from tests.factories import pod_spec
 from tests.manifests import documents
-from tests.webhook.hooked import Hooked, start
+from tests.webhook.hooked import Hooked, kubectl, start
 from tests.webhook.reviews import wait_until
 from tests.webhook.served import CA, address
 from webhook.table import WEBHOOKS
@@ -320,11 +318,3 @@ async def test_a_daemon_set_of_before_changes_with_its_template_only(
     changed = {"spec": {"template": {"metadata": {"labels": {"v": "2"}}}}}
     made = await cluster.patch(keys.DAEMON_SET, key, changed)
     assert wanted_terms(made) == [{"matchExpressions": [OFF]}]
-
-
-async def kubectl(plane: Plane, obj: Object, verb: str, *flags: str) -> None:
-    command = (str(binaries.kubectl()), f"--kubeconfig={plane.kubeconfig}", verb, *flags, "-f", "-")
-    pipe = asyncio.subprocess.PIPE
-    started = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
-    out, err = await started.communicate(json.dumps(obj).encode())
-    assert started.returncode == 0, (out + err).decode()

@@ -18,11 +18,12 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from kube import client
 from kube.client import ClusterClient
+from kube.cluster import Selection
 from kube.errors import AlreadyExistsError, KubeError
 from sandbox.controlplane import Plane
 from tests.factories import pod, pod_spec
 from tests.manifests import documents
-from tests.webhook.hooked import Hooked, start, tolerates
+from tests.webhook.hooked import Hooked, kubectl, start, tolerates
 from tests.webhook.reviews import offloading, wait_until
 from tests.webhook.served import CA, address
 
@@ -116,6 +117,46 @@ ON_WORKER = {
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["worker"]}]}
     ]
 }
+LINUX = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
+OWN_AFFINITY = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [LINUX]}]}}}
+EVERYTHING = [{"operator": "Exists"}]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("way", [(), ("--server-side",)])
+async def test_a_pod_of_one_file_is_applied_twice_as_once(
+    cluster: ClusterClient, plane: Plane, hooked: Hooked, strategy: str, way: tuple[str, ...]
+) -> None:
+    space = await hooked.space(cluster)
+    spec: Object = {"podOffloadingStrategy": strategy, "clusterSelector": SELECTOR}
+    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space, **spec))
+    affinity: Object = {"affinity": OWN_AFFINITY}
+    tolerations: Object = {"tolerations": EVERYTHING}
+    wanted: list[Object] = [{}, affinity, tolerations, {**affinity, **tolerations}]
+    wanted.append({**affinity, "runtimeClassName": "liqo"})
+    file = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [
+            {"apiVersion": "v1", "kind": "Pod", **pod(space, f"p{i}", spec=pod_spec(**one))}
+            for i, one in enumerate(wanted)
+        ],
+    }
+
+    await kubectl(plane, file, "apply", *way)
+    before = {key: one["metadata"]["resourceVersion"] for key, one in await pods_of(cluster, space)}
+    await kubectl(plane, file, "apply", *way)
+    await kubectl(plane, file, "diff", *way)
+
+    after = {key: one["metadata"]["resourceVersion"] for key, one in await pods_of(cluster, space)}
+    assert after == before
+    assert len(after) == len(wanted)
+
+
+async def pods_of(cluster: ClusterClient, space: str) -> list[tuple[Key, Object]]:
+    return list((await cluster.list(Selection(keys.POD, Object, space))).items.items())
+
+
 PLACED: list[tuple[Object, Object]] = [
     ({"ownerReferences": [DAEMON]}, {"affinity": {"nodeAffinity": {REQUIRED: ON_WORKER}}}),
     ({}, {"nodeName": "worker"}),

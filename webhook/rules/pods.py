@@ -203,6 +203,17 @@ def keep_tolerations(old: Object, new: Object) -> Admitted:
     return Admitted(patch.put(new, _TOLERATIONS, [*have, *lost]), verdict="kept: its tolerations")
 
 
+def keep_affinity(
+    old: Object, new: Object, offloading: NamespaceOffloading, runtime_class: str
+) -> list[Operation]:
+    """Return what gives ``new`` the node affinity of ``old``, if it asks what that asked itself."""
+    unbound = {name: value for name, value in new["spec"].items() if name != "nodeName"}
+    pod = {**new, "spec": unbound}
+    judged = patch.applied(pod, offload(pod, offloading, runtime_class=runtime_class))
+    had = patch.find(old, REQUIRED)
+    return patch.put(new, REQUIRED, had) if had and patch.find(judged, REQUIRED) == had else []
+
+
 def keep_daemons_off(daemon_set: Object) -> Admitted:
     """Keep the pods of ``daemon_set`` off virtual nodes if they tolerate them, unless it opts in.
 
