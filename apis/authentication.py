@@ -5,6 +5,7 @@ Source: docs/parity.md § 1.9, 1.10, 1.12.
 
 import base64
 import binascii
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -73,13 +74,10 @@ class AuthParams:
         }
         return {name: value for name, value in fields.items() if value}
 
-    def is_same_server(self, other: "AuthParams") -> bool:
-        """Whether both lead to the same API server, trusted for the same reason."""
-        return (self.api_server, self.ca.strip(), self.proxy_url) == (
-            other.api_server,
-            other.ca.strip(),
-            other.proxy_url,
-        )
+    def is_same_server(self, trusted: "AuthParams") -> bool:
+        """Whether this leads where ``trusted`` does, by authorities that follow those of it."""
+        where = (self.api_server, self.proxy_url)
+        return where == (trusted.api_server, trusted.proxy_url) and follows(self.ca, trusted.ca)
 
 
 @dataclass(frozen=True)
@@ -94,6 +92,8 @@ class Tenant:
     csr: bytes = b""
     signature: bytes = field(default=b"", repr=False)
     proxy_url: str = ""
+    announced: str = ""
+    """The URL of the API server that the consumer was told last."""
 
     @classmethod
     def parse(cls, obj: Object) -> "Tenant":
@@ -111,6 +111,7 @@ class Tenant:
             csr=decoded(spec, "csr"),
             signature=decoded(spec, "signature"),
             proxy_url=str(spec.get("proxyURL") or ""),
+            announced=str((objects.status(obj).get("authParams") or {}).get("apiServer") or ""),
         )
 
 
@@ -181,3 +182,26 @@ def decoded(fields: Any, name: str) -> bytes:
         return base64.b64decode(fields.get(name) or "", validate=True)
     except (binascii.Error, TypeError, ValueError):
         raise ValueError(f"{name} is not base64") from None
+
+
+def certificates(bundle: bytes) -> list[bytes]:
+    """Return the certificates in ``bundle``, each as PEM that ends with a newline."""
+    return [found.replace(b"\r", b"") + b"\n" for found in _CERTIFICATE.findall(bundle)]
+
+
+def follows(ca: bytes, trusted: bytes) -> bool:
+    """Whether the bundle ``ca`` has an authority of ``trusted``, as while one is replaced.
+
+    So a cluster that takes each such bundle goes on when the first authority is gone.
+    """
+    known, said = (frozenset(certificates(each)) for each in (trusted, ca))
+    if not known or not said:
+        return ca.strip() == trusted.strip()
+    return bool(known & said) and len(said) <= MOST_AUTHORITIES
+
+
+MOST_AUTHORITIES: Final = 16
+"""In the bundle of one cluster: the one before, the one after, and some beside."""
+_CERTIFICATE: Final = re.compile(
+    rb"-----BEGIN CERTIFICATE-----\s.*?-----END CERTIFICATE-----", re.DOTALL
+)

@@ -1,14 +1,9 @@
 """What clients trust: the certificates of all authorities that may still have signed. Pure."""
 
 import datetime as dt
-import re
-from typing import Final
 
+from apis.authentication import certificates
 from certs import pki
-
-_CERTIFICATE: Final = re.compile(
-    rb"-----BEGIN CERTIFICATE-----\s.*?-----END CERTIFICATE-----", re.DOTALL
-)
 
 
 def merge(*bundles: bytes, now: dt.datetime) -> bytes:
@@ -18,11 +13,6 @@ def merge(*bundles: bytes, now: dt.datetime) -> bytes:
     """
     found = dict.fromkeys(one for bundle in bundles for one in certificates(bundle))
     return b"".join(one for one in found if not _has_ended(one, now))
-
-
-def certificates(bundle: bytes) -> list[bytes]:
-    """Return the certificates in ``bundle``, each as PEM that ends with a newline."""
-    return [found.replace(b"\r", b"") + b"\n" for found in _CERTIFICATE.findall(bundle)]
 
 
 def _has_ended(certificate: bytes, now: dt.datetime) -> bool:

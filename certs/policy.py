@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from certs import bundle, pki
+from apis import authentication
+from certs import pki
 from certs.pki import KeyPair
 
 
@@ -92,7 +93,9 @@ def _names_differ(held: Held, pair: KeyPair, _now: dt.datetime) -> str | None:
 
 
 def _not_trusted(held: Held, pair: KeyPair, _now: dt.datetime) -> str | None:
-    signed = (pki.is_signed_by(pair.certificate, ca) for ca in bundle.certificates(held.trusted))
+    signed = (
+        pki.is_signed_by(pair.certificate, ca) for ca in authentication.certificates(held.trusted)
+    )
     return None if any(signed) else "no authority that clients trust has signed it"
 
 

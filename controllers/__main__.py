@@ -78,9 +78,9 @@ async def _run(given: Settings, daemon: Process) -> None:
 
 def _entrance(given: Settings, cluster: ClusterClient) -> Entrance:
     if given.is_trusted:
-        return Entrance(b"", given.address)
-    ca = given.ca.read_bytes() if given.ca else cluster.access.ca
-    return Entrance(ca, given.address)
+        return Entrance(bytes, given.address)
+    file = given.ca
+    return Entrance(file.read_bytes if file else lambda: cluster.access.ca, given.address)
 
 
 def _election(given: Settings, cluster: ClusterClient) -> Election | None:

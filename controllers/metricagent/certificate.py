@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from apis import keys, objects
+from apis import authentication, keys, objects
 from apis.objects import Key, Object
 from certs import bundle, pki
 from controllers.metricagent import forge
@@ -60,9 +60,9 @@ class CertificateReconciler:
     async def _tell(self, key: Key, ca: bytes, now: dt.datetime) -> None:
         """Have ``ca`` in the bundle beside those of other replicas; no write when it is there."""
         found = await self._cluster.get_live(keys.API_SERVICE, key)
-        if found is None or ca in bundle.certificates(had := _bundle(found)):
+        if found is None or ca in authentication.certificates(had := _bundle(found)):
             return
-        trusted = bundle.certificates(bundle.merge(ca, had, now=now))[:MOST]
+        trusted = authentication.certificates(bundle.merge(ca, had, now=now))[:MOST]
         wanted = forge.injected(base64.b64encode(b"".join(trusted)).decode())
         wanted["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
         wanted["metadata"]["uid"] = objects.uid(found)

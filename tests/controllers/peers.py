@@ -232,7 +232,7 @@ class World:
         observed = Observed(
             list, side.view(keys.ROLE_BINDING), side.view(keys.SECRET), side.view(keys.NAMESPACE)
         )
-        issuer = Issuer(cluster, Entrance(b"", f"{side.name}:6443"), lambda: NOW)
+        issuer = Issuer(cluster, Entrance(bytes, f"{side.name}:6443"), lambda: NOW)
         other = self.milan if side is self.rome else self.rome
         tenant = TenantReconciler(
             cluster, observed, issuer, cluster_id=side.name, events=events, clock=lambda: NOW

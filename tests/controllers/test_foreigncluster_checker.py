@@ -83,11 +83,24 @@ async def test_up_and_down(plane: Plane, cluster: Cluster, namespace: str) -> No
     await cluster.create(keys.RESOURCE_SLICE, pool)
     dead = plane.kubeconfig.read_text().replace(plane.server, "https://127.0.0.1:1")
     await store(local, Key("of-turin", "kubeconfig"), dead.encode())
-    wanted = {"milan": SECRET, "turin": Key("of-turin", "kubeconfig"), "away": Key("x", "none")}
+    ended = {**document, "users": [{"name": "us", "user": {"token": "ended"}}]}
+    ended["contexts"] = [{**document["contexts"][0]}]
+    ended["contexts"][0]["context"] = {**document["contexts"][0]["context"], "user": "us"}
+    await store(local, Key("of-genoa", "kubeconfig"), yaml.safe_dump(ended).encode())
+    wanted = {
+        "milan": SECRET,
+        "turin": Key("of-turin", "kubeconfig"),
+        "genoa": Key("of-genoa", "kubeconfig"),
+        "away": Key("x", "none"),
+    }
 
     async with asyncio.timeout(WITHIN_S), checking(local, wanted) as (checker, told):
         await says(checker, told, is_answering=True)
         await says(checker, told, "turin", is_answering=False)
+        await says(checker, told, "genoa", is_answering=False)
+        refused = checker.reach("genoa")
+        assert refused is not None
+        assert "liqoctl peer --remote-kubeconfig FILE gets a new one" in refused.message
         up, down = checker.reach("milan"), checker.reach("turin")
         assert up is not None
         assert up.version.startswith("v1.")

@@ -328,7 +328,8 @@ async def test_a_slice_leads_to_no_other_server_than_the_peering(
 
     await rome.settle(SliceIdentityReconciler(rome.cluster, rome.told.recorder), SLICE)
 
-    assert rome.cluster.writes == []
+    made = await there(rome.fake, keys.IDENTITY, Key(SPACE, "resourceslice-pool"))
+    assert AuthParams.parse(made["spec"]["authParams"]) == PARAMS, "its certificate, our server"
     assert set(rome.told.reasons) == {"ServerChanged"}
 
 
@@ -414,13 +415,43 @@ async def test_a_certificate_that_begins_in_the_future_keeps_no_honest_one_away(
 async def test_a_renewal_leads_to_no_other_server(rome: Rome, params: AuthParams) -> None:
     await rome.fake.create(keys.IDENTITY, control())
     await rome.settle(renewal(rome), CONTROL)
-    moved = AuthParams(params.api_server, params.ca, certificate(hours=30), params.proxy_url)
+    moved = AuthParams(params.api_server, params.ca, certificate(after=1), params.proxy_url)
     await answer(rome, moved)
 
     await rome.settle(renewal(rome), CONTROL)
 
-    assert await held(rome) == PARAMS
+    renewed = AuthParams(PARAMS.api_server, PARAMS.ca, moved.certificate)
+    assert await held(rome) == renewed, "the certificate is for our key, whoever names which server"
     assert set(rome.told.reasons) == {"ServerChanged"}
+
+
+async def test_an_authority_is_replaced_step_by_step(rome: Rome) -> None:
+    """The provider names old and new, then the new one alone: also without another certificate."""
+    new = pki.new_ca("next", now=NOW, lifetime=timedelta(days=10)).certificate
+    await rome.fake.create(keys.IDENTITY, control())
+    await rome.settle(renewal(rome), CONTROL)
+    for ca in (PARAMS.ca + new, new):
+        said = AuthParams(PARAMS.api_server, ca, PARAMS.certificate)
+        await answer(rome, said)
+        await rome.settle(renewal(rome), CONTROL)
+        assert await held(rome) == said
+
+    await answer(rome, PARAMS)
+    await rome.settle(renewal(rome), CONTROL)
+    assert (await held(rome)).ca == new, "the one that is gone does not come back"
+    assert set(rome.told.reasons) == {"ServerChanged"}
+
+
+async def test_a_bundle_without_end_is_not_taken(rome: Rome) -> None:
+    more = [pki.new_ca(f"n{n}", now=NOW, lifetime=timedelta(days=10)) for n in range(16)]
+    await rome.fake.create(keys.IDENTITY, control())
+    await rome.settle(renewal(rome), CONTROL)
+    many = PARAMS.ca + b"".join(each.certificate for each in more)
+    await answer(rome, AuthParams(PARAMS.api_server, many, PARAMS.certificate))
+
+    await rome.settle(renewal(rome), CONTROL)
+
+    assert await held(rome) == PARAMS
 
 
 def tenant(condition: str = "Active", cluster_id: str = "milan") -> Object:

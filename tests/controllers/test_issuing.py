@@ -11,7 +11,7 @@ from apis.objects import Key, named
 from certs import identity, pki
 from controllers.authentication.issuing import forge
 from controllers.authentication.issuing.forge import Request
-from controllers.authentication.issuing.issuer import Entrance, Issuer
+from controllers.authentication.issuing.issuer import LOOK_S, Entrance, Issuer
 from kube.errors import BusyError, ForbiddenError
 from kube.reconcile import TerminalError
 from tests import signers
@@ -31,7 +31,7 @@ class World:
     def __init__(self) -> None:
         self.cluster = FakeCluster()
         self.now = NOW
-        entrance = Entrance(b"CA", "milan.example:6443")
+        entrance = Entrance(lambda: b"CA", "milan.example:6443")
         self.issuer = Issuer(self.cluster, entrance, lambda: self.now)
 
     async def requests(self) -> int:
@@ -58,7 +58,7 @@ async def test_a_certificate_is_for_who_asked_and_is_kept(world: World) -> None:
     assert pki.subject(issued.params.certificate) == pki.Subject("rome", ("liqo.io",))
     assert pki.fits_key(issued.params.certificate, KEY)
     assert pki.expiry(issued.params.certificate) == NOW + timedelta(hours=24)
-    assert issued.renew_in_s == pytest.approx(16 * 3600)
+    assert issued.renew_in_s == LOOK_S
     assert await world.requests() == 1
 
 
@@ -111,7 +111,9 @@ async def test_refused_for_ten_lives_it_asks_on_alarms_from_80_percent_and_recov
 ) -> None:
     """F26: each look comes when the one before said, as the loop does it."""
     life = timedelta(minutes=10)
-    issuer = Issuer(world.cluster, Entrance(b"CA", "milan:6443"), lambda: world.now, lifetime=life)
+    issuer = Issuer(
+        world.cluster, Entrance(lambda: b"CA", "milan:6443"), lambda: world.now, lifetime=life
+    )
     first = await issuer.issue(REQUEST)
     world.cluster.fail(
         "create", ForbiddenError("no"), kind=keys.CERTIFICATE_SIGNING_REQUEST, times=10**6
@@ -209,6 +211,31 @@ def test_the_api_server_is_where_a_control_plane_is() -> None:
     assert forge.api_server([node("d", "a.b", new, type_="ExternalDNS")]) == "https://a.b:6443"
     with pytest.raises(ValueError, match="--api-server-url"):
         forge.api_server(nodes[2:])
+
+
+def test_consumers_are_told_the_address_that_they_know_as_long_as_a_node_has_it() -> None:
+    label = "node-role.kubernetes.io/control-plane"
+    first, second = node("cp-b", "10.0.0.2", label), node("cp-a", "10.0.0.9", label)
+    ready = [{"type": "Ready", "status": "True"}]
+    told = forge.api_server([first])
+
+    assert forge.api_server([first, second], told) == told
+    assert forge.api_server([second], told) == "https://10.0.0.9:6443", "cp-b is gone"
+    first["status"]["conditions"] = ready
+    assert forge.api_server([first, second]) == told, "the one that is ready"
+
+
+async def test_an_authority_that_changes_is_told_without_a_restart(world: World) -> None:
+    said = [b"old"]
+    entrance = Entrance(lambda: said[0], "milan.example:6443")
+    issuer = Issuer(world.cluster, entrance, lambda: world.now)
+    assert (await issuer.issue(REQUEST)).params.ca == b"old"
+    said[0] = b"old and new"
+
+    again = await issuer.issue(REQUEST)
+
+    assert again.params.ca == b"old and new"
+    assert again.renew_in_s <= LOOK_S, "looked at again before the certificate is due"
 
 
 def test_an_override_may_lack_its_scheme() -> None:

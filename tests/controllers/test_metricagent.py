@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import aiohttp
 import pytest
 
-from apis import keys
+from apis import authentication, keys
 from apis.objects import Key, Object
-from certs import bundle, listener, pki
+from certs import listener, pki
 from certs.listener import Server
 from controllers.granting.metricsapi import forge as metricsapi
 from controllers.metricagent import certificate, forge, serving
@@ -211,7 +211,7 @@ async def test_authorities_of_replicas_that_are_gone_are_bounded_and_nobody_lose
     assert not await is_trusted(cluster, lives.served[0])
     await lives.look()
     assert await is_trusted(cluster, lives.served[0])
-    assert len(bundle.certificates(await trusted(cluster))) == certificate.MOST
+    assert len(authentication.certificates(await trusted(cluster))) == certificate.MOST
 
 
 async def test_an_agent_listens_also_while_its_api_service_is_away() -> None:
@@ -270,5 +270,5 @@ async def trusted(cluster: FakeCluster) -> bytes:
 
 async def is_trusted(cluster: FakeCluster, leaf: bytes) -> bool:
     """Whether the API server lets a server in that shows ``leaf``."""
-    authorities = bundle.certificates(await trusted(cluster))
+    authorities = authentication.certificates(await trusted(cluster))
     return any(pki.is_signed_by(leaf, authority) for authority in authorities)

@@ -12,7 +12,7 @@ from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from certs import csr, identity, pki
 from controllers import views
-from controllers.authentication.issuing.issuer import Entrance, Issuer
+from controllers.authentication.issuing.issuer import LOOK_S, Entrance, Issuer
 from controllers.granting.resourceslice.consumer import LocalSliceReconciler
 from controllers.granting.resourceslice.forge import consumer as forge
 from controllers.granting.resourceslice.provider import Observed, ReplicaReconciler
@@ -467,7 +467,7 @@ class Provider:
         self.loop = ReplicaReconciler(
             self.cluster,
             Observed(all_(keys.TENANT), all_(keys.SECRET)),
-            Issuer(self.cluster, Entrance(b"CA", "milan.example:6443"), lambda: self.now),
+            Issuer(self.cluster, Entrance(lambda: b"CA", "milan.example:6443"), lambda: self.now),
             self.told.recorder,
             lambda: self.now,
         )
@@ -535,7 +535,7 @@ async def test_it_is_renewed_at_two_thirds(provider: Provider) -> None:
     await provider.answer()
     first = (await there(provider.cluster, keys.RESOURCE_SLICE, provider.where))["status"]
 
-    assert await provider.loop.reconcile(provider.where) == pytest.approx(16 * 3600)
+    assert await provider.loop.reconcile(provider.where) == LOOK_S
     provider.now += timedelta(hours=17)
     await provider.answer()
 

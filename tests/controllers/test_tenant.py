@@ -57,7 +57,7 @@ class Milan:
                 views.live(self.fake, secrets),
                 views.live(self.fake, Selection(keys.NAMESPACE, Object)),
             ),
-            Issuer(self.cluster, Entrance(b"CA", address), lambda: self.now),
+            Issuer(self.cluster, Entrance(lambda: b"CA", address), lambda: self.now),
             cluster_id="milan",
             events=self.told.recorder,
             clock=lambda: self.now,

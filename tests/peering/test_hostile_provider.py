@@ -203,9 +203,10 @@ def _moves(hostile: World, port: int) -> None:
 
 
 def _held(rome: world.Member) -> list[str]:
-    """Return what rome connects by."""
+    """Return where rome connects to: servers, authorities and proxies of its kubeconfigs."""
     secrets = rome.kubectl.items("secrets", "-n", HOME, "-l", keys.IDENTITY_TYPE)
-    return sorted(one["data"][keys.KUBECONFIG_KEY] for one in secrets)
+    texts = (base64.b64decode(one["data"][keys.KUBECONFIG_KEY]) for one in secrets)
+    return sorted(json.dumps(yaml.safe_load(text)["clusters"]) for text in texts)
 
 
 # B5: kubeconfigs that are more than one -----------------------------------------------------------

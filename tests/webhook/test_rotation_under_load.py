@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from certs import bundle
+from apis import authentication
 from certs.rotation import Settings
 from kube import clock
 from sandbox.controlplane import Plane
@@ -88,7 +88,7 @@ async def test_rotations_under_load_fail_no_admission(
                 await until_so(lambda: has(volumes, done + 1), f"rotation {done}")  # noqa: B023
                 await load.more(MEANWHILE)
                 after = await service.bundle()
-                authorities.update(bundle.certificates(after))
+                authorities.update(authentication.certificates(after))
                 for known in (before, after):  # anybody who learned late trusts all the same
                     check(pair, known, settings, volumes.leaves)
 
@@ -104,7 +104,7 @@ async def test_rotations_under_load_fail_no_admission(
 
 
 async def has_fewer(service: Service, authorities: set[bytes]) -> bool:
-    return len(bundle.certificates(await service.bundle())) < len(authorities)
+    return len(authentication.certificates(await service.bundle())) < len(authorities)
 
 
 async def has(volumes: Volumes, leaves: int) -> bool:

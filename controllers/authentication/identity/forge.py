@@ -4,6 +4,7 @@ Source: docs/parity.md § 2.5, 4.8; SEC-B4, SEC-B5.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from apis import authentication, keys, naming, objects, whose
@@ -12,6 +13,7 @@ from apis.objects import Key, Object
 from certs import kubeconfig, pki
 
 KIND: Final = keys.IDENTITY
+SERVER_CHANGED: Final = "ServerChanged"
 
 
 class RefusedError(Exception):
@@ -127,14 +129,21 @@ def of_slice(resource_slice: Object, provider: str, params: AuthParams) -> Objec
     )
 
 
-def check_same(params: AuthParams, trusted: AuthParams) -> None:
-    """Refuse to be sent elsewhere than where an administrator peered with.
+def adopted(params: AuthParams, trusted: AuthParams) -> AuthParams:
+    """Return what is taken of ``params``: the certificate, and authorities that follow known ones.
 
-    Raises:
-        RefusedError: another server, CA or proxy.
-    Source: docs/parity.md SEC-B4.
+    Where this cluster connects is an administrator's choice, made when it peered: a provider moves
+    it nowhere. A bundle that has one of the ``trusted`` authorities is that of the same server
+    whose authority is replaced. Source: docs/parity.md SEC-B4.
     """
-    if not params.is_same_server(trusted):
-        message = f"the provider names the API server {params.api_server!r}, or a CA or proxy, "
-        message += f"other than at peering time ({trusted.api_server!r})"
-        raise RefusedError("ServerChanged", f"{message}: liqoctl peer --replace if that is right")
+    ca = params.ca if authentication.follows(params.ca, trusted.ca) else trusted.ca
+    return replace(trusted, ca=ca, certificate=params.certificate)
+
+
+def change(params: AuthParams, trusted: AuthParams) -> str:
+    """Return what of ``params`` was not taken, and what to do; empty if nothing is left out."""
+    if params.is_same_server(trusted):
+        return ""
+    message = f"the provider names the API server {params.api_server!r}, or a CA or proxy, "
+    message += f"other than at peering time ({trusted.api_server!r}), which stays in use"
+    return f"{message}: liqoctl peer --replace if the other one is right"

@@ -112,25 +112,33 @@ class SliceIdentityReconciler:
     async def _accept(self, obj: Object, provider: str) -> None:
         try:
             params = AuthParams.parse(objects.status(obj).get("authParams"))
-            await self._check_server(obj, provider, params)
+            trusted = await self._trusted(obj, provider)
         except (ValueError, RefusedError) as error:
             reason = error.reason if isinstance(error, RefusedError) else "InvalidAuthParams"
             self.events.event(SLICE, obj, "Warning", reason, f"status.authParams: {error}")
             return
+        if changed := forge.change(params, trusted):
+            message = f"status.authParams: {changed}"
+            self.events.event(SLICE, obj, "Warning", forge.SERVER_CHANGED, message)
         await upkeep.ensure(
             self.cluster,
             KIND,
-            forge.of_slice(obj, provider, params),
+            forge.of_slice(obj, provider, forge.adopted(params, trusted)),
             is_ours=lambda found: objects.is_controlled_by(found, obj),
         )
 
-    async def _check_server(self, obj: Object, provider: str, params: AuthParams) -> None:
+    async def _trusted(self, obj: Object, provider: str) -> AuthParams:
+        """Return how this cluster connects to ``provider`` since they peered.
+
+        Raises:
+            RefusedError: they did not.
+        """
         where = Key(objects.key_of(obj).namespace, naming.controlplane_identity(provider))
         found = await self.cluster.get(KIND, where)
         if found is None:
             message = f"identity {where} does not exist: peer with {provider} first"
             raise RefusedError("NotPeered", message)
-        forge.check_same(params, Identity.parse(found).params)
+        return Identity.parse(found).params
 
 
 def _answer(obj: Object) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import authentication, keys, objects, times
+from apis import authentication, conditions, keys, objects, times
 from apis.listening import Address
 from apis.objects import Key, Object
 
@@ -32,6 +32,8 @@ class Request:
     csr: bytes
     consumer: str
     proxy_url: str = ""
+    announced: str = ""
+    """The URL of the API server that the consumer was told before, if it was."""
 
 
 @dataclass(frozen=True)
@@ -154,18 +156,23 @@ def is_for(found: Object, consumer: str) -> bool:
     return authentication.remote_cluster(found) == consumer
 
 
-def api_server(nodes: Iterable[Object]) -> str:
+def api_server(nodes: Iterable[Object], announced: str = "") -> str:
     """Return the URL of this cluster's API server, by the address of a control-plane node.
+
+    It stays the one that was ``announced`` as long as such a node has that address: consumers go
+    nowhere else unasked. Else a node that is ready comes first.
 
     Raises:
         ValueError: no node tells; the message says what to do.
     Source: docs/parity.md § 4.9, the last paragraph.
     """
-    found = sorted(nodes, key=lambda node: str(node["metadata"]["name"]))
-    for label in _CONTROL_PLANES:
-        for node in found:
-            if label in objects.labels(node) and (address := _address(node)):
-                return f"https://{Address(address, PORT)}"
+    found = sorted(nodes, key=lambda node: (not _is_ready(node), str(node["metadata"]["name"])))
+    planes = [node for label in _CONTROL_PLANES for node in found if label in objects.labels(node)]
+    if announced in {_url(address) for node in planes for address in _addresses(node).values()}:
+        return announced
+    for node in planes:
+        if address := _address(node):
+            return _url(address)
     message = f"no node with the label {_CONTROL_PLANES[0]} tells where the API server is"
     raise ValueError(f"{message}: say it by liqoctl install --api-server-url")
 
@@ -175,7 +182,19 @@ def overridden(address: str) -> str:
     return address if address.startswith("https://") else f"https://{address}"
 
 
-def _address(node: Object) -> str:
+def _url(address: str) -> str:
+    return f"https://{Address(address, PORT)}"
+
+
+def _is_ready(node: Object) -> bool:
+    return conditions.is_true(objects.status(node).get("conditions"), "Ready")
+
+
+def _addresses(node: Object) -> dict[str, str]:
     given = objects.status(node).get("addresses") or []
-    by_type = {each.get("type"): each.get("address") for each in reversed(given)}
-    return next((str(by_type[type_]) for type_ in _ADDRESSES if by_type.get(type_)), "")
+    return {str(each.get("type")): str(each.get("address")) for each in reversed(given)}
+
+
+def _address(node: Object) -> str:
+    by_type = _addresses(node)
+    return next((by_type[type_] for type_ in _ADDRESSES if by_type.get(type_)), "")

@@ -25,6 +25,8 @@ REFUSED_RETRY_S: Final = 30.0
 Source: docs/parity.md F-26.
 """
 ALARM_PART: Final = 0.8
+LOOK_S: Final = 3600.0
+"""How late at most a consumer is told of another CA, or of another address."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,15 +42,15 @@ class NoAddressError(BusyError):
 class Entrance:
     """Where consumers connect, as far as the flags say it."""
 
-    ca: bytes
-    """PEM; empty where the API server's certificate is publicly trusted."""
+    ca: Callable[[], bytes]
+    """Returns PEM as it is now; empty where the API server's certificate is publicly trusted."""
     address: str = ""
     """Empty: that of a control-plane node."""
 
 
 @dataclass(frozen=True)
 class Issued:
-    """How a consumer gets in, and when its certificate is due to be renewed."""
+    """How a consumer gets in, and when its certificate, or what it is told, is looked at again."""
 
     params: AuthParams
     renew_in_s: float
@@ -147,20 +149,20 @@ class Issuer:
         self, request: Request, certificate: bytes, issued_at: datetime | None, *, is_new: bool
     ) -> Issued:
         params = AuthParams(
-            api_server=await self._api_server(),
-            ca=self._entrance.ca,
+            api_server=await self._api_server(request.announced),
+            ca=self._entrance.ca(),
             certificate=certificate,
             proxy_url=request.proxy_url,
         )
         remaining = _due(certificate, issued_at) - self._clock()
-        return Issued(params, max(remaining.total_seconds(), 1.0), is_new)
+        return Issued(params, min(max(remaining.total_seconds(), 1.0), LOOK_S), is_new)
 
-    async def _api_server(self) -> str:
+    async def _api_server(self, announced: str) -> str:
         if self._entrance.address:
             return forge.overridden(self._entrance.address)
         nodes = await self._cluster.list(Selection(keys.NODE, Object))
         try:
-            return forge.api_server(nodes.items.values())
+            return forge.api_server(nodes.items.values(), announced)
         except ValueError as error:
             raise NoAddressError(str(error)) from error
 

@@ -71,21 +71,30 @@ class LocalRenewReconciler:
         shown = objects.status(renew).get("authParams")
         if not shown:
             return
-        params = AuthParams.parse(shown)
+        said, held = AuthParams.parse(shown), identity.params
+        params = identity_forge.adopted(said, held)
+        if params != held and self._is_newer(identity, params):
+            changes = {
+                "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
+                "spec": {"authParams": params.shown()},
+            }
+            await self.cluster.patch(keys.IDENTITY, objects.key_of(obj), changes)
+            logger.info("Renewed the identity", extra={"cluster": identity.cluster_id})
+        if changed := identity_forge.change(said, held):
+            raise RefusedError(identity_forge.SERVER_CHANGED, changed)
+
+    def _is_newer(self, identity: Identity, params: AuthParams) -> bool:
+        """Whether ``params`` are not older than those of ``identity``, or these are not for us.
+
+        Raises:
+            RefusedError: they cannot get us in, or begin in the future.
+        """
         held = identity.params
         if params.certificate == held.certificate:
-            return
-        identity_forge.check_same(params, held)
+            return True  # another authority of the same server
         identity_forge.check(replace(identity, params=params), self.private_key)
         self._check_begun(params)
-        if not self._is_newer(params, held):
-            return  # an older answer, again
-        changes = {
-            "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
-            "spec": {"authParams": params.shown()},
-        }
-        await self.cluster.patch(keys.IDENTITY, objects.key_of(obj), changes)
-        logger.info("Renewed the identity", extra={"cluster": identity.cluster_id})
+        return self._begins_later(params, held)
 
     def _check_begun(self, params: AuthParams) -> None:
         """Refuse a certificate that begins in the future: all honest ones would begin before it.
@@ -101,7 +110,7 @@ class LocalRenewReconciler:
             )
             raise _TooEarlyError("InvalidAuthParams", message)
 
-    def _is_newer(self, params: AuthParams, held: AuthParams) -> bool:
+    def _begins_later(self, params: AuthParams, held: AuthParams) -> bool:
         """Whether ``params`` were signed after those that are ``held``, or these are not for us."""
         try:
             is_usable = pki.fits_key(held.certificate, self.private_key)

@@ -298,7 +298,7 @@ def _check_request(tenant: Tenant) -> None:
 
 def _request(obj: Object, tenant: Tenant) -> Request:
     where = Key(obj["metadata"]["namespace"], naming.remote_certificate())
-    return Request(where, tenant.csr, tenant.cluster_id, tenant.proxy_url)
+    return Request(where, tenant.csr, tenant.cluster_id, tenant.proxy_url, tenant.announced)
 
 
 def _as_it_was(obj: Object) -> Tenant:

@@ -19,7 +19,7 @@ from typing import Final
 
 from apis import clocks, keys, objects
 from apis.objects import Key, Object
-from controllers.peers.foreigncluster.forge import Reach
+from controllers.peers.foreigncluster.forge import ENDED, Reach
 from kube import errors, peer
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
@@ -161,6 +161,8 @@ class Checker:
             return _silent(before, question.unanswered)
         except errors.ExhaustedError:
             raise  # that says nothing of the peer
+        except errors.UnauthorizedError as error:
+            return _silent(before, f"{error}: {ENDED}")
         except KubeError as error:
             return _silent(before, str(error))
         return Reach.answering(version, pyliqo, ahead, before)

@@ -26,6 +26,12 @@ _ROLES: Final = {
 }
 """By whether it uses this cluster, and whether this cluster uses it."""
 
+ENDED: Final = (
+    "the certificate of this cluster has ended, or its authority is another one. liqoctl peer "
+    "--remote-kubeconfig FILE gets a new one, and keeps virtual nodes, remote namespaces and pods"
+)
+"""What a provider that knows this cluster no longer is told with."""
+
 
 @dataclass(frozen=True)
 class Reach:

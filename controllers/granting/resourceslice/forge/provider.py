@@ -47,6 +47,7 @@ def request(obj: Object, tenant: Tenant) -> Request:
         csr=authentication.decoded(obj["spec"], "csr"),
         consumer=tenant.cluster_id,
         proxy_url=tenant.proxy_url,
+        announced=tenant.announced,
     )
 
 
