@@ -38,6 +38,7 @@ CONTAINER: Object = {
     "volumeMounts": [{"name": "data", "mountPath": "/data"}],
 }
 TOLERATION: Object = {"key": "a", "operator": "Exists", "effect": "NoExecute"}
+EVERYTHING: Object = {"operator": "Exists"}
 SPEC: Object = pod_spec(
     containers=[CONTAINER],
     initContainers=[{**CONTAINER, "name": "init", "restartPolicy": "Always"}],
@@ -76,6 +77,9 @@ OBJECTS: Final[dict[Kind, Object]] = {
         keys.VIRTUAL_NODE, TENANT,
         {"clusterID": "rome", "labels": {"a": "b"}, "resourceQuota": {"hard": {"cpu": "1"}},
          "template": {"spec": {}}, "offloadingPatch": {"nodeSelector": {"a": "b"}}},
+    ),
+    keys.DAEMON_SET: of(
+        keys.DAEMON_SET, SHOP, {"template": {"spec": {**SPEC, "tolerations": [EVERYTHING]}}}
     ),
     keys.FOREIGN_CLUSTER: of(keys.FOREIGN_CLUSTER, "", {"clusterID": "rome"}),
 }  # fmt: skip

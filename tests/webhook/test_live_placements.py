@@ -386,7 +386,13 @@ def test_any_pod_that_the_server_takes_it_takes_changed(
 
 def test_what_a_cluster_lives_on_is_not_intercepted() -> None:
     """Leases, access reviews, events and the configurations themselves are no business of ours."""
-    ours = {"", keys.OFFLOADING_GROUP, "authentication.liqo.io", "core.liqo.io"}
+    ours = {
+        "",
+        keys.DAEMON_SET.group,
+        keys.OFFLOADING_GROUP,
+        "authentication.liqo.io",
+        "core.liqo.io",
+    }
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         for configuration in documents.of_kind(kind):
             for hook in configuration["webhooks"]:
@@ -395,3 +401,6 @@ def test_what_a_cluster_lives_on_is_not_intercepted() -> None:
                 assert rule["apiGroups"] != [""] or all(
                     resource.partition("/")[0] == "pods" for resource in rule["resources"]
                 )
+                if rule["apiGroups"] == [keys.DAEMON_SET.group]:
+                    assert rule["resources"] == [keys.DAEMON_SET.plural]
+                    assert hook["failurePolicy"] == "Ignore"

@@ -326,6 +326,7 @@ class _DaemonSetSpec(msgspec.Struct):
 
 
 class _DaemonSet(msgspec.Struct):
+    metadata: _Metadata
     spec: _DaemonSetSpec
 
 
