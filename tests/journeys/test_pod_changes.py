@@ -9,7 +9,7 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from sandbox import images
-from tests.journeys import failures, world
+from tests.journeys import failures, vk, world
 from tests.journeys.failures import Wrong
 from tests.journeys.tiers import service
 
@@ -333,17 +333,8 @@ except urllib.error.HTTPError as error:
 async def test_a_pod_reaches_the_api_server_of_its_own_cluster(
     both: world.Pair, namespace: str
 ) -> None:
-    template = Key(keys.LIQO_NAMESPACE, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
-    host, port = both.rome.access.server.removeprefix("https://").split(":")
-    arguments = [
-        "--enable-apiserver-support=true",
-        f"--home-api-server-host={host}",
-        f"--home-api-server-port={port}",
-    ]
-    await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": {"extraArgs": arguments}})
-    try:
+    async with vk.supporting_api_servers(both):
         await both.offload(namespace)
-        await until_support(both)
         pod = world.pod(namespace, "asks", both.image, restartPolicy="Never")
         reads_itself(pod)
         pod["spec"]["containers"][0]["command"] = ["python3", "-c", ASK]
@@ -360,8 +351,6 @@ async def test_a_pod_reaches_the_api_server_of_its_own_cluster(
         await world.until_gone(both.milan, keys.SECRET, secret)  # with the end of the pod
         await world.remove(both.rome, keys.POD, key)
         await keeps_tokens_to_its_end(both, namespace)
-    finally:
-        await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": {"extraArgs": None}})
 
 
 def reads_itself(pod: Object) -> None:
@@ -407,16 +396,3 @@ async def keeps_tokens_to_its_end(both: world.Pair, namespace: str) -> None:
     await both.milan.delete(keys.POD, there, uid=objects.uid(remote), grace_s=0)
     await world.until_gone(both.milan, keys.SECRET, secret)
     await world.until_gone(both.rome, keys.POD, key)
-
-
-async def until_support(both: world.Pair) -> None:
-    """Return once the virtual kubelet of the pair runs with support for API servers."""
-
-    def is_new(pod: Object) -> bool:
-        text = json.dumps(pod["spec"]["containers"])
-        return "enable-apiserver-support" in text and is_ready(pod)
-
-    tenant = f"liqo-tenant-{both.node}"
-    await world.until(
-        both.rome, keys.POD, tenant, lambda seen: len(seen) == 1 and all(map(is_new, seen.values()))
-    )

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-from apis import keys, naming, objects
-from apis.objects import Key
+from apis import conditions, keys, naming, objects
+from apis.objects import Key, Object
 from kube import errors
 from kube.cluster import Selection
 from tests.journeys import world
@@ -40,3 +42,32 @@ async def serve_metrics(both: world.Pair, kubeconfig: Path, *, is_enabled: bool)
     rolled = ("rollout", "status", f"deployment/{naming.vk_deployment(both.node)}")
     await Kubectl(kubeconfig, before.namespace).out(*rolled)
     await until_served(both)
+
+
+@contextlib.asynccontextmanager
+async def supporting_api_servers(both: world.Pair) -> AsyncIterator[None]:
+    """Give offloaded pods tokens of the consumer meanwhile, by which they reach its API server."""
+    template = Key(keys.LIQO_NAMESPACE, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    host, port = both.rome.access.server.removeprefix("https://").split(":")
+    arguments = [
+        "--enable-apiserver-support=true",
+        f"--home-api-server-host={host}",
+        f"--home-api-server-port={port}",
+    ]
+    await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": {"extraArgs": arguments}})
+
+    def is_supporting(found: Object) -> bool:
+        told = found["status"].get("conditions")
+        text = json.dumps(found["spec"]["containers"])
+        return "enable-apiserver-support" in text and conditions.is_true(told, "Ready")
+
+    try:
+        await world.until(
+            both.rome,
+            keys.POD,
+            naming.tenant_namespace(both.node),
+            lambda seen: len(seen) == 1 and all(map(is_supporting, seen.values())),
+        )
+        yield
+    finally:
+        await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": {"extraArgs": None}})
