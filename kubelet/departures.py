@@ -147,7 +147,7 @@ def _uid_of(twin: Object) -> str:
     return objects.annotations(twin).get(keys.LOCAL_POD_UID, "")
 
 
-def _note(notes: dict[K, T], key: K, what: T, *, most: int = MOST) -> None:
+def _note(notes: dict[K, T], key: K, what: T, *, most: int = 0) -> None:
     notes[key] = what
-    while len(notes) > most:
+    while len(notes) > (most or MOST):
         notes.pop(next(iter(notes)))

@@ -46,6 +46,7 @@ def main() -> None:
     for module, bound in (
         (kube.events, "MAX_REMEMBERED"),
         (kubelet.departures, "MOST"),
+        (kubelet.departures, "MOST_ENDS"),
         (kube.buckets, "MAX_REMEMBERED"),
     ):
         setattr(module, bound, FEW)
