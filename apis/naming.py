@@ -16,6 +16,9 @@ _TWIN_HASH_LENGTH: Final = 10
 _CONSUMER_HASH_LENGTH: Final = 12
 _TOKEN_HASH_LENGTH: Final = 6
 _ROOT_CA_PREFIX: Final = 5
+_COMMON_NAME_LIMIT: Final = 64
+"""Characters of the CN of a certificate (RFC 5280, ub-common-name)."""
+_PEERING_USER: Final = "liqo-peer-user-"
 _DEPLOYMENT_LIMIT: Final = SUBDOMAIN_LIMIT - 11
 """A ReplicaSet appends a dash and ten characters."""
 
@@ -80,8 +83,27 @@ def root_ca_config_map(cluster_id: str) -> str:
 
 
 def quota_name(resource_slice: str, consumer: str) -> str:
-    """Return the Quota of a slice, which is also its user and the CN of its certificate."""
-    return f"{resource_slice}-{_hash(consumer, _CONSUMER_HASH_LENGTH)}"
+    """Return the Quota of a slice, which is also its user and the CN of its certificate.
+
+    It is the value of a label too. Only the slice's name is shortened for that: the hash of the
+    consumer stays whole, so no slice is called like one of another consumer.
+    """
+    slice_ = shorten(resource_slice, LABEL_LIMIT - _CONSUMER_HASH_LENGTH - 1)
+    return f"{slice_}-{_hash(consumer, _CONSUMER_HASH_LENGTH)}"
+
+
+def peering_user(consumer: str, unique: str) -> str:
+    """Return the user by which ``consumer`` peers, also the CN of its certificate.
+
+    ``unique`` stays whole, whatever the length of the consumer's name.
+    """
+    rest = _COMMON_NAME_LIMIT - len(_PEERING_USER) - len(unique) - 1
+    return f"{_PEERING_USER}{shorten(consumer, rest)}-{unique}"
+
+
+def serving_name(node: str) -> str:
+    """Return the CN of the certificate with which the kubelet of ``node`` serves."""
+    return shorten(f"system:node:{node}", _COMMON_NAME_LIMIT)
 
 
 def token_secret(pod: str) -> str:

@@ -7,6 +7,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Final
 
+from apis import naming
 from certs import pki
 from certs.plain import ORGANIZATION as ORGANIZATION  # noqa: PLC0414  # read with the rest
 from certs.plain import SIGNER as SIGNER  # noqa: PLC0414
@@ -16,11 +17,6 @@ from certs.plain import KeyPair, ServingRequest
 OWN_LIFETIME: Final = dt.timedelta(days=365)
 
 
-def common_name(node: str) -> str:
-    """Return the name in the serving certificate of ``node``."""
-    return f"system:node:{node}"
-
-
 def request(node: str, *, ips: Sequence[str], dns: Sequence[str] = ()) -> ServingRequest:
     """Return a new key and the request for the certificate with which ``node`` serves its API.
 
@@ -28,9 +24,8 @@ def request(node: str, *, ips: Sequence[str], dns: Sequence[str] = ()) -> Servin
         ValueError: one of ``ips`` is no address.
     """
     key = pki.new_key()
-    csr = pki.new_csr(
-        key, common_name=common_name(node), organizations=[ORGANIZATION], dns=dns, ips=ips
-    )
+    name = naming.serving_name(node)
+    csr = pki.new_csr(key, common_name=name, organizations=[ORGANIZATION], dns=dns, ips=ips)
     return ServingRequest(csr, key)
 
 

@@ -16,7 +16,7 @@ RANDOM_BYTES: Final = 16
 
 def user(consumer: str, dice: bytes) -> str:
     """Return the name of a new user for ``consumer``."""
-    return f"liqo-peer-user-{consumer}-{dice.hex()}"
+    return naming.peering_user(consumer, dice.hex())
 
 
 def signing_request(request: bytes, consumer: str, name: str, lifetime: timedelta) -> Object:

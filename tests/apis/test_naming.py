@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apis import naming
+from certs import pki
 
 dns_labels = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,100}[a-z0-9])?", fullmatch=True)
 
@@ -20,6 +21,21 @@ dns_labels = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,100}[a-z0-9])?", fullmatch=Tru
 )
 def test_quota_name(consumer: str, suffix: str) -> None:
     assert naming.quota_name("mypool", consumer) == f"mypool-{suffix}"
+
+
+@pytest.mark.parametrize("length", [16, 17, 50, 51, 52, 53, 63])
+def test_long_names_are_still_names_of_certificates(length: int) -> None:
+    long = "x" * length
+    user = naming.quota_name(long, "rome")
+
+    assert naming.is_label_value(user)
+    assert user.endswith(naming.quota_name("", "rome")), "no slice of another consumer has it"
+    assert naming.peering_user(long, "f" * 32).endswith(f"-{'f' * 32}")
+    for name in (user, naming.peering_user(long, "f" * 32), naming.serving_name(long)):
+        assert len(name) <= 64
+        pki.new_csr(pki.new_key(), common_name=name)
+    assert user != naming.quota_name(f"{long[:-1]}y", "rome")
+    assert naming.serving_name(long) != naming.serving_name(f"{long[:-1]}y")
 
 
 @pytest.mark.parametrize(

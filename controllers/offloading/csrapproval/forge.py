@@ -49,11 +49,6 @@ def pod_of(request: Object) -> tuple[str, str]:
     return _only(extra.get(_POD_NAME)), _only(extra.get(_POD_UID))
 
 
-def common_name(node: str) -> str:
-    """Return the CN of the kubelet of ``node``."""
-    return f"system:node:{node}"
-
-
 def pod_address(pod: Object) -> str:
     """Return the address at which the kubelet API of ``pod`` is reached; empty before there is."""
     return str(objects.status(pod).get("podIP") or "")

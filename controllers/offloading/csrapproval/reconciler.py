@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from apis import keys, objects
+from apis import keys, naming, objects
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 from certs import csr
@@ -80,7 +80,7 @@ def _findings(
         *forge.usage_problems(request),
         *csr.problems(
             forge.pem(request),
-            common_name=forge.common_name(virtual_node.name),
+            common_name=naming.serving_name(virtual_node.name),
             organization=forge.ORGANIZATION,
             ips=[forge.pod_address(pod)],
         ),
