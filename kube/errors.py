@@ -13,6 +13,8 @@ KubeError
     UnknownFieldError    its kind has no such field there: the CRD is older than the object
 """
 
+import re
+
 from apis import texts
 from apis.objects import Object
 
@@ -94,6 +96,8 @@ _SERVER_ERROR = 500
 _CODES = range(100, 600)
 _UNKNOWN_FIELD = "field not declared in schema"
 """What server-side apply says of it, with the code 500."""
+_ADMISSION = re.compile(r'admission webhook "[^"]*" denied the request')
+"""How an API server begins what a webhook says."""
 _GATEWAY = frozenset({502, 503, 504})
 _BY_STATUS: dict[int, type[KubeError]] = {
     400: InvalidError,
@@ -122,6 +126,8 @@ def refusal(status: int, answer: Object, *, retry_after_s: float | None = None) 
     if answer.get("reason") == "Expired":
         kind = ExpiredError
     told = answer.get("message") or answer.get("reason")
+    if kind is ConflictError and _ADMISSION.match(str(told)):
+        kind = ForbiddenError  # whatever code the webhook chose: reading again changes nothing
     said = texts.clamp(told if isinstance(told, str) else str(told or "")) or "no message"
     if _UNKNOWN_FIELD in said:
         kind = UnknownFieldError

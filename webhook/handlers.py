@@ -303,9 +303,11 @@ def validate_resource_slice(lookup: Lookup, request: Request) -> Admitted:
         return resourceslices.check_update(old, new, request.groups)
     if resourceslices.is_replica(request.object):
         return Admitted(verdict="allowed: a replica")
-    found = lookup.within(request.budget_s).list_live(keys.RESOURCE_SLICE)
+    reader = lookup.within(request.budget_s)
+    found = reader.list_live(keys.RESOURCE_SLICE)
     local = [key for key, one in found.items() if not whose.is_foreign(one)]
-    return resourceslices.check_create(Key(request.namespace, request.name), local)
+    node = reader.get(keys.NODE, Key("", request.name)) if request.name else None
+    return resourceslices.check_create(Key(request.namespace, request.name), local, node)
 
 
 def mutate_shadow_pod(request: Request, *, is_enforced: bool) -> Admitted:

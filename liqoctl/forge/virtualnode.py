@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from apis import keys, naming, objects, offloading, slices
+from apis import conditions, keys, naming, objects, offloading, slices
 from apis.objects import Key, Object
 from liqoctl.forge import manifests
 
@@ -153,7 +153,14 @@ def in_tenant_namespace(wanted: Wanted) -> Wanted:
     return replace(wanted, namespace=naming.tenant_namespace(wanted.cluster_id))
 
 
-def is_ready(node: Object | None) -> bool:
-    """Whether ``node`` is there and says that it is ready."""
-    conditions = objects.status(node).get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+def is_ready(node: Object | None, cluster_id: str) -> bool:
+    """Whether ``node`` is the virtual one for ``cluster_id``, and says that it is ready."""
+    is_ready_ = conditions.is_true(objects.status(node).get("conditions"), "Ready")
+    return is_for(node, cluster_id) and is_ready_
+
+
+def is_for(node: Object | None, cluster_id: str) -> bool:
+    """Whether ``node`` is virtual, and ``cluster_id`` is behind it."""
+    labels = objects.labels(node) if node else {}
+    wanted = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: cluster_id}
+    return wanted.items() <= labels.items()

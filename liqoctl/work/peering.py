@@ -15,6 +15,7 @@ from apis.offloading import NamespaceMap
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import peering as forge
 from liqoctl.forge import slices as slices_forge
+from liqoctl.forge import virtualnode
 from liqoctl.work import handshake, objects
 from liqoctl.work import slices as asking
 from liqoctl.work.handshake import AS_USUAL, Authentication, Peers
@@ -81,20 +82,23 @@ async def _ask(peers: Peers, wanted: Slice) -> None:
 
 
 async def _until_ready(side: Side, node: str) -> None:
-    await objects.until(
-        side, keys.NODE, Key("", node), _is_ready, what=f"node {node} to be ready", why=_not_ready
-    )
+    def is_ready(found: Object | None) -> bool:
+        return virtualnode.is_ready(found, node)
+
+    def why(found: Object | None) -> str:
+        return _not_ready(found, node)
+
+    what = f"node {node} to be ready"
+    await objects.until(side, keys.NODE, Key("", node), is_ready, what=what, why=why)
     side.info(f"node {node}: ready")
 
 
-def _is_ready(node: Object | None) -> bool:
-    status = objects_.status(node)
-    return conditions.is_true(status.get("conditions"), "Ready")
-
-
-def _not_ready(node: Object | None) -> str:
+def _not_ready(node: Object | None, cluster_id: str) -> str:
     if node is None:
         return "it does not exist; see the virtualnode and the pods of its Deployment"
+    if not virtualnode.is_for(node, cluster_id):
+        cure = "delete the resourceslice, and create one of another name"
+        return f"it is not the virtual node for cluster {cluster_id}: {cure}"
     found = conditions.find(objects_.status(node).get("conditions"), "Ready") or {}
     return f"{found.get('reason')}: {found.get('message')}"
 

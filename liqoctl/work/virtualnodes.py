@@ -76,7 +76,7 @@ async def create(
     kept = await _apply(cluster, progress, virtual_node, wanted)
     if objects.spec(kept).get("createNode", True):
         with progress.waiting(f"node {wanted.name}"):
-            await _wait_for_node(cluster, progress, wanted.name, timeout_s)
+            await _wait_for_node(cluster, progress, kept, timeout_s)
 
 
 async def _check_kubeconfig(cluster: Cluster, virtual_node: Object) -> None:
@@ -108,10 +108,18 @@ async def _apply(
     return existing
 
 
-async def _wait_for_node(cluster: Cluster, progress: Progress, name: str, timeout_s: float) -> None:
+async def _wait_for_node(
+    cluster: Cluster, progress: Progress, virtual_node: Object, timeout_s: float
+) -> None:
+    name = objects.key_of(virtual_node).name
+    behind = str(objects.spec(virtual_node).get("clusterID") or "")
+
+    def is_ready(node: Object | None) -> bool:
+        return forge.is_ready(node, behind)
+
     try:
         async with asyncio.timeout(timeout_s):
-            await waiting.until(cluster, keys.NODE, Key("", name), forge.is_ready)
+            await waiting.until(cluster, keys.NODE, Key("", name), is_ready)
     except TimeoutError:
         message = f"node {name} is not ready after {timeout_s:g}s"
         hint = f"see the pods of deployment vk-{name}"

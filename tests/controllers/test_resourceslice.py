@@ -16,6 +16,7 @@ from controllers.authentication.issuing.issuer import LOOK_S, Entrance, Issuer
 from controllers.granting.resourceslice.consumer import LocalSliceReconciler
 from controllers.granting.resourceslice.forge import consumer as forge
 from controllers.granting.resourceslice.provider import Observed, ReplicaReconciler
+from kube import errors
 from kube.cluster import Cluster, Selection
 from tests import factories, signers
 from tests.controllers.support import LATER, Ledger, Told, end, make, settle, there
@@ -283,6 +284,29 @@ async def test_a_virtual_node_of_somebody_else_is_left_alone(consumer: Consumer)
 
     assert VirtualNode.parse(await consumer.node() or {}).hard == {}
     assert "NameTaken" in consumer.told.reasons
+
+
+async def test_a_virtual_node_that_admission_refuses_is_told_of_on_the_slice(
+    namespace: str,
+) -> None:
+    fake = FakeCluster()
+    consumer = Consumer(fake, namespace)
+    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: consumer.milan}
+    await fake.create(keys.NAMESPACE, factories.namespace(consumer.where.namespace, **labels))
+    await consumer.ask(annotations={keys.CREATE_VIRTUAL_NODE: "true"})
+    await consumer.settle()
+    await consumer.sign_in()
+    await consumer.answer(resources={"cpu": "4"})
+    said = 'admission webhook "x" denied the request: there is a node'
+    refused = errors.refusal(409, {"reason": "Conflict", "message": said})
+    fake.fail("create", refused, kind=keys.VIRTUAL_NODE)
+
+    with pytest.raises(errors.ForbiddenError):
+        await consumer.loop.reconcile(consumer.where)
+
+    assert "NameTaken" in consumer.told.reasons
+    lost = errors.refusal(409, {"reason": "Conflict", "message": "the object has been modified"})
+    assert isinstance(lost, errors.ConflictError)
 
 
 async def test_all_virtual_nodes_of_a_slice_go_before_it_does(consumer: Consumer) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 import yaml
 
+from apis import keys
 from apis import offloading as parsed
 from apis.objects import Key, Object
 from apis.slices import of_virtual_node as of_slice
@@ -392,7 +393,12 @@ def test_where_the_objects_of_a_peering_are() -> None:
     ],
 )
 def test_a_node_is_ready_when_it_says_so(*, node: Object | None, ready: bool) -> None:
-    assert virtualnode.is_ready(node) is ready
+    labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: "milan"}
+    virtual = None if node is None else {**node, "metadata": {"labels": labels}}
+
+    assert virtualnode.is_ready(virtual, "milan") is ready
+    assert not virtualnode.is_ready(virtual, "turin")
+    assert not virtualnode.is_ready({**(node or {}), "metadata": {"name": "milan"}}, "milan")
 
 
 def test_the_template_names_its_namespace() -> None:

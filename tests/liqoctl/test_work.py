@@ -407,9 +407,11 @@ async def test_create_virtualnode_waits_for_its_node(
     await secret(cluster, namespace, kubeconfig="eA==")
     key, node = Key(namespace, namespace), Key("", namespace)
     is_ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    behind = virtual_node(namespace).cluster_id
+    labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: behind}
 
     async def answer(_: Object) -> None:
-        await cluster.create(keys.NODE, named(keys.NODE, node))
+        await cluster.create(keys.NODE, named(keys.NODE, node, metadata={"labels": labels}))
         await cluster.patch_status(keys.NODE, node, is_ready)
 
     async with playing(after(cluster, keys.VIRTUAL_NODE, key, answer)):

@@ -352,6 +352,19 @@ def test_two_local_slices_of_one_name_would_be_one_node() -> None:
     assert response(Known(), SLICES, keys.RESOURCE_SLICE, resource_slice(**local))["allowed"]
 
 
+def test_a_slice_is_not_called_like_a_real_node() -> None:
+    real = named(keys.NODE, Key("", "x"))
+    virtual = named(
+        keys.NODE, Key("", "x"), metadata={"labels": {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}}
+    )
+
+    message = refusal(Known((keys.NODE, real)), SLICES, keys.RESOURCE_SLICE, resource_slice())
+
+    assert "there is a node 'x'" in message
+    again = response(Known((keys.NODE, virtual)), SLICES, keys.RESOURCE_SLICE, resource_slice())
+    assert again["allowed"]
+
+
 @pytest.mark.parametrize(
     ("annotations", "labels", "groups", "said"),
     [

@@ -6,7 +6,7 @@ Source: docs/parity.md § 0.4, 3.5.
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys, whose
+from apis import keys, placement, whose
 from apis.objects import Key, Object, annotations, labels
 from apis.refusals import DeniedError
 from webhook import patch
@@ -37,12 +37,17 @@ def is_replica(obj: Object) -> bool:
     return whose.is_marked(labels(obj))
 
 
-def check_create(key: Key, local: Iterable[Key]) -> Admitted:
+def check_create(key: Key, local: Iterable[Key], node: Object | None = None) -> Admitted:
     """Admit a slice of this cluster; ``local`` are those there are, in all namespaces.
 
+    ``node`` is the Node of its name, if there is one.
+
     Raises:
-        DeniedError: another one has its name, which will be a node's.
+        DeniedError: another slice or a real node has its name, which will be a node's.
     """
+    if node is not None and not placement.is_virtual(node):
+        message = f"metadata.name: there is a node {key.name!r}, and nodes are called"
+        raise DeniedError(f"{message} after their slices: choose another", code=409)
     for other in local:
         if other.name == key.name and other != key:
             message = f"metadata.name: resource slice {other} has this name, and nodes are called"

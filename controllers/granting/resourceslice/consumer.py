@@ -10,10 +10,12 @@ from apis.offloading import VirtualNode, VkOptionsTemplate
 from controllers import tenants, upkeep
 from controllers.granting.resourceslice.forge import consumer as forge
 from kube.cluster import Cluster, Selection
+from kube.errors import ForbiddenError
 from kube.events import Recorder
 
 KIND: Final = keys.RESOURCE_SLICE
 GOING_POLL_S: Final = 5.0
+_CONFLICT: Final = 409
 WAITING_S: Final = 5.0
 """Until a slice is looked at again whose Identity has no kubeconfig yet, news of it or none."""
 
@@ -95,7 +97,11 @@ class LocalSliceReconciler:
         wanted = forge.virtual_node(obj, provider, secret, existing, allowed)
         if existing is None:
             logger.info("Creating virtual node", extra={"virtualnode": str(key)})
-            made = await self.cluster.create(keys.VIRTUAL_NODE, wanted)
+            try:
+                made = await self.cluster.create(keys.VIRTUAL_NODE, wanted)
+            except ForbiddenError as error:
+                self._tell_of_refusal(obj, error)
+                raise
             message = f"virtualnode {objects.key_of(made)} is made of it"
             self.events.event(KIND, obj, "Normal", "VirtualNodeCreated", message)
             return None
@@ -109,6 +115,13 @@ class LocalSliceReconciler:
         }
         await self._tell(existing, told)
         return None
+
+    def _tell_of_refusal(self, obj: Object, error: ForbiddenError) -> None:
+        if error.status != _CONFLICT:
+            return
+        message = f"virtualnode {objects.key_of(obj)} cannot be made of it: {error.said}"
+        cure = "or delete this slice, and create one of another name"
+        self.events.event(KIND, obj, "Warning", "NameTaken", f"{message}, {cure}")
 
     async def _allowed_labels(self, existing: Object | None) -> tuple[str, ...] | None:
         """Return what the template of the virtual node lets its provider suggest."""
