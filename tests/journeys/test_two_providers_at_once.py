@@ -183,7 +183,7 @@ async def test_all_that_is_in_a_twin_goes_volumes_too_and_it_is_offloaded_otherw
         " --pod-offloading-strategy Remote"
     )
     await spaces.types(offload)
-    for name, size, policy in (("kept", "2Gi", "Retain"), ("ended", "1Gi", "Delete")):
+    for name, size, policy in (("kept", "2Gi", "Retain"), ("ended", tiers.SIZE, "Delete")):
         await there.create(keys.PERSISTENT_VOLUME, volume(f"{namespace}-{name}", size, policy))
     await rome.create(keys.PERSISTENT_VOLUME_CLAIM, tiers.claim(namespace))
     await rome.create(keys.POD, keeping(namespace, "store", "data"))

@@ -119,7 +119,7 @@ async def begin(
 def volume(name: str, class_: str) -> Object:
     spec = {
         "storageClassName": class_,
-        "capacity": {"storage": "1Gi"},
+        "capacity": {"storage": tiers.SIZE},
         "accessModes": ["ReadWriteOnce"],
         "hostPath": {"path": f"/srv/{name}", "type": "DirectoryOrCreate"},
         "persistentVolumeReclaimPolicy": "Retain",
