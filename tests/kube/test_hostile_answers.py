@@ -659,7 +659,9 @@ async def test_what_changed_before_a_list_that_is_too_much_is_told_after_it() ->
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": there})
 
     time = Time()
-    of = Selection(keys.SECRET, Object, "ns", kept=Kept(10_000))
+    kept = Kept(10_000)
+    kept.take("another watch of the peer", 6_000, 0)  # so it is the informer that refuses the list
+    of = Selection(keys.SECRET, Object, "ns", kept=kept)
     informer: Informer[Object] = Informer(of, clock=time, sleep=time.sleep)
     seen: list[tuple[str, str]] = []
     async with (
@@ -676,7 +678,7 @@ async def test_what_changed_before_a_list_that_is_too_much_is_told_after_it() ->
             )
         )
         seen.clear()
-        there[:] = [secret("b", "2"), secret("big", "1", 20_000)]
+        there[:] = [secret("b", "2"), secret("big", "1", 5_000)]
         await until(lambda: informer.too_much, within_s=30)
         assert seen == []
         assert set(informer.items()) == {Key("ns", "a"), Key("ns", "b")}
