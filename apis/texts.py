@@ -40,8 +40,17 @@ def data(value: object, most_bytes: int) -> str:
 
 
 def without_userinfo(text: str) -> str:
-    """Return ``text`` without the user names and passwords of URLs in it. RFC 3986, 3.2.1."""
-    return _USERINFO.sub("//", text)
+    """Return ``text`` without the user names and passwords of URLs in it. RFC 3986, 3.2.1.
+
+    A password may have a ``/`` that nobody escaped, and a proxy a URL without a scheme.
+    """
+    return _WORD.sub(lambda found: _without_userinfo(found[0]), text)
 
 
-_USERINFO: Final = re.compile(r"//[^/\s]*@")
+def _without_userinfo(word: str) -> str:
+    head, at, rest = word.rpartition("@")
+    before, slashes, _ = head.partition("//")
+    return f"{before}{slashes}{rest}" if at and slashes else rest if ":" in head else word
+
+
+_WORD: Final = re.compile(r"\S+")
