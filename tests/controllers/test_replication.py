@@ -1,6 +1,6 @@
 """Spec goes from consumer to provider, status comes back, and nothing goes by mistake."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -9,7 +9,12 @@ from apis.objects import Key, Object
 from controllers.peers.replication import forge
 from controllers.peers.replication.forge import Peering
 from controllers.peers.replication.peers import PeerKey, complaint, wanted_peers
-from controllers.peers.replication.reconciler import ReleaseReconciler, ReplicationReconciler
+from controllers.peers.replication.reconciler import (
+    LOOKS_A_SECOND,
+    ReleaseReconciler,
+    ReplicationReconciler,
+    looks,
+)
 from kube.cluster import Cluster
 from kube.errors import ForbiddenError, NotReachableError
 from kube.reconcile import TerminalError
@@ -302,15 +307,15 @@ def test_a_peer_that_is_silent_about_some_kinds_is_told_with_their_names() -> No
 
 
 async def test_looks_for_what_a_peer_invents_are_paced(peers: Peers) -> None:
-    peers.reconciler.looks.left_s(peers.peering.remote_cluster_id)
+    reconciler = replace(peers.reconciler, looks=looks(clock=lambda: 0.0))
     for number in range(30):
         invented = local_map(peers.peering.remote_namespace, f"invented-{number}")
         invented["metadata"]["labels"] = forge.labels(invented, peers.peering)
         await peers.cluster.create(KIND, invented)
 
     again = [
-        await peers.reconciler.reconcile(Key(peers.peering.local_namespace, f"invented-{number}"))
+        await reconciler.reconcile(Key(peers.peering.local_namespace, f"invented-{number}"))
         for number in range(30)
     ]
 
-    assert sum(left_s is not None for left_s in again) >= 10
+    assert sum(left_s is None for left_s in again) == LOOKS_A_SECOND

@@ -667,6 +667,7 @@ ROWS = [
     ),
     # ResourceSlices
     Row("metadata.name", "choose another", SLICES, SLICE, slice_(), [(SLICE, slice_("b"))]),
+    Row("metadata.name", "choose another", SLICES, SLICE, slice_(), [(keys.NODE, node("x"))]),
     Row(
         LABEL,
         "leave it as it was",

@@ -45,14 +45,15 @@ def check_create(key: Key, local: Iterable[Key], node: Object | None = None) -> 
     Raises:
         DeniedError: another slice or a real node has its name, which will be a node's.
     """
+    other = next((other for other in local if other.name == key.name and other != key), None)
     if node is not None and not placement.is_virtual(node):
-        message = f"metadata.name: there is a node {key.name!r}, and nodes are called"
-        raise DeniedError(f"{message} after their slices: choose another", code=409)
-    for other in local:
-        if other.name == key.name and other != key:
-            message = f"metadata.name: resource slice {other} has this name, and nodes are called"
-            raise DeniedError(f"{message} after their slices: choose another", code=409)
-    return Admitted()
+        taken = f"there is a node {key.name!r}"
+    elif other is not None:
+        taken = f"resource slice {other} has this name"
+    else:
+        return Admitted()
+    message = f"metadata.name: {taken}, and nodes are called after their slices: choose another"
+    raise DeniedError(message, code=409)
 
 
 def check_update(old: Object, new: Object, groups: Iterable[str]) -> Admitted:
