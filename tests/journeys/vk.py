@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from apis import conditions, keys, naming, objects
-from apis.objects import Key, Object
+from apis.objects import Key
 from kube import errors
 from kube.cluster import Selection
 from tests.journeys import world
@@ -56,18 +56,19 @@ async def supporting_api_servers(both: world.Pair) -> AsyncIterator[None]:
     ]
     await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": {"extraArgs": arguments}})
 
-    def is_supporting(found: Object) -> bool:
-        told = found["status"].get("conditions")
-        text = json.dumps(found["spec"]["containers"])
-        return "enable-apiserver-support" in text and conditions.is_true(told, "Ready")
+    async def only_kubelet_is_ready(*, supports: bool) -> None:
+        def holds(seen: world.World) -> bool:
+            return len(seen) == 1 and all(
+                ("enable-apiserver-support" in json.dumps(found["spec"]["containers"])) is supports
+                and conditions.is_true(found["status"].get("conditions"), "Ready")
+                for found in seen.values()
+            )
+
+        await world.until(both.rome, keys.POD, naming.tenant_namespace(both.node), holds)
 
     try:
-        await world.until(
-            both.rome,
-            keys.POD,
-            naming.tenant_namespace(both.node),
-            lambda seen: len(seen) == 1 and all(map(is_supporting, seen.values())),
-        )
+        await only_kubelet_is_ready(supports=True)
         yield
     finally:
         await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": {"extraArgs": None}})
+        await only_kubelet_is_ready(supports=False)
