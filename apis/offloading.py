@@ -181,6 +181,11 @@ class OfferedClass:
     is_default: bool = False
 
 
+def is_scheduling_ours(namespace: Object) -> bool:
+    """Whether the label by which webhooks choose namespaces was set by pyliqo."""
+    return keys.SCHEDULING_ENABLED_BY in objects.annotations(namespace)
+
+
 def noted_labels(suggested: Mapping[str, str]) -> dict[str, str]:
     """Return the annotation that holds the labels that a provider suggested and that were taken.
 

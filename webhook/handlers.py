@@ -7,7 +7,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from apis import keys, podaffinity, whose
 from apis.objects import Key, Kind, Object, is_terminating, labels
-from apis.offloading import NamespaceOffloading, PodOffloadingStrategy
+from apis.offloading import NamespaceOffloading, PodOffloadingStrategy, is_scheduling_ours
 from apis.placement import LIVING
 from apis.refusals import DeniedError
 from kube.cluster import Selection
@@ -18,7 +18,6 @@ from webhook.rules import (
     connections,
     foreignclusters,
     namespaceoffloadings,
-    namespaces,
     placements,
     pods,
     quotas,
@@ -107,12 +106,12 @@ def mutate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted
         raise DeniedError(f"{message}: try again when it is gone", code=500)
     if found:  # it came between the two looks
         return _placed(reader, runtime_class, request, _parsed(found))
-    if namespaces.is_ahead(namespace):
+    if is_scheduling_ours(namespace):  # it came ahead of one, or stayed after it
         return Admitted(verdict="unchanged: not offloaded yet")
     message = (
         f"namespace {request.namespace} has the label {keys.SCHEDULING_ENABLED} and no "
-        f"NamespaceOffloading: create or correct {keys.OFFLOADING_NAME!r} there, remove the "
-        "label, or try again"
+        f"NamespaceOffloading: create or correct {keys.OFFLOADING_NAME!r} there, or remove "
+        "the label, also from the manifest that sets it, or try again"
     )
     raise DeniedError(message, code=500)
 

@@ -131,7 +131,10 @@ def _without(facts: Facts) -> Finding | None:
         return Finding(Outcome.AT_HOME, message, (f"to offload it: {where}",))
     message = f"refuses pods because it has the label {keys.SCHEDULING_ENABLED} and no "
     undo = f"kubectl label namespace {facts.namespace} {keys.SCHEDULING_ENABLED}-"
-    cures = (f"offload it: {where}", f"or remove the label: {undo}")
+    cures = (
+        f"offload it: {where}",
+        f"or remove the label, also from the manifest that sets it: {undo}",
+    )
     return Finding(Outcome.REFUSES, f"{message}NamespaceOffloading", cures)
 
 

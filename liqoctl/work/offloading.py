@@ -13,6 +13,7 @@ import click
 
 from apis import keys, objects
 from apis.objects import Key, Object
+from apis.offloading import is_scheduling_ours
 from kube import errors, waiting
 from kube.cluster import Cluster, Selection
 from kube.waiting import Left
@@ -183,6 +184,10 @@ async def _announce(cluster: Cluster, progress: Progress, offloading: Object) ->
         progress.warning(f"namespace {remote} on {cluster_id} goes, with everything in it")
     if not twins:
         progress.info(f"namespace {namespace}: no namespace on another cluster")
+    if await _is_labelled_in_advance(cluster, namespace):
+        told = f"the label {keys.SCHEDULING_ENABLED}, which was set in advance, goes, too"
+        cure = "remove it from the manifest that sets it, or new pods are refused"
+        progress.info(f"namespace {namespace}: {told}: {cure}")
     for claim, cluster_id in await _lost_claims(cluster, offloading):
         kept = f"liqoctl move volume {claim} -n {namespace} --target-node NODE keeps it"
         progress.warning(f"claim {claim}: its data on {cluster_id} goes: {kept}")
@@ -190,6 +195,16 @@ async def _announce(cluster: Cluster, progress: Progress, offloading: Object) ->
     if pods:
         told = f"{len(pods)} offloaded pods end; owners replace them"
         progress.warning(f"namespace {namespace}: {told}")
+
+
+async def _is_labelled_in_advance(cluster: Cluster, namespace: str) -> bool:
+    try:
+        found = await cluster.get_live(keys.NAMESPACE, Key("", namespace))
+    except errors.ForbiddenError:  # as with pods
+        return False
+    if found is None or is_scheduling_ours(found):
+        return False
+    return keys.SCHEDULING_ENABLED in objects.labels(found)
 
 
 async def _lost_claims(cluster: Cluster, offloading: Object) -> list[tuple[str, str]]:

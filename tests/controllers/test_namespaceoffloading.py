@@ -273,16 +273,24 @@ async def test_nothing_is_written_twice_while_the_cache_is_behind() -> None:
     assert await cluster.get_live(keys.NAMESPACE_OFFLOADING, rome.key) is None
 
 
-async def test_a_label_that_a_user_set_stays(rome: Rome) -> None:
+async def test_a_label_that_a_user_set_goes_with_the_offloading(rome: Rome) -> None:
     labels = {"metadata": {"labels": {keys.SCHEDULING_ENABLED: "true"}}}
     await rome.cluster.patch(keys.NAMESPACE, Key("", rome.namespace), labels)
+    await rome.settle()
+    assert await rome.label() == "true", "it waits for an offloading"
     await rome.offload()
+    assert await rome.label() == "true"
     await end(rome.cluster, keys.NAMESPACE_OFFLOADING, rome.key)
 
     await rome.settle()
 
     assert await rome.cluster.get_live(keys.NAMESPACE_OFFLOADING, rome.key) is None
-    assert await rome.label() == "true"
+    assert await rome.label() is None
+    assert rome.told.reasons == ["LabelRemoved"]
+
+    await rome.cluster.patch(keys.NAMESPACE, Key("", rome.namespace), labels)
+    await rome.settle()
+    assert await rome.label() == "true", "who sets it again has pods wait for an offloading again"
 
 
 async def test_strategy_local_and_back_changes_our_label(rome: Rome) -> None:

@@ -98,7 +98,7 @@ async def test_a_bare_pod_of_the_same_file_runs_on_the_provider(
 async def test_pods_of_a_namespace_labelled_in_advance_wait_for_its_offloading(
     both: world.Pair, namespace: str
 ) -> None:
-    """They are refused, none runs on a local node, and the Deployment makes them again."""
+    """They are refused until then; with its end the label goes, and pods run as in any other."""
     label = {"metadata": {"labels": {keys.SCHEDULING_ENABLED: "true"}}}
     await both.rome.patch(keys.NAMESPACE, Key("", namespace), label)
     _, offloading, settings, deployment = documents(namespace, both.image)
@@ -114,6 +114,10 @@ async def test_pods_of_a_namespace_labelled_in_advance_wait_for_its_offloading(
     await both.rome.create(keys.NAMESPACE_OFFLOADING, offloading)
 
     assert await is_offloaded(both, namespace)
+
+    await world.remove(both.rome, keys.NAMESPACE_OFFLOADING, objects.key_of(offloading))
+    await world.until_gone(both.rome, keys.NAMESPACE_OFFLOADING, objects.key_of(offloading))
+    await both.rome.create(keys.POD, world.pod(namespace, "afterwards", both.image))
 
 
 async def converged(both: world.Pair, rome: Kubectl, order: str) -> int:

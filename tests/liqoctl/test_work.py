@@ -254,6 +254,19 @@ async def test_unoffload_says_what_goes_and_removes_it(
     ]
 
 
+async def test_unoffload_says_that_a_label_set_in_advance_goes(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    label = {"metadata": {"labels": {keys.SCHEDULING_ENABLED: "true"}}}
+    await cluster.patch(keys.NAMESPACE, Key("", namespace), label)
+    await offload(cluster, namespace, status("Ready"))
+    capsys.readouterr()
+
+    await offloading.unoffload(cluster, Progress(), [namespace], removal(dry_run=True))
+
+    assert "set in advance, goes, too: remove it from the manifest" in capsys.readouterr().err
+
+
 async def test_unoffload_says_whose_data_goes(
     cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

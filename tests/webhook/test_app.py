@@ -68,7 +68,12 @@ def test_a_labelled_namespace_without_offloading_is_refused_early_with_the_cure(
 
     assert found["allowed"] is False
     assert found["status"]["code"] == 500
-    for part in ("namespace shop", "create or correct", "remove the label", "try again"):
+    for part in (
+        "namespace shop",
+        "create or correct",
+        "remove the label, also from the manifest",
+        "try again",
+    ):
         assert part in found["status"]["message"]
 
 

@@ -4,7 +4,7 @@ Source: docs/parity.md § 3.2; SEC-D4.
 """
 
 from apis import keys, reserved
-from apis.objects import Object, annotations, is_terminating, labels
+from apis.objects import Object, is_terminating, labels
 
 
 def enabled(namespace: Object, by: str) -> Object | None:
@@ -26,11 +26,3 @@ def enabled(namespace: Object, by: str) -> Object | None:
             "resourceVersion": namespace["metadata"]["resourceVersion"],
         }
     }
-
-
-def is_ahead(namespace: Object) -> bool:
-    """Whether the label of a ``namespace`` without a NamespaceOffloading is ours.
-
-    It came ahead of one, or stayed after it; nobody asked for pods to wait there.
-    """
-    return keys.SCHEDULING_ENABLED_BY in annotations(namespace)

@@ -13,6 +13,7 @@ from apis.offloading import (
     MappingPhase,
     PodOffloadingStrategy,
     VirtualNode,
+    is_scheduling_ours,
     suggested_labels,
 )
 
@@ -145,23 +146,26 @@ def scheduling_enabled(
     """
     wanted = "false" if strategy is PodOffloadingStrategy.LOCAL else "true"
     have = objects.labels(namespace).get(keys.SCHEDULING_ENABLED)
-    is_ours = keys.SCHEDULING_ENABLED_BY in objects.annotations(namespace)
-    if have == wanted or (have == "true" and not is_ours):
+    if have == wanted or (have == "true" and not is_scheduling_ours(namespace)):
         return None
     by = {keys.SCHEDULING_ENABLED_BY: objects.uid(offloading)}
     return {"metadata": {"labels": {keys.SCHEDULING_ENABLED: wanted}, "annotations": by}}
 
 
-def scheduling_taken_back(namespace: Object) -> Object | None:
-    """Return the merge patch that takes our label back, or None if it is not ours to take."""
-    if keys.SCHEDULING_ENABLED_BY not in objects.annotations(namespace):
+def scheduling_removed(namespace: Object, *, is_only_ours: bool) -> Object | None:
+    """Return the merge patch that removes label and mark; None for none.
+
+    ``is_only_ours`` keeps a label that somebody set in advance.
+    """
+    is_ours = is_scheduling_ours(namespace)
+    if is_only_ours and not is_ours:
         return None
-    metadata: Object = {
-        "annotations": {keys.SCHEDULING_ENABLED_BY: None},
-        "resourceVersion": namespace["metadata"]["resourceVersion"],
-    }
+    metadata: Object = {"annotations": {keys.SCHEDULING_ENABLED_BY: None}} if is_ours else {}
     if objects.labels(namespace).get(keys.SCHEDULING_ENABLED) in {"true", "false"}:
         metadata["labels"] = {keys.SCHEDULING_ENABLED: None}
+    if not metadata:
+        return None
+    metadata["resourceVersion"] = namespace["metadata"]["resourceVersion"]
     return {"metadata": metadata}
 
 

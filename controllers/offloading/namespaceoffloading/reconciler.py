@@ -8,7 +8,7 @@ from typing import Final
 
 from apis import keys, nodeselector, objects, whose
 from apis.objects import Key, Object
-from apis.offloading import NamespaceOffloading, VirtualNode
+from apis.offloading import NamespaceOffloading, VirtualNode, is_scheduling_ours
 from controllers import tenants, upkeep
 from controllers.offloading.namespaceoffloading import forge
 from controllers.offloading.namespaceoffloading.entries import Entries
@@ -22,6 +22,10 @@ from kube.written import Written
 
 ORPHAN_S: Final = 10.0
 """How long a NamespaceOffloading may take after admission has labelled its namespace."""
+LABEL_REMOVED: Final = (
+    f"the label {keys.SCHEDULING_ENABLED} was set in advance and goes with the "
+    "NamespaceOffloading: what sets it again has new pods refused"
+)
 KIND: Final = keys.NAMESPACE_OFFLOADING
 FINALIZER: Final = keys.NAMESPACE_OFFLOADING_FINALIZER
 
@@ -125,7 +129,7 @@ class NamespaceOffloadingReconciler:
         upkeep.raise_all(failures)
 
     async def _withdraw(self, namespace: str, obj: Object) -> None:
-        await self._unlabel(namespace)
+        await self._unlabel(namespace, obj)
         peers = await self._peers(await self._virtual_nodes())
         statuses, failures = await self._enter_all(obj, peers, {})
         is_left = bool(failures) or any(each.exists for each in statuses.values())
@@ -272,19 +276,27 @@ class NamespaceOffloadingReconciler:
         if changes:
             await self._cluster.patch(keys.NAMESPACE, Key("", namespace), changes)
 
-    async def _unlabel(self, namespace: str) -> None:
-        found = await self._cluster.get(keys.NAMESPACE, Key("", namespace))
-        if found is None or forge.scheduling_taken_back(found) is None:
+    async def _unlabel(self, namespace: str, ending: Object | None = None) -> None:
+        """Remove the label that pyliqo set, and with an ``ending`` offloading also a user's.
+
+        Without a NamespaceOffloading every new pod is refused for its sake.
+        """
+        key, is_only_ours = Key("", namespace), ending is None
+        found = await self._cluster.get(keys.NAMESPACE, key)
+        if not found or not forge.scheduling_removed(found, is_only_ours=is_only_ours):
             return
-        found = await self._cluster.get_live(keys.NAMESPACE, Key("", namespace))
-        changes = forge.scheduling_taken_back(found) if found else None
-        if changes:
-            await self._cluster.patch(keys.NAMESPACE, Key("", namespace), changes)
+        found = await self._cluster.get_live(keys.NAMESPACE, key)
+        changes = found and forge.scheduling_removed(found, is_only_ours=is_only_ours)
+        if not found or not changes:
+            return
+        await self._cluster.patch(keys.NAMESPACE, key, changes)
+        if ending and not is_scheduling_ours(found):
+            self._events.event(KIND, ending, "Normal", "LabelRemoved", LABEL_REMOVED)
 
     async def _take_back_label(self, key: Key) -> float | None:
         """Take back a label whose NamespaceOffloading never came, after a grace period."""
         namespace = await self._cluster.get(keys.NAMESPACE, Key("", key.namespace))
-        if namespace is None or forge.scheduling_taken_back(namespace) is None:
+        if namespace is None or not is_scheduling_ours(namespace):
             self._orphans.pop(key, None)
             return None
         since = self._orphans.setdefault(key, self._clock())
