@@ -16,6 +16,7 @@ from apis import clocks, keys, leaving, objects
 from apis.objects import Key, Object
 from apis.offloading import OffloadingPatch, ReflectionPolicy, VirtualNode
 from apis.reflection import AWAITED
+from apis.resources import Resources
 from kube import clock, errors
 from kube import version as own_version
 from kube.breaker import Breaker
@@ -279,8 +280,13 @@ class Loops:
             version=self._version,
             recorder=self._recorder,
             clock=clock.now,
+            held_back=self._held_back,
         )
-        sources = [Source(self._node), Source(self._virtual_nodes, self._to_node)]
+        sources: list[Source[Any]] = [
+            Source(self._node),
+            Source(self._virtual_nodes, self._to_node),
+            Source(self._pods_here, self._if_held_back),
+        ]
         self._nodes = Runner("node", node, sources, back_off_s=NODE_BACK_OFF_S)
         return [self._nodes]
 
@@ -289,6 +295,15 @@ class Loops:
 
     def _to_node(self, _: Change[Object]) -> Iterable[Key]:
         return (self._key,)
+
+    def _held_back(self) -> Resources:
+        return admittance.held_back(each.claim for each in self._pods_here.items().values())
+
+    def _if_held_back(self, change: Change[PodHere]) -> Iterable[Key]:
+        before, after = (
+            admittance.held_back([each.claim]) if each else {} for each in (change.old, change.new)
+        )
+        return (self._key,) if before != after else ()
 
     def _ping_runner(self) -> Runner:
         pings = PingReconciler(

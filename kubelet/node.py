@@ -13,6 +13,7 @@ from typing import Final
 from apis import keys, objects, times
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
+from apis.resources import Resources
 from kube import errors, transport
 from kube.cluster import Cluster
 from kubelet.contract import Recorder
@@ -155,10 +156,14 @@ class NodeReconciler:
         version: Callable[[], Awaitable[str]],
         recorder: Recorder,
         clock: Callable[[], datetime],
+        held_back: Callable[[], Resources] = dict,
     ) -> None:
-        """``version`` returns that of the cluster, "" if it says none."""
+        """``version`` returns that of the cluster, "" if it says none.
+
+        ``held_back`` returns what pods of the node ask for that never run.
+        """
         self._cluster, self._identity, self._version = cluster, identity, version
-        self._recorder = recorder
+        self._recorder, self._held_back = recorder, held_back
         self._virtual_nodes, self._health, self._clock = virtual_nodes, health, clock
 
     async def reconcile(self, key: Key) -> float | None:
@@ -172,7 +177,9 @@ class NodeReconciler:
         now = self._clock()
         if nodestatus.is_heartbeat_due(node, now):
             await self._follow_version()
-        want = nodestatus.status(node, self._identity, parsed, self._health(), now)
+        want = nodestatus.status(
+            node, self._identity, parsed, self._health(), now, held_back=self._held_back()
+        )
         if changes := nodestatus.status_changes(node, want, now):
             await self._cluster.patch_status(keys.NODE, key, changes)
             if alarm := nodestatus.alarm(node, want):

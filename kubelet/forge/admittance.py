@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from apis import conditions, objects, quantity, resources
+from apis import conditions, objects, placement, quantity, resources
 from apis.objects import Object
 from apis.quantity import Quantity
+from apis.resources import Resources
 from kubelet.forge import decisions, status
 
 DISABLED: Final = "OffloadingDisabled"
@@ -34,6 +35,8 @@ class Claim:
 
     age: tuple[str, str]
     amounts: Mapping[str, Quantity]
+    is_held_back: bool = False
+    """Whether a DaemonSet keeps it here and it does not run, so that the node offers it beside."""
 
 
 def claim(pod: Object) -> Claim | None:
@@ -41,7 +44,14 @@ def claim(pod: Object) -> Claim | None:
     if status.is_finished(pod):
         return None
     amounts = resources.usage_of_stored(pod["spec"])
-    return Claim(_age(pod), {**amounts, _PODS: quantity.parse(1)})
+    is_waiting = status.status_of(pod).get("reason") == status.OFFLOADING_BACK_OFF
+    is_held_back = is_waiting and bool(placement.is_pinned(pod))
+    return Claim(_age(pod), {**amounts, _PODS: quantity.parse(1)}, is_held_back)
+
+
+def held_back(claims: Iterable[Claim | None]) -> Resources:
+    """Return what those of ``claims`` ask for that are held back, together."""
+    return resources.total(one.amounts for one in claims if one and one.is_held_back)
 
 
 def came_by_name(local: Object) -> bool:

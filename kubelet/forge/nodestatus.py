@@ -5,11 +5,13 @@ Source: docs/parity.md § 5.4; SEC-A13.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 
 from apis import conditions, keys, objects, quantity, resources, times
 from apis.objects import Object, merge_patch
 from apis.offloading import VirtualNode
+from apis.resources import Resources
 from kubelet.forge import conditions as shared
 from kubelet.forge import node as node_
 from kubelet.forge.health import Health
@@ -25,12 +27,21 @@ ABSENCE: Final = keys.MASS_ABSENCE
 """Conditions that are there only while they are true."""
 
 
-def status(
-    node: Object, identity: Identity, virtual: VirtualNode, health: Health, now: datetime
+def status(  # noqa: PLR0913  # what a Node's status tells of
+    node: Object,
+    identity: Identity,
+    virtual: VirtualNode,
+    health: Health,
+    now: datetime,
+    *,
+    held_back: Resources = MappingProxyType({}),
 ) -> Object:
-    """Return the whole status of ``node``, its heartbeats as they were."""
+    """Return the whole status of ``node``, its heartbeats as they were.
+
+    ``held_back`` is what bound pods ask for that never run: it is offered beside the rest.
+    """
     before: Object = objects.status(node)
-    offered = _offered(virtual)
+    offered = _offered(virtual, held_back)
     return {
         **before,
         "capacity": _resources(before.get("capacity") or {}, offered),
@@ -193,13 +204,17 @@ def _info(identity: Identity, virtual: VirtualNode) -> Object:
     }
 
 
-def _offered(virtual: VirtualNode) -> dict[str, str]:
+def _offered(virtual: VirtualNode, held_back: Resources) -> dict[str, str]:
     """Return the amounts of ``virtual`` that are some: an API server computes 1e999999999 for ever.
 
     Source: docs/parity.md SEC-A13.
     """
     known = resources.readable(virtual.hard)
-    return {name: amount for name, amount in virtual.hard.items() if name in known}
+    return {
+        name: str(known[name] + held_back[name]) if name in held_back else amount
+        for name, amount in virtual.hard.items()
+        if name in known
+    }
 
 
 def _resources(have: Mapping[str, str], hard: Mapping[str, str]) -> dict[str, str]:

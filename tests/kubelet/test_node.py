@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from apis import clocks, keys, objects
+from apis import clocks, keys, objects, resources
 from apis.objects import Key, Kind, Object
+from apis.resources import Resources
 from kube import errors
 from kube.breaker import Breaker
 from kube.cluster import Cluster
@@ -41,6 +42,7 @@ class Keeper:
         self.key = Key("", name)
         self.counted = Counted(cluster)
         self.recorder = Recorder()
+        self.held_back: Resources = {}
         self.offer(**spec)
         self.reconciler = NodeReconciler(
             cast("Cluster", self.counted),
@@ -50,6 +52,7 @@ class Keeper:
             version=self.asked,
             recorder=self.recorder,
             clock=lambda: self.now,
+            held_back=lambda: self.held_back,
         )
 
     def offer(self, cpu: str = "4", memory: str = "8Gi", **spec: Any) -> None:
@@ -188,6 +191,20 @@ async def test_what_is_no_amount_is_not_offered(keeper: Keeper, amount: str) -> 
     status = (await keeper.reconcile())["status"]
     assert status["capacity"] == status["allocatable"] == {"memory": "8Gi"}
     assert named_condition(status, "Ready")["status"] == "False"
+
+
+async def test_what_pods_ask_for_that_never_run_is_offered_beside_the_rest(keeper: Keeper) -> None:
+    """A DaemonSet's pod that is held back takes nothing from those that run. Source: P3."""
+    keeper.offer(hard={"pods": "10"})
+    keeper.held_back = resources.parse({"cpu": "100m", "pods": 2, "nvidia.com/gpu": 1})
+
+    status = (await keeper.reconcile())["status"]
+
+    shown = {"cpu": "4100m", "memory": "8Gi", "pods": "12"}
+    assert status["capacity"] == status["allocatable"] == shown
+
+    keeper.held_back = {}
+    assert (await keeper.reconcile())["status"]["allocatable"]["pods"] == "10"
 
 
 @pytest.mark.parametrize("label", ["liqo.io/type", "liqo.io/remote-cluster-id"])

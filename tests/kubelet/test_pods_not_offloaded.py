@@ -5,9 +5,10 @@ from typing import Final
 
 import pytest
 
-from apis import keys, objects
+from apis import keys, objects, resources
 from apis.objects import Key, named
 from kube import errors
+from kubelet.forge import admittance
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
@@ -101,7 +102,12 @@ async def test_a_pod_that_never_started_waits_where_no_other_would_be_placed_els
 
     said = await world.status()
     assert said["reason"] == "OffloadingBackOff"
-    assert ("by the patch that liqoctl info prints" in said["message"]) == (owner == "DaemonSet")
+    is_daemon = owner == "DaemonSet"
+    assert ("by the patch that liqoctl info prints" in said["message"]) == is_daemon
+    local = await world.pod()
+    assert local
+    held_back = admittance.held_back([admittance.claim(local)])
+    assert resources.to_json(held_back).get("pods") == ("1" if is_daemon else None)
     assert (again is not None) == (offloading == "there")
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import secrets
+import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +21,7 @@ from liqoctl import completion
 from liqoctl.__main__ import cli
 from sandbox import audit
 from sandbox.controlplane import Plane
+from sandbox.kubectl import Kubectl
 from tests import factories
 from tests.journeys import world
 
@@ -359,6 +361,23 @@ def test_why_a_pod_is_not_there_and_why_it_waits(server: Server, plane: Plane, n
     assert server.writes_of_liqoctl(log) == []
 
 
+def install(server: Server, name: str) -> None:
+    """Make what ``info`` reads of an installation in the namespace ``name``."""
+    container = {"name": "controllers", "image": "registry.example/pyliqo:0.1.0"}
+    app = {"app": "x"}
+    pod = {"metadata": {"labels": app}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": app}, "template": pod}
+    deployment = named(keys.DEPLOYMENT, Key(name, "liqo-controller-manager"), spec=spec)
+    config = Key(name, keys.CLUSTER_ID_CONFIG_MAP)
+    data = {keys.CLUSTER_ID_KEY: "rome"}
+
+    async def make(s: ClusterClient) -> None:
+        await s.create(keys.DEPLOYMENT, deployment)
+        await s.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, config, data=data))
+
+    server.do(make)
+
+
 def test_info_of_what_is_there(server: Server, name: str) -> None:
     absent = server.liqoctl("info", "-n", name)
     assert absent.exit_code == 1
@@ -366,9 +385,6 @@ def test_info_of_what_is_there(server: Server, name: str) -> None:
     peer = f"milan{name[-4:]}"
     labels = {"metadata": {"labels": {keys.REMOTE_CLUSTER_ID: peer}}}
     slice_spec = {"consumerClusterID": "rome", "providerClusterID": peer}
-    container = {"name": "controllers", "image": "registry.example/pyliqo:0.1.0"}
-    app = {"app": "x"}
-    pod = {"metadata": {"labels": app}, "spec": {"containers": [container]}}
 
     async def make(s: ClusterClient) -> None:
         fc = named(keys.FOREIGN_CLUSTER, Key("", peer), spec={"clusterID": peer}, **labels)
@@ -381,14 +397,9 @@ def test_info_of_what_is_there(server: Server, name: str) -> None:
         await s.create(
             keys.RESOURCE_SLICE, named(keys.RESOURCE_SLICE, Key(name, "pool"), spec=slice_spec)
         )
-        spec = {"selector": {"matchLabels": app}, "template": pod}
-        deployment = named(keys.DEPLOYMENT, Key(name, "liqo-controller-manager"), spec=spec)
-        await s.create(keys.DEPLOYMENT, deployment)
-        config = Key(name, keys.CLUSTER_ID_CONFIG_MAP)
-        data = {keys.CLUSTER_ID_KEY: "rome"}
-        await s.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, config, data=data))
 
     server.do(make)
+    install(server, name)
 
     told = yaml.safe_load(server.liqoctl("info", "-n", name, "-o", "yaml").stdout.strip("-\n"))
     assert told["local"]["clusterID"] == "rome"
@@ -469,3 +480,46 @@ def test_it_acts_on_the_cluster_of_kubectl_with_no_more_rights(
     assert "cannot run 'no-such-login': No such file or directory" in " ".join(lost.stderr.split())
     assert lost.stderr.rstrip().endswith("Install it first.")
     assert "anonymous" not in lost.stderr
+
+
+def test_the_patch_that_info_prints_keeps_a_daemon_set_off_virtual_nodes(
+    server: Server, plane: Plane, name: str
+) -> None:
+    expression = {"key": "disk", "operator": "Exists"}
+    template = factories.pod_spec(
+        tolerations=[{"operator": "Exists"}],
+        affinity={
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [expression]}]
+                }
+            }
+        },
+    )
+    labels = {"app": "agent"}
+    spec = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": template},
+    }
+    key = Key(name, "agent")
+    install(server, name)
+    server.do(lambda s: s.create(keys.DAEMON_SET, named(keys.DAEMON_SET, key, spec=spec)))
+
+    def named_by_info() -> list[str]:
+        done = server.liqoctl("info", "-n", name, "-o", "json")
+        assert done.exit_code == 0, done.stderr
+        found = json.loads(done.stdout)["daemonSetsOnVirtualNodes"]
+        return [one["patch"] for one in found if one["name"] == str(key)]
+
+    (patch,) = named_by_info()
+    kubectl, *arguments = shlex.split(patch)
+    assert kubectl == "kubectl"
+    Kubectl(plane.kubeconfig).run(*arguments)
+
+    assert named_by_info() == []
+    patched = server.get(keys.DAEMON_SET, key)
+    assert patched
+    affinity = patched["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    virtual = {"key": keys.NODE_TYPE, "operator": "NotIn", "values": [keys.VIRTUAL_NODE_TYPE]}
+    assert term == {"matchExpressions": [expression, virtual]}
