@@ -5,23 +5,31 @@ docs/parity.md F-25. Source: docs/parity.md F-25, F-26.
 """
 
 import asyncio
+import base64
 import contextlib
+import json
 import os
+import ssl
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
 
 import pytest
+import yaml
 
 from apis import keys, naming
 from apis.objects import Key, Object, named
-from kube import client, errors, peer
+from certs import pki
+from controllers.peers.foreigncluster import forge as foreigncluster
+from kube import access, client, clock, errors, peer
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from liqoctl.forge import flags
+from sandbox import credentials
 from tests.peering import world
-from tests.peering.world import World
+from tests.peering.world import Member, World
 
 pytestmark = pytest.mark.cluster
 
@@ -178,6 +186,55 @@ async def _call(remote: ClusterClient) -> str:
     return ""
 
 
+def test_a_provider_replaces_its_authority_under_way(both: World) -> None:
+    """D14: the consumer takes old and new, and goes on when the old one has gone."""
+    milan, lifetime = both["milan"], timedelta(days=1)
+    old = (milan.plane.files.pki / "ca.crt").read_bytes()
+    new = pki.new_ca("next-ca", now=clock.now(), lifetime=lifetime)
+    serving = pki.issue(
+        new, common_name="kube-apiserver", dns=("localhost",), ips=("127.0.0.1",), server=True,
+        now=clock.now(), lifetime=lifetime,
+    )  # fmt: skip
+
+    trust(milan, old + new.certificate)
+    world.until(lambda: _trusted(both) == {old + new.certificate}, "both to be known", ENDED_S)
+    credentials.write(milan.plane.files.pki / "apiserver.key", serving.key)
+    credentials.write(milan.plane.files.pki / "apiserver.crt", serving.certificate)
+    world.until(lambda: _served_by(milan) == serving.certificate.decode(), "the new certificate")
+    assert _is_accepted(both)
+
+    trust(milan, new.certificate)
+    both["rome"].kill()
+    both["rome"].start()
+    world.until(lambda: _trusted(both) == {new.certificate}, "the old one to go", ENDED_S)
+    assert _is_accepted(both)
+    changed = ("get", "events", "-A", "-o", "name", "--field-selector=reason=ServerChanged")
+    assert both["rome"].kubectl.run(*changed) == ""
+
+
+def trust(member: Member, authorities: bytes) -> None:
+    """Let clients of ``member`` trust ``authorities``: its administrator's and its controllers'."""
+    for path in (member.plane.kubeconfig, member.kubeconfig):
+        config = yaml.safe_load(path.read_text())
+        data = base64.b64encode(authorities).decode()
+        config["clusters"][0]["cluster"]["certificate-authority-data"] = data
+        credentials.write(path, json.dumps(config).encode())
+
+
+def _trusted(both: World) -> set[bytes]:
+    """Return by which authorities rome's identities know milan."""
+    return {access.from_kubeconfig(_kubeconfig(both, one)).ca for one in IDENTITIES}
+
+
+def _served_by(member: Member) -> str:
+    port = int(member.plane.server.rpartition(":")[2])
+    return ssl.get_server_certificate(("127.0.0.1", port))
+
+
+def _kubeconfig(both: World, identity: str) -> bytes:
+    return both["rome"].secret(SPACE, naming.kubeconfig_secret(identity), "kubeconfig")
+
+
 def test_a_signer_that_refuses_is_told_of_and_what_has_ended_takes_the_same_command(
     both: World,
 ) -> None:
@@ -188,10 +245,18 @@ def test_a_signer_that_refuses_is_told_of_and_what_has_ended_takes_the_same_comm
         world.until(lambda: _refusals(both) > 0, "a refusal", ENDED_S)
         world.until(lambda: milan.run(*told), "an event")
         world.until(lambda: not _is_accepted(both), "the identity to end", ENDED_S)
+    both["rome"].kill()
+    both["rome"].start()
+    world.until(lambda: foreigncluster.ENDED in _told_of_milan(both), "the command", ENDED_S)
 
     both.peer("rome", "milan")
 
     world.until(lambda: _is_accepted(both), "the fresh identity to be accepted", ENDED_S)
+
+
+def _told_of_milan(both: World) -> str:
+    found = both["rome"].kubectl.get("foreigncluster", "milan")
+    return json.dumps(found.get("status"))
 
 
 def _refusals(both: World) -> int:
