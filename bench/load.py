@@ -20,14 +20,20 @@ POD_BYTES: Final = 4096
 _LINE: Final = 96
 
 
-def pod(namespace: str, name: str, *, size: int = 0, **spec: Any) -> Object:
-    """Return a pod that no kubelet pulls an image for, filled up with variables to ``size``."""
+def pod(namespace: str, name: str, *, size: int = 0, read: str = "", **spec: Any) -> Object:
+    """Return a pod that no kubelet pulls an image for, filled up with variables to ``size``.
+
+    It reads the ConfigMap and the Secret called ``read``, if that is said.
+    """
     made = named(
         keys.POD,
         Key(namespace, name),
         metadata={"labels": {ITEM: "pod"}},
         spec={**_pod_spec(), **spec},
     )
+    if read:
+        made["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": read}}]
+        made["spec"]["volumes"] = [{"name": "read", "secret": {"secretName": read}}]
     missing = size - len(json.dumps(made))
     variables = [
         {"name": f"BENCH_{number:04}", "value": "x" * (_LINE - 40)}

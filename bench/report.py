@@ -226,6 +226,11 @@ _OF_ARMS: Final[Sequence[tuple[str, str, _Columns]]] = (
         "P99 ms": _time("offload", 99),
         "ready P50 ms": _time("ready", 50),
     }),
+    ("One pod after another, each with a ConfigMap and a Secret", offload.READING, {
+        "offload P50 ms": _time("offload", 50),
+        "P99 ms": _time("offload", 99),
+        "ready P50 ms": _time("ready", 50),
+    }),
     ("Status return", offload.STATUS, _STATUS),
     (f"Status return at {offload.PER_S}/s", offload.STATUS_LOAD, _STATUS),
     ("Burst up to all pods Ready", burst.SUITE, _BURST),

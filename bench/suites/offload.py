@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Final
 
 from apis import keys
-from apis.objects import Key, Object
+from apis.objects import Key, Object, named
 from bench import arms, checks, leftovers, load
 from bench.floor import Floor
 from bench.observe import Story
@@ -16,6 +16,8 @@ from bench.stage import Draft, Stage
 from bench.suites.burst import Place
 
 SUITE: Final = "offload"
+READING: Final = "offload-reading"
+"""Pods that read a ConfigMap and a Secret."""
 STATUS: Final = "status"
 STATUS_LOAD: Final = "status-load"
 ARMS: Final = ("floor", "ideal", "ours", *LIQO)
@@ -40,25 +42,43 @@ async def once(stage: Stage, settings: Settings, arm: str, repetition: int) -> N
     stage.observer.story.forget()
     place, mark, size = Place.of(arm), secrets.token_hex(2), settings.creates
     names = [f"single-{mark}-{number}" for number in range(size)]
-    warm_up = f"warm-{mark}"  # opens connections, as the first pod of a run does
+    reading = [f"reading-{mark}-{number}" for number in range(size)]
+    warm_up = [f"warm-{mark}", f"warm-{mark}-reading"]  # opens connections, as first pods do
     try:
-        await _one(stage, place, warm_up)
+        await _one(stage, place, warm_up[0])
         async with stage.block(SUITE, arm, repetition, size) as draft:
             for name in names:
                 await _one(stage, place, name)
             _judge(draft, place, stage.observer.look(), names)
         if arm in LOOPS:
             await _flips(stage, settings, place, repetition)
+            await _read(stage, place, repetition, [warm_up[1], *reading])
     finally:
-        await _remove(stage, place, [warm_up, *names])
+        await _remove(stage, place, [*warm_up, *names, *reading])
 
 
-async def _one(stage: Stage, place: Place, name: str) -> None:
+async def _read(stage: Stage, place: Place, repetition: int, names: Sequence[str]) -> None:
+    """Run the block of pods that read; the first of ``names`` warms up."""
+    read, kinds = Key(place.namespace, f"of-{names[0]}"), (keys.CONFIG_MAP, keys.SECRET)
+    for kind in kinds:
+        await stage.rome.create(kind, named(kind, read, data={"read": "aXQ="}))
+    try:
+        await _one(stage, place, names[0], read=read.name)
+        async with stage.block(READING, place.arm, repetition, len(names) - 1) as draft:
+            for name in names[1:]:
+                await _one(stage, place, name, read=read.name)
+            _judge(draft, place, stage.observer.look(), names[1:])
+    finally:
+        for kind in kinds:
+            await leftovers.remove(stage.rome, kind, read)
+
+
+async def _one(stage: Stage, place: Place, name: str, *, read: str = "") -> None:
     if place.arm == "floor":
         floor = Floor(stage.rome, stage.milan, place.namespace, place.twins)
         await floor.offload(name)
     else:
-        pod = load.pod(place.namespace, name, **arms.scheduling(place.arm))
+        pod = load.pod(place.namespace, name, read=read, **arms.scheduling(place.arm))
         await stage.rome.create(keys.POD, pod)
 
     def is_ready(story: Story) -> bool:
