@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +19,7 @@ from apis.objects import Key, Kind, Object, named
 from kube.cluster import Selection
 from kubelet.forge import status
 from tests import factories
-from tests.journeys import world
+from tests.journeys import vk, world
 
 pytestmark = pytest.mark.journey
 NEW_PODS: Final = int(os.environ.get("PYLIQO_NEW_PODS", "5"))
@@ -109,8 +109,30 @@ async def follows_and_goes(both: world.Pair, each: Copied) -> None:
 async def test_a_new_pod_reads_what_was_there_when_it_was_bound(
     both: world.Pair, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An upgrade replaces many ConfigMaps, and pods that read one of them, at once."""
     await both.offload(namespace)
+    with capsys.disabled():
+        ended = await upgraded(both, namespace, [both.node])
+
+    assert ended == {"Succeeded": NEW_PODS}
+
+
+async def test_new_pods_of_two_virtual_nodes_read_it_too(
+    both: world.Pair,
+    namespace: str,
+    kubeconfigs: Mapping[str, Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One of four reflectors leads for both nodes, so it is mostly another pod's."""
+    await both.offload(namespace)
+    async with vk.second_node(both, kubeconfigs["rome"], replicas=2) as second:
+        with capsys.disabled():
+            ended = await upgraded(both, namespace, [both.node, second])
+
+        assert ended == {"Succeeded": NEW_PODS}
+
+
+async def upgraded(both: world.Pair, namespace: str, nodes: Sequence[str]) -> Mapping[str, int]:
+    """Replace many ConfigMaps, and pods that read one of them, at once; return how pods ended."""
     names = [f"other-{number}" for number in range(OTHERS)]
     for name in (*names, "settings"):
         await both.rome.create(keys.CONFIG_MAP, config(namespace, name))
@@ -123,6 +145,7 @@ async def test_a_new_pod_reads_what_was_there_when_it_was_bound(
             namespace, f"reads-{turn}", both.image, f"echo $colour; test $colour = turn-{turn}"
         )
         made["spec"]["restartPolicy"] = "Never"
+        made["spec"]["nodeSelector"] = {keys.HOSTNAME: nodes[turn % len(nodes)]}
         made["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "settings"}}]
         began = time.monotonic()
         await both.rome.create(keys.POD, made)
@@ -131,13 +154,11 @@ async def test_a_new_pod_reads_what_was_there_when_it_was_bound(
         took.append(time.monotonic() - began)
     pods = (await both.rome.list(Selection(keys.POD, Object, namespace))).items.values()
     ended = Counter(world.phase(pod) for pod in pods)
-    with capsys.disabled():
-        sys.stdout.write(
-            f"\n{NEW_PODS} new pods beside {OTHERS} changed ConfigMaps: {dict(ended)}, "
-            f"ended after {statistics.median(took):.2f} s (median), {max(took):.2f} s at most\n"
-        )
-
-    assert ended == {"Succeeded": NEW_PODS}
+    sys.stdout.write(
+        f"\n{NEW_PODS} new pods beside {OTHERS} changed ConfigMaps: {dict(ended)}, "
+        f"ended after {statistics.median(took):.2f} s (median), {max(took):.2f} s at most\n"
+    )
+    return ended
 
 
 async def test_what_is_the_providers_own_is_left_alone(both: world.Pair, namespace: str) -> None:

@@ -45,6 +45,35 @@ async def serve_metrics(both: world.Pair, kubeconfig: Path, *, is_enabled: bool)
 
 
 @contextlib.asynccontextmanager
+async def second_node(both: world.Pair, kubeconfig: Path, *, replicas: int) -> AsyncIterator[str]:
+    """Yield the name of another virtual node of the pair's slice; both have ``replicas``."""
+    second, template = "second", Key(keys.LIQO_NAMESPACE, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    tenant = naming.tenant_namespace(both.node)
+
+    async def have(wanted: int | None, *nodes: str) -> None:
+        await both.rome.patch(keys.VK_OPTIONS_TEMPLATE, template, {"spec": {"replicas": wanted}})
+        for node in nodes:
+            key = Key(tenant, naming.vk_deployment(node))
+            await world.until_one(
+                both.rome,
+                keys.DEPLOYMENT,
+                key,
+                lambda found: found.get("status", {}).get("readyReplicas") == (wanted or 1),
+            )
+
+    of = ("--remote-cluster-id", both.node, "--resource-slice-name", both.node)
+    made = await world.liqoctl(kubeconfig, "create", "virtualnode", second, *of)
+    assert made.code == 0, made.err
+    try:
+        await have(replicas, both.node, second)
+        yield second
+    finally:
+        gone = await world.liqoctl(kubeconfig, "delete", "virtualnode", second, "-n", tenant)
+        await have(None, both.node)
+        assert gone.code == 0, gone.err
+
+
+@contextlib.asynccontextmanager
 async def supporting_api_servers(both: world.Pair) -> AsyncIterator[None]:
     """Give offloaded pods tokens of the consumer meanwhile, by which they reach its API server."""
     template = Key(keys.LIQO_NAMESPACE, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
