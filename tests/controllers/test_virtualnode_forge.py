@@ -165,6 +165,29 @@ def test_each_container_understands_its_arguments() -> None:
     assert reflector.enable_storage
 
 
+def test_the_classes_of_all_virtual_nodes_of_a_provider_hold_for_its_services_and_ingresses() -> (
+    None
+):
+    """One reflector leads for all of them, whichever it is."""
+    plain, offering, default = (
+        VirtualNode.parse(virtual_node("liqo-tenant-milan", name, "milan", **spec))
+        for name, spec in (
+            ("a", {}),
+            ("b", {"ingressClasses": [{"ingressClassName": "b"}]}),
+            ("c", {"ingressClasses": [{"ingressClassName": "c", "default": True}]}),
+        )
+    )
+    nodes = [plain, offering, default]
+    cluster = LocalCluster("rome", siblings=lambda _: nodes)
+    options = template()
+
+    told = [arguments.of_reflector(node, options, cluster) for node in nodes]
+
+    for each in told:
+        assert "--enable-ingress=true" in each
+        assert "--remote-real-ingress-class-name=c" in each
+
+
 @pytest.mark.parametrize("name", ["kubelet", "reflector"])
 def test_every_extra_argument_is_one_that_its_container_takes(name: str) -> None:
     parsers = {
@@ -394,33 +417,51 @@ def test_of_an_ip_fabric_both_containers_are_told_what_it_says_of_this_cluster()
 
 
 async def test_networks_that_appear_reach_the_deployment_also_where_nobody_knew_the_kind() -> None:
-    cluster = FakeCluster()
+    cluster = await with_virtual_node()
     cluster.fail("list", errors.NotFoundError("404 page not found"), kind=keys.NETWORK, times=3)
+
+    async with whole.controlling(cluster, loop.controller, Limits(has_fabric=True)):
+        await is_told(cluster, "--ip-fabric=true")
+        labels = {keys.NETWORK_TYPE: keys.POD_CIDR}
+        metadata, network = {"labels": labels}, {"cidr": "10.244.0.0/16"}
+        await cluster.create(
+            keys.NETWORK, named(keys.NETWORK, Key("liqo", "pods"), metadata=metadata, spec=network)
+        )
+        await is_told(cluster, "--local-podcidr=10.244.0.0/16")
+
+
+async def test_classes_of_another_virtual_node_of_the_provider_reach_the_deployment() -> None:
+    cluster = await with_virtual_node()
+    classes = [{"ingressClassName": "theirs"}]
+
+    async with whole.controlling(cluster, loop.controller):
+        await is_told(cluster, "--nodename=milan")
+        other = virtual_node("liqo-tenant-milan", "other", "milan", ingressClasses=classes)
+        await cluster.create(keys.VIRTUAL_NODE, other)
+        await is_told(cluster, "--remote-real-ingress-class-name=theirs")
+
+
+async def with_virtual_node() -> FakeCluster:
+    cluster = FakeCluster()
     spec = {"containerImage": "pyliqo:1", "createNode": True}
     where = Key("liqo", keys.DEFAULT_VK_OPTIONS_TEMPLATE)
     await cluster.create(
         keys.VK_OPTIONS_TEMPLATE, named(keys.VK_OPTIONS_TEMPLATE, where, spec=spec)
     )
     await cluster.create(keys.VIRTUAL_NODE, virtual_node("liqo-tenant-milan", "milan", "milan"))
+    return cluster
 
-    async def is_told(argument: str) -> None:
-        async with asyncio.timeout(300):
-            while True:  # a cluster in a dict has no event to await
-                key = Key("liqo-tenant-milan", "vk-milan")
-                found = await cluster.get(keys.DEPLOYMENT, key)
-                containers = found["spec"]["template"]["spec"]["containers"] if found else []
-                if any(argument in each["args"] for each in containers):
-                    return
-                await asyncio.sleep(0.005)
 
-    async with whole.controlling(cluster, loop.controller, Limits(has_fabric=True)):
-        await is_told("--ip-fabric=true")
-        labels = {keys.NETWORK_TYPE: keys.POD_CIDR}
-        metadata, network = {"labels": labels}, {"cidr": "10.244.0.0/16"}
-        await cluster.create(
-            keys.NETWORK, named(keys.NETWORK, Key("liqo", "pods"), metadata=metadata, spec=network)
-        )
-        await is_told("--local-podcidr=10.244.0.0/16")
+async def is_told(cluster: FakeCluster, argument: str) -> None:
+    """Wait until the virtual kubelet ``milan`` has ``argument``."""
+    async with asyncio.timeout(300):
+        while True:  # a cluster in a dict has no event to await
+            key = Key("liqo-tenant-milan", "vk-milan")
+            found = await cluster.get(keys.DEPLOYMENT, key)
+            containers = found["spec"]["template"]["spec"]["containers"] if found else []
+            if any(argument in each["args"] for each in containers):
+                return
+            await asyncio.sleep(0.005)
 
 
 def metrics_of(**spec: Any) -> dict[str, tuple[list[str], list[int]]]:

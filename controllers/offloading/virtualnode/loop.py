@@ -43,12 +43,17 @@ def controller(manager: Manager) -> Term:
         named, _ = podnetworks.of_identity(identities.get(where))
         return own.collapsed(named)
 
+    def siblings(node: VirtualNode) -> Sequence[VirtualNode]:
+        found = [VirtualNode.parse(each) for _, each in sorted(virtual_nodes.items().items())]
+        return [each for each in found if each.cluster_id == node.cluster_id] or [node]
+
     local = LocalCluster(
         manager.cluster_id,
         manager.namespace,
         _fabric(networks, servers),
         manager.own_flags,
         pod_networks,
+        siblings,
     )
 
     def is_gone(cluster_id: str) -> bool:
@@ -63,6 +68,7 @@ def controller(manager: Manager) -> Term:
     by_label = _by_label(those)
     sources = [
         Source(virtual_nodes, by_name),
+        Source(virtual_nodes, _by_classes(those)),
         Source(nodes, by_name),
         Source(manager.informer(templates), concerns.all_of(virtual_nodes)),
         Source(namespace_maps, _by_map(those)),
@@ -95,6 +101,23 @@ def _fabric(
         return arguments.fabric(networks.items().values(), servers.items().values())
 
     return known
+
+
+def _by_classes(those: Those) -> Keys:
+    """Return whom it concerns which classes a virtual node of the same provider offers."""
+
+    def classes(obj: Object | None) -> tuple[object, ...]:
+        node = VirtualNode.parse(obj) if obj else None
+        return (node.cluster_id, node.ingress_classes, node.load_balancer_classes) if node else ()
+
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        before, after = classes(change.old), classes(change.new)
+        clusters = {one[0] for one in (before, after) if one}
+        if before == after:
+            return []
+        return those(lambda _, node: VirtualNode.parse(node).cluster_id in clusters)
+
+    return keys_of
 
 
 def _by_identity(those: Those) -> Keys:

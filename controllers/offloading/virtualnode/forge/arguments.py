@@ -75,6 +75,8 @@ class LocalCluster:
     """Of this cluster's pods and Services, as flags name them."""
     pod_networks: Callable[[VirtualNode], Sequence[Network]] = lambda _: ()
     """Those that the Identity of the provider names, in which its pods are."""
+    siblings: Callable[[VirtualNode], Sequence[VirtualNode]] = lambda node: (node,)
+    """The virtual nodes of its provider, by name and itself among them: one reflector leads."""
 
 
 def fabric(networks: Iterable[Object], ips: Iterable[Object]) -> Fabric:
@@ -154,9 +156,10 @@ def of_reflector(
 ) -> list[str]:
     """Return the arguments of the container that reflects what pods need."""
     arguments = _shared(virtual_node, options, cluster)
+    nodes = cluster.siblings(virtual_node)
     for what, offered in (
-        ("load-balancer", virtual_node.load_balancer_classes),
-        ("ingress", virtual_node.ingress_classes),
+        ("load-balancer", [each for node in nodes for each in node.load_balancer_classes]),
+        ("ingress", [each for node in nodes for each in node.ingress_classes]),
         ("storage", virtual_node.storage_classes),
     ):
         if offered:
