@@ -160,6 +160,23 @@ def test_a_hostile_consumer_gets_no_further_than_its_three_kinds(both: World) ->
     both.unpeer("rome", "milan")
 
 
+def test_a_slice_of_the_longest_name_has_an_identity_that_its_provider_knows(both: World) -> None:
+    """D5: certificates name at most 64 characters, and a slice has up to 63."""
+    name = "s" * 63
+    both.peer("rome", "milan")
+    try:
+        made = both.liqoctl(
+            "rome", "create", "resourceslice", name, "--remote-cluster-id", "milan",
+            "--no-virtual-node", "--timeout", f"{world.PATIENCE_S}s",
+        )  # fmt: skip
+        assert made.exit_code == 0, made.output
+        who = both.identity("rome", "milan", naming.resourceslice_identity(name))
+        refused = world.refusal(who, "get", "configmaps", "-n", "default")
+        assert "forbidden: User" in refused, "it is known, and has no right there"
+    finally:
+        both.unpeer("rome", "milan")
+
+
 def test_look_alikes_of_our_secrets_mislead_nobody(both: World) -> None:
     """A11: the controllers read Secrets by name, in tenant namespaces only."""
     log = audit.Log(both["milan"].plane.audit_log)

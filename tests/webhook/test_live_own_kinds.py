@@ -210,6 +210,18 @@ KEPT: Final[Mapping[Kind, Object]] = {
 """Kinds of ours that a webhook is needed for, with the spec of an object."""
 
 
+async def test_a_slice_called_like_a_node_of_this_cluster_is_refused(
+    cluster: ClusterClient, tenant: str
+) -> None:
+    name = f"node-{secrets.token_hex(4)}"
+    node = named(keys.NODE, Key("", name), spec={"unschedulable": True})
+    made = await cluster.create(keys.NODE, node)
+    slice_ = named(keys.RESOURCE_SLICE, Key(tenant, name), spec={"class": "default"})
+    with pytest.raises(KubeError, match=f"there is a node '{name}', and nodes are called after"):
+        await cluster.create(keys.RESOURCE_SLICE, slice_)
+    await cluster.delete(keys.NODE, Key("", name), uid=uid(made))
+
+
 async def test_what_is_deleted_goes_while_no_webhook_answers(plane: Plane, crds: None) -> None:
     """Controllers take finalizers off, and a namespace ends: both are changes of an object."""
     run = f"silent-{secrets.token_hex(3)}"
