@@ -135,6 +135,7 @@ async def _of_administrator(
             authorization = f"Bearer {got.token}" if got.token else ""
         else:
             authorization = await _of_login(found)
+    by = time.monotonic() + until - time.time()  # as long as it lives, though a clock is set
     impersonation = clientconfig.impersonation(user)
     made = _access(
         Kubeconfig(
@@ -155,7 +156,7 @@ async def _of_administrator(
         authorization=authorization,
         impersonation=impersonation,
         digest=_digest(made.digest, *(part for each in impersonation for part in each)),
-        current_stamp=lambda: (_stamp(files), time.time() > until),
+        current_stamp=lambda: (_stamp(files), time.time() > until or time.monotonic() > by),
     )
 
 

@@ -7,6 +7,7 @@ Source: docs/parity.md § 2.5, 4.18, 5.7; SEC-C3.
 
 import base64
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,6 +17,7 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from certs import apart, plain
 from certs.plain import KeyPair
+from kube.clock import Deadline
 from kube.cluster import Cluster
 
 logger = logging.getLogger(__name__)
@@ -38,7 +40,7 @@ class Pending:
 class CertificateReconciler:
     """Has a certificate for the node, hands it to ``install``, and comes back in time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all but one by name
         self,
         cluster: Cluster,
         *,
@@ -46,16 +48,17 @@ class CertificateReconciler:
         address: str,
         install: Callable[[KeyPair], Awaitable[None]],
         clock: Callable[[], datetime],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster, self._node, self._address = cluster, node, address
-        self._install, self._clock = install, clock
+        self._install, self._clock, self._monotonic = install, clock, monotonic
         self._pending: Pending | None = None
-        self._renew_at: datetime | None = None
+        self._renewal: Deadline | None = None
 
     async def reconcile(self, key: Key) -> float | None:
         logger.debug("Looks at the serving certificate", extra={"node": key.name})
-        if self._renew_at is not None and self._clock() < self._renew_at:
-            return (self._renew_at - self._clock()).total_seconds()
+        if self._renewal is not None and (left_s := self._left_s(self._renewal)) > 0:
+            return left_s
         if self._pending is None:
             self._pending = await self._request()
             return LOOK_S
@@ -93,9 +96,12 @@ class CertificateReconciler:
         if renew_at is None:
             return DENIED_S
         await self._install(pair)
-        self._renew_at = renew_at
-        logger.info("Installed serving certificate", extra={"renewal": str(self._renew_at)})
-        return max(LOOK_S, (self._renew_at - self._clock()).total_seconds())
+        self._renewal = Deadline.noted(renew_at, self._clock(), self._monotonic())
+        logger.info("Installed serving certificate", extra={"renewal": str(renew_at)})
+        return max(LOOK_S, self._left_s(self._renewal))
+
+    def _left_s(self, renewal: Deadline) -> float:
+        return renewal.left_s(self._clock(), self._monotonic())
 
 
 def _request(node: str, request: bytes) -> Object:

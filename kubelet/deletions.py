@@ -5,7 +5,6 @@ Source: docs/parity.md § 5.5.1; C-22; SEC-B9.
 
 import logging
 from collections.abc import Callable
-from datetime import datetime
 from typing import Final
 
 from apis import keys, objects
@@ -38,11 +37,11 @@ class Deletions:
         departures: Departures,
         memories: Memories,
         statuses: Statuses,
-        clock: Callable[[], datetime],
+        monotonic: Callable[[], float],
     ) -> None:
         self._local, self._remote, self._departures = local, remote, departures
         self._statuses = statuses
-        self._memories, self._clock = memories, clock
+        self._memories, self._monotonic = memories, monotonic
 
     def is_proven(
         self, step: Step, key: Key, observed: Observed, *, is_ending: bool = False
@@ -107,9 +106,9 @@ class Deletions:
         A ShadowPod has no grace period: what the garbage collector deletes has that of its spec.
         """
         if hurry_s is not None:
-            now = self._clock()
+            now = self._monotonic()
             since = self._departures.hurried_since(objects.uid(shadow), now)
-            left_s = HURRY_S - (now - since).total_seconds()
+            left_s = HURRY_S - (now - since)
             if left_s > 0 and await self._is_told(hurry_s, shadow):
                 return left_s
         await self._delete_shadow(shadow)

@@ -3,7 +3,6 @@
 What a list only lacks was not seen. Source: docs/parity.md C-22; SEC-B9; F-17.
 """
 
-from datetime import datetime
 from typing import Final, NamedTuple, TypeVar
 
 from apis import keys, objects
@@ -31,7 +30,7 @@ class Departures:
         self._hurries: dict[Key, tuple[str, int]] = {}
         self._shadows: dict[Key, _Gone] = {}
         self._pods: dict[Key, _Gone] = {}
-        self._hurried: dict[str, datetime] = {}
+        self._hurried: dict[str, float] = {}
         self._ends: dict[Key, _End] = {}
 
     def on_local(self, change: Change[P]) -> None:
@@ -97,8 +96,11 @@ class Departures:
         gone, hurry_s = self._hurries.get(key, ("", None))
         return hurry_s if uid and gone == uid else None
 
-    def hurried_since(self, shadow_uid: str, now: datetime) -> datetime:
-        """Return since when that ShadowPod is hurried: since ``now``, if nobody asked before."""
+    def hurried_since(self, shadow_uid: str, now: float) -> float:
+        """Return since when that ShadowPod is hurried: since ``now``, if nobody asked before.
+
+        Units: seconds of a monotonic clock.
+        """
         if shadow_uid not in self._hurried:
             _note(self._hurried, shadow_uid, now)
         return self._hurried[shadow_uid]

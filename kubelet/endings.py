@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
 from typing import Final
 
 from apis.objects import Object
@@ -19,22 +18,22 @@ CONFIRM_S: Final = 2.0
 class Endings:
     """Remembers since when pods end."""
 
-    def __init__(self, memories: Memories, clock: Callable[[], datetime]) -> None:
-        self._memories, self._clock = memories, clock
+    def __init__(self, memories: Memories, monotonic: Callable[[], float]) -> None:
+        self._memories, self._monotonic = memories, monotonic
 
     def lingers_s(self, local: Object, remote: Object) -> float:
         """Return the seconds until what ``remote`` says of its end is worth a write."""
-        now, version = self._clock(), str(remote["metadata"]["resourceVersion"])
+        now, version = self._monotonic(), str(remote["metadata"]["resourceVersion"])
         memory = self._memories.of(local)
         known = memory.lingering or Lingering(now, now, version)
         if known.version != version:
             known = replace(known, changed=now, version=version)
         memory.lingering = known
-        left_s = LINGER_S - (now - known.changed).total_seconds()
-        return min(left_s, MAX_LINGER_S - (now - known.began).total_seconds())
+        left_s = LINGER_S - (now - known.changed)
+        return min(left_s, MAX_LINGER_S - (now - known.began))
 
     def confirms_s(self, local: Object) -> float:
         """Return the seconds until the provider should have seen the end of the pod itself."""
-        now, memory = self._clock(), self._memories.of(local)
-        memory.ended = memory.ended or now
-        return CONFIRM_S - (now - memory.ended).total_seconds()
+        now, memory = self._monotonic(), self._memories.of(local)
+        memory.ended = now if memory.ended is None else memory.ended
+        return CONFIRM_S - (now - memory.ended)

@@ -4,12 +4,12 @@ It is that of one UID. A pod of the same name that is made again inherits nothin
 """
 
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from apis import objects
 from apis.objects import Key, Object
 from kube.buckets import Buckets
+from kube.clock import Deadline
 from kubelet.forge.accounts import Issued, Token
 from kubelet.references import FIRST_PAUSE_S, MAX_PAUSE_S, PATIENCE_S
 
@@ -23,8 +23,8 @@ TAKEN_S: Final = 0.1
 class Lingering:
     """Of a pod that ends: since when, and since when the remote one is of this version."""
 
-    began: datetime
-    changed: datetime
+    began: float
+    changed: float
     version: str
 
 
@@ -32,10 +32,19 @@ class Lingering:
 class Due:
     """When the tokens of a pod are looked at again."""
 
-    at: datetime
+    at: Deadline
+    renewal: Deadline | None = None
+    """When they are asked for again, whatever the provider shows; None as long as it is unknown."""
     remote_uid: str = ""
     """Of the Pod on the provider: one that is made again mounts them again."""
     failures: int = 0
+
+
+class Granted(NamedTuple):
+    """A token that was issued, and when it is asked for again."""
+
+    issued: Issued
+    renewal: Deadline
 
 
 @dataclass(slots=True)
@@ -51,16 +60,19 @@ class Writes:
 
 @dataclass(slots=True)
 class Memory:
-    """Of one pod; nothing of it is lost that a look at both clusters would not tell again."""
+    """Of one pod; nothing of it is lost that a look at both clusters would not tell again.
+
+    Units: times are of a monotonic clock, so that no clock that is set holds anything up.
+    """
 
     uid: str
-    begun: datetime | None = None
+    begun: float | None = None
     """When the provider was first seen to have, or was given, its ShadowPod."""
     refused_s: float = REFUSED_S
     taken_s: float = TAKEN_S
     """The next pause while the provider says that its name is taken, and shows nothing there."""
     awaits_since: float | None = None
-    """When it was first held back for what it reads, on a monotonic clock."""
+    """When it was first held back for what it reads."""
     awaits_s: float = FIRST_PAUSE_S
     """The next pause of that."""
     is_unanswered: bool = False
@@ -68,13 +80,13 @@ class Memory:
     is_deleted: bool = False
     """Whether we deleted it; caches show it for a while after that."""
     lingering: Lingering | None = None
-    ended: datetime | None = None
+    ended: float | None = None
     """Since when it was seen to have ended here."""
     writes: Writes | None = None
     held_until: float | None = None
     """Until when a quick end is not told."""
     tokens: Due | None = None
-    granted: dict[Token, Issued] = field(default_factory=dict)
+    granted: dict[Token, Granted] = field(default_factory=dict)
     """Tokens that were issued, and do not lie on the provider yet."""
     has_left_tokens: bool = False
     """Whether it ends, and its tokens stay until its Pod on the provider goes."""
@@ -82,10 +94,7 @@ class Memory:
     """Whether it has ended, and nothing of its tokens is left on the provider."""
 
     def hold(self, now: float) -> float | None:
-        """Return the next pause of a pod that waits for what it reads; None once it waits no more.
-
-        Units: ``now`` is of a monotonic clock.
-        """
+        """Return the next pause of a pod that waits for what it reads; None: it waits no more."""
         if self.awaits_since is None:
             self.awaits_since = now
         if now - self.awaits_since >= PATIENCE_S:

@@ -93,13 +93,19 @@ class PodReconciler:
             departures=departures or Departures(),
             memories=memories,
             statuses=self._statuses,
-            clock=clock,
+            monotonic=monotonic,
         )
-        self._endings = Endings(memories, clock)
+        self._endings = Endings(memories, monotonic)
         self._references, self._monotonic = References(local, remote, node.policy), monotonic
         server = node.options().api_server
         self._tokens = Tokens(
-            local, remote, memories, server=server, recorder=recorder, clock=clock
+            local,
+            remote,
+            memories,
+            server=server,
+            recorder=recorder,
+            clock=clock,
+            monotonic=monotonic,
         )
         self._steps: Mapping[Step, _Act] = {
             Step.OFFLOAD: self._offload,

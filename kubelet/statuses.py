@@ -46,7 +46,7 @@ class Statuses:
         monotonic: Callable[[], float],
     ) -> None:
         self._local, self._memories, self._node = local, memories, node
-        self._recorder, self._clock = recorder, clock
+        self._recorder, self._clock, self._monotonic = recorder, clock, monotonic
         self._written = Written()
         self._pacing = Pacing(memories, monotonic)
         self._quick_ends = QuickEnds(memories, monotonic)
@@ -63,7 +63,7 @@ class Statuses:
         """Take note that the provider has its ShadowPod."""
         memory = self._memories.of(local)
         memory.refused_s, memory.taken_s = REFUSED_S, TAKEN_S
-        memory.begun = self._clock()
+        memory.begun = self._monotonic()
 
     def has_begun(self, local: Object) -> bool:
         """Whether the provider was seen to have its ShadowPod."""
@@ -199,9 +199,9 @@ class Statuses:
         return news.without(before, self._unkept), news.without(wanted, self._unkept)
 
     def _age_s(self, local: Object) -> float:
-        now, memory = self._clock(), self._memories.of(local)
-        memory.begun = memory.begun or now
-        return (now - memory.begun).total_seconds()
+        now, memory = self._monotonic(), self._memories.of(local)
+        memory.begun = now if memory.begun is None else memory.begun
+        return now - memory.begun
 
     def _told(self, local: Object, wanted: Object) -> Object:
         """Return what is told of ``wanted``: of an end that comes too soon that it waits."""

@@ -14,11 +14,12 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from apis.pairs import Pair
 from kube import errors
+from kube.clock import Deadline
 from kube.cluster import Cluster
 from kubelet.contract import Recorder
 from kubelet.forge import accounts
 from kubelet.forge.accounts import ApiServer, Issued, Owner, Token
-from kubelet.memories import Due, Memories
+from kubelet.memories import Due, Granted, Memories
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ SUCCESSFUL: Final = "SuccessfulSATokensReflection"
 class Tokens:
     """Keeps the Secret with the tokens of each pod; what went wrong is told and tried again."""
 
-    def __init__(  # noqa: PLR0913  # two clusters, and who remembers and tells
+    def __init__(  # noqa: PLR0913  # two clusters, who remembers and tells, and two clocks
         self,
         local: Cluster,
         remote: Cluster,
@@ -43,9 +44,11 @@ class Tokens:
         server: ApiServer,
         recorder: Recorder,
         clock: Callable[[], datetime],
+        monotonic: Callable[[], float],
     ) -> None:
         self._local, self._remote, self._memories = local, remote, memories
-        self._server, self._recorder, self._clock = server, recorder, clock
+        self._server, self._recorder = server, recorder
+        self._clock, self._monotonic = clock, monotonic
         self._turn = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def begin(self, local: Object, shadow: Object, pair: Pair) -> None:
@@ -92,13 +95,13 @@ class Tokens:
         wanted = accounts.tokens(local, self._server)
         if not wanted:
             return None
-        now, memory = self._clock(), self._memories.of(local)
+        memory = self._memories.of(local)
         due = memory.tokens
-        if due is None or due.at <= now or _anew(due, remote):
+        if due is None or self._left_s(due.at) <= 0 or _anew(due, remote):
             due = await self._keep(local, owner, pair, wanted)
         if remote is not None:
             due = memory.tokens = replace(due, remote_uid=objects.uid(remote))
-        return max(1.0, (due.at - now).total_seconds())
+        return max(1.0, self._left_s(due.at))
 
     async def end(self, local: Object, pair: Pair) -> None:
         """Take the tokens of a pod that has ended from the provider; it is given no others."""
@@ -123,10 +126,11 @@ class Tokens:
         is_new: bool = False,
     ) -> Due:
         memory = self._memories.of(local)
-        failures = memory.tokens.failures if memory.tokens else 0
+        before = memory.tokens
+        failures, renewal = (before.failures, before.renewal) if before else (0, None)
         account = accounts.account(local).name
         try:
-            in_s = await self._ensured(local, owner, pair, wanted, is_new=is_new)
+            renewal = await self._ensured(local, owner, pair, wanted, is_new=is_new)
         except errors.KubeError as error:
             message = f"tokens of service account {account}: {error}"
             self._recorder.event(keys.POD, local, "Warning", FAILED, message)
@@ -135,41 +139,63 @@ class Tokens:
             if failures:
                 message = f"tokens of service account {account} are provided"
                 self._recorder.event(keys.POD, local, "Normal", SUCCESSFUL, message)
-            failures = 0
-        at = self._clock() + timedelta(seconds=max(in_s, RETRY_S))
-        due = memory.tokens = Due(at, failures=failures)
+            in_s, failures = self._left_s(renewal), 0
+        due = memory.tokens = Due(self._in(max(in_s, RETRY_S)), renewal, failures=failures)
         return due
+
+    def _in(self, seconds: float) -> Deadline:
+        now = self._clock()
+        return Deadline.noted(now + timedelta(seconds=seconds), now, self._monotonic())
+
+    def _left_s(self, deadline: Deadline) -> float:
+        return deadline.left_s(self._clock(), self._monotonic())
 
     async def _ensured(
         self, local: Object, owner: Owner, pair: Pair, wanted: list[Token], *, is_new: bool
-    ) -> float:
+    ) -> Deadline:
         key = accounts.secret_key(objects.key_of(owner.obj))
         found = None if is_new else await self._remote.get_live(keys.SECRET, key)
         if found is not None and accounts.is_of(found, local):
-            in_s = accounts.refresh_in_s(found, self._clock())
-            if in_s > 0:
-                return in_s
-        issued = await self._issued(local, wanted)
+            renewal = self._renewal(local, found)
+            if self._left_s(renewal) > 0:
+                return renewal
+        issued, renewal = await self._issued(local, wanted)
         secret = accounts.secret(local, owner, pair, issued)
         await self._write(key, found, secret)
         self._memories.of(local).granted.clear()
         logger.info("Provided tokens", extra={"secret": str(key)})
-        return accounts.refresh_in_s(secret, self._clock())
+        return renewal
 
-    async def _issued(self, local: Object, wanted: list[Token]) -> dict[str, Issued]:
-        """Return the tokens by key, one asked for after another; what was issued is kept."""
+    def _renewal(self, local: Object, found: Object) -> Deadline:
+        """Return when the tokens in ``found`` are asked for again: as it says, or as was known."""
+        said = self._in(accounts.refresh_in_s(found, self._clock()))
+        due = self._memories.of(local).tokens
+        known = due.renewal if due and due.renewal else said
+        return said._replace(by=min(said.by, known.by))
+
+    async def _issued(
+        self, local: Object, wanted: list[Token]
+    ) -> tuple[dict[str, Issued], Deadline]:
+        """Return the tokens by key, and when the first is asked for again.
+
+        One is asked for after another; what was issued is kept.
+        """
         granted = self._memories.of(local).granted
         for token in wanted:
-            if token not in granted or granted[token].renewed <= self._clock():
+            if token not in granted or self._left_s(granted[token].renewal) <= 0:
                 async with self._turn:
                     granted[token] = await self._ask(local, token)
-        return {token.key: granted[token] for token in wanted}
+        renewals = [granted[token].renewal for token in wanted]
+        first = Deadline(min(each.at for each in renewals), min(each.by for each in renewals))
+        return {token.key: granted[token].issued for token in wanted}, first
 
-    async def _ask(self, local: Object, token: Token) -> Issued:
+    async def _ask(self, local: Object, token: Token) -> Granted:
         request = accounts.token_request(local, token)
         account = accounts.account(local)
         answer = await self._local.post(keys.SERVICE_ACCOUNT, account, "token", request)
-        return accounts.issued(local, answer, self._clock())
+        now = self._clock()
+        issued = accounts.issued(local, answer, now)
+        return Granted(issued, Deadline.noted(issued.renewed, now, self._monotonic()))
 
     async def _write(self, key: Key, found: Object | None, secret: Object) -> None:
         found = found or await self._create(key, secret)

@@ -7,6 +7,7 @@ The bundle of the APIService holds those of all.
 import base64
 import binascii
 import datetime as dt
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -14,6 +15,7 @@ from apis import authentication, keys, objects
 from apis.objects import Key, Object
 from certs import bundle, pki
 from controllers.metricagent import forge
+from kube.clock import Deadline
 from kube.cluster import Cluster
 
 MANAGER: Final = keys.METRIC_AGENT
@@ -38,14 +40,17 @@ class CertificateReconciler:
         service: Key,
         install: Callable[[pki.KeyPair], Awaitable[None]],
         clock: Callable[[], dt.datetime],
+        tick: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cluster, self._install, self._clock = cluster, install, clock
+        self._cluster, self._install = cluster, install
+        self._clock, self._tick = clock, tick
         self._name = f"{service.name}.{service.namespace}.svc"
-        self._ca, self._made = b"", dt.datetime.min.replace(tzinfo=dt.UTC)
+        self._ca = b""
+        self._renewal: Deadline | None = None
 
     async def reconcile(self, key: Key) -> float | None:
-        now = self._clock()
-        if now < self._made + RENEWED:
+        now, renewal = self._clock(), self._renewal
+        if renewal is not None and renewal.left_s(now, self._tick()) > 0:
             await self._tell(key, self._ca, now)
             return AGAIN_S
         ca = pki.new_ca("liqo-metric-agent-ca", now=now, lifetime=LIFETIME)
@@ -54,7 +59,8 @@ class CertificateReconciler:
         )
         await self._tell(key, ca.certificate, now)
         await self._install(pair)
-        self._ca, self._made = ca.certificate, now
+        self._ca = ca.certificate
+        self._renewal = Deadline.noted(now + RENEWED, now, self._tick())
         return AGAIN_S
 
     async def _tell(self, key: Key, ca: bytes, now: dt.datetime) -> None:

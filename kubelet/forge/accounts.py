@@ -198,12 +198,16 @@ def renewed_from(local: Object, expires: datetime, now: datetime) -> datetime:
 
 
 def refresh_in_s(found: Object, now: datetime) -> float:
-    """Return the seconds until the tokens in the Secret ``found`` are asked for again."""
+    """Return the seconds until the tokens in the Secret ``found`` are asked for again.
+
+    0 too if it says more than any token lives: a clock was set back since, or it was changed.
+    """
     text = objects.annotations(found).get(keys.TOKEN_RENEWAL, "")
     try:
-        return (datetime.fromisoformat(text) - now).total_seconds()
+        in_s = (datetime.fromisoformat(text) - now).total_seconds()
     except (ValueError, TypeError):
         return 0.0
+    return in_s if in_s <= MAX_EXPIRATION_S else 0.0
 
 
 def is_token_secret(found: Object) -> bool:

@@ -36,6 +36,9 @@ class World:
     namespace: str
     term: str = "first"
     now: float = 0.0
+    """As a monotonic clock tells it."""
+    set_back_s: float = 0.0
+    """By so much the time of day was set back."""
     told: list[Key] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -58,7 +61,8 @@ class World:
         self.loop = ShadowPodReconciler(
             self.ledger,
             events=self.events.recorder,
-            clock=lambda: NOW + timedelta(seconds=self.now),
+            clock=lambda: NOW + timedelta(seconds=self.now - self.set_back_s),
+            tick=lambda: self.now,
             find=slim.seen(self.shadows, self.pods),
             ledger=self.accounts,
         )

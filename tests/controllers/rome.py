@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from apis import keys
 from apis.objects import Key, Kind, Object
@@ -34,6 +34,7 @@ class Rome:
     tenant: str
     told: Told
     now: datetime = NOW
+    set_back_s: float = 0.0
     clock: Callable[[], datetime] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,7 +45,13 @@ class Rome:
             cluster_id="rome",
             events=self.told.recorder,
             clock=self.clock,
+            tick=lambda: self.now.timestamp() + self.set_back_s,
         )
+
+    def set_back(self, seconds: float) -> None:
+        """Set the time of day back, as NTP does: durations go on."""
+        self.now -= timedelta(seconds=seconds)
+        self.set_back_s += seconds
 
     def world(self) -> Observed:
         def of(selection: Selection[Object]) -> views.View:

@@ -187,7 +187,8 @@ async def test_the_api_server_is_told_of_a_new_authority_before_it_is_used() -> 
     assert len(replica.served) == 1
     assert pki.subject(replica.served[0]).dns == ("liqo-metric-agent.liqo.svc",)
     assert cluster.requests["apply", "apiservices"] == 1
-    replica.time += 61 * DAY
+    replica.set_back = 30 * DAY
+    replica.time += 61 * DAY - replica.set_back
     await replica.look()
     assert len(replica.served) == 2
     assert all([await is_trusted(cluster, one) for one in replica.served])
@@ -239,13 +240,18 @@ class Replica:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster, self.time = cluster, now()
+        self.set_back = dt.timedelta()
         self.served: list[bytes] = []
         self._reconciler = CertificateReconciler(
             cluster,
             service=Key("liqo", keys.METRIC_AGENT),
             install=self._install,
             clock=lambda: self.time,
+            tick=self.tick,
         )
+
+    def tick(self) -> float:
+        return (self.time + self.set_back).timestamp()
 
     async def look(self) -> None:
         await self._reconciler.reconcile(keys.METRICS_API)

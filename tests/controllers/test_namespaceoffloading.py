@@ -15,7 +15,6 @@ from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.rome import Rome
 from tests.controllers.support import (
-    NOW,
     Ledger,
     Told,
     end,
@@ -314,7 +313,8 @@ async def test_a_label_whose_offloading_never_came_is_taken_back_later(rome: Rom
 
     again = await rome.reconciler.reconcile(rome.key)
     meanwhile = await rome.label()
-    rome.now = NOW + timedelta(minutes=1)
+    rome.set_back(3600)
+    rome.now += timedelta(minutes=1)
     await rome.settle()
 
     assert again == 10

@@ -615,6 +615,7 @@ async def test_what_cannot_be_created_gives_its_booking_back_until_the_next_try(
     pod = await there(world.cluster, keys.POD, Key(world.namespace, "a"))
     await world.cluster.delete(keys.POD, objects.key_of(pod), uid=objects.uid(pod), grace_s=0)
     await world.remove("b")
+    world.set_back_s = 3600.0
     world.now += RETRY_S
     await world.settle()
     assert await world.running() == ["a"]

@@ -55,6 +55,24 @@ async def test_a_cluster_that_never_gives_its_twin_up_is_not_waited_for(rome: Ro
     assert rome.told.reasons == ["TwinMayBeLeft"]
 
 
+async def test_a_clock_that_is_set_back_keeps_no_namespace_from_its_end(rome: Rome) -> None:  # noqa: F811
+    await rome.offload()
+    await rome.answer("milan", "Accepted")
+    await rome.settle()
+    await end(rome.cluster, keys.NAMESPACE_OFFLOADING, rome.key)
+    await rome.settle()
+
+    rome.set_back(3600)
+    rome.now += timedelta(seconds=withdrawals.REVOKED_S)
+    left_s = await rome.reconciler.reconcile(rome.key)
+    assert await rome.bound() == []
+    assert left_s == withdrawals.LET_GO_S - withdrawals.REVOKED_S
+
+    rome.now += timedelta(seconds=left_s)
+    await rome.settle()
+    assert await rome.cluster.get_live(keys.NAMESPACE_OFFLOADING, rome.key) is None
+
+
 async def test_a_restart_goes_on_counting(rome: Rome) -> None:  # noqa: F811
     await rome.offload()
     await rome.answer("milan", "Accepted")

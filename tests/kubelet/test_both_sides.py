@@ -130,6 +130,8 @@ async def test_a_provider_that_knows_nothing_of_it_ends_the_pod_in_the_time_of_i
     world.now += dt.timedelta(seconds=1)
     assert await world.reconcile() == HURRY_S - 1
     assert world.writes() == told
+    world.set_back(3600)
+    assert await world.reconcile() == HURRY_S - 1, "by no time of day"
     world.now += dt.timedelta(seconds=HURRY_S)
     await world.reconcile()
 

@@ -80,8 +80,7 @@ def test_a_record_is_that_of_one_uid() -> None:
 
 
 def test_since_when_one_is_hurried_is_remembered_of_so_many() -> None:
-    departures, now = Departures(), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    later = now + dt.timedelta(seconds=3)
+    departures, now, later = Departures(), 7.0, 10.0
 
     assert departures.hurried_since("1", now) == departures.hurried_since("1", later) == now
     for number in range(MOST):

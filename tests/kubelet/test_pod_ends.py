@@ -194,6 +194,7 @@ async def test_a_terminating_pod_shows_its_final_phase_if_it_lingers(world: Worl
     await world.runs(ended("Succeeded", 0))
     assert await world.reconcile(2) == LINGER_S
     world.now += dt.timedelta(seconds=LINGER_S / 2)
+    world.set_back(3600)
     assert await world.reconcile(2) == LINGER_S / 2
     assert world.writes() == before
     world.now += dt.timedelta(seconds=LINGER_S / 2)
@@ -379,6 +380,7 @@ async def test_a_provider_that_takes_a_pod_and_makes_none_of_it_is_told_of(world
     assert await world.reconcile(2)
     assert world.recorder.told == []
 
+    world.set_back(3600)
     world.now += dt.timedelta(seconds=50)
     assert await world.reconcile(3) is None
 

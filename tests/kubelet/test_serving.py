@@ -247,13 +247,17 @@ class Signing:
     cluster: FakeCluster = field(default_factory=FakeCluster)
     installed: list[pki.KeyPair] = field(default_factory=list)
     now: dt.datetime = NOW
+    set_back: dt.timedelta = dt.timedelta()
 
     def __post_init__(self) -> None:
         self.ca = pki.new_ca("home", now=NOW, lifetime=10 * DAY)
         self.reconciler = CertificateReconciler(
             self.cluster, node="milan", address="10.0.0.9", install=self._install,
-            clock=lambda: self.now,
+            clock=lambda: self.now, monotonic=self.monotonic,
         )  # fmt: skip
+
+    def monotonic(self) -> float:
+        return (self.now + self.set_back).timestamp()
 
     async def _install(self, pair: pki.KeyPair) -> None:
         self.installed.append(pair)
@@ -296,6 +300,19 @@ async def test_a_certificate_is_asked_for_waited_for_and_renewed_in_time() -> No
     assert len(signing.requests()) == 1
     signing.now += 2 * DAY + dt.timedelta(minutes=1)
     await signing.reconcile()
+    assert len(signing.requests()) == 2
+
+
+async def test_a_certificate_is_renewed_in_time_though_the_clock_is_set_back() -> None:
+    signing = Signing()
+    await signing.reconcile()
+    await signing.sign()
+    again_s = await signing.reconcile()
+
+    signing.set_back = dt.timedelta(days=1)
+    signing.now += dt.timedelta(seconds=again_s) - signing.set_back
+    await signing.reconcile()
+
     assert len(signing.requests()) == 2
 
 

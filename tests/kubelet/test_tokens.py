@@ -255,6 +255,44 @@ async def test_tokens_are_asked_for_anew_before_they_expire(served: World) -> No
     assert served.local.requests["post", "serviceaccounts"] == 2
 
 
+async def test_tokens_are_renewed_in_time_though_the_clock_is_set_back(served: World) -> None:
+    assert isinstance(served.local, FakeCluster)
+    served.now = dt.datetime.now(dt.UTC)  # noqa: TID251  # as the fake, which dates tokens
+    await served.offloaded(spec=spec())
+    again_s = await served.reconcile()
+    assert again_s
+    served.set_back(3600)
+    assert await served.reconcile() == pytest.approx(again_s)
+
+    served.now += dt.timedelta(seconds=again_s + 1)
+    await served.reconcile()
+    assert served.local.requests["post", "serviceaccounts"] == 2, "whatever the Secret says"
+
+    served.set_back(3600)
+    served.restart()
+    await served.reconcile()
+    assert served.local.requests["post", "serviceaccounts"] == 3, "none lives as long as it says"
+
+
+async def test_tokens_that_could_not_be_renewed_are_due_though_the_clock_is_set_back(
+    served: World,
+) -> None:
+    assert isinstance(served.local, FakeCluster)
+    served.now = dt.datetime.now(dt.UTC)  # noqa: TID251  # as the fake, which dates tokens
+    await served.offloaded(spec=spec())
+    again_s = await served.reconcile()
+    assert again_s
+    served.set_back(1800)
+    served.now += dt.timedelta(seconds=again_s + 1)
+    served.local.fail("post", errors.ForbiddenError("no tokens for you"), times=1)
+    retry_s = await served.reconcile()
+    assert retry_s == 2
+
+    served.now += dt.timedelta(seconds=retry_s)
+    await served.reconcile()
+    assert served.local.requests["post", "serviceaccounts"] == 3
+
+
 async def test_without_a_token_the_pod_runs_all_the_same_and_says_so(served: World) -> None:
     assert isinstance(served.local, FakeCluster)
     served.local.fail("post", errors.ForbiddenError("no tokens for you"), times=9)
@@ -382,7 +420,7 @@ async def test_a_failure_is_tried_again_after_ten_minutes_at_most(served: World)
         await served.reconcile()
         due = served.reconciler._memories.of(await found(served)).tokens  # noqa: SLF001
         assert due
-        pauses.append((due.at - served.now).total_seconds())
+        pauses.append(due.at.left_s(served.now, served.seconds()))
 
     assert pauses[:3] == [4, 8, 16]
     assert pauses[-3:] == [600, 600, 600]

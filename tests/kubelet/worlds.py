@@ -136,6 +136,7 @@ class World:
         self.namespaces = Namespaces(NamespaceMapping(MappingState.OFFLOADED, pair))
         self.recorder = Recorder()
         self.now = NOW
+        self._set_back_s = 0.0
         self.patch = OffloadingPatch()
         self.api_server = ApiServer()
         self.is_silent = False
@@ -180,7 +181,12 @@ class World:
 
     def seconds(self) -> float:
         """Return the time as a monotonic clock tells it."""
-        return self.now.timestamp()
+        return self.now.timestamp() + self._set_back_s
+
+    def set_back(self, seconds: float) -> None:
+        """Set the time of day back, as NTP or a resumed machine does."""
+        self.now -= dt.timedelta(seconds=seconds)
+        self._set_back_s += seconds
 
     async def bound(self, status: Object | None = None, **rest: Any) -> Object:
         """Create the local pod, bound to our node."""

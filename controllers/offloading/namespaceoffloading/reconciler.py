@@ -1,9 +1,10 @@
 """Writes the entries of one namespace into the maps of the selected clusters, and nothing else."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from apis import keys, nodeselector, objects, whose
@@ -60,7 +61,7 @@ class Peer:
 class NamespaceOffloadingReconciler:
     """One namespace: rights first, then the entry in each map; backwards when it ends."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it looks at, whom it tells, and two clocks
         self,
         cluster: Cluster,
         observed: Observed,
@@ -68,16 +69,17 @@ class NamespaceOffloadingReconciler:
         cluster_id: str,
         events: Recorder,
         clock: Callable[[], datetime],
+        tick: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._observed = observed
         self._cluster_id = cluster_id
         self._events = events
-        self._clock = clock
-        self._orphans: dict[Key, datetime] = {}
+        self._clock, self._tick = clock, tick
+        self._orphans: dict[Key, float] = {}
         self._entries = Entries(cluster)
         self._written = Written()
-        self._withdrawals = Withdrawals(clock)
+        self._withdrawals = Withdrawals(clock, tick)
 
     async def reconcile(self, key: Key) -> float | None:
         obj = self._written.newest(key, await self._cluster.get(KIND, key))
@@ -299,10 +301,10 @@ class NamespaceOffloadingReconciler:
         if namespace is None or not is_scheduling_ours(namespace):
             self._orphans.pop(key, None)
             return None
-        since = self._orphans.setdefault(key, self._clock())
-        left = since + timedelta(seconds=ORPHAN_S) - self._clock()
-        if left > timedelta(0):
-            return left.total_seconds()
+        now = self._tick()
+        left_s = self._orphans.setdefault(key, now) + ORPHAN_S - now
+        if left_s > 0:
+            return left_s
         if await self._cluster.get_live(KIND, key) is None:
             await self._unlabel(key.namespace)
         self._orphans.pop(key, None)

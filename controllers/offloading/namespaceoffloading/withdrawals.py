@@ -45,9 +45,9 @@ class Withdrawals:
     The status of the NamespaceOffloading says it too, so that a restart goes on counting.
     """
 
-    def __init__(self, clock: Callable[[], datetime]) -> None:
-        self._clock = clock
-        self._since: dict[str, dict[Key, datetime]] = {}
+    def __init__(self, clock: Callable[[], datetime], tick: Callable[[], float]) -> None:
+        self._clock, self._tick = clock, tick
+        self._since: dict[str, dict[Key, float]] = {}
 
     def has(self, namespace: str, map_: Key) -> bool:
         """Whether that cluster is asked to give its twin of ``namespace`` up."""
@@ -55,10 +55,11 @@ class Withdrawals:
 
     def going(self, namespace: str, map_: Key, since: datetime | None = None) -> Withdrawal:
         """Return how long that has been so; it began at ``since``, or begins now."""
-        now = self._clock()
-        began = min(since or now, now)
-        since = self._since.setdefault(namespace, {}).setdefault(map_, began)
-        return Withdrawal((now - since).total_seconds())
+        known, now = self._since.setdefault(namespace, {}), self._tick()
+        if map_ not in known:
+            before_s = (self._clock() - since).total_seconds() if since else 0.0
+            known[map_] = now - max(0.0, before_s)
+        return Withdrawal(now - known[map_])
 
     def ended(self, namespace: str, map_: Key) -> None:
         """Forget it: the twin is gone, or wanted."""

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from apis import keys, merge, objects
@@ -48,6 +49,7 @@ class ShadowPodReconciler:
         *,
         events: Recorder,
         clock: Callable[[], datetime],
+        tick: Callable[[], float] = time.monotonic,
         find: Find | None = None,
         ledger: Ledger | None = None,
         permission: Permission | None = None,
@@ -59,14 +61,14 @@ class ShadowPodReconciler:
         self._cluster = cluster
         self._find = find or cluster.get
         self._events = events
-        self._clock = clock
+        self._clock, self._tick = clock, tick
         self._ledger = ledger
         self._permission = permission
         self._growth = Growth(cluster, ledger)
         self._written = Written()
         self._pauses_s: dict[Key, float] = {}
-        self._created: dict[Key, tuple[str, datetime]] = {}
-        self._until: dict[Key, tuple[_Asked, datetime]] = {}
+        self._created: dict[Key, tuple[str, float]] = {}
+        self._until: dict[Key, tuple[_Asked, float]] = {}
         self._unrecorded: dict[Key, tuple[str, Names]] = {}
 
     async def reconcile(self, key: Key) -> float | None:
@@ -101,8 +103,8 @@ class ShadowPodReconciler:
         """Whether its first Pod was created just now, and the cache has yet to show it."""
         if forge.phase(shadow):
             return False
-        uid, at = self._created.get(objects.key_of(shadow), ("", self._clock()))
-        return uid == objects.uid(shadow) and (self._clock() - at).total_seconds() < AWAITED_S
+        uid, at = self._created.get(objects.key_of(shadow), ("", 0.0))
+        return uid == objects.uid(shadow) and self._tick() - at < AWAITED_S
 
     async def _is_over(self, key: Key, shadow: Object) -> bool:
         """Whether no Pod is made of it any more: finished work is not started again."""
@@ -163,14 +165,14 @@ class ShadowPodReconciler:
         key = objects.key_of(shadow)
         pause_s = self._pauses_s.get(key, RETRY_S)
         self._pauses_s[key] = min(2 * pause_s, MAX_RETRY_S)
-        self._until[key] = self._asked(shadow), self._clock() + timedelta(seconds=pause_s)
+        self._until[key] = self._asked(shadow), self._tick() + pause_s
         return pause_s
 
     def _put_off_s(self, shadow: Object) -> float:
         """Return the seconds until room is asked for again, after none was given the last time."""
-        asked, until = self._until.get(objects.key_of(shadow), (None, self._clock()))
+        asked, until = self._until.get(objects.key_of(shadow), (None, 0.0))
         is_put_off = self._ledger is not None and asked == self._asked(shadow)
-        return (until - self._clock()).total_seconds() if is_put_off else 0.0
+        return until - self._tick() if is_put_off else 0.0
 
     def _asked(self, shadow: Object) -> _Asked:
         """Return what is asked of which rules: another answer comes of another one only."""
@@ -246,7 +248,7 @@ class ShadowPodReconciler:
                 await self._refuse(shadow, forge.FAILED_CREATE, str(error))
                 self._put_off(shadow)
             raise
-        self._created[key] = objects.uid(shadow), self._clock()
+        self._created[key] = objects.uid(shadow), self._tick()
         self._tell_made(shadow)
         return created
 
