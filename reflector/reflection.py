@@ -112,7 +112,7 @@ class Reflection:
     async def _keep(self, key: Key, original: Object) -> float | None:
         if not self._may_look(original):
             return None
-        if self.forge.pace and (left_s := self._budget.writes.left_s(key)):
+        if self.forge.pace and (left_s := self._budget.writes.left_s(key, key.namespace)):
             return left_s
         are_followed = await self.before_first()
         again_s = await self._bring(key, original)
@@ -313,7 +313,7 @@ class Reflection:
         """Return in how many seconds to look for an original that no cache knows; 0 for now."""
         if self.breaker.is_open():
             return ABSENT_RETRY_S
-        return self._budget.looks.left_s((self._kind, key))
+        return self._budget.looks.left_s((self._kind, key), key.namespace)
 
     async def _delete(self, where: Key, found: Object | None) -> None:
         if found and self._is_twin(found) and not objects.is_terminating(found):
@@ -323,8 +323,10 @@ class Reflection:
     async def _tell_home(self, key: Key, original: Object, twin: Object | None) -> float | None:
         """Write what follows from ``twin`` to the consumer; what is refused there is told, too."""
         writes = list(self.forge.back(key, original, twin, self._scene))
-        if writes and twin and (left_s := self._budget.writes.left_s((self._kind, key))):
-            return left_s
+        if writes and twin:
+            who = (self._kind, key)
+            if left_s := self._budget.writes.left_s(who, key.namespace, urgent=True):
+                return left_s
         try:
             await self._write_back(writes)
         except (errors.InvalidError, errors.ForbiddenError, errors.NotFoundError) as error:

@@ -5,6 +5,7 @@ Source: docs/parity.md H13, H16.
 
 import asyncio
 import contextlib
+import heapq
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from kube.cluster import Selection
 from kube.informer import Change, Informer
 from kube.slim import Packed
 from reflector.budget import (
+    LATE_S,
     LONGEST_S,
     LOOKS_BURST,
     LOOKS_PER_SECOND,
@@ -178,6 +180,43 @@ def test_who_waits_waits_longer_the_more_there_are_but_not_for_ever() -> None:
     assert waits[:100] == sorted(waits[:100])
     assert 0 < min(waits) < 1
     assert max(waits) == LONGEST_S
+
+
+@pytest.mark.parametrize("a_second", [100, 200])
+def test_a_flood_of_events_of_one_namespace_holds_up_neither_claims_nor_other_namespaces(
+    a_second: int,
+) -> None:
+    """C16: 1,000 pods fail to pull their image; who waits comes when it is told to."""
+    now, waits = 0.0, dict.fromkeys(("claim", "quiet", "loud"), 0.0)
+    turns = Turns(lambda: now, per_second=WRITES_PER_SECOND, burst=WRITES_BURST)
+    coming = [(at / a_second, 0.0, "loud", f"pod-{at}") for at in range(120 * a_second)]
+    for second in range(30, 120):  # the burst is over after 20 s
+        coming += [(second, 0.0, name, f"{name}-{second}") for name in ("claim", "quiet")]
+    coming = [(due, due, name, who) for due, _, name, who in coming]
+    heapq.heapify(coming)
+    while coming and now < 130:
+        now, since, name, who = heapq.heappop(coming)
+        left_s = turns.left_s(who, name, urgent=name == "claim")
+        if left_s:
+            heapq.heappush(coming, (now + left_s, since, name, who))
+            continue
+        waits[name] = max(waits[name], round(now - since, 3))
+
+    assert waits["claim"] < 5
+    assert waits["quiet"] < 5
+    assert waits["loud"] > 5, "it was a flood"
+
+
+def test_who_does_not_come_back_loses_its_place() -> None:
+    now = 0.0
+    turns = Turns(lambda: now, per_second=1, burst=1)
+    assert turns.left_s("first") == 0
+    assert [turns.left_s(who) for who in ("gone", "next", "next")] == [1, 2, 2]
+
+    now = 2.0
+    assert turns.left_s("next") == 1, "the token is of the one before it"
+    now = 1 + LATE_S + 0.1
+    assert turns.left_s("next") == 0
 
 
 def test_what_a_provider_says_is_told_bounded_and_escaped() -> None:
