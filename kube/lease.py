@@ -68,6 +68,8 @@ class Election:
         self._seen: Object = {}
         self._seen_at = clock()
         self._lease: Object | None = None
+        self.is_first = False
+        """Whether nobody led before us: there was no lease."""
         self._gauge = metrics.LEADER.labels(str(key))
 
     @property
@@ -108,6 +110,7 @@ class Election:
         return False
 
     async def _acquire(self) -> None:
+        self.is_first = False
         while True:
             try:
                 async with asyncio.timeout(2 * self._attempt_s):  # it reads before it writes
@@ -150,6 +153,7 @@ class Election:
         if lease is None:
             made = named(keys.LEASE, self._key, metadata=await self._taken({}), spec=self._spec({}))
             self._lease = await self._cluster.create(keys.LEASE, made)
+            self.is_first = True
         else:
             spec = objects.spec(lease)
             if not self._may_take(spec):

@@ -51,19 +51,24 @@ async def _main(given: Settings, process_: Process) -> None:
         election = Election(home, lease, given.instance, owner=owner)
         fenced = [FencedCluster(each, lambda: election.is_leader) for each in (home, foreign)]
         reaches = (home.reach, foreign.reach)
-        await election.lead(functools.partial(_reflect, given, process_, reaches, *fenced))
+        await election.lead(
+            functools.partial(_reflect, given, process_, reaches, *fenced, election=election)
+        )
 
 
-async def _reflect(
+async def _reflect(  # noqa: PLR0913  # what it reflects, between which clusters, and who leads
     given: Settings,
     process_: Process,
     reaches: Sequence[Reach],
     home: Cluster,
     foreign: Cluster,
+    *,
+    election: Election,
 ) -> None:
     """Reflect while we lead: nobody else does for this provider."""
     loops, recorders = _loops(given, home)
-    namespaces = Namespaces(given.identity, loops, home, foreign)
+    is_first = election.is_first
+    namespaces = Namespaces(given.identity, loops, home, foreign, is_first=is_first)
     process_.health.ready_when("namespaces", namespaces.maps.synced.is_set)
     process_.health.alive_when("workers", namespaces.is_alive)
     stops = [

@@ -20,7 +20,7 @@ from reflector.budget import Budget
 from reflector.forge.contract import Asking, Input, Scene
 from reflector.patience import Asked, Patience
 from reflector.reflection import Reflection
-from reflector.resting import RestingInformer
+from reflector.resting import SETTLED_S, RestingInformer
 from reflector.rights import Rights
 
 MOST_BYTES: Final = 16 * 2**20
@@ -38,18 +38,28 @@ class Sides:
 class Shared:
     """The informers of kinds without namespaces: one each for all pairs, from the first need on."""
 
-    def __init__(self, home: CachedCluster) -> None:
+    def __init__(self, home: CachedCluster, *, is_settled: bool = False) -> None:
         self._home = home
         self.budget = Budget()
         """What the provider may have us do, through all pairs together."""
         self.kept = Kept(MOST_BYTES)
         """What is kept of what the provider says, of all pairs together."""
+        self.settled = asyncio.Event()
+        """Whether nothing comes any more of what was written before we lead."""
+        if is_settled:
+            self.settled.set()
         self._informers: dict[Selection[Any], Informer[Any]] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     def begin(self, tasks: asyncio.TaskGroup) -> None:
         """Let ``tasks`` own what follows."""
         self._tasks = tasks
+        if not self.settled.is_set():
+            tasks.create_task(self._settle())
+
+    async def _settle(self) -> None:
+        await asyncio.sleep(SETTLED_S)
+        self.settled.set()
 
     def informer(self, of: Selection[Any]) -> Informer[Any]:
         """Return the one informer of that selection."""
@@ -125,7 +135,8 @@ class Inputs:
 
             kept = self._kept
             of = Selection(forge.row.twin, Packed, where, labels=labels, kept=kept, keeps=keeps)
-            resting = self._there[of] = RestingInformer(of, may_lack=_MAY_LACK)
+            settled = self._shared.settled
+            resting = self._there[of] = RestingInformer(of, settled=settled, may_lack=_MAY_LACK)
             reflection.before_first = resting.awake
             self._add(self._there, of, runner, functools.partial(_originals, reflection))
             self._outward.append((reflection, originals, resting))

@@ -199,13 +199,20 @@ class Namespaces:
     """Starts and stops pairs of namespaces as the provider accepts them. Fulfils Reconciler."""
 
     def __init__(
-        self, identity: Identity, loops: Sequence[KindLoop], home: Cluster, foreign: Cluster
+        self,
+        identity: Identity,
+        loops: Sequence[KindLoop],
+        home: Cluster,
+        foreign: Cluster,
+        *,
+        is_first: bool = False,
     ) -> None:
+        """``is_first`` says that nobody reflected before, so that nothing of theirs comes late."""
         self._identity = identity
         self._loops = loops
         self._live = home
         self._sides = Sides(CachedCluster(home), CachedCluster(foreign))
-        self._shared = Shared(self._sides.home)
+        self._shared = Shared(self._sides.home, is_settled=is_first)
         selection = namespacemaps.ours(identity.tenant_namespace, identity.foreign_cluster_id)
         self._maps: Informer[Object] = Informer(selection)
         named_so = f"metadata.name={keys.OFFLOADING_NAME}"

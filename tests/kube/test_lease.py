@@ -80,6 +80,7 @@ async def test_one_of_two_leads_and_the_other_follows_its_release(
             tasks[0].cancel()
             await until(lambda: team.working == {"two"})
             assert (await spec_of(cluster, key))["holderIdentity"] == "two"
+            assert (one.is_first, two.is_first) == (True, False)
 
     assert team.most == 1
     assert (await spec_of(cluster, key))["holderIdentity"] == ""

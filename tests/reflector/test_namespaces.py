@@ -60,6 +60,26 @@ async def test_an_accepted_namespace_is_reflected_and_followed() -> None:
         await eventually(lambda: there(foreign, "foo-rome", "later"))
 
 
+async def test_a_twin_that_a_leader_before_us_made_late_goes() -> None:
+    """Its original went meanwhile, and nothing else of its kind is there."""
+    home, foreign = await world()
+    await offload(home, {"foo": "foo-rome"})
+    late = named(
+        keys.INGRESS,
+        Key("foo-rome", "web"),
+        metadata={"labels": Pair("rome", "milan", "foo", "foo-rome").labels()},
+    )
+
+    async with reflecting(home, foreign) as namespaces:
+        await eventually(lambda: there(foreign, "foo-rome"))
+        await foreign.create(keys.INGRESS, late)
+        namespaces._shared.settled.set()  # noqa: SLF001  # it takes a minute
+        await until(lambda: (keys.INGRESS, Key("foo-rome", "web")) not in foreign.everything())
+
+    assert foreign.requests["delete", "ingresses"] == 1
+    assert foreign.requests["list", "secrets"] == 2, "one more of what rests"
+
+
 async def test_nothing_leaves_before_the_provider_accepted() -> None:
     home, foreign = await world()
     await home.create(keys.CONFIG_MAP, factories.config_map("bar"))

@@ -1,5 +1,7 @@
 """Informers that open no watch before somebody needs one."""
 
+import asyncio
+
 import pytest
 
 from apis import keys
@@ -20,7 +22,9 @@ async def test_a_resting_informer_opens_no_watch_until_it_is_announced_even_afte
 ):
     told: list[Change[Object]] = []
     cluster = FakeCluster()
-    informer = RestingInformer(Selection(keys.CONFIG_MAP, Object), dice=lambda: 0.0)
+    informer = RestingInformer(
+        Selection(keys.CONFIG_MAP, Object), settled=asyncio.Event(), dice=lambda: 0.0
+    )
     informer.subscribe(told.append)
     async with running(informer.run(cluster)):
         await informer.synced.wait()
@@ -38,12 +42,49 @@ async def test_a_resting_informer_opens_no_watch_until_it_is_announced_even_afte
 async def test_a_resting_informer_follows_at_once_what_is_there() -> None:
     cluster = FakeCluster()
     await cluster.create(keys.CONFIG_MAP, config_map("default", "a"))
-    informer = RestingInformer(Selection(keys.CONFIG_MAP, Object))
+    informer = RestingInformer(Selection(keys.CONFIG_MAP, Object), settled=asyncio.Event())
     async with running(informer.run(cluster)):
         await until(lambda: cluster.requests["watch", "configmaps"])
         await informer.awake()
 
     assert cluster.requests["list", "configmaps"] == 1
+
+
+async def test_what_came_of_a_leader_before_us_is_seen_by_one_more_list() -> None:
+    told: list[Change[Object]] = []
+    cluster, settled = FakeCluster(), asyncio.Event()
+    informer = RestingInformer(Selection(keys.CONFIG_MAP, Object), settled=settled)
+    informer.subscribe(told.append)
+    async with running(informer.run(cluster)):
+        await informer.synced.wait()
+        await cluster.create(keys.CONFIG_MAP, config_map("default", "a"))
+        assert not told
+        settled.set()
+        await until(lambda: len(told) == 1 and cluster.requests["watch", "configmaps"] == 1)
+
+    assert cluster.requests["list", "configmaps"] == 2
+
+
+async def test_a_resting_informer_of_which_nothing_came_rests_after_one_more_list() -> None:
+    cluster, settled, later = FakeCluster(), asyncio.Event(), FakeCluster()
+    informer = RestingInformer(Selection(keys.CONFIG_MAP, Object), settled=settled)
+    async with running(informer.run(cluster)):
+        await informer.synced.wait()
+        settled.set()
+        await until(lambda: cluster.requests["list", "configmaps"] == 2)
+        new = RestingInformer(Selection(keys.CONFIG_MAP, Object), settled=settled)
+        async with running(new.run(later)):
+            await new.synced.wait()
+            await until_idle()
+
+    assert cluster.requests["list", "configmaps"] == 2
+    assert later.requests["list", "configmaps"] == 1, "a namespace that begins later needs no more"
+    assert cluster.requests["watch", "configmaps"] == later.requests["watch", "configmaps"] == 0
+
+
+async def until_idle() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("code", [403, 404])
@@ -54,7 +95,11 @@ async def test_what_may_be_lacking_holds_up_nobody_and_is_followed_once_it_is_th
     lacking = (errors.NotFoundError, errors.ForbiddenError)
     cluster.fail("list", errors.refusal(code, {"message": "so it is"}), times=10**6)
     informer = RestingInformer(
-        Selection(keys.CONFIG_MAP, Object), clock=time, sleep=time.sleep, may_lack=lacking
+        Selection(keys.CONFIG_MAP, Object),
+        settled=asyncio.Event(),
+        clock=time,
+        sleep=time.sleep,
+        may_lack=lacking,
     )
     told: list[Change[Object]] = []
     informer.subscribe(told.append)
