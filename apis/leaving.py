@@ -3,7 +3,7 @@
 Source: docs/parity.md § 6.1-6.5; SEC-B6.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -91,9 +91,43 @@ def reason_to_stay(kind: Kind, obj: Object, policy: Policy) -> Stay | None:
         return Stay(f"{kind} {objects.key_of(obj)} is protected and never reflected", is_told=False)
     if kind == keys.CONFIG_MAP and obj["metadata"]["name"] == keys.ROOT_CA_CONFIG_MAP:
         return _root_ca(obj)
-    return _CHOICES[policy](obj)
+    return _CHOICES[policy](obj) or _means_otherwise(kind, obj)
 
 
+def _means_otherwise(kind: Kind, obj: Object) -> Stay | None:
+    """Return why a policy that may leave would be another one at a provider."""
+    if kind == keys.NETWORK_POLICY and _names_namespaces(objects.spec(obj)):
+        return Stay(
+            "its namespaceSelector means namespaces of this cluster, and would allow others there; "
+            "write a NetworkPolicy for the provider in the remote namespace"
+        )
+    if kind == keys.POD_DISRUPTION_BUDGET and _counts_by_scale(objects.spec(obj)):
+        return Stay(
+            "maxUnavailable and percentages go by the scale of what owns the pods, which a "
+            "provider does not have, so that it would evict none; use a number as minAvailable"
+        )
+    return None
+
+
+def _names_namespaces(spec: Object) -> bool:
+    rules = [*(spec.get("ingress") or ()), *(spec.get("egress") or ())]
+    peers = (peer for rule in rules for name in ("from", "to") for peer in rule.get(name) or ())
+    return any(peer.get("namespaceSelector") is not None for peer in peers)
+
+
+def _counts_by_scale(spec: Object) -> bool:
+    """Source: Kubernetes, "Specifying a Disruption Budget", "Arbitrary workloads and selectors"."""
+    return spec.get("maxUnavailable") is not None or isinstance(spec.get("minAvailable"), str)
+
+
+def hold_here(policies: Sequence[tuple[str, str]]) -> str:
+    """Return that ``policies``, kinds and names, hold here only; no more than a few are named."""
+    shown = ", ".join(f"{kind} {name}" for kind, name in policies[:_SHOWN])
+    more = f" and {len(policies) - _SHOWN} more" if policies[_SHOWN:] else ""
+    return f"not reflected, so that they hold for pods on nodes of this cluster only: {shown}{more}"
+
+
+_SHOWN: Final = 3
 UNMENTIONED: Final = "no pod on the provider mentions it (policy Referenced)"
 
 

@@ -239,6 +239,10 @@ class VirtualNode:
         preferred = next((each for each in self.storage_classes if each.is_default), None)
         return next((each.name for each in (preferred, *self.storage_classes) if each), "")
 
+    def template_in(self, system: str) -> Key:
+        """Return its VkOptionsTemplate: by default that of the namespace ``system``."""
+        return self.vk_options_template_ref or Key(system, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+
     @classmethod
     def parse(cls, obj: Object) -> "VirtualNode":
         """Return what ``obj`` says."""
@@ -285,11 +289,23 @@ class CustomResource:
     """Its plural."""
     policy: ReflectionPolicy = ReflectionPolicy.DENY_LIST
 
+    def __post_init__(self) -> None:
+        if not self.group:
+            raise ValueError(
+                f"{self.resource} cannot be reflected as a custom resource: kinds of the core "
+                "group are not, and LimitRange and ResourceQuota would change or refuse remote pods"
+            )
+
     @classmethod
     def parse(cls, part: Object) -> "CustomResource":
-        """Return what an item of ``spec.customResources`` says."""
+        """Return what an item of ``spec.customResources`` says.
+
+        Raises:
+            ValueError: it is of the core group, or of an unknown type.
+        """
         policy = _member(part, "type", ReflectionPolicy.DENY_LIST)
-        return cls(part["group"], part["version"], part["kind"], part["resource"], policy)
+        group = part.get("group") or ""
+        return cls(group, part["version"], part["kind"], part["resource"], policy)
 
 
 @dataclass(frozen=True)
@@ -327,7 +343,7 @@ class VkOptionsTemplate:
         """Return what ``obj`` says.
 
         Raises:
-            ValueError: an unknown reflection type.
+            ValueError: an unknown reflection type, or a custom resource of the core group.
         """
         spec = objects.spec(obj)
         replicas = spec.get("replicas")

@@ -10,6 +10,7 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Kind
+from apis.offloading import CustomResource
 from apis.offloading import ReflectionPolicy as Policy
 
 WORKERS: Final = 3
@@ -171,6 +172,12 @@ KINDS: Final[tuple[ReflectedKind, ...]] = (
     CLAIM,
     EVENT,
 )
+OPTIONAL: Final = (keys.NETWORK_POLICY, keys.POD_DISRUPTION_BUDGET)
+"""Kinds that protect pods: reflected where administrators of both clusters opted in."""
+NEVER: Final = (keys.LIMIT_RANGE, keys.RESOURCE_QUOTA)
+"""Kinds that limit pods: at a provider they would change or refuse the remote pods."""
+POLICIES: Final[tuple[Kind, ...]] = (*OPTIONAL, *NEVER)
+"""Kinds that hold for the pods of this cluster only, unless they are reflected."""
 AWAITED: Final[tuple[ReflectedKind, ...]] = (CONFIG_MAP, SECRET, SERVICE)
 """Kinds that a container reads as it starts: a pod is sent when the provider has what it reads."""
 BY_NAME: Final = {row.name: row for row in KINDS}
@@ -179,16 +186,23 @@ BY_NAME: Final = {row.name: row for row in KINDS}
 def custom(kind: Kind, policy: Policy = Policy.DENY_LIST) -> ReflectedKind:
     """Return the row of a kind that an administrator opted in: spec outwards, status back.
 
-    Who opts in grants the rights, too: reading and ``status`` here, all but that there.
+    Who opts in grants the rights, too: reading and ``status`` here, all but that there. The status
+    of a policy is each cluster's own.
     """
     others = tuple(one for one in LISTS if one is not policy)
+    status: Rights = {(kind.group, f"{kind.plural}/status"): ("patch",)}
     return ReflectedKind(
         kind.resource,
         kind,
         kind,
         policies=(policy, *others),
-        also_here={(kind.group, f"{kind.plural}/status"): ("patch",)},
+        also_here={} if kind in OPTIONAL else status,
     )
+
+
+def opted_in(one: CustomResource) -> ReflectedKind:
+    """Return the row of what a VkOptionsTemplate names."""
+    return custom(Kind(one.group, one.version, one.kind, one.resource), one.policy)
 
 
 def rights_here() -> Rights:

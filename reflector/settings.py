@@ -13,7 +13,8 @@ from typing import Any, Final
 from apis import keys, reflection
 from apis.leaving import Filter
 from apis.listening import Address
-from apis.objects import Key, Kind
+from apis.objects import Key
+from apis.offloading import CustomResource
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflection import ENDPOINT_SLICE, KINDS, ReflectedKind
 from kube import flags
@@ -125,8 +126,11 @@ def _add_twins(parser: argparse.ArgumentParser) -> None:
 def _custom(text: str) -> ReflectedKind:
     resource, version, kind, *policy = f"{text}//".split("/")[:4]
     plural, _, group = resource.partition(".")
-    if not (plural and group and version and kind):
+    if not (plural and version and kind):
         raise argparse.ArgumentTypeError(f"{text!r} is not PLURAL.GROUP/VERSION/KIND[/TYPE]")
-    row = reflection.custom(Kind(group, version, kind, plural))
+    try:
+        row = reflection.opted_in(CustomResource(group, version, kind, plural))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
     chosen = next(filter(None, policy), "")
     return reflection.custom(row.kind, flags.policy(row, chosen)) if chosen else row

@@ -112,6 +112,12 @@ def changes(existing: Object, wanted: Object, fields: frozenset[str]) -> Object:
     return manifests.changes(now, then)
 
 
+def places_pods(offloading: Object) -> bool:
+    """Whether pods of the namespace may run on another cluster now."""
+    is_local = objects.spec(offloading).get("podOffloadingStrategy") == POD_STRATEGIES[1]
+    return outcome(offloading) is Outcome.READY and not is_local
+
+
 def is_tightened(existing: Object, wanted: Object) -> bool:
     """Whether pods that run now may violate ``wanted``, a patch."""
     before = existing["spec"].get("podOffloadingStrategy")

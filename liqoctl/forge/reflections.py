@@ -14,6 +14,8 @@ from apis.reflection import ReflectedKind
 from apis.tellings import About
 
 SHOWN: Final = tuple(row for row in reflection.KINDS if row.is_outward)
+_POLICIES: Final = tuple(reflection.custom(kind) for kind in reflection.POLICIES)
+"""What is not reflected, and users take for granted."""
 HEAD: Final = ("CLUSTER", "REMOTE NAMESPACE", "KIND", "NAME", "STATE", "REASON")
 REFLECTED, STAYS, FAILED, OFF = "reflected", "stays", "failed", "off"
 UNKNOWN: Final = "unknown"
@@ -66,11 +68,21 @@ def lines(contents: Contents, peers: Iterable[Peer]) -> list[Line]:
 
 def rows(peer: Peer) -> Iterable[ReflectedKind]:
     """Return the kinds that are shown of ``peer``, those that were opted in last."""
-    opted_in = (
-        reflection.custom(Kind(one.group, one.version, one.kind, one.resource), one.policy)
-        for one in peer.options.custom_resources
+    opted_in = list(map(reflection.opted_in, peer.options.custom_resources))
+    known = {row.kind for row in opted_in}
+    return [*SHOWN, *(row for row in _POLICIES if row.kind not in known), *opted_in]
+
+
+def policies(contents: Contents, peers: Iterable[Peer]) -> list[tuple[str, str]]:
+    """Return the kinds and names of the policies that one of ``peers`` has not."""
+    lines = (
+        line
+        for peer in peers
+        for row in rows(peer)
+        if row.kind in reflection.POLICIES
+        for line in _lines(contents, peer, row)
     )
-    return [*SHOWN, *opted_in]
+    return sorted({(line.kind, line.name) for line in lines if line.state == STAYS})
 
 
 def staying(contents: Contents, peer: Peer) -> list[Line]:
@@ -167,5 +179,20 @@ def _with_its_data(
     return claims.reason_to_stay(obj, storage)
 
 
-_JUDGES: Final = {reflection.ENDPOINT_SLICE: _as_its_service, reflection.CLAIM: _with_its_data}
+def _as_not_opted_in(
+    _contents: Contents, _peer: Peer, row: ReflectedKind, _policy: Policy, _obj: Object
+) -> Stay | None:
+    if row.kind in reflection.NEVER:
+        return Stay("it holds in this cluster only: there it would change or refuse remote pods")
+    return Stay(
+        f"it holds in this cluster only: spec.customResources of the VkOptionsTemplate does not "
+        f"name {row.kind.resource}"
+    )
+
+
+_JUDGES: Final = {
+    reflection.ENDPOINT_SLICE: _as_its_service,
+    reflection.CLAIM: _with_its_data,
+    **dict.fromkeys(_POLICIES, _as_not_opted_in),
+}
 """How kinds are judged that go by more than policies."""

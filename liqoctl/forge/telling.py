@@ -40,8 +40,7 @@ def _namespace(answer: Object) -> Iterator[str]:
 def _offloaded(told: Object) -> Iterator[str]:
     stale = "" if told["isCurrent"] else ", of an earlier generation"
     yield f"phase {told['phase'] or 'none yet'}{stale}"
-    if told["misplaced"]:
-        yield told["misplaced"]
+    yield from filter(None, (told["misplaced"], told["policies"]))
     for one in told["clusters"]:
         state = "ready" if one["ready"] else "not ready" if one["selected"] else "not selected"
         name = f" as {told['remoteNamespace']}" if one["ready"] else ""

@@ -20,7 +20,7 @@ def section(facts: Facts) -> Object:
 
     Shape: {"name", "offloaded", "schedulingEnabled", "allowedClusters" (where an administrator
     says which), "strategy", "selector", "phase",
-    "remoteNamespace", "isCurrent", "misplaced", "clusters": [{"cluster", "selected",
+    "remoteNamespace", "isCurrent", "misplaced", "policies", "clusters": [{"cluster", "selected",
     "ready", "reason", "message"}]}; from "strategy" on only where there is a NamespaceOffloading.
     """
     offloading = facts.offloading
@@ -42,7 +42,8 @@ def section(facts: Facts) -> Object:
         "phase": status.get("offloadingPhase") or "",
         "remoteNamespace": status.get("remoteNamespaceName") or "",
         "isCurrent": status.get("observedGeneration") == generation,
-        "misplaced": _misplaced(status),
+        "misplaced": _denied(status, "PodsPlaced"),
+        "policies": _denied(status, "PoliciesReflected"),
         "clusters": _clusters(status),
     }
 
@@ -53,8 +54,9 @@ def _allowed(facts: Facts) -> list[str] | None:
     return None if said is None else [one.strip() for one in said.split(",") if one.strip()]
 
 
-def _misplaced(status: Object) -> str:
-    found = conditions.find(status.get("conditions"), "PodsPlaced") or {}
+def _denied(status: Object, type_: str) -> str:
+    """Return the message of a condition that is false; empty if it is not."""
+    found = conditions.find(status.get("conditions"), type_) or {}
     return str(found.get("message") or "") if found.get("status") == "False" else ""
 
 

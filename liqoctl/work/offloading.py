@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import click
 
-from apis import keys, objects
+from apis import keys, leaving, objects
 from apis.objects import Key, Object
 from apis.offloading import is_scheduling_ours
 from kube import errors, waiting
@@ -21,6 +21,7 @@ from liqoctl.forge import offloading as forge
 from liqoctl.forge import whyspace
 from liqoctl.forge.offloading import Outcome
 from liqoctl.output import Progress
+from liqoctl.work import reflections
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,10 @@ async def _offload(
     except TimeoutError:
         found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
     _report(progress, key.namespace, found, timeout_s)
+    if found and forge.places_pods(found):
+        here = await reflections.policies(cluster, key.namespace)
+        if here:
+            progress.warning(f"namespace {key.namespace}: {leaving.hold_here(here)}")
 
 
 async def _apply(

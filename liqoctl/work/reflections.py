@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import click
 
-from apis import keys, leaving, naming, nodeselector, objects, placement
+from apis import keys, leaving, naming, nodeselector, objects, placement, reflection
 from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceOffloading, VirtualNode, VkOptionsTemplate
 from apis.offloading import ReflectionPolicy as Policy
@@ -92,6 +92,21 @@ async def _asked(cluster: Cluster, namespace: str) -> Policy | None:
 async def _lines(cluster: Cluster, origin: Origin, twins: Iterable[tuple[str, str]]) -> list[Line]:
     peers = await known_peers(cluster, twins)
     return forge.lines(await _contents(cluster, origin, peers), peers)
+
+
+async def policies(cluster: Cluster, namespace: str) -> list[tuple[str, str]]:
+    """Return kinds and names of the policies that a cluster of ``namespace`` has not.
+
+    Empty where one may not look at them: the condition of the NamespaceOffloading tells it, too.
+    """
+    try:
+        maps = await _list(cluster, keys.NAMESPACE_MAP)
+        peers = await known_peers(cluster, forge.peers_of(namespace, maps))
+        kinds = reflection.POLICIES
+        several = await asyncio.gather(*(_list(cluster, kind, namespace) for kind in kinds))
+    except errors.ForbiddenError:
+        return []
+    return forge.policies(Contents(None, dict(zip(kinds, several, strict=True))), peers)
 
 
 async def _contents(cluster: Cluster, origin: Origin, peers: Iterable[Peer]) -> Contents:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from apis import objects
 from apis.objects import Key, Object
-from apis.reflection import ReflectedKind
+from apis.reflection import OPTIONAL, ReflectedKind
 from reflector.forge import twins
 from reflector.forge.contract import Forge, Scene, Write
 
@@ -29,6 +29,8 @@ def forge(row: ReflectedKind) -> Forge:
             metadata = {"uid": objects.uid(original)}
             yield Write("status", row.kind, key, {"metadata": metadata, "status": changes})
 
+    if row.kind in OPTIONAL:
+        return Forge(row, twin)  # each cluster counts the pods that it has
     return Forge(row, twin, back=back)
 
 

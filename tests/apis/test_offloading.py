@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from apis.objects import Key
+from apis import reflection
+from apis.objects import Key, Kind
 from apis.offloading import (
     CurrentMapping,
     MappingPhase,
@@ -184,3 +185,16 @@ def test_a_template() -> None:
         pull_policy="Always",
         image_pull_secrets=({"name": "s"},),
     )
+
+
+@pytest.mark.parametrize("kind", reflection.NEVER, ids=str)
+def test_a_template_names_no_kind_that_would_change_or_refuse_remote_pods(kind: Kind) -> None:
+    part = {
+        "group": kind.group,
+        "version": kind.version,
+        "kind": kind.kind,
+        "resource": kind.plural,
+    }
+
+    with pytest.raises(ValueError, match=f"{kind.plural} cannot be reflected"):
+        VkOptionsTemplate.parse({"metadata": META, "spec": {"customResources": [part]}})

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,16 +11,27 @@ import pytest
 
 from apis import conditions, keys
 from apis.objects import Key, Kind, Object, named, owner_reference
+from apis.offloading import VirtualNode
 from controllers import views
 from controllers.offloading.placement import forge
+from controllers.offloading.placement.policies import SELECTIONS, Found, Policies
 from controllers.offloading.placement.reconciler import LOOK_S, Observed, PlacementReconciler
 from controllers.offloading.placement.waiting import Waiting
 from kube import client
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError
+from kube.informer import Informer
 from sandbox.controlplane import Plane
 from tests import factories
-from tests.controllers.support import Ledger, Told, offloading, settle, there
+from tests.controllers.support import (
+    Ledger,
+    Told,
+    ensure_namespace,
+    offloading,
+    settle,
+    there,
+    virtual_node,
+)
 from tests.fakes import FakeCluster
 from tests.kube.running import running, turns, until
 
@@ -38,9 +50,16 @@ class Rome:
     def __post_init__(self) -> None:
         self.waiting = Waiting(self.cluster)
         virtual = Selection(keys.NODE, Object, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}")
+        tenants = Selection(keys.VIRTUAL_NODE, Object, self.namespace)
+        observed = Observed(
+            views.live(self.cluster, virtual),
+            views.live(self.cluster, tenants),
+            self.waiting.are_shown,
+            self.found,
+        )
         self.reconciler = PlacementReconciler(
             self.cluster,
-            Observed(views.live(self.cluster, virtual), self.waiting.are_shown),
+            observed,
             events=self.told.recorder,
             clock=lambda: self.now,
         )
@@ -68,9 +87,20 @@ class Rome:
         made = factories.pod(self.namespace, name, spec=spec, metadata=metadata)
         await self.cluster.create(keys.POD, made)
 
-    async def said(self) -> Object:
+    async def said(self, type_: str = "PodsPlaced") -> Object:
         found = await there(self.cluster, keys.NAMESPACE_OFFLOADING, self.key)
-        return conditions.find(found.get("status", {}).get("conditions"), "PodsPlaced") or {}
+        return conditions.find(found.get("status", {}).get("conditions"), type_) or {}
+
+    async def found(self, namespace: str, nodes: Iterable[VirtualNode]) -> Found:
+        """Return what the caches say of policies, when they have seen all there are."""
+        policies = Policies(self.cluster, "liqo")
+        nobody: Informer[Object] = Informer(Selection(keys.NAMESPACE_OFFLOADING, Object))
+        for selection in SELECTIONS:
+            informer = Informer(selection)
+            policies.source(informer, nobody)
+            async with running(informer.run(self.cluster)):
+                await informer.synced.wait()
+        return await policies.found(namespace, nodes)
 
     async def left(self) -> set[str]:
         found = await self.cluster.list(Selection(keys.POD, Object, self.namespace))
@@ -179,9 +209,6 @@ async def test_a_disruption_budget_is_respected_and_asked_again() -> None:
     assert await rome.left() == set()
 
 
-BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
-
-
 @pytest.mark.cluster
 async def test_a_budget_of_a_real_server_holds_an_eviction_up_until_it_allows_it(
     plane: Plane, crds: None
@@ -195,7 +222,9 @@ async def test_a_budget_of_a_real_server_holds_an_eviction_up_until_it_allows_it
         rome = Rome(Ledger(cluster), name, Told(cluster), born)
         budget, here = Key(name, "all"), Key(name, "here")
         rule = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
-        await cluster.create(BUDGET, named(BUDGET, budget, spec=rule))
+        await cluster.create(
+            keys.POD_DISRUPTION_BUDGET, named(keys.POD_DISRUPTION_BUDGET, budget, spec=rule)
+        )
         await rome.offload("LocalAndRemote")
         await rome.run("here", "worker", labels={"app": "web"})
         ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
@@ -206,7 +235,7 @@ async def test_a_budget_of_a_real_server_holds_an_eviction_up_until_it_allows_it
         held = await rome.left()
         allowed = {"disruptionsAllowed": 1, "observedGeneration": 1, "currentHealthy": 2}
         rest = {"desiredHealthy": 1, "expectedPods": 2}
-        await cluster.patch_status(BUDGET, budget, {**allowed, **rest})
+        await cluster.patch_status(keys.POD_DISRUPTION_BUDGET, budget, {**allowed, **rest})
         await rome.reconciler.reconcile(rome.key)
 
         assert held == {"here"}
@@ -401,3 +430,97 @@ async def test_nothing_is_watched_while_no_pod_waits() -> None:
         waiting.are_shown(asker, [])
         await turns()
         assert not waiting.are_shown(Key("other", "offloading"), [pod])
+
+
+DENY: Object = {"podSelector": {}, "policyTypes": ["Ingress"]}
+ALLOW_NAMESPACES: Object = {
+    "podSelector": {},
+    "ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"team": "shop"}}}]}],
+}
+
+
+async def policy(rome: Rome, kind: Kind, name: str, **spec: Any) -> None:
+    await rome.cluster.create(kind, named(kind, Key(rome.namespace, name), spec=spec))
+
+
+async def opt_in(rome: Rome, *kinds: Kind) -> None:
+    """Give the namespace a virtual node of which the template names ``kinds``."""
+    template = Key("liqo", f"template-{rome.namespace}")
+    named_there = [
+        {"group": kind.group, "version": kind.version, "kind": kind.kind, "resource": kind.plural}
+        for kind in kinds
+    ]
+    must = dict.fromkeys(("createNode", "disableNetworkCheck", "metricsEnabled"), False)
+    spec = {"containerImage": "x", **must, "customResources": named_there}
+    await ensure_namespace(rome.cluster, "liqo")
+    made = named(keys.VK_OPTIONS_TEMPLATE, template, spec=spec)
+    await rome.cluster.create(keys.VK_OPTIONS_TEMPLATE, made)
+    ref = {"name": template.name, "namespace": template.namespace}
+    node = virtual_node(rome.namespace, rome.milan, "milan", vkOptionsTemplateRef=ref)
+    await rome.cluster.create(keys.VIRTUAL_NODE, node)
+
+
+async def test_a_condition_names_the_policies_that_hold_here_only(rome: Rome) -> None:
+    await opt_in(rome)
+    await rome.offload("LocalAndRemote")
+    await rome.settle()
+    assert await rome.said("PoliciesReflected") == {}, "no noise where there is none"
+
+    for name in ("deny", "dns", "web"):
+        await policy(rome, keys.NETWORK_POLICY, name, **DENY)
+    await policy(rome, keys.POD_DISRUPTION_BUDGET, "web", minAvailable=1)
+    await rome.cluster.create(
+        keys.LIMIT_RANGE, named(keys.LIMIT_RANGE, Key(rome.namespace, "all"), spec={"limits": []})
+    )
+    await policy(rome, keys.RESOURCE_QUOTA, "all")
+    await rome.settle()
+    told = await rome.said("PoliciesReflected")
+    await rome.change("Local")
+    await rome.settle()
+
+    assert (told["status"], told["reason"]) == ("False", "HoldHereOnly")
+    assert told["message"] == (
+        "not reflected, so that they hold for pods on nodes of this cluster only: "
+        "LimitRange all, NetworkPolicy deny, NetworkPolicy dns and 3 more"
+    )
+    assert await rome.said("PoliciesReflected") == {}, "no pod goes elsewhere"
+    assert (await rome.said())["status"] == "True"
+
+
+async def test_what_is_opted_in_and_means_the_same_there_is_reflected(rome: Rome) -> None:
+    await opt_in(rome, keys.NETWORK_POLICY, keys.POD_DISRUPTION_BUDGET)
+    await policy(rome, keys.NETWORK_POLICY, "deny", **DENY)
+    await policy(rome, keys.POD_DISRUPTION_BUDGET, "web", minAvailable=1)
+    await rome.offload("LocalAndRemote")
+    await rome.settle()
+    before = await rome.said("PoliciesReflected")
+
+    await policy(rome, keys.NETWORK_POLICY, "from-shop", **ALLOW_NAMESPACES)
+    await policy(rome, keys.POD_DISRUPTION_BUDGET, "db", maxUnavailable=1)
+    await rome.settle()
+    after = await rome.said("PoliciesReflected")
+
+    assert (before["status"], before["reason"]) == ("True", "AllReflected")
+    assert after["status"] == "False"
+    assert after["message"].endswith("only: NetworkPolicy from-shop, PodDisruptionBudget db")
+
+
+async def test_only_a_change_that_may_matter_asks_for_an_offloaded_namespace() -> None:
+    fake = FakeCluster()
+    offloaded = Key("foo", "offloading")
+    await fake.create(keys.NAMESPACE_OFFLOADING, offloading("foo"))
+    offloadings: Informer[Object] = Informer(Selection(keys.NAMESPACE_OFFLOADING, Object))
+    (budgets,) = (Informer(each) for each in SELECTIONS if each.kind == keys.POD_DISRUPTION_BUDGET)
+    source = Policies(fake, "liqo").source(budgets, offloadings)
+    asked: list[Key] = []
+    budgets.subscribe(lambda change: asked.extend(source.keys(change)))
+    kind, key = keys.POD_DISRUPTION_BUDGET, Key("foo", "web")
+    async with running(offloadings.run(fake)), running(budgets.run(fake)):
+        await offloadings.synced.wait()
+        await fake.create(kind, named(kind, Key("bar", "web"), spec={"minAvailable": 1}))
+        await fake.create(kind, named(kind, key, spec={"minAvailable": 1}))
+        await until(lambda: asked == [offloaded])
+        await fake.patch_status(kind, key, {"currentHealthy": 1})
+        skip = {"metadata": {"annotations": {keys.SKIP_REFLECTION: "true"}}}
+        await fake.patch(kind, key, skip)
+        await until(lambda: asked == [offloaded] * 2)

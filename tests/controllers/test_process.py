@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from apis import keys, naming, objects, whose
+from apis import conditions, keys, naming, objects, whose
 from apis.objects import Key, Kind, named
 from kube import client
 from kube.cluster import Cluster
@@ -62,6 +62,7 @@ async def test_a_namespace_is_offloaded_and_taken_back(
     twin = await there(cluster, keys.NAMESPACE, Key("", f"{namespace}-rome-{namespace}"))
     assert objects.annotations(twin)[keys.MANAGED_BY_NAMESPACE_MAP] == f"{remote}/{milan}"
     assert not await is_gone(keys.DEPLOYMENT, Key(local, f"vk-{milan}"))
+    await policies_are_told(cluster, key)
     assert await manager.refused() <= AT_FIRST
     await idle(cluster, manager, key)
 
@@ -100,6 +101,29 @@ async def test_what_was_replicated_can_be_deleted_after_the_identity_is_gone(
 
     await until_so(is_gone, "what was replicated is gone")
     assert await manager.refused() <= AT_FIRST
+
+
+async def policies_are_told(cluster: Cluster, key: Key) -> None:
+    """Show that the NamespaceOffloading names a policy that holds here only, while it is there."""
+    deny = Key(key.namespace, "deny")
+    spec = {"podSelector": {}, "policyTypes": ["Ingress"]}
+
+    async def told() -> str:
+        status = (await there(cluster, keys.NAMESPACE_OFFLOADING, key)).get("status") or {}
+        found = conditions.find(status.get("conditions"), "PoliciesReflected") or {}
+        return str(found.get("message") or "")
+
+    async def is_named() -> bool:
+        return "NetworkPolicy deny" in await told()
+
+    async def is_silent() -> bool:
+        return not await told()
+
+    assert await is_silent()
+    await cluster.create(keys.NETWORK_POLICY, named(keys.NETWORK_POLICY, deny, spec=spec))
+    await until_so(is_named, "the policy is named")
+    await end(cluster, keys.NETWORK_POLICY, deny)
+    await until_so(is_silent, "no policy is named")
 
 
 async def idle(cluster: Cluster, manager: Manager, key: Key) -> None:

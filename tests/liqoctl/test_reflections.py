@@ -3,7 +3,7 @@
 import pytest
 from click import ClickException
 
-from apis import keys, objects
+from apis import keys, objects, reflection
 from apis.objects import Key, Kind, Object, named
 from kube import errors
 from liqoctl.forge import offloading as forge
@@ -384,3 +384,40 @@ async def test_kinds_that_were_opted_in_are_shown_and_said_to_be_unknown(*, is_k
     shown = [(line.name, line.state) for line in lines if line.kind == "HTTPRoute"]
     assert shown == [("main", "reflected") if is_known else ("", "unknown")]
     assert len({line.kind for line in lines}) == 5
+
+
+POLICIES = {
+    keys.NETWORK_POLICY: {"podSelector": {}},
+    keys.POD_DISRUPTION_BUDGET: {"minAvailable": 1},
+    keys.LIMIT_RANGE: {"limits": []},
+    keys.RESOURCE_QUOTA: {"hard": {"pods": "1"}},
+}
+
+
+@pytest.mark.parametrize("opted_in", [(), reflection.OPTIONAL])
+async def test_policies_stay_unless_they_are_opted_in(opted_in: tuple[Kind, ...]) -> None:
+    cluster = await world(opted_in=opted_in)
+    await offload(cluster)
+    for kind, spec in POLICIES.items():
+        await cluster.create(kind, named(kind, Key("shop", "all"), spec=spec))
+
+    lines = await reflections.reflected(cluster, "shop")
+    here = await reflections.policies(cluster, "shop")
+
+    policies = {line.kind: line for line in lines if line.name == "all"}
+    assert {kind.kind for kind in POLICIES} == policies.keys()
+    reflected = {kind for kind, line in policies.items() if line.state == "reflected"}
+    assert reflected == {kind.kind for kind in opted_in}
+    assert here == sorted((kind, "all") for kind in policies.keys() - reflected)
+    assert "would change or refuse" in policies["LimitRange"].reason
+    if not opted_in:
+        why = "does not name networkpolicies.networking.k8s.io"
+        assert why in policies["NetworkPolicy"].reason
+
+
+async def test_who_may_not_look_at_policies_or_nodes_is_told_nothing_of_them() -> None:
+    cluster = await world()
+    await offload(cluster)
+    cluster.fail("list", errors.ForbiddenError("no"), kind=keys.RESOURCE_QUOTA)
+
+    assert await reflections.policies(cluster, "shop") == []

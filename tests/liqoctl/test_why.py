@@ -568,6 +568,18 @@ def test_the_nodes_of_a_namespace_are_those_for_a_plain_pod() -> None:
     ]
 
 
+def test_the_policies_of_a_namespace_that_hold_here_only() -> None:
+    seen = offloading()
+    told = {"type": "PoliciesReflected", "status": "False", "message": "NetworkPolicy deny stays"}
+    seen["status"]["conditions"] = [told]
+
+    here = telling.lines(why.of_namespace(facts(offloading=seen)))
+    told["status"] = "True"
+    everywhere = telling.lines(why.of_namespace(facts(offloading=seen)))
+
+    assert [line for line in here if line not in everywhere] == ["  NetworkPolicy deny stays"]
+
+
 def test_the_clusters_of_a_namespace() -> None:
     section = whyspace.section(facts(offloading=offloading(clusters=HALF)))
 

@@ -81,11 +81,16 @@ def ready(value: str, reason: str, message: str = "m") -> Object:
 
 
 async def offload(
-    cluster: Cluster, namespace: str, phase: Object | None, *, timeout_s: float = WITHIN_S
+    cluster: Cluster,
+    namespace: str,
+    phase: Object | None,
+    *,
+    timeout_s: float = WITHIN_S,
+    pods: str | None = None,
 ) -> None:
     """Offload ``namespace`` while a controller answers with the status ``phase``."""
     key = Key(namespace, "offloading")
-    wanted = [offloading_forge.manifest(namespace, offloading_forge.Wanted())]
+    wanted = [offloading_forge.manifest(namespace, offloading_forge.Wanted(pods=pods))]
 
     async def answer(found: Object) -> object:
         if phase is None:
@@ -112,6 +117,33 @@ async def test_offload_waits_until_ready(
     ]
     assert f"as web.twin.svc; web.{namespace}.svc does not resolve there" in names
     assert said.out == ""
+
+
+@pytest.mark.parametrize("strategy", ["LocalAndRemote", "Local"])
+async def test_offload_names_the_policies_that_hold_here_only(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str], strategy: str
+) -> None:
+    metadata = {"labels": {keys.REMOTE_CLUSTER_ID: "milan", keys.REPLICATION: "true"}}
+    key = Key(namespace, "milan")
+    made = named(keys.NAMESPACE_MAP, key, metadata=metadata, spec={})
+    await cluster.create(keys.NAMESPACE_MAP, made)
+    there = {namespace: {"remoteNamespace": "twin", "phase": "Accepted"}}
+    await cluster.patch_status(keys.NAMESPACE_MAP, key, {"currentMapping": there})
+    deny = {"podSelector": {}, "policyTypes": ["Ingress"]}
+    kind = keys.NETWORK_POLICY
+    await cluster.create(kind, named(kind, Key(namespace, "deny"), spec=deny))
+    selector = {"matchLabels": {"app": "web"}}
+    kind, spec = keys.POD_DISRUPTION_BUDGET, {"minAvailable": 1, "selector": selector}
+    await cluster.create(kind, named(kind, Key(namespace, "web"), spec=spec))
+
+    await offload(cluster, namespace, status("Ready"), pods=strategy)
+
+    told = (
+        f"WARN  namespace {namespace}: not reflected, so that they hold for pods on nodes of this "
+        "cluster only: NetworkPolicy deny, PodDisruptionBudget web"
+    )
+    is_told = told in capsys.readouterr().err.splitlines()
+    assert is_told == (strategy != "Local")
 
 
 async def test_offloading_again_writes_nothing(

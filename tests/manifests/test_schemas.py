@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from apis import keys, objects
+from apis import keys, objects, reflection
 from apis.objects import Key, Kind
 from sandbox.kubectl import Kubectl, KubectlError
 from tests.manifests import documents
@@ -136,6 +136,23 @@ REFUSED_TO_CREATE: Final = [
         "spec.resourceQuota.hard.cpu: Invalid value",
     ),
     (keys.VK_OPTIONS_TEMPLATE, "x", {}, "spec.containerImage: Required value"),
+    *(
+        (
+            keys.VK_OPTIONS_TEMPLATE,
+            "x",
+            {
+                "containerImage": "x",
+                "createNode": True,
+                "disableNetworkCheck": False,
+                "metricsEnabled": False,
+                "customResources": [
+                    {"group": "", "version": "v1", "kind": kind.kind, "resource": kind.plural}
+                ],
+            },
+            r"spec.customResources\[0\].group: Invalid value.*LimitRange and ResourceQuota would",
+        )
+        for kind in reflection.NEVER
+    ),
     (keys.QUOTA, "x", {"user": "", "resources": {}}, "spec.user: Invalid value"),
     (keys.QUOTA, "x", {"user": "u"}, "spec.resources: Required value"),
     *(

@@ -525,6 +525,10 @@ MANDATORY = (
         ((*MANDATORY, "--enable-load-balancer=maybe"), "neither true nor false"),
         ((*MANDATORY, "--custom-resource=routes/v1"), "is not PLURAL.GROUP/VERSION/KIND"),
         ((*MANDATORY, "--custom-resource=a.b/v1/A/Referenced"), "not one of DenyList"),
+        (
+            (*MANDATORY, "--custom-resource=limitranges/v1/LimitRange"),
+            "limitranges cannot be reflected as a custom resource: kinds of the core group are not",
+        ),
     ],
 )
 def test_wrong_flags_are_refused(

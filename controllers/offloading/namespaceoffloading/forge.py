@@ -81,11 +81,18 @@ def selected(
     Raises:
         ValueError: a term is syntactically invalid; the message says which.
     """
-    return frozenset(
-        node.cluster_id
+    return frozenset(node.cluster_id for node in selected_nodes(terms, virtual_nodes, nodes))
+
+
+def selected_nodes(
+    terms: tuple[Term, ...], virtual_nodes: Iterable[VirtualNode], nodes: Mapping[Key, Object]
+) -> list[VirtualNode]:
+    """Return those of ``virtual_nodes`` that match ``terms``, as ``selected``."""
+    return [
+        node
         for node in virtual_nodes
         if not terms or nodeselector.matches(terms, _labels(node, nodes), node.name)
-    )
+    ]
 
 
 def _labels(virtual_node: VirtualNode, nodes: Mapping[Key, Object]) -> Mapping[str, str]:

@@ -4,13 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import conditions, keys, objects, placement
+from apis import conditions, keys, leaving, objects, placement
 from apis.judgement import Judgement
 from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
+from controllers.offloading.placement.policies import Found
 
 CONDITION: Final = "PodsPlaced"
+POLICIES: Final = "PoliciesReflected"
 BIRTH: Final = timedelta(seconds=10)
 """Within which a namespace and its NamespaceOffloading count as one thing."""
 ADMISSION: Final = timedelta(seconds=5)
@@ -85,14 +87,24 @@ def _is_sent_away(pod: Object) -> bool:
 
 
 def status(
-    obj: Object, offloading: NamespaceOffloading, out: Sequence[Object], now: datetime
+    obj: Object,
+    offloading: NamespaceOffloading,
+    out: Sequence[Object],
+    policies: Found,
+    now: datetime,
 ) -> Object:
-    """Return the part of the status of ``obj`` that tells of the pods ``out`` of place."""
+    """Return the conditions of ``obj``: of the pods ``out`` of place, and of its ``policies``."""
     before = objects.status(obj).get("conditions")
     verdict = _misplaced(obj, offloading, out) if out else _PLACED
-    return {"conditions": conditions.set_(before, CONDITION, *verdict, now)}
+    told = conditions.set_(before, CONDITION, *verdict, now)
+    if not policies.is_any:
+        return {"conditions": conditions.without(told, POLICIES)}
+    here = policies.here
+    reflected = ("False", "HoldHereOnly", leaving.hold_here(here)) if here else _REFLECTED
+    return {"conditions": conditions.set_(told, POLICIES, *reflected, now)}
 
 
+_REFLECTED: Final = ("True", "AllReflected", "every policy of the namespace is reflected")
 _PLACED: Final = ("True", "AllPlaced", "every pod runs where the namespace places it")
 
 

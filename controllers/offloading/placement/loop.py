@@ -1,12 +1,15 @@
-"""Which changes may leave pods out of place."""
+"""Which changes may leave pods out of place, or policies where they hold for a part of them."""
 
 from collections.abc import Iterable
+from typing import Any
 
+from apis import keys
 from apis.objects import Key, Object
-from controllers import selections, views
+from controllers import concerns, selections, views
 from controllers.manager import Manager, Term
 from controllers.offloading.namespaceoffloading.loop import by_node
 from controllers.offloading.placement import forge
+from controllers.offloading.placement.policies import SELECTIONS, Policies
 from controllers.offloading.placement.reconciler import Observed, PlacementReconciler
 from controllers.offloading.placement.waiting import Waiting
 from kube.informer import Change
@@ -18,12 +21,26 @@ def controller(manager: Manager) -> Term:
     """Return the term of this controller."""
     offloadings = manager.informer(selections.OFFLOADINGS)
     nodes = manager.informer(selections.NODES)
-
-    sources = [Source(offloadings, _by_offloading), Source(nodes, by_node(offloadings))]
+    virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
+    of_templates = selections.every(keys.VK_OPTIONS_TEMPLATE, namespace=manager.namespace)
+    templates = manager.informer(of_templates)
+    policies = Policies(manager.cached, manager.namespace)
+    sources: list[Source[Any]] = [
+        Source(offloadings, _by_offloading),
+        Source(nodes, by_node(offloadings)),
+        Source(virtual_nodes, by_node(offloadings)),
+        Source(templates, concerns.all_of(offloadings)),
+        *(policies.source(manager.informer(each), offloadings) for each in SELECTIONS),
+    ]
 
     def loops() -> list[Loop]:
         waiting = Waiting(manager.live)
-        observed = Observed(nodes=views.cached(nodes), are_shown=waiting.are_shown)
+        observed = Observed(
+            nodes=views.cached(nodes),
+            virtual_nodes=views.cached(virtual_nodes),
+            are_shown=waiting.are_shown,
+            policies=policies.found,
+        )
         reconciler = PlacementReconciler(
             manager.cached, observed, events=manager.events, clock=manager.clock
         )

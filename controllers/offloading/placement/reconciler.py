@@ -1,16 +1,19 @@
 """Looks at the pods of a namespace when its rules change, and until none is out of place."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from apis import keys, nodeselector, objects
 from apis.objects import Key, Object
-from apis.offloading import NamespaceOffloading
+from apis.offloading import NamespaceOffloading, VirtualNode
+from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import LIVING
 from controllers import upkeep
+from controllers.offloading.namespaceoffloading import forge as selection
 from controllers.offloading.placement import forge
+from controllers.offloading.placement.policies import NONE, Found
 from controllers.views import View
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
@@ -23,11 +26,14 @@ KIND: Final = keys.NAMESPACE_OFFLOADING
 
 @dataclass(frozen=True)
 class Observed:
-    """What the process knows of whole kinds: the virtual nodes, read only."""
+    """What the process knows of whole kinds: the virtual nodes and policies, read only."""
 
     nodes: View
+    virtual_nodes: View
     are_shown: Callable[[Key, Iterable[Key]], bool]
     """Whether we are told when one of the pods that wait is bound (``waiting.Waiting``)."""
+    policies: Callable[[str, Iterable[VirtualNode]], Awaitable[Found]]
+    """What is found of ``policies.Policies`` in a namespace that is offloaded to these nodes."""
 
 
 class PlacementReconciler:
@@ -108,9 +114,18 @@ class PlacementReconciler:
     async def _report(
         self, obj: Object, offloading: NamespaceOffloading, out: Sequence[Object]
     ) -> None:
-        told = forge.status(obj, offloading, out, self._clock())
+        policies = await self._policies(objects.key_of(obj).namespace, offloading)
+        told = forge.status(obj, offloading, out, policies, self._clock())
         status = {**objects.status(obj), **told}
         await upkeep.write_status(self._cluster, KIND, obj, status)
+
+    async def _policies(self, namespace: str, offloading: NamespaceOffloading) -> Found:
+        if offloading.strategy is Strategy.LOCAL:
+            return NONE  # they hold for all its pods
+        virtual_nodes = map(VirtualNode.parse, (await self._observed.virtual_nodes()).values())
+        nodes = await self._observed.nodes()
+        chosen = selection.selected_nodes(offloading.cluster_selector, virtual_nodes, nodes)
+        return await self._observed.policies(namespace, chosen)
 
     def _next(self, key: Key, offloading: NamespaceOffloading, *, is_still: bool) -> float | None:
         """Look once more after each change: pods may be on their way that the old rules let in."""

@@ -83,7 +83,8 @@ class VirtualNodeReconciler:
         return await self._set_up(obj, virtual_node, options)
 
     async def _options(self, obj: Object, virtual_node: VirtualNode) -> VkOptionsTemplate:
-        key, system = self._template_of(virtual_node), self._local.liqo_namespace
+        system = self._local.liqo_namespace
+        key = virtual_node.template_in(system)
         if key.namespace != system:
             message = f"vkOptionsTemplateRef {key}: only templates in namespace {system} are used"
             self._events.event(KIND, obj, "Warning", "InvalidTemplate", message)
@@ -101,10 +102,6 @@ class VirtualNodeReconciler:
             self._events.event(KIND, obj, "Warning", "InvalidTemplate", message)
             raise TerminalError("InvalidTemplate", message) from error
         return options
-
-    def _template_of(self, virtual_node: VirtualNode) -> Key:
-        default = Key(self._local.liqo_namespace, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
-        return virtual_node.vk_options_template_ref or default
 
     async def _set_up(
         self, obj: Object, virtual_node: VirtualNode, options: VkOptionsTemplate
@@ -241,7 +238,7 @@ class VirtualNodeReconciler:
         since = obj["metadata"].get("deletionTimestamp")
         if since is None:
             return False
-        key = self._template_of(virtual_node)
+        key = virtual_node.template_in(self._local.liqo_namespace)
         is_ours = key.namespace == self._local.liqo_namespace
         found = await self._cluster.get(keys.VK_OPTIONS_TEMPLATE, key) if is_ours else None
         timeout = drain_timeout(found)  # a template that is gone or makes no sense holds up no end
