@@ -94,7 +94,7 @@ def _how(given: dict[str, Any], *, waits: bool = True) -> Any:
 
 @options.command(epilog=options.examples(f"liqoctl unauthenticate {_BOTH}"))
 @_WAIT
-@options.timeout("2m")
+@options.STANDSTILL
 @options.global_flags
 @options.remote_flags
 def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: bool) -> None:
@@ -178,7 +178,7 @@ def peer(session: Session, remote: Session, timeout: float, **given: Any) -> Non
 @click.option("--remote-cluster-id", default="", help="Cluster ID of the provider, with --force.")
 @options.switch("--delete-namespaces", help="Delete the tenant namespaces too.")
 @_WAIT
-@options.timeout("2m")
+@options.STANDSTILL
 @options.global_flags
 @options.remote_if_asked
 def unpeer(session: Session, remote: Callable[[], Session], timeout: float, **given: Any) -> None:
@@ -203,7 +203,7 @@ def unpeer(session: Session, remote: Callable[[], Session], timeout: float, **gi
 
 @force.command("unpeer", epilog=options.examples("liqoctl force unpeer milan"))
 @click.argument("cluster_id", type=options.CLUSTER_ID, shell_complete=options.names_of("cluster"))
-@options.timeout("2m")
+@options.STANDSTILL
 @options.global_flags
 def force_unpeer(session: Session, cluster_id: str, timeout: float) -> None:
     """End the peering with a provider that does not come back; it is not asked."""

@@ -6,6 +6,7 @@ Every step may be done again: what is there already is left, and what differs is
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 
 import click
 
@@ -16,19 +17,28 @@ from kube.errors import AlreadyExistsError, KubeError
 from liqoctl.forge import manifests
 from liqoctl.work.session import Side
 
+_advance: ContextVar[Callable[[], None]] = ContextVar("_advance", default=lambda: None)
+"""Begins the time anew in which nothing of a command may change."""
+
 
 @asynccontextmanager
 async def within(timeout_s: float, what: str) -> AsyncIterator[None]:
-    """Bound the whole command.
+    """Bound the time in which no step of the command ends, and nothing that goes changes.
 
     Raises:
         click.ClickException: it took longer; the same command goes on from there.
     """
     try:
-        async with asyncio.timeout(timeout_s):
-            yield
+        async with asyncio.timeout(timeout_s) as bound:
+            time = asyncio.get_running_loop().time
+            before = _advance.set(lambda: bound.reschedule(time() + timeout_s))
+            try:
+                yield
+            finally:
+                _advance.reset(before)
     except TimeoutError:
-        message = f"{what}: not done after {timeout_s:g}s; the same command goes on from here"
+        stuck = f"nothing has changed for {timeout_s:g}s"
+        message = f"{what}: {stuck}; the same command goes on from here"
         raise click.ClickException(message) from None
 
 
@@ -75,10 +85,12 @@ async def until(  # noqa: PLR0913  # what to wait for, and how to tell of it
     """Return the object once ``is_done``; what a time-out interrupted is told, and ``why``."""
     with side.progress.waiting(f"{side.prefix}{what}"):
         try:
-            return await waiting.until(side.cluster, kind, key, is_done)
+            found = await waiting.until(side.cluster, kind, key, is_done)
         except asyncio.CancelledError:
             side.warning(f"still waiting for {what}{await _reason(side, kind, key, why)}")
             raise
+    _advance.get()()
+    return found
 
 
 async def _reason(side: Side, kind: Kind, key: Key, why: Callable[[Object | None], str]) -> str:
@@ -109,6 +121,7 @@ async def until_gone(
     """Wait until nothing is under ``keys`` any more, or something else than ``uids`` is."""
 
     def is_gone(found: Object | None) -> bool:
+        _advance.get()()  # it is asked at each change
         return found is None or (uids is not None and objects.uid(found) not in uids)
 
     for key in keys:

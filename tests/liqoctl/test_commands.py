@@ -417,7 +417,7 @@ def test_a_timeout_bounds_a_command_whose_cluster_is_silent(
 
     assert result.exit_code == 1
     assert told in result.stderr
-    assert "not done after 0.05s" in result.stderr
+    assert "nothing has changed for 0.05s" in result.stderr
 
 
 def test_what_is_not_said_of_the_provider_is_as_for_the_consumer() -> None:

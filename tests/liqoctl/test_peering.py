@@ -294,6 +294,24 @@ async def test_a_command_that_takes_too_long_says_for_what_it_waited(
     assert "still waiting for a tenant" in capsys.readouterr().err
 
 
+async def test_a_removal_is_waited_for_as_long_as_something_of_it_changes() -> None:
+    fake, where, pace_s = FakeCluster(), Key(SPACE, "milan"), 0.2
+    kept = named(keys.VIRTUAL_NODE, where, metadata={"finalizers": ["x.io/y"]}, spec={})
+    await fake.create(keys.VIRTUAL_NODE, kept)
+
+    async def drain() -> None:
+        for left in range(10, 0, -1):
+            await asyncio.sleep(pace_s)
+            await fake.patch_status(keys.VIRTUAL_NODE, where, {"left": left})
+        await fake.patch(keys.VIRTUAL_NODE, where, {"metadata": {"finalizers": None}})
+
+    draining = asyncio.create_task(drain())
+    async with work.within(8 * pace_s, "unpeering"):
+        await work.remove(side(fake), keys.VIRTUAL_NODE, where)
+
+    await draining
+
+
 @pytest.mark.parametrize(
     "args",
     [
