@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import datetime as dt
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
@@ -91,6 +92,35 @@ async def serving(*, by_tls: bool, proxied_by_tls: bool, user: str = USER) -> As
     async with there, between:
         yield Access(urls[0], context, proxy=urls[1].replace("//", f"//{user}@"))
         await asyncio.gather(*tasks)
+
+
+async def test_of_a_name_with_a_dead_first_address_the_second_is_connected_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a name with an IPv6 and an IPv4 address one may lead nowhere."""
+    loop = asyncio.get_running_loop()
+    there = await asyncio.start_server(echo, "127.0.0.1", 0)
+    port = there.sockets[0].getsockname()[1]
+
+    async def resolved(*_: object, **__: object) -> list[tuple[object, ...]]:
+        dead, alive = ("127.0.0.2", port), ("127.0.0.1", port)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", each) for each in (dead, alive)]
+
+    with contextlib.ExitStack() as sockets:
+        deaf = sockets.enter_context(socket.socket())
+        deaf.bind(("127.0.0.2", port))
+        deaf.listen(0)
+        for _ in range(3):  # nobody accepts, so the kernel answers no other
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)  # noqa: FBT003  # of the standard library
+            waiting.connect_ex(("127.0.0.2", port))
+        monkeypatch.setattr(loop, "getaddrinfo", resolved)
+        async with there:
+            access = Access(f"http://both.example:{port}", None)
+            head, leg = await tunnel.dial(access, "POST", "/exec", [], [])
+            leg.abort()
+
+    assert head == HEAD
 
 
 @pytest.mark.parametrize("by_tls", [False, True])
