@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import secrets
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -37,6 +38,9 @@ LIST_S: Final = 300.0
 _RESTARTS: Final = 3
 _SMALLER: Final = 8
 """By how much fewer objects are asked for at once after a page that was too large or too slow."""
+_LARGER: Final = 2
+"""By how much more after a page that took less than a ``_LITTLE`` part of what it may."""
+_LITTLE: Final = 4
 _JSON: Final = {"Content-Type": "application/json"}
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 _STRATEGIC: Final = {"Content-Type": "application/strategic-merge-patch+json"}
@@ -288,16 +292,16 @@ class ClusterClient:
         reader = self._door.reader(of)
         items: dict[Key, T] = {}
         sizes: dict[Key, int] = {}
-        size, token, limit = 0, "", self._limits.get(of, PAGE)
+        size, token = 0, ""
         while True:
+            began = time.monotonic()
             try:
-                said = await self._page(of, limit, token)
-            except (errors.LargerError, errors.SlowError):
-                if limit == 1:
-                    raise
-                self._limits[of] = limit = max(1, limit // _SMALLER)
+                said = await self._page(of, self._limits.get(of, PAGE), token)
+            except (errors.LargerError, errors.SlowError, errors.UnansweredError) as error:
+                self._ask_for_less(of, error)
                 continue
-            size += len(said)
+            page_size, took_s = len(said), time.monotonic() - began
+            size += page_size
             page, token_before = reader.page(said), token
             del said  # a list that waits for the next page keeps none, of many lists
             items.update(page.items)
@@ -310,7 +314,21 @@ class ClusterClient:
                 return Listing(items, page.version, sizes)
             if size > MAX_LISTING or token == token_before:
                 raise errors.NotReachableError(f"the list of {of.kind.resource} has no end")
+            self._ask_for_more(of, page_size, took_s)
             await asyncio.sleep(0)
+
+    def _ask_for_less(self, of: Selection[Any], error: errors.NotReachableError) -> None:
+        """Make the pages of ``of`` smaller; raise ``error`` where that is no help, or not yet."""
+        limit = self._limits.get(of, PAGE)
+        self._limits[of] = max(1, limit // _SMALLER)
+        if limit == 1 or isinstance(error, errors.UnansweredError):
+            raise error  # perhaps the server is away, which is waited for first
+
+    def _ask_for_more(self, of: Selection[Any], size: int, took_s: float) -> None:
+        """Make them larger again after one of ``size`` bytes that is not the last."""
+        is_little = size * _LITTLE < self._most_answer and took_s * _LITTLE < transport.CALL_S
+        if of in self._limits and is_little:
+            self._limits[of] = min(PAGE, self._limits[of] * _LARGER)
 
     async def _page(self, of: Selection[Any], limit: int, token: str = "") -> Foreign:
         query = {"limit": str(limit), **wire.query(of)} | ({"continue": token} if token else {})

@@ -85,7 +85,9 @@ def failure(what: str, error: BaseException) -> errors.KubeError:
     """Return what it means that ``what``, in words, had no answer: it may be our own fault."""
     if descriptors.are_used_up(error):
         return errors.ExhaustedError(f"{what}: {descriptors.in_words()}")
-    return errors.NotReachableError(f"{what}: {in_words(error)}")
+    is_late = type(error) is TimeoutError and error.errno is None  # connected, and none broke it
+    kind = errors.UnansweredError if is_late else errors.NotReachableError
+    return kind(f"{what}: {in_words(error)}")
 
 
 class Connection:

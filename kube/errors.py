@@ -45,6 +45,10 @@ class SlowError(NotReachableError):
     """An answer came in part, and the rest of it not in time: less can be asked for at once."""
 
 
+class UnansweredError(NotReachableError):
+    """No answer came in time: the server is away, or takes so long for as much as was asked."""
+
+
 class ExhaustedError(KubeError):
     """This process has nothing left to connect with: that says nothing of the server."""
 

@@ -360,6 +360,57 @@ async def test_a_page_that_is_too_slow_is_asked_for_in_smaller_ones(
     assert not cluster.reach.is_lost
 
 
+async def test_pages_become_larger_again_as_long_as_they_are_fast(
+    stub: Stub, cluster: ClusterClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "CALL_S", 0.3)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        number = len(stub.asked)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"metadata": {"resourceVersion": "9", "continue": ')
+        if number == 1:
+            await asyncio.sleep(3600)
+        monkeypatch.setattr(transport, "CALL_S", 3600.0)  # any page is fast
+        token = f"to-{number}" if number < 7 else ""
+        await response.write(f'"{token}"}}, "items": []}}'.encode())
+        return response
+
+    stub.answers = [answer] * 8
+    following = Selection(keys.CONFIG_MAP, Object, "ns")
+
+    await cluster.list(following)
+    await cluster.list(following)
+    limits = [int(one.query["limit"]) for one in stub.asked]
+    assert limits == [500, 62, 124, 248, 496, 500, 500, 500], "never more than a page"
+
+
+async def test_a_page_that_is_not_answered_at_all_is_asked_for_in_smaller_ones(
+    stub: Stub, cluster: ClusterClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server may take so long to make up a list, of which no byte comes then."""
+    monkeypatch.setattr(transport, "CALL_S", 0.3)
+
+    async def silent(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    async def prepared(request: web.Request) -> web.StreamResponse:
+        await web.StreamResponse().prepare(request)
+        return await silent(request)
+
+    stub.answers = [silent, prepared, web.json_response({"metadata": {}, "items": []})]
+    following = Selection(keys.CONFIG_MAP, Object, "ns")
+    for _ in range(2):
+        with pytest.raises(errors.UnansweredError):
+            await cluster.list(following)
+    await cluster.list(following)
+
+    assert [int(one.query["limit"]) for one in stub.asked] == [500, 62, 7]
+    assert not cluster.reach.is_lost
+
+
 async def test_a_list_without_end_is_given_up(stub: Stub, cluster: ClusterClient) -> None:
     same = {"metadata": {"resourceVersion": "9", "continue": "same"}, "items": None}
     stub.answers = [web.json_response(same) for _ in range(9)]
