@@ -24,6 +24,13 @@ class Ledger:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.writes: list[tuple[str, str, Key]] = []
+        self.refuses: dict[tuple[str, str, Key], Exception] = {}
+        """Writes that fail for ever."""
+
+    def _write(self, verb: str, kind: Kind, key: Key) -> None:
+        if error := self.refuses.get((verb, str(kind), key)):
+            raise error
+        self.writes.append((verb, str(kind), key))
 
     async def get(self, kind: Kind, key: Key) -> Object | None:
         return await self._cluster.get(kind, key)
@@ -48,17 +55,17 @@ class Ledger:
     async def patch(
         self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
     ) -> Object:
-        self.writes.append(("patch", str(kind), key))
+        self._write("patch", kind, key)
         return await self._cluster.patch(kind, key, changes, subresource=subresource)
 
     async def patch_status(
         self, kind: Kind, key: Key, status: Object, *, metadata: Object | None = None
     ) -> Object:
-        self.writes.append(("patch_status", str(kind), key))
+        self._write("patch_status", kind, key)
         return await self._cluster.patch_status(kind, key, status, metadata=metadata)
 
     async def delete(self, kind: Kind, key: Key, *, uid: str, grace_s: int | None = None) -> None:
-        self.writes.append(("delete", str(kind), key))
+        self._write("delete", kind, key)
         await self._cluster.delete(kind, key, uid=uid, grace_s=grace_s)
 
     async def post(self, kind: Kind, key: Key, subresource: str, body: Object) -> Object:

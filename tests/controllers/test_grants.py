@@ -16,7 +16,7 @@ from controllers.granting.grants.forge.applications import Standard
 from controllers.granting.grants.reconciler import ALL, GrantsReconciler, Observed
 from kube import client, errors
 from kube.cluster import Cluster, Selection
-from kube.errors import AlreadyExistsError, ConflictError, NotReachableError
+from kube.errors import AlreadyExistsError, ConflictError, InvalidError, NotReachableError
 from kube.informer import Informer
 from kube.reconcile import TerminalError
 from sandbox.controlplane import Plane
@@ -804,6 +804,51 @@ async def test_a_slice_that_is_made_anew_is_cordoned_or_drained_as_before(
     await made_anew(provider, key)
     assert await kept() == set()
     assert "cordoned" not in (await provider.quota(key) or {})["spec"]
+
+
+async def test_a_slice_without_room_for_its_cordon_is_closed_and_holds_up_no_other(
+    provider: Provider,
+) -> None:
+    """X1: it is filled up to the last byte, so that the API server has no room for the mark."""
+    await provider.add_tenant("naples")
+    key = await provider.ask(cpu="1")
+    await provider.settle()
+    changes = {"metadata": {"annotations": {keys.CORDON: "true"}}}
+    await provider.cluster.patch(keys.RESOURCE_SLICE, key, changes)
+    await provider.settle()
+    await gone(provider, key)
+    full = replica(key, f"{ROME}-{provider.unique}", "", {"cpu": "1"})
+    full["metadata"]["annotations"] = {"a.b/x": "x" * (256 * 1024 - len("a.b/x"))}
+    await make(provider.cluster, keys.RESOURCE_SLICE, full, status=AUTHENTICATED)
+    other = await provider.ask(tenant="naples", cpu="1")
+    refused = InvalidError("metadata.annotations: Too long")  # as an API server says of itself
+    provider.cluster.refuses["patch", str(keys.RESOURCE_SLICE), key] = refused
+
+    for _ in range(3):  # the ledger, statuses and Quotas
+        with pytest.raises(InvalidError):
+            await provider.settle()
+
+    assert (await provider.answer(other))[0] == "Accepted"
+    assert await provider.quota(other)
+    assert (await provider.quota(key) or {})["spec"]["cordoned"] is True
+
+
+async def test_a_status_that_cannot_be_written_keeps_no_quota_open(provider: Provider) -> None:
+    """X12: what protects goes first."""
+    spoiled = await provider.ask("spoiled", cpu="1")
+    cordoned = await provider.ask("cordoned", cpu="1")
+    await provider.settle()
+    await provider.cluster.patch_status(keys.RESOURCE_SLICE, spoiled, SPOILED)
+    changes = {"metadata": {"annotations": {keys.CORDON: "true"}}}
+    await provider.cluster.patch(keys.RESOURCE_SLICE, cordoned, changes)
+    what = ("patch_status", str(keys.RESOURCE_SLICE), await provider.ask("new", cpu="1"))
+    provider.cluster.refuses[what] = InvalidError("too large")
+
+    with pytest.raises(InvalidError):
+        await provider.loop.reconcile(ALL)
+
+    for key in (spoiled, cordoned):
+        assert (await provider.quota(key) or {})["spec"]["cordoned"] is True
 
 
 async def test_slices_of_a_tenant_that_was_drained_come_back_unmarked(provider: Provider) -> None:

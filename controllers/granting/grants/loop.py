@@ -17,6 +17,8 @@ from kube.process import Loop
 from kube.runner import Runner, Source
 
 _VERSIONS: Final = frozenset({"resourceVersion", "managedFields"})
+BACK_OFF_S: Final = 10.0
+"""So soon all are looked at again, where one slice cannot be written for ever."""
 SETTLE_S: Final = 0.5
 """Changes of local pods are looked at together: each look reads all slices and Quotas."""
 
@@ -46,7 +48,7 @@ def controller(manager: Manager) -> Term:
             clock=manager.clock,
             tick=time.monotonic,
         )
-        runner = Runner("grants", reconciler, sources)
+        runner = Runner("grants", reconciler, sources, back_off_s=BACK_OFF_S)
         told = RoomReconciler(manager.cached, capacity.largest)
         room = Runner("room", told, [Source(slices)])
 

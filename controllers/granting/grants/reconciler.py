@@ -27,6 +27,7 @@ from controllers.views import View
 from kube.cluster import Cluster, Selection
 from kube.errors import (
     AlreadyExistsError,
+    BusyError,
     ConflictError,
     ForbiddenError,
     InvalidError,
@@ -70,6 +71,8 @@ class _Look:
     shares: Mapping[Key, Share]
     claims: Mapping[Key, Claim]
     marks: Mapping[Key, Mark]
+    failures: Sequence[Exception]
+    """What could not be written of single slices, which holds up no other."""
 
     @property
     def needs_ledger(self) -> bool:
@@ -114,15 +117,16 @@ class GrantsReconciler:
     async def _grant(self, ledger: Object | None, look: _Look) -> None:
         entries = written.entries(look.claims, look.shares)
         await self._book(ledger, entries if look.needs_ledger else None, look.marks)
-        upkeep.raise_all(await self._write_all(look, written.parsed(entries)))
-        await self._close(look)
+        failures = [*look.failures, *await self._close(look)]  # what protects goes first
+        upkeep.raise_all([*failures, *await self._write_all(look, written.parsed(entries))])
 
     # Looking -----------------------------------------------------------------------------------
 
     async def _look(self, ledger: Object | None) -> _Look | None:
         seen = await self._seen(ledger)
         known = marks.parsed(objects.status(ledger).get("cordoned") or ())
-        seen = dataclasses.replace(seen, slices=await self._marked(seen.slices, known))
+        marked, failures = await self._marked(seen.slices, known)
+        seen = dataclasses.replace(seen, slices=marked)
         found = applications.applications(seen, self._standard)
         claims = {one.claim.key: one.claim for one in found}
         claims |= {claim.key: claim for claim in applications.leaving(seen, claims.keys())}
@@ -136,17 +140,20 @@ class GrantsReconciler:
         if free is None:
             return None
         shares = division.divide(claims.values(), free)
-        kept = marks.current(known, seen.slices, seen.tenants)
-        return _Look(seen, {one.claim.key: one for one in found}, shares, claims, kept)
+        are_so = {key: obj for key, obj in marked.items() if key not in failures}
+        kept = marks.current(known, are_so, seen.tenants)
+        ours = {one.claim.key: one for one in found}
+        return _Look(seen, ours, shares, claims, kept, tuple(failures.values()))
 
     async def _marked(
         self, found: Mapping[Key, Object], known: Mapping[Key, Mark]
-    ) -> dict[Key, Object]:
+    ) -> tuple[dict[Key, Object], dict[Key, Exception]]:
         """Return the slices, those that were made again with their cordon and drain back on them.
 
-        One that is gone again meanwhile is left out: its next change brings us back.
+        One that is gone again meanwhile is left out: its next change brings us back. One that has
+        no room for them counts as if it had them, so that its Quota is closed. Source: X1.
         """
-        marked = dict(found)
+        marked, failures = dict(found), dict[Key, Exception]()
         for key, obj in found.items():
             if annotations := marks.lost(obj, known):
                 changes = {"metadata": {"uid": objects.uid(obj), "annotations": annotations}}
@@ -154,7 +161,12 @@ class GrantsReconciler:
                     marked[key] = await self._cluster.patch(keys.RESOURCE_SLICE, key, changes)
                 except (ConflictError, NotFoundError):
                     del marked[key]
-        return marked
+                except (InvalidError, BusyError) as error:
+                    failures[key] = error
+                    notes = {**objects.annotations(obj), **annotations}
+                    metadata = {**obj["metadata"], "annotations": notes}
+                    marked[key] = {**obj, "metadata": metadata}
+        return marked, failures
 
     async def _seen(self, ledger: Object | None) -> Seen:
         found, quotas = await asyncio.gather(
@@ -191,7 +203,7 @@ class GrantsReconciler:
         for one in applications.applications(seen, self._standard):
             if one.is_ours and not slices.answer(one.obj, slices.RESOURCES):
                 status = written.denied(one.obj, refusal, self._clock())
-                with contextlib.suppress(ConflictError):
+                with contextlib.suppress(ConflictError, InvalidError, BusyError):
                     await self._write_status(one.obj, status)
 
     async def _book(
@@ -247,10 +259,14 @@ class GrantsReconciler:
         if objects.is_terminating(obj):
             return
         share = look.shares.get(application.claim.key)
+        is_cordoned = self._is_cordoned(application, look)
+        if is_cordoned:  # also where its status can be written no more
+            await self._write_quota(obj, application, look, is_cordoned=True)
         status = written.status(application, share, self._standard, storage, self._clock())
         if status is not None:
             obj = await self._write_status(obj, status)
-        await self._write_quota(obj, application, look)
+        if not is_cordoned:
+            await self._write_quota(obj, application, look, is_cordoned=False)
 
     async def _write_status(self, obj: Object, status: Object) -> Object:
         changes = objects.merge_patch(objects.status(obj), status)
@@ -265,8 +281,9 @@ class GrantsReconciler:
             self._events.event(keys.RESOURCE_SLICE, made, type_, reason, message)
         return made
 
-    async def _close(self, look: _Look) -> None:
+    async def _close(self, look: _Look) -> list[Exception]:
         """Have the Quotas of slices that take no part, and hold something, follow their tenants."""
+        failures = list[Exception]()
         for slice_, quotas in look.seen.quotas_of.items():
             tenant = applications.tenant_of(look.seen.tenants, slice_.namespace)
             if slice_ in look.applications or tenant is None:
@@ -274,15 +291,26 @@ class GrantsReconciler:
             is_cordoned = applications.is_closed_to(look.seen.slices.get(slice_), tenant)
             for quota in quotas:
                 if changes := written.closed(quota, is_cordoned=is_cordoned):
-                    await self._cluster.patch(keys.QUOTA, objects.key_of(quota), changes)
+                    try:
+                        await self._cluster.patch(keys.QUOTA, objects.key_of(quota), changes)
+                    except KubeError as error:
+                        failures.append(error)
+        return failures
 
-    async def _write_quota(self, obj: Object, application: Application, look: _Look) -> None:
+    @staticmethod
+    def _is_cordoned(application: Application, look: _Look) -> bool:
+        obj = application.obj
         tenant = applications.tenant_of(look.seen.tenants, objects.key_of(obj).namespace)
+        return tenant is None or applications.is_closed_to(obj, tenant)
+
+    async def _write_quota(
+        self, obj: Object, application: Application, look: _Look, *, is_cordoned: bool
+    ) -> None:
         wanted = written.quota(
             obj,
             application.claim.tenant,
             application.policy.limits_enforcement or self._standard.limits_enforcement,
-            is_cordoned=tenant is None or applications.is_closed_to(obj, tenant),
+            is_cordoned=is_cordoned,
         )
         found = look.seen.quotas.get(objects.key_of(wanted))
         if found is None:
