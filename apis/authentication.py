@@ -6,12 +6,14 @@ Source: docs/parity.md § 1.9, 1.10, 1.12.
 import base64
 import binascii
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+import msgspec
+
 from apis import keys, objects, whose
+from apis.meta import Meta
 from apis.objects import Object
 
 _OUR_ROLES: Final = frozenset(
@@ -22,6 +24,19 @@ _OUR_ROLES: Final = frozenset(
     }
 )
 """A binding to one of these gives a consumer what every consumer gets, no matter who made it."""
+
+
+class Binding(msgspec.Struct, gc=False, frozen=True, rename="camel"):
+    """A RoleBinding or ClusterRoleBinding: whom it gives which role, and nothing else."""
+
+    metadata: Meta
+    role_ref: dict[str, Any] = {}
+    subjects: list[dict[str, Any]] | None = None
+
+    def names(self) -> set[str]:
+        """Return the users and groups that it gives rights to."""
+        users = ("User", "Group")
+        return {str(one.get("name")) for one in self.subjects or () if one.get("kind") in users}
 
 
 class TenantCondition(Enum):
@@ -143,18 +158,14 @@ class Identity:
         )
 
 
-def collides(cluster_id: str, role: Object, subjects: Iterable[Object]) -> bool:
-    """Whether a certificate for ``cluster_id`` would get what a binding gives to somebody else.
+def collides(cluster_id: str, binding: Binding) -> bool:
+    """Whether a certificate for ``cluster_id`` would get what ``binding`` gives to somebody else.
 
-    Shape: ``role`` and ``subjects`` are roleRef and subjects of a (Cluster)RoleBinding.
     Source: docs/parity.md § 3.6, 4.9; SEC-A9.
     """
-    if role.get("kind") == "ClusterRole" and role.get("name") in _OUR_ROLES:
-        return False
-    return any(
-        subject.get("kind") in ("User", "Group") and subject.get("name") == cluster_id
-        for subject in subjects
-    )
+    role = binding.role_ref
+    is_ours = role.get("kind") == "ClusterRole" and role.get("name") in _OUR_ROLES
+    return not is_ours and cluster_id in binding.names()
 
 
 def is_reserved(cluster_id: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from apis import keys, podaffinity, whose
+from apis.authentication import Binding
 from apis.objects import Key, Kind, Object, is_terminating, labels
 from apis.offloading import NamespaceOffloading, PodOffloadingStrategy, is_scheduling_ours
 from apis.placement import LIVING
@@ -273,13 +274,16 @@ def mutate_tenant(request: Request) -> Admitted:
 
 
 def validate_tenant(lookup: Lookup, request: Request) -> Admitted:
-    """Judge a Tenant against its namespace, the others, and all bindings of the cluster."""
+    """Judge a Tenant against its namespace and the others, a new name against all bindings."""
     is_update = request.operation == "UPDATE"
     if is_update and not tenants.is_judged(request.old_object, request.object):
         return Admitted(verdict="allowed: nothing that is judged has changed")
     reader = lookup.within(request.budget_s)
+    is_new = not is_update or tenants.is_renamed(request.old_object, request.object)
     bindings = [
-        (kind, binding) for kind in tenants.BINDINGS for binding in reader.list_live(kind).values()
+        (kind, key, binding)
+        for kind in (tenants.BINDINGS if is_new else ())
+        for key, binding in reader.select_live(Selection(kind, Binding)).items()
     ]
     return tenants.check(
         request.object,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from apis import keys, nonces, objects
-from apis.authentication import AuthParams
+from apis.authentication import AuthParams, Binding
 from apis.meta import Meta
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import VirtualNode
@@ -15,7 +15,6 @@ from certs import identity, pki
 from controllers import views
 from controllers.authentication.issuing.issuer import Entrance, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
-from controllers.authentication.tenant.forge import Binding
 from controllers.authentication.tenant.reconciler import Observed, TenantReconciler
 from controllers.offloading.virtualnode.forge import rights
 from kube.cluster import Selection

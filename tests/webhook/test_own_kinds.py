@@ -320,6 +320,18 @@ def test_a_tenant_that_is_refused(known: Known, obj: Object, code: int, message:
     assert message in found["status"]["message"]
 
 
+def test_to_close_a_tenant_no_binding_is_listed() -> None:
+    """D10: a cluster has tens of thousands, and a review has four seconds."""
+    known = Known(home(), (keys.TENANT, tenant()), binding(keys.ROLE_BINDING, "rome"))
+    closed = tenant(tenantCondition="Cordoned")
+
+    assert response(known, TENANTS, keys.TENANT, closed, **update(tenant()))["allowed"]
+
+    renamed = response(known, TENANTS, keys.TENANT, closed, **update(tenant(clusterID="other")))
+    assert not renamed["allowed"]
+    assert "gives rights to" in renamed["status"]["message"]
+
+
 def test_a_tenants_finalizer_comes_and_goes_unjudged() -> None:
     ending = tenant()
     ending["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": []}

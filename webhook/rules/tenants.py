@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from apis import authentication, keys, objects, parts, whose
-from apis.objects import Key, Kind, Object, key_of, labels
+from apis.authentication import Binding
+from apis.objects import Key, Kind, Object, labels
 from apis.refusals import DeniedError
 from webhook import patch
 from webhook.admission import Admitted
@@ -31,15 +32,22 @@ def is_judged(old: Object, new: Object) -> bool:
     return old.get("spec") != new.get("spec") or before != after
 
 
+def is_renamed(old: Object, new: Object) -> bool:
+    """Whether the certificates of the Tenant will be for another name."""
+    return _cluster_id(old) != _cluster_id(new)
+
+
 def check(
     obj: Object,
     key: Key,
     namespace: Object | None,
     *,
     others: Mapping[Key, Object],
-    bindings: Iterable[tuple[Kind, Object]],
+    bindings: Iterable[tuple[Kind, Key, Binding]],
 ) -> Admitted:
-    """Admit the Tenant at ``key``; ``others`` and ``bindings`` are all of the cluster.
+    """Admit the Tenant at ``key``; ``others`` are all of the cluster.
+
+    ``bindings`` are all, too, of a Tenant whose name is new; to close one none is looked at.
 
     Raises:
         DeniedError: not in the tenant's namespace, not the only one, or with somebody's name.
@@ -80,16 +88,14 @@ def _check_unique(key: Key, others: Mapping[Key, Object]) -> None:
             raise DeniedError(f"{message}: choose another name", code=409)
 
 
-def _check_name(cluster_id: str, bindings: Iterable[tuple[Kind, Object]]) -> None:
+def _check_name(cluster_id: str, bindings: Iterable[tuple[Kind, Key, Binding]]) -> None:
     if authentication.is_reserved(cluster_id):
         message = f"spec.clusterID {cluster_id!r} begins with system:, as Kubernetes' own users do"
         raise DeniedError(f"{message}: the consumer has to take another cluster ID")
-    for kind, binding in bindings:
-        if authentication.collides(
-            cluster_id, binding.get("roleRef") or {}, binding.get("subjects") or ()
-        ):
+    for kind, key, binding in bindings:
+        if authentication.collides(cluster_id, binding):
             message = f"spec.clusterID {cluster_id!r} is a user or group that {kind} "
-            message += f"{key_of(binding)} gives rights to"
+            message += f"{key} gives rights to"
             raise DeniedError(f"{message}: remove that, or let the consumer take another ID")
 
 

@@ -6,13 +6,10 @@ Source: docs/parity.md § 4.9, 8.1.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from apis import authentication, conditions, keys, naming, nonces, objects, texts, whose
-from apis.authentication import AuthParams, Tenant
-from apis.meta import Meta
+from apis.authentication import AuthParams, Binding, Tenant
 from apis.objects import Key, Kind, Object
 
 READY: Final = "Ready"
@@ -42,25 +39,12 @@ class RefusedError(Exception):
         self.reason = reason
 
 
-class Binding(msgspec.Struct, gc=False, frozen=True, rename="camel"):
-    """A RoleBinding or ClusterRoleBinding: whom it gives which role, and nothing else."""
-
-    metadata: Meta
-    role_ref: dict[str, Any] = {}
-    subjects: list[dict[str, Any]] | None = None
-
-    def names(self) -> set[str]:
-        """Return the users and groups that it gives rights to."""
-        users = ("User", "Group")
-        return {str(one.get("name")) for one in self.subjects or () if one.get("kind") in users}
-
-
 def collision(cluster_id: str, bindings: Iterable[tuple[Kind, Binding]]) -> str:
     """Return why certificates for ``cluster_id`` would be somebody else's; empty if not."""
     if authentication.is_reserved(cluster_id):
         return f"cluster ID {cluster_id!r} begins with system:, as Kubernetes' own users do"
     for kind, binding in bindings:
-        if authentication.collides(cluster_id, binding.role_ref, binding.subjects or ()):
+        if authentication.collides(cluster_id, binding):
             where = Key(binding.metadata.namespace, binding.metadata.name)
             return (
                 f"{kind} {where} gives rights to a user or group {cluster_id!r}: remove that, or "

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from apis import keys, objects
+from apis.authentication import Binding
 from apis.objects import Key, Kind, Object
 from controllers import concerns, selections, views
 from controllers.authentication.tenant import reconciler
-from controllers.authentication.tenant.forge import Binding
 from controllers.manager import Manager, Term
 from kube.cluster import Selection
 from kube.informer import Change, Informer

@@ -7,14 +7,14 @@ from datetime import datetime
 from typing import Final
 
 from apis import conditions, keys, naming, nonces, objects, whose
-from apis.authentication import AuthParams, Tenant, TenantCondition
+from apis.authentication import AuthParams, Binding, Tenant, TenantCondition
 from apis.objects import Key, Kind, Object
 from certs import csr, identity
 from controllers import tenants, upkeep
 from controllers.authentication.issuing.forge import Request
 from controllers.authentication.issuing.issuer import Issued, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
-from controllers.authentication.tenant.forge import Binding, RefusedError
+from controllers.authentication.tenant.forge import RefusedError
 from controllers.views import View
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError
