@@ -4,6 +4,7 @@ Source: docs/parity.md H13, H16; docs/decisions/0013 (6).
 """
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final
 
@@ -14,92 +15,87 @@ WRITES_PER_SECOND: Final = 50.0
 """Events that are brought to the consumer, and what else a provider has us write here."""
 WRITES_BURST: Final = 1000.0
 LONGEST_S: Final = 60.0
-LATE_S: Final = 5.0
-"""Who does not come back so long after its turn has lost its place: it may be gone."""
-_AT_ONCE_S: Final = 1e-6
+MOST_WAITING: Final = 1024
+"""In the line of one namespace; who finds it full asks again after ``LONGEST_S``."""
 _MOST: Final = 4096
-"""Who has a place in the line of one namespace."""
-
-
-class _Line:
-    """Who waits in one namespace, in order."""
-
-    def __init__(self) -> None:
-        self._places: dict[Hashable, tuple[int, float]] = {}
-        """The number of each, and when it is expected back."""
-        self._next = 0
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def before(self, who: Hashable) -> int:
-        """Return how many go before ``who``, who left its place early counted still."""
-        number, _ = self._places.get(who, (self._next, 0.0))
-        first, _ = next(iter(self._places.values()), (self._next, 0.0))
-        return number - first
-
-    def wait(self, who: Hashable, until: float) -> None:
-        if who in self._places:
-            self._places[who] = (self._places[who][0], until)
-        elif len(self._places) < _MOST:
-            self._places[who] = (self._next, until)
-            self._next += 1
-
-    def leave(self, who: Hashable) -> None:
-        self._places.pop(who, None)
-
-    def forget_late(self, now: float) -> None:
-        while self._places and next(iter(self._places.values()))[1] + LATE_S < now:
-            self._places.pop(next(iter(self._places)))
+"""Turns that were given, and not taken up yet; some never are."""
 
 
 class Turns:
-    """A token bucket whose callers wait in line: one line a namespace, and by turns among these.
+    """Turns at a pace, in the order of waiting: the urgent ones first, then namespace by namespace.
 
-    What is ``urgent`` goes before all that is not. A caller takes a token if one is left beside
-    those of the callers before it.
+    A turn is kept for the one whose it is, so nobody who asks at the right moment is faster.
     """
 
     def __init__(self, clock: Callable[[], float], *, per_second: float, burst: float) -> None:
         self._clock, self._per_second, self._burst = clock, per_second, burst
-        self._tokens, self._since = burst, clock()
-        self._lines: dict[tuple[bool, str], _Line] = {}
+        self._left, self._since = burst, clock()
+        self._urgent, self._others = _Lines(), _Lines()
+        self._given: OrderedDict[Hashable, None] = OrderedDict()
 
-    def left_s(self, who: Hashable, namespace: str = "", *, urgent: bool = False) -> float:
+    def left_s(self, who: Hashable, namespace: str, *, is_urgent: bool = False) -> float:
         """Return 0 if it is the turn of ``who``, which is taken; else in how many seconds to ask.
 
-        Who asks in between keeps its place, and nothing is done for it.
+        Who asks in between gets the same answer, and nothing is done for it.
         """
-        now = self._clock()
-        self._tokens = min(self._burst, self._tokens + (now - self._since) * self._per_second)
-        self._since = now
-        self._forget(now)
-        line = self._lines.get((urgent, namespace)) or _Line()
-        left_s = (
-            self._before(line.before(who), urgent=urgent) + 1 - self._tokens
-        ) / self._per_second
-        if left_s <= _AT_ONCE_S:
-            self._tokens -= 1
-            line.leave(who)
+        self._give()
+        lines, ahead = (self._urgent if is_urgent else self._others), 0
+        if who not in self._given:
+            before = lines.join(who, namespace)
+            if before is None:
+                return LONGEST_S
+            ahead = before if is_urgent else before + len(self._urgent)
+            self._give()
+        if who in self._given:
+            del self._given[who]
             return 0.0
-        left_s = min(left_s, LONGEST_S)
-        line.wait(who, now + left_s)
-        self._lines[urgent, namespace] = line
-        return left_s
+        return min((ahead + 1 - self._left) / self._per_second, LONGEST_S)
 
-    def _before(self, place: int, *, urgent: bool) -> int:
-        """Return how many go before who has ``place`` in its line: as many of each other line."""
-        return sum(
-            min(len(line), place) if is_urgent is urgent else len(line)
-            for (is_urgent, _), line in self._lines.items()
-            if is_urgent or not urgent
-        )
+    def _give(self) -> None:
+        now = self._clock()
+        self._left += (now - self._since) * self._per_second
+        self._since = now
+        for lines in (self._urgent, self._others):
+            while self._left >= 1 and len(lines):
+                self._given[lines.next()] = None
+                self._left -= 1
+        self._left = min(self._left, self._burst)
+        while len(self._given) > _MOST:
+            self._given.popitem(last=False)
 
-    def _forget(self, now: float) -> None:
-        for key, line in list(self._lines.items()):
-            line.forget_late(now)
-            if not line:
-                del self._lines[key]
+
+class _Lines:
+    """Who waits, a line for each namespace, which take turns."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[str, dict[Hashable, int]] = OrderedDict()
+        """Those of a namespace in their order, with consecutive numbers."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def join(self, who: Hashable, namespace: str) -> int | None:
+        """Let ``who`` stand in line; return how many may come before, None where it is full."""
+        line = self._of.setdefault(namespace, {})
+        first = next(iter(line.values()), 0)
+        if who not in line:
+            if len(line) >= MOST_WAITING:
+                return None
+            line[who] = first + len(line)
+            self._count += 1
+        return min(self._count, (line[who] - first + 1) * len(self._of)) - 1
+
+    def next(self) -> Hashable:
+        """Return who is at the front of the namespace whose turn it is, and let the next follow."""
+        namespace, line = next(iter(self._of.items()))
+        who = next(iter(line))
+        del line[who]
+        self._count -= 1
+        self._of.move_to_end(namespace)
+        if not line:
+            del self._of[namespace]
+        return who
 
 
 class Budget:

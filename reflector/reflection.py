@@ -20,7 +20,7 @@ from kube.cache import CachedCluster
 from kube.cluster import NO_VERSION
 from kube.informer import Change
 from kube.reconcile import TerminalError
-from reflector.budget import Budget
+from reflector.budget import Budget, Turns
 from reflector.forge.contract import Forge, Scene, Write
 from reflector.patience import Patience
 from reflector.told import FAILED, Tell, Told
@@ -112,7 +112,7 @@ class Reflection:
     async def _keep(self, key: Key, original: Object) -> float | None:
         if not self._may_look(original):
             return None
-        if self.forge.pace and (left_s := self._budget.writes.left_s(key, key.namespace)):
+        if self.forge.pace and (left_s := self._left_s(self._budget.writes, key)):
             return left_s
         are_followed = await self.before_first()
         again_s = await self._bring(key, original)
@@ -313,7 +313,12 @@ class Reflection:
         """Return in how many seconds to look for an original that no cache knows; 0 for now."""
         if self.breaker.is_open():
             return ABSENT_RETRY_S
-        return self._budget.looks.left_s((self._kind, key), key.namespace)
+        return self._left_s(self._budget.looks, key)
+
+    def _left_s(self, turns: Turns, key: Key, *, is_urgent: bool = False) -> float:
+        """Return 0 if it is the turn of ``key``; a pod waits for its volume, for Events nobody."""
+        namespace = self._pair.local_namespace
+        return turns.left_s((self._kind, key), namespace, is_urgent=is_urgent)
 
     async def _delete(self, where: Key, found: Object | None) -> None:
         if found and self._is_twin(found) and not objects.is_terminating(found):
@@ -323,10 +328,8 @@ class Reflection:
     async def _tell_home(self, key: Key, original: Object, twin: Object | None) -> float | None:
         """Write what follows from ``twin`` to the consumer; what is refused there is told, too."""
         writes = list(self.forge.back(key, original, twin, self._scene))
-        if writes and twin:
-            who = (self._kind, key)
-            if left_s := self._budget.writes.left_s(who, key.namespace, urgent=True):
-                return left_s
+        if writes and twin and (left_s := self._left_s(self._budget.writes, key, is_urgent=True)):
+            return left_s
         try:
             await self._write_back(writes)
         except (errors.InvalidError, errors.ForbiddenError, errors.NotFoundError) as error:

@@ -20,7 +20,6 @@ from kube.cluster import Selection
 from kube.informer import Change, Informer
 from kube.slim import Packed
 from reflector.budget import (
-    LATE_S,
     LONGEST_S,
     LOOKS_BURST,
     LOOKS_PER_SECOND,
@@ -174,49 +173,83 @@ class Everything(Seen):
 def test_who_waits_waits_longer_the_more_there_are_but_not_for_ever() -> None:
     turns = Turns(lambda: 0.0, per_second=10, burst=1)
 
-    assert turns.left_s("first") == 0
-    waits = [turns.left_s(number) for number in range(10_000)]
+    assert turns.left_s("first", "shop") == 0
+    waits = [turns.left_s(number, "shop") for number in range(10_000)]
 
     assert waits[:100] == sorted(waits[:100])
     assert 0 < min(waits) < 1
     assert max(waits) == LONGEST_S
 
 
-@pytest.mark.parametrize("a_second", [100, 200])
-def test_a_flood_of_events_of_one_namespace_holds_up_neither_claims_nor_other_namespaces(
-    a_second: int,
-) -> None:
-    """C16: 1,000 pods fail to pull their image; who waits comes when it is told to."""
-    now, waits = 0.0, dict.fromkeys(("claim", "quiet", "loud"), 0.0)
-    turns = Turns(lambda: now, per_second=WRITES_PER_SECOND, burst=WRITES_BURST)
-    coming = [(at / a_second, 0.0, "loud", f"pod-{at}") for at in range(120 * a_second)]
-    for second in range(30, 120):  # the burst is over after 20 s
-        coming += [(second, 0.0, name, f"{name}-{second}") for name in ("claim", "quiet")]
-    coming = [(due, due, name, who) for due, _, name, who in coming]
-    heapq.heapify(coming)
-    while coming and now < 130:
-        now, since, name, who = heapq.heappop(coming)
-        left_s = turns.left_s(who, name, urgent=name == "claim")
-        if left_s:
-            heapq.heappush(coming, (now + left_s, since, name, who))
-            continue
-        waits[name] = max(waits[name], round(now - since, 3))
+class Line:
+    """Writes that one provider asks for, each looked at when it was told to come back."""
 
-    assert waits["claim"] < 5
-    assert waits["quiet"] < 5
-    assert waits["loud"] > 5, "it was a flood"
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._turns = Budget(lambda: self.now).writes
+        self._due: list[tuple[float, int, str, int]] = []
+        self._begun: dict[tuple[str, int], float] = {}
+        self.waited: dict[str, list[float]] = {}
+        self.order: list[tuple[str, int]] = []
+
+    def comes(self, at: float, namespace: str) -> None:
+        number = len(self._begun)
+        self._begun[namespace, number] = at
+        heapq.heappush(self._due, (at, number, namespace, number))
+
+    def run(self) -> None:
+        """Let time pass until each has had its turn."""
+        while self._due:
+            self.now, _, namespace, number = heapq.heappop(self._due)
+            left_s = self._turns.left_s(number, namespace, is_urgent=namespace == "claims")
+            if left_s:
+                again = self.now + left_s + 0.001  # workers have others to look at
+                heapq.heappush(self._due, (again, number, namespace, number))
+                continue
+            begun = self._begun[namespace, number]
+            self.waited.setdefault(namespace, []).append(self.now - begun)
+            self.order.append((namespace, number))
 
 
-def test_who_does_not_come_back_loses_its_place() -> None:
+@pytest.mark.parametrize("per_second", [100, 200])
+def test_a_flood_of_events_holds_up_no_claim_and_no_other_namespace(per_second: int) -> None:
+    line, seconds = Line(), 60
+    for _ in range(int(WRITES_BURST)):
+        line.comes(0.0, "flood")
+    for number in range(seconds * per_second):
+        line.comes(number / per_second, "flood")
+    for second in range(1, seconds):
+        line.comes(float(second), "claims")
+        line.comes(float(second), "quiet")
+
+    line.run()
+
+    assert max(line.waited["claims"]) < 1, "5 s are allowed"
+    assert max(line.waited["quiet"]) < 1
+    assert len(line.waited["flood"]) == WRITES_BURST + seconds * per_second, "each came"
+
+
+def test_turns_are_given_in_the_order_of_waiting() -> None:
+    line = Line()
+    for number in range(int(WRITES_BURST) + 1000):
+        line.comes(0.0 if number < WRITES_BURST else number / 200, "flood")
+
+    line.run()
+
+    numbers = [number for _, number in line.order]
+    assert all(abs(place - number) <= 1 for place, number in enumerate(numbers))
+
+
+def test_who_never_comes_back_costs_its_own_turn_alone() -> None:
     now = 0.0
-    turns = Turns(lambda: now, per_second=1, burst=1)
-    assert turns.left_s("first") == 0
-    assert [turns.left_s(who) for who in ("gone", "next", "next")] == [1, 2, 2]
+    turns = Turns(lambda: now, per_second=10, burst=1)
+    turns.left_s("first", "shop")
+    for number in range(20):
+        turns.left_s(number, "gone")
 
-    now = 2.0
-    assert turns.left_s("next") == 1, "the token is of the one before it"
-    now = 1 + LATE_S + 0.1
-    assert turns.left_s("next") == 0
+    assert 0 < turns.left_s("last", "shop") < 0.3, "namespace by namespace"
+    now = 0.3
+    assert turns.left_s("last", "shop") == 0
 
 
 def test_what_a_provider_says_is_told_bounded_and_escaped() -> None:
