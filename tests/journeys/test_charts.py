@@ -211,6 +211,7 @@ async def test_charts_behave_as_on_real_nodes(
     for release in releases:
         assert await release.answers() == {"first"}
         await release.owners_hold()
+    await policies_are_told(both, offloaded.kubectl.namespace, kubeconfigs["rome"])
 
     await asyncio.gather(*(release.apply("second") for release in releases))
     await asyncio.gather(*(release.settled() for release in releases))
@@ -251,6 +252,47 @@ async def differs_as_documented(plain: Release, offloaded: Release) -> None:
         diff = difflib.unified_diff(here.get(view, []), there.get(view, []), "plain", "offloaded")
         print(f"--- {view}", *diff, sep="\n")  # noqa: T201  # what the documentation lists
     assert differing == DIFFERENT
+
+
+POLICIES: Final = "NetworkPolicy web, PodDisruptionBudget web"
+
+
+async def policies_are_told(both: world.Pair, namespace: str, kubeconfig: Path) -> None:
+    """Show who names what holds at the consumer only, and what of it would hold at the provider."""
+    key = Key(namespace, keys.OFFLOADING_NAME)
+    obj = await both.rome.get_live(keys.NAMESPACE_OFFLOADING, key)
+    told = conditions.find(objects.status(obj).get("conditions"), "PoliciesReflected") or {}
+    assert (told["status"], told["reason"]) == ("False", "HoldHereOnly")
+    assert told["message"].endswith(f"only: {POLICIES}")
+
+    again = await world.liqoctl(kubeconfig, "offload", "namespace", namespace)
+    why = await world.liqoctl(kubeconfig, "why", "namespace", namespace)
+    assert f"WARN  namespace {namespace}: {told['message']}" in again.err.splitlines()
+    assert f"  {told['message']}" in why.out.splitlines()
+    listed = await world.liqoctl(kubeconfig, "get", "reflections", "-n", namespace)
+    lines = [" ".join(line.split()) for line in listed.out.splitlines()]
+    for policy in POLICIES.split(", "):
+        (line,) = [one for one in lines if f" {policy} " in one]
+        assert "stays it holds in this cluster only" in line
+
+    selector = {"matchLabels": {"app.kubernetes.io/name": "web"}}
+    twin, kind = both.twin(namespace), keys.POD_DISRUPTION_BUDGET
+    rules = {"by-scale": {"maxUnavailable": 1}, "by-number": {"minAvailable": 1}}
+    for name, rule in rules.items():
+        spec = {**rule, "selector": selector}
+        await both.milan.create(kind, named(kind, Key(twin, name), spec=spec))
+    budgets = await world.until(both.milan, kind, twin, are_counted)
+    assert budgets[Key(twin, "by-scale")]["status"]["disruptionsAllowed"] == 0
+    for name in rules:
+        await world.remove(both.milan, kind, Key(twin, name))
+
+
+def are_counted(budgets: world.World) -> bool:
+    """Return whether the number allows an eviction, and the scale was asked for in vain."""
+    by = {key.name: objects.status(found) for key, found in budgets.items()}
+    failed = conditions.find(by["by-scale"].get("conditions"), "DisruptionAllowed") or {}
+    allowed = by["by-number"].get("disruptionsAllowed") or 0
+    return failed.get("reason") == "SyncFailed" and allowed > 0
 
 
 def without(pod: str) -> Callable[[world.World], bool]:

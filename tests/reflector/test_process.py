@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -344,7 +344,22 @@ OPTED_IN = (
     "--custom-resource=httproutes.gateway.networking.k8s.io/v1/HTTPRoute",
     "--custom-resource=serviceexports.multicluster.x-k8s.io/v1alpha1/ServiceExport/AllowList",
     "--custom-resource=unknowns.nowhere.example/v1/Unknown",
+    "--custom-resource=networkpolicies.networking.k8s.io/v1/NetworkPolicy",
+    "--custom-resource=poddisruptionbudgets.policy/v1/PodDisruptionBudget",
 )
+SELECTOR: Object = {"matchLabels": {"app": "web"}}
+POLICIES: Sequence[tuple[Kind, str, Object, bool]] = (
+    (keys.NETWORK_POLICY, "deny", {"podSelector": SELECTOR, "policyTypes": ["Ingress"]}, True),
+    (
+        keys.NETWORK_POLICY,
+        "from-shops",
+        {"podSelector": {}, "ingress": [{"from": [{"namespaceSelector": SELECTOR}]}]},
+        False,
+    ),
+    (keys.POD_DISRUPTION_BUDGET, "two", {"selector": SELECTOR, "minAvailable": 2}, True),
+    (keys.POD_DISRUPTION_BUDGET, "half", {"selector": SELECTOR, "minAvailable": "50%"}, False),
+)
+"""Kind, name, spec, and whether it means the same at the provider."""
 DEFINITIONS = {
     HTTP_ROUTE: "sigs.k8s.io/gateway-api@v1.4.1 config/crd/standard",
     SERVICE_EXPORT: "sigs.k8s.io/mcs-api@v0.3.0 config/crd",
@@ -420,6 +435,8 @@ async def test_custom_resources_that_were_asked_for_go_and_their_status_comes_ba
     taken, theirs = Key(remote, "taken"), {"hostnames": ["theirs.example"]}
     await server.create(HTTP_ROUTE, named(HTTP_ROUTE, Key(local, taken.name), spec=ROUTE))
     their_own = await server.create(HTTP_ROUTE, named(HTTP_ROUTE, taken, spec=theirs))
+    for kind, name, spec, _ in POLICIES:
+        await server.create(kind, named(kind, Key(local, name), spec=spec))
 
     with process(plane, tenant, "one", *OPTED_IN):
         twin = await appears(server, Selection(SERVICE_EXPORT, Object, remote), there)
@@ -442,9 +459,30 @@ async def test_custom_resources_that_were_asked_for_go_and_their_status_comes_ba
         await world.remove(server, HTTP_ROUTE, here)
         await world.until_gone(server, HTTP_ROUTE, there)
         await world.until(server, keys.EVENT, local, lambda found: is_told(found, taken))
+        await only_policies_that_mean_the_same_go(server, local, remote)
         assert await server.get_live(HTTP_ROUTE, taken) == their_own
 
     assert await server.get_live(SERVICE_EXPORT, Key(remote, "other")) is None
+
+
+async def only_policies_that_mean_the_same_go(
+    server: ClusterClient, local: str, remote: str
+) -> None:
+    for kind, name, _, goes in POLICIES:
+        if goes:
+            twin = await appears(server, Selection(kind, Object, remote), Key(remote, name))
+            original = await server.get_live(kind, Key(local, name))
+            assert original
+            assert twin["spec"] == original["spec"]
+    stay = {name for _, name, _, goes in POLICIES if not goes}
+
+    def are_told(events: world.World) -> bool:
+        disabled = (one for one in events.values() if one["reason"] == keys.REFLECTION_DISABLED)
+        return stay <= {one["involvedObject"]["name"] for one in disabled}
+
+    await world.until(server, keys.EVENT, local, are_told)
+    for kind, name, _, goes in POLICIES:
+        assert goes or await server.get_live(kind, Key(remote, name)) is None
 
 
 def is_told(events: world.World, twin: Key) -> bool:
