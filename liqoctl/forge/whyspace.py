@@ -42,8 +42,8 @@ def section(facts: Facts) -> Object:
         "phase": status.get("offloadingPhase") or "",
         "remoteNamespace": status.get("remoteNamespaceName") or "",
         "isCurrent": status.get("observedGeneration") == generation,
-        "misplaced": _denied(status, "PodsPlaced"),
-        "policies": _denied(status, "PoliciesReflected"),
+        "misplaced": _denied(status, keys.PODS_PLACED),
+        "policies": _denied(status, keys.POLICIES_REFLECTED),
         "clusters": _clusters(status),
     }
 

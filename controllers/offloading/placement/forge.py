@@ -11,8 +11,6 @@ from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from controllers.offloading.placement.policies import Found
 
-CONDITION: Final = "PodsPlaced"
-POLICIES: Final = "PoliciesReflected"
 BIRTH: Final = timedelta(seconds=10)
 """Within which a namespace and its NamespaceOffloading count as one thing."""
 ADMISSION: Final = timedelta(seconds=5)
@@ -96,12 +94,12 @@ def status(
     """Return the conditions of ``obj``: of the pods ``out`` of place, and of its ``policies``."""
     before = objects.status(obj).get("conditions")
     verdict = _misplaced(obj, offloading, out) if out else _PLACED
-    told = conditions.set_(before, CONDITION, *verdict, now)
+    told = conditions.set_(before, keys.PODS_PLACED, *verdict, now)
     if not policies.is_any:
-        return {"conditions": conditions.without(told, POLICIES)}
+        return {"conditions": conditions.without(told, keys.POLICIES_REFLECTED)}
     here = policies.here
     reflected = ("False", "HoldHereOnly", leaving.hold_here(here)) if here else _REFLECTED
-    return {"conditions": conditions.set_(told, POLICIES, *reflected, now)}
+    return {"conditions": conditions.set_(told, keys.POLICIES_REFLECTED, *reflected, now)}
 
 
 _REFLECTED: Final = ("True", "AllReflected", "every policy of the namespace is reflected")
