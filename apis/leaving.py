@@ -124,7 +124,7 @@ def hold_here(policies: Sequence[tuple[str, str]]) -> str:
     """Return that ``policies``, kinds and names, hold here only; no more than a few are named."""
     shown = ", ".join(f"{kind} {name}" for kind, name in policies[:_SHOWN])
     more = f" and {len(policies) - _SHOWN} more" if policies[_SHOWN:] else ""
-    return f"not reflected, so that they hold for pods on nodes of this cluster only: {shown}{more}"
+    return f"not reflected, so that they hold in this cluster only: {shown}{more}"
 
 
 _SHOWN: Final = 3

@@ -480,7 +480,7 @@ async def test_a_condition_names_the_policies_that_hold_here_only(rome: Rome) ->
 
     assert (told["status"], told["reason"]) == ("False", "HoldHereOnly")
     assert told["message"] == (
-        "not reflected, so that they hold for pods on nodes of this cluster only: "
+        "not reflected, so that they hold in this cluster only: "
         "LimitRange all, NetworkPolicy deny, NetworkPolicy dns and 3 more"
     )
     assert await rome.said("PoliciesReflected") == {}, "no pod goes elsewhere"

@@ -139,8 +139,8 @@ async def test_offload_names_the_policies_that_hold_here_only(
     await offload(cluster, namespace, status("Ready"), pods=strategy)
 
     told = (
-        f"WARN  namespace {namespace}: not reflected, so that they hold for pods on nodes of this "
-        "cluster only: NetworkPolicy deny, PodDisruptionBudget web"
+        f"WARN  namespace {namespace}: not reflected, so that they hold in this cluster only: "
+        "NetworkPolicy deny, PodDisruptionBudget web"
     )
     is_told = told in capsys.readouterr().err.splitlines()
     assert is_told == (strategy != "Local")
