@@ -456,7 +456,7 @@ async def opt_in(rome: Rome, *kinds: Kind) -> None:
     made = named(keys.VK_OPTIONS_TEMPLATE, template, spec=spec)
     await rome.cluster.create(keys.VK_OPTIONS_TEMPLATE, made)
     ref = {"name": template.name, "namespace": template.namespace}
-    node = virtual_node(rome.namespace, rome.milan, "milan", vkOptionsTemplateRef=ref)
+    node = virtual_node(rome.namespace, rome.milan, rome.milan, vkOptionsTemplateRef=ref)
     await rome.cluster.create(keys.VIRTUAL_NODE, node)
 
 

@@ -123,8 +123,9 @@ async def test_offload_waits_until_ready(
 async def test_offload_names_the_policies_that_hold_here_only(
     cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str], strategy: str
 ) -> None:
-    metadata = {"labels": {keys.REMOTE_CLUSTER_ID: "milan", keys.REPLICATION: "true"}}
-    key = Key(namespace, "milan")
+    milan = f"milan-{namespace}"
+    metadata = {"labels": {keys.REMOTE_CLUSTER_ID: milan, keys.REPLICATION: "true"}}
+    key = Key(namespace, milan)
     made = named(keys.NAMESPACE_MAP, key, metadata=metadata, spec={})
     await cluster.create(keys.NAMESPACE_MAP, made)
     there = {namespace: {"remoteNamespace": "twin", "phase": "Accepted"}}

@@ -3,16 +3,17 @@
 from collections.abc import Iterable
 from typing import Any
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Object
 from controllers import concerns, selections, views
+from controllers.concerns import Keys
 from controllers.manager import Manager, Term
 from controllers.offloading.namespaceoffloading.loop import by_node
 from controllers.offloading.placement import forge
 from controllers.offloading.placement.policies import SELECTIONS, Policies
 from controllers.offloading.placement.reconciler import Observed, PlacementReconciler
 from controllers.offloading.placement.waiting import Waiting
-from kube.informer import Change
+from kube.informer import Change, Informer
 from kube.process import Loop
 from kube.runner import Runner, Source
 
@@ -28,7 +29,7 @@ def controller(manager: Manager) -> Term:
     sources: list[Source[Any]] = [
         Source(offloadings, _by_offloading),
         Source(nodes, by_node(offloadings)),
-        Source(virtual_nodes, by_node(offloadings)),
+        Source(virtual_nodes, _by_spec(offloadings)),
         Source(templates, concerns.all_of(offloadings)),
         *(policies.source(manager.informer(each), offloadings) for each in SELECTIONS),
     ]
@@ -49,6 +50,16 @@ def controller(manager: Manager) -> Term:
         return [runner, waiting]
 
     return loops
+
+
+def _by_spec(offloadings: Informer[Object]) -> Keys:
+    """Return whom a VirtualNode concerns, which says what of a template is reflected where."""
+
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        is_same = objects.spec(change.old) == objects.spec(change.new)
+        return [] if is_same else list(offloadings.items())
+
+    return keys_of
 
 
 def _by_offloading(change: Change[Object]) -> Iterable[Key]:
