@@ -121,6 +121,7 @@ _ANNOTATIONS: Final = [
     *_marked("annotation", REPLICAS, marks.REPLICA_ANNOTATIONS),
     Row("any other annotation of `liqo.io`, `pyliqo.io`", REPLICAS, BOTH, _KEPT),
     Row("annotations", OWN, BOTH, f"at most {MOST_LABELS}"),
+    Row("annotations together", REPLICAS, BOTH, f"at most {marks.MOST} characters"),
     Row("annotations", REFLECTED, BOTH, f"at most {orders.MOST} that are new or changed"),
     Row(
         "annotations of programs that copy, inject, deploy or back up",

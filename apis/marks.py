@@ -71,6 +71,9 @@ SHADOW_LABELS: Final = (
 """Any other label or annotation passes: users write them on pods and Services, and nobody here
 takes them for a mark."""
 
+MOST: Final = 16384
+"""Characters of all annotations of a replica, names included: its provider adds some of its own."""
+
 _OURS: Final = re.compile(r"([^/]+[.])?(py)?liqo[.]io/")
 _NEVER: Final = frozenset({Says.NOTHING})
 
@@ -86,8 +89,21 @@ def labels_of_replica(found: Mapping[str, str]) -> dict[str, str]:
 
 
 def annotations_of_replica(found: Mapping[str, str]) -> dict[str, str]:
-    """Return those annotations of a local object that a provider takes on its replica."""
-    return _taken(found, REPLICA_ANNOTATIONS)
+    """Return those annotations of a local object that a provider takes on its replica.
+
+    What kubectl applied is none of its business. Of more than ``MOST`` characters in all, ours go
+    first, then the shortest.
+    """
+    kept, left = dict[str, str](), MOST
+    taken = _taken(found, REPLICA_ANNOTATIONS)
+    taken.pop(keys.LAST_APPLIED, None)
+    for name, value in sorted(
+        taken.items(), key=lambda one: (not is_ours(one[0]), len("".join(one)))
+    ):
+        left -= len(name) + len(value)
+        if left >= 0:
+            kept[name] = value
+    return {name: value for name, value in taken.items() if name in kept}
 
 
 def labels_of_shadow(found: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,15 @@ def test_the_domains_in_which_names_mean_something() -> None:
     assert not any(map(marks.is_ours, others))
 
 
+def test_annotations_of_a_replica_leave_room_for_those_of_its_provider() -> None:
+    """X1, X2: what is too much stays at the consumer, our own marks never."""
+    noted = {"long": "x" * marks.MOST, "b": "y" * 100, keys.CREATE_VIRTUAL_NODE: "true"}
+
+    kept = marks.annotations_of_replica({**noted, keys.LAST_APPLIED: "{}"})
+
+    assert kept == {name: value for name, value in noted.items() if name != "long"}
+
+
 def test_what_a_provider_refuses_stays_at_the_consumer() -> None:
     noted = {keys.CREATE_VIRTUAL_NODE: "true", keys.CORDON: "true", "odd.liqo.io/x": "y", "a": "b"}
     labels = {keys.REMOTE_ID: "milan", keys.OWNERSHIP: "x", keys.TENANT_NAMESPACE: "true", "a": "b"}

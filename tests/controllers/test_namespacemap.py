@@ -163,7 +163,7 @@ async def test_reserved_names_are_refused_and_the_others_served(milan: Milan, na
     assert not await milan.is_bound(name)
 
 
-@pytest.mark.parametrize("name", ["UPPER", "a/b", "x" * 64, "-a", ".."])
+@pytest.mark.parametrize("name", ["UPPER", "a/b", "x.y", "-a", ".."])
 async def test_what_is_no_name_is_refused_and_never_asked_for(milan: Milan, name: str) -> None:
     """The right to ask for a/b would be another one, whose lack must not keep a map from going."""
     await milan.ask(foo=name)

@@ -10,7 +10,7 @@ import pytest
 from apis import keys, naming
 from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster
-from kube.errors import BusyError, KubeError, NotReachableError
+from kube.errors import BusyError, InvalidError, KubeError, NotReachableError
 from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.rome import Rome
@@ -389,3 +389,19 @@ async def test_an_error_on_the_way_takes_no_entry_and_no_right_back(
     assert await rome.label() == before[2]
     await rome.settle()
     assert await rome.desired("turin") == {"shop": "shop-rome"}
+
+
+async def test_a_namespace_that_finds_no_room_in_a_map_is_told_and_goes_to_the_others(
+    rome: Rome,
+) -> None:
+    """The CRD gives a NamespaceMap room for 2,000."""
+    await rome.peer("turin")
+    full = InvalidError("spec.desiredMapping: Too many: 2001: must have at most 2000 items")
+    where = Key(rome.home("milan"), "milan")
+    rome.cluster.refuses["patch", str(keys.NAMESPACE_MAP), where] = full
+
+    with pytest.raises(InvalidError):
+        await rome.offload()
+
+    assert list(await rome.desired("turin")) == [rome.namespace]
+    assert "NotMapped" in rome.told.reasons

@@ -100,6 +100,10 @@ def _saying(table: Iterable[Mark], says: Says) -> list[str]:
     return [mark.key for mark in table if mark.says is says]
 
 
+def _size(name: str) -> str:
+    return f"variables.{name}.map(one, one.size() + variables.{name}[one].size()).sum()"
+
+
 def _marks() -> dict[str, Iterable[str]]:
     twins, replicas = marks.SHADOW_LABELS, marks.REPLICA_LABELS
     names = [mark.key for mark in twins]
@@ -115,6 +119,13 @@ def _marks() -> dict[str, Iterable[str]]:
                 f"variables.labels.size() > {gate.MOST_LABELS} || "
                 f"variables.notes.size() > {gate.MOST_LABELS}"
             ),
+        ),
+        "isFull": (
+            "variables.isRead && !variables.isTwin &&",
+            f"{_size('notes')} > {marks.MOST} &&",
+            "(variables.isNew ||",
+            f"{_size('notes')} >",
+            f"{_size('hadNotes')})",
         ),
         "marks": _lines(_list(names)),
         "wrongLabels": (

@@ -145,6 +145,10 @@ _BY_FIELD: Final[dict[str, Sample]] = {
     ),
     "any other annotation of `liqo.io`, `pyliqo.io`": _noted("a.pyliqo.io/b", "liqo.io/b"),
     "labels": _many("labels", gate.MOST_LABELS),
+    "annotations together": Sample(
+        (_metadata("annotations", {"a": "x" * (marks.MOST - 500)}),),
+        (_metadata("annotations", {"a": "x" * marks.MOST}),),
+    ),
     "annotations of programs that copy, inject, deploy or back up": _DATA,
     "annotations of Kubernetes and storage systems": _noted(
         "k8s.io/CloneRequest",

@@ -164,6 +164,42 @@ REFUSED_TO_CREATE: Final = [
         )
         for amount in ("-1", "-100m", -1)
     ),
+    *(
+        (keys.NAMESPACE_MAP, "x", {"desiredMapping": mapping}, message)
+        for mapping, message in (
+            ({f"n{n}": "x" for n in range(2001)}, "desiredMapping: Too many"),
+            ({"x": "y" * 64}, "desiredMapping.x: Too long"),
+            ({"x" * 64: "y"}, "names of namespaces have at most 63 characters"),
+        )
+    ),
+    *(
+        (keys.RESOURCE_SLICE, "x", spec, message)
+        for spec, message in (
+            ({"resources": {f"x/{n}": "1" for n in range(65)}}, "resources: Too many"),
+            ({"resources": {"x" * 318: "1"}}, "at most 317 characters"),
+            ({"resources": {"cpu": "1" * 65}}, "resources.cpu: Too long"),
+            ({"class": "x" * 254}, "class: Too long"),
+            ({"csr": "A" * 16388}, "csr: Too long"),
+            ({"consumerClusterID": "x" * 64}, "consumerClusterID: Too long"),
+            ({"providerClusterID": "x" * 64}, "providerClusterID: Too long"),
+        )
+    ),
+    *(
+        (keys.RENEW, "x", {"consumerClusterID": "a", **spec}, f"{name}: Too long")
+        for name, spec in (
+            ("csr", {"csr": "A" * 16388}),
+            ("publicKey", {"publicKey": "A" * 16388}),
+            ("identityType", {"identityType": "x" * 64}),
+            ("resourceSliceRef.name", {"resourceSliceRef": {"name": "x" * 254}}),
+        )
+    ),
+    *(
+        (keys.SHADOW_ENDPOINT_SLICE, "x", {"template": template}, message)
+        for template, message in (
+            ({"endpoints": [{"addresses": ["10.0.0.1"] * 101}]}, "addresses: Too many"),
+            ({"endpoints": [{"addresses": ["x" * 254]}]}, "addresses.*Too long"),
+        )
+    ),
     (keys.FOREIGN_CLUSTER, "x", {}, "spec.clusterID: Required value"),
     (keys.PROVIDER_POLICY, "x", {"sharing": {"percentage": 101}}, "less than or equal to 100"),
 ]

@@ -349,7 +349,7 @@ async def test_no_namespace_of_anybody_else_becomes_a_twin(
 
 
 SQUATTED: Final = (
-    "kube-evil", "openshift-evil", "liqo-tenant-evil", "UPPER", "a.b", "-a", "a-", "x" * 64, "a/b",
+    "kube-evil", "openshift-evil", "liqo-tenant-evil", "UPPER", "a.b", "-a", "a-", "a/b",
 )  # fmt: skip
 
 
@@ -371,6 +371,9 @@ async def test_names_that_nobody_gets_and_more_than_anybody_gets(
         assert len(served) == 3, "with shop-rome they are four"
         refused = {found[local]["reason"] for local in many.keys() - set(served)}
         assert refused == {"TooManyNamespaces"}
+        for hostile in ({"long": "x" * 64}, {"y" * 64: "x"}, {f"k{n}": "A" for n in range(2001)}):
+            with pytest.raises(errors.InvalidError):
+                await ask(control, milan, **hostile)
         await ask(control, milan, **dict.fromkeys(asked))
     assert await bound(milan) == {SPACE, TWIN}
 

@@ -17,6 +17,7 @@ from controllers.offloading.namespaceoffloading.withdrawals import Withdrawals
 from controllers.offloading.virtualnode.forge import rights
 from controllers.views import View
 from kube.cluster import Cluster
+from kube.errors import InvalidError
 from kube.events import Recorder
 from kube.reconcile import TerminalError
 from kube.written import Written
@@ -161,6 +162,9 @@ class NamespaceOffloadingReconciler:
                 mapped = forge.mapping_status(namespace, found)
                 statuses[peer.key.name] = await self._as_asked(obj, peer, mapped, bound)
             except Exception as error:  # noqa: BLE001  # the other peers do not wait for this one
+                if isinstance(error, InvalidError):
+                    said = f"cluster {cluster_id} is not asked for this namespace: {error.said}"
+                    self._events.event(KIND, obj, "Warning", "NotMapped", said)
                 failures.append(error)
                 statuses[peer.key.name] = forge.mapping_status(namespace, found)
         return statuses, failures

@@ -44,7 +44,7 @@ def replica(kind: Kind, local: Object, peering: Peering) -> Object:
         peering.replica_of(objects.key_of(local)),
         metadata={
             "labels": labels(local, peering),
-            "annotations": _annotations(local),
+            "annotations": marks.annotations_of_replica(objects.annotations(local)),
         },
         spec=objects.spec(local),
     )
@@ -80,11 +80,6 @@ def _differing(remote: Object, wanted: Object, field: str) -> dict[str, str]:
     found = remote["metadata"].get(field) or {}
     asked: dict[str, str] = wanted["metadata"][field]
     return {name: value for name, value in asked.items() if found.get(name) != value}
-
-
-def _annotations(local: Object) -> dict[str, str]:
-    kept = marks.annotations_of_replica(objects.annotations(local))
-    return {name: value for name, value in kept.items() if name != keys.LAST_APPLIED}
 
 
 def size(obj: Object) -> int:
