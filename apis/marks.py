@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from apis import keys
-from apis.objects import Kind
+from apis import keys, objects
+from apis.objects import Kind, Object
 
 
 class Says(Enum):
@@ -115,3 +115,26 @@ def labels_of_shadow(found: Mapping[str, str]) -> dict[str, str]:
 def _taken(found: Mapping[str, str], table: tuple[Mark, ...]) -> dict[str, str]:
     known = {mark.key for mark in table if mark.says not in _NEVER}
     return {name: value for name, value in found.items() if name in known or not is_ours(name)}
+
+
+KEPT: Final = frozenset(
+    {mark.key for mark in (*REPLICA_LABELS, *SHADOW_LABELS, *REPLICA_ANNOTATIONS)}
+    | {keys.APP_MANAGED_BY, keys.COMPONENT}
+)
+SMALL: Final = 1024
+"""Characters of what stays: a label, an annotation, a field of a spec."""
+
+
+def emptied(obj: Object) -> Object:
+    """Return the merge patch that takes out of an object what may fill it.
+
+    Marks, finalizers and status stay. For what has no room for its own deletion any more.
+    """
+    metadata: Object = {"uid": objects.uid(obj), **objects.UNTRACKED}
+    found = {"labels": objects.labels(obj), "annotations": objects.annotations(obj)}
+    for part, notes in found.items():
+        fills = [key for key, said in notes.items() if key not in KEPT or len(said) > SMALL]
+        metadata |= {part: dict.fromkeys(fills)} if fills else {}
+    spec = objects.spec(obj)
+    large = [name for name, said in spec.items() if len(objects.canonical(said)) > SMALL]
+    return {"metadata": metadata, **({"spec": dict.fromkeys(large)} if large else {})}

@@ -1,20 +1,24 @@
 """The writes that every reconciler makes: only what differs, only what is ours, never blindly."""
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, TypeVar
 
-from apis import drift, keys, objects
+from apis import drift, keys, marks, objects
 from apis.objects import Key, Kind, Object
+from kube import errors
 from kube.cluster import Cluster
 from kube.errors import (
     AlreadyExistsError,
     BusyError,
     ConflictError,
     ForbiddenError,
+    KubeError,
     NotFoundError,
 )
 from kube.reconcile import TerminalError
+
+T = TypeVar("T")
 
 MANAGER: Final = "liqo-controllers"
 WHOLE: Final[dict[Kind, str]] = {keys.DEPLOYMENT: "spec"}
@@ -93,8 +97,43 @@ async def remove(
         return True
     if not objects.is_terminating(found):
         logger.info("Deleting object", extra={"kind": str(kind), "key": str(key)})
-        await cluster.delete(kind, key, uid=objects.uid(found))
+        uid = objects.uid(found)
+        await _with_room(cluster, kind, found, lambda: cluster.delete(kind, key, uid=uid))
     return False
+
+
+async def _with_room(
+    cluster: Cluster, kind: Kind, obj: Object, write: Callable[[], Awaitable[T]]
+) -> T:
+    """Return what ``write`` of an object that goes returns; one that is too large is emptied first.
+
+    Whoever filled it to the last byte keeps it from being deleted, or let go, else: X3, X4.
+    """
+    try:
+        return await write()
+    except KubeError as error:
+        if not errors.is_too_large(error):
+            raise
+        key = objects.key_of(obj)
+        logger.warning(
+            "Emptying object", extra={"kind": str(kind), "key": str(key), "why": str(error)}
+        )
+        await cluster.patch(kind, key, marks.emptied(obj))
+    return await write()
+
+
+async def set_finalizers(
+    cluster: Cluster, kind: Kind, obj: Object, finalizers: Sequence[str]
+) -> Object:
+    """Return that very object, as it was read, with these finalizers."""
+    key, version = objects.key_of(obj), obj["metadata"]["resourceVersion"]
+    changes = {"metadata": {"finalizers": list(finalizers), "resourceVersion": version}}
+
+    async def write() -> Object:
+        return await cluster.patch(kind, key, changes)
+
+    lets_go = len(finalizers) < len(objects.finalizers(obj))
+    return await (_with_room(cluster, kind, obj, write) if lets_go else write())
 
 
 async def write_status(cluster: Cluster, kind: Kind, obj: Object, status: Object) -> Object:
@@ -102,8 +141,12 @@ async def write_status(cluster: Cluster, kind: Kind, obj: Object, status: Object
     changes = objects.merge_patch(objects.status(obj), status)
     if not changes:
         return obj
-    precondition = {"uid": objects.uid(obj)}
-    return await cluster.patch_status(kind, objects.key_of(obj), changes, metadata=precondition)
+    key, precondition = objects.key_of(obj), {"uid": objects.uid(obj)}
+
+    async def write() -> Object:
+        return await cluster.patch_status(kind, key, changes, metadata=precondition)
+
+    return await (_with_room(cluster, kind, obj, write) if objects.is_terminating(obj) else write())
 
 
 async def add_finalizer(cluster: Cluster, kind: Kind, obj: Object, finalizer: str) -> Object:
@@ -111,7 +154,7 @@ async def add_finalizer(cluster: Cluster, kind: Kind, obj: Object, finalizer: st
     present = objects.finalizers(obj)
     if finalizer in present:
         return obj
-    return await _set_finalizers(cluster, kind, obj, [*present, finalizer])
+    return await set_finalizers(cluster, kind, obj, [*present, finalizer])
 
 
 async def remove_finalizer(cluster: Cluster, kind: Kind, obj: Object, finalizer: str) -> Object:
@@ -120,15 +163,7 @@ async def remove_finalizer(cluster: Cluster, kind: Kind, obj: Object, finalizer:
     if finalizer not in present:
         return obj
     left = [each for each in present if each != finalizer]
-    return await _set_finalizers(cluster, kind, obj, left)
-
-
-async def _set_finalizers(
-    cluster: Cluster, kind: Kind, obj: Object, finalizers: list[str]
-) -> Object:
-    version = obj["metadata"]["resourceVersion"]
-    metadata = {"finalizers": finalizers, "resourceVersion": version}
-    return await cluster.patch(kind, objects.key_of(obj), {"metadata": metadata})
+    return await set_finalizers(cluster, kind, obj, left)
 
 
 async def evict(cluster: Cluster, pod: Object) -> bool:
@@ -153,6 +188,17 @@ async def evict(cluster: Cluster, pod: Object) -> bool:
         return False
     logger.info("Evicting pod", extra={"pod": str(key)})
     return True
+
+
+async def each(items: Iterable[T], work: Callable[[T], Awaitable[object]]) -> list[Exception]:
+    """Return why ``work`` failed for some of ``items``: no other waits for those."""
+    failures = list[Exception]()
+    for item in items:
+        try:
+            await work(item)
+        except KubeError as error:
+            failures.append(error)
+    return failures
 
 
 def raise_all(failures: Sequence[Exception]) -> None:

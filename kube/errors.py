@@ -102,6 +102,8 @@ _UNKNOWN_FIELD = "field not declared in schema"
 """What server-side apply says of it, with the code 500."""
 _ADMISSION = re.compile(r'admission webhook "[^"]*" denied the request')
 """How an API server begins what a webhook says."""
+_TOO_LARGE = re.compile("too large|larger than max|Too long")
+"""What an API server, or etcd behind it, says of an object that has no room for what is added."""
 _GATEWAY = frozenset({502, 503, 504})
 _BY_STATUS: dict[int, type[KubeError]] = {
     400: InvalidError,
@@ -155,6 +157,12 @@ def is_withheld(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(map(is_withheld, error.exceptions))
     return isinstance(error, _WITHHELD)
+
+
+def is_too_large(error: BaseException) -> bool:
+    """Whether ``error`` says that an object with what was to be written is larger than may be."""
+    refused = isinstance(error, BusyError | InvalidError)
+    return refused and bool(_TOO_LARGE.search(str(error)))
 
 
 def alone(error: KubeError) -> KubeError:

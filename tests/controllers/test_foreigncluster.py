@@ -15,6 +15,7 @@ from controllers.peers.foreigncluster.reconciler import ForeignClusterReconciler
 from controllers.peers.foreigncluster.stamp import StampReconciler
 from kube import waiting
 from kube.cluster import Cluster
+from kube.errors import InvalidError
 from tests.controllers.support import (
     LATER,
     NOW,
@@ -370,6 +371,10 @@ async def test_each_side_writes_its_version_on_a_slice_and_reads_the_others(peer
     ]
     status = await peer.status()
     assert (status["version"], status["versionSkew"]) == ("0.1.3", "Patch")
+    # A slice that its peer has filled is given up until it changes.
+    full = InvalidError("metadata.annotations: Too long: may not be more than 262144 bytes")
+    peer.ledger.refuses["patch", str(keys.RESOURCE_SLICE), replica] = full
+    assert await StampReconciler(peer.ledger, "0.2.0").reconcile(replica) is None
 
 
 def test_a_slice_of_ours_and_no_replica_is_asked_about() -> None:

@@ -665,3 +665,9 @@ async def test_a_tenant_that_is_refused_gets_no_right_back(fake: FakeCluster) ->
 
     assert bound_meanwhile == {ACCOUNT.name}
     assert await milan.bound("foo-rome") == {ACCOUNT.name, milan.tenant}
+    # Whose Tenant is drained gets none back either, before its condition says so.
+    await fake.patch(keys.TENANT, where, {"spec": {"tenantCondition": "Drained"}})
+    await end(fake, keys.ROLE_BINDING, Key("foo-rome", milan.tenant))
+    with pytest.raises(TerminalError, match="is drained"):
+        await milan.reconciler.reconcile(milan.key)
+    assert await milan.bound("foo-rome") == {ACCOUNT.name}

@@ -12,18 +12,19 @@ from apis.meta import Meta
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import VirtualNode
 from certs import identity, pki
-from controllers import views
+from controllers import upkeep, views
 from controllers.authentication.issuing.issuer import Entrance, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
 from controllers.authentication.tenant.reconciler import Observed, TenantReconciler
 from controllers.offloading.virtualnode.forge import rights
 from kube.cluster import Selection
-from kube.errors import BusyError
+from kube.errors import BusyError, InvalidError
 from tests import factories, signers
 from tests.controllers.support import Ledger, Told, end, make, settle, there
 from tests.fakes import FakeCluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SLICE = keys.RESOURCE_SLICE
 SPACE = "liqo-tenant-rome"
 WHERE = Key(SPACE, "rome")
 NONCE = Key(SPACE, "liqo-nonce")
@@ -38,9 +39,9 @@ TEXT = nonces.text("rome", "milan", bytes(32), NOW)
 class Milan:
     """The provider, with a tenant namespace for rome and a nonce in it."""
 
-    def __init__(self, address: str = "milan:6443") -> None:
+    def __init__(self, address: str = "milan:6443", cluster: type[Ledger] = Ledger) -> None:
         self.fake = FakeCluster(strict=True)
-        self.cluster = Ledger(self.fake)
+        self.cluster = cluster(self.fake)
         self.now = NOW
         self.told = Told(self.cluster)
         self.bindings: list[tuple[Kind, Binding]] = []
@@ -408,6 +409,84 @@ async def test_rights_go_before_what_is_slow_to_go(milan: Milan) -> None:
     assert await milan.has_rights() == (False, False)
 
 
+def twin_right(twin: str) -> Object:
+    return named(
+        keys.ROLE_BINDING,
+        Key(twin, SPACE),
+        metadata={"labels": {keys.APP_MANAGED_BY: "liqo", keys.REMOTE_CLUSTER_ID: "rome"}},
+        subjects=[{"kind": "Group", "name": "rome", "apiGroup": keys.RBAC_GROUP}],
+        roleRef={"kind": "ClusterRole", "name": "x", "apiGroup": keys.RBAC_GROUP},
+    )
+
+
+@pytest.mark.parametrize("how", ["drained", "deleted"])
+async def test_what_cannot_be_removed_keeps_nothing_else_here(milan: Milan, how: str) -> None:
+    """One right and one slice in the middle fail for ever; rights go before any replica."""
+    await milan.fake.create(keys.TENANT, tenant())
+    await milan.settle()
+    for number in range(5):
+        twin = factories.namespace(f"shop-{number}", **{keys.REMOTE_CLUSTER_ID: "rome"})
+        await milan.fake.create(keys.NAMESPACE, twin)
+        await milan.fake.create(keys.ROLE_BINDING, twin_right(f"shop-{number}"))
+        await milan.fake.create(keys.RESOURCE_SLICE, replica(keys.RESOURCE_SLICE, f"p{number}"))
+    right, slice_ = Key("shop-2", SPACE), Key(SPACE, "p2")
+    for kind, key in ((keys.ROLE_BINDING, right), (keys.RESOURCE_SLICE, slice_)):
+        milan.cluster.refuses["delete", str(kind), key] = BusyError(f"{key}: no space left")
+    if how == "drained":
+        await milan.fake.patch(keys.TENANT, WHERE, {"spec": {"tenantCondition": "Drained"}})
+    else:
+        await end(milan.fake, keys.TENANT, WHERE)
+
+    with pytest.raises(ExceptionGroup):
+        await milan.reconciler.reconcile(WHERE)
+
+    standing = {
+        (kind, key) for kind, key in milan.fake.everything() if kind in (keys.ROLE_BINDING, SLICE)
+    }
+    assert standing == {(keys.ROLE_BINDING, right), (SLICE, slice_)}
+    gone = [kind for verb, kind, _ in milan.cluster.writes if verb == "delete"]
+    last_right = max(i for i, kind in enumerate(gone) if kind.endswith("binding"))
+    assert str(SLICE) not in gone[:last_right]
+    assert await milan.ready() == ("False", "Draining" if how == "drained" else "Leaving")
+    found = await there(milan.fake, keys.TENANT, WHERE)
+    assert f"not removed yet: {right}: no space left; {slice_}: no space left" in str(found)
+
+    milan.cluster.refuses.clear()
+    await milan.settle()
+    assert await milan.has_rights() == (False, False)
+    assert not await milan.is_there(SLICE, slice_)
+
+
+class Full(Ledger):
+    """A cluster in whose etcd nothing more fits into an object whose spec is large."""
+
+    async def delete(self, kind: Kind, key: Key, *, uid: str, grace_s: int | None = None) -> None:
+        found = await there(self, kind, key)
+        if len(str(found.get("spec"))) > 10_000:
+            raise BusyError("etcdserver: request is too large (500)")
+        await super().delete(kind, key, uid=uid, grace_s=grace_s)
+
+
+async def test_what_has_no_room_for_its_deletion_is_emptied_first() -> None:
+    milan = Milan(cluster=Full)
+    await milan.prepare()
+    full = replica(keys.NAMESPACE_MAP, "fat", keys.NAMESPACE_MAP_FINALIZER)
+    full["metadata"]["annotations"] = {"a.b/x": "x", keys.CORDON: "true"}
+    full["spec"] = {"desiredMapping": {"y": "Z" * 20_000}, "small": "stays"}
+    where = Key(SPACE, "fat")
+    await milan.fake.create(keys.NAMESPACE_MAP, full)
+
+    is_gone = await upkeep.remove(milan.cluster, keys.NAMESPACE_MAP, where, is_ours=lambda _: True)
+
+    assert not is_gone
+    found = await there(milan.fake, keys.NAMESPACE_MAP, where)
+    assert objects.is_terminating(found)
+    assert objects.finalizers(found) == [keys.NAMESPACE_MAP_FINALIZER]
+    assert objects.labels(found) == objects.labels(full)
+    assert objects.annotations(found) == {keys.CORDON: "true"}
+    assert found["spec"] == {"small": "stays"}
+
+
 async def test_what_keeps_a_twin_is_named_by_the_tenant(milan: Milan) -> None:
     """As far as Kubernetes tells; a text of any length stays short."""
     await milan.fake.create(keys.TENANT, tenant())
@@ -481,6 +560,25 @@ async def test_cordoned_marks_the_slices_and_active_unmarks_them(milan: Milan) -
 
     assert cordoned == {"liqo.io/cordon-tenant": "true"}
     assert objects.annotations(await there(milan.fake, keys.RESOURCE_SLICE, where)) == {}
+
+
+async def test_a_slice_that_takes_no_mark_keeps_no_other_and_no_certificate(milan: Milan) -> None:
+    await milan.fake.create(keys.TENANT, tenant(tenantCondition="Cordoned"))
+    for number in range(3):
+        await milan.fake.create(SLICE, replica(SLICE, f"p{number}"))
+    full = InvalidError("metadata.annotations: Too long: may not be more than 262144 bytes")
+    milan.cluster.refuses["patch", str(SLICE), Key(SPACE, "p1")] = full
+
+    with pytest.raises(InvalidError):
+        await milan.reconciler.reconcile(WHERE)
+
+    marked = [
+        objects.annotations(await there(milan.fake, SLICE, Key(SPACE, f"p{number}")))
+        for number in range(3)
+    ]
+    assert marked == [{keys.CORDON_TENANT: "true"}, {}, {keys.CORDON_TENANT: "true"}]
+    assert await milan.ready() == ("True", "TenantReady")
+    assert milan.signed() == 1
 
 
 async def test_without_a_handshake_there_is_a_binding_for_metrics_only(milan: Milan) -> None:

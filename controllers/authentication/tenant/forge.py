@@ -3,7 +3,7 @@
 Source: docs/parity.md § 4.9, 8.1.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -34,9 +34,11 @@ _OWN_ROLES: Final = (keys.CONTROLLER_MANAGER_TWIN_ROLE, keys.CONTROLLER_MANAGER_
 class RefusedError(Exception):
     """The consumer gets nothing; ``reason`` and message are shown on its Tenant."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, failures: Sequence[Exception] = ()) -> None:
         super().__init__(message)
         self.reason = reason
+        self.failures = failures
+        """Why rights could not be taken away, which is tried again."""
 
 
 def collision(cluster_id: str, bindings: Iterable[tuple[Kind, Binding]]) -> str:
@@ -191,6 +193,13 @@ def going(left: int, namespaces: Iterable[Object], consumer: str) -> str:
     ]
     more = f" and {len(kept) - MOST_TWINS} more" if len(kept) > MOST_TWINS else ""
     return "; ".join([f"{left} are going", *sorted(kept)[:MOST_TWINS]]) + more
+
+
+def failing(failures: Sequence[Exception]) -> str:
+    """Return what could not be removed, and why, as far as there is room for it."""
+    said = [texts.clamp(str(each), MOST_OF_A_TWIN) for each in failures[:MOST_TWINS]]
+    more = len(failures) - len(said)
+    return f"not removed yet: {'; '.join(said)}" + (f" and {more} more" if more else "")
 
 
 def _kept_by(namespace: Object) -> str:

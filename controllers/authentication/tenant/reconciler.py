@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from apis import conditions, keys, naming, nonces, objects, whose
@@ -23,8 +24,22 @@ from kube.events import Recorder
 KIND: Final = keys.TENANT
 FINALIZER: Final = keys.TENANT_FINALIZER
 LEAVING_POLL_S: Final = 2.0
+DRAINED: Final = TenantCondition.DRAINED.value
+"""The reason of ``Ready`` once nothing of the consumer is left: ``liqoctl drain tenant`` waits."""
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class _Left:
+    """What is still there of a consumer."""
+
+    objects: int
+    failures: list[Exception]
+    """Why rights or objects could not be taken away."""
+
+    def __bool__(self) -> bool:
+        return bool(self.objects or self.failures)
 
 
 @dataclass(frozen=True)
@@ -67,15 +82,18 @@ class TenantReconciler:
         if objects.is_terminating(obj):
             return await self._dismiss(obj)
         obj = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
+        again_s, failures = None, list[Exception]()
         try:
             tenant = await self._parsed(obj)
             if tenant.condition is TenantCondition.DRAINED:
                 return await self._drain(obj, tenant)
-            await self._cordon(obj, tenant)
-            return await self._admit(obj, tenant)
+            failures += await self._cordon(obj, tenant)
+            again_s = await self._admit(obj, tenant)
         except RefusedError as error:
             await self._refuse(obj, error)
-            return None
+            failures += error.failures
+        upkeep.raise_all(failures)
+        return again_s
 
     async def _parsed(self, obj: Object) -> Tenant:
         key = objects.key_of(obj)
@@ -91,8 +109,8 @@ class TenantReconciler:
 
     async def _admit(self, obj: Object, tenant: Tenant) -> float | None:
         if why := forge.collision(tenant.cluster_id, self._observed.all_bindings()):
-            await self._expel_rights(obj, tenant)
-            raise RefusedError("NameCollision", why)
+            failures = await self._expel_rights(obj, tenant)
+            raise RefusedError("NameCollision", why, failures)
         if not tenant.has_handshake:
             await self._bind(obj, tenant)
             await self._report(obj, None, "TenantReady", "it is let in without a handshake")
@@ -174,8 +192,8 @@ class TenantReconciler:
                 is_ours=lambda found: forge.is_of(tenant.cluster_id, found),
             )
 
-    async def _expel_rights(self, obj: Object, tenant: Tenant) -> None:
-        """Take every right of the consumer away, also those in its twin namespaces."""
+    async def _expel_rights(self, obj: Object, tenant: Tenant) -> list[Exception]:
+        """Take every right of the consumer away, also in its remote namespaces; return failures."""
         own = [
             (grant.kind, objects.key_of(grant.wanted))
             for grant in forge.grants(obj["metadata"]["namespace"], tenant)
@@ -185,69 +203,69 @@ class TenantReconciler:
             for key, binding in (await self._observed.our_bindings()).items()
             if forge.is_of(tenant.cluster_id, binding)
         ]
-        for kind, key in dict.fromkeys([*own, *elsewhere]):
-            await upkeep.remove(
-                self._cluster,
-                kind,
-                key,
-                is_ours=lambda found: forge.is_of(tenant.cluster_id, found),
-            )
 
-    async def _expel(self, obj: Object, tenant: Tenant) -> int:
-        """Take the rights away and delete what the consumer put here; return what is left of it.
+        async def take(right: tuple[Kind, Key]) -> None:
+            is_ours = partial(forge.is_of, tenant.cluster_id)
+            await upkeep.remove(self._cluster, *right, is_ours=is_ours)
 
-        What it put there goes before its rights in the twins do: as long as it wants a twin, the
-        twin's binding is made again.
+        return await upkeep.each(dict.fromkeys([*own, *elsewhere]), take)
+
+    async def _expel(self, obj: Object, tenant: Tenant) -> _Left:
+        """Take the rights away, then delete what the consumer put here; one by one.
+
+        No right comes back meanwhile: a Tenant that is drained, or goes, gets none in a remote
+        namespace (``namespacemap.forge.check_welcome``). Source: X3.
         """
+        left = _Left(0, await self._expel_rights(obj, tenant))
         where = obj["metadata"]["namespace"]
-        for grant in forge.grants(where, tenant):
-            await upkeep.remove(
-                self._cluster,
-                grant.kind,
-                objects.key_of(grant.wanted),
-                is_ours=lambda found: forge.is_of(tenant.cluster_id, found),
-            )
-        left = 0
         for kind in forge.REPLICAS:
             found = (await self._cluster.list(Selection(kind, Object, where))).items.values()
-            for replica in found:
-                if forge.is_consumers(kind, replica, tenant.cluster_id):
-                    left += 1
-                    await self._send_off(kind, replica)
-        await self._expel_rights(obj, tenant)
+            theirs = [each for each in found if forge.is_consumers(kind, each, tenant.cluster_id)]
+            left.objects += len(theirs)
+            left.failures += await upkeep.each(theirs, partial(self._send_off, kind))
         return left
 
     async def _send_off(self, kind: Kind, replica: Object) -> None:
-        key = objects.key_of(replica)
+        key, uid = objects.key_of(replica), objects.uid(replica)
         if foreign := forge.foreign_finalizers(kind, replica):
             kept = [each for each in objects.finalizers(replica) if each not in foreign]
-            version = {"resourceVersion": replica["metadata"]["resourceVersion"]}
-            await self._cluster.patch(kind, key, {"metadata": {"finalizers": kept, **version}})
+            await upkeep.set_finalizers(self._cluster, kind, replica, kept)
             logger.info("Removed foreign finalizers", extra={"kind": str(kind), "key": str(key)})
         if not objects.is_terminating(replica):
-            logger.info("Deleting replica", extra={"kind": str(kind), "key": str(key)})
-            await self._cluster.delete(kind, key, uid=objects.uid(replica))
+            await upkeep.remove(
+                self._cluster, kind, key, is_ours=lambda found: objects.uid(found) == uid
+            )
 
     async def _drain(self, obj: Object, tenant: Tenant) -> float | None:
         left = await self._expel(obj, tenant)
-        await self._tell_left(obj, tenant, left, "Drained")
+        await self._tell_left(obj, tenant, left, "Draining" if left else DRAINED)
+        upkeep.raise_all(left.failures)
         return LEAVING_POLL_S if left else None
 
-    async def _tell_left(self, obj: Object, tenant: Tenant, left: int, reason: str) -> None:
-        message = "rights and objects of the consumer are removed"
+    async def _tell_left(self, obj: Object, tenant: Tenant, left: _Left, reason: str) -> None:
+        are = "are being removed" if left.failures else "are removed"
+        message = f"rights and objects of the consumer {are}"
         if left:
             twins = (await self._observed.namespaces()).values()
-            message += f"; {forge.going(left, twins, tenant.cluster_id)}"
+            message += f"; {forge.going(left.objects, twins, tenant.cluster_id)}"
+        if left.failures:
+            message += f"; {forge.failing(left.failures)}"
         await self._report(obj, None, reason, message, is_good=False)
 
-    async def _cordon(self, obj: Object, tenant: Tenant) -> None:
+    async def _cordon(self, obj: Object, tenant: Tenant) -> list[Exception]:
+        """Mark the slices; return of which that failed. Their Quotas follow the Tenant itself."""
         wanted = "true" if tenant.condition is TenantCondition.CORDONED else None
         where = Selection(keys.RESOURCE_SLICE, Object, obj["metadata"]["namespace"])
-        for key, found in (await self._cluster.list(where)).items.items():
-            is_replica = whose.is_foreign(found, tenant.cluster_id)
-            if is_replica and objects.annotations(found).get(keys.CORDON_TENANT) != wanted:
-                changes = {"metadata": {"annotations": {keys.CORDON_TENANT: wanted}}}
-                await self._cluster.patch(keys.RESOURCE_SLICE, key, changes)
+        changes = {"metadata": {"annotations": {keys.CORDON_TENANT: wanted}}}
+        unmarked = [
+            key
+            for key, found in (await self._cluster.list(where)).items.items()
+            if whose.is_foreign(found, tenant.cluster_id)
+            and objects.annotations(found).get(keys.CORDON_TENANT) != wanted
+        ]
+        return await upkeep.each(
+            unmarked, lambda key: self._cluster.patch(keys.RESOURCE_SLICE, key, changes)
+        )
 
     async def _dismiss(self, obj: Object) -> float | None:
         if FINALIZER not in objects.finalizers(obj):
@@ -255,6 +273,7 @@ class TenantReconciler:
         tenant = _as_it_was(obj)
         if left := await self._expel(obj, tenant):
             await self._tell_left(obj, tenant, left, "Leaving")
+            upkeep.raise_all(left.failures)
             return LEAVING_POLL_S
         await self._forget_certificates(obj["metadata"]["namespace"], tenant.cluster_id)
         await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
@@ -266,8 +285,11 @@ class TenantReconciler:
         if namespace is None or objects.is_terminating(namespace):
             return
         secrets = (await self._cluster.list(Selection(keys.SECRET, Object, where))).items.values()
-        for key in forge.certificate_secrets(where, secrets, consumer):
-            await upkeep.remove(self._cluster, keys.SECRET, key, is_ours=lambda _: True)
+        failures = await upkeep.each(
+            forge.certificate_secrets(where, secrets, consumer),
+            lambda key: upkeep.remove(self._cluster, keys.SECRET, key, is_ours=lambda _: True),
+        )
+        upkeep.raise_all(failures)
 
     async def _refuse(self, obj: Object, error: RefusedError) -> None:
         self._events.event(KIND, obj, "Warning", error.reason, str(error))

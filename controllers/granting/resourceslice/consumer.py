@@ -162,10 +162,15 @@ class LocalSliceReconciler:
         found = {
             key: node for key, node in listed.items() if slices.of_virtual_node(node) == where.name
         }
-        for key, node in found.items():
-            if not objects.is_terminating(node):
-                logger.info("Deleting virtual node", extra={"virtualnode": str(key)})
-                await self.cluster.delete(keys.VIRTUAL_NODE, key, uid=objects.uid(node))
+
+        async def take_down(key: Key) -> None:
+            uid = objects.uid(found[key])
+            await upkeep.remove(
+                self.cluster, keys.VIRTUAL_NODE, key, is_ours=lambda node: objects.uid(node) == uid
+            )
+
+        standing = [key for key, node in found.items() if not objects.is_terminating(node)]
+        upkeep.raise_all(await upkeep.each(standing, take_down))
         if found:
             return GOING_POLL_S
         await upkeep.remove_finalizer(self.cluster, KIND, obj, keys.SLICE_FINALIZER)

@@ -49,19 +49,23 @@ def tenant(namespace: Object | None, namespace_map: Object) -> Tenant:
 
 
 def check_welcome(tenant_: Tenant, tenants: Iterable[Object]) -> None:
-    """Refuse a consumer whose Tenant is refused: no right is given, and none given back.
+    """Refuse a consumer whose Tenant is refused, drained or goes: no right is given, or given back.
 
     Raises:
         RefusedError: its Tenant says so.
     Source: docs/parity.md SEC-A9.
     """
     for found in tenants:
+        key = objects.key_of(found)
+        if key.namespace != tenant_.namespace:
+            continue
+        if objects.is_terminating(found) or objects.spec(found).get("tenantCondition") == "Drained":
+            raise RefusedError("TenantRefused", f"tenant {key} is drained, or is being deleted")
         status = objects.status(found)
         ready = conditions.find(status.get("conditions"), "Ready") or {}
-        is_its = objects.key_of(found).namespace == tenant_.namespace
-        if is_its and ready.get("status") == "False":
+        if ready.get("status") == "False":
             why = f"{ready.get('reason')}: {ready.get('message')}"
-            raise RefusedError("TenantRefused", f"tenant {objects.key_of(found)} is refused: {why}")
+            raise RefusedError("TenantRefused", f"tenant {key} is refused: {why}")
 
 
 def status(entries: Mapping[str, Entry], policy: ProviderPolicy) -> Object:

@@ -8,10 +8,12 @@ Source: docs/parity.md SEC-A20.
 import logging
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from apis import keys, objects, orders
-from apis.objects import Kind, Object
+from apis.objects import Key, Kind, Object
+from controllers import upkeep
 from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError, NotFoundError
 
@@ -54,23 +56,27 @@ async def release(cluster: Cluster, twin: str) -> int:
 
     What this process may not change stays; the condition of the Tenant names it.
     """
-    found = 0
+    released = list[Key]()
+
+    async def let_go(kind: Kind, obj: Object) -> None:
+        key, foreign = objects.key_of(obj), foreign_finalizers(kind, obj)
+        kept = [each for each in objects.finalizers(obj) if each not in foreign]
+        try:
+            await upkeep.set_finalizers(cluster, kind, obj, kept)
+        except NotFoundError:
+            return
+        except ForbiddenError as error:
+            logger.warning(
+                "Finalizers stay", extra={"kind": str(kind), "key": str(key), "why": str(error)}
+            )
+            return
+        released.append(key)
+        logger.info("Removed foreign finalizers", extra={"kind": str(kind), "key": str(key)})
+
+    failures = list[Exception]()
     for kind in KINDS:
-        for key, obj in (await cluster.list(Selection(kind, Object, twin))).items.items():
-            foreign = foreign_finalizers(kind, obj)
-            if not foreign:
-                continue
-            kept = [each for each in objects.finalizers(obj) if each not in foreign]
-            same = {"uid": objects.uid(obj), "resourceVersion": obj["metadata"]["resourceVersion"]}
-            try:
-                await cluster.patch(kind, key, {"metadata": {"finalizers": kept, **same}})
-            except NotFoundError:
-                continue
-            except ForbiddenError as error:
-                logger.warning(
-                    "Finalizers stay", extra={"kind": str(kind), "key": str(key), "why": str(error)}
-                )
-                continue
-            found += 1
-            logger.info("Removed foreign finalizers", extra={"kind": str(kind), "key": str(key)})
-    return found
+        found = (await cluster.list(Selection(kind, Object, twin))).items.values()
+        held = [obj for obj in found if foreign_finalizers(kind, obj)]
+        failures += await upkeep.each(held, partial(let_go, kind))
+    upkeep.raise_all(failures)
+    return len(released)

@@ -142,8 +142,8 @@ class NamespaceOffloadingReconciler:
         upkeep.raise_all(failures)
         if is_left:
             return  # an event of the map follows
-        for key in await self._bound(namespace):
-            await self._remove_binding(key)
+        bound = await self._bound(namespace)
+        upkeep.raise_all(await upkeep.each(bound, self._remove_binding))
         self._withdrawals.forget(namespace)
         self._remember(obj, await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER))
 
@@ -229,9 +229,8 @@ class NamespaceOffloadingReconciler:
         found = None if is_late else await self._cluster.get_live(keys.NAMESPACE_MAP, peer.key)
         if found and forge.mapping_status(namespace, found).exists:
             return  # the cache was behind
-        for key, virtual_node in bound.items():
-            if virtual_node in names:
-                await self._remove_binding(key)
+        theirs = [key for key, virtual_node in bound.items() if virtual_node in names]
+        upkeep.raise_all(await upkeep.each(theirs, self._remove_binding))
 
     async def _bound(self, namespace: str) -> dict[Key, str]:
         return {

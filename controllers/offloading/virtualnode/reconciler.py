@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from apis import keys, naming, objects
-from apis.objects import Key, Object
+from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate, drain_timeout
 from controllers import upkeep
 from controllers.offloading.virtualnode.forge import arguments, deployment, lifecycle, rights
@@ -16,7 +16,7 @@ from controllers.offloading.virtualnode.forge.arguments import LocalCluster
 from controllers.offloading.virtualnode.forge.rights import Desired
 from controllers.views import View
 from kube.cluster import Cluster, Selection
-from kube.errors import ForbiddenError
+from kube.errors import ForbiddenError, KubeError
 from kube.events import Recorder
 from kube.reconcile import TerminalError
 
@@ -273,7 +273,13 @@ class VirtualNodeReconciler:
         """Ask ``pod`` to end; whether that is waited for."""
         if objects.is_terminating(pod):
             return lifecycle.is_waited_for(pod, self._clock())
-        return await self._deleted(pod)
+        try:
+            return await self._deleted(pod)
+        except KubeError as error:  # the other pods do not wait for this one; it is asked again
+            logger.warning(
+                "Pod was not deleted", extra={"pod": str(objects.key_of(pod)), "reason": str(error)}
+            )
+            return True
 
     async def _deleted(self, pod: Object, *, grace_s: int | None = None) -> bool:
         """Delete ``pod``; whether that is allowed.
@@ -344,11 +350,14 @@ class VirtualNodeReconciler:
             for binding in (await self._observed.bindings()).values()
             if is_ours(binding)
         ]
-        for desired in (*elsewhere, *rights.at_home(virtual_node)):
-            key = objects.key_of(desired.wanted)
-            await upkeep.remove(self._cluster, desired.kind, key, is_ours=is_ours)
-        account = Key(virtual_node.namespace, virtual_node.name)
-        await upkeep.remove(self._cluster, keys.SERVICE_ACCOUNT, account, is_ours=is_ours)
+        at_home = rights.at_home(virtual_node)
+        given = [(each.kind, objects.key_of(each.wanted)) for each in (*elsewhere, *at_home)]
+        account = (keys.SERVICE_ACCOUNT, Key(virtual_node.namespace, virtual_node.name))
+
+        async def take(right: tuple[Kind, Key]) -> None:
+            await upkeep.remove(self._cluster, *right, is_ours=is_ours)
+
+        upkeep.raise_all(await upkeep.each([*given, account], take))
 
     async def _forget_map(self, virtual_node: VirtualNode) -> None:
         siblings = Selection(KIND, Object, namespace=virtual_node.namespace)
