@@ -12,6 +12,8 @@ from apis.objects import Key
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_LINE: Final = 16 * 1024
+_LINE: Final = re.compile(r"[^\n]+")
+"""Lines end at nothing else: labels may have odd characters."""
 _SAMPLE: Final = re.compile(
     r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+([-+.0-9a-zA-Z]+)(?:[ \t]+(-?[0-9]{1,18}))?"
 )
@@ -63,9 +65,10 @@ def families(
     found: dict[str, Family] = {}
     for text in texts:
         current = ""
-        for line in text.split("\n"):  # and at nothing else: labels may have odd characters
-            if len(line) > MAX_LINE:
+        for each in _LINE.finditer(text):
+            if each.end() - each.start() > MAX_LINE:
                 continue
+            line = each[0]
             if about := _ABOUT.fullmatch(line):
                 current = about[2]
                 if is_known(current):

@@ -271,9 +271,8 @@ class ClusterClient:
             await wire.whole(answer, most=MAX_PING)
             return answer.headers.get("Date", "")
 
-    async def get_text(self, path: str) -> str:
-        """Return what the server says at ``path``: ``/livez``, or the metrics of all pods."""
-        most = wire.MAX_ANSWER
+    async def get_text(self, path: str, *, most: int = wire.MAX_ANSWER) -> str:
+        """Return what the server says at ``path``, of at most ``most`` bytes."""
         said = await self._transport.request("get", "", "GET", path, most=most)
         return self._door.text(said)
 

@@ -56,7 +56,7 @@ class Provider(Protocol):
         """Open a raw request."""
         ...
 
-    async def get_text(self, path: str) -> str:
+    async def get_text(self, path: str, *, most: int) -> str:
         """Return what is said at ``path``."""
         ...
 
@@ -72,6 +72,8 @@ class Api:
     clock: Callable[[], datetime]
     started: datetime
     cpu: NodeCpu = field(default_factory=NodeCpu)
+    scraping: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held for one answer of the provider's metric agent at a time."""
 
 
 @dataclass(frozen=True)
@@ -169,11 +171,13 @@ async def summary(api: Api, _request: web.Request) -> web.StreamResponse:
 async def _used(api: Api, path: str) -> tuple[dict[Key, Measured], list[Family]]:
     """Return the pods of this node, and what the provider's metric agent says of them."""
     pods = await api.ask(api.lookups.measured())
-    try:
-        text = await api.provider().get_text(f"{keys.METRICS_ROOT}/scrape/{api.consumer}{path}")
-    except errors.KubeError as error:
-        raise _refusal(error) from error
-    return pods, await asyncio.to_thread(usage.of_pods, text, pods)  # it may be long
+    where = f"{keys.METRICS_ROOT}/scrape/{api.consumer}{path}"
+    async with api.scraping:
+        try:
+            text = await api.provider().get_text(where, most=usage.most_bytes(len(pods)))
+        except errors.KubeError as error:
+            raise _refusal(error) from error
+        return pods, await asyncio.to_thread(usage.of_pods, text, pods)  # it may be long
 
 
 async def not_here(_api: Api, request: web.Request) -> web.StreamResponse:

@@ -26,6 +26,9 @@ _SLACK: Final = timedelta(days=1)
 _FRESH_MS: Final = 5 * 60 * _MILLIS
 """How far from now the time of a sample may be that others scrape."""
 _MICROSECONDS: Final = 6
+MOST_BYTES: Final = 64 * 2**20
+"""Of what a provider says at once of all pods of the node."""
+_BYTES, _BYTES_OF_POD = 2**20, 2**16
 MOST_OF_CONTAINER: Final = 400
 MOST_OF_POD: Final = 200
 """Samples of what belongs to no container of the pod: its network, its sandbox."""
@@ -122,6 +125,11 @@ def _at(sample: Sample, now_ms: int) -> int:
 
 def _nanos(amount: float) -> int:
     return min(int(amount * _NANOS), _MOST)
+
+
+def most_bytes(pods: int) -> int:
+    """Return how many bytes a provider may say of so many pods: much, for a few containers each."""
+    return min(_BYTES + pods * _BYTES_OF_POD, MOST_BYTES)
 
 
 def pod_of(sample: Sample) -> Key:

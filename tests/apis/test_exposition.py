@@ -1,5 +1,7 @@
 """Metrics as text: what is read is written again, and what makes no sense is passed over."""
 
+import tracemalloc
+
 import pytest
 
 from apis import exposition
@@ -58,3 +60,16 @@ def test_a_value_may_look_like_a_label() -> None:
 def test_a_line_that_makes_no_sense_is_passed_over(line: str) -> None:
     families = exposition.families([f"{line}\nup 1\n"])
     assert exposition.text(families) == "up{} 1\n"
+
+
+@pytest.mark.parametrize("line", ["ab\n", "\n", "a\U0001f600\n"])
+def test_what_is_no_sample_takes_no_memory_beside_the_text(line: str) -> None:
+    """X10: a provider says millions of lines."""
+    text = line * 300_000
+    tracemalloc.start()
+    try:
+        assert exposition.families([text]) == []
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
