@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 import ssl
-from typing import Final
+from typing import Final, NamedTuple, cast
 
 from aiohttp import web
 
@@ -22,6 +22,20 @@ SILENT_S: Final = 30.0
 """How long a new connection may take then to send the head of a request."""
 CLOSE_S: Final = 60.0
 """How long a slow client may take to read what is left of a stream that ended."""
+IDLE_S: Final = 30.0
+"""How long a connection is kept for another request."""
+_REFUSED: Final = frozenset({401, 403})
+
+
+class Most(NamedTuple):
+    """How many connections there may be at once: a source that has its part gets no more."""
+
+    in_all: int
+    of_source: int
+
+
+ORDINARY: Final = Most(in_all=1000, of_source=500)
+"""An API server opens one for each stream of kubectl."""
 
 
 class Server:
@@ -37,10 +51,17 @@ class Server:
         host: str | None = None,
         *,
         silent_s: float = SILENT_S,
+        most: Most = ORDINARY,
     ) -> None:
+        app.on_response_prepare.append(_close_refused)
         self._runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=5
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=5,
+            keepalive_timeout=IDLE_S,
         )
+        self._connections = _Connections(most)
         self._host, self._port, self._silent_s = host, port, silent_s
         self._listener: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -89,7 +110,7 @@ class Server:
             await self._runner.setup()
             self._sweeping = asyncio.create_task(self._sweep())
         listener = await asyncio.get_running_loop().create_server(
-            self._runner.server,  # type: ignore[arg-type]  # a factory of protocols
+            lambda: _Arrival(self._connections, self._runner),
             self._host,
             self._port,
             ssl=context,
@@ -122,6 +143,47 @@ class Server:
         if self._listener is not None:
             self._listener.close()
         self._listener, self._context, self.port = None, None, 0
+
+
+class _Connections:
+    """Those that are open, by the address of their client."""
+
+    def __init__(self, most: Most) -> None:
+        self._most = most
+        self._sources: dict[asyncio.BaseTransport, str] = {}
+
+    def admits(self, transport: asyncio.BaseTransport) -> bool:
+        """Whether there is room for one more, which is counted."""
+        open_ = {one: source for one, source in self._sources.items() if not one.is_closing()}
+        self._sources = open_
+        source, *_ = transport.get_extra_info("peername") or ("",)  # who went at once has none
+        own = sum(one == source for one in open_.values())
+        if len(open_) >= self._most.in_all or own >= self._most.of_source:
+            return False
+        open_[transport] = source
+        return True
+
+
+class _Arrival(asyncio.Protocol):
+    """Hands a connection on to the web server, or closes it."""
+
+    def __init__(self, connections: _Connections, runner: web.AppRunner) -> None:
+        self._connections, self._runner = connections, runner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        server = self._runner.server
+        if server is None or not self._connections.admits(transport):
+            cast("asyncio.Transport", transport).abort()
+            return
+        handler = server()
+        transport.set_protocol(handler)
+        handler.connection_made(transport)
+
+
+async def _close_refused(_: web.Request, response: web.StreamResponse) -> None:
+    """Keep no connection of who may do nothing here."""
+    if response.status in _REFUSED:
+        response.force_close()
 
 
 def tls(pair: KeyPair, client_ca: str) -> ssl.SSLContext:

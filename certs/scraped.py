@@ -25,9 +25,10 @@ async def served(address: Address | None, cluster: Cluster) -> AsyncIterator[int
         yield 0
         return
     from certs import metricspage  # noqa: PLC0415  # the web framework, see above
-    from certs.listener import Server  # noqa: PLC0415
+    from certs.listener import Most, Server  # noqa: PLC0415
 
-    server = Server(metricspage.application(Gate(cluster)), address.port, address.host or None)
+    page = metricspage.application(Gate(cluster))
+    server = Server(page, address.port, address.host or None, most=Most(in_all=128, of_source=32))
     await server.trust("")
     await server.certify(await apart.own(socket.gethostname()))
     try:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -60,6 +61,35 @@ def lets(review: Object) -> Object:
     """Answer a SubjectAccessReview: the scraper may get the metrics."""
     asked = review["spec"]["nonResourceAttributes"] == {"verb": "get", "path": "/metrics"}
     return {"allowed": asked and review["spec"]["user"] == "scraper"}
+
+
+async def test_connections_are_bounded_and_who_may_do_nothing_keeps_none() -> None:
+    """X9: anybody on the network of pods reaches the port."""
+    cluster = FakeCluster()
+    context = ssl._create_unverified_context()  # noqa: S323, SLF001  # nobody can know it
+    async with scraped.served(Address("127.0.0.1", 0), cluster) as port, asyncio.timeout(60):
+
+        async def opened() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            return await asyncio.open_connection("127.0.0.1", port, ssl=context)
+
+        async def is_ended(reader: asyncio.StreamReader) -> bool:
+            with contextlib.suppress(ConnectionError):
+                return await reader.read() == b""
+            return True
+
+        held = [await opened() for _ in range(32)]
+        beyond, its_writer = await opened()
+        assert await is_ended(beyond)
+
+        reader, writer = held.pop()
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"401 Unauthorized" in await reader.read(), "told, and closed"
+        writer.close()
+        again, another = await opened()
+        another.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert await again.readline(), "there is room for one again"
+        for each in (its_writer, another, *(one for _, one in held)):
+            each.transport.abort()
 
 
 async def test_who_is_refused_is_told_what_to_do_and_answers_are_remembered() -> None:
