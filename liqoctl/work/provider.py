@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import click
 
-from apis import keys, objects, policies, slices, whose
+from apis import conditions, keys, marks, objects, policies, slices, whose
 from apis.objects import Key, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
+from kube.errors import KubeError, is_too_large
 from liqoctl import output as output_
 from liqoctl.forge import sharing as forge
 from liqoctl.output import Progress
@@ -75,6 +76,9 @@ async def _give_up(side: Side, key: Key, timeout_s: float, *, is_forced: bool) -
         side.warning(f"{after}; its rights and namespaces are taken all the same")
         await _set_condition(side, found, DRAINED)
         return
+    if _condition(found) == DRAINED:
+        message = f"tenant {where}: is not drained after {timeout_s:g}s: {_said(found)}"
+        raise click.ClickException(f"{message}; the same command goes on waiting")
     raise click.ClickException(
         f"{after}; it stays {_condition(found)}, so that nothing new is let in: the same command "
         "goes on waiting, with --force rights and namespaces are taken when the time is over, "
@@ -83,14 +87,10 @@ async def _give_up(side: Side, key: Key, timeout_s: float, *, is_forced: bool) -
 
 
 async def bring(side: Side, key: Key, condition: str) -> None:
-    """Make the tenant at ``key`` (an empty namespace: wherever it is) so, unless it is already."""
+    """Make the tenant at ``key`` (an empty namespace: wherever it is) so; return once it is."""
     found = await _tenant(side.cluster, key)
-    if _condition(found) == condition:
-        side.info(f"tenant {objects.key_of(found)}: is {condition} already")
-        return
-    if condition == DRAINED:
-        if _condition(found) != CORDONED:
-            await _set_condition(side, found, CORDONED)
+    if condition == DRAINED and _condition(found) != DRAINED:
+        await _set_condition(side, found, CORDONED)
         await _leave(side, found)
     await _set_condition(side, found, condition)
 
@@ -125,9 +125,55 @@ def _condition(tenant: Object) -> str:
 
 
 async def _set_condition(side: Side, tenant: Object, condition: str) -> None:
-    key = objects.key_of(tenant)
-    await side.cluster.patch(keys.TENANT, key, {"spec": {"tenantCondition": condition}})
-    side.info(f"tenant {key}: {condition}")
+    """Make it so, and say so once the controllers have done it: liqoctl only asks for it."""
+    key, is_so = objects.key_of(tenant), _condition(tenant) == condition
+    if not is_so:
+        await side.cluster.patch(keys.TENANT, key, {"spec": {"tenantCondition": condition}})
+    if condition == CORDONED:
+        await _until_closed(side, key.namespace)
+    if condition == DRAINED:
+        await until(
+            side, keys.TENANT, key, _is_drained, what=f"tenant {key} to be drained", why=_said
+        )
+    side.info(f"tenant {key}: {f'is {condition} already' if is_so else condition}")
+
+
+async def _until_closed(side: Side, namespace: str) -> None:
+    """Wait until the Quotas of a tenant's slices let nothing in."""
+    found = (await side.cluster.list(Selection(keys.QUOTA, Object, namespace))).items
+    for key, quota in found.items():
+        owner = objects.controller_of(quota)
+        if owner and owner["kind"] == keys.RESOURCE_SLICE.kind:
+            await _until_quota_closed(side, key)
+
+
+async def _until_quota_closed(side: Side, key: Key) -> None:
+    await until(
+        side, keys.QUOTA, key, _is_closed, what=f"quota {key} to be cordoned",
+        why=lambda _: "the controller manager of this cluster has not done it: see its log",
+    )  # fmt: skip
+
+
+def _is_closed(quota: Object | None) -> bool:
+    return quota is None or objects.spec(quota).get("cordoned") is True
+
+
+def _ready(tenant: Object | None) -> Object:
+    return conditions.find(objects.status(tenant).get("conditions"), "Ready") or {}
+
+
+def _is_drained(tenant: Object | None) -> bool:
+    """Whether the controllers say that nothing is left of the consumer; one that is gone is."""
+    if tenant is None:
+        return True
+    ready = _ready(tenant)
+    is_current = ready.get("observedGeneration") == tenant["metadata"].get("generation")
+    return is_current and ready.get("reason") == DRAINED
+
+
+def _said(tenant: Object | None) -> str:
+    ready = _ready(tenant)
+    return f"{ready.get('reason') or 'no condition'}: {ready.get('message') or 'no message'}"
 
 
 async def _leave(side: Side, tenant: Object) -> None:
@@ -141,7 +187,8 @@ async def _leave(side: Side, tenant: Object) -> None:
         found = (await side.cluster.list(Selection(keys.RESOURCE_SLICE, Object, where))).items
         for obj in found.values():
             if whose.is_foreign(obj) and not slices.is_drained(obj):
-                await _mark(side, obj, _DRAINING, "draining")
+                await _mark(side, obj, _DRAINING)
+                side.info(f"resourceslice {objects.key_of(obj)}: draining")
         left = await _booked(side.cluster, where)
         if not left and not await _run_there(side.cluster, tenant):
             return
@@ -177,7 +224,9 @@ def cordon_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -> 
 
     async def work(side: Side) -> None:
         found = await slices_.find(side.cluster, key, consumer=consumer, is_replica=True)
-        await _mark(side, found, {keys.CORDON: "true"}, "cordoned")
+        await _mark(side, found, {keys.CORDON: "true"})
+        await _until_quota_closed(side, _quota_of(found))
+        side.info(f"resourceslice {objects.key_of(found)}: cordoned")
 
     _run(who, f"cordoning resourceslice {key}", timeout_s, work)
 
@@ -187,7 +236,8 @@ def uncordon_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -
 
     async def work(side: Side) -> None:
         found = await slices_.find(side.cluster, key, consumer=consumer, is_replica=True)
-        await _mark(side, found, {keys.CORDON: None, keys.DRAIN: None}, "not cordoned any more")
+        await _mark(side, found, {keys.CORDON: None, keys.DRAIN: None})
+        side.info(f"resourceslice {objects.key_of(found)}: not cordoned any more")
 
     _run(who, f"uncordoning resourceslice {key}", timeout_s, work)
 
@@ -202,11 +252,24 @@ def _run(
     session.run(who, bounded)
 
 
-async def _mark(side: Side, obj: Object, marks: Object, told: str) -> None:
-    key = objects.key_of(obj)
-    changes = {"metadata": {"annotations": marks}}
-    await side.cluster.patch(keys.RESOURCE_SLICE, key, changes)
-    side.info(f"resourceslice {key}: {told}")
+async def _mark(side: Side, obj: Object, wanted: Object) -> None:
+    """Annotate a slice; one that its consumer has filled is emptied to make room."""
+    key, changes = objects.key_of(obj), {"metadata": {"annotations": wanted}}
+    try:
+        await side.cluster.patch(keys.RESOURCE_SLICE, key, changes)
+    except KubeError as error:
+        if not is_too_large(error):
+            raise
+        side.warning(f"resourceslice {key}: is full, and is emptied: {error}")
+        emptied = marks.emptied(obj)
+        taken = emptied["metadata"].get("annotations") or {}
+        emptied["metadata"]["annotations"] = {**taken, **wanted}
+        await side.cluster.patch(keys.RESOURCE_SLICE, key, emptied)
+
+
+def _quota_of(obj: Object) -> Key:
+    key, consumer = objects.key_of(obj), str(objects.spec(obj).get("consumerClusterID") or "")
+    return Key(key.namespace, slices.ResourceSlice(key, consumer).user)
 
 
 def drain_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -> None:
@@ -220,11 +283,11 @@ def drain_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -> N
 
 
 async def _drain(side: Side, obj: Object) -> None:
-    key = objects.key_of(obj)
-    await _mark(side, obj, _DRAINING, "draining")
-    consumer = str(objects.spec(obj).get("consumerClusterID") or "")
-    where = Key(key.namespace, slices.ResourceSlice(key, consumer).user)
-    await _until_empty(side, where, f"resourceslice {key}")
+    key, quota = objects.key_of(obj), _quota_of(obj)
+    await _mark(side, obj, _DRAINING)
+    await _until_quota_closed(side, quota)
+    side.info(f"resourceslice {key}: draining")
+    await _until_empty(side, quota, f"resourceslice {key}")
     side.info(f"resourceslice {key}: no pod is left")
 
 

@@ -1,16 +1,21 @@
 """What a provider's administrator types: sharing, cordon, drain; and slices, on a real server."""
 
+import contextlib
 import functools
 import json
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from apis import keys, quantity, resources
+from apis import keys, objects, quantity, resources
 from apis.objects import Key, Object, named
 from apis.policies import ProviderPolicy
+from apis.slices import ResourceSlice
 from controllers.granting.grants.forge.division import Claim, divide
+from kube import waiting
 from kube.client import ClusterClient
 from liqoctl.forge import peering, sharing
 from tests import factories
@@ -193,6 +198,34 @@ def test_sharing_is_set_and_shown(server: Server) -> None:
     server.do(clean)
 
 
+@contextlib.contextmanager
+def controlled(server: Server, tenant: Key, reason: str) -> Iterator[None]:
+    """Say of a Tenant, as the controllers do, what becomes of it once it is to be drained."""
+
+    def is_to_go(found: Object | None) -> bool:
+        return objects.spec(found).get("tenantCondition") == "Drained"
+
+    async def answer(cluster: ClusterClient) -> None:
+        found = await waiting.until(cluster, keys.TENANT, tenant, is_to_go)
+        assert found
+        ready = {
+            "type": "Ready",
+            "status": "False",
+            "reason": reason,
+            "message": "1 are going",
+            "observedGeneration": found["metadata"]["generation"],
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        await cluster.patch_status(keys.TENANT, tenant, {"conditions": [ready]})
+
+    answering = threading.Thread(target=server.do, args=[answer])
+    answering.start()
+    try:
+        yield
+    finally:
+        answering.join()
+
+
 @pytest.mark.cluster
 def test_tenants_and_slices_are_cordoned_drained_and_taken_back(server: Server) -> None:
     space = "liqo-tenant-siena"
@@ -234,7 +267,8 @@ def test_tenants_and_slices_are_cordoned_drained_and_taken_back(server: Server) 
 
     assert server.liqoctl("drain", "tenant", "siena", answer="n\n").exit_code == 1
     assert condition() == "Active"
-    assert server.liqoctl("drain", "tenant", "siena", "--skip-confirm").exit_code == 0
+    with controlled(server, tenant, "Drained"):
+        assert server.liqoctl("drain", "tenant", "siena", "--skip-confirm").exit_code == 0
     assert condition() == "Drained"
     told = server.liqoctl("uncordon", "tenant", "siena")
     assert told.exit_code == 0
@@ -285,11 +319,67 @@ def test_a_consumer_that_evicts_nothing_is_cordoned_at_once_and_drained_by_force
     unbooked = " ".join(server.liqoctl(*drain).stderr.split())
     assert "after 3s there are left pod shop-cortona/web; it stays Cordoned" in unbooked
 
-    forced = server.liqoctl(*drain, "--force")
+    with controlled(server, tenant, "Draining"):
+        forced = server.liqoctl(*drain, "--force")
 
-    assert forced.exit_code == 0, forced.stderr
+    assert forced.exit_code == 1, forced.stderr
+    told = " ".join(forced.stderr.split())
+    assert "taken all the same" in told
+    assert f"still waiting for tenant {tenant} to be drained: Draining: 1 are going" in told
     assert condition() == "Drained"
-    assert "taken all the same" in " ".join(forced.stderr.split())
+
+    again = server.liqoctl(*drain)
+    assert again.exit_code == 1
+    told = " ".join(again.stderr.split())
+    assert f"tenant {tenant}: is not drained after 3s: Draining: 1 are going" in told
+    with controlled(server, tenant, "Drained"):
+        done = server.liqoctl(*drain)
+    assert done.exit_code == 0, done.stderr
+
+
+@pytest.mark.cluster
+def test_what_its_quota_still_lets_in_is_not_called_cordoned(server: Server) -> None:
+    """Nobody closes the Quota, then it is closed; a slice that is full is emptied for its mark."""
+    space = "liqo-tenant-prato"
+    tenant, slice_ = Key(space, "prato"), Key(space, "vault")
+    quota = Key(space, ResourceSlice(slice_, "prato").user)
+
+    async def prepare(cluster: ClusterClient) -> None:
+        await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", space)))
+        await cluster.create(keys.TENANT, named(keys.TENANT, tenant, spec={"clusterID": "prato"}))
+        full = replica(slice_, "prato", "", {"cpu": "1"})
+        full["metadata"]["annotations"] = {"a.b/x": "x" * (262_144 - len("a.b/x"))}
+        made = await cluster.create(keys.RESOURCE_SLICE, full)
+        owner = {
+            "apiVersion": keys.RESOURCE_SLICE.api_version,
+            "kind": "ResourceSlice",
+            "name": slice_.name,
+            "uid": objects.uid(made),
+            "controller": True,
+        }
+        spec = {"user": quota.name, "resources": {"cpu": "1"}}
+        owned = named(keys.QUOTA, quota, metadata={"ownerReferences": [owner]}, spec=spec)
+        await cluster.create(keys.QUOTA, owned)
+
+    async def close(cluster: ClusterClient) -> None:
+        await cluster.patch(keys.QUOTA, quota, {"spec": {"cordoned": True}})
+
+    server.do(prepare)
+    of_slice = ("cordon", "resourceslice", "vault", "--remote-cluster-id", "prato")
+    of_tenant = ("cordon", "tenant", "prato")
+
+    for command in (of_tenant, of_slice):
+        waited = server.liqoctl(*command, "--timeout", "1s")
+        assert waited.exit_code == 1
+        told = " ".join(waited.stderr.split())
+        assert f"still waiting for quota {quota} to be cordoned" in told
+        assert "INFO" not in told
+    server.do(close)
+    assert "is Cordoned already" in server.liqoctl(*of_tenant).stderr
+    assert f"resourceslice {slice_}: cordoned" in server.liqoctl(*of_slice).stderr
+    marked = server.get(keys.RESOURCE_SLICE, slice_)
+    assert marked
+    assert objects.annotations(marked) == {keys.CORDON: "true"}
 
 
 async def run_unbooked(quota: Key, pod: Key, cluster: ClusterClient) -> None:

@@ -5,18 +5,20 @@ docs/parity.md M3, M15, M17, M22.
 """
 
 import asyncio
+import contextlib
 import functools
 import json
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 
 from apis import conditions, keys, naming
 from apis.objects import Key, Object, named
-from kube import client
+from kube import client, errors
 from sandbox.kubectl import Kubectl
 from tests.manifests import consumers, twins
 from tests.peering import world
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.cluster
 SLICES: Final = "resourceslices.authentication.liqo.io"
 QUOTAS: Final = "quotas.offloading.liqo.io"
 ENFORCED: Final = "--enable-resource-enforcement"
+FAT: Final = "fat-rome"
 LABELLED: Final = int(os.environ.get("PYLIQO_LABELLED", "100"))
 """How many objects name peers that are none; 2000 is the full size."""
 
@@ -191,9 +194,63 @@ def bound(held: Held) -> int:
     )
 
 
+def fill(held: Held) -> None:
+    """Have rome fill a map to the last byte, as it could before the kind had bounds: X3."""
+    crd = ("crd", "namespacemaps.offloading.liqo.io")
+    (bounded,) = [one for one in held.both["milan"].get("crd") if one["metadata"]["name"] == crd[1]]
+    where = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/desiredMapping"
+    schema: Any = bounded
+    for name in where.split("/")[1:]:
+        schema = schema[0 if name == "0" else name]
+    free = {"type": "object", "additionalProperties": {"type": "string"}}
+
+    def judge_by(schema: Object) -> None:
+        changes = json.dumps([{"op": "replace", "path": where, "value": schema}])
+        held.milan.run("patch", *crd, "--type=json", "-p", changes)
+
+    judge_by(free)
+    made = world.replica(keys.NAMESPACE_MAP, "fat", spec={"desiredMapping": {"fat": FAT}})
+    held.control.run("create", "-f", "-", stdin=json.dumps(made))
+    world.until(
+        lambda: not world.refusal(held.milan, "get", "rolebinding", "-n", FAT, SPACE), "a twin"
+    )
+    asyncio.run(_fill(held.control.kubeconfig))
+    judge_by(schema)
+
+
+async def _fill(rome: Path) -> None:
+    """Add to the map until not one byte more fits in, whatever the controllers write meanwhile."""
+    where = Key(SPACE, "fat")
+    async with client.connect(rome, user_agent="hostile") as control:
+
+        async def takes(**mapping: str) -> bool:
+            try:
+                await control.patch(
+                    keys.NAMESPACE_MAP, where, {"spec": {"desiredMapping": mapping}}
+                )
+            except errors.BusyError as error:
+                if not errors.is_too_large(error):
+                    raise
+                return False
+            return True
+
+        async with asyncio.timeout(world.PATIENCE_S):
+            while True:  # until the kind is no longer the bounded one
+                with contextlib.suppress(errors.InvalidError):
+                    assert await takes(y="Z" * 10**6)
+                    break
+        fits, beyond = 0, 10**6
+        while beyond - fits > 1:
+            size = (fits + beyond) // 2
+            fits, beyond = (size, beyond) if await takes(z="Z" * size) else (fits, size)
+
+
 def test_a_drain_waits_and_by_force_it_takes_rights_and_namespaces(held: Held) -> None:
-    """M17: rome evicts nothing, whatever it is asked."""
+    """M17: rome evicts nothing, whatever it is asked; X3: one of its maps is full."""
     held.ask("stays")
+    fill(held)
+    no_room = world.refusal(held.milan, "annotate", "namespacemap", "fat", "-n", SPACE, "a=b")
+    assert "request is too large" in no_room
 
     def booked() -> list[str]:
         quotas = held.both["milan"].get(QUOTAS, "-n", SPACE)
@@ -208,14 +265,16 @@ def test_a_drain_waits_and_by_force_it_takes_rights_and_namespaces(held: Held) -
     assert refused.exit_code == 1
     assert "there are left 1 pods" in " ".join(refused.output.split())
     assert held.get("tenants", "rome")["spec"]["tenantCondition"] == "Cordoned"
-    assert bound(held) == rights == 3
+    assert bound(held) == rights == 4
     assert held.get("pods", "stays", TWIN)
 
     forced = held.both.liqoctl("milan", *drain, "--force")
 
-    assert forced.exit_code == 0, forced.output
+    assert "its rights and namespaces are taken" in " ".join(forced.output.split())
     assert held.get("tenants", "rome")["spec"]["tenantCondition"] == "Drained"
-    assert world.settled(lambda: bound(held), 0) == 0
+    done = held.both.liqoctl("milan", *drain[:-1], "--timeout=60s")
+    assert done.exit_code == 0, done.output
+    assert bound(held) == 0  # at once: it says so when it is
     gone = ("get", "namespace", TWIN)
     world.until(lambda: world.refusal(held.milan, *gone), "the end of the twin")
     for kind in ("shadowpods", "pods", "namespacemaps", SLICES, "renews", QUOTAS):
