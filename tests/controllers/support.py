@@ -69,7 +69,7 @@ class Ledger:
         await self._cluster.delete(kind, key, uid=uid, grace_s=grace_s)
 
     async def post(self, kind: Kind, key: Key, subresource: str, body: Object) -> Object:
-        self.writes.append((subresource, str(kind), key))
+        self._write(subresource, kind, key)
         return await self._cluster.post(kind, key, subresource, body)
 
 

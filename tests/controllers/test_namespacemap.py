@@ -17,7 +17,7 @@ from controllers.offloading.namespacemap import forge, holds
 from controllers.offloading.namespacemap.reconciler import NamespaceMapReconciler, Observed
 from controllers.pace import Pace
 from kube.cluster import Cluster, Selection
-from kube.errors import ForbiddenError, NotReachableError
+from kube.errors import BusyError, ForbiddenError, NotReachableError
 from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.support import Ledger, Told, end, make, replica_map, settle, there
@@ -290,6 +290,25 @@ async def test_what_may_not_be_released_does_not_keep_the_twin_from_its_deletion
 
     twin = await milan.namespace("foo-rome")
     assert twin is None or objects.is_terminating(twin)
+
+
+async def test_what_cannot_be_released_holds_up_the_release_of_nothing_else() -> None:
+    """An object in the middle fails for ever."""
+    fake = FakeCluster(strict=True)
+    milan = await tenant_of(fake, "rome")
+    await milan.ask(foo="foo-rome")
+    names = [Key("foo-rome", f"held-{number}") for number in range(3)]
+    for key in names:
+        held = objects.named(keys.CONFIG_MAP, key, metadata={"finalizers": [HELD]})
+        await fake.create(keys.CONFIG_MAP, held)
+    full = BusyError("etcdserver: leader changed")
+    milan.cluster.refuses["patch", str(keys.CONFIG_MAP), names[1]] = full
+
+    with pytest.raises(BusyError):
+        await holds.release(milan.cluster, "foo-rome")
+
+    found = [await there(fake, keys.CONFIG_MAP, key) for key in names]
+    assert [objects.finalizers(one) for one in found] == [[], [HELD], []]
 
 
 async def test_a_twin_under_another_name_is_not_leaked() -> None:

@@ -1,5 +1,6 @@
 """A VirtualNode gets its virtual kubelet, and loses it only after its pods have left."""
 
+import contextlib
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -13,7 +14,7 @@ from controllers.offloading.virtualnode.forge import lifecycle, rights
 from controllers.offloading.virtualnode.forge.arguments import LocalCluster
 from controllers.offloading.virtualnode.reconciler import Observed, VirtualNodeReconciler
 from kube.cluster import Cluster, Selection
-from kube.errors import BusyError, ForbiddenError
+from kube.errors import BusyError, ForbiddenError, InvalidError
 from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.support import (
@@ -354,6 +355,33 @@ async def test_pods_are_evicted_before_anything_is_taken_down(
     (node,) = [one for one in found["status"]["conditions"] if one["type"] == "Node"]
     assert node["message"].startswith("1 pods are leaving the node")
     assert "liqoctl force unpeer milan" in node["message"]
+
+
+async def test_what_cannot_leave_or_go_holds_up_no_other(
+    drained: tuple[Rome, FakeCluster, Key],
+) -> None:
+    """Of three pods the first is refused for ever; then of its rights one."""
+    rome, fake, pod = drained
+    others = [await offloaded_pod(rome, name) for name in ("x", "y")]
+    refused = InvalidError("a webhook of somebody's")
+    rome.cluster.refuses["eviction", str(keys.POD), pod] = refused
+    right = Key(rome.tenant, rome.name)
+
+    with pytest.raises(InvalidError):
+        await rome.reconciler.reconcile(rome.key)
+
+    found = [await there(fake, keys.POD, key) for key in (pod, *others)]
+    assert [objects.is_terminating(one) for one in found] == [False, True, True]
+    await ended(fake, pod, *others)
+    bound = [key for kind, key in fake.everything() if kind == keys.ROLE_BINDING]
+    rome.cluster.refuses["delete", str(keys.ROLE_BINDING), bound[0]] = refused
+    for _ in range(5):
+        with contextlib.suppress(InvalidError):
+            await rome.reconciler.reconcile(rome.key)
+    left = [key for kind, key in fake.everything() if kind == keys.ROLE_BINDING]
+    assert left == bound[:1]
+    assert not await rome.is_there(keys.SERVICE_ACCOUNT, right)
+    assert await rome.is_there(keys.VIRTUAL_NODE, rome.key)
 
 
 DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "1"}

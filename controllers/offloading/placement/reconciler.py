@@ -102,7 +102,13 @@ class PlacementReconciler:
 
     async def _evict(self, obj: Object, leaving: Sequence[Object], rule: str) -> None:
         """Evict who is ``leaving``, which ``rule`` explains."""
-        gone = [pod for pod in leaving if await upkeep.evict(self._cluster, pod)]
+        gone = list[Object]()
+
+        async def evict(pod: Object) -> None:
+            if await upkeep.evict(self._cluster, pod):
+                gone.append(pod)
+
+        failures = await upkeep.each(leaving, evict)
         kept = [pod for pod in leaving if pod not in gone]
         if gone:
             message = f"evicted {forge.names(gone)}, which {rule}"
@@ -110,6 +116,7 @@ class PlacementReconciler:
         if kept:
             message = f"{forge.names(kept)}, which {rule}, cannot be evicted now: tried again"
             self._events.event(KIND, obj, "Warning", "EvictionBlocked", message)
+        upkeep.raise_all(failures)
 
     async def _report(
         self, obj: Object, offloading: NamespaceOffloading, out: Sequence[Object]

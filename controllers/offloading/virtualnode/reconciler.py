@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from apis import keys, naming, objects
@@ -224,13 +225,12 @@ class VirtualNodeReconciler:
         if given_up is not None and given_up <= self._clock():
             return await self._abandon(obj, virtual_node, leaving)
         if self._observed.is_gone(virtual_node.cluster_id):
-            for pod in leaving:
-                await self._lose(pod)
+            upkeep.raise_all(await upkeep.each(leaving, self._lose))
             return Drain()
         is_over = bool(leaving) and await self._has_waited(obj, virtual_node)
-        for pod in leaving:
-            if not objects.is_terminating(pod):
-                await (self._deleted(pod) if is_over else upkeep.evict(self._cluster, pod))
+        leave = self._deleted if is_over else partial(upkeep.evict, self._cluster)
+        standing = [pod for pod in leaving if not objects.is_terminating(pod)]
+        upkeep.raise_all(await upkeep.each(standing, leave))
         return Drain(len(leaving), given_up)
 
     async def _has_waited(self, obj: Object, virtual_node: VirtualNode) -> bool:
@@ -303,8 +303,7 @@ class VirtualNodeReconciler:
 
     async def _abandon(self, obj: Object, virtual_node: VirtualNode, pods: list[Object]) -> Drain:
         """Let pods go whose end nobody confirms, and say which cluster may run them still."""
-        for pod in pods:
-            await self._lose(pod)
+        upkeep.raise_all(await upkeep.each(pods, self._lose))
         if pods:
             message = lifecycle.abandoned(virtual_node, map(objects.key_of, pods))
             self._events.event(KIND, obj, "Warning", "PodsAbandoned", message)
@@ -357,7 +356,7 @@ class VirtualNodeReconciler:
         async def take(right: tuple[Kind, Key]) -> None:
             await upkeep.remove(self._cluster, *right, is_ours=is_ours)
 
-        upkeep.raise_all(await upkeep.each([*given, account], take))
+        upkeep.raise_all(await upkeep.each(dict.fromkeys([*given, account]), take))
 
     async def _forget_map(self, virtual_node: VirtualNode) -> None:
         siblings = Selection(KIND, Object, namespace=virtual_node.namespace)
