@@ -152,6 +152,14 @@ class Half:
     def cached(self, kind: Kind) -> dict[Key, Object]:
         return {key: obj for (each, key), obj in self.fake.everything().items() if each == kind}
 
+    def lets_in(self, tenant_namespace: str) -> bool:
+        """Whether the control plane of a consumer has its rights there, as a server would say."""
+        return any(
+            key.namespace == tenant_namespace
+            and binding["roleRef"]["name"] == keys.REMOTE_CONTROLPLANE_ROLE
+            for key, binding in self.cached(keys.ROLE_BINDING).items()
+        )
+
     async def private(self) -> bytes:
         return await keypair.ensure(self.fake)
 
@@ -259,6 +267,7 @@ class World:
             *(
                 (kind, ReplicationReconciler(kind, between, cluster, side.as_written(other.fake)))
                 for kind in KINDS
+                if other.lets_in(there)
             ),
             *self._of_slices(side, cluster, key, issuer, events),
             *self._of_namespaces(side, cluster, events),
