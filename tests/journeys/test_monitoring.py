@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import contextlib
+import itertools
 import json
 import math
 import os
@@ -96,7 +98,8 @@ async def test_each_graph_of_the_boards_has_data_of_a_cluster(
         await until_all_answer(server, {"min(up) == 1": "processes that answer"})
         await both.rome.create(keys.DEPLOYMENT, world.deployment(namespace, "web", both.image, 1))
         graphs = [panel for panels in BOARDS.values() for panel in panels]
-        await until_all_answer(server, {panel.expr: panel.title for panel in graphs})
+        async with changing(both, Key(namespace, "web")):
+            await until_all_answer(server, {panel.expr: panel.title for panel in graphs})
         if FOLDER:
             await work(both, Key(namespace, "web"))
         if browser.CHROMIUM:
@@ -114,6 +117,23 @@ async def until_all_answer(server: Server, queries: Mapping[str, str]) -> None:
     while empty := await asyncio.to_thread(without_data):
         assert loop.time() < end, f"no data in {empty}"
         await asyncio.sleep(1)  # Prometheus tells nobody
+
+
+@contextlib.asynccontextmanager
+async def changing(both: world.Pair, deployment: Key) -> AsyncIterator[None]:
+    """Let a pod come and go meanwhile: of a counter's first value Prometheus knows no rate."""
+
+    async def change() -> None:
+        for replicas in itertools.cycle((2, 1)):
+            await both.rome.patch(keys.DEPLOYMENT, deployment, {"spec": {"replicas": replicas}})
+            await asyncio.sleep(10)
+
+    task = asyncio.create_task(change())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 async def work(both: world.Pair, deployment: Key) -> None:
