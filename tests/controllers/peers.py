@@ -256,6 +256,7 @@ class World:
         )
         gone = _Secrets(naming.kubeconfig_secret(""), whole)
         account = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
+        away = side.as_written(other.fake)
         return [
             (keys.NAMESPACE, TenantRightsReconciler(cluster, account)),
             (keys.SECRET, nonce),
@@ -265,7 +266,7 @@ class World:
             (keys.IDENTITY, LocalRenewReconciler(cluster, side.name, key, events, lambda: NOW)),
             (keys.RENEW, RemoteRenewReconciler(cluster, lambda: side.cached(keys.TENANT))),
             *(
-                (kind, ReplicationReconciler(kind, between, cluster, side.as_written(other.fake)))
+                (kind, ReplicationReconciler(kind, between, cluster, away, events))
                 for kind in KINDS
                 if other.lets_in(there)
             ),

@@ -26,7 +26,7 @@ from kube.cluster import Selection
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
 from sandbox.controlplane import Plane
-from tests.controllers.support import ensure_namespace, local_map
+from tests.controllers.support import Told, ensure_namespace, local_map
 from tests.kube.running import Gate, running, until
 
 pytestmark = pytest.mark.cluster
@@ -53,7 +53,7 @@ class Pair:
 
         self.runner = Runner(
             "outage",
-            ReplicationReconciler(KIND, peering, local, remote),
+            ReplicationReconciler(KIND, peering, local, remote, Told(here).recorder),
             [Source(self.originals), Source(self.replicas, original)],
             workers=8,
         )

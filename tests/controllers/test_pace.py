@@ -9,7 +9,7 @@ from apis.objects import Key, Object
 from controllers.pace import Pace
 from controllers.peers.replication.forge import Peering
 from controllers.peers.replication.reconciler import ReplicationReconciler
-from tests.controllers.support import Ledger, ensure_namespace, local_map, there
+from tests.controllers.support import Ledger, Told, ensure_namespace, local_map, there
 from tests.fakes import FakeCluster
 
 KEY = Key("liqo-tenant-milan", "milan")
@@ -55,6 +55,7 @@ class Replicating:
             self.peering,
             local=self.here,
             remote=self.there,
+            events=Told(self.fake).recorder,
             out=Pace(self.clock),
             back=Pace(self.clock),
         )

@@ -32,7 +32,10 @@ class Peers:
     peering: Peering
 
     def __post_init__(self) -> None:
-        self.reconciler = ReplicationReconciler(KIND, self.peering, self.cluster, self.cluster)
+        self.told = Told(self.cluster)
+        self.reconciler = ReplicationReconciler(
+            KIND, self.peering, self.cluster, self.cluster, self.told.recorder
+        )
 
     @property
     def here(self) -> Key:
@@ -209,7 +212,7 @@ async def test_what_is_not_for_this_peer_stays_here(peers: Peers) -> None:
 async def test_a_peer_that_does_not_answer_loses_nothing() -> None:
     here, away = FakeCluster(), FakeCluster()
     peers = await between(here, "x")
-    two = ReplicationReconciler(KIND, peers.peering, here, away)
+    two = ReplicationReconciler(KIND, peers.peering, here, away, peers.told.recorder)
     await two.reconcile(peers.here)
     await end(here, KIND, peers.here)
     away.fail("get", NotReachableError("no answer"))
@@ -221,10 +224,22 @@ async def test_a_peer_that_does_not_answer_loses_nothing() -> None:
     assert not objects.is_terminating(await there(away, KIND, peers.there))
 
 
+async def test_what_the_provider_refuses_is_told_on_the_original() -> None:
+    here, away = FakeCluster(), FakeCluster()
+    peers = await between(here, "x")
+    two = ReplicationReconciler(KIND, peers.peering, here, away, peers.told.recorder)
+    away.fail("create", ForbiddenError("exceeded quota: liqo-objects, limited: 16"))
+
+    with pytest.raises(ForbiddenError):
+        await two.reconcile(peers.here)
+
+    assert peers.told.reasons == ["ReplicationRefused"]
+
+
 async def test_a_drained_tenant_is_let_go() -> None:
     here, away = FakeCluster(), FakeCluster()
     peers = await between(here, "x")
-    two = ReplicationReconciler(KIND, peers.peering, here, away)
+    two = ReplicationReconciler(KIND, peers.peering, here, away, peers.told.recorder)
     await two.reconcile(peers.here)
     await end(here, KIND, peers.here)
     away.fail("get_live", ForbiddenError("no rights"))
@@ -238,7 +253,7 @@ async def test_a_drained_tenant_is_let_go() -> None:
 async def test_where_the_peer_is_gone_for_good_the_original_is_let_go() -> None:
     here, away = FakeCluster(), FakeCluster()
     peers = await between(here, "x")
-    two = ReplicationReconciler(KIND, peers.peering, here, away)
+    two = ReplicationReconciler(KIND, peers.peering, here, away, peers.told.recorder)
     await two.reconcile(peers.here)
     told = Told(here)
     release = ReleaseReconciler(KIND, here, told.recorder)
@@ -258,7 +273,9 @@ async def test_without_an_identity_the_original_is_let_go_once_the_server_says_s
     """The cache knows no Secret where our rights went first, and sees none go."""
     here = FakeCluster()
     peers = await between(here, "x")
-    await ReplicationReconciler(KIND, peers.peering, here, FakeCluster()).reconcile(peers.here)
+    await ReplicationReconciler(
+        KIND, peers.peering, here, FakeCluster(), peers.told.recorder
+    ).reconcile(peers.here)
     await end(here, KIND, peers.here)
     told = Told(here)
     answers = iter((False, True))

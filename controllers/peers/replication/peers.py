@@ -301,7 +301,9 @@ def _runners(  # noqa: PLR0913, PLR0917  # one of each side, and what is shared
     sweeps: Buckets,
 ) -> list[Runner]:
     here = PeerKey(peering.local_namespace, peering.remote_cluster_id)
-    replication = ReplicationReconciler(kind, peering, origin.cached, remote, looks=sweeps)
+    replication = ReplicationReconciler(
+        kind, peering, origin.cached, remote, origin.events, looks=sweeps
+    )
     withdrawal = WithdrawalReconciler(replication, replicas.synced.is_set)
     originals = Source(origin.informers[kind], _originals(here))
     copies = Source(replicas, lambda change: [peering.original_of(change.key)])

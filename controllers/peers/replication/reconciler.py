@@ -14,7 +14,7 @@ from controllers.peers.replication import forge
 from controllers.peers.replication.forge import Peering
 from kube.buckets import Buckets
 from kube.cluster import Cluster
-from kube.errors import ForbiddenError
+from kube.errors import ForbiddenError, InvalidError
 from kube.events import Recorder
 from kube.reconcile import TerminalError
 
@@ -39,6 +39,7 @@ class ReplicationReconciler:
     peering: Peering
     local: Cluster
     remote: Cluster
+    events: Recorder
     out: Pace = field(default_factory=Pace)
     back: Pace = field(default_factory=Pace)
     looks: Buckets = field(default_factory=looks)
@@ -53,7 +54,12 @@ class ReplicationReconciler:
             return None
         original = await upkeep.add_finalizer(self.local, self.kind, original, FINALIZER)
         out_s, back_s = self.out.left_s(key), self.back.left_s(key)
-        replica = await self._replicate(original, may_change=out_s is None)
+        try:
+            replica = await self._replicate(original, may_change=out_s is None)
+        except (ForbiddenError, InvalidError) as error:
+            message = f"cluster {self.peering.remote_cluster_id} refuses its replica: {error}"
+            self.events.event(self.kind, original, "Warning", "ReplicationRefused", message)
+            raise
         if back_s is None:
             await self._bring_back(original, objects.status(replica))
         return min((left_s for left_s in (out_s, back_s) if left_s is not None), default=None)
