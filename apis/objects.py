@@ -55,6 +55,15 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
+OUTLINED: Final = "-outlined"
+"""Marks what a cache keeps of a large object, without its large fields (``kube.slim.outline``)."""
+
+
+def is_outlined(obj: Mapping[str, Any] | None) -> bool:
+    """Whether ``obj`` is not all of the object: the server has that."""
+    return obj is not None and OUTLINED in obj
+
+
 UNTRACKED: Final[Object] = {"managedFields": [{}]}
 """Metadata of a patch after which the server no longer keeps who wrote each field of the object.
 

@@ -69,9 +69,11 @@ class ResourceSlice:
         """Return what ``obj`` says.
 
         Raises:
-            ValueError: an amount cannot be read, or is below zero; the message names field and
-            resource.
+            ValueError: an amount cannot be read, or is below zero, or the slice is known in outline
+            only; the message names field and resource.
         """
+        if objects.is_outlined(obj):
+            raise ValueError("it is larger than is read of a slice: make it smaller")
         spec, status = objects.spec(obj), objects.status(obj)
         return cls(
             key=objects.key_of(obj),
@@ -117,7 +119,9 @@ def says_yes(obj: Object, name: str) -> bool:
 
 
 def is_spoiled(obj: Object) -> bool:
-    """Whether what its consumer wrote into ``obj`` makes it none of that consumer."""
+    """Whether what its consumer wrote into ``obj`` makes it none of that consumer, or too large."""
+    if objects.is_outlined(obj):
+        return True
     found = conditions.find(objects.status(obj).get("conditions"), AUTHENTICATION) or {}
     return found.get("status") == DENIED and found.get("reason") == AUTHENTICATION_DENIED
 

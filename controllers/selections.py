@@ -19,7 +19,26 @@ def every(
 OFFLOADINGS: Final = every(
     keys.NAMESPACE_OFFLOADING, fields=f"metadata.name={keys.OFFLOADING_NAME}"
 )
-NAMESPACE_MAPS: Final = every(keys.NAMESPACE_MAP)
+WHOLE: Final = 2**17
+"""Bytes of an object of a consumer that is kept whole: CRDs and policies allow about 64 KiB."""
+
+
+def written_by_consumers(kind: Kind, namespace: str = "", labels: str = "") -> Selection[Object]:
+    """Return the selection of objects of ``kind``, of which consumers write some.
+
+    Those are kept in outline where they are large. Source: docs/parity.md X5, X6.
+    """
+    return Selection(
+        kind,
+        Object,
+        namespace,
+        labels,
+        whole_up_to=WHOLE,
+        is_needed_whole=lambda obj: not whose.is_foreign(obj),
+    )
+
+
+NAMESPACE_MAPS: Final = written_by_consumers(keys.NAMESPACE_MAP)
 VIRTUAL_NODES: Final = every(keys.VIRTUAL_NODE)
 NODES: Final = every(keys.NODE, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}")
 """The virtual ones."""
@@ -37,8 +56,8 @@ DEPLOYMENTS: Final = every(keys.DEPLOYMENT, labels=_OF_KUBELETS)
 """As roles and accounts, only beside VirtualNodes: ``Manager.beside_virtual_nodes``."""
 TENANTS: Final = every(keys.TENANT)
 IDENTITIES: Final = every(keys.IDENTITY)
-RENEWS: Final = every(keys.RENEW)
-RESOURCE_SLICES: Final = every(keys.RESOURCE_SLICE)
+RENEWS: Final = written_by_consumers(keys.RENEW)
+RESOURCE_SLICES: Final = written_by_consumers(keys.RESOURCE_SLICE)
 FOREIGN_CLUSTERS: Final = every(keys.FOREIGN_CLUSTER)
 SECRETS: Final = every(keys.SECRET)
 """Only ever within tenant namespaces: ``Manager.tenant_secrets``."""

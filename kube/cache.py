@@ -9,6 +9,7 @@ How certain an answer is: ``seen`` is the caches' word for presence and absence,
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any, TypeVar
 
+from apis import objects
 from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster, Listing, Selection
 from kube.cluster import Event as _Event
@@ -106,7 +107,7 @@ class CachedCluster:
 
 
 def _is_outline(found: Any) -> bool:
-    return isinstance(found, Packed) and found.is_outline
+    return found.is_outline if isinstance(found, Packed) else objects.is_outlined(found)
 
 
 def _whole(found: Any) -> Object | None:

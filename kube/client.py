@@ -30,6 +30,8 @@ from kube.transport import Transport
 T = TypeVar("T")
 
 PAGE: Final = 500
+_OUTLINED: Final = 4 * 2**20
+"""Bytes of a page of objects that are kept in outline: two of the largest that there are."""
 MAX_LISTING: Final = 2**30
 MAX_PING: Final = 2**16
 """Bytes of an answer at ``/livez``, which is ``ok``."""
@@ -325,14 +327,20 @@ class ClusterClient:
 
     def _ask_for_more(self, of: Selection[Any], size: int, took_s: float) -> None:
         """Make them larger again after one of ``size`` bytes that is not the last."""
-        is_little = size * _LITTLE < self._most_answer and took_s * _LITTLE < transport.CALL_S
+        is_little = size * _LITTLE < self._most_of(of) and took_s * _LITTLE < transport.CALL_S
         if of in self._limits and is_little:
             self._limits[of] = min(PAGE, self._limits[of] * _LARGER)
 
     async def _page(self, of: Selection[Any], limit: int, token: str = "") -> Foreign:
         query = {"limit": str(limit), **wire.query(of)} | ({"continue": token} if token else {})
         path = wire.collection(of.kind, of.namespace)
-        return await self._transport.request("list", of.kind.plural, "GET", path, query=query)
+        return await self._transport.request(
+            "list", of.kind.plural, "GET", path, query=query, most=self._most_of(of)
+        )
+
+    def _most_of(self, of: Selection[Any]) -> int:
+        """Return the bytes of a page: few where little of a large object is kept."""
+        return _OUTLINED if of.whole_up_to else self._most_answer
 
     async def _check_store(self, of: Selection[Any], since: str) -> None:
         """Ask the server for its version, before a watch that broke goes on from ``since``."""

@@ -30,6 +30,15 @@ class Selection(Generic[T]):
     """So many are listed, and the newest kept; 0 for all. For what others may make without end."""
     kept: Kept | None = field(default=None, compare=False, repr=False)
     """What is kept of a peer counts there; more is a ``TooMuchError``. None for no such bound."""
+    whole_up_to: int = 0
+    """Bytes of JSON of the largest dict that is kept whole, 0 for any: another is an outline.
+
+    ``CachedCluster`` asks the server for that object (``kube.slim``).
+    """
+    is_needed_whole: Callable[[Object], bool] | None = field(
+        default=None, compare=False, repr=False
+    )
+    """Whether a dict is kept whole however large it is; None for none."""
     keeps: Callable[[Key], bool] | None = field(default=None, compare=False, repr=False)
     """Whether an object is kept; None for all. For ``Packed`` shapes only.
 

@@ -536,7 +536,8 @@ def _event(of: Selection[T], entry: _Entry) -> Event[T] | None:
 
 def _shaped(of: Selection[T], obj: Object) -> T:
     if get_origin(of.shape) is dict:
-        frozen: T = freeze(obj)
+        size = len(msgspec.json.encode(obj)) if of.whole_up_to else 0
+        frozen: T = freeze(reading.kept(of, obj, size))
         return frozen
     if packed := reading.packed(of.shape):
         key = key_of(obj)

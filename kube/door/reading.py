@@ -10,9 +10,9 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from apis import texts
+from apis import objects, texts
 from apis.objects import Key, Kind, Object
-from kube import errors, metrics, wire
+from kube import errors, metrics, slim, wire
 from kube.cluster import Event, Selection
 from kube.door import fit, foreign, shapes
 from kube.door.foreign import Foreign
@@ -253,10 +253,19 @@ class Reader(Generic[T]):
             # Items of a list do not say what they are, events do: here both do.
             shaped.setdefault("apiVersion", self._kind.api_version)
             shaped.setdefault("kind", self._kind.kind)
+            shaped = kept(self._of, shaped, len(memoryview(raw)))
         if self._packed:
             return self._packed.cached(shaped)
         is_whole = not is_of_peer or self._of.shape is Object
         return shaped if is_whole else msgspec.convert(shaped, self._of.shape)
+
+
+def kept(of: Selection[Any], obj: Object, size: int) -> Object:
+    """Return what a selection has of ``obj``, of ``size`` bytes of JSON: all, or the outline."""
+    is_small = not of.whole_up_to or size <= of.whole_up_to
+    if is_small or (of.is_needed_whole and of.is_needed_whole(obj)):
+        return obj
+    return {**slim.outline(obj), objects.OUTLINED: True}
 
 
 def packed(shape: Any) -> type[Packed] | None:

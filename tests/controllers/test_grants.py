@@ -247,6 +247,21 @@ async def test_a_slice_that_cannot_be_read_does_not_stop_the_others(provider: Pr
     assert (await provider.answer(good))[0] == "Accepted"
 
 
+async def test_a_slice_beyond_every_bound_is_denied_and_stops_no_other(provider: Provider) -> None:
+    """As may lie there from before the bounds: it is known in outline only."""
+    large = await provider.ask("large")
+    annotations = {f"example.org/{number}": "x" * 2**10 for number in range(2**7)}
+    await provider.cluster.patch(
+        keys.RESOURCE_SLICE, large, {"metadata": {"annotations": annotations}}
+    )
+    good = await provider.ask("good")
+
+    await provider.settle()
+
+    assert (await provider.answer(large))[:2] == ("Denied", "ResourceSliceUnreadable")
+    assert (await provider.answer(good))[0] == "Accepted"
+
+
 async def test_a_custom_class_is_left_to_its_controller_and_gets_its_quota(
     provider: Provider,
 ) -> None:
@@ -830,7 +845,8 @@ async def test_a_slice_without_room_for_its_cordon_is_closed_and_holds_up_no_oth
 
     assert (await provider.answer(other))[0] == "Accepted"
     assert await provider.quota(other)
-    assert (await provider.quota(key) or {})["spec"]["cordoned"] is True
+    assert (await provider.answer(key))[:2] == ("Denied", "ResourceSliceUnreadable")
+    assert await provider.quota(key) is None, "without one its virtual kubelet gets no pod"
 
 
 async def test_a_status_that_cannot_be_written_keeps_no_quota_open(provider: Provider) -> None:

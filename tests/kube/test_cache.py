@@ -2,10 +2,11 @@
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Object, uid
 from kube.cache import CachedCluster
 from kube.cluster import Selection
@@ -82,6 +83,21 @@ async def test_what_is_too_large_for_a_cache_is_asked_of_the_server() -> None:
         assert await cluster.get(keys.CONFIG_MAP, A) == made
         assert await cluster.seen(keys.CONFIG_MAP, A) == made
         assert live.requests.total() == before + 2
+
+
+async def test_of_a_large_object_an_outline_is_kept_unless_it_is_needed_whole() -> None:
+    """Consumers write such objects; of our own all is needed."""
+    live = FakeCluster()
+    made = await live.create(keys.CONFIG_MAP, config(x="1" * 2**12))
+    for is_needed in (False, True):
+        of = Selection(keys.CONFIG_MAP, Object, "ns", whole_up_to=2**11)
+        if is_needed:
+            of = replace(of, is_needed_whole=lambda obj: obj["data"]["x"] != "")
+        informer = Informer(of)
+        async with running(informer.run(live)):
+            await until(informer.synced.is_set)
+            assert objects.is_outlined(informer.get(A)) is not is_needed
+            assert await CachedCluster(live, [informer]).get(keys.CONFIG_MAP, A) == made
 
 
 async def test_a_live_read_is_never_answered_by_a_cache() -> None:

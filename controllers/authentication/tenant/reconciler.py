@@ -11,7 +11,7 @@ from apis import conditions, keys, naming, nonces, objects, whose
 from apis.authentication import AuthParams, Binding, Tenant, TenantCondition
 from apis.objects import Key, Kind, Object
 from certs import csr, identity
-from controllers import tenants, upkeep
+from controllers import selections, tenants, upkeep
 from controllers.authentication.issuing.forge import Request
 from controllers.authentication.issuing.issuer import Issued, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
@@ -219,7 +219,8 @@ class TenantReconciler:
         left = _Left(0, await self._expel_rights(obj, tenant))
         where = obj["metadata"]["namespace"]
         for kind in forge.REPLICAS:
-            found = (await self._cluster.list(Selection(kind, Object, where))).items.values()
+            of = selections.written_by_consumers(kind, where)
+            found = (await self._cluster.list(of)).items.values()
             theirs = [each for each in found if forge.is_consumers(kind, each, tenant.cluster_id)]
             left.objects += len(theirs)
             left.failures += await upkeep.each(theirs, partial(self._send_off, kind))
@@ -227,6 +228,8 @@ class TenantReconciler:
 
     async def _send_off(self, kind: Kind, replica: Object) -> None:
         key, uid = objects.key_of(replica), objects.uid(replica)
+        if objects.is_outlined(replica):
+            replica = await self._cluster.get_live(kind, key) or replica
         if foreign := forge.foreign_finalizers(kind, replica):
             kept = [each for each in objects.finalizers(replica) if each not in foreign]
             await upkeep.set_finalizers(self._cluster, kind, replica, kept)
@@ -255,7 +258,8 @@ class TenantReconciler:
     async def _cordon(self, obj: Object, tenant: Tenant) -> list[Exception]:
         """Mark the slices; return of which that failed. Their Quotas follow the Tenant itself."""
         wanted = "true" if tenant.condition is TenantCondition.CORDONED else None
-        where = Selection(keys.RESOURCE_SLICE, Object, obj["metadata"]["namespace"])
+        own = obj["metadata"]["namespace"]
+        where = selections.written_by_consumers(keys.RESOURCE_SLICE, own)
         changes = {"metadata": {"annotations": {keys.CORDON_TENANT: wanted}}}
         unmarked = [
             key

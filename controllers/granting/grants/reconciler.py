@@ -18,7 +18,7 @@ from apis import keys, naming, objects, policies, slices, whose
 from apis.objects import Key, Object
 from apis.offloading import OfferedClass
 from apis.resources import Resources
-from controllers import upkeep
+from controllers import selections, upkeep
 from controllers.granting.grants.forge import applications, division, marks, written
 from controllers.granting.grants.forge.applications import Application, Entry, Seen, Standard
 from controllers.granting.grants.forge.division import Claim, Share
@@ -46,7 +46,7 @@ NOT_YET_S: Final = 0.2
 
 _REFUSED: Final = (ConflictError, ForbiddenError, InvalidError, NotFoundError, TerminalError)
 
-_REPLICAS: Final = Selection(keys.RESOURCE_SLICE, Object, labels=whose.REPLICAS)
+_REPLICAS: Final = selections.written_by_consumers(keys.RESOURCE_SLICE, labels=whose.REPLICAS)
 
 logger = logging.getLogger(__name__)
 

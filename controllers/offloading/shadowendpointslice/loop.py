@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from apis import keys, remap, whose
+from apis import keys, objects, remap, whose
 from apis.objects import Key, Object
 from apis.own import Addressed
 from controllers import concerns, fabric, selections, views
@@ -14,13 +14,14 @@ from controllers.offloading.shadowendpointslice.forge import Reach
 from controllers.offloading.shadowendpointslice.pods import PodAddresses
 from controllers.offloading.shadowendpointslice.reconciler import ShadowEndpointSliceReconciler
 from kube import ownaddresses
+from kube.cluster import Selection
 from kube.informer import Change, Informer
 from kube.ownaddresses import OwnAddresses
 from kube.process import Loop
 from kube.runner import Runner, Source
 
 WORKERS: Final = 10
-SHADOWS: Final = selections.every(keys.SHADOW_ENDPOINT_SLICE)
+SHADOWS: Final = Selection(keys.SHADOW_ENDPOINT_SLICE, Object, whole_up_to=selections.WHOLE)
 SLICES: Final = selections.every(
     keys.ENDPOINT_SLICE, labels=f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_ENDPOINT_SLICE}"
 )
@@ -97,5 +98,5 @@ def controller(manager: Manager) -> Term:
 def _look_again(shadows: Informer[Object], changed: frozenset[str], runner: Runner) -> None:
     """Judge again what names an address that a pod has now, or no longer has."""
     for key, shadow in shadows.items().items():
-        if not changed.isdisjoint(forge.named(shadow)):
+        if objects.is_outlined(shadow) or not changed.isdisjoint(forge.named(shadow)):
             runner.enqueue(key)
