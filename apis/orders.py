@@ -89,7 +89,7 @@ PLAIN: Final = (
 MOST: Final = 100
 """So many annotations one object may have, or a policy would take too long over them."""
 SENT: Final = MOST - 10
-"""So many annotations of a user's object are sent; this project adds its own, up to ``MOST``."""
+"""So many annotations, and labels, of a user's object are sent; ours come on top: ``MOST``."""
 
 
 NOTED: Final[Mapping[Kind, tuple[str, ...]]] = {
@@ -131,8 +131,10 @@ def refused(
 
 
 def refused_labels(kind: Kind, labels: Iterable[str], opened: Iterable[str] = ()) -> frozenset[str]:
-    """Return those of ``labels`` that a provider does not take with ``kind``."""
-    return frozenset(_closed(labels, opened)) & {*LABELS} if kind in LABELLED else frozenset()
+    """Return those of ``labels`` that a consumer does not send: also those too many."""
+    given = frozenset(labels)
+    orders = frozenset(_closed(given, opened)) & {*LABELS} if kind in LABELLED else frozenset()
+    return orders | {*sorted(given - orders)[SENT:]}
 
 
 LABELLED: Final = frozenset({keys.CONFIG_MAP, keys.SECRET, keys.PERSISTENT_VOLUME_CLAIM})

@@ -31,6 +31,16 @@ REPEATED: Final = (
 """Fields that annotations of twins repeat, for the policies that judge consumers there."""
 MAX_REPEATED: Final = 16 * 1024
 MAX_REMOTE_NAMESPACES: Final = 1000
+MAX_OBJECTS: Final[Mapping[str, int]] = {
+    "resourceslices": 64,
+    "namespacemaps": 16,
+    "renews": 128,
+    "shadowendpointslices": 1000,
+}
+"""How many objects a consumer may have in its tenant namespace, the last in each twin.
+
+A consumer of ours has one NamespaceMap and one Renew, one that runs Liqo a Renew for each slice.
+"""
 
 _DEFAULT: Final = frozenset({"", slices.DEFAULT_CLASS})
 
@@ -67,6 +77,8 @@ class ProviderPolicy:
     """A regular expression for whole names of twins; empty for any."""
     max_remote_namespaces: int = MAX_REMOTE_NAMESPACES
     """How many twins each tenant may have. Source: docs/parity.md SEC-A5."""
+    max_objects: Mapping[str, int] = field(default_factory=lambda: MAX_OBJECTS)
+    """By plural: see ``MAX_OBJECTS``."""
     pod_security_level: str = BASELINE
     limits_enforcement: str | None = None
     """None: as the flags of the controllers say. So are the classes and labels below."""
@@ -180,6 +192,7 @@ def _fields(spec: Object) -> dict[str, Any]:
         "limits": resources.parse(spec.get("limits")),
         "remote_namespaces": pattern,
         "max_remote_namespaces": MAX_REMOTE_NAMESPACES if most is None else int(most),
+        "max_objects": {**MAX_OBJECTS, **_most(spec.get("maxObjects") or {})},
         "pod_security_level": spec.get("podSecurityLevel") or BASELINE,
         "limits_enforcement": spec.get("limitsEnforcement"),
         "slice_classes": _tuple(classes.get("allowed")),
@@ -199,6 +212,11 @@ def _fields(spec: Object) -> dict[str, Any]:
         ),
         "node_labels": spec.get("nodeLabels"),
     }
+
+
+def _most(part: Object) -> dict[str, int]:
+    """Return by plural what ``part`` says by plural in camel case: ``resourceSlices``."""
+    return {name.lower(): int(most) for name, most in part.items()}
 
 
 def _sharing(part: Object) -> Sharing:

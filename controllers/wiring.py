@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from controllers import objectquotas
 from controllers.authentication.identity import loop as identity
 from controllers.authentication.nonce import loop as nonce
 from controllers.authentication.renewal import loop as renewal
@@ -36,6 +37,7 @@ CONTROLLERS: Final[tuple[Controller, ...]] = (
     storage.controller,
     csrapproval.controller,
     tenantrights.controller,
+    objectquotas.controller,
     tenant.controller,
     nonce.controller,
     identity.controller,

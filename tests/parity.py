@@ -66,7 +66,7 @@ class Attack:
 def attacks() -> Iterator[Attack]:
     """Yield the rows of the closing tables: hostile consumers, providers and users."""
     for line in TABLE.read_text(encoding="utf-8").splitlines():
-        if re.match(r"\| [MH]\d+ \|", line):
+        if re.match(r"\| [MHX]\d+ \|", line):
             yield Attack(*(cell.strip() for cell in line.strip().strip("|").split(" | ")))
 
 

@@ -6,8 +6,10 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
+from controllers import objectquotas, views
 from controllers.authentication.tenantrights import forge, loop
 from controllers.authentication.tenantrights.reconciler import NEEDING, TenantRightsReconciler
+from kube.cluster import Selection
 from kube.errors import NotReachableError
 from kube.informer import Change
 from kube.reconcile import TerminalError
@@ -181,3 +183,87 @@ async def test_which_changes_matter() -> None:
     assert list(loop.by_namespace(Change(Key("", "shop"), None, twin))) == []
     assert list(loop.by_binding(Change(BINDING, binding, None))) == [WHERE]
     assert list(loop.by_binding(Change(BINDING, None, other))) == []
+
+
+TWIN: Final = "shop-rome"
+COUNTED: Final = (
+    "count/resourceslices.authentication.liqo.io",
+    "count/renews.authentication.liqo.io",
+    "count/namespacemaps.offloading.liqo.io",
+    "count/shadowendpointslices.offloading.liqo.io",
+)
+
+
+async def counting(fake: FakeCluster, *counted: str) -> None:
+    """Make the ResourceQuota of pyliqo's own namespace count ``counted``."""
+    own = named(keys.RESOURCE_QUOTA, Key(keys.LIQO_NAMESPACE, objectquotas.NAME))
+    if not await fake.get(keys.RESOURCE_QUOTA, objects.key_of(own)):
+        await fake.create(keys.NAMESPACE, factories.namespace(keys.LIQO_NAMESPACE))
+        await fake.create(keys.RESOURCE_QUOTA, own)
+    used = dict.fromkeys(counted, "0")
+    await fake.patch_status(keys.RESOURCE_QUOTA, objects.key_of(own), {"used": used})
+
+
+async def numbered(fake: FakeCluster) -> objectquotas.ObjectQuotaReconciler:
+    """Return the reconciler in a cluster with a tenant namespace, its Tenant, and a twin."""
+    for name, labels in ((SPACE, TENANT), (TWIN, PEER)):
+        await fake.create(keys.NAMESPACE, factories.namespace(name, **labels))
+    await fake.create(keys.TENANT, named(keys.TENANT, Key(SPACE, "milan"), spec={}))
+    return objectquotas.ObjectQuotaReconciler(
+        fake,
+        keys.LIQO_NAMESPACE,
+        views.live(fake, Selection(keys.TENANT, Object)),
+        views.live(fake, Selection(keys.PROVIDER_POLICY, Object)),
+    )
+
+
+async def hard(fake: FakeCluster, namespace: str) -> Object:
+    found = await there(fake, keys.RESOURCE_QUOTA, Key(namespace, objectquotas.NAME))
+    limits: Object = found["spec"]["hard"]
+    return limits
+
+
+async def test_numbers_of_a_consumer_are_bounded_once_the_cluster_counts_them() -> None:
+    """A ResourceQuota for a kind that is not counted yet refuses every one of it."""
+    fake = FakeCluster()
+    reconciler = await numbered(fake)
+    assert await reconciler.reconcile(WHERE) == objectquotas.UNCOUNTED_S
+    await counting(fake, *COUNTED[:-1])
+    assert await reconciler.reconcile(WHERE) == objectquotas.UNCOUNTED_S
+    assert not await fake.get(keys.RESOURCE_QUOTA, Key(SPACE, objectquotas.NAME))
+
+    await counting(fake, *COUNTED)
+    assert await reconciler.reconcile(WHERE) is None
+    assert await reconciler.reconcile(Key("", TWIN)) is None
+
+    assert await hard(fake, SPACE) == dict(zip(COUNTED[:3], ("64", "128", "16"), strict=True))
+    assert await hard(fake, TWIN) == {COUNTED[3]: "1000"}
+
+
+async def test_the_policy_of_a_tenant_sets_its_numbers() -> None:
+    fake = FakeCluster()
+    reconciler = await numbered(fake)
+    await counting(fake, *COUNTED)
+    await reconciler.reconcile(WHERE)
+    spec = {"maxObjects": {"resourceSlices": 2}}
+    await fake.create(
+        keys.PROVIDER_POLICY, named(keys.PROVIDER_POLICY, Key("", "milan"), spec=spec)
+    )
+
+    await reconciler.reconcile(WHERE)
+
+    limits = await hard(fake, SPACE)
+    assert (limits[COUNTED[0]], limits[COUNTED[2]]) == ("2", "16")
+
+
+async def test_where_a_peer_is_no_tenant_nothing_of_ours_is_counted() -> None:
+    fake = FakeCluster()
+    reconciler = await numbered(fake)
+    await counting(fake, *COUNTED)
+    await reconciler.reconcile(WHERE)
+    tenant = await there(fake, keys.TENANT, Key(SPACE, "milan"))
+    await fake.delete(keys.TENANT, Key(SPACE, "milan"), uid=objects.uid(tenant))
+
+    await reconciler.reconcile(WHERE)
+
+    assert not await fake.get(keys.RESOURCE_QUOTA, Key(SPACE, objectquotas.NAME))

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -510,4 +510,74 @@ async def test_what_is_asked_beyond_the_policy_is_told_at_home(peering: Peering)
     assert (no["status"], no["reason"]) == ("Denied", "ResourceSliceClassNotAllowed")
     await peering.liqoctl("milan", "delete", "rs", "mypool")
     await peering.liqoctl("milan", "delete", "rs", "gold")
+    await peering.rome.delete(keys.PROVIDER_POLICY, Key("", "milan"), uid=made["metadata"]["uid"])
+
+
+def are_counted(*plurals: str) -> Callable[[Object], bool]:
+    """Return whether a ResourceQuota counts these kinds, and no others."""
+
+    def holds(quota: Object) -> bool:
+        used = (quota.get("status") or {}).get("used") or {}
+        return {name.removeprefix("count/").partition(".")[0] for name in used} == {*plurals}
+
+    return holds
+
+
+async def test_the_provider_counts_what_a_consumer_has_there(
+    both: world.Pair, namespace: str
+) -> None:
+    await both.offload(namespace)
+    of_tenant = are_counted("resourceslices", "namespacemaps", "renews")
+    of_twin = are_counted("shadowendpointslices")
+    for where, counts in ((HERE, of_tenant), (both.twin(namespace), of_twin)):
+        quota = Key(where, "liqo-objects")
+        await world.until_one(both.milan, keys.RESOURCE_QUOTA, quota, counts)
+
+
+def slice_for_rome(name: str) -> Object:
+    """Return a slice as milan's administrator applies it."""
+    labels = {keys.REMOTE_ID: "rome", keys.REMOTE_CLUSTER_ID: "rome", keys.REPLICATION: "true"}
+    spec = {"class": "default", "providerClusterID": "rome", "resources": {"cpu": "1"}}
+    return named(keys.RESOURCE_SLICE, Key(HERE, name), metadata={"labels": labels}, spec=spec)
+
+
+def is_refusal_of_two(event: Object) -> bool:
+    said: tuple[str, str] = (event["reason"], event["involvedObject"]["name"])
+    return said == ("ReplicationRefused", "two")
+
+
+async def test_a_consumer_has_so_many_slices_and_no_more(peering: Peering) -> None:
+    """The API server of the provider counts them by itself."""
+    there = await peering.rome.list(Selection(keys.RESOURCE_SLICE, Object, THERE))
+    spec = {"maxObjects": {"resourceSlices": len(there.items) + 1}}
+    policy = named(keys.PROVIDER_POLICY, Key("", "milan"), spec=spec)
+    made = await peering.rome.create(keys.PROVIDER_POLICY, policy)
+    count = f"count/{keys.RESOURCE_SLICE.resource}"
+    await world.until_one(
+        peering.rome,
+        keys.RESOURCE_QUOTA,
+        Key(THERE, "liqo-objects"),
+        lambda found: (
+            found.get("status", {}).get("hard", {}).get(count)
+            == str(spec["maxObjects"]["resourceSlices"])
+        ),
+    )
+
+    await peering.milan.create(keys.RESOURCE_SLICE, slice_for_rome("one"))
+    await world.until_one(
+        peering.rome, keys.RESOURCE_SLICE, Key(THERE, "one"), lambda found: "status" in found
+    )
+    await peering.milan.create(keys.RESOURCE_SLICE, slice_for_rome("two"))
+    refused = await world.until(
+        peering.milan,
+        keys.EVENT,
+        HERE,
+        lambda found: any(map(is_refusal_of_two, found.values())),
+    )
+
+    (said,) = filter(is_refusal_of_two, refused.values())
+    assert "exceeded quota: liqo-objects" in said["message"]
+    assert not await peering.rome.get_live(keys.RESOURCE_SLICE, Key(THERE, "two"))
+    for name in ("one", "two"):
+        await peering.liqoctl("milan", "delete", "rs", name)
     await peering.rome.delete(keys.PROVIDER_POLICY, Key("", "milan"), uid=made["metadata"]["uid"])

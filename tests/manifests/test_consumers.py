@@ -127,6 +127,10 @@ ROWS: Final[dict[str, Row]] = {
     "cloud": ordering(keys.SERVICE, "service.beta.kubernetes.io/load-balancer-type", "nlb"),
     "certificate": ordering(keys.SERVICE, "service.beta.openshift.io/serving-cert-secret-name"),
     "mesh": ordering(keys.SERVICE, "service.cilium.io/global", "true"),
+    "labels": Row(
+        CLAIM, {"metadata": {"labels": dict.fromkeys(map("a{}".format, range(101)), "x")}},
+        "more than 100 labels",
+    ),
     "all-hosts": routed(rules=[{"http": HTTP}]),
     "wildcard": routed(rules=[{"host": "*.example.com", "http": HTTP}]),
     "default-backend": routed(defaultBackend=BACKEND),

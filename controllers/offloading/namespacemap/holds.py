@@ -28,6 +28,7 @@ before the policy is named by the condition of the Tenant.
 """
 _OF_THE_SERVER: Final = frozenset({"foregroundDeletion", "orphan"})
 """Those that the garbage collector takes away itself. Source: Kubernetes, "Finalizers"."""
+_STUCK: Final = frozenset({"NamespaceDeletionContentFailure", "NamespaceFinalizersRemaining"})
 _OF_KUBERNETES: Final = "^[^/]*[.](kubernetes[.]io|k8s[.]io)/"
 """With a word before it: ``kubernetes.io/pvc-protection`` is of claims alone."""
 _OF_CLAIMS: Final = f"{_OF_KUBERNETES}|^kubernetes[.]io/"
@@ -37,6 +38,11 @@ _OF_PROVIDERS: Final[Mapping[Kind, str]] = {
     keys.PERSISTENT_VOLUME_CLAIM: _OF_CLAIMS,
 }
 """Those of load balancers and volumes, whose controllers have something to clean up first."""
+
+FULL: Final = 2**20
+"""Characters of an object that may have no room for its own deletion: etcd takes 1.5 MiB."""
+_UNNOTED: Final[Object] = {"labels": None, "annotations": None, **objects.UNTRACKED}
+"""Metadata of a patch that makes room. Nothing reads it any more: the twin goes."""
 
 logger = logging.getLogger(__name__)
 
@@ -51,18 +57,34 @@ def foreign_finalizers(kind: Kind, obj: Object) -> list[str]:
     ]
 
 
+def is_stuck(twin: Object) -> bool:
+    """Whether the namespace is being deleted, and something in it cannot be."""
+    found = objects.status(twin).get("conditions") or []
+    return any(
+        one.get("type") in _STUCK and one.get("status") == "True" for one in found
+    ) and objects.is_terminating(twin)
+
+
 async def release(cluster: Cluster, twin: str) -> int:
     """Take off what the consumer set on its objects in ``twin``; return how many had it.
 
+    Whoever filled an object to the last byte keeps it from being deleted, so that is emptied: X4.
     What this process may not change stays; the condition of the Tenant names it.
     """
     released = list[Key]()
 
     async def let_go(kind: Kind, obj: Object) -> None:
-        key, foreign = objects.key_of(obj), foreign_finalizers(kind, obj)
+        key = objects.key_of(obj)
+        if objects.is_outlined(obj):
+            obj = await cluster.get_live(kind, key) or obj
+        foreign = foreign_finalizers(kind, obj)
         kept = [each for each in objects.finalizers(obj) if each not in foreign]
         try:
-            await upkeep.set_finalizers(cluster, kind, obj, kept)
+            if _is_full(obj):
+                metadata = {"uid": objects.uid(obj), **_UNNOTED}
+                obj = await cluster.patch(kind, key, {"metadata": metadata})
+            if foreign:
+                await upkeep.set_finalizers(cluster, kind, obj, kept)
         except NotFoundError:
             return
         except ForbiddenError as error:
@@ -71,12 +93,22 @@ async def release(cluster: Cluster, twin: str) -> int:
             )
             return
         released.append(key)
-        logger.info("Removed foreign finalizers", extra={"kind": str(kind), "key": str(key)})
+        logger.info("Released", extra={"kind": str(kind), "key": str(key), "held": foreign})
 
     failures = list[Exception]()
     for kind in KINDS:
-        found = (await cluster.list(Selection(kind, Object, twin))).items.values()
-        held = [obj for obj in found if foreign_finalizers(kind, obj)]
+        of = Selection(kind, Object, twin, whole_up_to=FULL)
+        found = (await cluster.list(of)).items.values()
+        held = [obj for obj in found if foreign_finalizers(kind, obj) or _is_full(obj)]
         failures += await upkeep.each(held, partial(let_go, kind))
     upkeep.raise_all(failures)
     return len(released)
+
+
+def _is_full(obj: Object) -> bool:
+    """Whether a finalizer keeps what is too large to be marked as deleted."""
+    if objects.is_outlined(obj):
+        return True
+    metadata = obj["metadata"]
+    has_notes = metadata.get("labels") or metadata.get("annotations")
+    return bool(has_notes and objects.finalizers(obj)) and len(objects.canonical(obj)) > FULL

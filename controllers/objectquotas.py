@@ -1,0 +1,120 @@
+"""Keeps a ResourceQuota in each tenant namespace and twin: how many objects a consumer may have.
+
+The API server counts at each creation, so requests at the same time pass no bound. It refuses every
+creation of a kind that kube-controller-manager does not count yet, as for up to 30 s after its CRD
+is new. So a ResourceQuota in pyliqo's own namespace, which limits nobody, shows when all are
+counted. Source: docs/parity.md X5; Kubernetes, "Resource Quotas", "Object count quota".
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from apis import keys, objects, policies, whose
+from apis.objects import Key, Object
+from controllers import concerns, selections, upkeep
+from controllers.manager import Manager, Term
+from controllers.views import View, cached
+from kube.cluster import Cluster
+from kube.informer import Change
+from kube.runner import Runner, Source
+
+KIND: Final = keys.RESOURCE_QUOTA
+NAME: Final = "liqo-objects"
+UNCOUNTED_S: Final = 5.0
+"""Until it is asked again whether the kinds are counted."""
+_OF_TENANTS: Final[Mapping[str, str]] = {
+    f"count/{kind.resource}": kind.plural
+    for kind in (keys.RESOURCE_SLICE, keys.NAMESPACE_MAP, keys.RENEW)
+}
+_OF_TWINS: Final[Mapping[str, str]] = {
+    f"count/{keys.SHADOW_ENDPOINT_SLICE.resource}": keys.SHADOW_ENDPOINT_SLICE.plural
+}
+
+
+def quota(namespace: str, counted: Mapping[str, str], most: Mapping[str, int]) -> Object:
+    """Return the ResourceQuota of a namespace; ``most`` is by plural, as in ProviderPolicies."""
+    hard = {name: str(most[plural]) for name, plural in counted.items()}
+    labels = {keys.APP_MANAGED_BY: "liqo", keys.LIQO_MANAGED: "true"}
+    return objects.named(
+        KIND, Key(namespace, NAME), metadata={"labels": labels}, spec={"hard": hard}
+    )
+
+
+def is_ours(found: Object) -> bool:
+    """Whether ``found`` is such a ResourceQuota."""
+    return objects.labels(found).get(keys.LIQO_MANAGED) == "true"
+
+
+def is_counting(found: Object | None) -> bool:
+    """Whether the status of that in pyliqo's own namespace has a number for each kind."""
+    used = (objects.status(found) if found else {}).get("used") or {}
+    return {*_OF_TENANTS, *_OF_TWINS} <= used.keys()
+
+
+@dataclass
+class ObjectQuotaReconciler:
+    """The ResourceQuota of one namespace, by the name of that; ``own`` is where pyliqo is."""
+
+    cluster: Cluster
+    own: str
+    tenants: View
+    policies: View
+    _are_counted: bool = False
+    """A kind that is counted stays so for as long as its CRD is there."""
+
+    async def reconcile(self, key: Key) -> float | None:
+        namespace = await self.cluster.get(keys.NAMESPACE, key)
+        if namespace is None or objects.is_terminating(namespace):
+            return None
+        where, peer = Key(key.name, NAME), whose.peer_of(namespace)
+        if peer and not any(each.namespace == key.name for each in await self.tenants()):
+            await upkeep.remove(self.cluster, KIND, where, is_ours=is_ours)  # of a provider's only
+            return None
+        consumer = peer or whose.consumer_of(namespace)
+        if not consumer:
+            return None
+        if not await self._is_counting():
+            return UNCOUNTED_S
+        try:
+            policy = policies.of((await self.policies()).values(), consumer)
+        except ValueError:
+            return None  # who grants says so; what held before holds
+        counted = _OF_TENANTS if peer else _OF_TWINS
+        wanted = quota(key.name, counted, policy.max_objects)
+        await upkeep.ensure(self.cluster, KIND, wanted, is_ours=is_ours)
+        return None
+
+    async def _is_counting(self) -> bool:
+        if not self._are_counted:
+            found = await self.cluster.get_live(KIND, Key(self.own, NAME))
+            self._are_counted = is_counting(found)
+        return self._are_counted
+
+
+def controller(manager: Manager) -> Term:
+    """Return the term of this controller."""
+    namespaces = manager.informer(selections.PEER_NAMESPACES)
+    tenants = manager.informer(selections.TENANTS)
+    granted = manager.informer(selections.PROVIDER_POLICIES)
+
+    def runner() -> Runner:
+        reconciler = ObjectQuotaReconciler(
+            manager.cached, manager.namespace, cached(tenants), cached(granted)
+        )
+        sources = [
+            Source(namespaces, of_peers),
+            Source(tenants, lambda change: [Key("", change.key.namespace)]),
+            Source(granted, concerns.all_of(namespaces)),
+        ]
+        return Runner("objectquotas", reconciler, sources)
+
+    return lambda: [runner()]
+
+
+def of_peers(change: Change[Object]) -> Iterable[Key]:
+    """Return a namespace that is new, or another peer's now; what else changes counts nothing."""
+    before, now = (
+        (whose.peer_of(each), whose.consumer_of(each)) for each in (change.old, change.new)
+    )
+    return [change.key] if before != now else []
