@@ -38,6 +38,19 @@ class Binding(msgspec.Struct, gc=False, frozen=True, rename="camel"):
         users = ("User", "Group")
         return {str(one.get("name")) for one in self.subjects or () if one.get("kind") in users}
 
+    def account_namespaces(self) -> set[str]:
+        """Return the namespaces to whose ServiceAccounts it gives rights, by whatever subject."""
+        found = {
+            str(one.get("namespace"))
+            for one in self.subjects or ()
+            if one.get("kind") == "ServiceAccount"
+        }
+        for name in self.names():
+            for prefix in ("system:serviceaccounts:", "system:serviceaccount:"):
+                if name.startswith(prefix):
+                    found.add(name.removeprefix(prefix).partition(":")[0])
+        return found
+
 
 class TenantCondition(Enum):
     """What a consumer may still do."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
-from apis.objects import Object
+from apis import keys
+from apis.authentication import Binding
+from apis.objects import Kind, Object
 from controllers import selections
 from controllers.authentication.issuing.issuer import Issuer
 from controllers.authentication.tenantrights import forge as tenantrights
@@ -145,6 +147,11 @@ class Manager:
     def own_flags(self) -> tuple[str, ...]:
         """Return the networks of this cluster that flags name."""
         return (*self.limits.service_cidrs, *self.limits.pod_cidrs)
+
+    def all_bindings(self) -> dict[Kind, Informer[Binding]]:
+        """Return the informers of every binding of the cluster, no matter who made it."""
+        kinds = (keys.CLUSTER_ROLE_BINDING, keys.ROLE_BINDING)
+        return {kind: self.informer(Selection(kind, Binding)) for kind in kinds}
 
     def tenant_secrets(self) -> Informer[Object]:
         """Return the informer of the Secrets where this process may read them, and no others.

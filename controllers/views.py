@@ -1,12 +1,14 @@
 """All objects of a selection at once: out of an informer in the process, by a list in a test."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TypeAlias, TypeVar
 
 from apis import whose
-from apis.objects import Key, Object
+from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster, Selection
 from kube.informer import Informer
+
+T = TypeVar("T")
 
 View: TypeAlias = Callable[[], Awaitable[Mapping[Key, Object]]]
 """Read only. What a view lacks may exist: anybody who deletes for that reason asks the server."""
@@ -19,6 +21,13 @@ def cached(informer: Informer[Object]) -> View:
         return informer.items()
 
     return items
+
+
+def each_of(informers: Mapping[Kind, Informer[T]]) -> Iterator[tuple[Kind, T]]:
+    """Yield each object of several kinds, and of which kind it is."""
+    for kind, informer in informers.items():
+        for item in informer.items().values():
+            yield kind, item
 
 
 def consumers(namespaces: Informer[Object]) -> Callable[[str], str]:

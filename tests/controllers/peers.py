@@ -336,6 +336,7 @@ class World:
                 bindings,
                 side.view(keys.PROVIDER_POLICY),
                 side.view(keys.TENANT),
+                list,
             ),
             account=Key("liqo", keys.CONTROLLER_MANAGER),
             events=events,

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apis import keys, objects, policies
+from apis.authentication import Binding
+from apis.meta import Meta
 from apis.objects import Key, Kind, Object
 from controllers import views
 from controllers.offloading.namespacemap import forge, holds
@@ -36,6 +38,7 @@ class Milan:
 
     def __post_init__(self) -> None:
         self.told = Told(self.cluster)
+        self.bindings: list[tuple[Kind, Binding]] = []
         self.reconciler = NamespaceMapReconciler(
             self.cluster,
             self.observed(),
@@ -53,6 +56,7 @@ class Milan:
             of(keys.ROLE_BINDING, keys.REMOTE_CLUSTER_ID),
             of(keys.PROVIDER_POLICY),
             of(keys.TENANT),
+            lambda: self.bindings,
         )
 
     async def limit(self, **twins: object) -> None:
@@ -273,6 +277,33 @@ async def test_what_a_consumer_holds_in_a_twin_is_released_with_the_map(kind: Ki
     await milan.settle()
     twin = await milan.namespace("foo-rome")
     assert twin is None or objects.is_terminating(twin)
+
+
+async def test_a_full_claim_that_keeps_its_twin_is_emptied() -> None:
+    """It has no room for a deletionTimestamp, and the finalizer of Kubernetes needs one."""
+    fake = FakeCluster(strict=True)
+    milan = await tenant_of(fake, "rome")
+    await milan.ask(foo="foo-rome")
+    of_kubernetes = OF_PROVIDERS[keys.PERSISTENT_VOLUME_CLAIM]
+    for name, size in (("full", holds.FULL), ("small", 10)):
+        metadata = {"labels": {"a": "x" * size}, "finalizers": [of_kubernetes]}
+        claim = objects.named(
+            keys.PERSISTENT_VOLUME_CLAIM, Key("foo-rome", name), metadata=metadata
+        )
+        await fake.create(keys.PERSISTENT_VOLUME_CLAIM, claim)
+    twin = Key("", "foo-rome")
+    await fake.patch(keys.NAMESPACE, twin, {"metadata": {"finalizers": ["x/y"]}})
+    made = await there(fake, keys.NAMESPACE, twin)
+    await fake.delete(keys.NAMESPACE, twin, uid=objects.uid(made))
+    fails = {"type": "NamespaceDeletionContentFailure", "status": "True"}
+    await fake.patch_status(keys.NAMESPACE, twin, {"conditions": [fails]})
+
+    await milan.ask(foo=None)
+
+    for name, is_kept in (("full", False), ("small", True)):
+        claim = await there(fake, keys.PERSISTENT_VOLUME_CLAIM, Key("foo-rome", name))
+        assert bool(objects.labels(claim)) is is_kept
+        assert objects.finalizers(claim) == [of_kubernetes]
 
 
 async def test_what_may_not_be_released_does_not_keep_the_twin_from_its_deletion() -> None:
@@ -690,3 +721,39 @@ async def test_a_tenant_that_is_refused_gets_no_right_back(fake: FakeCluster) ->
     with pytest.raises(TerminalError, match="is drained"):
         await milan.reconciler.reconcile(milan.key)
     assert await milan.bound("foo-rome") == {ACCOUNT.name}
+
+
+BOUND: Final = {
+    "an account": {"kind": "ServiceAccount", "namespace": "ci-old", "name": "default"},
+    "all accounts": {"kind": "Group", "name": "system:serviceaccounts:ci-old"},
+    "a user": {"kind": "User", "name": "system:serviceaccount:ci-old:default"},
+}
+
+
+@pytest.mark.parametrize("who", BOUND)
+async def test_no_namespace_takes_over_rights_of_one_that_is_gone(
+    fake: FakeCluster, who: str
+) -> None:
+    """Rights that outlived a namespace, or stand before it, are its provider's to give."""
+    milan = await tenant_of(fake, "rome")
+    left = Binding(Meta(name="ci-old-admin"), subjects=[BOUND[who]])
+    milan.bindings = [(keys.CLUSTER_ROLE_BINDING, left)]
+
+    await milan.ask(a="ci-old", b="shop-rome")
+
+    refused = await milan.entry("a")
+    assert refused["reason"] == "NameBound"
+    assert "clusterrolebinding ci-old-admin" in refused["message"]
+    assert await milan.namespace("ci-old") is None
+    assert (await milan.entry("b"))["phase"] == "Accepted"
+
+
+async def test_rights_of_a_namespace_within_itself_keep_nobody_out(fake: FakeCluster) -> None:
+    milan = await tenant_of(fake, "rome")
+    account = {"kind": "ServiceAccount", "namespace": "shop-rome", "name": "default"}
+    own = Binding(Meta(name="own", namespace="shop-rome"), subjects=[account])
+    milan.bindings = [(keys.ROLE_BINDING, own)]
+
+    await milan.ask(a="shop-rome")
+
+    assert (await milan.entry("a"))["phase"] == "Accepted"

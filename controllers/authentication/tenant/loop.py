@@ -1,14 +1,13 @@
 """Which changes concern which Tenant."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from apis import keys, objects
 from apis.authentication import Binding
-from apis.objects import Key, Kind, Object
+from apis.objects import Key, Object
 from controllers import concerns, selections, views
 from controllers.authentication.tenant import reconciler
 from controllers.manager import Manager, Term
-from kube.cluster import Selection
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
 
@@ -20,10 +19,7 @@ def controller(manager: Manager) -> Term:
     namespaces = manager.informer(selections.PEER_NAMESPACES)
     secrets = manager.tenant_secrets()
     ours = manager.informer(selections.ROLE_BINDINGS)
-    everyones = {
-        kind: manager.informer(Selection(kind, Binding))
-        for kind in (keys.CLUSTER_ROLE_BINDING, keys.ROLE_BINDING)
-    }
+    everyones = manager.all_bindings()
 
     beside = concerns.beside(tenants)
     sources: list[Source[Object]] = [
@@ -38,7 +34,7 @@ def controller(manager: Manager) -> Term:
         made = reconciler.TenantReconciler(
             manager.cached,
             reconciler.Observed(
-                all_bindings=lambda: _all(everyones),
+                all_bindings=lambda: views.each_of(everyones),
                 our_bindings=views.cached(ours),
                 secrets=views.cached(secrets),
                 namespaces=views.cached(namespaces),
@@ -51,12 +47,6 @@ def controller(manager: Manager) -> Term:
         return Runner("tenant", made, [*sources, *bindings], workers=manager.limits.workers)
 
     return lambda: [runner()]
-
-
-def _all(informers: dict[Kind, Informer[Binding]]) -> Iterator[tuple[Kind, Binding]]:
-    for kind, informer in informers.items():
-        for binding in informer.items().values():
-            yield kind, binding
 
 
 def _is_for_us(secret: Key) -> bool:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from apis import conditions, keys, naming, objects, offers, policies, reserved, whose
-from apis.objects import Key, Object
+from apis.authentication import Binding
+from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import MappingPhase, NamespaceMap
 from apis.policies import ProviderPolicy
@@ -117,6 +118,32 @@ def check_name(name: str) -> None:
     if reserved.is_reserved(name):
         message = f"namespace {name} is reserved on this cluster: select another remote name"
         raise RefusedError("NameReserved", message)
+
+
+def bound_elsewhere(bindings: Iterable[tuple[Kind, Binding]]) -> dict[str, str]:
+    """Return the namespaces whose ServiceAccounts have rights outside of them, with one binding.
+
+    A namespace of that name would have these rights: they outlived it, or are there before it.
+    Source: docs/parity.md X7.
+    """
+    return {
+        name: f"{kind} {Key(binding.metadata.namespace, binding.metadata.name)}"
+        for kind, binding in bindings
+        for name in binding.account_namespaces()
+        if name != binding.metadata.namespace
+    }
+
+
+def check_accounts(name: str, bound: Mapping[str, str]) -> None:
+    """Refuse a new namespace whose ServiceAccounts somebody has given rights elsewhere.
+
+    Raises:
+        RefusedError: the message names the binding.
+    """
+    if binding := bound.get(name):
+        message = f"{binding} gives rights to service accounts of a namespace {name}"
+        cure = "select another remote name, or ask the provider to delete that binding"
+        raise RefusedError("NameBound", f"{message}: {cure}")
 
 
 def check_twin(namespace: Object, namespace_map: Object, local: str) -> None:

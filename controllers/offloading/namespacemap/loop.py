@@ -20,6 +20,7 @@ def controller(manager: Manager) -> Term:
     bindings = manager.informer(selections.ROLE_BINDINGS)
     policies = manager.informer(selections.PROVIDER_POLICIES)
     tenants = manager.informer(selections.TENANTS)
+    everyones = manager.all_bindings()
 
     sources = [
         Source(namespace_maps),
@@ -38,6 +39,7 @@ def controller(manager: Manager) -> Term:
                 views.cached(bindings),
                 views.cached(policies),
                 views.cached(tenants),
+                lambda: views.each_of(everyones),
             ),
             account=Key(manager.namespace, keys.CONTROLLER_MANAGER),
             events=manager.events,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from apis import keys, objects, policies, whose
-from apis.objects import Key, Object
+from apis.authentication import Binding
+from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import NamespaceMap
 from apis.policies import ProviderPolicy
@@ -42,6 +43,8 @@ class Observed:
     bindings: View
     policies: View
     tenants: View
+    all_bindings: Callable[[], Iterable[tuple[Kind, Binding]]]
+    """Of the whole cluster, no matter who made them."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,16 @@ class NamespaceMapReconciler:
     async def _look(self, obj: Object, tenant: Tenant, policy: ProviderPolicy) -> _Look:
         found = await self._observed.namespaces()
         given = self._given[objects.key_of(obj).namespace]
-        twins = Twins(self._cluster, obj, tenant, policy, found, given=given, account=self._account)
+        twins = Twins(
+            self._cluster,
+            obj,
+            tenant,
+            policy,
+            found,
+            given=given,
+            account=self._account,
+            bindings=self._observed.all_bindings,
+        )
         return _Look(obj, twins, {}, [])
 
     async def _serve(self, look: _Look) -> bool:

@@ -4,11 +4,13 @@ Source: docs/parity.md SEC-A4 to SEC-A6: nothing that exists is adopted, and wha
 again before it is relied on.
 """
 
+import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from apis import keys, objects
-from apis.objects import Key, Object
+from apis.authentication import Binding
+from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import NamespaceMap
 from apis.policies import ProviderPolicy
@@ -34,9 +36,11 @@ class Twins:
         *,
         given: dict[str, Key],
         account: Key,
+        bindings: Callable[[], Iterable[tuple[Kind, Binding]]],
     ) -> None:
         self._cluster, self._map, self._found = cluster, namespace_map, found
         self._tenant, self.policy, self._account = tenant, policy, account
+        self._bindings = bindings
         self._answered = NamespaceMap.parse(namespace_map).current
         asker = objects.key_of(namespace_map)
         self._room = Room(found.values(), asker, tenant, policy, given)
@@ -67,6 +71,8 @@ class Twins:
         """Whether the twin is gone, which is asked for if need be; a namesake counts as that."""
         seen = self._found.get(Key("", name))
         if seen and objects.is_terminating(seen) and forge.is_twin(seen, self._map, local):
+            if holds.is_stuck(seen):
+                await holds.release(self._cluster, name)
             return False  # an event follows when it is
         is_gone = await upkeep.remove(
             self._cluster,
@@ -107,7 +113,12 @@ class Twins:
         forge.check_twin(found, self._map, local)
         return found
 
+    @functools.cached_property
+    def _bound(self) -> Mapping[str, str]:
+        return forge.bound_elsewhere(self._bindings())
+
     async def _create(self, local: str, name: str) -> Object:
+        forge.check_accounts(name, self._bound)
         self._room.take(local, name)
         wanted = forge.namespace(name, local, self._map, self._tenant, self.policy)
         logger.info("Creating namespace", extra={"namespace": name})
@@ -130,7 +141,7 @@ class Twins:
         made: list[Object] = []
         try:
             for wanted in forge.bindings(name, self._map, self._tenant, self._account):
-                made += await self._bound(wanted)
+                made += await self._binding(wanted)
             if made:
                 await self._check_same(local, twin)
         except (ConflictError, RefusedError):
@@ -139,7 +150,7 @@ class Twins:
                 await self._cluster.delete(keys.ROLE_BINDING, key, uid=objects.uid(each))
             raise
 
-    async def _bound(self, wanted: Object) -> list[Object]:
+    async def _binding(self, wanted: Object) -> list[Object]:
         """Return the binding if it is new; whom an older one binds is the provider's to say."""
         key = objects.key_of(wanted)
         try:
