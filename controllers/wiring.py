@@ -1,4 +1,4 @@
-"""Which controllers there are: a new one is a folder with a ``loop``, and a row here."""
+"""Which controllers there are: a new one is a folder with a ``loop``, or a file, and a row here."""
 
 from typing import Final
 

@@ -75,6 +75,8 @@ class Rome:
     async def offload(self, strategy: str, **spec: Any) -> None:
         wanted = offloading(self.namespace, podOffloadingStrategy=strategy, **spec)
         await self.cluster.create(keys.NAMESPACE_OFFLOADING, wanted)
+        enabled = {"metadata": {"labels": {keys.SCHEDULING_ENABLED: "true"}}}
+        await self.cluster.patch(keys.NAMESPACE, Key("", self.namespace), enabled)
 
     async def change(self, strategy: str, *, is_asked: bool = False) -> None:
         note = {EVICT: strategy if is_asked else None}

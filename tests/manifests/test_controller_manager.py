@@ -31,6 +31,9 @@ _POD: Final[Object] = {
     "containers": [{"name": "c", "image": "none", "securityContext": _CONTAINED}]
 }
 """Pod Security refuses it nowhere."""
+_EVERYTHING: Final = [
+    {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
+]
 _TEMPLATE: Final[Object] = {"metadata": {"labels": _APP}, "spec": _POD}
 
 
@@ -265,6 +268,34 @@ def test_of_pods_elsewhere_it_deletes_those_of_virtual_nodes(
     assert delete(admin, "pod", "remote", "-n", spaces.users) == ""
 
 
+def test_it_evicts_pods_of_offloaded_namespaces_only(admin: Kubectl, spaces: Spaces) -> None:
+    """Of an eviction no policy sees the Pod."""
+    spec = {**_POD, "serviceAccountName": "default"}
+    admin.apply(
+        [
+            named(keys.SERVICE_ACCOUNT, Key(spaces.users, "default")),
+            factories.pod(spaces.users, "stays", spec=spec),
+        ]
+    )
+
+    assert "evicts pods of offloaded namespaces" in evict(admin, spaces.users, "stays")
+    admin.run("label", "namespace", spaces.users, f"{keys.SCHEDULING_ENABLED}=true")
+    try:
+        assert evict(admin, spaces.users, "stays") == ""
+    finally:
+        admin.run("label", "namespace", spaces.users, f"{keys.SCHEDULING_ENABLED}-")
+
+
+def evict(admin: Kubectl, namespace: str, name: str) -> str:
+    made = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction?dryRun=All"
+    try:
+        admin.run("create", "--raw", path, "-f", "-", f"--as={MANAGER}", stdin=json.dumps(made))
+    except KubectlError as error:
+        return str(error)
+    return ""
+
+
 def test_pods_of_the_system_it_does_not_delete_for_tolerating_everything(
     admin: Kubectl, spaces: Spaces
 ) -> None:
@@ -373,3 +404,40 @@ def test_of_nodes_it_changes_and_deletes_virtual_ones(admin: Kubectl) -> None:
                 assert ("is not a virtual node" not in said) is is_allowed, said
     finally:
         admin.run("delete", "node", "real", "virtual", "--wait=false")
+
+
+CERTS: Final = "system:serviceaccount:liqo:liqo-certs"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"clientConfig": {"caBundle": "Cg=="}}, ""),
+        ({"clientConfig": {"service": {"path": "/elsewhere"}}}, ""),
+        ({"clientConfig": {"service": {"name": "other"}}}, "caBundle and the path"),
+        ({"clientConfig": {"service": {"namespace": "default"}}}, "caBundle and the path"),
+        ({"rules": _EVERYTHING}, "caBundle and the path"),
+        ({"namespaceSelector": {"matchLabels": {"a": "b"}}}, "caBundle and the path"),
+        ({"failurePolicy": "Ignore"}, "caBundle and the path"),
+        ({"timeoutSeconds": 29}, "caBundle and the path"),
+        ({"name": "other.liqo.io"}, "caBundle and the path"),
+    ],
+)
+@pytest.mark.parametrize("kind", [keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS], ids=str)
+def test_of_webhooks_certs_changes_whom_the_api_server_trusts_and_nothing_else(
+    admin: Kubectl, kind: Kind, changes: Object, told: str
+) -> None:
+    what = (kind.resource, keys.WEBHOOK_CONFIGURATION)
+    found = json.loads(admin.run("get", *what, "-o", "json"))
+    first, *others = found["webhooks"]
+    client = {**first["clientConfig"], **changes.get("clientConfig", {})}
+    client["service"] = {
+        **first["clientConfig"]["service"],
+        **changes.get("clientConfig", {}).get("service", {}),
+    }
+    webhooks = [{**first, **changes, "clientConfig": client}, *others]
+    patch = ("--type=merge", "-p", json.dumps({"webhooks": webhooks}))
+
+    said = refusal(admin, "patch", *what, *patch, f"--as={CERTS}")
+
+    assert (told in said) if told else (said == "")

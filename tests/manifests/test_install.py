@@ -18,6 +18,7 @@ from controllers.offloading.virtualnode.forge import rights
 from kube import client
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
+from tests.controllers.support import own_binding
 from tests.manifests import documents
 from tests.peering.rights import Somebody, sweep
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.cluster
 
 MANAGER: Final = "system:serviceaccount:liqo:liqo-controller-manager"
 PATIENCE_S: Final = 300
-GOLDEN: Final = Path(__file__).with_name("rights-of-a-virtual-kubelet.txt")
+GOLDEN: Final = Path(__file__).with_name("rights.txt")
 NODE: Final = "milan"
 TENANT: Final = "tenant-of-milan"
 KUBELET: Final = (
@@ -186,21 +187,49 @@ def test_rights_of_a_virtual_kubelet(virtual_node: VirtualNode, admin: Kubectl) 
     assert found == RIGHTS
 
 
-def test_a_virtual_kubelet_has_the_rights_of_the_golden_file_and_no_more(
-    virtual_node: VirtualNode, admin: Kubectl
+PROCESSES: Final = {
+    "certs": ("liqo:liqo-certs", ("liqo", "default")),
+    "controllers": (
+        f"liqo:{keys.CONTROLLER_MANAGER}",
+        ("liqo", TENANT, "twin-of-rome", "default", "kube-system"),
+    ),
+    "kubelet": (f"{TENANT}:{NODE}", (TENANT, "offloaded", "default", "kube-system")),
+    "metric-agent": ("liqo:liqo-metric-agent", ("liqo", "default")),
+    "webhook": ("liqo:liqo-webhook", ("liqo", "default")),
+}
+"""By process: its account, and the namespaces where it is asked what a stolen token opens."""
+
+
+@pytest.fixture(scope="module")
+def opened(virtual_node: VirtualNode, admin: Kubectl) -> None:
+    """Bind the controller manager in a tenant namespace and a twin, as it does itself."""
+    peer = {keys.REMOTE_CLUSTER_ID: "rome"}
+    account = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
+    tenant = factories.namespace(TENANT, **{keys.TENANT_NAMESPACE: "true"}, **peer)
+    twin = factories.namespace("twin-of-rome", **peer)
+    admin.apply([twin, own_binding("twin-of-rome"), tenantrights.binding(tenant, account)])
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_a_stolen_token_opens_what_the_golden_file_says_and_no_more(
+    opened: None, admin: Kubectl, process: str
 ) -> None:
     """Every verb on every resource, where it works and where it does not (C1)."""
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{TENANT}")
-    kubelet = Somebody("it", f"system:serviceaccount:{TENANT}:{NODE}", groups)
-    places = (TENANT, "offloaded", "default", "kube-system")
-    wanted, until = GOLDEN.read_text(encoding="utf-8").splitlines(), time.monotonic() + PATIENCE_S
+    account, places = PROCESSES[process]
+    namespace = account.partition(":")[0]
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    thief = Somebody(process, f"system:serviceaccount:{account}", groups)
+    lines = GOLDEN.read_text(encoding="utf-8").splitlines()
+    mine = f"{process} may "
+    wanted, until = [one for one in lines if one.startswith(mine)], time.monotonic() + PATIENCE_S
 
-    while (found := sweep(admin.kubeconfig, [kubelet], places)) != wanted:
+    while (found := sweep(admin.kubeconfig, [thief], places)) != wanted:
         if os.environ.get("PYLIQO_WRITE_GOLDEN") or time.monotonic() > until:
             break  # what was bound last may not be in force yet
 
     if os.environ.get("PYLIQO_WRITE_GOLDEN"):
-        GOLDEN.write_text("\n".join(found) + "\n", encoding="utf-8")
+        others = [one for one in lines if not one.startswith(mine)]
+        GOLDEN.write_text("\n".join(sorted([*others, *found])) + "\n", encoding="utf-8")
     assert found == wanted
 
 

@@ -21,6 +21,8 @@ from kube.slim import PlacedPod
 
 LOOK_S: Final = 10.0
 """Until the next look, while a pod is out of place or may get a node that nobody tells of."""
+UNLABELLED_S: Final = 0.5
+"""Until the namespace has its label, without which a policy lets nobody be evicted there."""
 KIND: Final = keys.NAMESPACE_OFFLOADING
 
 
@@ -62,12 +64,19 @@ class PlacementReconciler:
             return await self._release(obj) if obj and objects.is_terminating(obj) else None
         pods = await self._pods(key.namespace) if forge.can_misplace(offloading) else []
         out = forge.misplaced(offloading, pods, await self._observed.nodes())
+        leaving = await self._leaving(obj, offloading, pods, out)
+        if leaving and not await self._is_labelled(key.namespace):
+            return UNLABELLED_S
         rule = f"podOffloadingStrategy {offloading.strategy.value} does not place there"
-        await self._evict(obj, await self._leaving(obj, offloading, pods, out), rule)
+        await self._evict(obj, leaving, rule)
         await self._report(obj, offloading, out)
         waiting = map(objects.key_of, filter(forge.is_unbound, pods))
         is_told = self._observed.are_shown(key, waiting)
         return self._next(key, offloading, is_still=is_told and not out)
+
+    async def _is_labelled(self, namespace: str) -> bool:
+        found = await self._cluster.get(keys.NAMESPACE, Key("", namespace))
+        return found is not None and keys.SCHEDULING_ENABLED in objects.labels(found)
 
     async def _pods(self, namespace: str) -> list[Object]:
         living = Selection(keys.POD, PlacedPod, namespace, fields=LIVING)
@@ -97,8 +106,19 @@ class PlacementReconciler:
         if namespace is None or objects.is_terminating(namespace):
             return None  # they go with it
         found = forge.stranded(await self._pods(name))
-        await self._evict(obj, found, "waited for a virtual node while this was deleted")
+        failures = await upkeep.each(found, self._delete)
+        if found:
+            message = f"deleted {forge.names(found)}, which waited for a virtual node"
+            self._events.event(KIND, obj, "Normal", "EvictedPods", message)
+        upkeep.raise_all(failures)
         return LOOK_S if found else None
+
+    async def _delete(self, pod: Object) -> None:
+        """Delete a pod without a node, which no disruption budget counts."""
+        key, uid = objects.key_of(pod), objects.uid(pod)
+        await upkeep.remove(
+            self._cluster, keys.POD, key, is_ours=lambda found: objects.uid(found) == uid
+        )
 
     async def _evict(self, obj: Object, leaving: Sequence[Object], rule: str) -> None:
         """Evict who is ``leaving``, which ``rule`` explains."""
