@@ -51,12 +51,28 @@ def made(certificate: bytes) -> dt.datetime:
     return pki.started(certificate) + pki.BACKDATED
 
 
+def is_settled(certificate: bytes, now: dt.datetime, settled: dt.timedelta) -> bool:
+    """Whether ``certificate`` was made so long ago that everybody has it."""
+    return now - made(certificate) >= settled
+
+
+def is_served(held: Held, now: dt.datetime, settled: dt.timedelta) -> bool:
+    """Whether all webhooks serve ``held`` by now: what it is held against has signed it."""
+    if held.pair is None:
+        return False
+    try:
+        is_signed = _not_trusted(held, held.pair, now) is None
+        return is_signed and is_settled(held.pair.certificate, now, settled)
+    except ValueError:
+        return False
+
+
 def signer(authorities: Sequence[KeyPair], now: dt.datetime, settled: dt.timedelta) -> KeyPair:
     """Return who signs now: the newest whose certificate all clients have had time to learn.
 
     Shape: ``authorities`` newest first, at least one. Where none is that old, the oldest signs.
     """
-    known = (pair for pair in authorities if now - made(pair.certificate) >= settled)
+    known = (pair for pair in authorities if is_settled(pair.certificate, now, settled))
     return next(known, authorities[-1])
 
 

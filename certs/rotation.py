@@ -7,6 +7,7 @@ the webhook serves with, and what API servers are told: whom to trust, and the d
 import base64
 import binascii
 import contextlib
+import dataclasses
 import datetime as dt
 import logging
 import re
@@ -151,12 +152,16 @@ class RotationReconciler:
         secret = await self._cluster.get_live(keys.SECRET, where)
         data = _data(secret)
         self._secret = secret or self._secret
-        ours = (pair.certificate for pair in authorities)
-        trusted = bundle.merge(*ours, data.get("ca.crt", b""), now=now)
+        ours = [one.certificate for one in authorities]
         pair = _pair(data, *_PAIRS[0])
         if pair is not None:
             self._note("serving", pair.certificate)
-        reason = policy.reason_to_replace(Held(pair, trusted, self._settings.dns), now)
+        held = Held(pair, b"".join(ours), self._settings.dns)
+        is_left = policy.is_served(held, now, self._settings.settled)
+        trusted = bundle.merge(*ours, b"" if is_left else data.get("ca.crt", b""), now=now)
+        if not policy.is_settled(ours[0], now, self._settings.settled):
+            held = dataclasses.replace(held, trusted=trusted)
+        reason = policy.reason_to_replace(held, now)
         if reason or pair is None:
             pair = self._issued(authorities, now)
         wanted = {"ca.crt": trusted, "tls.crt": pair.certificate, "tls.key": pair.key}

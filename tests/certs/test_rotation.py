@@ -3,10 +3,12 @@
 import asyncio
 import base64
 import datetime as dt
+import itertools
+from typing import Final
 
 import pytest
 
-from apis import keys
+from apis import authentication, keys
 from apis.objects import Key, Object
 from certs import pki, policy, rotation
 from certs.rotation import RotationReconciler, Settings
@@ -146,6 +148,79 @@ async def test_a_lost_leaf_and_a_lost_authority_are_made_anew(
     assert after["tls.crt"] == leaf["tls.crt"]
     assert after["ca.crt"].endswith(leaf["ca.crt"])
     assert after["ca.crt"] != leaf["ca.crt"]
+
+
+async def test_an_authority_is_replaced_by_deleting_it_and_nobody_is_refused(
+    cluster: Cluster, namespace: str
+) -> None:
+    """Webhooks serve what was stored before for a while, and API servers trust what was."""
+    settings = Settings(namespace=namespace)
+    clock = Clock()
+    reconciler = RotationReconciler(cluster, clock, settings)
+    await reconciler.reconcile(settings.certs_key)
+    clock.now += DAY
+    first = before = await data(cluster, settings.certs_key)
+    await delete(cluster, settings.ca_key)
+
+    for _ in range(4):
+        await reconciler.reconcile(settings.certs_key)
+        now = await data(cluster, settings.certs_key)
+        assert is_trusted(now["tls.crt"], before["ca.crt"])
+        assert is_trusted(before["tls.crt"], now["ca.crt"])
+        before = now
+        clock.now += settings.settled
+
+    assert not is_trusted(first["tls.crt"], before["ca.crt"]), "whoever has its key gets no further"
+    assert before["ca.crt"] == (await data(cluster, settings.ca_key))["tls.crt"]
+
+
+def is_trusted(leaf: bytes, trusted: bytes) -> bool:
+    return any(pki.is_signed_by(leaf, one) for one in authentication.certificates(trusted))
+
+
+HOUR: Final = dt.timedelta(hours=1)
+
+
+@pytest.mark.parametrize("off", [DAY, -2 * HOUR])
+async def test_a_clock_that_is_wrong_for_a_while_breaks_no_trust(
+    cluster: Cluster, namespace: str, off: dt.timedelta
+) -> None:
+    """W16. A new bundle is in force before webhooks serve what it came with, and trusts both."""
+    settings = Settings(namespace=namespace)
+    clock = Clock()
+    reconciler = RotationReconciler(cluster, clock, settings)
+    seen = []
+    for moment in (NOW, NOW + off, NOW + HOUR, NOW + 2 * HOUR, NOW + 2 * DAY):
+        clock.now = moment
+        await reconciler.reconcile(settings.certs_key)
+        seen.append(await data(cluster, settings.certs_key))
+
+    for before, now in itertools.pairwise(seen):
+        assert is_trusted(now["tls.crt"], now["ca.crt"])
+        assert is_trusted(before["tls.crt"], now["ca.crt"])
+
+
+async def test_what_was_made_a_day_ahead_is_made_again_at_once(
+    cluster: Cluster, namespace: str
+) -> None:
+    """W16: no API server trusts an authority that begins tomorrow."""
+    settings = Settings(namespace=namespace)
+    clock = Clock()
+    clock.now = NOW + DAY
+    reconciler = RotationReconciler(cluster, clock, settings)
+    await reconciler.reconcile(settings.certs_key)
+
+    clock.now = NOW
+    await reconciler.reconcile(settings.certs_key)
+
+    served = await data(cluster, settings.certs_key)
+    assert pki.started(served["tls.crt"]) <= NOW
+    holding = [one for one in authentication.certificates(served["ca.crt"]) if holds(one, NOW)]
+    assert is_trusted(served["tls.crt"], b"".join(holding))
+
+
+def holds(certificate: bytes, now: dt.datetime) -> bool:
+    return pki.started(certificate) <= now < pki.expiry(certificate)
 
 
 async def test_garbage_and_strange_keys_are_replaced(cluster: Cluster, namespace: str) -> None:
