@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Generic
 
 from kube.schedule import MAX_S, WITHHELD_MAX_S, K, Schedule
@@ -17,8 +17,13 @@ class QueueClosedError(Exception):
 class Queue(Generic[K]):
     """A ``Schedule`` with somebody who waits for it: the workers of one event loop."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._schedule: Schedule[K] = Schedule(dice=random.random)
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        line: Callable[[K], Hashable] = lambda _: None,
+    ) -> None:
+        self._schedule: Schedule[K] = Schedule(dice=random.random, line=line)
         self._clock = clock
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._is_closed = False

@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -34,6 +34,10 @@ def own_key(change: Change[Any]) -> Iterable[Key]:
     return (change.key,)
 
 
+def _by_namespace(key: Key) -> Hashable:
+    return key.namespace
+
+
 @dataclass(frozen=True, eq=False)
 class Source(Generic[T]):
     """Whose changes matter, and which keys each of them asks to look at."""
@@ -45,7 +49,8 @@ class Source(Generic[T]):
 class Runner:
     """Calls ``reconciler`` for each key of ``sources``, ``workers`` keys at a time.
 
-    A key that failed again and again waits no longer than ``back_off_s``.
+    A key that failed again and again waits no longer than ``back_off_s``. Keys of different
+    ``line`` take turns, by default those of different namespaces.
     """
 
     def __init__(  # noqa: PLR0913  # the knobs of a loop, all with defaults
@@ -57,6 +62,7 @@ class Runner:
         workers: int = 1,
         wait_for: Sequence[Informer[Any]] = (),
         queue: Queue[Key] | None = None,
+        line: Callable[[Key], Hashable] = _by_namespace,
         deadline_s: float = RECONCILE_S,
         back_off_s: float = MAX_S,
         clock: Callable[[], float] = time.monotonic,
@@ -66,7 +72,7 @@ class Runner:
         self._sources = list(sources)
         self._workers = workers
         self._wait_for = list(wait_for)
-        self._queue: Queue[Key] = queue if queue is not None else Queue()
+        self._queue: Queue[Key] = queue if queue is not None else Queue(line=line)
         self._deadline_s = deadline_s
         self._back_off_s = back_off_s
         self._clock = clock

@@ -6,7 +6,7 @@ Source: docs/parity.md C-16 to C-17; client-go, ``util/workqueue``.
 import heapq
 import itertools
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
@@ -31,16 +31,23 @@ class Schedule(Generic[K]):
     """Decides alone; all times are seconds on the caller's clock."""
 
     def __init__(
-        self, *, per_s: float = RETRIES_PER_S, dice: Callable[[], float] = lambda: 0.0
+        self,
+        *,
+        per_s: float = RETRIES_PER_S,
+        dice: Callable[[], float] = lambda: 0.0,
+        line: Callable[[K], Hashable] = lambda _: None,
     ) -> None:
-        """``dice`` returns from 0 to 1; without it nothing is left to chance."""
+        """``dice`` returns from 0 to 1; without it nothing is left to chance.
+
+        ``line`` is whose key it is: whoever adds many keeps nobody else's from their turn.
+        """
         self._bucket = _Bucket(per_s, BURST)
         self._held_bucket = _Bucket(per_s, BURST)
         self._dice = dice
         self._held: set[K] = set()
         self._waiting: dict[K, None] = {}
         self._called: set[K] = set()
-        self._ready: deque[K] = deque()
+        self._ready = _Ready(line)
         self._dirty: dict[K, float] = {}
         self._processing: set[K] = set()
         self._failures: dict[K, int] = {}
@@ -63,7 +70,7 @@ class Schedule(Generic[K]):
             return
         self._dirty[key] = now
         if key not in self._processing:
-            self._ready.append(key)
+            self._ready.add(key)
 
     def add_at(self, key: K, when: float) -> None:
         """Add ``key`` at ``when``, or at the earlier time that was asked for before."""
@@ -143,7 +150,7 @@ class Schedule(Generic[K]):
         self._promote(now)
         if not self._ready:
             return None
-        key = self._ready.popleft()
+        key = self._ready.take()
         del self._dirty[key]
         self._processing.add(key)
         return key
@@ -152,7 +159,7 @@ class Schedule(Generic[K]):
         """End the work on ``key``; it is ready again if it was added meanwhile."""
         self._processing.discard(key)
         if key in self._dirty:  # what is worked on is not among those that are ready
-            self._ready.append(key)
+            self._ready.add(key)
 
     def next_due(self) -> float | None:
         """Return when the next delayed key is due."""
@@ -187,6 +194,34 @@ class Schedule(Generic[K]):
             _, _, key = heapq.heappop(self._heap)
             del self._due[key]
             self.add(key, now)
+
+
+class _Ready(Generic[K]):
+    """Keys that are ready, in one line for each whose they are; the lines take turns."""
+
+    def __init__(self, line: Callable[[K], Hashable]) -> None:
+        self._line = line
+        self._lines: OrderedDict[Hashable, deque[K]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, key: K) -> None:
+        """Let ``key`` stand at the end of its line."""
+        self._lines.setdefault(self._line(key), deque()).append(key)
+        self._count += 1
+
+    def take(self) -> K:
+        """Return who is first in the line whose turn it is."""
+        whose, line = next(iter(self._lines.items()))
+        key = line.popleft()
+        self._count -= 1
+        if line:
+            self._lines.move_to_end(whose)
+        else:
+            del self._lines[whose]
+        return key
 
 
 class _Bucket:

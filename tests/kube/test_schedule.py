@@ -325,3 +325,19 @@ def test_a_retry_is_not_before_what_the_server_asked_for() -> None:
 
     assert schedule.retry("a", 0, at_least_s=7) == 7
     assert schedule.next_due() == 7
+
+
+@pytest.mark.parametrize("others", [1, 3])
+def test_a_flood_of_one_keeps_nobody_else_from_their_turn(others: int) -> None:
+    """Turns, not seconds: 10,000 keys of one tenant are ready before those of others."""
+    schedule: Schedule[tuple[str, int]] = Schedule(line=lambda key: key[0])
+    for number in range(10_000):
+        schedule.add(("flood", number), 0)
+    wanted = {(f"tenant-{number}", 1) for number in range(others)}
+    for key in wanted:
+        schedule.add(key, 0)
+
+    taken = {schedule.take(0) for _ in range(others + 1)}
+
+    assert wanted < taken
+    assert schedule.take(0) == ("flood", 1)

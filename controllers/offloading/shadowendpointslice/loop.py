@@ -54,6 +54,7 @@ def controller(manager: Manager) -> Term:
     shadows, slices = manager.informer(SHADOWS), manager.informer(SLICES)
     peers = manager.informer(PEERS)
     namespaces = manager.informer(selections.PEER_NAMESPACES)
+    consumer = views.consumers(namespaces)
     own = manager.own_addresses()
     known = _Known(own, fabric.configurations(manager))
     all_of_them = concerns.all_of(shadows)
@@ -83,12 +84,18 @@ def controller(manager: Manager) -> Term:
         pods = PodAddresses(manager.live)
         reconciler = ShadowEndpointSliceReconciler(
             manager.cached,
-            consumer=views.consumers(namespaces),
+            consumer=consumer,
             reach=lambda consumer: known.reach(consumer, pods),
             peers=peers.items,
             events=manager.events,
         )
-        runner = Runner("shadowendpointslice", reconciler, sources, workers=WORKERS)
+        runner = Runner(
+            "shadowendpointslice",
+            reconciler,
+            sources,
+            workers=WORKERS,
+            line=lambda key: consumer(key.namespace),
+        )
         pods.subscribe(lambda changed: _look_again(shadows, changed, runner))
         return [runner, pods]
 

@@ -50,9 +50,14 @@ def controller(manager: Manager) -> Term:
             ends=ends,
             reached=lambda twin: reached(consumer(twin)),
         )
-        workers = manager.limits.shadow_pod_workers
-        waited = [namespaces]
-        return Runner("shadowpod", reconciler, sources, workers=workers, wait_for=waited)
+        return Runner(
+            "shadowpod",
+            reconciler,
+            sources,
+            workers=manager.limits.shadow_pod_workers,
+            wait_for=[namespaces],
+            line=lambda key: consumer(key.namespace),
+        )
 
     if ledger is None:
         return lambda: [runner()]
