@@ -31,8 +31,9 @@ REFLECTED: Final = (*DATA, keys.SERVICE, keys.INGRESS, *CLAIM)
 """What a consumer's reflectors put into its twins, besides this project's own kinds."""
 OWN: Final = (*REPLICAS, *SHADOWS)
 EVERY: Final = (*OWN, *REFLECTED)
-MOST_LABELS: Final = 500
-"""Of this project's kinds; likewise annotations."""
+MOST_NOTES: Final = 500
+MOST_LABELS: Final = 100
+"""Of this project's kinds; annotations have a bound of characters, too."""
 MOST_ENDPOINTS, MOST_PORTS = 1000, 100
 """Source: Kubernetes, "EndpointSlice"."""
 
@@ -120,7 +121,7 @@ _LABELS: Final = [
 _ANNOTATIONS: Final = [
     *_marked("annotation", REPLICAS, marks.REPLICA_ANNOTATIONS),
     Row("any other annotation of `liqo.io`, `pyliqo.io`", REPLICAS, BOTH, _KEPT),
-    Row("annotations", OWN, BOTH, f"at most {MOST_LABELS}"),
+    Row("annotations", OWN, BOTH, f"at most {MOST_NOTES}"),
     Row("annotations together", REPLICAS, BOTH, f"at most {marks.MOST} characters"),
     Row("annotations", REFLECTED, BOTH, f"at most {orders.MOST} that are new or changed"),
     Row(

@@ -74,6 +74,9 @@ takes them for a mark."""
 MOST: Final = 16384
 """Characters of all annotations of a replica, names included: its provider adds some of its own."""
 
+MOST_LABELS: Final = 90
+"""A provider takes 100 labels; this project adds its own."""
+
 _OURS: Final = re.compile(r"([^/]+[.])?(py)?liqo[.]io/")
 _NEVER: Final = frozenset({Says.NOTHING})
 
@@ -85,7 +88,7 @@ def is_ours(name: str) -> bool:
 
 def labels_of_replica(found: Mapping[str, str]) -> dict[str, str]:
     """Return those labels of a local object that a provider takes on its replica."""
-    return _taken(found, REPLICA_LABELS)
+    return _few(_taken(found, REPLICA_LABELS))
 
 
 def annotations_of_replica(found: Mapping[str, str]) -> dict[str, str]:
@@ -109,7 +112,13 @@ def annotations_of_replica(found: Mapping[str, str]) -> dict[str, str]:
 def labels_of_shadow(found: Mapping[str, str]) -> dict[str, str]:
     """Return the labels of a user's object that may follow it: none that says whose a shadow is."""
     marks = {mark.key for mark in SHADOW_LABELS}
-    return {name: value for name, value in found.items() if name not in marks}
+    return _few({name: value for name, value in found.items() if name not in marks})
+
+
+def _few(labels: dict[str, str]) -> dict[str, str]:
+    """Return as many of ``labels`` as a provider takes, ours first."""
+    first = sorted(labels, key=lambda name: (not is_ours(name), name))[:MOST_LABELS]
+    return labels if len(first) == len(labels) else {name: labels[name] for name in first}
 
 
 def _taken(found: Mapping[str, str], table: tuple[Mark, ...]) -> dict[str, str]:

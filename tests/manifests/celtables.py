@@ -116,8 +116,8 @@ def _marks() -> dict[str, Iterable[str]]:
     return {
         "isHuge": (
             (
-                f"variables.labels.size() > {gate.MOST_LABELS} || "
-                f"variables.notes.size() > {gate.MOST_LABELS}"
+                f"variables.labels.size() > {gate.MOST_NOTES} || "
+                f"variables.notes.size() > {gate.MOST_NOTES}"
             ),
         ),
         "isFull": (

@@ -118,7 +118,7 @@ _DATA: Final = _noted(
 )  # fmt: skip
 _LOAD_BALANCER: Final = {"type": "LoadBalancer"}
 _BY_KIND: Final[dict[tuple[str, Kind], Sample]] = {
-    **{("annotations", kind): _many("annotations", gate.MOST_LABELS) for kind in gate.OWN},
+    **{("annotations", kind): _many("annotations", gate.MOST_NOTES) for kind in gate.OWN},
     **{("annotations", kind): _many("annotations", orders.MOST) for kind in gate.REFLECTED},
     ("finalizers", keys.PERSISTENT_VOLUME_CLAIM): Sample(
         ({}, _metadata("finalizers", ["kubernetes.io/pvc-protection"])),

@@ -9,10 +9,12 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from apis import keys, marks
+from apis import gate, keys, marks, objects
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import OffloadingPatch
+from apis.offloading import CurrentMapping, OffloadingPatch
 from apis.pairs import Pair
+from apis.policies import ProviderPolicy
+from controllers.offloading.namespacemap import forge
 from controllers.peers.replication import forge as replication
 from controllers.peers.replication.forge import Peering
 from kubelet.forge import shadowpod
@@ -143,6 +145,9 @@ CREATED: Final[dict[str, Row]] = {
     "too many": Row(
         EVERY, {"annotations": {f"a{number}": "" for number in range(501)}}, "more than 500"
     ),
+    "more labels than there is room for": Row(
+        EVERY, {"labels": {f"a{number}": "" for number in range(101)}}, "more than 100 labels"
+    ),
 }  # fmt: skip
 CHANGED: Final[dict[str, Row]] = {
     "no more replicated": labelled(marks.REPLICAS, **{keys.REPLICATED: None}),
@@ -189,9 +194,10 @@ def test_as_much_as_may_be_said_is_judged_within_the_limits_of_a_policy(milan: K
     long = "x" * 180
     ours = {f"{long}.liqo.io/{number}": "y" for number in range(490)}
     short = {f"a.liqo.io/{number}": "y" for number in range(490)}
+    labels = dict(list(ours.items())[: gate.MOST_LABELS - 5])
     for kind in EVERY:
         notes = short if kind in marks.REPLICAS else ours
-        said = created(milan, made(kind, labels=ours, annotations=notes), *who(kind))
+        said = created(milan, made(kind, labels=labels, annotations=notes), *who(kind))
         assert (f"{long}.liqo.io/" in said) == (kind in marks.REPLICAS)
         assert "budget" not in said
 
@@ -358,3 +364,52 @@ def test_what_a_virtual_kubelet_and_a_reflector_send_passes(milan: Kubectl) -> N
     for obj in (shadow, endpointslice.twin(local, Scene(pair))):
         assert obj["metadata"]["labels"]["app"] == "web"
         assert created(milan, obj, *KUBELET) == ""
+
+
+ROOM: Final = 2**21 - 2**19 - 2**16
+"""Bytes that an object may have: etcd takes 1.5 MiB, and 64 KiB stay for what a provider adds."""
+_FILLED: Final[Object] = {
+    "labels": {f"{'a' * 60}.{'b' * 60}.{number}/{'c' * 60}": "d" * 63 for number in range(96)},
+    "annotations": {f"a{number}": "x" * 1000 for number in range(16)},
+}
+_NAMES: Final = [f"{number:a>63}" for number in range(2000)]
+_REFUSED: Final = CurrentMapping("a" * 63, forge.FAILED, "NameNotAllowed", "x" * 1024)
+_NO_ROOM: Final = {"type": "Resources", "status": "Denied", "reason": "a", "message": "x" * 1024}
+_OFFERED: Final = {f"{'a' * 60}{number}.x/{'b' * 60}": "1" for number in range(64)}
+LARGEST: Final[dict[Kind, tuple[Object, Object]]] = {
+    keys.NAMESPACE_MAP: (
+        {"desiredMapping": dict.fromkeys(_NAMES, "b" * 63)},
+        forge.status(forge.clipped(dict.fromkeys(_NAMES, _REFUSED)), ProviderPolicy()),
+    ),
+    keys.RESOURCE_SLICE: (
+        {"resources": _OFFERED, "class": "a" * 253, "consumerClusterID": "rome"},
+        {"resources": _OFFERED, "conditions": [_NO_ROOM]},
+    ),
+    keys.RENEW: ({**SPECS[keys.RENEW], "csr": "A" * 16 * 1024}, {}),
+}
+"""By kind the largest spec that a consumer may send, and status that its provider adds."""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("kind", LARGEST, ids=str)
+def test_the_largest_object_of_a_kind_has_room_for_its_provider(milan: Kubectl, kind: Kind) -> None:
+    """It is answered, cordoned, drained and deleted."""
+    spec, status = LARGEST[kind]
+    filled = made(kind, "largest", **_FILLED)
+    milan.run("create", "-f", "-", *ROME, stdin=json.dumps({**filled, "spec": spec}))
+    where = (kind.resource, "largest", "-n", SPACE)
+    marked = {
+        "annotations": {keys.CORDON: "true", keys.DRAIN: "true", keys.PROVIDER_VERSION: "v1"},
+        "finalizers": [keys.NAMESPACE_MAP_FINALIZER],
+    }
+    merge = ("patch", *where, "--type=merge", "--patch-file=/dev/stdin")
+    if status:
+        untracked = json.dumps({"status": status, "metadata": objects.UNTRACKED})
+        milan.run(*merge, "--subresource=status", stdin=untracked)
+    milan.run(*merge, stdin=json.dumps({"metadata": marked}))
+    milan.run("delete", *where, "--wait=false")
+
+    found = json.loads(milan.run("get", *where, "-o", "json", "--show-managed-fields"))
+    assert found["metadata"]["deletionTimestamp"]
+    assert len(json.dumps(found, separators=(",", ":"))) < ROOM
+    milan.run(*merge, stdin=json.dumps({"metadata": {"finalizers": None}}))

@@ -291,6 +291,7 @@ def test_the_policy_on_marks_has_the_lists_of_the_table() -> None:
 
     assert [one for one in found if one not in expected] == []
     assert [one for one in expected if one not in found] == []
-    assert text.count(f"size() > {gate.MOST_LABELS}") == 2
+    assert text.count(f"size() > {gate.MOST_NOTES}") == 2
+    assert text.count(f"labels.size() <= {gate.MOST_LABELS} ") == 1
     assert f"size() <= {gate.MOST_ENDPOINTS} && " in text
     assert f"size() <= {gate.MOST_PORTS})" in text

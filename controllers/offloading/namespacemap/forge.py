@@ -1,7 +1,7 @@
 """The twin namespace, its binding, and which entry of a map may have it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from apis import conditions, keys, naming, objects, offers, policies, reserved, whose
@@ -14,6 +14,8 @@ from apis.policies import ProviderPolicy
 ACCEPTED: Final = MappingPhase.ACCEPTED
 FAILED: Final = MappingPhase.CREATION_LOOP_BACK_OFF
 TERMINATING: Final = MappingPhase.TERMINATING
+MESSAGES: Final = 300_000
+"""Characters of all messages of a map: with 2,000 entries it still has room for its deletion."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,12 @@ def status(entries: Mapping[str, Entry], policy: ProviderPolicy) -> Object:
         return {}
     shown_ = {local: _shown(entries[local]) for local in sorted(entries)}
     return {"currentMapping": shown_, "offered": offers.shown(policy)}
+
+
+def clipped(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Return ``entries`` with messages that all have room in one object."""
+    most = MESSAGES // max(len(entries), 1)
+    return {local: replace(entry, message=entry.message[:most]) for local, entry in entries.items()}
 
 
 def _shown(entry: Entry) -> Object:

@@ -203,12 +203,13 @@ class NamespaceMapReconciler:
 
     async def _report(self, look: _Look) -> Object:
         before = NamespaceMap.parse(look.obj).current
-        for local, entry in look.entries.items():
+        entries = forge.clipped(look.entries)
+        for local, entry in entries.items():
             if entry.reason and before.get(local) != entry:
                 message = f"namespace {local}: {entry.message}"
                 self._events.event(KIND, look.obj, "Warning", entry.reason, message)
-        status = forge.status(look.entries, look.twins.policy)
-        made = await upkeep.write_status(self._cluster, KIND, look.obj, status)
+        status = forge.status(entries, look.twins.policy)
+        made = await upkeep.write_status(self._cluster, KIND, look.obj, status, is_tracked=False)
         if made is not look.obj:
             self._written.add(look.obj, made)
             self._pace.wrote(objects.key_of(made), len(look.entries))
