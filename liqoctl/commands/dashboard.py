@@ -1,6 +1,7 @@
 """``liqoctl dashboard``."""
 
 import asyncio
+import contextlib
 import webbrowser
 
 import click
@@ -34,15 +35,18 @@ def dashboard(session: Session, port: int, *, browser: bool) -> None:
 
     async def work(cluster: Client, progress: Progress) -> None:
         await late.session.check_installed(cluster, session)
-        try:
-            async with late.dashboardserver.serving(cluster, port) as url:
-                late.output.echo(url)
-                progress.info("the page follows the cluster; Ctrl+C ends it")
-                if browser:
-                    await asyncio.to_thread(webbrowser.open, url)
-                await asyncio.Event().wait()
-        except OSError as error:
-            message = f"port {port} of {late.dashboardserver.HOST} cannot be used: {error.strerror}"
-            raise click.ClickException(f"{message}; choose another by --port") from error
+        server = late.dashboardserver
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                url = await stack.enter_async_context(server.serving(cluster, port))
+            except OSError as error:
+                message = f"port {port} of {server.HOST} cannot be used: {error.strerror}"
+                raise click.ClickException(f"{message}; choose another by --port") from error
+            late.output.echo(url)
+            progress.info("the page follows the cluster; Ctrl+C ends it")
+            if browser:
+                page = stack.enter_context(server.redirecting(url))
+                await asyncio.to_thread(webbrowser.open, page)
+            await asyncio.Event().wait()
 
     late.session.run(session, work)

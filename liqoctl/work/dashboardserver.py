@@ -11,6 +11,7 @@ import hmac
 import json
 import logging
 import secrets
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from pathlib import Path
@@ -140,6 +141,19 @@ def _events(news: News) -> Iterator[str]:
     while (versions := news.after(known, _PING_S)) is not None:
         yield f"data: {json.dumps(versions)}\n\n" if versions != known else ": still here\n\n"
         known = versions
+
+
+@contextlib.contextmanager
+def redirecting(url: str) -> Iterator[str]:
+    """Yield the URL of a file that leads to ``url``, and goes at the end; only its owner reads it.
+
+    The arguments of a browser's process are shown to every user of the machine.
+    """
+    page = f'<meta http-equiv="refresh" content="0; url={url}"><a href="{url}">The dashboard</a>\n'
+    with tempfile.NamedTemporaryFile("w", prefix="liqoctl-", suffix=".html") as file:
+        file.write(page)
+        file.flush()
+        yield Path(file.name).as_uri()
 
 
 @contextlib.asynccontextmanager

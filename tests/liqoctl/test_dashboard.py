@@ -1,7 +1,10 @@
 """``liqoctl dashboard``: what its tables say, who gets an answer, how it follows the cluster."""
 
 import asyncio
+import contextlib
 import os
+import signal
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -208,6 +211,45 @@ async def test_it_follows_an_api_server(own_plane: Plane, crds: None) -> None:
     assert after["rows"][0]["cells"][:2] == ["shop", "web"]
 
 
+BROWSER: Final = """\
+#!/bin/sh
+echo "$@" > {folder}/args
+stat -c %a "${{1#file://}}" > {folder}/mode
+cat "${{1#file://}}" > {folder}/page
+touch {folder}/done
+"""
+
+
+@pytest.mark.cluster
+async def test_no_process_has_the_token_among_its_arguments(
+    own_plane: Plane, crds: None, tmp_path: Path
+) -> None:
+    script = tmp_path / "browser"
+    script.write_text(BROWSER.format(folder=tmp_path))
+    script.chmod(0o700)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "liqoctl", "dashboard", "--kubeconfig", own_plane.kubeconfig,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        env={**os.environ, "BROWSER": f"{script} %s", "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert process.stdout
+    try:
+        async with asyncio.timeout(120):
+            url = (await process.stdout.readline()).decode().strip()
+            while not (tmp_path / "done").exists():  # noqa: ASYNC110  # the script tells nobody
+                await asyncio.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGINT)
+        await process.wait()
+
+    args = (tmp_path / "args").read_text().strip()
+    assert args.startswith("file://")
+    assert url.rsplit("/", 2)[1] not in args
+    assert (tmp_path / "mode").read_text().strip() == "600"
+    assert f'content="0; url={url}"' in (tmp_path / "page").read_text()
+    assert not (tmp_path / Path(args).name).exists()
+
+
 async def test_the_end_is_an_end_for_all_who_read() -> None:
     async with aiohttp.ClientSession() as session:
         async with dashboardserver.serving(FakeCluster()) as url:
@@ -224,7 +266,10 @@ async def test_a_browser_shows_it(tmp_path: Path) -> None:
     evil = "" if folder else EVIL
     cluster = FakeCluster()
     await demo.fill(cluster, evil)
-    async with dashboardserver.serving(cluster) as url, browser.opened(url, tmp_path) as page:
+    async with contextlib.AsyncExitStack() as stack:
+        url = await stack.enter_async_context(dashboardserver.serving(cluster))
+        start = stack.enter_context(dashboardserver.redirecting(url))
+        page = await stack.enter_async_context(browser.opened(start, tmp_path))
         await page.until("document.querySelectorAll('#panel-pods tbody tr').length === 3")
         await page.until("document.getElementById('link-certificates').textContent.includes('(1)')")
         assert await page.evaluate("document.querySelectorAll('img').length") == 0
