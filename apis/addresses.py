@@ -13,6 +13,13 @@ _TYPES: Final = {"IPv4": 4, "IPv6": 6}
 _LOW: Final = ipaddress.ip_network("::/96")
 """Of IPv4-compatible addresses, which are deprecated, and of ``::1``."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+_NAT64_LOCAL: Final = ipaddress.ip_network("64:ff9b:1::/48")
+"""Translated to what no other cluster knows, by a prefix of it that only its own network knows."""
+_TRANSLATED: Final = ipaddress.ip_network("::ffff:0:0:0/96")
+_THIS_NETWORK: Final = ipaddress.ip_network("0.0.0.0/8")
+_ISATAP: Final = 0x5EFE
+_ISATAP_MASK: Final = 0xFDFFFFFF
+_LAST_32: Final = 0xFFFFFFFF
 
 
 def read(text: str, type_: str) -> Address | None:
@@ -34,15 +41,21 @@ def read(text: str, type_: str) -> Address | None:
 
 
 def reached(one: Address) -> tuple[Address, ...]:
-    """Return the addresses at which packets to ``one`` may arrive: its own, and one inside it.
+    """Return the addresses at which packets to ``one`` may arrive: its own, and those inside it.
 
-    Source: RFC 3056 (6to4), RFC 6052 (NAT64).
+    Source: RFC 3056 (6to4), RFC 4380 (Teredo: its server, and who is behind it), RFC 5214 (ISATAP),
+    RFC 6052 (NAT64), RFC 7915 (SIIT).
     """
     if isinstance(one, ipaddress.IPv4Address):
         return (one,)
-    if one in _NAT64:
-        return one, ipaddress.IPv4Address(int(one) & 0xFFFFFFFF)
-    return (one, one.sixtofour) if one.sixtofour else (one,)
+    inside = list[Address](one.teredo or ())
+    if one.sixtofour:
+        inside.append(one.sixtofour)
+    number = int(one)
+    is_isatap = (number >> 32) & _ISATAP_MASK == _ISATAP
+    if one in _NAT64 or one in _TRANSLATED or is_isatap:
+        inside.append(ipaddress.IPv4Address(number & _LAST_32))
+    return (one, *inside)
 
 
 _METADATA: Final = frozenset(
@@ -58,6 +71,25 @@ Source: Alibaba Cloud, Azure, AWS, Google Cloud, instance metadata.
 
 
 def is_special(one: Address) -> bool:
-    """Whether no endpoint is at ``one``: no API server takes it, or it is a cloud's metadata."""
-    is_local = one.is_loopback or one.is_link_local or one.is_multicast or one.is_unspecified
-    return is_local or one in _METADATA
+    """Whether no endpoint is at ``one``: nobody has it, no API server takes it, or a cloud does.
+
+    Source: IANA special-purpose address registries. Of IPv6 no network is reserved as a whole:
+    Python counts NAT64 to those.
+    """
+    if one.is_loopback or one.is_link_local or one.is_multicast or one.is_unspecified:
+        return True
+    if isinstance(one, ipaddress.IPv4Address):
+        return one.is_reserved or one in _THIS_NETWORK or one in _METADATA
+    return one in _NAT64_LOCAL or one in _METADATA
+
+
+_BRIDGES: Final = frozenset(map(ipaddress.ip_address, ("172.17.0.1", "10.88.0.1", "192.168.122.1")))
+
+
+def is_bridge(one: Address) -> bool:
+    """Whether each node may have ``one`` for itself: that of its bridge for containers or machines.
+
+    A pod may have it where its cluster's networks say so. Source: the defaults of Docker, Podman
+    and libvirt.
+    """
+    return one in _BRIDGES

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeGuard
 
-from apis import quantity, texts, times
+from apis import addresses, quantity, texts, times
 from apis.objects import Object
 from apis.podnetworks import PodAddresses
 from apis.quantity import Quantity
@@ -42,15 +42,15 @@ class LocalContext:
 
 
 def pod_address(offered: object) -> str:
-    """Return the address if a pod may have it, else "": no loopback, link-local or multicast."""
+    """Return the address if a pod may have it, else "": none that is loopback or special."""
     try:
         address = ipaddress.ip_address(offered if isinstance(offered, str) else "")
     except ValueError:
         return ""
     if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or address.scope_id):
         return ""
-    private = address.is_loopback or address.is_link_local or address.is_multicast
-    return "" if private or address.is_unspecified else str(address)
+    ends = addresses.reached(address)
+    return "" if any(map(addresses.is_special, ends)) else str(address)
 
 
 def filter_of(local: Object, home: LocalContext) -> "Filter":

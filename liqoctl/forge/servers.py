@@ -11,7 +11,9 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+from apis import addresses
+from apis.addresses import Address
+
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 SERVER_FLAG: Final = "--provider-server"
@@ -113,7 +115,8 @@ def _refusal(url: str, consumer: Consumer, networks: Iterable[str]) -> str:
         return "the machine itself"
     own = {_address(each) for each in consumer.own} - {None}
     closed = list(_networks(networks))
-    for address in [parsed for each in found if (parsed := _address(each))]:
+    named = [parsed for each in found if (parsed := _address(each))]
+    for address in [end for each in named for end in addresses.reached(each)]:
         if reason := _special(address):
             return reason
         if address in own:
@@ -128,7 +131,9 @@ def _special(address: Address) -> str:
         return "the machine itself"
     if address.is_link_local:
         return "a link-local address"
-    return "a multicast address" if address.is_multicast else ""
+    if address.is_multicast:
+        return "a multicast address"
+    return "an address that no server has" if addresses.is_special(address) else ""
 
 
 def _address(text: str) -> Address | None:

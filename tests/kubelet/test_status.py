@@ -273,10 +273,12 @@ OWN = own.own(
 @pytest.mark.parametrize(
     "address",
     ["10.96.0.1", "10.0.0.9", "10.244.0.7", "10.5.0.1", "192.168.1.10", "0.0.0.1", "240.0.0.1",
-     "255.255.255.255", "64:ff9b::a60:1", "100.100.100.200", "2002:a60:1::"],
+     "255.255.255.255", "64:ff9b::a60:1", "100.100.100.200", "2002:a60:1::",
+     "2001:0:a60:1:8000:63bf:3fff:fdd2"],
 )  # fmt: skip
 def test_without_a_fabric_an_address_is_in_a_named_network_and_none_of_ours(address: str) -> None:
-    wide = own.networks(["10.0.0.0/8", "64:ff9b::/96", "2002::/16", "100.64.0.0/10"])
+    special = ["0.0.0.0/8", "240.0.0.0/4", "64:ff9b::/96", "2001::/32", "2002::/16"]
+    wide = own.networks(["10.0.0.0/8", "100.64.0.0/10", *special])
     home = LocalContext("10.0.0.9", NOW, addresses=PodAddresses(networks=tuple(wide), own=OWN))
 
     made = status.mirrored(local(), remote(running(podIP=address)), home)

@@ -33,8 +33,8 @@ class Reach:
         """Return how ``address`` is reached, "" if the consumer may not name it.
 
         It may not name this cluster's own, nor a text that is not the one spelling of an address of
-        ``type_``, nor, with a fabric, what is in none of the networks that were agreed on
-        (docs/parity.md SEC-A16).
+        ``type_``, nor, with a fabric, what is in none of the networks that were agreed on; without
+        one, not what each node has for itself (docs/parity.md SEC-A16).
         """
         reached = self.fabric.of(address) if self.fabric else address
         if any(addresses.read(each, type_) is None for each in (address, reached)):
@@ -43,8 +43,9 @@ class Reach:
         ends = addresses.reached(one)
         if own.is_closed(one, self.own) or any(self.is_pods(str(end)) for end in ends):
             return ""
-        is_agreed = self.fabric is None or self.fabric.reaches(reached)
-        return reached if is_agreed else ""
+        if self.fabric is None:
+            return "" if any(map(addresses.is_bridge, ends)) else reached
+        return reached if self.fabric.reaches(reached) else ""
 
 
 def endpoint_slice(shadow: Object, reach: Reach, *, is_reachable: bool) -> Object:

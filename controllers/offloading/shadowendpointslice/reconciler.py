@@ -52,8 +52,9 @@ class ShadowEndpointSliceReconciler:
             return NOT_YET_S
         if refused := forge.refused(shadow, reach):
             message = (
-                "addresses of this cluster, of no peer, or not in the one spelling of an IPv4 or "
-                f"IPv6 address are left out: {', '.join(refused[:5])}"
+                "addresses of this cluster, of no peer, that nobody or every node has, or not in "
+                f"the one spelling of an IPv4 or IPv6 address are left out: "
+                f"{', '.join(refused[:5])}"
             )
             self._events.event(KIND, shadow, "Warning", "AddressRefused", message)
         wanted = drift.stamped(
