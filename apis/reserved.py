@@ -7,11 +7,19 @@ from apis import keys
 SYSTEM_PREFIXES: Final = ("kube-", "liqo-tenant-")
 SYSTEM: Final = frozenset({keys.LIQO_NAMESPACE, keys.STORAGE_NAMESPACE})
 INSTALLED: Final = frozenset([
-    "argocd", "calico-system", "cattle-system", "cert-manager", "cnpg-system", "crossplane-system",
-    "external-secrets", "flux-system", "gatekeeper-system", "gpu-operator", "ingress-nginx",
-    "istio-system", "knative-eventing", "knative-serving", "kubernetes-dashboard", "kyverno",
-    "linkerd", "linkerd-viz", "local-path-storage", "longhorn-system", "metallb-system",
-    "rook-ceph", "tekton-pipelines", "tigera-operator", "velero",
+    "actions-runner-system", "amazon-cloudwatch", "amazon-guardduty", "arc-systems", "argo",
+    "argo-rollouts", "argocd", "azure-arc", "calico-apiserver", "calico-system", "capi-system",
+    "cattle-fleet-local-system", "cattle-fleet-system", "cattle-monitoring-system",
+    "cattle-system", "cdi", "cert-manager", "cnpg-system", "config-management-system", "consul",
+    "crossplane-system", "datadog", "dynatrace", "elastic-system", "external-dns",
+    "external-secrets", "falco", "flux-system", "gatekeeper-system", "gke-gmp-system",
+    "gke-managed-system", "gmp-public", "gmp-system", "gpu-operator", "ingress-nginx",
+    "istio-ingress", "istio-system", "karmada-system", "karpenter", "keda", "knative-eventing",
+    "knative-serving", "kubernetes-dashboard", "kubevirt", "kyverno", "linkerd", "linkerd-viz",
+    "local-path-storage", "longhorn-system", "metallb-system", "minio-operator", "monitoring",
+    "newrelic", "nvidia-gpu-operator", "olm", "opentelemetry-operator-system", "projectcontour",
+    "prometheus", "rook-ceph", "sealed-secrets", "tekton-pipelines", "tigera-operator",
+    "traefik", "trivy-system", "vault", "vault-secrets-operator-system", "velero",
 ])  # fmt: skip
 """Where installers put software: in a twin of that name its consumer would read its Secrets."""
 
