@@ -17,6 +17,9 @@ OUTWARD: Final = frozenset({NODE_PORT, LOAD_BALANCER})
 """Types of Services that take something of the provider's nodes, or of its cloud."""
 
 
+_TOLERATION: Final = ("key", "operator", "value", "effect")
+
+
 @dataclass(frozen=True)
 class Offers:
     """What a consumer's reflectors have to know of it. What is not offered is refused."""
@@ -29,6 +32,8 @@ class Offers:
     """Of annotations of Services and Ingresses, besides what passes anyway."""
     pod_annotation_domains: frozenset[str] = frozenset()
     """Of annotations and labels of pods that programs of the provider obey."""
+    pod_tolerations: tuple[Object, ...] = ()
+    """Of pods, besides those that all may have."""
 
     @classmethod
     def parse(cls, said: Object | None) -> "Offers | None":
@@ -44,6 +49,7 @@ class Offers:
             None if classes is None else frozenset(classes),
             frozenset(said.get("annotationDomains") or ()),
             frozenset(said.get("podAnnotationDomains") or ()),
+            tuple(said.get("podTolerations") or ()),
         )
 
 
@@ -55,7 +61,11 @@ def shown(policy: ProviderPolicy) -> Object:
         "annotationDomains": policy.annotation_domains or None,
         "podAnnotationDomains": policy.pod_annotation_domains or None,
     }
-    return {name: sorted(values) for name, values in told.items() if values is not None}
+    listed = {name: sorted(values) for name, values in told.items() if values is not None}
+    tolerations = [
+        {name: one[name] for name in _TOLERATION if one.get(name)} for one in policy.pod_tolerations
+    ]
+    return {**listed, "podTolerations": tolerations} if tolerations else listed
 
 
 def annotations(policy: ProviderPolicy) -> Mapping[str, str | None]:

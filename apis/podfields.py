@@ -4,11 +4,12 @@ A row is wanted for whatever the API version has: a test compares the table with
 document of an API server. Source: docs/parity.md § 5.5.2, 5.5.3; Kubernetes API reference, PodSpec.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from apis import keys, objects
+from apis import keys, objects, parts, resources
 from apis.objects import Object
 
 
@@ -96,7 +97,8 @@ FIELDS: Final[Mapping[str, Field]] = {
     "subdomain": _SENT,
     "terminationGracePeriodSeconds": _SENT,
     "tolerations": Field(
-        Fate.MADE, "its own but that of virtual nodes, and those of `offloadingPatch`; followed"
+        Fate.MADE,
+        "its own and those of `offloadingPatch`, as far as the provider takes them; followed",
     ),
     "topologySpreadConstraints": Field(
         Fate.CHANGED,
@@ -227,6 +229,81 @@ TOKEN_CURE: Final = (
 def unknown(spec: Object) -> list[str]:
     """Return the fields of ``spec`` that nobody has judged: those of a newer Kubernetes."""
     return sorted(name for name, value in spec.items() if name not in FIELDS and _is_set(value))
+
+
+TAINTS: Final = frozenset(
+    f"node.kubernetes.io/{name}"
+    for name in (
+        "disk-pressure",
+        "memory-pressure",
+        "network-unavailable",
+        "not-ready",
+        "pid-pressure",
+        "unreachable",
+        "unschedulable",
+    )
+)
+"""Of the state of a node: Kubernetes adds such tolerations to pods, and to those of DaemonSets.
+
+Source: Kubernetes, "Taints and Tolerations", "DaemonSet".
+"""
+
+
+def tolerable(
+    spec: Object, granted: Iterable[Object], kept: Iterable[Object] = ()
+) -> Callable[[Object], bool]:
+    """Return whether a provider takes a toleration in the pod of ``spec``.
+
+    That is one of ``TAINTS``; of a taint that is called like an extended resource of which the pod
+    asks for some: it goes to nodes with that alone; what one of ``granted`` covers; and what is
+    among the ``kept``, but for its seconds. Source: Kubernetes, "Admission Controllers",
+    ExtendedResourceToleration; docs/parity.md X13.
+    """
+    by_key: dict[str, list[Object]] = {}
+    for one in granted:
+        by_key.setdefault(one.get("key") or "", []).append(one)
+    had = frozenset(map(_tolerated, kept))
+
+    @functools.cache
+    def asked() -> frozenset[str]:
+        return frozenset(_extended(spec))
+
+    def is_taken(toleration: Object) -> bool:
+        key = toleration.get("key") or ""
+        if key in TAINTS or (key and key in asked()):
+            return True
+        known = (*by_key.get(key, ()), *(by_key.get("", ()) if key else ()))
+        is_granted = any(_is_within(toleration, one) for one in known)
+        return is_granted or bool(had and _tolerated(toleration) in had)
+
+    return is_taken
+
+
+_OWN_DOMAINS: Final = ("kubernetes.io/", "liqo.io/")
+"""Of which no resource is an extended one, and of which the taint of virtual nodes is."""
+
+
+def _extended(spec: Object) -> Iterator[str]:
+    """Yield the extended resources of which containers ask for more than none."""
+    for name in ("containers", "initContainers"):
+        for container in parts.structs(spec.get(name), f"spec.pod.{name}"):
+            asked = parts.struct(container.get("resources"), f"spec.pod.{name}.resources")
+            for part in ("limits", "requests"):
+                amounts = parts.struct(asked.get(part), f"spec.pod.{name}.resources.{part}")
+                for resource, amount in resources.readable(amounts).items():
+                    is_own = any(domain in resource for domain in _OWN_DOMAINS)
+                    if amount and "/" in resource and not is_own:
+                        yield resource
+
+
+def _is_within(toleration: Object, wider: Object) -> bool:
+    """Whether ``wider``, of the same key or of none, tolerates all that ``toleration`` does."""
+
+    def said(one: Object) -> tuple[Any, ...]:
+        return one.get("key") or "", one.get("operator") or "Equal", one.get("value") or ""
+
+    is_any = wider.get("operator") == "Exists" or said(wider) == said(toleration)
+    return is_any and wider.get("effect") in (None, "", toleration.get("effect"))
 
 
 def tolerations(have: list[Object], wanted: list[Object]) -> list[Object]:

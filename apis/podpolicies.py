@@ -3,7 +3,7 @@
 Source: docs/parity.md § 3.8; SEC-A1 to SEC-A3.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,6 +25,8 @@ class Policy:
     runtime_classes: frozenset[str] | None = None
     service_accounts: frozenset[str] | None = None
     tolerations: tuple[Object, ...] = ()
+    kept_tolerations: tuple[Object, ...] = ()
+    """Those that the pod has had since it came, which are not judged again."""
     max_grace_s: int = MAX_GRACE_S
     volume_types: frozenset[str] = frozenset()
     """Those beyond the default ones."""
@@ -45,6 +47,10 @@ class Policy:
     def where(self, own_namespaces: frozenset[str]) -> "Policy":
         """Return it for a pod that names ``own_namespaces``."""
         return replace(self, own_namespaces=own_namespaces)
+
+    def keeping(self, tolerations: Iterable[Object]) -> "Policy":
+        """Return it for a pod that has ``tolerations`` already."""
+        return replace(self, kept_tolerations=tuple(tolerations))
 
     @classmethod
     def parse(cls, obj: Object | None) -> "Policy":

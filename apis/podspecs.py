@@ -7,16 +7,12 @@ Source: docs/parity.md § 3.8, 5.5.2, 5.5.3; SEC-A1 to SEC-A3.
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from apis import keys, parts, podaffinity, podclaims, podfields, podsecurity, podvolumes
+from apis import parts, podaffinity, podclaims, podfields, podsecurity, podvolumes
 from apis.objects import Object
 from apis.podpolicies import MAX_GRACE_S, Policy
 from apis.refusals import DeniedError
 
 DEFAULT_ACCOUNT: Final = "default"
-_RESERVED: Final = (
-    "node-role.kubernetes.io/", keys.VIRTUAL_NODE_TAINT.removesuffix("not-allowed"),
-)  # fmt: skip
-"""Taints of control planes, and of nodes that are other clusters."""
 _ASK: Final = "or ask the provider for a ProviderPolicy that allows it"
 _NEVER: Final = "must not be set"
 _CURES: Final = {
@@ -134,24 +130,14 @@ def _token(value: Any, spec: Object, policy: Policy) -> Iterator[str]:
         yield f"automountServiceAccountToken must be false: account {name!r} is not offered"
 
 
-def _tolerations(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
+def _tolerations(value: Any, spec: Object, policy: Policy) -> Iterator[str]:
+    is_taken = podfields.tolerable(spec, policy.tolerations, policy.kept_tolerations)
     for index, toleration in enumerate(parts.structs(value, "spec.pod.tolerations")):
         path = f"tolerations[{index}]"
         key = parts.text(toleration.get("key"), f"spec.pod.{path}.key")
-        if key and not key.startswith(_RESERVED):
-            continue
-        if not any(_grants(granted, toleration) for granted in policy.tolerations):
+        if not is_taken(toleration):
             every = "every taint, those of control planes and virtual nodes included"
-            yield f"{path} tolerates {key or every}"
-
-
-def _grants(granted: Object, toleration: Object) -> bool:
-    def parts(one: Object) -> tuple[Any, ...]:
-        operator = one.get("operator") or "Equal"
-        return one.get("key") or "", operator, one.get("value") or ""
-
-    effect = granted.get("effect")
-    return parts(granted) == parts(toleration) and effect in (None, "", toleration.get("effect"))
+            yield f"{path} tolerates {key or every}, which keeps nodes for others"
 
 
 EPHEMERAL: Final = frozenset(podfields.CONTAINER_FIELDS)
@@ -260,7 +246,8 @@ FIELDS: Final[dict[str, Field]] = {
         f"up to that of the ProviderPolicy, {MAX_GRACE_S} without", _grace
     ),
     "tolerations": Field(
-        "any but of control planes, of virtual nodes and of every taint, unless granted",
+        "of the state of a node, and of a taint called like a resource that is asked for, "
+        "unless granted",
         _tolerations,
     ),
     "topologySpreadConstraints": _COPIED,

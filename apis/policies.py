@@ -100,6 +100,8 @@ class ProviderPolicy:
     """Of annotations that Services and Ingresses keep; see ``apis.orders``."""
     pod_annotation_domains: frozenset[str] = frozenset()
     """Of annotations and labels that pods keep; see ``apis.agents``."""
+    pod_tolerations: tuple[Object, ...] = ()
+    """Tolerations that pods keep besides those that all may have; see ``apis.podfields``."""
     node_labels: Mapping[str, str] | None = None
 
     @classmethod
@@ -183,7 +185,7 @@ def shown(offered: Offered, name: str) -> list[Object]:
 def _fields(spec: Object) -> dict[str, Any]:
     sharing, classes = spec.get("sharing") or {}, spec.get("resourceSliceClasses") or {}
     strategies = spec.get("namespaceMappingStrategies")
-    twins = spec.get("remoteNamespaces") or {}
+    twins, of_pods = spec.get("remoteNamespaces") or {}, spec.get("allowedPodFields") or {}
     pattern, most = twins.get("pattern") or "", twins.get("max")
     _check_pattern(pattern)
     _check_size(spec)
@@ -207,9 +209,8 @@ def _fields(spec: Object) -> dict[str, Any]:
         "ingress_hosts": (spec.get("ingressHosts") or {}).get("pattern") or "",
         "static_volumes": bool(spec.get("staticVolumes")),
         "annotation_domains": frozenset(spec.get("annotationDomains") or ()),
-        "pod_annotation_domains": frozenset(
-            (spec.get("allowedPodFields") or {}).get("annotationDomains") or ()
-        ),
+        "pod_annotation_domains": frozenset(of_pods.get("annotationDomains") or ()),
+        "pod_tolerations": tuple(of_pods.get("tolerations") or ()),
         "node_labels": spec.get("nodeLabels"),
     }
 

@@ -97,6 +97,7 @@ async def ready(stage: Stage, settings: Settings) -> AsyncIterator[None]:
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(leftovers.sweep, stage.rome, stage.milan)
         await stack.enter_async_context(_simulated(stage.sites[PROVIDER]))
+        await _open_simulated(stage.milan)
         await _namespaces(stage)
         await stack.enter_async_context(_nodes(stage))
         if settings.has("floor") or settings.has("ideal"):
@@ -225,6 +226,15 @@ async def _simulated(site: Site) -> AsyncIterator[None]:
     finally:
         if not was_there:
             part.stop()
+
+
+async def _open_simulated(milan: client.ClusterClient) -> None:
+    """Let rome's pods tolerate the taint of the simulated nodes."""
+    tolerated = load.tolerates(stepper.taint(stepper.TAINT)["key"])
+    spec = {"allowedPodFields": {"tolerations": tolerated}}
+    metadata = {"labels": dict(_MARK)}
+    policy = named(keys.PROVIDER_POLICY, Key("", CONSUMER), metadata=metadata, spec=spec)
+    await milan.apply(keys.PROVIDER_POLICY, policy, manager=MANAGER)
 
 
 @contextlib.asynccontextmanager

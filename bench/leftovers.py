@@ -41,6 +41,7 @@ async def sweep(rome: ClusterClient, milan: ClusterClient) -> None:
         await definitions(cluster)
         await everything(cluster, Selection(keys.NODE, Partial, labels=_SIMULATED))
     await everything(rome, Selection(keys.NODE, Partial, labels=marked))
+    await everything(milan, Selection(keys.PROVIDER_POLICY, Partial, labels=marked))
 
 
 async def definitions(cluster: ClusterClient) -> None:

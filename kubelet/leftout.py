@@ -13,6 +13,9 @@ from kubelet.forge.shadowpod import Options
 UNKNOWN_FIELD: Final = "UnknownField"
 AFFINITY: Final = "AffinityNotSent"
 ORDERS: Final = "AnnotationsNotSent"
+TOLERATIONS: Final = "TolerationsNotSent"
+_MOST: Final = 3
+"""Taints that a message names."""
 _OBEYED: Final = "programs of the cluster that it runs in would obey it"
 _NEWER: Final = "it is newer than this virtual kubelet, which wants an upgrade"
 
@@ -27,6 +30,8 @@ def tell(recorder: Recorder, local: Object, pair: Pair, options: Options) -> Non
     if orders := sorted(shadowpod.unsent(local, options)):
         message = f"{', '.join(orders)} {there}: {_OBEYED}"
         recorder.event(keys.POD, local, "Normal", ORDERS, message)
+    if taints := shadowpod.untaken(local, options):
+        recorder.event(keys.POD, local, "Normal", TOLERATIONS, _kept_off(taints, there))
     is_tokenless = accounts.mode(local, options.api_server) is Mode.DISABLED
     if is_tokenless and (tokens := podfields.tokens(local["spec"])):
         message = f"{', '.join(tokens)} {there}: {podfields.TOKEN_CURE}"
@@ -34,3 +39,10 @@ def tell(recorder: Recorder, local: Object, pair: Pair, options: Options) -> Non
     if terms := [*antiaffinity.unsent(local, twins)]:
         message = "; ".join(f"{one.path} {there}: it {one.why}" for one in terms)
         recorder.event(keys.POD, local, "Warning", AFFINITY, message)
+
+
+def _kept_off(taints: list[str], there: str) -> str:
+    named = ", ".join(one or "every taint" for one in taints[:_MOST])
+    more = f" and {len(taints) - _MOST} more" if len(taints) > _MOST else ""
+    cure = "allowedPodFields.tolerations of its ProviderPolicy opens them"
+    return f"tolerations of {named}{more} {there}, which keeps such nodes for others: {cure}"

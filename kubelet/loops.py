@@ -243,8 +243,13 @@ class Loops:
         if found is not self._read[0]:  # read once: it is asked for at every look at a pod
             self._read = found, self._patch_of(found)
         settings, patch = self._settings, self._read[1]
+        said = self._mappings
         return shadowpod.Options(
-            settings.node_name, patch, settings.api_server, opened=self._mappings.opened()
+            settings.node_name,
+            patch,
+            settings.api_server,
+            opened=said.opened(),
+            granted=said.granted(),
         )
 
     def _patch_of(self, virtual_node: Object | None) -> OffloadingPatch:

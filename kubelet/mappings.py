@@ -73,6 +73,7 @@ class Mappings:
         self._known: Mapping[str, Pair] = {}
         """``_accepted``, and mappings that were accepted before and may have left objects there."""
         self._seen: NamespaceMap | None = None
+        self._offers: Offers | None = None
         self._judged: dict[str, NamespaceMapping] = {}
         self._kept = Kept(MOST_BYTES)
         self._newest = SharedRead(self._ask, good_s=GOOD_S)
@@ -107,8 +108,11 @@ class Mappings:
 
     def opened(self) -> frozenset[str]:
         """Return the domains of annotations that the provider says its programs may obey."""
-        offered = Offers.parse(self._seen.offered) if self._seen else None
-        return offered.pod_annotation_domains if offered else frozenset()
+        return self._offers.pod_annotation_domains if self._offers else frozenset()
+
+    def granted(self) -> tuple[Object, ...] | None:
+        """Return the tolerations that the provider takes besides; None if it does not say."""
+        return self._offers.pod_tolerations if self._offers else None
 
     async def run(self, runner: Runner) -> None:
         """Follow the NamespaceMap for ever."""
@@ -136,7 +140,7 @@ class Mappings:
         )
         self._accepted = {**kept, **mapping.accepted(seen, self._clusters)} if seen else {}
         self._known = {**mapping.known(seen, self._clusters), **self._accepted} if seen else {}
-        self._seen = seen
+        self._seen, self._offers = seen, Offers.parse(seen.offered) if seen else None
         self._newest.forget()
         self._changed.set()
 

@@ -184,6 +184,7 @@ _MAP_STATUS = _shape(
         serviceTypes=_list(_TEXT),
         annotationDomains=_list(_TEXT),
         podAnnotationDomains=_list(_TEXT),
+        podTolerations=_list(_shape(key=_TEXT, operator=_NAME, value=_TEXT, effect=_NAME)),
         loadBalancerClasses=_list(_TEXT),
     ),
 )

@@ -7,7 +7,7 @@ Source: docs/parity.md § 5.5.2, 5.5.3.
 """
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,10 +56,18 @@ class Options:
     """The namespaces there of those that a pod's terms of affinity name."""
     opened: frozenset[str] = frozenset()
     """Domains of annotations and labels that the provider lets its programs obey."""
+    granted: tuple[Object, ...] | None = ()
+    """Tolerations that the provider takes besides; None: it does not say, and takes all of them."""
     is_namespace_local: bool = False
     """Whether the pod reads the consumer's namespace as its own."""
     claims: frozenset[str] = frozenset()
     """Names of the claims of its ephemeral volumes that are reflected."""
+
+    def tolerable(self, spec: Object) -> Callable[[Object], bool]:
+        """Return whether the provider takes a toleration in the pod of ``spec``."""
+        if self.granted is None:
+            return lambda _toleration: True
+        return podfields.tolerable(spec, self.granted)
 
 
 def refusal(local: Object, options: Options) -> str:
@@ -120,6 +128,13 @@ def unsent(local: Object, options: Options) -> frozenset[str]:
     return agents.ordering(*given, options.opened) - hidden
 
 
+def untaken(local: Object, options: Options) -> list[str]:
+    """Return the keys of the tolerations that the provider does not take, "" for every taint."""
+    is_taken = options.tolerable(local["spec"])
+    wanted = _tolerated(local["spec"], options)
+    return sorted({one.get("key") or "" for one in wanted if not is_taken(one)})
+
+
 def changes(existing: Object, local: Object, pair: Pair, options: Options) -> Object:
     """Return the merge patch that brings the ShadowPod ``existing`` to ``local``, {} if none.
 
@@ -133,7 +148,7 @@ def changes(existing: Object, local: Object, pair: Pair, options: Options) -> Ob
         for field in merge.FIELDS
     }
     patch = merge.patch(existing, metadata(local, pair, options), written)
-    spec_ = _updates(existing["spec"].get("pod") or {}, local["spec"])
+    spec_ = _updates(existing["spec"].get("pod") or {}, local["spec"], options)
     changed: Object = {"metadata": patch} if patch else {}
     return {**changed, "spec": {"pod": spec_}} if spec_ else changed
 
@@ -197,7 +212,7 @@ def spec(local: Object, pair: Pair, options: Options) -> Object:
 # What changes in a pod that runs -----------------------------------------------------------------
 
 
-def _updates(have: Object, local: Object) -> Object:
+def _updates(have: Object, local: Object, options: Options) -> Object:
     """Return what of ``spec.pod`` follows the local pod's spec. Source: docs/parity.md § 5.5.2."""
     made: Object = {}
     for field in ("containers", "initContainers"):
@@ -210,7 +225,8 @@ def _updates(have: Object, local: Object) -> Object:
     if deadline is not None and deadline != have.get("activeDeadlineSeconds"):
         made["activeDeadlineSeconds"] = deadline
     listed = have.get("tolerations") or []
-    tolerations = podfields.tolerations(listed, _own_tolerations(local))
+    wanted = [*filter(options.tolerable(local), _own_tolerations(local))]
+    tolerations = podfields.tolerations(listed, wanted)
     return made if tolerations == listed else {**made, "tolerations": copy.deepcopy(tolerations)}
 
 
@@ -222,6 +238,10 @@ def _followed(container: Object, asked: Object) -> Object:
 def _own_tolerations(local: Object) -> list[Object]:
     listed: list[Object] = local.get("tolerations") or []
     return [one for one in listed if one.get("key") != keys.VIRTUAL_NODE_TAINT]
+
+
+def _tolerated(local: Object, options: Options) -> list[Object]:
+    return [*_own_tolerations(local), *options.patch.tolerations]
 
 
 # What differs from home --------------------------------------------------------------------------
@@ -292,8 +312,8 @@ def _node_selector(made: Object, _local: Object, _pair: Pair, options: Options) 
 
 
 def _tolerations(made: Object, local: Object, _pair: Pair, options: Options) -> None:
-    wanted = [*_own_tolerations(local["spec"]), *options.patch.tolerations]
-    if wanted:
+    tolerated = _tolerated(local["spec"], options)
+    if wanted := [*filter(options.tolerable(local["spec"]), tolerated)]:
         made["tolerations"] = copy.deepcopy(wanted)
 
 

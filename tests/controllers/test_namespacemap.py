@@ -535,13 +535,14 @@ async def test_twins_say_which_classes_the_policy_offers_as_it_changes(
     await milan.ask(a=name)
     assert await classes() == {keys.OFFERED_STORAGE_CLASSES: "silver,bronze"}
 
+    dedicated = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
     await milan.policy(
         ingressClasses=[{"ingressClassName": "outer"}],
         staticVolumes=True,
         serviceTypes=["NodePort"],
         ingressHosts={"pattern": "a.*"},
         annotationDomains=["cert-manager.io", "a.example"],
-        allowedPodFields={"annotationDomains": ["k8s.v1.cni.cncf.io"]},
+        allowedPodFields={"annotationDomains": ["k8s.v1.cni.cncf.io"], "tolerations": [dedicated]},
     )
     await milan.settle()
     said = await there(cluster, keys.NAMESPACE_MAP, milan.key)
@@ -549,6 +550,7 @@ async def test_twins_say_which_classes_the_policy_offers_as_it_changes(
         "serviceTypes": ["NodePort"],
         "annotationDomains": ["a.example", "cert-manager.io"],
         "podAnnotationDomains": ["k8s.v1.cni.cncf.io"],
+        "podTolerations": [dedicated],
     }
     assert await classes() == {
         keys.OFFERED_INGRESS_CLASSES: "outer",

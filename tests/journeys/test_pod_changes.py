@@ -16,6 +16,7 @@ from tests.journeys.tiers import service
 pytestmark = pytest.mark.journey
 
 GATE = "example.org/in-rotation"
+PRESSURE: Final = {"key": "node.kubernetes.io/disk-pressure", "operator": "Exists"}
 
 
 def condition(pod: Object, type_: str) -> Object:
@@ -44,6 +45,7 @@ def rich(namespace: str, image: str) -> Object:
         dnsConfig={"searches": [f"{namespace}.svc.cluster.local", "example.org"]},
         enableServiceLinks=False,
         terminationGracePeriodSeconds=1,
+        tolerations=[{"key": "dedicated", "operator": "Exists"}],
         volumes=[
             {"name": "work", "emptyDir": {}},
             {
@@ -127,13 +129,20 @@ async def test_a_rich_pod_runs_changes_and_ends(both: world.Pair, namespace: str
     requested = container_spec(remote)["resources"]["requests"]["cpu"]
     assert requested == container_spec(changed)["resources"]["requests"]["cpu"]
     assert remote["spec"]["activeDeadlineSeconds"] == 3600
-    assert {"key": "gpu", "operator": "Exists"} in remote["spec"]["tolerations"]
+    assert PRESSURE in remote["spec"]["tolerations"]
+    assert "dedicated" not in {one.get("key") for one in remote["spec"]["tolerations"]}
+    await world.until(both.rome, keys.EVENT, namespace, is_told_of_its_tolerations)
     assert changed["metadata"]["uid"] == running["metadata"]["uid"]
     await quarantine(both, key, remote)
 
     await world.remove(both.rome, keys.POD, key)
     await world.until_gone(both.rome, keys.POD, key)
     assert await both.milan.get_live(keys.POD, there) is None
+
+
+def is_told_of_its_tolerations(events: Mapping[Key, Object]) -> bool:
+    said = [one for one in events.values() if one["reason"] == "TolerationsNotSent"]
+    return any("tolerations of dedicated did not go" in one["message"] for one in said)
 
 
 async def quarantine(both: world.Pair, key: Key, remote: Object) -> None:
@@ -168,7 +177,7 @@ async def change(both: world.Pair, key: Key) -> None:
     pod = await both.rome.get_live(keys.POD, key)
     assert pod
     main = {**pod["spec"]["containers"][0], "image": images.product_name()}
-    tolerations = [*pod["spec"]["tolerations"], {"key": "gpu", "operator": "Exists"}]
+    tolerations = [*pod["spec"]["tolerations"], PRESSURE]
     spec = {"containers": [main], "tolerations": tolerations, "activeDeadlineSeconds": 3600}
     metadata = {"labels": {"tier": "front"}, "annotations": {"note": "new"}}
     await both.rome.patch(keys.POD, key, {"metadata": metadata, "spec": spec})

@@ -26,6 +26,7 @@ PODS: Final = int(os.environ.get("PYLIQO_TEST_UPGRADED", "6"))
 CONTAINERS: Final = 100
 """More pods than that are also given simulated nodes."""
 PER_S: Final = 5
+SIMULATED: Final = {"key": stepper.taint(stepper.TAINT)["key"], "operator": "Exists"}
 KUBELETS: Final = ("-n", "liqo-tenant-milan", "deployment", "-l", keys.VIRTUAL_NODE_LABEL)
 
 
@@ -69,9 +70,13 @@ def roomy(kubeconfigs: Mapping[str, Path]) -> Iterator[None]:
         return
     site = Sandbox().site("milan")
     components.simulate(site, 1 + PODS // CONTAINERS)
+    milan, tolerated = Kubectl(kubeconfigs["milan"]), {"tolerations": [SIMULATED]}
+    opened = {"allowedPodFields": tolerated}
+    milan.apply([named(keys.PROVIDER_POLICY, Key("", "rome"), spec=opened)])
     yield
     components.Component(site, "simulated").stop()
-    Kubectl(kubeconfigs["milan"]).run("delete", "node", "-l", "type=simulated")
+    milan.run("delete", "node", "-l", "type=simulated")
+    milan.run("delete", "providerpolicy", "rome")
 
 
 @pytest.mark.usefixtures("before", "roomy")
@@ -81,9 +86,8 @@ async def test_no_pod_is_restarted_no_create_refused_and_no_write_lost(
     await both.offload(namespace)
     twin = both.twin(namespace)
     made = world.deployment(namespace, "web", both.image, PODS)
-    simulated = {"key": stepper.taint(stepper.TAINT)["key"], "operator": "Exists"}
     made["spec"]["template"]["spec"] |= {
-        "nodeSelector": {keys.HOSTNAME: both.node}, "tolerations": [simulated],
+        "nodeSelector": {keys.HOSTNAME: both.node}, "tolerations": [SIMULATED],
     }  # fmt: skip
     await both.rome.create(keys.DEPLOYMENT, made)
     here = await world.until(both.rome, keys.POD, namespace, lambda seen: len(lives(seen)) == PODS)

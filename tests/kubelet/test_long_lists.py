@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import pytest
 
-from apis import keys, objects, podfields
+from apis import keys, objects, podfields, podspecs
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
+from apis.podpolicies import Policy
 from kube.door import fit
 from kubelet.forge import (
     accounts,
@@ -44,7 +45,11 @@ TIMES: Final = 8
 SLACK: Final = 1.1
 HOME: Final = LocalContext("10.0.0.9", NOW)
 OPTIONS: Final = Options(
-    NODE, OffloadingPatch(), ApiServer(is_supported=True, host="api"), twins={"shop": "twin"}
+    NODE,
+    OffloadingPatch(),
+    ApiServer(is_supported=True, host="api"),
+    twins={"shop": "twin"},
+    granted=({"operator": "Exists"},),
 )
 
 
@@ -234,6 +239,13 @@ WORK: Final[dict[str, Callable[[Sides], object]]] = {
     "unknown fields": lambda one: podfields.unknown(one.local["spec"]),
     "metadata": hides,
     "unsent": lambda one: shadowpod.unsent(one.local, OPTIONS),
+    "untaken": lambda one: shadowpod.untaken(one.local, OPTIONS),
+    "judge": lambda one: [
+        *podspecs.complaints(
+            {"tolerations": one.local["spec"]["tolerations"]},
+            Policy().keeping(one.local["spec"]["tolerations"]),
+        )
+    ],
     "anti-affinity": lambda one: antiaffinity.preset(one.local, OPTIONS.twins or {}),
     "terms that stay": lambda one: [*antiaffinity.unsent(one.local, OPTIONS.twins or {})],
     "tokens": lambda one: accounts.tokens(one.local, OPTIONS.api_server),

@@ -6,7 +6,6 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from typing import Final, cast
 
 import pytest
@@ -82,6 +81,12 @@ def test_what_a_namespace_map_says(
     assert (found_there.state, found_there.pair is not None) == (state, has_pair)
 
 
+def options_of(found: Mappings) -> shadowpod.Options:
+    """Return what the virtual node does by what the provider says."""
+    opened, granted = found.opened(), found.granted()
+    return shadowpod.Options(NODE, OffloadingPatch(), opened=opened, granted=granted)
+
+
 class Kubelet:
     """Runner, mappings and reconciler as ``kubelet.loops`` wires them."""
 
@@ -106,12 +111,11 @@ class Kubelet:
             breaker=self.breaker,
         )
         self.recorder = Recorder()
-        options = shadowpod.Options(NODE, OffloadingPatch())
         mappings_ = self.mappings
         reconciler = PodReconciler(
             CachedCluster(local, [self.pods]),
             cached,
-            node=Node(NODE, HOST, lambda: replace(options, opened=mappings_.opened())),
+            node=Node(NODE, HOST, lambda: options_of(mappings_)),
             namespaces=self.mappings,
             recorder=self.recorder,
             clock=lambda: NOW,
@@ -250,30 +254,41 @@ async def test_an_error_on_the_way_to_the_provider_aborts_nothing(
     assert phase(local) == "Running"
 
 
-async def test_what_programs_there_may_obey_is_sent_as_soon_as_the_provider_says_so(
+async def test_what_a_provider_opens_is_sent_as_soon_as_it_says_so(
     clusters: tuple[FakeCluster, FakeCluster],
 ) -> None:
     local, remote = clusters
     made = await bind(local)
     ordered = {"k8s.v1.cni.cncf.io/networks": "fast", "iam.amazonaws.com/role": "a"}
-    await local.patch(keys.POD, WEB, {"metadata": {"annotations": ordered}})
-    found = namespace_map()
-    await put_map(local, found)
+    dedicated = {"key": "dedicated", "operator": "Exists"}
+    tolerations = [dedicated, {"key": "node-role.kubernetes.io/master", "operator": "Exists"}]
+    changed = {"metadata": {"annotations": ordered}, "spec": {"tolerations": tolerations}}
+    await local.patch(keys.POD, WEB, changed)
+    await put_map(local, namespace_map())
+    await local.patch_status(keys.NAMESPACE_MAP, MAP, {"offered": {"serviceTypes": []}})
     kubelet = Kubelet(local, remote)
 
     def sent() -> set[str]:
         return ordered.keys() & objects.annotations(remote.everything()[keys.SHADOW_POD, TWIN])
 
+    def tolerated() -> list[Object]:
+        made = remote.everything()[keys.SHADOW_POD, TWIN]
+        return list(made["spec"]["pod"].get("tolerations") or [])
+
     async with kubelet.running():
         await eventually(lambda: has_shadow(remote))
         assert not sent()
-        offered = {"podAnnotationDomains": ["cni.cncf.io"]}
+        assert tolerated() == []
+        offered: Object = {"podAnnotationDomains": ["cni.cncf.io"], "podTolerations": [dedicated]}
         await local.patch_status(keys.NAMESPACE_MAP, MAP, {"offered": offered})
         await eventually(lambda: kubelet.mappings.opened() == {"cni.cncf.io"})
+        assert kubelet.mappings.granted() == (dedicated,)
         await local.patch(keys.POD, WEB, {"metadata": {"labels": {"a": "b"}}})
         await eventually(lambda: sent() == {"k8s.v1.cni.cncf.io/networks"})
+        await eventually(lambda: tolerated() == [dedicated])
 
-    assert kubelet.recorder.told.count(("Normal", "AnnotationsNotSent")) == 1
+    for reason in ("AnnotationsNotSent", "TolerationsNotSent"):
+        assert kubelet.recorder.told.count(("Normal", reason)) == 1
     assert objects.uid(made) == objects.uid(pod(local))
 
 

@@ -373,6 +373,25 @@ async def test_what_programs_of_the_provider_would_obey_is_not_sent_and_told_onc
     assert "iam.amazonaws.com/role, k8s.v1.cni.cncf.io/networks" in world.recorder.messages[0]
 
 
+async def test_what_tolerates_nodes_of_others_is_not_sent_and_told_once(fake_world: World) -> None:
+    world = fake_world
+    asked = [
+        {"key": "dedicated", "operator": "Exists"},
+        {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
+        {"operator": "Exists", "effect": "NoExecute"},
+    ]
+    await world.bound(spec={"tolerations": asked})
+
+    await world.reconcile(3)
+
+    made = await world.shadow()
+    assert made
+    assert made["spec"]["pod"]["tolerations"] == asked[1:2]
+    assert world.recorder.told == [("Normal", "TolerationsNotSent")]
+    said = "tolerations of every taint, dedicated did not go to milan, which keeps such nodes"
+    assert world.recorder.messages[0].startswith(said)
+
+
 async def test_a_provider_that_takes_a_pod_and_makes_none_of_it_is_told_of(world: World) -> None:
     await world.bound()
     await world.reconcile(2)

@@ -15,7 +15,9 @@ from tests import factories
 from tests.kubelet.worlds import PAIR
 
 TOLERATION = {"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists", "effect": "NoExecute"}
-OTHER = {"key": "gpu", "operator": "Exists"}
+OTHER = {"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"}
+DEDICATED = {"key": "dedicated", "operator": "Equal", "value": "a", "effect": "NoSchedule"}
+GPU = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 TOKEN = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}
 ROOT_CA = {
     "configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
@@ -28,6 +30,7 @@ def forged(
     spec: Object | None = None,
     annotations: dict[str, str] | None = None,
     labels: dict[str, str] | None = None,
+    granted: tuple[Object, ...] | None = (),
     **patch: Any,
 ) -> Object:
     metadata = {"annotations": annotations or {}, "labels": labels or {}, "uid": "1"}
@@ -35,7 +38,7 @@ def forged(
         "shop", "web", spec={**factories.pod_spec(), **(spec or {})}, metadata=metadata
     )
     snapshot = copy.deepcopy(pod)
-    made = shadowpod.spec(pod, PAIR, Options("milan", OffloadingPatch(**patch)))
+    made = shadowpod.spec(pod, PAIR, Options("milan", OffloadingPatch(**patch), granted=granted))
     assert pod == snapshot
     return made
 
@@ -185,8 +188,70 @@ def test_mode_remote_keeps_the_service_account(asked: str | None, expected: str)
 
 
 def test_the_toleration_of_virtual_nodes_stays_here() -> None:
-    made = forged({"tolerations": [TOLERATION, OTHER]}, tolerations=({"key": "extra"},))
-    assert made["tolerations"] == [OTHER, {"key": "extra"}]
+    asked = {"tolerations": [TOLERATION, OTHER]}
+    made = forged(asked, tolerations=(DEDICATED,), granted=None)
+    assert made["tolerations"] == [OTHER, DEDICATED]
+
+
+EXISTS = {"operator": "Exists"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "granted", "is_sent"),
+    [
+        (OTHER, (), True),
+        (DEDICATED, (), False),
+        (EXISTS, (), False),
+        ({"key": "node.kubernetes.io/out-of-service", **EXISTS}, (), False),
+        ({"key": "CriticalAddonsOnly", **EXISTS}, (), False),
+        (GPU, (), False),
+        (DEDICATED, (DEDICATED,), True),
+        ({**DEDICATED, "tolerationSeconds": 5}, (DEDICATED,), True),
+        (DEDICATED, ({"key": "dedicated", **EXISTS},), True),
+        (DEDICATED, ({"key": "dedicated", **EXISTS, "effect": "NoExecute"},), False),
+        (DEDICATED, (EXISTS,), True),
+        (DEDICATED, ({**DEDICATED, "value": "b"},), False),
+        ({"key": "dedicated", **EXISTS}, (DEDICATED,), False),
+        (EXISTS, ({"key": "dedicated", **EXISTS},), False),
+    ],
+)
+def test_tolerations_are_sent_as_far_as_the_provider_takes_them(
+    asked: Object, granted: tuple[Object, ...], *, is_sent: bool
+) -> None:
+    """Likewise those of the virtual node's patch; a provider that says nothing gets them all."""
+    sent = [asked] if is_sent else None
+    told = podspecs.complaints({"tolerations": [asked]}, Policy(tolerations=granted))
+
+    assert forged({"tolerations": [asked]}, granted=granted).get("tolerations") == sent
+    assert forged(tolerations=(asked,), granted=granted).get("tolerations") == sent
+    assert bool([*told]) is not is_sent
+    assert forged({"tolerations": [asked]}, granted=None)["tolerations"] == [asked]
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "is_sent"),
+    [
+        ("nvidia.com/gpu", "1", True),
+        ("nvidia.com/gpu", 2, True),
+        ("nvidia.com/gpu", "0", False),
+        ("nvidia.com/gpu", "none", False),
+        ("amd.com/gpu", "1", False),
+        ("node-role.kubernetes.io/control-plane", "1", False),
+        (keys.VIRTUAL_NODE_TAINT, "1", False),
+        ("dedicated", "1", False),
+    ],
+)
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_a_taint_called_like_a_resource_that_is_asked_for_is_tolerated(
+    field: str, name: str, amount: Any, *, is_sent: bool
+) -> None:
+    """Who asks for none of it, or for what is no extended resource, may go to other nodes, too."""
+    key = "nvidia.com/gpu" if name == "amd.com/gpu" else name
+    container = {"name": "a", "resources": {"limits": {name: amount}}}
+    local = {field: [container], "tolerations": [{**GPU, "key": key}]}
+
+    assert ("tolerations" in forged(local)) is is_sent
+    assert bool([*podspecs.complaints(local, Policy())]) is not is_sent
 
 
 def test_the_offloading_patch_places() -> None:

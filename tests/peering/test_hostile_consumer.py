@@ -181,6 +181,11 @@ REFUSED: Final[dict[str, tuple[Kind, Object, str]]] = {
         shadow(tolerations=[{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}]),
         "toleration",
     ),
+    "a way to nodes of others": (
+        keys.SHADOW_POD,
+        shadow(tolerations=[{"key": "dedicated", "operator": "Exists"}]),
+        "tolerates dedicated",
+    ),
     # A7: whose it is
     "the origin of another": (
         keys.SHADOW_POD,

@@ -465,7 +465,8 @@ def test_no_shape_is_an_error_of_ours(value: Any) -> None:
             False,
         ),
         ({"ephemeralContainers": [{"name": "debug", "invented": 1}]}, False),
-        ({"tolerations": [{"key": "gpu", "operator": "Exists"}]}, True),
+        ({"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]}, True),
+        ({"tolerations": [{"key": "gpu", "operator": "Exists"}]}, False),
         ({"tolerations": [{"operator": "Exists"}]}, False),
         ({"tolerations": [{"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists"}]}, False),
         ({"nodeSelector": {"a": "b"}}, False),
@@ -477,6 +478,36 @@ def test_what_may_change_later(change: Object, *, is_allowed: bool) -> None:
 
     assert (message == "") is is_allowed
     assert message == "" or message.startswith(f"shadowpod {TWIN}/web: spec.pod.")
+
+
+DEDICATED: Object = {"key": "dedicated", "operator": "Exists"}
+KEPT: Object = {**DEDICATED, "tolerationSeconds": 5}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_allowed"),
+    [
+        ({"activeDeadlineSeconds": 5}, True),
+        ({"containers": [{"name": "main", "image": "nginx:2"}]}, True),
+        ({"tolerations": [KEPT]}, True),
+        (
+            {"tolerations": [DEDICATED, {"key": "node.kubernetes.io/not-ready", "value": "a"}]},
+            True,
+        ),
+        ({"tolerations": [DEDICATED, {"key": "gpu", "operator": "Exists"}]}, False),
+        ({"tolerations": [{**DEDICATED, "operator": "Equal", "value": "a"}]}, False),
+        ({"tolerations": [DEDICATED, {"operator": "Exists"}]}, False),
+    ],
+)
+def test_what_a_shadow_pod_tolerates_since_it_came_it_may_keep(
+    change: Object, *, is_allowed: bool
+) -> None:
+    """Also where a policy allowed that once, or a version without this rule."""
+    before = {**SPEC, "tolerations": [DEDICATED]}
+    message = updated(shadow(before), shadow({**before, **change}))
+
+    assert (message == "") is is_allowed
+    assert message == "" or "which keeps nodes for others" in message
 
 
 @pytest.mark.parametrize(

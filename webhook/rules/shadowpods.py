@@ -136,6 +136,7 @@ def check_update(
             f"{message}: create the pod again, or change images, resources, tolerations, deadline"
         )
     policy = podpolicies.of(origin or "", policies).where(podaffinity.own(named, origin or ""))
+    policy = policy.keeping(parts.structs(before.get("tolerations"), "spec.pod.tolerations"))
     if before == after:
         _judge_notes(new, policy)
     else:
